@@ -74,6 +74,18 @@ impl Part for Told {
                     "Those of them that were cut.",
                     counters.cut.load(Relaxed),
                 ),
+                figure(
+                    "syslog_dead_letters_total",
+                    "counter",
+                    "Messages of syslog that their table did not take, kept in the table beside it.",
+                    counters.dead_letters.load(Relaxed),
+                ),
+                figure(
+                    "syslog_lost_total",
+                    "counter",
+                    "Messages of syslog that could be committed nowhere.",
+                    counters.lost.load(Relaxed),
+                ),
                 figure("syslog_connections_open", "gauge", "Open connections of syslog.", open),
                 figure(
                     "syslog_connections_refused_total",

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use lake::Store;
-use lake::objects::{Objects, Options};
+use lake::objects::{self, Objects, Options};
 use lake::reader::Reader;
 use lake::rest::Catalog;
 use types::{Error, Kind, Result};
@@ -56,10 +56,20 @@ pub fn connect(config: &Config, env: &Env) -> Result<Option<Objects>> {
     if is_vended {
         return Objects::without_key(uri, &options(config), &owner).map(Some);
     }
-    let objects = Objects::connect(uri, &options(config), &owner)?;
+    let objects = Objects::connect(uri, &options(config), &owner)?.remembered_in(&config.server.data);
     let (asked, of) = (objects.clone(), env.clone());
-    wait_for(uri, move || asked.make_sure(&of))?;
+    // Those of a role are had anew; whoever gives a key gives the next one, too.
+    let is_given = has_variable("AWS_ACCESS_KEY_ID");
+    let is_away = move |error: &Error| is_away(error, is_given);
+    wait_for(uri, is_away, move || asked.make_sure(&of))?;
     Ok(Some(objects))
+}
+
+/// Whether a store may be there another time without anybody's doing. `is_given`: its credentials are those that the server was
+/// started with.
+fn is_away(error: &Error, is_given: bool) -> bool {
+    let passes = !objects::is_refused(error) || objects::is_ended(error) && !is_given;
+    matches!(error.kind(), Kind::Io | Kind::Busy) && passes
 }
 
 /// The catalog elsewhere that has the tables, if there is one. Refused if there is none at its address, or it does not know
@@ -81,7 +91,8 @@ pub fn catalog(config: &Config, env: &Env) -> Result<Option<Catalog>> {
     }
     let catalog = Catalog::connect(&catalog_options(config), &lake::database_id(env, &config.server.data)?)?;
     let asked = catalog.clone();
-    wait_for(catalog.uri(), move || asked.make_sure())?;
+    let is_away = |error: &Error| matches!(error.kind(), Kind::Io | Kind::Busy);
+    wait_for(catalog.uri(), is_away, move || asked.make_sure())?;
     Ok(Some(catalog))
 }
 
@@ -110,7 +121,11 @@ pub fn in_catalog(config: &Config, full_name: &str) -> Result<Option<Reader>> {
 }
 
 /// Asks something elsewhere and waits a while for it. What is merely away is a warning.
-fn wait_for(uri: &str, ask: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+fn wait_for(
+    uri: &str,
+    is_away: impl Fn(&Error) -> bool,
+    ask: impl FnOnce() -> Result<()> + Send + 'static,
+) -> Result<()> {
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new()
         .name("pn-warehouse".into())
@@ -118,8 +133,11 @@ fn wait_for(uri: &str, ask: impl FnOnce() -> Result<()> + Send + 'static) -> Res
         .spawn(move || drop(sender.send(ask())))
         .map_err(|e| Error::io("starting a thread", e))?;
     match receiver.recv_timeout(START_PATIENCE) {
-        Ok(Err(error)) if !matches!(error.kind(), Kind::Io | Kind::Busy) => return Err(error),
-        Ok(Err(error)) => tracing::warn!("{error}; nothing lands until it answers"),
+        Ok(Err(error)) if !is_away(&error) => return Err(error),
+        Ok(Err(error)) => match error.hint_text() {
+            None => tracing::warn!("{error}; nothing lands until it answers otherwise"),
+            Some(hint) => tracing::warn!("{error}; nothing lands until it answers otherwise: {hint}"),
+        },
         Ok(Ok(())) => {}
         Err(_) => tracing::warn!("{uri} does not answer; nothing lands until it does"),
     }
@@ -162,6 +180,26 @@ pub fn catalog_defaults(config: &Config) -> BTreeMap<String, String> {
 mod tests {
     use super::*;
     use crate::config::Sources;
+
+    #[test]
+    fn a_store_that_refuses_ends_the_start_and_one_that_is_away_does_not() {
+        use std::io::ErrorKind;
+        let _limit = testkit::limit(60);
+        let starts = |kind, text: &str, is_given| {
+            let error = Error::io("writing s3://b/p/x", std::io::Error::new(kind, text.to_owned()));
+            wait_for("s3://b/p", |error| is_away(error, is_given), || Err(error)).is_ok()
+        };
+        for kind in [ErrorKind::PermissionDenied, ErrorKind::InvalidInput, ErrorKind::Unsupported] {
+            assert!(!starts(kind, "so", true) && !starts(kind, "so", false), "{kind}");
+        }
+        for kind in [ErrorKind::TimedOut, ErrorKind::Other] {
+            assert!(starts(kind, "so", true) && starts(kind, "so", false), "{kind}");
+        }
+        let ended = "<Code>ExpiredToken</Code>";
+        assert!(!starts(ErrorKind::PermissionDenied, ended, true));
+        assert!(starts(ErrorKind::PermissionDenied, ended, false));
+        assert!(wait_for("s3://b/p", |_| true, || Ok(())).is_ok());
+    }
 
     #[test]
     fn a_key_of_the_environment_wins_over_credentials_of_the_catalog() {

@@ -35,6 +35,7 @@ use table::unique::Entered;
 use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId, ViewDef};
 
 use crate::background::Sealing;
+use crate::expire;
 use crate::inbox::{BackgroundEdit, Done, Request, Taken};
 use crate::prepare::Landed;
 use crate::reaper;
@@ -118,11 +119,7 @@ enum Action {
     PutKey(ApiKey),
     RemoveKey(String),
     /// The last one of its transaction: it says what the others came to.
-    Remember {
-        table: TableId,
-        version: SchemaVersion,
-        batch: RecordBatch,
-    },
+    Remember(remember::Row),
 }
 
 /// A commit group in the making.
@@ -429,9 +426,9 @@ impl Core {
                     self.meta_changed = true;
                     group.frame.edit(offset, Edit::RemoveKey { name });
                 }
-                Action::Remember { table, version, batch } => {
+                Action::Remember(row) => {
                     let firsts = landed.map(|_| &firsts[..]);
-                    self.apply_remember(group, offset, table, version, &batch, &committed, firsts)?;
+                    self.apply_remember(group, offset, row, &committed, firsts)?;
                 }
             }
         }
@@ -642,6 +639,8 @@ impl Core {
             seal |= snapshot.head_bytes() >= options.seal_bytes || snapshot.head_rows() >= options.seal_rows;
             head_bytes += snapshot.head_bytes();
             let sealed_live = snapshot.sealed_live();
+            let before = root.tables.get(tip.def().name.as_str());
+            seal |= before.is_some_and(|before| expire::has_too_many(before, &snapshot, options));
             if let Some(old) = root.tables.insert(Arc::from(tip.def().name.as_str()), snapshot) {
                 head_bytes -= old.head_bytes();
                 let ended = old.sealed_live().saturating_sub(sealed_live);

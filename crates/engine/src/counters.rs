@@ -32,7 +32,11 @@ pub(crate) struct Counters {
     pub groups: Counter,
     pub rows: Counter,
     pub deletes: Counter,
-    pub refused_busy: Counter,
+    /// By reason, as in [`Refused`].
+    pub refused_debt: Counter,
+    pub refused_inbox: Counter,
+    pub refused_lag: Counter,
+    pub refused_transactions: Counter,
     pub conflicts: Counter,
     /// Bytes of all heads in the newest root.
     pub head_bytes: Counter,
@@ -54,6 +58,30 @@ pub(crate) struct Counters {
     pub held_bytes: Counter,
 }
 
+impl Counters {
+    pub fn refused(&self) -> Refused {
+        Refused {
+            debt: self.refused_debt.get(),
+            inbox: self.refused_inbox.get(),
+            lag: self.refused_lag.get(),
+            transactions: self.refused_transactions.get(),
+        }
+    }
+}
+
+/// What was refused with [`types::Kind::Busy`], by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Writes, because more was written than could be sealed.
+    pub debt: u64,
+    /// Writes, because as many as may be waited for the commit thread.
+    pub inbox: u64,
+    /// Writes, because an index or a lake was too far behind.
+    pub lag: u64,
+    /// Transactions, because too many were open or held too much.
+    pub transactions: u64,
+}
+
 /// How the engine is doing. Counts are since it was opened.
 #[derive(Clone, Debug)]
 pub struct Status {
@@ -65,8 +93,7 @@ pub struct Status {
     pub groups: u64,
     pub rows: u64,
     pub deletes: u64,
-    /// Writes refused because too much was waiting.
-    pub refused_busy: u64,
+    pub refused: Refused,
     pub conflicts: u64,
     /// Bytes that wait for the commit thread.
     pub inbox_bytes: u64,

@@ -244,6 +244,8 @@ impl Engine {
         };
         match ack {
             Ack::Durable => self.queue(prepared, Box::new(done)),
+            // Nothing is taken in only to be lost: it hears what becomes of it, and is how it shows that there is room again.
+            Ack::Memory if self.lacks_room() => self.queue(prepared, Box::new(done)),
             Ack::Memory => match self.push(prepared, Box::new(|_| ())) {
                 Ok(()) => done(Ok(Committed::default())),
                 Err((_, error)) => done(Err(error)),
@@ -324,7 +326,7 @@ impl Engine {
         if let Err((_, error)) = &pushed
             && error.kind() == Kind::Busy
         {
-            shared.counters.refused_busy.add(1);
+            shared.counters.refused_inbox.add(1);
         }
         pushed
     }
@@ -350,7 +352,7 @@ impl Engine {
         let shared = &self.0.shared;
         shared.check_writable()?;
         if shared.debt_bytes() >= shared.options.debt_hard_bytes {
-            shared.counters.refused_busy.add(1);
+            shared.counters.refused_debt.add(1);
             shared.wake_background();
             return Err(Error::new(Kind::Busy, "more was written than could be sealed so far")
                 .hint("send it again a little later"));
@@ -426,6 +428,11 @@ impl Engine {
         shared.options.pace_max.mul_f64(excess * excess)
     }
 
+    /// Whether the log had no room for what was written last. The next write finds out whether it still has none.
+    pub fn lacks_room(&self) -> bool {
+        self.0.shared.lacks_room.load(Ordering::Relaxed) > 0
+    }
+
     pub fn status(&self) -> Status {
         let shared = &self.0.shared;
         let counters = &shared.counters;
@@ -439,7 +446,7 @@ impl Engine {
             groups: counters.groups.get(),
             rows: counters.rows.get(),
             deletes: counters.deletes.get(),
-            refused_busy: counters.refused_busy.get(),
+            refused: counters.refused(),
             conflicts: counters.conflicts.get(),
             inbox_bytes: shared.inbox.bytes(),
             head_bytes: counters.head_bytes.get(),

@@ -14,12 +14,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use table::{Segment, Snapshot};
+use table::{Segment, Snapshot, evict};
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
 use vfs::{Mutex, Rank};
 
 use crate::background::{self, Under};
 use crate::engine::Engine;
+use crate::evict as engine_evict;
 use crate::forget;
 use crate::root::Root;
 use crate::shared::{Background, Shared, What};
@@ -82,10 +83,14 @@ pub(crate) enum Next {
     Rewrite(Arc<Snapshot>, SegmentId),
 }
 
-/// Whether a segment with ended rows is to be written anew. Rows that the lake alone has are erased there; what is here of them
-/// goes once none is left.
-fn is_here((segment, deleted): &(&Arc<Segment>, u64)) -> bool {
-    !segment.is_evicted() || segment.meta().rows <= *deleted
+/// Whether rows of a segment are here, or none is left anywhere. Those that the lake alone has are erased there.
+fn is_here(segment: &Segment, deleted: u64) -> bool {
+    !segment.is_evicted() || segment.meta().rows <= deleted
+}
+
+/// Whether a segment with ended rows is to be written anew: it has some, or tells bounds that may be values of some.
+fn is_due(table: &Snapshot, segment: &Segment, deleted: u64) -> bool {
+    is_here(segment, deleted) || evict::tells_of_ended(table, segment.id())
 }
 
 /// Materializers that no longer follow a table, and whose files of it are not removed yet: a reader holds them.
@@ -139,17 +144,17 @@ impl Erasure {
                 Stage::Seal if table.head_deleted() > 0 => return Some(Next::Seal(table.clone())),
                 Stage::Seal => *stage = Stage::Rewrite(None),
                 Stage::Rewrite(None) => {
-                    let touched = table.segments_with_deletes().filter(is_here);
+                    let touched = table.segments_with_deletes();
+                    let touched = touched.filter(|(segment, deleted)| is_due(table, segment, *deleted));
                     *stage = Stage::Rewrite(Some(touched.map(|(segment, _)| segment.id()).collect()));
                 }
                 Stage::Rewrite(Some(left)) => {
                     let mut found = None;
                     left.retain(|id| {
                         // Merged meanwhile, or let go of: its rows may have left for the lake.
-                        let touched = table.segments_with_deletes().filter(is_here);
-                        let Some(segment) = touched.map(|(of, _)| of).find(|of| of.id() == *id) else {
-                            return false;
-                        };
+                        let touched = table.segments_with_deletes().find(|(segment, _)| segment.id() == *id);
+                        let due = touched.filter(|(segment, deleted)| is_due(table, segment, *deleted));
+                        let Some((segment, _)) = due else { return false };
                         if segment.is_damaged() {
                             told.segments_damaged += 1;
                             return false;
@@ -329,6 +334,13 @@ pub(crate) fn run(shared: &Arc<Shared>, erasure: &Erasure, next: Next) -> Result
             Ok(task.edit())
         }
         Next::Seal(table) => background::seal(shared, &table, table.next_row()),
+        Next::Rewrite(table, segment)
+            if !table
+                .segments_with_deletes()
+                .any(|(of, deleted)| of.id() == segment && is_here(of, deleted)) =>
+        {
+            engine_evict::forget_bounds(shared, &table, segment)
+        }
         Next::Rewrite(table, segment) => {
             let inputs = [segment];
             let form = background::form_of(shared, &table, &inputs);

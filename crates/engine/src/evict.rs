@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use table::materializer::{Materializer, Position};
 use table::{Segment, Snapshot, evict};
-use types::{Hot, Kind, Micros, Result, RowId};
+use types::{Error, Hot, Kind, Micros, Result, RowId, SegmentId};
 
 use crate::background::{self, Under};
 use crate::inbox::BackgroundEdit;
@@ -168,6 +168,31 @@ fn make(shared: &Arc<Shared>, task: &Task) -> Result<Option<BackgroundEdit>> {
     output.check().inspect_err(|_| drop(table::segment::remove_files(&shared.env, &dir, id)))?;
     let (position, name) = (position.clone(), materializer.name());
     Ok(Some(BackgroundEdit::Evict { table: def.id, input, output, landed, position, name }))
+}
+
+/// What is left here of a segment that has left, written anew without bounds that may be values of rows that ended. It takes the
+/// segment's place as that did.
+pub(crate) fn forget_bounds(
+    shared: &Arc<Shared>,
+    snapshot: &Snapshot,
+    input: SegmentId,
+) -> Result<BackgroundEdit> {
+    let def = snapshot.def();
+    let root = shared.root.load();
+    let segment = snapshot.segments().find(|segment| segment.id() == input);
+    let segment =
+        segment.ok_or_else(|| Error::internal("a segment was to forget bounds that is not there"))?;
+    let landed = segment.landed()?;
+    let Some((materializer, position)) = passed(shared, &root, snapshot) else {
+        return Err(Error::new(Kind::Busy, "where the lake stands is not known yet"));
+    };
+    let dir = background::make_table_dir(shared, def.id)?;
+    let id = shared.take_segment_id();
+    let meta = evict::forget_bounds(snapshot, input, &shared.env, &dir, id)?;
+    let output = Segment::open(&shared.env, &dir, def, meta);
+    output.check().inspect_err(|_| drop(table::segment::remove_files(&shared.env, &dir, id)))?;
+    let (landed, position, name) = (landed.clone(), position.clone(), materializer.name());
+    Ok(BackgroundEdit::Evict { table: def.id, input, output, landed, position, name })
 }
 
 fn is_passed(row: RowId, segment: &Segment) -> bool {

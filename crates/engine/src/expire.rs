@@ -3,7 +3,8 @@
 //! for long enough ([`crate::remember`]).
 //!
 //! Until it is deleted an old row is there as any other. A table is looked at again after a tenth of its time, at least
-//! once a minute.
+//! once a minute. Requests that are remembered are looked at, too, as soon as there are a hundredth more of them than there
+//! may be: by who commits ([`has_too_many`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,9 @@ const ROWS_AT_ONCE: usize = 4_096;
 const BREATH: Duration = Duration::from_millis(20);
 const LOOK_MIN: Duration = Duration::from_secs(1);
 const LOOK_MAX: Duration = Duration::from_secs(60);
+/// Of the rows that a table keeps at most, so many more make it due at once. Each look then deletes about as many: a commit for
+/// every few requests, were it for each one too many.
+const BEYOND_SHARE: u64 = 100;
 
 /// A table that is to be looked at.
 pub(crate) struct Task {
@@ -45,6 +49,35 @@ struct Keeps {
     rows_max: u64,
 }
 
+/// When a table is looked at again, on the machine's monotonic clock.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Due {
+    at: Duration,
+    /// If it has too many rows; not at once after the last look, so that writers come first.
+    beyond: Duration,
+}
+
+impl Due {
+    fn of(background: &Background, table: &Snapshot, keeps: Keeps) -> Duration {
+        let due = background.expire_due.get(&table.def().id).copied().unwrap_or_default();
+        if keeps.is_passed(table) { due.beyond } else { due.at }
+    }
+}
+
+impl Keeps {
+    /// Whether there are so many rows more than are kept that they go now.
+    fn is_passed(self, table: &Snapshot) -> bool {
+        table.rows() > self.rows_max.saturating_add(self.rows_max / BEYOND_SHARE)
+    }
+}
+
+/// Whether a commit made a table due by its number of rows: `old` is what it was before.
+pub(crate) fn has_too_many(old: &Snapshot, new: &Snapshot, options: &Options) -> bool {
+    // Cheaply, since it is asked about each table of a commit.
+    new.rows() > options.remember_max
+        && keeps(new, options).is_some_and(|keeps| keeps.is_passed(new) && !keeps.is_passed(old))
+}
+
 impl Task {
     pub fn what(&self) -> What {
         What::Expire(self.table.def().id)
@@ -52,14 +85,17 @@ impl Task {
 }
 
 fn with_ttl<'a>(root: &'a Root, options: &'a Options) -> impl Iterator<Item = (&'a Arc<Snapshot>, Keeps)> {
-    let keeps = |table: &Snapshot| match table.def().name == remember::TABLE {
+    root.tables().filter_map(move |table| Some((table, keeps(table, options)?)))
+}
+
+fn keeps(table: &Snapshot, options: &Options) -> Option<Keeps> {
+    match table.def().name == remember::TABLE {
         true => {
             let ttl = Micros::try_from(options.remember_for.as_micros()).unwrap_or(Micros::MAX);
             Some(Keeps { ttl, rows_max: options.remember_max })
         }
         false => table.def().options.ttl.map(|ttl| Keeps { ttl, rows_max: u64::MAX }),
-    };
-    root.tables().filter_map(move |table| Some((table, keeps(table)?)))
+    }
 }
 
 /// The table whose turn came first.
@@ -69,10 +105,10 @@ pub(crate) fn next(
     background: &Background,
     now: Duration,
 ) -> Option<Task> {
-    let due = |id: TableId| background.expire_due.get(&id).copied().unwrap_or_default();
-    let may = |id: TableId| due(id) <= now && background.may(What::Expire(id), now);
-    let (table, keeps) =
-        with_ttl(root, options).filter(|(t, _)| may(t.def().id)).min_by_key(|(t, _)| due(t.def().id))?;
+    let due = |(table, keeps): &(&Arc<Snapshot>, Keeps)| Due::of(background, table, *keeps);
+    let may =
+        |one: &(&Arc<Snapshot>, Keeps)| due(one) <= now && background.may(What::Expire(one.0.def().id), now);
+    let (table, keeps) = with_ttl(root, options).filter(may).min_by_key(due)?;
     Some(Task { root: root.clone(), table: table.clone(), keeps })
 }
 
@@ -87,8 +123,8 @@ pub(crate) fn again(
         let lives = |id: &TableId| with_ttl(root, options).any(|(table, _)| table.def().id == *id);
         background.expire_due.retain(|id, _| lives(id));
     }
-    let due = |id: TableId| background.expire_due.get(&id).copied().unwrap_or_default();
-    with_ttl(root, options).map(|(table, _)| due(table.def().id).saturating_sub(now)).min()
+    let due = |(table, keeps): (&Arc<Snapshot>, Keeps)| Due::of(background, table, keeps);
+    with_ttl(root, options).map(|one| due(one).saturating_sub(now)).min()
 }
 
 pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
@@ -102,7 +138,8 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     };
     let look = Duration::from_micros(task.keeps.ttl.unsigned_abs() / 10).clamp(LOOK_MIN, LOOK_MAX);
     let pause = if rows.len() < ROWS_AT_ONCE { look } else { BREATH };
-    let due = shared.env.clock.monotonic() + pause;
+    let now = shared.env.clock.monotonic();
+    let due = Due { at: now + pause, beyond: now + BREATH };
     shared.background.lock().expire_due.insert(id, due);
     if rows.is_empty() {
         under.end(false);

@@ -133,7 +133,11 @@ impl Engine {
         let due = shared.env.clock.monotonic() + limits.time_max;
         let state = ArcSwap::from_pointee(State::Open(Overlay::new(self.root())));
         let slot = Arc::new(Slot { state, due, time_max: limits.time_max });
-        self.watch_transactions(shared.transactions.enter(&slot, limits)?);
+        let entered = shared.transactions.enter(&slot, limits);
+        if entered.is_err() {
+            shared.counters.refused_transactions.add(1);
+        }
+        self.watch_transactions(entered?);
         if let Err(closed) = shared.check_open() {
             // It closed in between, and may not have found this one.
             slot.end(&shared.transactions, End::Closed);
@@ -195,7 +199,7 @@ impl OpenTransaction {
         for op in ops {
             written.push(next.apply(&self.0.principal, op, time, limits)?);
         }
-        shared.transactions.check_room(next.held_bytes().saturating_sub(overlay.held_bytes()), limits)?;
+        shared.check_room(next.held_bytes().saturating_sub(overlay.held_bytes()))?;
         Ok((next, written))
     }
 
@@ -205,7 +209,7 @@ impl OpenTransaction {
         let limits = &shared.options.transactions;
         self.change(|overlay| {
             let next = overlay.savepoint(name, limits)?;
-            shared.transactions.check_room(next.held_bytes() - overlay.held_bytes(), limits)?;
+            shared.check_room(next.held_bytes() - overlay.held_bytes())?;
             Ok((next, ()))
         })
     }

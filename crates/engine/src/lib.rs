@@ -36,6 +36,7 @@ mod cold;
 pub mod contract;
 mod core;
 mod counters;
+pub mod dead_letters;
 mod derive;
 mod engine;
 mod erase;
@@ -65,7 +66,7 @@ mod view;
 
 pub use archive::Archiving;
 pub use commitlog::edit::ApiKey;
-pub use counters::Status;
+pub use counters::{Refused, Status};
 pub use engine::{Engine, Step};
 pub use erase::{Erasing, Erasure};
 pub use evict::hot_bytes;

@@ -80,6 +80,7 @@ pub(crate) const TRANSACTION_ROWS_MAX: u64 = 16 << 20;
 pub(crate) const OP_BYTES: u64 = 512;
 /// A deleted row id in a frame, at most.
 pub(crate) const DELETE_BYTES: u64 = 10;
+const TABLE_ID_CHARS_MAX: usize = 10;
 
 #[derive(Debug)]
 pub(crate) enum PreparedOp {
@@ -212,7 +213,8 @@ pub(crate) fn prepare(
 
 /// What a request that is remembered takes in a frame, at most, its table's definition included.
 pub(crate) fn remember_bytes(remember: &Remember) -> u64 {
-    4 * OP_BYTES + remember.note.as_ref().map_or(0, String::len) as u64
+    let tables = remember.tables.iter().map(|name| name.len() + TABLE_ID_CHARS_MAX + 2).sum::<usize>();
+    4 * OP_BYTES + (remember.note.as_ref().map_or(0, String::len) + tables) as u64
 }
 
 struct Preparer<'a> {

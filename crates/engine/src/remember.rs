@@ -4,19 +4,25 @@
 //! crash exactly where that does, two that come at once meet at the commit thread, and backups, seals and compaction know
 //! them already. What a row says of its commit is filled in by who commits.
 //!
+//! A row says which tables its request was for, by id and name, and counts as long as they are there: rows that were dropped
+//! with their table are to be sent anew. The ids stand beside the answer and not in the key's hash, since the first request
+//! may make its table, whose id nobody knows before that commit, and the same request must find the answer afterwards. Rows
+//! of earlier versions say nothing of tables and count as they are.
+//!
 //! Kept for [`Options::remember_for`](crate::Options::remember_for), and no more than
 //! [`Options::remember_max`](crate::Options::remember_max) of them, oldest first (`expire.rs`).
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatch, StringArray};
-use types::{ColumnId, DataType, Error, Lsn, Micros, Result, RowId, TableDef, TableId, Value, key};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatch, StringArray};
+use table::RowRef;
+use types::{ColumnId, DataType, Error, Lsn, Micros, Result, RowId, TableDef, TableId, Value, key, name};
 
 use crate::engine::Engine;
 use crate::interactive::{Landing, Outcome, Ranges};
 use crate::prepare::{self, Insert, PreparedOp, Rule, Target};
 use crate::root::Root;
-use crate::transaction::Committed;
+use crate::transaction::{Committed, NewColumn};
 
 /// Where they are kept.
 pub const TABLE: &str = "polynya.idempotency";
@@ -31,6 +37,9 @@ pub struct Remember {
     pub key: [u8; 16],
     /// A hash of the request itself, which tells another one under the same key.
     pub request: u64,
+    /// Full names of the tables that it is for: once all of them are gone, or are others, it is forgotten. What is not there
+    /// when it is committed does not count. Of a transaction that was open they are those that it wrote to, whatever is here.
+    pub tables: Vec<String>,
     /// What belongs to its answer besides [`Committed`].
     pub note: Option<String>,
 }
@@ -65,6 +74,8 @@ pub struct Memory {
 
 const KEY: &str = "key";
 const NOTE: &str = "note";
+/// `id:name` of each, with spaces between them.
+const TABLES: &str = "tables";
 /// Columns of numbers: the request's hash, then what it came to.
 const REQUEST: &str = "request";
 const LSN: &str = "lsn";
@@ -75,10 +86,18 @@ const DELETED: &str = "deleted";
 
 impl Engine {
     /// What a request of this key came to, if one was committed and is still remembered.
+    ///
+    /// [`types::Kind::Conflict`] if some of its tables are gone, or are others, and some are not: to do it again would be wrong
+    /// for these, and not to do it for those.
     pub fn remembered(&self, key: &[u8; 16]) -> Result<Option<Remembered>> {
         let root = self.root();
         let Some(table) = root.table(TABLE) else { return Ok(None) };
         let Some(row) = table.get_row(&encoded(key)?)? else { return Ok(None) };
+        match lost(&root, table.def(), &row)? {
+            None => {}
+            Some(Lost { is_all: true, .. }) => return Ok(None),
+            Some(Lost { first, .. }) => return Err(partly_lost(&first)),
+        }
         let number = |name: &str| -> Result<Option<i64>> {
             match row.value(column(table.def(), name)?)? {
                 Value::Int64(number) => Ok(Some(number)),
@@ -136,18 +155,36 @@ fn definition() -> Result<TableDef> {
     for name in [COUNT, DELETED] {
         def.add_column(name, &DataType::Int64, false, None)?;
     }
-    def.add_column(NOTE, &DataType::String, true, None)?;
+    for name in [NOTE, TABLES] {
+        def.add_column(name, &DataType::String, true, None)?;
+    }
     def.set_primary_key(&[KEY.to_owned()])?;
     def.options.lake = Some(false);
     Ok(def)
 }
 
-/// The operations that remember a request: the table's making, where it is not there yet, and one row without its answer.
+/// The operations that remember a request: the table's making, where it is not there yet or of an earlier version, and one row
+/// without its answer, in place of one whose tables are gone.
 pub(crate) fn prepare(root: &Root, remember: &Remember) -> Result<Vec<PreparedOp>> {
     let base = root.table(TABLE).cloned();
     let mut ops = Vec::with_capacity(2);
     let def = match &base {
-        Some(base) => base.def().clone(),
+        Some(base) => {
+            let columns = vec![NewColumn {
+                name: TABLES.to_owned(),
+                data_type: DataType::String,
+                nullable: true,
+                default: None,
+            }];
+            match prepare::with_columns(base.def(), &columns)? {
+                None => base.def().clone(),
+                Some(changed) => {
+                    let (table, base) = (TABLE.to_owned(), base.def().clone());
+                    ops.push(PreparedOp::AddColumns { table, base, columns });
+                    Arc::new(changed)
+                }
+            }
+        }
         None => {
             let def = definition()?;
             def.check_stored()?;
@@ -156,25 +193,37 @@ pub(crate) fn prepare(root: &Root, remember: &Remember) -> Result<Vec<PreparedOp
         }
     };
     let numbers = |number: i64| -> ArrayRef { Arc::new(Int64Array::from_value(number, 1)) };
-    let columns: [(&str, ArrayRef); 6] = [
+    // As they are called, whatever case the request has: so the commit finds them.
+    let named = |wanted: &String| find(root, wanted).map_or(wanted.clone(), |table| table.def().name.clone());
+    let tables = remember.tables.iter().map(named).collect::<Vec<_>>().join(" ");
+    let columns: [(&str, ArrayRef); 7] = [
         (KEY, Arc::new(BinaryArray::from_vec(vec![&remember.key]))),
         (REQUEST, numbers(remember.request as i64)),
         (LSN, numbers(0)),
         (COUNT, numbers(0)),
         (DELETED, numbers(0)),
         (NOTE, Arc::new(StringArray::from(vec![remember.note.as_deref()]))),
+        (TABLES, Arc::new(StringArray::from(vec![(!tables.is_empty()).then_some(tables)]))),
     ];
     let row = RecordBatch::try_from_iter_with_nullable(
-        columns.into_iter().map(|(name, values)| (name, values, name == NOTE)),
+        columns.into_iter().map(|(name, values)| (name, values, matches!(name, NOTE | TABLES))),
     )
     .map_err(|e| Error::internal(format!("a request that is remembered makes no row: {e}")))?;
     let batch = match &base {
-        Some(base) => base.conform(&row)?,
-        None => table::conform(&row, &def)?,
+        Some(base) if base.def().schema.version == def.schema.version => base.conform(&row)?,
+        _ => table::conform(&row, &def)?,
     };
     let keys = prepare::find_all(base.as_deref(), prepare::encode_keys(&def, &batch))?;
     let target = Target { table: TABLE.to_owned(), id: base.as_ref().map(|base| base.def().id), base };
-    let (version, claims, replaces) = (def.schema.version, Vec::new(), Vec::new());
+    let (version, claims, mut replaces) = (def.schema.version, Vec::new(), Vec::new());
+    for found in keys.iter().filter_map(|key| key.found) {
+        if let Some(base) = &target.base
+            && let Some(row) = base.row(found)?
+            && lost(root, base.def(), &row)?.is_some_and(|lost| lost.is_all)
+        {
+            replaces.push(found);
+        }
+    }
     ops.push(PreparedOp::Remember(Insert {
         target,
         version,
@@ -219,11 +268,13 @@ fn landings(firsts: &str, own: &str) -> Option<Vec<Landing>> {
     firsts.iter().map(landing).collect()
 }
 
-/// The row with what its commit came to. `firsts`: the first row in each table, of a transaction that was open.
+/// The row with what its commit came to. `firsts`: the first row in each table, of a transaction that was open. `id_of`: of a
+/// table by its name, as the commit leaves it.
 pub(crate) fn answered(
     batch: &RecordBatch,
     committed: &Committed,
     firsts: Option<&[(TableId, RowId)]>,
+    id_of: impl Fn(&str) -> Option<TableId>,
 ) -> Result<RecordBatch> {
     let row_id = |row: Option<RowId>| row.map(|row| row.0 as i64);
     let schema = batch.schema();
@@ -240,6 +291,13 @@ pub(crate) fn answered(
                     _ => column.clone(),
                 };
             }
+            TABLES => {
+                let names = column.as_string_opt::<i32>().filter(|names| names.is_valid(0));
+                let names = names.map_or("", |names| names.value(0));
+                let noted = |name: &str| Some(format!("{}:{name}", id_of(name)?));
+                let noted: Vec<String> = names.split_terminator(' ').filter_map(noted).collect();
+                return Arc::new(StringArray::from(vec![(!noted.is_empty()).then(|| noted.join(" "))]));
+            }
             _ => return column.clone(),
         };
         Arc::new(Int64Array::from(vec![number]))
@@ -252,6 +310,45 @@ pub(crate) fn answered(
 fn noted(firsts: &[(TableId, RowId)], note: &str) -> ArrayRef {
     let firsts: Vec<String> = firsts.iter().map(|(table, first)| format!("{table}:{first}")).collect();
     Arc::new(StringArray::from(vec![format!("{}\n{note}", firsts.join(" "))]))
+}
+
+/// Tables of a request that are gone since, or are others of the same names.
+struct Lost {
+    first: String,
+    /// None is left.
+    is_all: bool,
+}
+
+/// What has become of the tables that a row is about.
+fn lost(root: &Root, def: &TableDef, row: &RowRef) -> Result<Option<Lost>> {
+    let Some(column) = def.schema.column_named(TABLES) else { return Ok(None) };
+    let Value::String(tables) = row.value(column.id)? else { return Ok(None) };
+    let (mut first, mut is_all) = (None, true);
+    for table in tables.split(' ') {
+        let id_and_name = table.split_once(':').and_then(|(id, name)| Some((id.parse().ok()?, name)));
+        let (id, name) = id_and_name.ok_or_else(|| Error::damaged(format!("`{TABLES}` of {TABLE}")))?;
+        match find(root, name).is_some_and(|table| table.def().id == TableId(id)) {
+            true => is_all = false,
+            false => first = first.or_else(|| Some(name.to_owned())),
+        }
+    }
+    Ok(first.map(|first| Lost { first, is_all }))
+}
+
+/// A table by its full name, as a request finds it.
+fn find<'a>(root: &'a Root, full_name: &str) -> Option<&'a Arc<table::Snapshot>> {
+    root.table(full_name).or_else(|| {
+        let position = name::resolve(full_name, root.tables().map(|table| table.def().name.as_str()))?;
+        root.tables().nth(position)
+    })
+}
+
+fn partly_lost(table: &str) -> Error {
+    Error::conflict(
+        "the request was committed before; some of its tables are there as they were, and one is not",
+    )
+    .with("table", name::short_table_name(table))
+    .hint("what is to be written again is another request, with a key of its own")
 }
 
 /// The refusal of a request that was committed before, or is being committed: its answer is in [`Engine::remembered`] once

@@ -16,6 +16,7 @@ use crate::arrivals::Arrivals;
 use crate::counters::Counters;
 use crate::derive;
 use crate::erase::Erasure;
+use crate::expire;
 use crate::inbox::Inbox;
 use crate::interactive::Registry;
 use crate::options::Options;
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     pub arrivals: Arrivals,
     /// The log went on in a new file, or was opened: another one should be ready when that one is full.
     pub wants_file: AtomicBool,
+    /// How long a group was for which the log had no room; 0 once one that long has found some, or the log got a new file.
+    pub lacks_room: AtomicU64,
     /// What the newest trim was asked for.
     pub trimmed_below: AtomicU64,
     /// Held while a manifest is written: one at a time, each newer than the last.
@@ -123,8 +126,8 @@ pub(crate) struct Background {
     pub forget_waits: BTreeSet<TableId>,
     /// Tables whose old rows are being deleted.
     pub expiring: BTreeSet<TableId>,
-    /// When tables are looked at again for old rows, on the machine's monotonic clock.
-    pub expire_due: BTreeMap<TableId, Duration>,
+    /// When tables are looked at again for old rows.
+    pub expire_due: BTreeMap<TableId, expire::Due>,
     /// Rows that ended are being erased, one erasure for each table.
     pub erasing: BTreeMap<TableId, Arc<Erasure>>,
     /// What begins when those have ended.
@@ -338,6 +341,7 @@ impl Shared {
             archive,
             arrivals: Arrivals::default(),
             wants_file: AtomicBool::new(true),
+            lacks_room: AtomicU64::new(0),
             trimmed_below: AtomicU64::new(0),
             manifest_writing: Mutex::new(vfs::Rank::new(46, "engine manifest"), ()),
             transactions: Registry::default(),

@@ -191,6 +191,7 @@ impl Engine {
         let Some(found) = find(root, table) else { return Ok(()) };
         match self.shared().lag(root, found) {
             Some((lag, materializer)) if lag >= 1.0 => {
+                self.shared().counters.refused_lag.add(1);
                 Err(Error::new(Kind::Busy, format!("rows come faster than `{materializer}` takes them in"))
                     .with("table", name::short_table_name(&found.def().name))
                     .hint("send it again a little later"))

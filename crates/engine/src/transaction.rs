@@ -128,6 +128,17 @@ pub enum Mode {
     CompareAndSet(Vec<Option<RowId>>),
 }
 
+impl Mode {
+    /// How rows go into a table if nobody says how: by its key, or without those that it has, where it says so.
+    pub fn of_rows(def: Option<&TableDef>) -> Mode {
+        match def {
+            Some(def) if def.is_keyed() => Mode::Upsert,
+            Some(def) if def.skips_repeats() => Mode::InsertIfAbsent,
+            _ => Mode::Append,
+        }
+    }
+}
+
 /// A column to add.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewColumn {

@@ -4,8 +4,9 @@
 //! commit is under way, or none can be made, it reads nothing; TCP then slows its senders down, UDP drops in the kernel.
 //! Syslog has no acknowledgement, so what a sender knows is only that a connection took its bytes.
 //!
-//! What cannot be understood is kept whole as the row's `message`. Nothing that came is left out, but for what is longer
-//! than [`Options::message_bytes_max`], which is cut.
+//! What cannot be understood is kept whole as the row's `message`. What the table does not take, such as a second row where an
+//! index is unique, goes into the table beside it ([`engine::dead_letters`]). Nothing that came is left out, but for what is
+//! longer than [`Options::message_bytes_max`], which is cut.
 
 mod frame;
 mod message;
@@ -52,12 +53,15 @@ pub struct Counters {
     pub unparsed: AtomicU64,
     /// Those of them that were cut.
     pub cut: AtomicU64,
-    /// Messages that could not be committed when the listener stopped.
+    /// Messages that the table does not take. They are in the table beside it, with the reason.
+    pub dead_letters: AtomicU64,
+    /// Messages that could not be committed when the listener stopped, and those that the table does not take and that could
+    /// not be put beside it either.
     pub lost: AtomicU64,
     pub connections_open: AtomicU64,
     /// Connections beyond [`Options::connections_max`].
     pub connections_refused: AtomicU64,
-    /// Whether the last commit failed.
+    /// Whether the last commit failed, and is tried again.
     pub failing: AtomicBool,
 }
 

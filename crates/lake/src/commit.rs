@@ -464,6 +464,7 @@ impl Work<'_> {
         if lake.listed.is_some() {
             let (tick, base) = (&mut self.tick, self.base);
             base.store.sync_dir(&base.dir.join("metadata"))?;
+            base.store.look()?;
             return rest::commit(base, lake, || tick(0));
         }
         let bytes = lake.metadata.to_bytes()?;

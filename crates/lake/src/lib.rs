@@ -31,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod abandoned;
 mod arrange;
 mod avro;
 mod cache;

@@ -261,6 +261,10 @@ impl Lake {
     }
 
     fn remove_unnamed(&self, unnamed: Vec<Unnamed>) -> Result<Swept> {
+        if !unnamed.is_empty() {
+            // What was listed is older than this look, and so than any file of a process that starts later.
+            self.store.look()?;
+        }
         // What readers hold goes later, and so does what a request of an earlier process may still come to name.
         let mut held = self.cache.1.files();
         held.extend(self.listed.iter().flat_map(|listed| listed.doubtful.iter().cloned()));

@@ -67,8 +67,7 @@ const WHERE: &str = "where";
 /// How often a lake is read whose next commit comes in between.
 const LOAD_TRIES: usize = 3;
 
-const OTHER_STATE: &str =
-    "it belongs to another state of this database; move its directory away and the table lands anew";
+const OTHER_STATE: &str = "it belongs to another state of this database, or of a copy; if that is gone for good, move its directory away and the table lands anew";
 
 impl Materializer {
     pub fn new(options: Options) -> Self {

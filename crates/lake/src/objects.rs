@@ -15,6 +15,7 @@
 
 mod call;
 mod connect;
+mod starts;
 #[cfg(test)]
 pub(crate) mod tests;
 mod vended;
@@ -34,8 +35,10 @@ use types::{Error, Kind, Result};
 use vfs::Env;
 
 use call::is_missing;
+pub use call::{is_ended, is_refused};
 pub use connect::Options;
 pub(crate) use connect::{Connect, Reach};
+use starts::Start;
 pub(crate) use vended::{Credential, Vendor};
 use vended::{Provider, Vended};
 
@@ -77,6 +80,8 @@ pub struct Objects {
     purpose: Use,
     /// Whether it is known to be that, and safe.
     is_sure: Arc<AtomicBool>,
+    /// Where the place is a warehouse: this process's start.
+    start: Arc<Start>,
 }
 
 #[derive(Clone)]
@@ -157,13 +162,14 @@ impl Objects {
         let is_sure = Arc::default();
         let network = Arc::new(Network(Some(runtime)));
         let purpose = Use::Warehouse;
-        Ok(Objects { network, client, prefix, uri, call_max, owner: owner.into(), purpose, is_sure })
+        let (owner, start) = (owner.into(), Arc::default());
+        Ok(Objects { network, client, prefix, uri, call_max, owner, purpose, is_sure, start })
     }
 
     /// The same place, for something else than a warehouse.
     #[must_use]
     pub fn used_for(self, purpose: Use) -> Objects {
-        Objects { purpose, is_sure: Arc::default(), ..self }
+        Objects { purpose, is_sure: Arc::default(), start: Arc::default(), ..self }
     }
 
     pub fn uri(&self) -> &str {
@@ -219,14 +225,20 @@ impl Objects {
 
     /// Makes sure, once, that what is put last is safe here: that the store keeps to conditions, and that no other database has this
     /// place. Nothing is committed before. Without a key that has to wait for a table's credentials, and whose a table is, the
-    /// catalog says.
+    /// catalog says. Later: that no other process started in this warehouse since.
     pub fn make_sure(&self, env: &Env) -> Result<()> {
-        if self.lacks_key() || self.is_sure.load(Ordering::Acquire) {
+        if self.lacks_key() {
             return Ok(());
+        }
+        if self.is_sure.load(Ordering::Acquire) {
+            return self.look();
         }
         self.check_conditions(env.random.next_u64())?;
         if let Client::Own(_) = self.client {
             self.claim()?;
+            if self.purpose == Use::Warehouse {
+                self.claim_start(env)?;
+            }
         }
         self.is_sure.store(true, Ordering::Release);
         Ok(())

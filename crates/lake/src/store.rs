@@ -63,6 +63,11 @@ impl Store {
         self.objects.as_ref().map_or(Ok(()), |objects| objects.make_sure(&self.env))
     }
 
+    /// Before anything is changed there that others may have changed: whether this process is the last one that started there.
+    pub(crate) fn look(&self) -> Result<()> {
+        self.objects.as_ref().map_or(Ok(()), Objects::look)
+    }
+
     /// The database that writes here, where several could.
     pub fn owner(&self) -> Option<&str> {
         self.objects.as_ref().map(Objects::owner)
@@ -137,7 +142,8 @@ impl Store {
 
     /// Makes a file appear, whole and durable: what a commit comes down to. `at_risk` is called when all that can be done
     /// before is done: from then on the file may be there, whatever an error says. [`Kind::Exists`] if somebody else's file
-    /// has the name, which is found out in an object store only; elsewhere the directory's lock keeps others away.
+    /// has the name, and [`Kind::InUse`] if another server started there since, which is found out in an object store only;
+    /// elsewhere the directory's lock keeps others away.
     pub fn publish(&self, path: &Path, bytes: Vec<u8>, at_risk: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(objects) = &self.objects else {
             let (env, dir) = (&self.env, path.parent().unwrap_or(Path::new("")));
@@ -153,6 +159,7 @@ impl Store {
             return files::sync_dir(env, dir);
         };
         let name = name(path)?;
+        objects.look()?;
         at_risk()?;
         objects.put_if_absent(name, bytes.into()).map_err(|error| match error.kind() {
             Kind::Exists => error.hint("does another server write this warehouse? each needs one of its own"),

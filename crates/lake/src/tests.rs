@@ -15,5 +15,6 @@ mod outside;
 mod remote;
 mod rest;
 mod spliced;
+mod starts;
 pub(crate) mod support;
 mod upkeep;

@@ -25,6 +25,10 @@ pub struct App {
     pub telemetry: Telemetry,
     pub work: Pool,
     pub copies: Copies,
+    /// Told when a body lets go of its memory.
+    pub body_room: tokio::sync::Notify,
+    /// Places of requests that are answered before their rows are committed.
+    pub ahead: Arc<tokio::sync::Semaphore>,
     /// Held by who makes a cursor.
     pub cursors: tokio::sync::Mutex<()>,
     /// What is or was erased.

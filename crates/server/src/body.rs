@@ -22,16 +22,50 @@ pub struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.app.telemetry.body_bytes_held.fetch_sub(self.share, Relaxed);
+        if self.share > 0 {
+            self.app.telemetry.body_bytes_held.fetch_sub(self.share, Relaxed);
+            self.app.body_room.notify_waiters();
+        }
     }
 }
 
 impl Held {
-    /// Takes more of the shared memory, as for the decompressed body.
-    pub fn grow(&mut self, bytes: usize) -> Result<()> {
+    /// [`Held::grow`] for the first piece of a body, which waits a little where there is no room. Only who holds nothing may wait:
+    /// of two that each hold a part and wait for more, neither would get on.
+    async fn begin(&mut self, bytes: usize) -> Result<()> {
+        if self.try_grow(bytes) {
+            return Ok(());
+        }
+        let app = self.app.clone();
+        app.telemetry.paced.fetch_add(1, Relaxed);
+        let due = tokio::time::Instant::now() + app.options.body_room_wait;
+        loop {
+            let mut freed = std::pin::pin!(app.body_room.notified());
+            // From here on nothing that is let go of is missed.
+            freed.as_mut().enable();
+            if self.try_grow(bytes) {
+                return Ok(());
+            }
+            if tokio::time::timeout_at(due, freed).await.is_err() {
+                return self.grow(bytes);
+            }
+        }
+    }
+
+    fn try_grow(&mut self, bytes: usize) -> bool {
         let held = &self.app.telemetry.body_bytes_held;
         if held.fetch_add(bytes, Relaxed) + bytes > self.app.options.body_bytes_total_max {
             held.fetch_sub(bytes, Relaxed);
+            return false;
+        }
+        self.share += bytes;
+        true
+    }
+
+    /// Takes more of the shared memory, as for the decompressed body; [`Kind::Busy`] if there is none.
+    pub fn grow(&mut self, bytes: usize) -> Result<()> {
+        if !self.try_grow(bytes) {
+            self.app.telemetry.bodies_refused.fetch_add(1, Relaxed);
             return Err(Error::new(
                 Kind::Busy,
                 "the bodies of other requests fill the memory set aside for them",
@@ -39,7 +73,6 @@ impl Held {
             .hint("send it again a little later")
             .into());
         }
-        self.share += bytes;
         Ok(())
     }
 }
@@ -89,7 +122,10 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(
         if len > options.body_bytes_max {
             return Err(too_large());
         }
-        held.grow(data.len())?;
+        match first.is_none() && whole.is_none() {
+            true => held.begin(data.len()).await?,
+            false => held.grow(data.len())?,
+        }
         match (&mut first, &mut whole) {
             (None, None) => first = Some(data),
             (_, Some(whole)) => whole.extend_from_slice(&data),

@@ -2,7 +2,7 @@
 //! once comes about, is the engine's ([`engine::remember`]); here is what a key means.
 
 use engine::{Engine, Remember, Remembered};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use types::{Error, Kind, Principal};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -15,9 +15,30 @@ const CHARS_MAX: usize = 255;
 
 /// A request's key, within what it holds for.
 #[derive(Clone, Copy, Debug)]
-pub struct Key([u8; 16]);
+pub struct Key {
+    hash: [u8; 16],
+    /// That of earlier versions, which took a table's name as it was written.
+    before: Option<[u8; 16]>,
+}
 
 impl Key {
+    /// The key that a request to one table names, if any. It holds for one principal, `route` and the table of this full name,
+    /// in whatever case it is written, as the table is found.
+    pub fn of_table(
+        headers: &HeaderMap,
+        principal: &Principal,
+        route: &str,
+        full_name: &str,
+    ) -> Result<Option<Key>> {
+        let folded = full_name.to_lowercase();
+        let Some(key) = Key::of(headers, principal, &format!("{route} {folded}"))? else { return Ok(None) };
+        let before = match folded == full_name {
+            true => None,
+            false => Key::of(headers, principal, &format!("{route} {full_name}"))?.map(|key| key.hash),
+        };
+        Ok(Some(Key { before, ..key }))
+    }
+
     /// The key that a request names, if any. It holds for one principal and `route`: others may use the same.
     pub fn of(headers: &HeaderMap, principal: &Principal, route: &str) -> Result<Option<Key>> {
         let mut values = headers.get_all(HEADER).iter();
@@ -38,20 +59,35 @@ impl Key {
         }
         let mut key = [0; 16];
         key.copy_from_slice(&hash.finalize().as_bytes()[..16]);
-        Ok(Some(Key(key)))
+        Ok(Some(Key { hash: key, before: None }))
     }
 
-    /// What is to be remembered of the request that has these parts. `note` belongs to its answer.
-    pub fn remember(&self, request: &[&[u8]], note: Option<String>) -> Remember {
-        Remember { key: self.0, request: fingerprint(request), note }
+    /// What is to be remembered of the request that has these parts and is for these tables, by their full names. `note` belongs
+    /// to its answer.
+    pub fn remember(&self, request: &[&[u8]], tables: Vec<String>, note: Option<String>) -> Remember {
+        Remember { key: self.hash, request: fingerprint(request), tables, note }
     }
 
     /// What became of the request when it came before. Refused if that was another one.
     pub fn find(&self, engine: &Engine, request: &[&[u8]]) -> Result<Option<Remembered>> {
-        match engine.remembered(&self.0)? {
+        let known = match (engine.remembered(&self.hash)?, self.before) {
+            (None, Some(before)) => engine.remembered(&before)?,
+            (known, _) => known,
+        };
+        match known {
             Some(known) if known.request != fingerprint(request) => Err(Failure::key_reused()),
             other => Ok(other),
         }
+    }
+}
+
+/// Refuses a key where it would be ignored: its sender would believe that the request may be sent again.
+pub fn none(headers: &HeaderMap, method: &Method, path: &str) -> Result<()> {
+    match headers.contains_key(HEADER) {
+        false => Ok(()),
+        true => Err(Error::invalid(format!("{method} {path} keeps no Idempotency-Key"))
+            .hint("POST /v1/tables/{table}/rows, /v1/rows, /v1/transactions (statements, too) and /v1/logs do; leave it out here")
+            .into()),
     }
 }
 

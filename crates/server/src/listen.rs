@@ -62,6 +62,8 @@ impl Server {
             ask,
             work: Pool::start(options.work_threads, options.work_queue_max)?,
             copies: Copies::new(&options),
+            body_room: tokio::sync::Notify::new(),
+            ahead: Arc::new(tokio::sync::Semaphore::new(crate::routes::AHEAD_MAX)),
             cursors: tokio::sync::Mutex::default(),
             erasures: Default::default(),
             catalog: options

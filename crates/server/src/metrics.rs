@@ -116,10 +116,15 @@ fn requests(t: &mut Text, app: &App) {
     t.counter("request_bytes_total", "Bytes of bodies read.", telemetry.bytes_in.load(Relaxed));
     t.counter("response_bytes_total", "Bytes of bodies sent.", telemetry.bytes_out.load(Relaxed));
     t.counter("ingested_rows_total", "Rows committed through POST rows.", telemetry.rows_in.load(Relaxed));
+    t.counter(
+        "ingest_lost_rows_total",
+        "Rows that ack=memory answered 202 for, and that were not committed after all.",
+        telemetry.rows_lost.load(Relaxed),
+    );
     t.counter("ingested_bytes_total", "Bytes of their bodies as sent.", telemetry.ingest_bytes.load(Relaxed));
     t.counter(
         "paced_requests_total",
-        "Writes that were made to wait because of debt.",
+        "Requests that were made to wait because of debt, lag or the memory of bodies.",
         telemetry.paced.load(Relaxed),
     );
     t.gauge(
@@ -159,7 +164,7 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
         t.counter("rows_total", "Rows inserted.", s.rows);
         t.counter("deletes_total", "Row versions ended.", s.deletes);
     }
-    t.counter("refused_busy_total", "Writes refused because too much was waiting.", s.refused_busy);
+    refused(t, app, s.refused);
     t.counter("conflicts_total", "Transactions that lost against another.", s.conflicts);
     t.gauge("transactions_open", "Transactions that are open.", s.transactions_open as u64);
     t.gauge("transactions_bytes", "Bytes that they have written so far.", s.transactions_bytes);
@@ -227,6 +232,24 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     t.gauge("commit_group_size_mean", "Commits of a group, on average since the start.", mean);
     if let Ok(free) = app.engine.env().disk.free_bytes(app.engine.dir()) {
         t.gauge("disk_free_bytes", "Free bytes where the data is.", free);
+    }
+}
+
+/// What was answered 429 with the code `busy`, or refused so to a program of this process.
+fn refused(t: &mut Text, app: &App, engine: engine::Refused) {
+    t.head("refused_busy_total", "counter", "What was refused because too much was under way, by reason.");
+    let telemetry = &app.telemetry;
+    for (reason, count) in [
+        ("debt", engine.debt),
+        ("inbox", engine.inbox),
+        ("lag", engine.lag),
+        ("transactions", engine.transactions),
+        ("bodies", telemetry.bodies_refused.load(Relaxed)),
+        ("work", app.work.refused()),
+        ("copies", app.copies.refused()),
+        ("sql", app.sql.status().refused),
+    ] {
+        t.line("refused_busy_total", &[("reason", reason)], count);
     }
 }
 

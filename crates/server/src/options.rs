@@ -27,6 +27,8 @@ pub struct Options {
     pub body_bytes_max: usize,
     /// Bodies of all requests together while they are read and decoded; beyond it 429.
     pub body_bytes_total_max: usize,
+    /// How long a body of which nothing is held yet waits for room among them.
+    pub body_room_wait: Duration,
     /// Copies of files that come in (COPY … FROM STDIN), and that go out, at once; a further one waits up to 30 s.
     pub copies_in_max: usize,
     pub copies_out_max: usize,
@@ -92,6 +94,7 @@ impl Default for Options {
             connections_max: 20_000,
             body_bytes_max: 64 << 20,
             body_bytes_total_max: 512 << 20,
+            body_room_wait: Duration::from_millis(250),
             copies_in_max: 4,
             copies_out_max: 2,
             spool_bytes_max: 16 << 30,

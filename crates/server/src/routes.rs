@@ -45,8 +45,10 @@ use crate::auth::{self, Admitted, Peer};
 use crate::connection::{Connection, Phase};
 use crate::failure::Failure;
 use crate::http2;
+use crate::idempotency;
 use crate::record::Note;
 use crate::telemetry::Class;
+pub use write::AHEAD_MAX;
 
 /// A path and method, and what one needs for it.
 #[derive(Debug)]
@@ -223,6 +225,17 @@ fn reads_query(route: &Route) -> bool {
     }
 }
 
+/// Whether an `Idempotency-Key` means something to a route, or is others' business.
+fn takes_key(route: &Route) -> bool {
+    match route.path {
+        "/v1/tables/{table}/rows" | "/v1/rows" | "/v1/transactions" | "/v1/logs" => true,
+        // What only reads may be sent again anyway.
+        _ if route.method == Method::GET => true,
+        // The Iceberg catalog's clients may send one with a commit, which says itself what it requires.
+        path => path.starts_with(iceberg::PREFIX),
+    }
+}
+
 /// What is recorded as the route of a request that has none: its path is anybody's text.
 const NO_ROUTE: &str = "(none)";
 /// A method may be any word.
@@ -346,6 +359,9 @@ fn admitted(app: &App, route: &Route, peer: Peer, parts: &Parts) -> Result<Optio
     asked::no_form(&parts.method, &parts.headers)?;
     if !reads_query(route) {
         asked::no_query(&parts.uri)?;
+    }
+    if !takes_key(route) {
+        idempotency::none(&parts.headers, &route.method, route.path)?;
     }
     Ok(admitted)
 }

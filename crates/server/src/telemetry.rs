@@ -275,7 +275,10 @@ pub struct Telemetry {
     pub paced: AtomicU64,
     pub recorded_dropped: AtomicU64,
     pub work_jobs: AtomicU64,
-    pub work_refused: AtomicU64,
+    /// Bodies that found no room in the memory for all of them.
+    pub bodies_refused: AtomicU64,
+    /// Rows that were acknowledged in memory and lost.
+    pub rows_lost: AtomicU64,
 }
 
 impl Telemetry {

@@ -5,7 +5,10 @@
 //! threads of the pool among themselves.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 
@@ -29,6 +32,7 @@ struct Shared {
     received: Mutex<mpsc::Receiver<Job>>,
     /// Which threads found nothing to do and are about to park, or have parked.
     idle: Vec<AtomicBool>,
+    refused: AtomicU64,
     threads: OnceLock<Vec<Thread>>,
 }
 
@@ -43,6 +47,7 @@ impl Pool {
         let shared = Arc::new(Shared {
             received: Mutex::new(Rank::new(20, "server work"), received),
             idle: (0..threads.max(1)).map(|_| AtomicBool::new(false)).collect(),
+            refused: AtomicU64::new(0),
             threads: OnceLock::new(),
         });
         let threads = (0..shared.idle.len())
@@ -69,12 +74,18 @@ impl Pool {
         let closed = || Error::new(Kind::Closed, "the server stops");
         self.jobs.as_ref().ok_or_else(closed)?.try_send(job).map_err(|e| match e {
             TrySendError::Full(_) => {
+                self.shared.refused.fetch_add(1, Relaxed);
                 Error::new(Kind::Busy, "too many requests wait to be worked on").hint("retry a little later")
             }
             TrySendError::Closed(_) => closed(),
         })?;
         self.shared.wake_one();
         receiver.await.map_err(|_| Error::internal("a request's work failed"))
+    }
+
+    /// How many jobs found too many waiting.
+    pub fn refused(&self) -> u64 {
+        self.shared.refused.load(Relaxed)
     }
 
     pub fn waiting(&self) -> usize {

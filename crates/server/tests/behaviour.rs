@@ -2,6 +2,8 @@
 
 #[path = "behaviour/again.rs"]
 mod again;
+#[path = "behaviour/bad_rows.rs"]
+mod bad_rows;
 mod common;
 #[path = "behaviour/copy.rs"]
 mod copy;
@@ -13,6 +15,10 @@ mod held;
 mod http2;
 #[path = "behaviour/otlp.rs"]
 mod otlp;
+#[path = "behaviour/pacing.rs"]
+mod pacing;
+#[path = "behaviour/parameters.rs"]
+mod parameters;
 #[path = "behaviour/partitions.rs"]
 mod partitions;
 #[path = "behaviour/rows_in.rs"]

@@ -13,7 +13,8 @@ use arrow::array::{
 };
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    DataType as Arrow, Date32Type, Decimal128Type, DecimalType, SchemaRef, TimeUnit, TimestampMicrosecondType,
+    DataType as Arrow, Date32Type, Date64Type, Decimal128Type, DecimalType, SchemaRef, TimeUnit,
+    TimestampMicrosecondType, TimestampNanosecondType,
 };
 use arrow::util::display::array_value_to_string;
 use types::name::{printable, resolve, short_table_name};
@@ -209,7 +210,8 @@ fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result
             DataType::Decimal { scale: to, .. },
         ) if *scale <= *to as i8 => cast(array, arrow),
         (Utf8 | LargeUtf8 | Utf8View, DataType::String | DataType::Json) => cast(array, arrow),
-        (Utf8 | LargeUtf8 | Utf8View | Date64, DataType::Date) => checked(cast(array, arrow)?, data_type),
+        (Utf8 | LargeUtf8 | Utf8View, DataType::Date) => checked(cast(array, arrow)?, data_type),
+        (Date64, DataType::Date) => checked(days(array), data_type),
         (Utf8 | LargeUtf8 | Utf8View | Timestamp(..), DataType::Timestamp) => {
             checked(timestamps(array)?, data_type)
         }
@@ -344,8 +346,21 @@ fn timestamps(array: &ArrayRef) -> std::result::Result<ArrayRef, Misfit> {
         }
         _ => array.clone(),
     };
-    let micros = cast(&naive, &Arrow::Timestamp(TimeUnit::Microsecond, None))?;
+    let micros = match naive.data_type() {
+        // Cut downwards, before 1970 too, as digits of a text are; Arrow cuts towards 1970.
+        Arrow::Timestamp(TimeUnit::Nanosecond, None) => {
+            let nanos = naive.as_primitive::<TimestampNanosecondType>();
+            Arc::new(nanos.unary::<_, TimestampMicrosecondType>(|at| at.div_euclid(1_000)))
+        }
+        _ => cast(&naive, &Arrow::Timestamp(TimeUnit::Microsecond, None))?,
+    };
     Ok(Arc::new(micros.as_primitive::<TimestampMicrosecondType>().clone().with_timezone("UTC")))
+}
+
+/// The days of dates that are written as milliseconds.
+fn days(array: &ArrayRef) -> ArrayRef {
+    let day = |at: i64| i32::try_from(at.div_euclid(86_400_000)).unwrap_or(i32::MAX);
+    Arc::new(array.as_primitive::<Date64Type>().unary::<_, Date32Type>(day))
 }
 
 /// Text as uuids: 32 hexadecimal digits, hyphens anywhere.

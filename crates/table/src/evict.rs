@@ -73,6 +73,43 @@ pub fn write(
     written.inspect_err(|_| discard(env, dir, id))
 }
 
+/// Whether what is left here of a segment that has left tells bounds of blocks that have rows which ended: such a bound may be the
+/// value of one.
+pub fn tells_of_ended(snapshot: &Snapshot, segment: SegmentId) -> bool {
+    entry(snapshot, segment).and_then(telling).is_ok_and(|blocks| !blocks.is_empty())
+}
+
+/// Writes what is left of a segment that has left as `id` in `dir`, durably, without those bounds: rows of these blocks are looked for
+/// in the lake, which has its own. Log the edit as that of an eviction.
+pub fn forget_bounds(
+    snapshot: &Snapshot,
+    segment: SegmentId,
+    env: &Env,
+    dir: &Path,
+    id: SegmentId,
+) -> Result<SegmentMeta> {
+    let entry = entry(snapshot, segment)?;
+    let blocks = telling(entry)?;
+    let written = segment::forget_bounds(&entry.segment, &blocks, env, dir, id, snapshot.def());
+    written.inspect_err(|_| discard(env, dir, id))
+}
+
+fn telling(entry: &Entry) -> Result<BTreeSet<usize>> {
+    let mut blocks = BTreeSet::new();
+    if !entry.segment.is_evicted() {
+        return Ok(blocks);
+    }
+    for row in &entry.deletes.to_bitmap() {
+        if let Some(block) = entry.segment.block_of(row)?
+            && !blocks.contains(&block)
+            && entry.segment.has_bounds(block)?
+        {
+            blocks.insert(block);
+        }
+    }
+    Ok(blocks)
+}
+
 fn entry(snapshot: &Snapshot, id: SegmentId) -> Result<&Entry> {
     let found = snapshot.parts.segments.iter().find(|entry| entry.segment.id() == id);
     found.ok_or_else(|| Error::internal("a segment was to be evicted that is not there"))

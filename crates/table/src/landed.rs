@@ -77,7 +77,7 @@ pub(crate) fn wanted(projection: &Projection) -> Vec<(ColumnId, Arrow)> {
 }
 
 impl Segment {
-    fn landed(&self) -> Result<&Arc<dyn Landed>> {
+    pub fn landed(&self) -> Result<&Arc<dyn Landed>> {
         self.check()?;
         self.landed.as_ref().ok_or_else(|| {
             Error::new(

@@ -38,7 +38,7 @@ use crate::lsn_runs::{self, Run};
 use crate::{SegmentMeta, Zone};
 use blocks::{Block, BlockTable};
 use evicted::Evicted;
-pub(crate) use evicted::evict;
+pub(crate) use evicted::{evict, forget_bounds};
 use key_run::KeyRun;
 use order::Order;
 pub use packed::Form;

@@ -6,7 +6,8 @@
 //! bytes. A column that the table lacks gets the narrowest type of [`infer`] that holds all of its values, and none if it has
 //! no value.
 //!
-//! A quote that is never closed is refused: a reader takes the rest of the file for one field then.
+//! A quote that is never closed is refused: a reader takes the rest of the file for one field then. So are text behind a
+//! closing quote and a carriage return alone, of which a reader makes something all the same.
 
 pub mod infer;
 pub(crate) mod quotes;

@@ -4,6 +4,8 @@
 //! a compressed buffer says it holds, and a dictionary of one large string can stand for any number of them. So the
 //! messages are walked first (`check_messages`), and what a cast would make is counted before it is made.
 
+mod texts;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -18,8 +20,19 @@ use types::{ColumnId, DataType, Error, Field, Kind, name};
 use super::column::null_bytes;
 use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, Sifted, Target, names, refused};
 
-/// Reads every batch of a stream into one. Column names are resolved as JSON's are; `table::conform` casts.
+/// Reads every batch of a stream into one. Column names are resolved as JSON's are; `table::conform` casts. What goes into
+/// json columns is JSON for certain.
 pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
+    let rows = read(body, target, limits)?;
+    let bad = texts::no_json(&rows, target, limits.bad_rows_max);
+    if bad.is_empty() {
+        return Ok(rows);
+    }
+    let refused = Sifted::whole(rows, limits.before).refuse(body, bad, limits)?;
+    Err(refused.unwrap_or_else(|| Error::internal("rows that are no JSON and refuse nothing").into()))
+}
+
+fn read(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
     let mut budget = Budget::new(limits.decoded_bytes_max);
     check_messages(body, &mut budget)?;
     // The reader still indexes and multiplies on trust here and there; a panic of its is a bad body, not a bug of ours.
@@ -75,7 +88,11 @@ pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, 
 
 /// The rows of a stream, of which those may be left out that the table does not take.
 pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, Refused> {
-    decode(body, target, limits).map(|rows| Sifted::whole(rows, limits.before))
+    let rows = read(body, target, limits)?;
+    let bad = texts::no_json(&rows, target, usize::MAX);
+    let mut sifted = Sifted::whole(rows, limits.before);
+    sifted.leave_out(body, bad)?;
+    Ok(sifted)
 }
 
 pub(crate) fn broken(why: impl std::fmt::Display) -> Error {
@@ -359,6 +376,50 @@ mod tests {
                 rows.new_columns.iter().map(|c| (c.name.as_str(), c.data_type.to_string())).collect();
             assert_eq!(new, [("a", "int64".into()), ("b", "string".into())]);
         }
+    }
+
+    /// Arrow does not tell JSON from other texts, and what is in a json column is written into answers as it is.
+    #[test]
+    fn what_is_no_json_goes_into_no_json_column() {
+        let mut def = types::TableDef::new(types::TableId(1), "main.t");
+        for (name, text) in [("j", "json"), ("s", "struct<j: json>"), ("l", "list<json>")] {
+            def.add_column(name, &DataType::parse(text, &mut ColumnId(0)).unwrap(), true, None).unwrap();
+        }
+        let texts = |bad: &str| StringArray::from(vec![Some("{\"a\": 1}"), None, Some(bad), Some(" 7 ")]);
+        let columns = |bad: &str| -> Vec<(&str, &str, ArrayRef)> {
+            let field = Arc::new(ArrowField::new("J", Arrow::Utf8, true));
+            let inner = arrow::array::StructArray::from(vec![(field, Arc::new(texts(bad)) as ArrayRef)]);
+            let item = Arc::new(ArrowField::new("item", Arrow::Utf8, true));
+            let offsets = arrow::buffer::OffsetBuffer::from_lengths([1, 1, 1, 1]);
+            let list = arrow::array::ListArray::new(item, offsets, Arc::new(texts(bad)), None);
+            vec![
+                ("j", "j", Arc::new(texts(bad))),
+                ("s", "s.j", Arc::new(inner)),
+                ("l", "l[]", Arc::new(list)),
+            ]
+        };
+        let target = Target { def: Some(&def), ..TARGET };
+        for bad in ["not json", "", "{} x", "[1"] {
+            for (name, path, array) in columns(bad) {
+                let body = stream(&[RecordBatch::try_from_iter([(name, array)]).unwrap()], None);
+                let refused = decode(&body, target, &Limits::default()).unwrap_err();
+                let named: Vec<_> = refused.rows.iter().map(|bad| (bad.row, bad.column.as_deref())).collect();
+                assert_eq!(named, [(3, Some(path))], "{bad:?}: {}", refused.error);
+                let sifted = sift(&body, target, &Limits::default()).unwrap();
+                assert_eq!((sifted.rows.batch.num_rows(), sifted.skipped.len()), (3, 1), "{bad:?}");
+            }
+        }
+        for (name, _, array) in columns("[null]") {
+            let body = stream(&[RecordBatch::try_from_iter([(name, array.clone())]).unwrap()], None);
+            let rows = decode(&body, target, &Limits::default()).unwrap();
+            assert_eq!(rows.batch.column(0).to_data(), array.to_data(), "as they were written");
+        }
+        let new = ArrowField::new("n", Arrow::Utf8, true)
+            .with_metadata([("ARROW:extension:name".to_owned(), "arrow.json".to_owned())].into());
+        let schema = Arc::new(Schema::new(vec![new]));
+        let batch = RecordBatch::try_new(schema, vec![Arc::new(texts("not json"))]).unwrap();
+        let refused = decode(&stream(&[batch], None), TARGET, &Limits::default()).unwrap_err();
+        assert_eq!((refused.rows.len(), refused.rows[0].row), (1, 3));
     }
 
     #[test]

@@ -12,9 +12,10 @@ use types::schema::COLUMNS_MAX;
 use types::{DataType, Error, Kind, Value, name};
 
 use super::column::{Column, Fault, end_of, null_bytes};
+use super::csv::BOM;
 use super::parser::{Malformed, Parser};
 use super::sift::newlines;
-use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, names, refused};
+use super::{BadRow, Before, Budget, Limits, NewColumn, Refused, Rows, names, refused};
 
 pub use super::Target;
 pub use sift::sift;
@@ -24,14 +25,20 @@ pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, 
     let text = std::str::from_utf8(body).map_err(|cut| no_utf8(cut, limits))?;
     let mut decoder = Decoder::new(target, limits);
     let mut parser = Parser::new(text);
+    parser.rewind(mark_len(body, limits));
     match decoder.body(&mut parser) {
         Ok(()) => {}
-        Err(Fault::Malformed(malformed)) => return Err(decoder.malformed(text, malformed)),
+        Err(Fault::Malformed(malformed)) => return Err(decoder.malformed(b"", text, malformed)),
         Err(Fault::Limit(error)) => return Err(error.into()),
         // Given up after enough bad rows.
         Err(Fault::Misfit(_)) => {}
     }
     decoder.finish()
+}
+
+/// How long the byte order mark is that a body begins with, which is no part of its rows. A piece has none.
+fn mark_len(body: &[u8], limits: &Limits) -> usize {
+    if limits.before == Before::default() && body.starts_with(BOM) { BOM.len() } else { 0 }
 }
 
 fn no_utf8(cut: std::str::Utf8Error, limits: &Limits) -> Error {
@@ -371,10 +378,11 @@ impl<'a> Decoder<'a> {
         });
     }
 
-    fn malformed(&self, text: &str, malformed: Malformed) -> Refused {
+    /// `passed`: what stands before the text in the body.
+    fn malformed(&self, passed: &[u8], text: &str, malformed: Malformed) -> Refused {
         let before = &self.limits.before;
         let row = before.rows + self.row + 1;
-        let line = 1 + before.lines + newlines(&text.as_bytes()[..malformed.at]);
+        let line = 1 + before.lines + newlines(passed) + newlines(&text.as_bytes()[..malformed.at]);
         let found = match text[malformed.at..].chars().next() {
             Some(c) => format!("`{}`", c.escape_debug()),
             None => "the end of the body".into(),
@@ -382,7 +390,7 @@ impl<'a> Decoder<'a> {
         let message = format!(
             "row {row} is no JSON: {} expected at byte {} (line {line}), {found} found",
             malformed.expected,
-            before.bytes + malformed.at
+            before.bytes + passed.len() + malformed.at
         );
         let error =
             Error::invalid(&message).hint("send an object, an array of objects, or one object a line");

@@ -12,7 +12,7 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use std::sync::Arc;
 use types::{Error, Result, Unfit};
 
-use super::{BadRow, Before, Budget, Rows, out};
+use super::{BadRow, Before, Budget, Limits, Refused, Rows, out, refused};
 
 /// How much is kept of a row that was left out.
 pub const RAW_BYTES_MAX: usize = 16 << 10;
@@ -113,6 +113,16 @@ impl Sifted {
         self.skipped.append(&mut gone);
         self.skipped.sort_by_key(|skipped| skipped.bad.row);
         Ok(())
+    }
+}
+
+impl Sifted {
+    /// The refusal of a body for rows, ascending, that the table does not take; `None` if there are none.
+    pub fn refuse(mut self, body: &[u8], unfit: Vec<Unfit>, limits: &Limits) -> Result<Option<Refused>> {
+        self.leave_out(body, unfit)?;
+        let bad: Vec<BadRow> =
+            self.skipped.into_iter().take(limits.bad_rows_max).map(|skipped| skipped.bad).collect();
+        Ok((!bad.is_empty()).then(|| refused(bad, limits, None)))
     }
 }
 

@@ -7,6 +7,7 @@ use types::schema::TABLES_MAX;
 use types::{Error, Kind, Result, RowId, SchemaVersion, TableDef, TableId, name};
 
 use super::alter::{has_grown, laid_anew, still_fits};
+use super::remember::Row;
 use super::settle::{Settled, overtaken};
 use super::{Action, Core, Group};
 use crate::prepare::{
@@ -80,8 +81,9 @@ impl Core {
                 }
                 PreparedOp::Remember(insert) => {
                     let table = self.check_target(&defs, &insert.target)?;
-                    let Insert { version, batch, .. } = insert;
-                    actions.push(Action::Remember { table, version, batch });
+                    let Insert { target, version, batch, replaces, .. } = insert;
+                    let replaces = self.check_live(table, &target, replaces, false)?;
+                    actions.push(Action::Remember(Row { table, version, batch, replaces }));
                 }
                 PreparedOp::Insert(insert) => {
                     let table = self.check_target(&defs, &insert.target)?;

@@ -1,7 +1,7 @@
 //! Requests that are remembered: checked before everything else that they ask for, written behind it.
 
 use arrow::array::RecordBatch;
-use commitlog::record::{Rows, Run};
+use commitlog::record::{Deletes, Rows, Run};
 use types::{Error, Result, RowId, SchemaVersion, TableId};
 
 use super::{Core, Group};
@@ -9,12 +9,22 @@ use crate::prepare::Insert;
 use crate::remember::{self, TABLE};
 use crate::transaction::Committed;
 
+/// What is written of a request.
+pub(super) struct Row {
+    pub table: TableId,
+    pub version: SchemaVersion,
+    pub batch: RecordBatch,
+    /// What it takes the place of.
+    pub replaces: Vec<RowId>,
+}
+
 impl Core {
     /// Refuses a request that was committed before, whatever else there would be to say of it.
     pub(super) fn check_not_repeated(&self, insert: &Insert) -> Result<()> {
         let tip = self.names.get(TABLE).and_then(|id| self.tips.get(id));
         for key in &insert.keys {
-            if super::check::find_again(tip, &insert.target, key)?.is_some() {
+            let found = super::check::find_again(tip, &insert.target, key)?;
+            if found.is_some_and(|found| !insert.replaces.contains(&found)) {
                 return Err(remember::repeated());
             }
         }
@@ -23,20 +33,25 @@ impl Core {
 
     /// Writes down what the commit came to. Its own section, past the group's stages: the table has a key, so nothing of it
     /// is ever staged, and small inserts to other tables go on to be gathered.
-    #[allow(clippy::too_many_arguments, reason = "one place, and each is a thing of its own")]
     pub(super) fn apply_remember(
         &mut self,
         group: &mut Group,
         offset: u32,
-        table: TableId,
-        version: SchemaVersion,
-        batch: &RecordBatch,
+        row: Row,
         committed: &Committed,
         firsts: Option<&[(TableId, RowId)]>,
     ) -> Result<()> {
-        let batch = remember::answered(batch, committed, firsts)?;
+        let Row { table, version, batch, replaces } = row;
+        let id_of = |name: &str| self.names.get(name).copied();
+        let batch = remember::answered(&batch, committed, firsts, id_of)?;
         let lsn = group.lsn(offset);
         let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a checked table has no tip"))?;
+        if !replaces.is_empty() {
+            tip.want_after(self.wanted_after);
+            tip.delete(replaces.iter().copied(), lsn);
+            let runs = vec![Run { lsn_offset: offset, count: replaces.len() as u32 }];
+            group.frame.deletes(Deletes { table, runs, rows: replaces });
+        }
         let first_row = tip.next_row();
         tip.append(first_row, group.frame.time(), &[(lsn, 1)], &batch)?;
         let runs = vec![Run { lsn_offset: offset, count: 1 }];

@@ -55,6 +55,18 @@ impl Core {
             self.log.trim_unarchived(Lsn(self.shared.trimmed_below.load(Ordering::Acquire)))?;
             reserved = self.log.reserve(bytes, purpose);
         }
+        // What makes room says nothing about others, nor does what is so short that it fits behind what is there.
+        let lacking = &self.shared.lacks_room;
+        let shows_room = |rotated: bool| rotated || bytes >= lacking.load(Ordering::Relaxed);
+        match &reserved {
+            Ok(rotated) if purpose == Purpose::Any && shows_room(*rotated) => {
+                lacking.store(0, Ordering::Relaxed)
+            }
+            Err(error) if purpose == Purpose::Any && error.kind() == Kind::DiskFull => {
+                lacking.store(bytes, Ordering::Relaxed);
+            }
+            _ => {}
+        }
         match reserved {
             Ok(false) => {}
             Ok(true) => self.prepare_files(),

@@ -295,7 +295,14 @@ impl Overlay {
             return Ok(None);
         }
         if let Some(remember) = remember {
-            let remember = remember::with_own(remember, &commit.own);
+            let target = |op: &PreparedOp| match op {
+                PreparedOp::Insert(Insert { target, .. }) | PreparedOp::Delete { target, .. } => {
+                    Some(target.table.clone())
+                }
+                _ => None,
+            };
+            let tables = commit.prepared.ops.iter().filter_map(target).collect();
+            let remember = Remember { tables, ..remember::with_own(remember, &commit.own) };
             commit.prepared.frame_bytes += prepare::remember_bytes(&remember);
             commit.prepared.ops.extend(remember::prepare(&self.base, &remember)?);
         }

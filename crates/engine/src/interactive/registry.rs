@@ -125,6 +125,15 @@ impl Engine {
 }
 
 impl Shared {
+    /// [`Registry::check_room`], counted.
+    pub(super) fn check_room(&self, more: u64) -> Result<()> {
+        let checked = self.transactions.check_room(more, &self.options.transactions);
+        if checked.is_err() {
+            self.counters.refused_transactions.add(1);
+        }
+        checked
+    }
+
     /// The reaper's call. When to call again.
     pub(crate) fn expire_transactions(&self) -> Option<Instant> {
         let now = self.env.clock.monotonic();

@@ -25,6 +25,7 @@ fn request(number: u64, table: &str, rows: &[(i64, i64)], mode: Mode) -> Transac
     Transaction::insert(table, batch(rows), mode).remember(Remember {
         key: key(number),
         request: number,
+        tables: vec![format!("main.{table}")],
         note,
     })
 }
@@ -40,7 +41,7 @@ fn submit_open(
     let op = Op::Insert { table: "t".into(), batch: batch(rows), mode: Mode::Append };
     let written = transaction.apply(vec![op]).unwrap()[0];
     let note = format!("{} {}", written.first_row.unwrap(), written.last_row.unwrap());
-    let remember = Remember { key: key(number), request: number, note: Some(note) };
+    let remember = Remember { key: key(number), request: number, tables: Vec::new(), note: Some(note) };
     transaction.submit_commit(Some(remember), |result| done(result.map(|outcome| outcome.committed)));
 }
 
@@ -278,7 +279,10 @@ fn a_transaction_that_was_open_is_remembered_with_where_its_rows_lie() {
         create(&engine, def);
     }
     let local = Principal::local();
-    let remember = |number| Some(Remember { key: key(number), request: number, note: Some("a\nb".into()) });
+    let remember = |number| {
+        let note = Some("a\nb".into());
+        Some(Remember { key: key(number), request: number, tables: Vec::new(), note })
+    };
     let insert = |table: &str, rows: &[(i64, i64)]| Op::Insert {
         table: table.into(),
         batch: batch(rows),
@@ -362,4 +366,180 @@ fn requests_are_forgotten_after_their_time_and_beyond_their_number_oldest_first(
     submit(request(3, "t", &[(3, 0)], Mode::Append));
     settle(&engine, &machine);
     assert_eq!(engine.root().table("main.t").unwrap().rows(), 26);
+}
+
+/// Also while nothing else happens for a minute: there were three times as many once.
+#[test]
+fn there_are_never_many_more_requests_than_are_to_be_remembered() {
+    let _limit = testkit::limit(120);
+    let machine = SimEnv::new(1);
+    let limits = Options { remember_max: 1_000, ..Options::default() };
+    let engine = Engine::open_stepped(machine.env(), Path::new("db"), limits).unwrap();
+    super::support::commit(&engine, Op::CreateTable { def: plain("t"), if_absent: true });
+    for number in 0..3_000 {
+        engine.submit(
+            &Principal::local(),
+            request(number, "t", &[(number as i64, 0)], Mode::Append),
+            |result| assert!(result.is_ok(), "{result:?}"),
+        );
+        super::support::settle(&engine);
+        machine.clock.advance(Duration::from_millis(1));
+        // A hundredth more, and those that come while the last look is just over.
+        let requests = engine.memory().unwrap().requests;
+        assert!(requests <= 1_000 + 10 + 25, "{requests} after {number}");
+    }
+    // No commit for each one too many.
+    let commits = engine.root().lsn().0;
+    assert!(commits < 3_000 + 2_000 / 10 + 10, "{commits}");
+}
+
+/// Nobody looks at the clock: the commit that brings too many wakes whoever forgets them.
+#[test]
+fn what_is_too_much_to_remember_goes_at_once() {
+    let _limit = testkit::limit(50);
+    let dir = testkit::temp_dir("engine");
+    let limits = Options { remember_max: 100, ..Options::default() };
+    let engine = Engine::open(Env::real(), dir.path(), limits).unwrap();
+    create(&engine, plain("t"));
+    let started = std::time::Instant::now();
+    for number in 0..300 {
+        engine.commit(&Principal::local(), request(number, "t", &[(1, 1)], Mode::Append)).unwrap();
+    }
+    while engine.memory().unwrap().requests > 101 {
+        std::thread::yield_now();
+    }
+    assert!(started.elapsed() < Duration::from_secs(40), "as late as the next look without a reason");
+}
+
+#[test]
+fn a_request_counts_as_long_as_its_table_is_there() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("engine");
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    let local = Principal::local();
+    let rename = |from: &str, to: &str| {
+        let changes = vec![types::Change::RenameTable { to: to.into() }];
+        engine
+            .commit(&local, Transaction::new(vec![Op::AlterTable { table: from.into(), changes }]))
+            .unwrap();
+    };
+    let drop_table = |table: &str| {
+        let op = Op::DropTable { table: table.into(), if_exists: false };
+        engine.commit(&local, Transaction::new(vec![op])).unwrap();
+    };
+    let known = |number| engine.remembered(&key(number)).unwrap().map(|known| known.committed);
+    // The request itself makes the table, whose id it does not know.
+    let make = || {
+        let mut first = request(1, "t", &[(1, 1)], Mode::Append);
+        first.ops.insert(0, Op::CreateTable { def: plain("t"), if_absent: false });
+        engine.commit(&local, first)
+    };
+    let first = make().unwrap();
+    assert_eq!(known(1), Some(first));
+    rename("t", "T");
+    assert_eq!(known(1), Some(first), "the same table, as any case of its name finds it");
+    rename("T", "u");
+    assert_eq!(known(1), None, "there is no such table");
+    let second = make().unwrap();
+    assert_eq!(known(1), Some(second), "it took the place of the first");
+    assert_eq!(engine.memory().unwrap().requests, 1);
+    let again = engine.commit(&local, request(1, "t", &[(1, 1)], Mode::Append)).unwrap_err();
+    assert!(is_repeated(&again), "{again}");
+    drop_table("t");
+    assert_eq!(known(1), None);
+    create(&engine, plain("t"));
+    assert_eq!(known(1), None, "another table of its name");
+    let third = engine.commit(&local, request(1, "t", &[(1, 1)], Mode::Append)).unwrap();
+
+    // Of a transaction that was open, the tables that it wrote to, those it only deleted from too.
+    create(&engine, keyed("k"));
+    engine.commit(&local, Transaction::insert("k", batch(&[(1, 1), (2, 2)]), Mode::Append)).unwrap();
+    let open = |number| {
+        let transaction = engine.begin(&local).unwrap();
+        let keys = vec![vec![types::Value::Int64(number as i64)]];
+        transaction.apply(vec![Op::DeleteKeys { table: "k".into(), keys }]).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let remember = Remember { key: key(number), request: 2, tables: Vec::new(), note: None };
+        transaction.submit_commit(Some(remember), move |result| sender.send(result).unwrap());
+        receiver.recv().unwrap().unwrap().committed
+    };
+    let deleted = open(2);
+    assert_eq!(known(2), Some(deleted));
+
+    // Of several tables one is gone: neither is right.
+    let mut both = request(4, "t", &[(4, 4)], Mode::Append);
+    both.remember.as_mut().unwrap().tables.push("main.k".into());
+    engine.commit(&local, both.clone()).unwrap();
+    drop_table("k");
+    assert_eq!(known(2), None);
+    let partly = engine.remembered(&key(4)).unwrap_err();
+    assert_eq!(partly.kind(), Kind::Conflict);
+    assert!(!is_repeated(&partly) && partly.to_string().contains("(table k)"), "{partly}");
+    assert!(is_repeated(&engine.commit(&local, both).unwrap_err()));
+
+    engine.close().unwrap();
+    drop(engine);
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    assert_eq!(engine.remembered(&key(1)).unwrap().unwrap().committed, third);
+    assert_eq!(engine.remembered(&key(2)).unwrap(), None);
+}
+
+/// A directory of an earlier version, which did not say which tables a request was for.
+#[test]
+fn requests_that_an_earlier_version_remembered_still_count() {
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("engine");
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    let local = Principal::local();
+    create(&engine, plain("t"));
+    let mut def = types::TableDef::new(types::TableId(0), remember::TABLE);
+    let numbers = ["request", "lsn", "first_row", "last_row", "count", "deleted"];
+    def.add_column("key", &types::DataType::Binary, false, None).unwrap();
+    for name in numbers {
+        def.add_column(name, &types::DataType::Int64, name.ends_with("_row"), None).unwrap();
+    }
+    def.add_column("note", &types::DataType::String, true, None).unwrap();
+    def.set_primary_key(&["key".into()]).unwrap();
+    def.options.lake = Some(false);
+    let mut columns: Vec<(&str, arrow::array::ArrayRef)> =
+        vec![("key", Arc::new(arrow::array::BinaryArray::from_vec(vec![&key(1)])))];
+    for name in numbers {
+        columns.push((name, Arc::new(arrow::array::Int64Array::from(vec![1]))));
+    }
+    columns.push(("note", Arc::new(arrow::array::StringArray::from(vec![None::<&str>]))));
+    let nullable = |name: &str| name.ends_with("_row") || name == "note";
+    let row = arrow::array::RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, values)| (name, values, nullable(name))),
+    );
+    let ops = vec![
+        Op::CreateTable { def, if_absent: false },
+        Op::Insert { table: remember::TABLE.into(), batch: row.unwrap(), mode: Mode::Append },
+    ];
+    engine.commit(&local, Transaction::new(ops).internal()).unwrap();
+
+    let check = |engine: &Engine| {
+        assert_eq!(engine.remembered(&key(1)).unwrap().unwrap().request, 1);
+        let again = engine.commit(&local, request(1, "t", &[(1, 1)], Mode::Append)).unwrap_err();
+        assert!(is_repeated(&again), "{again}");
+    };
+    check(&engine);
+    // All at once: each would be the one that adds the column.
+    std::thread::scope(|scope| {
+        for number in 2..8 {
+            let (engine, local) = (&engine, &local);
+            scope.spawn(move || {
+                engine.commit(local, request(number, "t", &[(1, 1)], Mode::Append)).unwrap();
+            });
+        }
+    });
+    check(&engine);
+    engine.close().unwrap();
+    drop(engine);
+    let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    check(&engine);
+    assert_eq!(engine.memory().unwrap().requests, 7);
+    let op = Op::DropTable { table: "t".into(), if_exists: false };
+    engine.commit(&local, Transaction::new(vec![op])).unwrap();
+    assert!(engine.remembered(&key(1)).unwrap().is_some(), "it is not known which table that was for");
+    assert!((2..8).all(|number| engine.remembered(&key(number)).unwrap().is_none()));
 }

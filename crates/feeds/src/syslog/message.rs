@@ -3,12 +3,12 @@
 use chrono::{DateTime, Datelike, Utc};
 use serde_json::{Map, Value as Json};
 use syslog_loose::{IncompleteDate, Message, ProcId, Variant, parse_message_with_year_tz};
-use types::Micros;
+use types::{Micros, TIMES};
 
 /// A message as a row. What it does not say is absent.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Said {
-    /// In UTC; a message without a zone means that.
+    /// In UTC; a message without a zone means that. One beyond the years 1 to 9999 is none.
     pub time: Option<Micros>,
     pub facility: Option<&'static str>,
     /// 0, an emergency, to 7, of use to programmers alone.
@@ -58,7 +58,7 @@ impl Said {
             }
         }
         Said {
-            time: parsed.timestamp.map(|time| time.timestamp_micros()),
+            time: parsed.timestamp.map(|time| time.timestamp_micros()).filter(|time| TIMES.contains(time)),
             facility: Some(facility.as_str()),
             severity: Some(severity as i32),
             level: Some(severity.as_str()),
@@ -125,6 +125,18 @@ mod tests {
         assert_eq!((found.process.as_deref(), found.message.as_str()), (Some("42"), "'su root' failed"));
         let december = said("<34>Dec 31 23:59:59 m su: late");
         assert_eq!(december.time, Some(1_767_225_599_000_000), "2025-12-31T23:59:59Z");
+    }
+
+    /// Such a time was kept, and no table takes it: nothing came in any more.
+    #[test]
+    fn a_time_that_no_table_takes_is_none() {
+        for time in ["0000-01-01T00:00:00Z", "0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59.999999-12:00"]
+        {
+            let found = said(&format!("<13>1 {time} host app - - - x"));
+            assert_eq!((found.time, found.host.as_deref()), (None, Some("host")), "{time}");
+            assert_eq!(found.message, "x");
+        }
+        assert_eq!(said("<13>1 9999-12-31T23:59:59.999999Z h a - - - x").time, Some(*TIMES.end()));
     }
 
     #[test]

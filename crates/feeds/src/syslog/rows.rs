@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use engine::dead_letters::{self, Letter};
 use engine::{Engine, Mode, Op, Transaction};
 use types::{DataType, Error, Kind, Principal, Result, name};
 
@@ -37,15 +38,26 @@ const COLUMNS: [(&str, DataType); 11] = [
     ("peer", DataType::String),
 ];
 
+/// Between warnings of messages that the table does not take.
+const WARNING_PAUSE: Duration = Duration::from_secs(10);
+
 pub(super) struct Writer {
     engine: Engine,
     /// Full name.
     table: String,
-    waiting: Vec<(Said, Option<IpAddr>)>,
+    waiting: Vec<Message>,
     bytes: usize,
-    cut: u64,
     counters: Arc<Counters>,
     stopping: Arc<AtomicBool>,
+    /// When messages that the table does not take were last warned of.
+    warned: Option<Instant>,
+}
+
+/// What a message says, and how it came.
+struct Message {
+    said: Said,
+    frame: Frame,
+    peer: Option<IpAddr>,
 }
 
 impl Writer {
@@ -57,7 +69,8 @@ impl Writer {
         stopping: Arc<AtomicBool>,
     ) -> Result<Writer> {
         let table = name::full_table_name(table)?;
-        let writer = Writer { engine, table, waiting: Vec::new(), bytes: 0, cut: 0, counters, stopping };
+        let waiting = Vec::new();
+        let writer = Writer { engine, table, waiting, bytes: 0, counters, stopping, warned: None };
         writer.definitions()?;
         Ok(writer)
     }
@@ -70,97 +83,184 @@ impl Writer {
         self.waiting.len() >= ROWS_MAX || self.bytes >= BYTES_MAX
     }
 
-    pub fn take(&mut self, frame: &Frame, peer: Option<IpAddr>) {
+    pub fn take(&mut self, frame: Frame, peer: Option<IpAddr>) {
         let said = Said::parse(&frame.bytes, self.engine.env().clock.now());
-        self.bytes += frame.bytes.len() + 256;
-        self.cut += u64::from(frame.cut);
-        self.waiting.push((said, peer));
+        self.bytes += 2 * frame.bytes.len() + 256;
+        self.waiting.push(Message { said, frame, peer });
     }
 
-    /// Commits what is there. Where that fails it is tried again until the listener stops: nothing more is read meanwhile.
+    /// Commits what is there. Where that is a matter of waiting it is tried again until the listener stops, and nothing more is
+    /// read meanwhile. Messages that the table does not take go beside it, so that they hold up nobody.
     pub fn flush(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let mut pause = PAUSE_MIN;
-        let mut told = false;
-        loop {
-            let last = self.stopping.load(Ordering::Acquire);
-            match self.commit() {
-                Ok(()) => {
-                    self.counters.failing.store(false, Ordering::Relaxed);
-                    if told {
-                        tracing::info!("syslog: messages are committed again");
-                    }
-                    break;
-                }
-                Err(error) => {
-                    self.counters.failing.store(true, Ordering::Relaxed);
-                    // Busy is how writers are paced.
-                    if !told && error.kind() != Kind::Busy && error.kind() != Kind::Conflict {
-                        tracing::warn!(
-                            %error,
-                            "syslog: messages cannot be committed; nothing more is read until they are"
-                        );
-                        told = true;
-                    }
-                    if last {
-                        self.counters.lost.fetch_add(self.waiting.len() as u64, Ordering::Relaxed);
-                        tracing::error!(%error, messages = self.waiting.len(), "syslog: messages were lost");
-                        break;
-                    }
-                }
-            }
-            let wait = if self.stopping.load(Ordering::Acquire) { LAST_PAUSE } else { pause };
-            std::thread::sleep(wait);
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
-        self.waiting.clear();
-        (self.bytes, self.cut) = (0, 0);
-    }
-
-    fn commit(&self) -> Result<()> {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.bytes = 0;
         let pause = self.engine.pace_of(&self.table);
         if !pause.is_zero() && !self.stopping.load(Ordering::Acquire) {
             std::thread::sleep(pause);
         }
+        let mut refused = Vec::new();
+        // What is still to be committed, the first at the end: by halves until those that are refused stand alone.
+        let mut parts = vec![&waiting[..]];
+        while let Some(part) = parts.pop() {
+            match self.patiently(|| self.commit(part)) {
+                Ok(()) => self.count(part),
+                Err(error) if is_passing(error.kind()) => self.lose(part.len(), &error),
+                Err(error) => match part {
+                    [] => {}
+                    [message] => refused.push((message, error)),
+                    _ => {
+                        let (first, second) = part.split_at(part.len() / 2);
+                        parts.extend([second, first]);
+                    }
+                },
+            }
+        }
+        self.set_aside(&refused);
+    }
+
+    /// Tries again what fails in a way that may pass. What it returns then is the error with which the listener stopped.
+    fn patiently(&self, commit: impl Fn() -> Result<()>) -> Result<()> {
+        let mut pause = PAUSE_MIN;
+        let mut told = false;
+        loop {
+            let last = self.stopping.load(Ordering::Acquire);
+            let result = commit();
+            let kind = result.as_ref().err().map(Error::kind).filter(|kind| is_passing(*kind));
+            self.counters.failing.store(kind.is_some(), Ordering::Relaxed);
+            let (Some(kind), Err(error)) = (kind, &result) else {
+                if told {
+                    tracing::info!("syslog: messages are committed again");
+                }
+                return result;
+            };
+            // Busy is how writers are paced.
+            if !told && !matches!(kind, Kind::Busy | Kind::Conflict) {
+                tracing::warn!(%error, "syslog: messages cannot be committed; nothing more is read until they are");
+                told = true;
+            }
+            if last {
+                return result;
+            }
+            std::thread::sleep(if self.stopping.load(Ordering::Acquire) { LAST_PAUSE } else { pause });
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn commit(&self, messages: &[Message]) -> Result<()> {
+        if messages.is_empty() {
+            return Ok(());
+        }
         let mut ops = self.definitions()?;
-        ops.push(Op::Insert { table: self.table.clone(), batch: self.batch()?, mode: Mode::Append });
-        self.engine.commit(&Principal::local(), Transaction::new(ops))?;
-        let unparsed = self.waiting.iter().filter(|(said, _)| !said.is_understood()).count();
-        self.counters.messages.fetch_add(self.waiting.len() as u64, Ordering::Relaxed);
-        self.counters.unparsed.fetch_add(unparsed as u64, Ordering::Relaxed);
-        self.counters.cut.fetch_add(self.cut, Ordering::Relaxed);
-        Ok(())
+        let root = self.engine.root();
+        let mode = Mode::of_rows(root.table(&self.table).map(|table| table.def().as_ref()));
+        drop(root);
+        ops.push(Op::Insert { table: self.table.clone(), batch: batch(messages)?, mode });
+        self.engine.commit(&Principal::local(), Transaction::new(ops)).map(drop)
+    }
+
+    fn count(&self, messages: &[Message]) {
+        let add = |counter: &AtomicU64, is: fn(&&Message) -> bool| {
+            counter.fetch_add(messages.iter().filter(is).count() as u64, Ordering::Relaxed);
+        };
+        add(&self.counters.messages, |_| true);
+        add(&self.counters.unparsed, |message| !message.said.is_understood());
+        add(&self.counters.cut, |message| message.frame.cut);
+    }
+
+    /// Puts messages that the table does not take, and why, into the table beside it.
+    fn set_aside(&mut self, refused: &[(&Message, Error)]) {
+        let Some((_, first)) = refused.first() else { return };
+        let count = refused.len();
+        let texts: Vec<_> = refused
+            .iter()
+            .map(|(message, error)| {
+                let of = message.peer.map_or_else(String::new, |peer| format!(", from {peer}"));
+                (format!("{}{of}", error.message()), String::from_utf8_lossy(&message.frame.bytes))
+            })
+            .collect();
+        let letters: Vec<Letter<'_>> =
+            texts.iter().map(|(reason, raw)| Letter { at_row: None, column: None, reason, raw }).collect();
+        let kept = self.patiently(|| {
+            let root = self.engine.root();
+            let def = |name: &str| root.table(name).map(|table| table.def().clone());
+            let (own, dead) = (def(&self.table), def(&dead_letters::table_of(&self.table)));
+            dead_letters::check(&self.table, own.as_deref())?;
+            let ops = dead_letters::keep(&self.table, own.as_deref(), dead.as_deref(), &letters)?;
+            drop(root);
+            self.engine.commit(&Principal::local(), Transaction::new(ops)).map(drop)
+        });
+        if let Err(error) = kept {
+            return self.lose(count, &error);
+        }
+        self.counters.dead_letters.fetch_add(count as u64, Ordering::Relaxed);
+        if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING_PAUSE) {
+            self.warned = Some(Instant::now());
+            let table = dead_letters::table_of(&self.table);
+            let table = name::short_table_name(&table);
+            tracing::warn!(
+                error = %first,
+                messages = count,
+                "syslog: messages that do not fit are kept in `{table}`"
+            );
+        }
+    }
+
+    fn lose(&self, messages: usize, error: &Error) {
+        self.counters.lost.fetch_add(messages as u64, Ordering::Relaxed);
+        tracing::error!(%error, messages, "syslog: messages were lost");
     }
 
     /// What the table lacks to take such rows.
     fn definitions(&self) -> Result<Vec<Op>> {
         engine::lacking(&self.engine.root(), &self.table, &COLUMNS, "time", "syslog")
     }
+}
 
-    fn batch(&self) -> Result<RecordBatch> {
-        let texts = |of: &dyn Fn(&Said) -> Option<&str>| -> ArrayRef {
-            Arc::new(StringArray::from_iter(self.waiting.iter().map(|(said, _)| of(said))))
-        };
-        let times = self.waiting.iter().map(|(said, _)| said.time);
-        let severities = self.waiting.iter().map(|(said, _)| said.severity);
-        let peers = self.waiting.iter().map(|(_, peer)| peer.map(|peer| peer.to_string()));
-        let columns: [ArrayRef; 11] = [
-            Arc::new(TimestampMicrosecondArray::from_iter(times).with_timezone("UTC")),
-            texts(&|said| said.facility),
-            Arc::new(Int32Array::from_iter(severities)),
-            texts(&|said| said.level),
-            texts(&|said| said.host.as_deref()),
-            texts(&|said| said.app.as_deref()),
-            texts(&|said| said.process.as_deref()),
-            texts(&|said| said.kind.as_deref()),
-            texts(&|said| Some(&said.message)),
-            texts(&|said| said.data.as_deref()),
-            Arc::new(StringArray::from_iter(peers)),
-        ];
-        let named = COLUMNS.iter().zip(columns).map(|((name, _), column)| (*name, column, true));
-        RecordBatch::try_from_iter_with_nullable(named)
-            .map_err(|e| Error::internal(format!("messages make no batch: {e}")))
+/// Whether what failed may work later as it is: a matter of the machine and of others, not of the messages.
+fn is_passing(kind: Kind) -> bool {
+    match kind {
+        Kind::Conflict
+        | Kind::Busy
+        | Kind::IndexBuilding
+        | Kind::Timeout
+        | Kind::DiskFull
+        | Kind::Latched
+        | Kind::Closed
+        | Kind::InUse
+        | Kind::Damaged
+        | Kind::Newer
+        | Kind::Io => true,
+        Kind::Invalid
+        | Kind::Schema
+        | Kind::NotFound
+        | Kind::Exists
+        | Kind::Forbidden
+        | Kind::TooLarge
+        | Kind::Internal => false,
     }
+}
+
+fn batch(messages: &[Message]) -> Result<RecordBatch> {
+    let texts = |of: &dyn Fn(&Said) -> Option<&str>| -> ArrayRef {
+        Arc::new(StringArray::from_iter(messages.iter().map(|message| of(&message.said))))
+    };
+    let times = messages.iter().map(|message| message.said.time);
+    let severities = messages.iter().map(|message| message.said.severity);
+    let peers = messages.iter().map(|message| message.peer.map(|peer| peer.to_string()));
+    let columns: [ArrayRef; 11] = [
+        Arc::new(TimestampMicrosecondArray::from_iter(times).with_timezone("UTC")),
+        texts(&|said| said.facility),
+        Arc::new(Int32Array::from_iter(severities)),
+        texts(&|said| said.level),
+        texts(&|said| said.host.as_deref()),
+        texts(&|said| said.app.as_deref()),
+        texts(&|said| said.process.as_deref()),
+        texts(&|said| said.kind.as_deref()),
+        texts(&|said| Some(&said.message)),
+        texts(&|said| said.data.as_deref()),
+        Arc::new(StringArray::from_iter(peers)),
+    ];
+    let named = COLUMNS.iter().zip(columns).map(|((name, _), column)| (*name, column, true));
+    RecordBatch::try_from_iter_with_nullable(named)
+        .map_err(|e| Error::internal(format!("messages make no batch: {e}")))
 }

@@ -137,7 +137,7 @@ impl Run {
             }
             let peer = connection.peer;
             while let Some(frame) = self.connections[at].frames.next(self.options.message_bytes_max) {
-                self.take(&frame, peer);
+                self.take(frame, peer);
             }
             if is_over {
                 let connection = self.connections.swap_remove(at);
@@ -151,7 +151,7 @@ impl Run {
     fn ended(&mut self, mut connection: Connection) {
         self.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
         if let Some(frame) = connection.frames.last(self.options.message_bytes_max) {
-            self.take(&frame, connection.peer);
+            self.take(frame, connection.peer);
         }
     }
 
@@ -163,11 +163,11 @@ impl Run {
             let end = self.buffer[..kept].iter().rposition(|b| !matches!(b, b'\n' | b'\r' | 0));
             let Some(last) = end else { continue };
             let frame = Frame { bytes: self.buffer[..=last].to_vec(), cut: kept < count };
-            self.take(&frame, Some(peer.ip()));
+            self.take(frame, Some(peer.ip()));
         }
     }
 
-    fn take(&mut self, frame: &Frame, peer: Option<IpAddr>) {
+    fn take(&mut self, frame: Frame, peer: Option<IpAddr>) {
         self.writer.take(frame, peer);
         if self.writer.is_full() {
             self.flush();

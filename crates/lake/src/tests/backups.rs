@@ -179,7 +179,7 @@ fn a_prefix_is_that_of_one_backup_of_one_database() {
     let lake = Objects::new(store.clone(), "lake", uri.clone(), Duration::from_secs(10), "ours").unwrap();
     lake.make_sure(&Env::real()).unwrap();
     let error = send(&engine, &Remote(lake.used_for(Use::Backup))).unwrap_err();
-    assert!(error.message().contains("`polynya-warehouse.json` is in it"), "{error}");
+    assert!(error.message().contains("s3://bucket/lake is not empty: `polynya-"), "{error}");
 }
 
 /// Of a segment that has left there is a sidecar alone: the others' rows were looked for, and no backup was taken.

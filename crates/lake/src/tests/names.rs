@@ -5,7 +5,7 @@ use std::sync::Arc;
 use table::materializer::Materializer as _;
 
 use super::support::{Bench, def, read};
-use crate::{Options, newest_version};
+use crate::{Options, abandoned, newest_version};
 
 /// Another table of the same name on the same machine, in the same process.
 fn next_of_its_name(bench: &Bench) -> Bench {
@@ -54,6 +54,24 @@ fn what_a_dropped_table_leaves_to_be_removed_is_not_the_next_ones() {
     assert_eq!(new.files(), files);
     new.keys(0..3);
     assert_eq!(new.land().rows(), 8);
+}
+
+/// It lies where the lake was before a warehouse or catalog elsewhere was set.
+#[test]
+fn what_was_written_before_is_found_and_removed_by_the_tables_id() {
+    let mut old = Bench::new(Options::new("lake", "lake"));
+    old.keys(0..10);
+    old.land();
+    let (env, warehouse) = (old.sim.env(), std::path::Path::new("lake"));
+    let next = next_of_its_name(&old);
+    let files = old.files();
+    assert_eq!(abandoned::find(&env, warehouse, next.tip.def()).unwrap(), None);
+    assert!(!abandoned::remove(&env, warehouse, next.tip.def()).unwrap());
+    assert_eq!(old.files(), files, "it is another table's");
+    assert_eq!(abandoned::find(&env, warehouse, old.tip.def()).unwrap(), Some(old.dir()));
+    assert!(abandoned::remove(&env, warehouse, old.tip.def()).unwrap());
+    assert_eq!(newest_version(&old.store(), &old.dir()).unwrap(), None);
+    assert!(!abandoned::remove(&env, warehouse, old.tip.def()).unwrap());
 }
 
 /// All of it at once, again and again.

@@ -428,6 +428,7 @@ fn what_cannot_be_swept_makes_no_more_metadata() {
     let stray = bench.dir().join("data/0123456789abcdef-1.parquet");
     bench.store().write(&stray, b"left by a process that was killed".to_vec()).unwrap();
     bench.materializer = super::support::materializer(options_in(&store));
+    bench.store().make_sure().unwrap();
     store.refuses_removals.store(true, Ordering::Relaxed);
     bench.position = None;
     for _ in 0..30 {

@@ -31,6 +31,7 @@ pub struct Copies {
     within: Arc<Semaphore>,
     out: Arc<Semaphore>,
     spooled: Arc<AtomicU64>,
+    refused: AtomicU64,
 }
 
 /// How long a copy waits for a place.
@@ -46,7 +47,13 @@ impl Copies {
             within: places(options.copies_in_max),
             out: places(options.copies_out_max),
             spooled: Arc::default(),
+            refused: AtomicU64::new(0),
         }
+    }
+
+    /// How many found no place.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
     }
 
     pub fn running(&self, options: &Options) -> usize {
@@ -60,21 +67,23 @@ impl Copies {
     }
 
     pub async fn place_in(&self) -> CoreResult<OwnedSemaphorePermit> {
-        place(&self.within).await
+        self.place(&self.within).await
     }
 
     pub async fn place_out(&self) -> CoreResult<OwnedSemaphorePermit> {
-        place(&self.out).await
+        self.place(&self.out).await
     }
-}
 
-async fn place(places: &Arc<Semaphore>) -> CoreResult<OwnedSemaphorePermit> {
-    let busy = || {
-        Error::new(Kind::Busy, "as many copies as may be are under way").hint("send it again a little later")
-    };
-    match tokio::time::timeout(PLACE_WAIT, places.clone().acquire_owned()).await {
-        Ok(Ok(place)) => Ok(place),
-        Ok(Err(_)) | Err(_) => Err(busy()),
+    async fn place(&self, places: &Arc<Semaphore>) -> CoreResult<OwnedSemaphorePermit> {
+        let busy = || {
+            self.refused.fetch_add(1, Relaxed);
+            Error::new(Kind::Busy, "as many copies as may be are under way")
+                .hint("send it again a little later")
+        };
+        match tokio::time::timeout(PLACE_WAIT, places.clone().acquire_owned()).await {
+            Ok(Ok(place)) => Ok(place),
+            Ok(Err(_)) | Err(_) => Err(busy()),
+        }
     }
 }
 

@@ -92,7 +92,14 @@ pub async fn put(
     let patience = Patience::new();
     loop {
         let seen = app.engine.root().lsn();
-        let (ops, status) = match app.engine.view(&principal)?.find(&full_name) {
+        let view = app.engine.view(&principal)?;
+        let (ops, status) = match view.find(&full_name) {
+            None if let Some(known) = view.view(&full_name) => {
+                let short = name::short_table_name(&known.name);
+                return Err(Error::new(Kind::Exists, format!("there is a view `{short}` already"))
+                    .hint("choose another name, or drop the view first: DROP VIEW")
+                    .into());
+            }
             None => (
                 vec![Op::CreateTable { def: wanted.new_table(&full_name)?, if_absent: false }],
                 StatusCode::CREATED,
@@ -132,6 +139,19 @@ impl Patience {
         Patience { end: tokio::time::Instant::now() + Self::MAX }
     }
 
+    /// Waits until one of these tables, by their full names, or a view of its name is there. False once there was time
+    /// enough.
+    pub async fn made(&self, app: &Shared, tables: &[String]) -> bool {
+        let mut seen = app.engine.root().lsn();
+        while !is_any_there(app, tables) {
+            if !self.newer_root(app, seen).await {
+                return false;
+            }
+            seen = app.engine.root().lsn();
+        }
+        true
+    }
+
     /// Waits for a root beyond `seen`: what another writer changed is there to be looked at once it is durable, which on a
     /// slow disk takes a while. False once there was time enough.
     pub async fn newer_root(&self, app: &Shared, seen: Lsn) -> bool {
@@ -145,6 +165,13 @@ impl Patience {
         }
         tokio::time::Instant::now() < self.end
     }
+}
+
+/// Whether a table or view has one of these full names, whoever may see it.
+pub fn is_any_there(app: &Shared, names: &[String]) -> bool {
+    let root = app.engine.root();
+    let is_one = |known: &str| names.iter().any(|name| name.to_lowercase() == known.to_lowercase());
+    root.tables().any(|table| is_one(&table.def().name)) || root.views().any(|view| is_one(&view.name))
 }
 
 /// What brings an existing table to a definition: new columns, other indexes. Nothing if it is there already.

@@ -160,9 +160,11 @@ fn loaded(loaded: Loaded, etag: Option<String>) -> Response {
     response
 }
 
-/// Metadata files never change, so their place says what is in them.
+/// Of what is answered. Its place would not do: a table that is dropped and made anew begins with a metadata file of the same name.
 fn etag_of(loaded: &Loaded, snapshots: Snapshots) -> String {
-    let hash = blake3::hash(loaded.metadata_location.as_bytes()).to_hex();
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(loaded.metadata_location.as_bytes()).update(b"\0").update(loaded.metadata.as_bytes());
+    let hash = hasher.finalize().to_hex();
     let of = if snapshots == Snapshots::Refs { "-refs" } else { "" };
     format!("\"{}{of}\"", &hash[..32])
 }

@@ -212,7 +212,7 @@ async fn run(
         done.push(told(what, did.map_err(numbered)?));
     }
     let remember = match key {
-        Some(key) => Some(key.remember(&[body], Some(noted(&done)?))),
+        Some(key) => Some(key.remember(&[body], Vec::new(), Some(noted(&done)?))),
         None => None,
     };
     let outcome = match query::commit(&transaction, remember).await {

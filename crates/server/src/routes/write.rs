@@ -2,11 +2,10 @@
 
 mod chunked;
 mod media;
+mod memory;
 pub mod several;
 mod skip;
 mod take;
-
-pub use skip::dead as dead_letters;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,13 +14,13 @@ use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use engine::{Ack, Committed, Op, Remembered, Transaction};
+use engine::{Committed, Op, Remembered, Transaction};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
-use types::{Error, Kind, Principal, RowId, name};
+use types::{Error, Kind, Lsn, Principal, RowId, name};
 
 use super::define::{Patience, commit_read};
 use super::json;
@@ -32,8 +31,9 @@ use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
 use media::Media;
+pub use memory::AHEAD_MAX;
 pub use take::is_changed;
-use take::{How, Taken, of_change, take};
+use take::{How, Taken, is_created, of_change, take};
 use wire::{Before, Limits, value};
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -64,15 +64,6 @@ struct Asked {
     on_error: OnBadRow,
     #[serde(default)]
     chunked: bool,
-}
-
-impl Acknowledge {
-    fn of_engine(self) -> Ack {
-        match self {
-            Acknowledge::Durable => Ack::Durable,
-            Acknowledge::Memory => Ack::Memory,
-        }
-    }
 }
 
 /// What is done about rows that do not fit.
@@ -146,7 +137,7 @@ where
         before: Before::default(),
         bytes: held.bytes.clone(),
     };
-    Ok(match settle(&app, inline, move || job.submit()).await? {
+    Ok(match settle(&app, inline, head.ack, held, job).await? {
         Settled::Nothing(taken) => answer(&head, &taken, None, app.engine.root().lsn().0),
         Settled::Before(known) => {
             let taken = Taken::before(&head, &known);
@@ -158,6 +149,7 @@ where
             app.telemetry.rows_in.fetch_add(taken.rows as u64, Relaxed);
             answer(&head, &taken, Some(committed), committed.lsn.0)
         }
+        Settled::Admitted(taken) => answer(&head, &taken, Some(Committed::default()), 0),
     })
 }
 
@@ -188,40 +180,118 @@ enum Settled<T> {
     Nothing(T),
     Before(Remembered),
     Committed(T, Committed),
+    /// It waits for the commit thread, as `ack=memory` asks.
+    Admitted(T),
 }
 
-/// Submits until it is settled: again where others changed a table in the meantime. Where the body is small in this thread.
-async fn settle<T: Send + 'static>(
+/// What was taken of a request.
+trait Counted: Clone + Send + 'static {
+    fn rows(&self) -> usize;
+}
+
+impl Counted for Taken {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+}
+
+/// A request whose rows are tried until they are settled.
+trait Attempt: Send + Sync {
+    type Told;
+
+    /// Decodes for the tables as they are now and hands the rows to the commit thread.
+    fn submit(&self) -> Result<Submitted<Self::Told>>;
+
+    /// The tables, by their full names, that it makes.
+    fn makes(&self, told: &Self::Told) -> Vec<String>;
+
+    /// Every bad row, where an error of its commit may be one of them: [`take::bad_rows`].
+    fn bad_rows(&self, error: &Error) -> Option<Failure>;
+}
+
+/// Submits until it is settled; with `ack=memory` until it is admitted. The body is held for as long as it may be needed.
+async fn settle<T: Counted>(
     app: &Shared,
     inline: bool,
-    submit: impl Fn() -> Result<Submitted<T>> + Send + Sync + 'static,
+    ack: Acknowledge,
+    held: body::Held,
+    attempt: impl Attempt<Told = T> + 'static,
 ) -> Result<Settled<T>> {
-    let submit = Arc::new(submit);
-    let patience = Patience::new();
-    loop {
-        let seen = app.engine.root().lsn();
-        let submitted = if inline {
-            submit()?
+    let attempts =
+        Attempts { app: app.clone(), inline, attempt: Arc::new(attempt), patience: Patience::new() };
+    match ack {
+        Acknowledge::Memory => memory::admitted(attempts, held).await,
+        Acknowledge::Durable => {
+            let settled = attempts.settled(None).await;
+            drop(held);
+            settled
+        }
+    }
+}
+
+/// A body that is submitted until it is settled: again where others changed a table in the meantime. Where it is small in the
+/// thread that asks.
+struct Attempts<T> {
+    app: Shared,
+    inline: bool,
+    attempt: Arc<dyn Attempt<Told = T>>,
+    patience: Patience,
+}
+
+impl<T: Send + 'static> Attempts<T> {
+    /// Submits once. With what came of it, what readers saw before.
+    async fn submit(&self) -> Result<(Lsn, Submitted<T>)> {
+        let seen = self.app.engine.root().lsn();
+        let submitted = if self.inline {
+            self.attempt.submit()?
         } else {
-            let submit = submit.clone();
-            app.telemetry.work_jobs.fetch_add(1, Relaxed);
-            app.work.run(move || submit()).await??
+            let attempt = self.attempt.clone();
+            self.app.telemetry.work_jobs.fetch_add(1, Relaxed);
+            self.app.work.run(move || attempt.submit()).await??
         };
-        match submitted {
-            Submitted::Nothing(told) => return Ok(Settled::Nothing(told)),
-            Submitted::Before(known) => return Ok(Settled::Before(known)),
-            Submitted::Waiting(told, receiver) => match receiver.await {
-                Ok(Ok(committed)) => return Ok(Settled::Committed(told, committed)),
-                // The table's columns changed while this was decoded: decode for the new ones. Or the same request was
-                // faster: its answer is there once it is durable.
-                Ok(Err(e)) if is_changed(&e) || idempotency::is_repeated(&e) => {
-                    if !patience.newer_root(app, seen).await {
-                        return Err(e.into());
+        Ok((seen, submitted))
+    }
+
+    /// What becomes of it; `first` is what was submitted already.
+    async fn settled(&self, first: Option<(Lsn, Submitted<T>)>) -> Result<Settled<T>> {
+        let mut first = first;
+        // The last table that was there and was to be made.
+        let mut in_the_way = None;
+        loop {
+            let (seen, submitted) = match first.take() {
+                Some(first) => first,
+                None => self.submit().await?,
+            };
+            match submitted {
+                Submitted::Nothing(told) => return Ok(Settled::Nothing(told)),
+                Submitted::Before(known) => return Ok(Settled::Before(known)),
+                Submitted::Waiting(told, receiver) => match receiver.await {
+                    Ok(Ok(committed)) => return Ok(Settled::Committed(told, committed)),
+                    // Somebody else made a table first: it is looked at once it is there. One that is still in the way
+                    // then was no race.
+                    Ok(Err(e)) if is_created(&e) => {
+                        let again = in_the_way.as_deref() == Some(e.message());
+                        if again || !self.patience.made(&self.app, &self.attempt.makes(&told)).await {
+                            return Err(e.into());
+                        }
+                        in_the_way = Some(e.message().to_owned());
                     }
-                }
-                Ok(Err(e)) => return Err(e.into()),
-                Err(_) => return Err(Error::new(Kind::Closed, "the database is closing").into()),
-            },
+                    // The table's columns changed while this was decoded: decode for the new ones. Or the same request was
+                    // faster: its answer is there once it is durable.
+                    Ok(Err(e)) if is_changed(&e) || idempotency::is_repeated(&e) => {
+                        if !self.patience.newer_root(&self.app, seen).await {
+                            return Err(e.into());
+                        }
+                    }
+                    Ok(Err(e)) if e.kind() == Kind::Schema => {
+                        let attempt = self.attempt.clone();
+                        let all = move || attempt.bad_rows(&e).unwrap_or_else(|| e.into());
+                        return Err(if self.inline { all() } else { self.app.work.run(all).await? });
+                    }
+                    Ok(Err(e)) => return Err(e.into()),
+                    Err(_) => return Err(Error::new(Kind::Closed, "the database is closing").into()),
+                },
+            }
         }
     }
 }
@@ -288,7 +358,7 @@ pub struct Head {
 fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str, principal: &Principal) -> Result<Head> {
     let full_name = name::full_table_name(table)?;
     let asked: Asked = asked::query(uri)?;
-    let idempotency = Key::of(headers, principal, &format!("POST rows {full_name}"))?;
+    let idempotency = Key::of_table(headers, principal, "POST rows", &full_name)?;
     if idempotency.is_some() && asked.ack == Acknowledge::Memory {
         return Err(no_key_in_memory());
     }
@@ -349,7 +419,24 @@ struct Job {
 }
 
 impl Job {
-    /// Decodes for the table as it is now and hands the rows to the commit thread.
+    fn limits(&self) -> Limits {
+        Limits { before: self.before, ..Limits::default() }
+    }
+}
+
+impl Attempt for Job {
+    type Told = Taken;
+
+    fn makes(&self, told: &Taken) -> Vec<String> {
+        told.makes.then(|| self.head.full_name.clone()).into_iter().collect()
+    }
+
+    fn bad_rows(&self, error: &Error) -> Option<Failure> {
+        let Head { full_name, how, .. } = &*self.head;
+        let view = self.app.engine.view(&self.principal).ok()?;
+        take::bad_rows(&view, full_name, *how, self.media, &self.bytes, &self.limits(), error).map(Into::into)
+    }
+
     fn submit(&self) -> Result<Submitted<Taken>> {
         let head = &self.head;
         let request: [&[u8]; 2] = [head.asked.as_bytes(), &self.bytes];
@@ -359,13 +446,13 @@ impl Job {
             return Ok(Submitted::Before(known));
         }
         let view = self.app.engine.view(&self.principal)?;
-        let limits = Limits { before: self.before, ..Limits::default() };
-        let (taken, ops) = take(&view, &head.full_name, head.how, self.media, &self.bytes, &limits)?;
+        let (taken, ops) = take(&view, &head.full_name, head.how, self.media, &self.bytes, &self.limits())?;
         if ops.is_empty() {
             return Ok(Submitted::Nothing(taken));
         }
-        let mut transaction = Transaction::new(ops).ack(head.ack.of_engine());
-        transaction.remember = head.idempotency.map(|key| key.remember(&request, taken.to_note()));
+        let mut transaction = Transaction::new(ops);
+        let tables = || vec![head.full_name.clone()];
+        transaction.remember = head.idempotency.map(|key| key.remember(&request, tables(), taken.to_note()));
         let makes = taken.makes;
         let receiver = send(&self.app, &self.principal, transaction, move |error| of_change(error, makes));
         Ok(Submitted::Waiting(taken, receiver))

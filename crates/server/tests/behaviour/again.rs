@@ -88,6 +88,88 @@ fn a_key_belongs_to_who_sends_it_and_must_be_plain() {
     assert_eq!(count(&running, "t"), 2);
 }
 
+/// A loader that begins again with a new table and the same keys got nothing but first answers once.
+#[test]
+fn a_key_does_not_outlive_its_table() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("again-dropped");
+    let several = r#"{"tables":{"a":[{"x":1}],"b":[{"x":1},{"x":2}]}}"#;
+    for (table, path, body, rows) in [("t", ROWS, r#"[{"a":1},{"a":2}]"#, 2), ("b", "/v1/rows", several, 2)] {
+        for _ in 0..2 {
+            let first = send(&running, "k", path, body);
+            assert_eq!((first.status, is_replayed(&first)), (200, false), "{}", first.text());
+            let again = send(&running, "k", path, body);
+            assert_eq!((again.text(), is_replayed(&again)), (first.text(), true));
+            assert_eq!(count(&running, table), rows);
+            for table in ["t", "a", "b"] {
+                running.ask("DELETE", &format!("/v1/tables/{table}"), "");
+            }
+        }
+    }
+    // Where one of several is gone, the rows of the others must not be written twice.
+    send(&running, "k", "/v1/rows", several);
+    assert_eq!(running.ask("DELETE", "/v1/tables/a", "").status, 200);
+    let again = send(&running, "k", "/v1/rows", several);
+    assert_eq!((again.status, again.error().0.as_str()), (409, "conflict"), "{}", again.text());
+    assert_eq!((count(&running, "a"), count(&running, "b")), (0, 2));
+
+    with_wallets(&running);
+    let transfer = send(&running, "k", TRANSACTIONS, TRANSFER);
+    assert_eq!(transfer.status, 200, "{}", transfer.text());
+    for table in ["wallets", "log"] {
+        assert_eq!(running.ask("DELETE", &format!("/v1/tables/{table}"), "").status, 200);
+    }
+    with_wallets(&running);
+    let again = send(&running, "k", TRANSACTIONS, TRANSFER);
+    assert_eq!((again.status, is_replayed(&again)), (200, false), "{}", again.text());
+    assert_eq!(cents(&running, "ann"), 400);
+}
+
+#[test]
+fn a_key_is_the_same_however_its_table_is_written() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("again-names");
+    // The first of them makes the table.
+    let paths = ["Idem", "idem", "IDEM", "main.Idem", "Main.iDEM"];
+    for (at, path) in paths.iter().enumerate() {
+        let answer = send(&running, "k", &format!("/v1/tables/{path}/rows"), r#"{"a":1}"#);
+        assert_eq!((answer.status, is_replayed(&answer)), (200, at > 0), "{path}: {}", answer.text());
+    }
+    assert_eq!(count(&running, "Idem"), 1);
+}
+
+/// Who sends one believes that the request may be sent again.
+#[test]
+fn a_key_is_refused_where_none_is_kept() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("again-routes");
+    let api = running.ask("GET", "/openapi.json", "").json();
+    let mut refused = BTreeSet::new();
+    for (path, methods) in api["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
+            if !["POST", "PUT", "DELETE", "PATCH"].contains(&method.as_str()) {
+                continue;
+            }
+            let asked = path.replace(['{', '}'], "");
+            let answer = running.client().ask(&method, &asked, &[("Idempotency-Key", "k")], b"{}");
+            let is_refused = answer.text().contains("keeps no Idempotency-Key");
+            let keeps = ["/v1/tables/{table}/rows", "/v1/rows", "/v1/transactions", "/v1/logs"];
+            let may_come = keeps.contains(&path.as_str()) || path.starts_with("/iceberg/v1");
+            assert_eq!(is_refused, !may_come, "{method} {path}: {}", answer.text());
+            if is_refused {
+                assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{method} {path}");
+                assert!(answer.json()["error"]["hint"].as_str().unwrap().contains("/v1/transactions"));
+                refused.insert(path.clone());
+            }
+        }
+    }
+    for path in ["/v1/sql", "/v1/copy", "/v1/tables/{table}", "/v1/tables/{table}/rows/{key}"] {
+        assert!(refused.contains(path), "{path}");
+    }
+    let reads = running.client().ask("GET", "/v1/tables", &[("Idempotency-Key", "k")], b"");
+    assert_eq!(reads.status, 200);
+}
+
 /// Clients that time out send again while the first request still waits for the disk.
 #[test]
 fn of_equal_requests_at_once_one_is_committed_and_all_get_its_answer() {

@@ -38,19 +38,30 @@ impl Running {
     }
 
     pub fn on(name: &str, options: engine::Options, change: impl FnOnce(&mut Options)) -> Running {
-        Running::in_dir(testkit::temp_dir(name), options, change)
+        Running::in_dir(testkit::temp_dir(name), vfs::Env::real(), options, change)
+    }
+
+    /// On a simulated machine.
+    pub fn on_machine(name: &str, machine: &sim::SimEnv, options: engine::Options) -> Running {
+        let change = |options: &mut Options| options.record_requests = false;
+        Running::in_dir(testkit::temp_dir(name), machine.env(), options, change)
     }
 
     /// Ends it, and starts anew on what it left.
     pub fn restart(mut self) -> Running {
         let dir = self.dir.take().unwrap();
         drop(self);
-        Running::in_dir(dir, engine::Options::default(), |_| {})
+        Running::in_dir(dir, vfs::Env::real(), engine::Options::default(), |_| {})
     }
 
-    fn in_dir(dir: TempDir, mut options: engine::Options, change: impl FnOnce(&mut Options)) -> Running {
+    fn in_dir(
+        dir: TempDir,
+        env: vfs::Env,
+        mut options: engine::Options,
+        change: impl FnOnce(&mut Options),
+    ) -> Running {
         options.log.file_bytes = 4 << 20;
-        let engine = engine::Engine::open(vfs::Env::real(), &dir.path().join("data"), options).unwrap();
+        let engine = engine::Engine::open(env, &dir.path().join("data"), options).unwrap();
         let sql = query::Sql::new(engine.clone(), query::Options::new(dir.path().join("spill"))).unwrap();
         let text = index::text::Text::new();
         engine.register(text.clone()).unwrap();

@@ -78,8 +78,25 @@ fn a_staged_table_is_there_from_its_first_commit_on() {
     assert_eq!(made.json()["metadata"]["table-uuid"], metadata["table-uuid"]);
     assert_eq!(made.json()["metadata"]["metadata-log"], json!([]));
     assert_eq!(catalog.load("lab", "t"), made.json());
-    let (status, _, message) = refusal(&catalog.commit("lab", "t", create.clone(), updates.clone()));
-    assert_eq!((status, message.as_str()), (409, "Requirement failed: table already exists"));
+    // Whoever did not get the answer asks again and is told of success: it is that very table. So also after other commits.
+    let again = catalog.commit("lab", "t", create.clone(), updates.clone());
+    assert_eq!((again.status, again.json()), (200, made.json()));
+    let next = catalog.commit("lab", "t", json!([]), json!([snapshot(2, 2, location), main_is(2)]));
+    assert_eq!(next.status, 200, "{}", next.text());
+    let again = catalog.commit("lab", "t", create.clone(), updates.clone());
+    assert_eq!((again.status, again.json()), (200, next.json()));
+    assert_eq!(catalog.load("lab", "t"), next.json());
+    // Another table of the name is another one, and so is one that lacks a snapshot.
+    for (at, change) in [
+        (0, json!({ "action": "assign-uuid", "uuid": "00000000-0000-4000-8000-000000000001" })),
+        (0, json!({ "action": "upgrade-format-version", "format-version": 2 })),
+        (9, snapshot(3, 1, location)),
+    ] {
+        let mut other = updates.clone();
+        other[at] = change;
+        let (status, _, message) = refusal(&catalog.commit("lab", "t", create.clone(), other));
+        assert_eq!((status, message.as_str()), (409, "Requirement failed: table already exists"), "{at}");
+    }
     // The same place under another name is refused.
     assert_eq!(catalog.commit("lab", "u", create, updates).status, 400);
 }

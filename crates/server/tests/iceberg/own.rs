@@ -43,6 +43,30 @@ fn polynyas_tables_are_there_with_their_newest_metadata() {
     assert_eq!(catalog.load("main", "empty")["metadata"].get("current-snapshot-id"), None);
 }
 
+/// A table that is made anew begins with metadata in the same place as the one before, and a client that knew that one was told
+/// that nothing had changed.
+#[test]
+fn what_a_client_knows_of_a_table_is_not_taken_for_the_one_that_came_after_it() {
+    let _limit = testkit::limit(120);
+    let catalog = Catalog::start("iceberg-anew");
+    landed(&catalog, "events", json!([{ "a": 1 }]));
+    let knows = |etag: &str| {
+        let headers = [("If-None-Match", etag)];
+        catalog.0.client().ask("GET", &table("main", "events"), &headers, b"")
+    };
+    let first = catalog.ask("GET", &table("main", "events"), Json::Null);
+    let etag = first.header("etag").unwrap().to_owned();
+    assert_eq!(knows(&etag).status, 304);
+    assert_eq!(catalog.ask("POST", "/v1/sql", json!({ "sql": "DROP TABLE events" })).status, 200);
+    landed(&catalog, "events", json!([{ "b": 2 }]));
+    let second = knows(&etag);
+    assert_eq!(second.status, 200, "{}", second.text());
+    let of = |answer: &Answer, key: &str| answer.json()[key].clone();
+    assert_eq!(of(&second, "metadata-location"), of(&first, "metadata-location"), "else this shows nothing");
+    assert_ne!(of(&second, "metadata")["table-uuid"], of(&first, "metadata")["table-uuid"]);
+    assert_ne!(second.header("etag").unwrap(), etag);
+}
+
 #[test]
 fn nobody_else_commits_to_polynyas_tables_or_drops_them() {
     let _limit = testkit::limit(120);

@@ -220,3 +220,42 @@ fn a_lake_that_cannot_be_changed_says_why() {
     ok(&running, "POST", "/v1/tables/people/erase", "");
     assert_eq!(files_with(&running, &PLACES, "Zebediah"), [] as [PathBuf; 0]);
 }
+
+/// Where the lake is elsewhere since, an erasure said nothing of the copy that was written before, and it kept the rows.
+#[test]
+fn a_copy_that_was_written_before_the_lake_was_elsewhere_is_named() {
+    let _limit = testkit::limit(240);
+    let running = Running::with("erasure-moved", |options| {
+        options.record_requests = false;
+        // A store of which nothing is to be had.
+        let objects = lake::objects::Objects::without_key("s3://bucket/lake", &Default::default(), "");
+        let lake = lake::Materializer::new(lake::Options::remote(objects.unwrap()));
+        options.lake = Some(std::sync::Arc::new(lake));
+    });
+    let made = r#"{"columns":[{"name":"n","type":"int64"}],"lake":false}"#;
+    assert_eq!(running.ask("PUT", "/v1/tables/people", made).status, 201);
+    // As it was written then: of the first table of a database, so it has the same id.
+    let before = with_lake("erasure-before");
+    people(&before);
+    let mut files = Vec::new();
+    below(&before.engine.dir().join("lake"), &mut files);
+    for file in files {
+        let to = running.engine.dir().join(file.strip_prefix(before.engine.dir()).unwrap());
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(&file, to).unwrap();
+    }
+    let named = |report: &Json| -> Vec<Json> {
+        let all = report["elsewhere"].as_array().unwrap().iter();
+        all.filter(|of| of["what"].as_str().unwrap().contains("on this machine")).cloned().collect()
+    };
+    let report = ok(&running, "POST", "/v1/tables/people/erase", "");
+    let dir = running.engine.dir().join("lake/main/people");
+    assert_eq!(report["local"]["old_lake_removed"], false, "others may read it, and there is no other");
+    let [copy] = &named(&report)[..] else { panic!("{report}") };
+    assert_eq!(copy["path"].as_str(), dir.to_str(), "{report}");
+    // What only has its name is another table's.
+    sql(&running, "DROP TABLE people");
+    assert_eq!(running.ask("PUT", "/v1/tables/people", made).status, 201);
+    let report = ok(&running, "POST", "/v1/tables/people/erase", "");
+    assert_eq!(named(&report), [] as [Json; 0], "{report}");
+}

@@ -199,3 +199,23 @@ fn null_missing_unknown_and_doubled_columns_are_refused_by_name() {
     let doubled = message(vec![("id", ids(vec![Some(1)])), ("ID", ids(vec![Some(1)]))]);
     assert!(doubled.contains("`id` and `ID` both name column `id`"), "{doubled}");
 }
+
+/// Digits below a microsecond are cut downwards, as those of a text are, and not towards 1970.
+#[test]
+fn what_is_finer_than_its_column_is_cut_downwards_before_1970_too() {
+    let mut def = TableDef::new(TableId(1), "main.t");
+    def.add_column("at", &DataType::Timestamp, true, None).unwrap();
+    def.add_column("day", &DataType::Date, true, None).unwrap();
+    let nanos = TimestampNanosecondArray::from(vec![Some(-1), Some(-1_001), Some(1_999), None]);
+    let millis = arrow::array::Date64Array::from(vec![Some(-1), Some(-86_400_001), Some(86_399_999), None]);
+    let batch = RecordBatch::try_from_iter_with_nullable([
+        ("at", Arc::new(nanos) as ArrayRef, true),
+        ("day", Arc::new(millis) as ArrayRef, true),
+    ])
+    .unwrap();
+    let rows = conform(&batch, &def).unwrap();
+    let at = rows.column(0).as_primitive::<TimestampMicrosecondType>();
+    assert_eq!(at.iter().collect::<Vec<_>>(), [Some(-1), Some(-2), Some(1), None]);
+    let day = rows.column(1).as_primitive::<Date32Type>();
+    assert_eq!(day.iter().collect::<Vec<_>>(), [Some(-1), Some(-2), Some(0), None]);
+}

@@ -8,39 +8,45 @@ use types::{Column, DataType, Result, TableDef, Unfit};
 
 use super::{Misfit, NO_VALUE, each_misfit, given, to_type};
 
-/// Every row for which [`conform`](super::conform) would refuse the batch, ascending, by the same checks. Without them it
-/// takes the others.
+/// The rows for which [`conform`](super::conform) would refuse the batch, ascending, by the same checks, and no more than the
+/// first `max`. Without all of them it takes the others.
 ///
 /// [`types::Kind::Schema`] where no row is at fault but what the batch says its columns are.
-pub fn unfit(batch: &RecordBatch, def: &TableDef) -> Result<Vec<Unfit>> {
+pub fn unfit(batch: &RecordBatch, def: &TableDef, max: usize) -> Result<Vec<Unfit>> {
     let mut found = BTreeMap::new();
     for (column, given) in def.schema.columns.iter().zip(given(batch, def)?) {
         let mut note = |row: usize, path: &str, what: String| {
             let name = format!("{}{path}", column.name);
             found.entry(row).or_insert_with(|| Unfit { row, column: Some(name), message: what });
+            if found.len() > max {
+                found.pop_last();
+            }
         };
         match given {
             Some(at) => {
                 let array = batch.column(at);
-                of_column(array, column, &mut note).map_err(|misfit| misfit.error(&column.name, def))?;
+                of_column(array, column, max, &mut note).map_err(|misfit| misfit.error(&column.name, def))?;
             }
             None if column.default.is_some() || column.takes_null() => {}
-            None => (0..batch.num_rows()).for_each(|row| note(row, "", NO_VALUE.into())),
+            None => (0..batch.num_rows()).take(max).for_each(|row| note(row, "", NO_VALUE.into())),
         }
     }
     Ok(found.into_values().collect())
 }
 
-/// Notes the rows whose values do not fit. Fails if that is a matter of the column's type.
+/// Notes the rows whose values do not fit, the first `max` of them for certain. Fails if that is a matter of the column's
+/// type.
 fn of_column(
     array: &ArrayRef,
     column: &Column,
+    max: usize,
     note: &mut impl FnMut(usize, &str, String),
 ) -> std::result::Result<(), Misfit> {
     if !column.takes_null()
         && let Some(nulls) = array.logical_nulls().filter(|nulls| nulls.null_count() > 0)
     {
-        (0..array.len()).filter(|row| nulls.is_null(*row)).for_each(|row| note(row, "", NO_VALUE.into()));
+        let missing = (0..array.len()).filter(|row| nulls.is_null(*row));
+        missing.take(max).for_each(|row| note(row, "", NO_VALUE.into()));
     }
     let wanted = column.data_type.to_arrow();
     if *array.data_type() == wanted {
@@ -52,7 +58,7 @@ fn of_column(
         });
         return Ok(());
     }
-    converted(array, 0, &column.data_type, &wanted, note)
+    converted(array, 0, &column.data_type, &wanted, &mut { max }, note)
 }
 
 /// Values of another type, by halves until it is known which ones do not fit.
@@ -61,8 +67,12 @@ fn converted(
     before: usize,
     data_type: &DataType,
     wanted: &Arrow,
+    left: &mut usize,
     note: &mut impl FnMut(usize, &str, String),
 ) -> std::result::Result<(), Misfit> {
+    if *left == 0 {
+        return Ok(());
+    }
     let misfit = match to_type(array, data_type, wanted) {
         Err(misfit) if array.is_empty() => return Err(misfit),
         Err(misfit) => misfit,
@@ -73,11 +83,12 @@ fn converted(
     }
     if array.len() == 1 {
         note(before, &misfit.path, misfit.what);
+        *left -= 1;
         return Ok(());
     }
     let half = array.len() / 2;
-    converted(&array.slice(0, half), before, data_type, wanted, note)?;
-    converted(&array.slice(half, array.len() - half), before + half, data_type, wanted, note)
+    converted(&array.slice(0, half), before, data_type, wanted, left, note)?;
+    converted(&array.slice(half, array.len() - half), before + half, data_type, wanted, left, note)
 }
 
 #[cfg(test)]
@@ -139,7 +150,10 @@ mod tests {
                 ("days", days, true),
             ])
             .unwrap();
-            let found = unfit(&batch, &def).unwrap();
+            let found = unfit(&batch, &def, usize::MAX).unwrap();
+            for max in [0, 1, 5] {
+                assert_eq!(unfit(&batch, &def, max).unwrap(), found[..found.len().min(max)]);
+            }
             assert!(found.is_sorted_by(|a, b| a.row < b.row));
             let bad: Vec<usize> = found.iter().map(|unfit| unfit.row).collect();
             for row in 0..batch.num_rows() {
@@ -163,9 +177,9 @@ mod tests {
             RecordBatch::try_from_iter([(name, Arc::new(StringArray::from(vec!["a", "b"])) as ArrayRef)])
                 .unwrap()
         };
-        assert_eq!(unfit(&texts("n"), &def).unwrap_err().kind(), Kind::Schema);
-        assert_eq!(unfit(&texts("unknown"), &def).unwrap_err().kind(), Kind::Schema);
-        let all = unfit(&texts("at"), &def).unwrap();
+        assert_eq!(unfit(&texts("n"), &def, 9).unwrap_err().kind(), Kind::Schema);
+        assert_eq!(unfit(&texts("unknown"), &def, 9).unwrap_err().kind(), Kind::Schema);
+        let all = unfit(&texts("at"), &def, 9).unwrap();
         assert_eq!(all.len(), 2, "no `id` at all");
         assert_eq!((all[1].row, all[1].column.as_deref()), (1, Some("id")));
     }

@@ -18,7 +18,7 @@ use vfs::Env;
 use super::blocks::{Block, BlockTable};
 use super::sidecar::{self, Sidecar, Tag};
 use super::writer::{self, Output};
-use super::{Body, Lazy, Need, Segment, encode_summary, file_names, zones};
+use super::{Body, Lazy, Need, Segment, encode_summary, file_names, lazy, zones};
 use crate::landed::Landed;
 use crate::layout::Layout;
 use crate::{BATCH_ROWS, SegmentMeta};
@@ -83,6 +83,14 @@ impl Segment {
             body: self.body.clone(),
             landed: Some(landed.clone()),
         })
+    }
+
+    /// Whether something is known of the values in a block.
+    pub(crate) fn has_bounds(&self, block: usize) -> Result<bool> {
+        let body = self.body()?;
+        let read = || zones::decode(&body.sidecar.section(Tag::Zones)?, body.table.blocks.len());
+        let all = lazy(&body.zones, || read().map_err(|e| self.in_sidecar(e)))?;
+        Ok(!all[block].is_empty())
     }
 
     /// Whether another value of the same segment lives: its file is in use.
@@ -162,19 +170,51 @@ pub(crate) fn evict(
     }
     let known: BTreeSet<ColumnId> = body.layout.ids.iter().copied().collect();
     let columns: Vec<ColumnId> = known.into_iter().collect();
+    write(segment, env, dir, id, def, (&table, &all_zones, &columns))
+}
+
+/// Writes segment `id` in `dir`, durably: the one given, which has left, without the bounds of the columns in some of its blocks.
+pub(crate) fn forget_bounds(
+    segment: &Segment,
+    blocks: &BTreeSet<usize>,
+    env: &Env,
+    dir: &Path,
+    id: SegmentId,
+    def: &TableDef,
+) -> Result<SegmentMeta> {
+    let body = segment.body()?;
+    let Some(evicted) = &body.evicted else {
+        return Err(Error::internal("bounds of a segment that has its rows here were to be forgotten"));
+    };
+    let mut all_zones = zones::decode(&body.sidecar.section(Tag::Zones)?, body.table.blocks.len())?;
+    for (_, zones) in all_zones.iter_mut().enumerate().filter(|(block, _)| blocks.contains(block)) {
+        zones.clear();
+    }
+    write(segment, env, dir, id, def, (&body.table, &all_zones, &evicted.columns))
+}
+
+/// Writes a sidecar that has no rows beside it.
+fn write(
+    segment: &Segment,
+    env: &Env,
+    dir: &Path,
+    id: SegmentId,
+    def: &TableDef,
+    (table, zones, columns): (&BlockTable, &[zones::BlockZones], &[ColumnId]),
+) -> Result<SegmentMeta> {
     let mut meta = SegmentMeta { id, bytes: 0, crc: 0, ..segment.meta.clone() };
     let mut summary = Encoder::new();
     encode_summary(def.id, &meta, &mut summary);
-    let copied = |tag| body.sidecar.section(tag).map(|bytes| bytes.to_vec());
+    let runs = segment.body()?.sidecar.section(Tag::LsnRuns)?.to_vec();
     let mut row_ids = Encoder::new();
     super::RowIds::encode(&segment.row_ids()?.to_bitmap(), &mut row_ids);
     let sections = [
         (Tag::Summary, summary.bytes),
         (Tag::Blocks, table.encode()),
-        (Tag::LsnRuns, copied(Tag::LsnRuns)?),
+        (Tag::LsnRuns, runs),
         (Tag::RowIds, row_ids.bytes),
-        (Tag::Zones, zones::encode(&all_zones)),
-        (Tag::Evicted, Evicted::encode(&columns)),
+        (Tag::Zones, zones::encode(zones)),
+        (Tag::Evicted, Evicted::encode(columns)),
     ];
     let (bytes, crc) = sidecar::encode(&sections);
     let [_, name] = file_names(id);

@@ -1,12 +1,12 @@
-//! Notices a quote that is opened and never closed. A CSV reader takes the rest of the file for one field then, and says
-//! nothing: rows would be lost silently.
+//! Notices what a CSV reader makes something of and says nothing: a quote that is never closed, for which it takes the rest
+//! of the file for one field; text behind a closing quote, which it joins; a carriage return alone, at which it ends the row.
 
 use std::fmt;
 use std::io::{self, Read};
 
 use types::Error;
 
-/// Passes bytes on, and fails with [`Unclosed`] at their end if that is inside a quoted field.
+/// Passes bytes on, and fails with [`Broken`] where rows or fields do not end as they have to.
 pub struct Quotes<R> {
     inner: R,
     delimiter: u8,
@@ -26,28 +26,47 @@ enum State {
     Quoted,
     /// After a quote inside a quoted field: its end, or the first half of a doubled one.
     Closing,
+    /// After a carriage return outside quotes: a line feed has to follow.
+    Return,
 }
 
-/// The error at the end of such a source.
+/// The error of such a source.
 #[derive(Debug)]
-pub struct Unclosed {
-    pub line: u64,
+pub struct Broken {
+    line: u64,
+    what: &'static str,
+    hint: &'static str,
 }
 
-impl fmt::Display for Unclosed {
+impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: a quote opens here and is never closed", self.line)
+        write!(f, "line {}: {}", self.line, self.what)
     }
 }
 
-impl std::error::Error for Unclosed {}
+impl std::error::Error for Broken {}
 
-impl Unclosed {
+impl Broken {
+    fn unclosed(line: u64) -> Self {
+        let hint = "close it, or double it where it is part of the text; is the file whole?";
+        Broken { line, what: "a quote opens here and is never closed", hint }
+    }
+
+    fn behind_quote(line: u64) -> Self {
+        let hint =
+            "double a quote where it is part of a text in quotes, and close the text before the separator";
+        Broken { line, what: "text follows the quote that closes a field", hint }
+    }
+
+    fn lone_return(line: u64) -> Self {
+        let hint = "lines end in \\n or \\r\\n; put texts with a carriage return in quotes";
+        Broken { line, what: "a carriage return stands alone", hint }
+    }
+
     /// What to answer where a source failed with this.
     pub fn error_of(error: &io::Error) -> Option<Error> {
-        let unclosed = error.get_ref()?.downcast_ref::<Unclosed>()?;
-        let hint = "close it, or double it where it is part of the text; is the file whole?";
-        Some(Error::invalid(unclosed.to_string()).hint(hint))
+        let broken = error.get_ref()?.downcast_ref::<Broken>()?;
+        Some(Error::invalid(broken.to_string()).hint(broken.hint))
     }
 }
 
@@ -61,8 +80,9 @@ impl<R> Quotes<R> {
         &mut self.inner
     }
 
-    fn watch(&mut self, bytes: &[u8]) {
+    fn watch(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         for &byte in bytes {
+            let line = self.line;
             self.line += u64::from(byte == b'\n');
             if self.seen < 3 {
                 self.seen += 1;
@@ -71,11 +91,15 @@ impl<R> Quotes<R> {
                 }
             }
             let next = self.state.after(byte, self.delimiter);
-            if self.state == State::Start && next == State::Quoted {
-                self.opened = self.line;
+            match (self.state, next) {
+                (State::Start, State::Quoted) => self.opened = line,
+                (State::Closing, State::Bare) => return Err(Broken::behind_quote(line)),
+                (State::Return, _) if byte != b'\n' => return Err(Broken::lone_return(line)),
+                _ => {}
             }
             self.state = next;
         }
+        Ok(())
     }
 }
 
@@ -87,7 +111,8 @@ impl State {
             (State::Quoted, _) => State::Quoted,
             (State::Closing, b'"') => State::Quoted,
             (State::Start, b'"') => State::Quoted,
-            _ if byte == delimiter || byte == b'\n' || byte == b'\r' => State::Start,
+            _ if byte == delimiter || byte == b'\n' => State::Start,
+            (_, b'\r') => State::Return,
             _ => State::Bare,
         }
     }
@@ -96,10 +121,15 @@ impl State {
 impl<R: Read> Read for Quotes<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buf)?;
-        if count == 0 && !buf.is_empty() && self.state == State::Quoted {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, Unclosed { line: self.opened }));
+        let broken = |broken| io::Error::new(io::ErrorKind::InvalidData, broken);
+        if count == 0 && !buf.is_empty() {
+            match self.state {
+                State::Quoted => return Err(broken(Broken::unclosed(self.opened))),
+                State::Return => return Err(broken(Broken::lone_return(self.line))),
+                _ => {}
+            }
         }
-        self.watch(&buf[..count]);
+        self.watch(&buf[..count]).map_err(broken)?;
         Ok(count)
     }
 }
@@ -112,7 +142,7 @@ pub fn empty(record: &[u8]) -> Vec<bool> {
     let (mut state, mut begin) = (State::Start, start);
     for (at, byte) in (start..).zip(record[start..].iter().copied().chain([b'\n'])) {
         state = state.after(byte, b',');
-        if state == State::Start {
+        if matches!(state, State::Start | State::Return) {
             fields.push(record.get(begin..at) == Some(b"\"\""));
             begin = at + 1;
             if byte != b',' {
@@ -125,18 +155,19 @@ pub fn empty(record: &[u8]) -> Vec<bool> {
 
 /// How long the record is that begins here, without the end of its line.
 pub fn record_len(bytes: &[u8]) -> usize {
-    let mut state = State::Start;
-    let ends = |byte: &u8| {
-        state = state.after(*byte, b',');
-        state == State::Start && *byte != b','
-    };
-    bytes.iter().position(ends).unwrap_or(bytes.len())
+    let record = &bytes[..first_end(bytes).unwrap_or(bytes.len())];
+    let record = record.strip_suffix(b"\n").unwrap_or(record);
+    record.strip_suffix(b"\r").unwrap_or(record).len()
 }
 
 /// Behind the first record of a text that begins with one, if it has an end.
 pub fn first_end(bytes: &[u8]) -> Option<usize> {
-    let len = record_len(bytes);
-    (len < bytes.len()).then_some(len + 1)
+    let mut state = State::Start;
+    let ends = |byte: &u8| {
+        state = state.after(*byte, b',');
+        state == State::Start && *byte == b'\n'
+    };
+    bytes.iter().position(ends).map(|at| at + 1)
 }
 
 /// Behind the last record that has an end, of a text that begins with a record.
@@ -144,7 +175,7 @@ pub fn last_end(bytes: &[u8]) -> Option<usize> {
     let (mut state, mut last) = (State::Start, None);
     for (at, byte) in bytes.iter().enumerate() {
         state = state.after(*byte, b',');
-        if state == State::Start && *byte != b',' {
+        if state == State::Start && *byte == b'\n' {
             last = Some(at + 1);
         }
     }
@@ -176,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_open_quote_at_the_end_fails_and_names_its_line() {
+    fn what_ends_nobody_knows_where_fails_and_names_its_line() {
         for fine in [
             "",
             "a,b\n1,\"2\n3\"\n",
@@ -184,7 +215,7 @@ mod tests {
             "\"a\"\"b\",c",
             "\u{feff}\"a\",b\n",
             "a,\"\"\n",
-            "\"a\"x\"\n",
+            "a\r\n\"b\"\r\n\"c\rd\"\r\n",
         ] {
             assert_eq!(read(fine).unwrap(), fine.as_bytes(), "{fine:?}");
         }
@@ -193,6 +224,15 @@ mod tests {
         {
             let error = read(open).unwrap_err().to_string();
             assert!(error.starts_with(&format!("line {line}: ")), "{open:?}: {error}");
+        }
+        for (broken, told) in [
+            ("\"a\"x\"\n", "line 1: text follows the quote that closes a field"),
+            ("a,b\n1,\"x\" \n", "line 2: text follows the quote that closes a field"),
+            ("a\nfoo\rbar\n", "line 2: a carriage return stands alone"),
+            ("a\n\"foo\"\r\"bar\"\n", "line 2: a carriage return stands alone"),
+            ("a\nfoo\r", "line 2: a carriage return stands alone"),
+        ] {
+            assert_eq!(read(broken).unwrap_err().to_string(), told, "{broken:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use csv::{ByteRecord, ErrorKind, ReaderBuilder};
 use types::{Error, Kind};
 
-use super::quotes::{Quotes, Unclosed};
+use super::quotes::{Broken, Quotes};
 
 /// What is read at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -51,7 +51,7 @@ impl<R: Read> Reader<R> {
         Reader { inner, record: ByteRecord::new(), lines }
     }
 
-    /// The next record; `None` at the end. A quote that is never closed is [`Kind::Invalid`].
+    /// The next record; `None` at the end. Where records or fields do not end as they have to, it is [`Kind::Invalid`].
     pub fn read(&mut self) -> Result<Option<Record<'_>>, Failed> {
         let start = self.position();
         let read = self.inner.read_byte_record(&mut self.record);
@@ -107,7 +107,7 @@ impl Record<'_> {
 
 fn of_reader(error: csv::Error) -> Error {
     match error.into_kind() {
-        ErrorKind::Io(error) => Unclosed::error_of(&error).unwrap_or_else(|| failed(error)),
+        ErrorKind::Io(error) => Broken::error_of(&error).unwrap_or_else(|| failed(error)),
         other => Error::internal(format!("CSV that is read leniently is refused: {other:?}")),
     }
 }

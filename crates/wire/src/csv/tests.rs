@@ -164,6 +164,21 @@ fn a_quote_that_is_never_closed_is_refused() {
     assert!(text.starts_with("line 2: a quote opens here and is never closed"), "{text}");
 }
 
+/// Readers of CSV make two rows and a joined text of these, and say nothing.
+#[test]
+fn a_carriage_return_alone_and_text_behind_a_quote_are_refused() {
+    for (body, told) in [
+        (&b"a\nfoo\rbar\n"[..], "line 2: a carriage return stands alone"),
+        (b"a\n\"x\"y\n", "line 2: text follows the quote that closes a field"),
+    ] {
+        let text = message(read(body, None).unwrap_err());
+        assert!(text.starts_with(told), "{text}");
+        let target = Target { table: "t", def: None, may_add_columns: true };
+        assert!(message(sift(body, target, &Limits::default()).unwrap_err()).starts_with(told));
+    }
+    assert_eq!(shown(&read(b"a\r\n\"x\ry\"\r\n", None).unwrap()), "{\"a\":\"x\\ry\"}\n");
+}
+
 #[test]
 fn few_bytes_cannot_become_much_memory() {
     let def = table(&[("v", "vector(65536)"), ("n", "int64")]);

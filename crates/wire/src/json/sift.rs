@@ -51,21 +51,29 @@ fn valid(bytes: &[u8]) -> &str {
 
 impl Decoder<'_> {
     fn sift_body(&mut self, body: &[u8]) -> Result<(), Refused> {
-        let is_array = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
-        let (mut rest, mut base) = (body, 0);
+        let mut base = super::mark_len(body, self.limits);
+        let mut rest = &body[base..];
+        let is_array = rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         loop {
             let cut = match std::str::from_utf8(rest) {
                 Ok(text) if is_array => {
-                    return self.sift_array(text).map_err(|fault| self.gave_up(text, fault));
+                    return self
+                        .sift_array(text, base)
+                        .map_err(|fault| self.gave_up(&body[..base], text, fault));
                 }
-                Ok(text) => return self.sift_rows(text, base).map_err(|fault| self.gave_up(text, fault)),
+                Ok(text) => {
+                    return self
+                        .sift_rows(text, base)
+                        .map_err(|fault| self.gave_up(&body[..base], text, fault));
+                }
                 Err(cut) if is_array => return Err(super::no_utf8(cut, self.limits).into()),
                 Err(cut) => cut.valid_up_to(),
             };
             // The line with the byte that cannot stand there is a bad row of its own.
             let begin = rest[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let before = valid(&rest[..begin]);
-            self.sift_rows(before, base).map_err(|fault| self.gave_up(before, fault))?;
+            let passed = &body[..base];
+            self.sift_rows(before, base).map_err(|fault| self.gave_up(passed, before, fault))?;
             let end =
                 rest[cut..].iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| cut + at + 1);
             let line = String::from_utf8_lossy(&rest[begin..end]);
@@ -75,20 +83,20 @@ impl Decoder<'_> {
         }
     }
 
-    fn gave_up(&self, text: &str, fault: Fault) -> Refused {
+    fn gave_up(&self, passed: &[u8], text: &str, fault: Fault) -> Refused {
         match fault {
-            Fault::Malformed(malformed) => self.malformed(text, malformed),
+            Fault::Malformed(malformed) => self.malformed(passed, text, malformed),
             Fault::Limit(error) => error.into(),
             Fault::Misfit(message) => Error::internal(format!("a bad row refused a body: {message}")).into(),
         }
     }
 
-    fn sift_array(&mut self, text: &str) -> Result<(), Fault> {
+    fn sift_array(&mut self, text: &str, base: usize) -> Result<(), Fault> {
         let mut p = Parser::new(text);
         p.expect(b'[', "`[`")?;
         let mut first = true;
         while !end_of(&mut p, b']', &mut first)? {
-            if let Some(malformed) = self.sift_row(&mut p, text, 0)? {
+            if let Some(malformed) = self.sift_row(&mut p, text, base)? {
                 return Err(malformed.into());
             }
         }

@@ -429,3 +429,17 @@ fn the_rows_that_stay_are_those_of_a_body_without_the_others() {
         assert_eq!(left_out(&found).iter().map(|gone| gone.0).collect::<Vec<_>>(), numbers, "{all}");
     }
 }
+
+#[test]
+fn a_byte_order_mark_is_passed_over() {
+    for body in
+        ["\u{feff}[{\"a\":1},{\"a\":2}]", "\u{feff}{\"a\":1}\n{\"a\":2}\n", "\u{feff} {\"a\":1}{\"a\":2}"]
+    {
+        assert_eq!(shown(&read(body, None).unwrap()), "{\"a\":1}\n{\"a\":2}\n");
+        let target = Target { table: "t", def: None, may_add_columns: true };
+        let sifted = sift(body.as_bytes(), target, &Limits::default(), false).unwrap();
+        assert_eq!((sifted.rows.batch.num_rows(), sifted.skipped.len()), (2, 0), "{body:?}");
+    }
+    let text = message(read("\u{feff}{\"a\":1}\n\u{feff}{\"a\":2}", None).unwrap_err());
+    assert!(text.contains("row 2 is no JSON") && text.contains("at byte 11 (line 2)"), "{text}");
+}

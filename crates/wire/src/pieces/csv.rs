@@ -56,7 +56,7 @@ impl Cut {
         before.lines = before.lines.saturating_sub(newlines(&header));
         before.bytes = before.bytes.saturating_sub(header.len());
         let mut body = header;
-        if !body.ends_with(b"\n") && !body.ends_with(b"\r") {
+        if !body.ends_with(b"\n") {
             body.push(b'\n');
         }
         body.append(&mut source.take(end));
@@ -68,7 +68,9 @@ impl Cut {
 fn is_over<R: Read>(source: &mut Source<R>) -> Result<bool> {
     loop {
         let ends = source.buffer.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
-        source.take(ends.unwrap_or(source.buffer.len()));
+        let ends = ends.unwrap_or(source.buffer.len());
+        // A carriage return alone is no end.
+        source.take(source.buffer[..ends].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1));
         if !source.buffer.is_empty() || source.ended {
             return Ok(source.buffer.is_empty());
         }

@@ -105,6 +105,9 @@ pub fn erased(report: &Value) -> String {
             counted(number(&local["segments_damaged"]), "segment")
         );
     }
+    if local["old_lake_removed"] == true {
+        text += "  here: the Iceberg table that was written before the lake was elsewhere is removed\n";
+    }
     let elsewhere = report["elsewhere"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !elsewhere.is_empty() {
         text += "  copies may be in, until\n";

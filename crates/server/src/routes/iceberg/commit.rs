@@ -162,7 +162,15 @@ impl Catalog {
     fn plan_create(&self, state: &State, principal: &Principal, commit: &Commit) -> Result<Step> {
         let ident = &commit.ident;
         let namespace = self.namespace_entry(state, principal, ident)?;
-        if state.find(ident)?.is_some_and(|known| known.entry.what == What::Table) {
+        if let Some(known) = state.find(ident)?.filter(|known| known.entry.what == What::Table) {
+            // The answer to this very commit was lost: nobody else was given this UUID.
+            if assigned_uuid(&commit.updates).is_some_and(|uuid| uuid.eq_ignore_ascii_case(&known.entry.uuid))
+            {
+                let table = self.table_of(&known)?;
+                if added(&commit.updates).all(|snapshot| has(&table, snapshot)) {
+                    return self.unchanged(&table, &known.entry.metadata_location);
+                }
+            }
             return Err(Problem::exists("Requirement failed: table already exists"));
         }
         self.refuse_taken(state, principal, ident, What::Table)?;
@@ -231,20 +239,29 @@ pub fn own_commit_refused(ident: &Ident, why: &str) -> Problem {
     ))
 }
 
-/// What the last snapshot of a commit says that it does.
-fn operation(updates: &[Json]) -> Option<&str> {
-    let added = updates.iter().rev().find(|update| update["action"] == "add-snapshot")?;
-    Some(added["snapshot"]["summary"]["operation"].as_str().unwrap_or("snapshot"))
+/// The snapshots that a commit adds.
+fn added(updates: &[Json]) -> impl DoubleEndedIterator<Item = &Json> {
+    updates.iter().filter(|update| update["action"] == "add-snapshot").map(|update| &update["snapshot"])
 }
 
-/// Whether every snapshot that a commit adds is in the table already. Their ids are drawn at random, so no other commit
-/// made them.
+/// What the last snapshot of a commit says that it does.
+fn operation(updates: &[Json]) -> Option<&str> {
+    let last = added(updates).next_back()?;
+    Some(last["summary"]["operation"].as_str().unwrap_or("snapshot"))
+}
+
+/// The UUID that a commit gives the table that it makes.
+fn assigned_uuid(updates: &[Json]) -> Option<&str> {
+    updates.iter().rev().find(|update| update["action"] == "assign-uuid")?["uuid"].as_str()
+}
+
+/// Whether a snapshot is in the table already. Their ids are drawn at random, so no other commit made it.
+fn has(table: &Table, snapshot: &Json) -> bool {
+    let known = snapshot["snapshot-id"].as_i64().and_then(|id| table.snapshot(id));
+    known.is_some_and(|known| known["manifest-list"] == snapshot["manifest-list"])
+}
+
+/// Whether a commit adds snapshots, and every one of them is in the table already.
 fn is_in(updates: &[Json], table: &Table) -> bool {
-    let mut added = updates.iter().filter(|update| update["action"] == "add-snapshot").peekable();
-    added.peek().is_some()
-        && added.all(|update| {
-            let snapshot = &update["snapshot"];
-            let known = snapshot["snapshot-id"].as_i64().and_then(|id| table.snapshot(id));
-            known.is_some_and(|known| known["manifest-list"] == snapshot["manifest-list"])
-        })
+    added(updates).next().is_some() && added(updates).all(|snapshot| has(table, snapshot))
 }

@@ -2,6 +2,8 @@
 //! table's own files; the answer says what was done, and where copies may be that this does not reach.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -37,6 +39,8 @@ struct Watched {
     local: Arc<Erasure>,
     /// How it went in the lake, if the table has one.
     lake: Option<Arc<OnceLock<types::Result<Erased>>>>,
+    /// Whether there was a copy that was written before the lake was elsewhere, and went.
+    old_lake: AtomicBool,
 }
 
 impl Watched {
@@ -136,7 +140,7 @@ fn begin(app: &Shared, def: &TableDef, lsn: Lsn, has_lake: bool) -> types::Resul
         app.engine.hurry(lake::NAME, id);
         outcome
     });
-    let watched = Arc::new(Watched { lsn, local, lake });
+    let watched = Arc::new(Watched { lsn, local, lake, old_lake: AtomicBool::new(false) });
     let root = app.engine.root();
     let mut known = app.erasures.0.lock();
     // Of tables that are gone nobody asks.
@@ -181,7 +185,23 @@ fn late(def: &TableDef, watched: &Watched, deadline: Duration) -> Error {
     )
 }
 
+/// Where the lakes of this machine are, if those that are written are elsewhere: what lies there was written before that was set.
+fn old_warehouse(app: &Shared) -> Option<PathBuf> {
+    let options = app.options.lake.as_ref()?.options();
+    let is_elsewhere = options.objects.is_some() || options.catalog.is_some();
+    is_elsewhere.then(|| app.engine.dir().join("lake"))
+}
+
 async fn report(app: &Shared, def: &TableDef, watched: &Watched, principal: &Principal) -> Result<Json> {
+    // All of the table is in the lake that it has now.
+    if watched.lake.is_some()
+        && let Some(warehouse) = old_warehouse(app)
+    {
+        let (env, def) = (app.engine.env().clone(), def.clone());
+        if app.work.run(move || lake::abandoned::remove(&env, &warehouse, &def)).await?? {
+            watched.old_lake.store(true, Ordering::Release);
+        }
+    }
     let local = watched.local.state();
     let mut answer = json!({
         "table": name::short_table_name(&def.name),
@@ -192,6 +212,7 @@ async fn report(app: &Shared, def: &TableDef, watched: &Watched, principal: &Pri
             "segments_damaged": local.segments_damaged,
             "segments_removed": local.segments_removed,
             "bytes_removed": local.bytes_removed,
+            "old_lake_removed": watched.old_lake.load(Ordering::Acquire),
         },
     });
     let root = app.engine.root();
@@ -248,7 +269,7 @@ async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched:
         }));
     }
     // Rows that did not fit are kept as they were sent.
-    let dead = crate::routes::write::dead_letters(&def.name);
+    let dead = engine::dead_letters::table_of(&def.name);
     if app.engine.root().table(&dead).is_some() && principal.may_see(&dead) {
         all.push(json!({
             "what": format!("dead letters in {}", name::short_table_name(&dead)),
@@ -264,12 +285,26 @@ async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched:
     if watched.lake.is_none()
         && let Some(materializer) = app.options.lake.clone()
     {
-        let (env, def) = (app.engine.env().clone(), def.clone());
-        if app.work.run(move || materializer.stands(&env, &def)).await?? {
+        let (env, of) = (app.engine.env().clone(), def.clone());
+        if app.work.run(move || materializer.stands(&env, &of)).await?? {
             all.push(json!({
                 "what": "an Iceberg table of it that is not written any more",
                 "until": "its directory in the lake is removed by hand",
             }));
+        }
+    }
+    if let Some(warehouse) = old_warehouse(app) {
+        let (env, of) = (app.engine.env().clone(), def.clone());
+        let left = app.work.run(move || lake::abandoned::find(&env, &warehouse, &of)).await??;
+        if let Some(dir) = left {
+            let mut of = json!({
+                "what": "an Iceberg table of it on this machine that is not written any more",
+                "until": "its directory in `lake/` is removed by hand",
+            });
+            if principal.require(Scope::Admin).is_ok() {
+                of["path"] = json!(dir.display().to_string());
+            }
+            all.push(of);
         }
     }
     Ok(json!(all))

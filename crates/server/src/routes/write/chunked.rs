@@ -18,11 +18,12 @@ use wire::Before;
 use wire::pieces::{Piece, Pieces};
 
 use super::skip::LeftOut;
-use super::take::{Taken, is_changed};
-use super::{Acknowledge, Condition, Head, Job, OnBadRow, Submitted};
+use super::take::{Taken, is_changed, is_created};
+use super::{Acknowledge, Attempt, Condition, Head, Job, OnBadRow, Submitted};
 use crate::app::Shared;
 use crate::content;
 use crate::failure::{Failure, Result};
+use crate::routes::define::is_any_there;
 use crate::routes::{incoming, json};
 
 /// How long a piece waits where writers are refused because there is too much at once.
@@ -139,6 +140,7 @@ impl Load {
     /// Writes a piece, once. Waits as writers are asked to.
     fn commit(&mut self, job: &Job) -> Result<()> {
         let started = Instant::now();
+        let mut in_the_way = None;
         loop {
             thread::sleep(self.app.engine.pace_of(&self.head.full_name));
             let seen = self.app.engine.root().lsn();
@@ -147,6 +149,25 @@ impl Load {
                 Submitted::Before(_) => return Err(Error::internal("a piece has no key of its own").into()),
                 Submitted::Waiting(taken, receiver) => match receiver.blocking_recv() {
                     Ok(Ok(committed)) => (taken, Some(committed)),
+                    // Looked at once it is there; what is still in the way then was no race.
+                    Ok(Err(error)) if is_created(&error) => {
+                        let again = in_the_way.as_deref() == Some(error.message());
+                        let tables = job.makes(&taken);
+                        while !again
+                            && !is_any_there(&self.app, &tables)
+                            && started.elapsed() < CHANGE_PATIENCE
+                        {
+                            let seen = self.app.engine.root().lsn();
+                            if !is_any_there(&self.app, &tables) {
+                                self.app.engine.wait_for_commit(seen, Duration::from_secs(1))?;
+                            }
+                        }
+                        if again || !is_any_there(&self.app, &tables) {
+                            return Err(error.into());
+                        }
+                        in_the_way = Some(error.message().to_owned());
+                        continue;
+                    }
                     // Decoded again for the columns that there are now.
                     Ok(Err(error)) if is_changed(&error) && started.elapsed() < CHANGE_PATIENCE => {
                         self.app.engine.wait_for_commit(seen, Duration::from_secs(1))?;
@@ -155,6 +176,9 @@ impl Load {
                     Ok(Err(error)) if error.kind() == Kind::Busy && started.elapsed() < BUSY_PATIENCE => {
                         thread::sleep(BUSY_PAUSE);
                         continue;
+                    }
+                    Ok(Err(error)) if error.kind() == Kind::Schema => {
+                        return Err(job.bad_rows(&error).unwrap_or_else(|| error.into()));
                     }
                     Ok(Err(error)) => return Err(error.into()),
                     Err(_) => return Err(Error::new(Kind::Closed, "the database is closing").into()),

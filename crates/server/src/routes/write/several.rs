@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use engine::Transaction;
+use engine::{Transaction, dead_letters};
 use http::{HeaderMap, Request, StatusCode, Uri, header};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -21,8 +21,11 @@ use wire::Limits;
 
 use super::media::Media;
 use super::skip::LeftOut;
-use super::take::{How, Taken, of_change, take};
-use super::{Acknowledge, Condition, HowToWrite, OnBadRow, Settled, Submitted, send, settle, unpacked};
+use super::take::{How, Taken, bad_rows, of_change, take};
+use super::{
+    Acknowledge, Attempt, Condition, Counted, HowToWrite, OnBadRow, Settled, Submitted, send, settle,
+    unpacked,
+};
 use crate::app::Shared;
 use crate::asked;
 use crate::body;
@@ -90,12 +93,15 @@ struct Head {
 }
 
 /// What became of each table's rows; remembered with a request that has a key.
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct All {
     tables: Vec<One>,
+    /// The tables, by their full names, that are made.
+    #[serde(skip)]
+    makes: Vec<String>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 struct One {
     table: String,
     rows: usize,
@@ -115,9 +121,10 @@ pub async fn rows(
     let inline = head.encoding == Encoding::Identity && held.bytes.len() <= app.options.inline_bytes_max;
     unpacked(&app, &mut held, head.encoding).await?;
     let bytes = held.bytes.clone();
+    let on_error = head.how.on_error;
     let names = match inline {
-        true => names(&bytes)?,
-        false => app.work.run(move || names(&bytes)).await??,
+        true => names(&bytes, on_error)?,
+        false => app.work.run(move || names(&bytes, on_error)).await??,
     };
     // Writers slow down before they are refused.
     let pause = names.iter().map(|table| app.engine.pace_of(table)).max().unwrap_or_default();
@@ -127,7 +134,7 @@ pub async fn rows(
     }
     let ack = head.ack;
     let job = Job { app: app.clone(), principal, head, bytes: held.bytes.clone() };
-    Ok(match settle(&app, inline, move || job.submit()).await? {
+    Ok(match settle(&app, inline, ack, held, job).await? {
         Settled::Nothing(all) => json(&all.told(0, app.engine.root().lsn().0)),
         Settled::Before(known) => {
             let note = known.note.as_deref().unwrap_or_default();
@@ -137,12 +144,10 @@ pub async fn rows(
             answer
         }
         Settled::Committed(all, _) if ack == Acknowledge::Memory => {
-            let mut body = all.told(0, 0);
-            body["count"] = json!(all.rows());
-            body["lsn"] = Json::Null;
             app.telemetry.rows_in.fetch_add(all.rows() as u64, Relaxed);
-            (StatusCode::ACCEPTED, json(&body)).into_response()
+            all.admitted()
         }
+        Settled::Admitted(all) => all.admitted(),
         Settled::Committed(all, committed) => {
             app.telemetry.rows_in.fetch_add(all.rows() as u64, Relaxed);
             json(&all.told(committed.count, committed.lsn.0))
@@ -180,8 +185,8 @@ fn understand(uri: &Uri, headers: &HeaderMap, principal: &Principal) -> Result<H
     Ok(Head { how, ack: asked.ack, encoding, idempotency, asked: uri.query().unwrap_or("").to_owned() })
 }
 
-/// The body, once it is known that it names each table once.
-fn tables(body: &[u8]) -> Result<Vec<(String, &RawValue)>> {
+/// The body, once it is known that it names each table once, and none into which bad rows of another go.
+fn tables(body: &[u8], on_error: OnBadRow) -> Result<Vec<(String, &RawValue)>> {
     let asked: Tables<'_> = asked::body(body, "object of rows by table", EXAMPLE)?;
     let Named(pairs) = asked.tables;
     if pairs.is_empty() {
@@ -204,11 +209,22 @@ fn tables(body: &[u8]) -> Result<Vec<(String, &RawValue)>> {
                 .hint("put all of its rows into one array")),
         }
     });
-    Ok(full.collect::<types::Result<Vec<_>>>()?)
+    let full = full.collect::<types::Result<Vec<_>>>()?;
+    let takes_bad_rows = |table: &str| seen.contains(&dead_letters::table_of(table).to_lowercase());
+    if on_error == OnBadRow::Skip
+        && let Some((table, _)) = full.iter().find(|(table, _)| takes_bad_rows(table))
+    {
+        let (short, dead) = (name::short_table_name(table), dead_letters::table_of(table));
+        let dead = name::short_table_name(&dead);
+        let what = format!("`{dead}` takes the bad rows of `{short}` and has rows of its own here");
+        let hint = format!("send the rows of `{dead}` in a request of their own, or leave on_error=skip out");
+        return Err(Error::invalid(what).hint(hint).into());
+    }
+    Ok(full)
 }
 
-fn names(body: &[u8]) -> Result<BTreeSet<String>> {
-    Ok(tables(body)?.into_iter().map(|(table, _)| table).collect())
+fn names(body: &[u8], on_error: OnBadRow) -> Result<BTreeSet<String>> {
+    Ok(tables(body, on_error)?.into_iter().map(|(table, _)| table).collect())
 }
 
 struct Job {
@@ -218,7 +234,22 @@ struct Job {
     bytes: Bytes,
 }
 
-impl Job {
+impl Attempt for Job {
+    type Told = All;
+
+    fn makes(&self, all: &All) -> Vec<String> {
+        all.makes.clone()
+    }
+
+    fn bad_rows(&self, error: &Error) -> Option<Failure> {
+        let view = self.app.engine.view(&self.principal).ok()?;
+        let (how, media, limits) = (self.head.how, Media::Json { lines: false }, Limits::default());
+        tables(&self.bytes, how.on_error).ok()?.into_iter().find_map(|(table, rows)| {
+            let refused = bad_rows(&view, &table, how, media, rows.get().as_bytes(), &limits, error)?;
+            Some(Failure::from(refused).of_table(name::short_table_name(&table)))
+        })
+    }
+
     fn submit(&self) -> Result<Submitted<All>> {
         let head = &self.head;
         let request: [&[u8]; 2] = [head.asked.as_bytes(), &self.bytes];
@@ -228,9 +259,10 @@ impl Job {
             return Ok(Submitted::Before(known));
         }
         let view = self.app.engine.view(&self.principal)?;
-        let (mut all, mut ops, mut makes) = (All::default(), Vec::new(), false);
+        let (mut all, mut ops) = (All::default(), Vec::new());
+        let mut of_tables = Vec::new();
         let mut limits = Limits::default();
-        for (table, rows) in tables(&self.bytes)? {
+        for (table, rows) in tables(&self.bytes, head.how.on_error)? {
             let media = Media::Json { lines: false };
             let short = name::short_table_name(&table).to_owned();
             let (taken, more) = take(&view, &table, head.how, media, rows.get().as_bytes(), &limits)
@@ -240,15 +272,17 @@ impl Job {
             let bytes: usize = more.iter().map(held_bytes).sum();
             limits.decoded_bytes_max = limits.decoded_bytes_max.saturating_sub(bytes);
             ops.extend(more);
-            makes |= makes_it;
+            all.makes.extend(makes_it.then(|| table.clone()));
+            of_tables.push(table);
             all.tables.push(One { table: short, rows, left_out });
         }
         if ops.is_empty() {
             return Ok(Submitted::Nothing(all));
         }
-        let mut transaction = Transaction::new(ops).ack(head.ack.of_engine());
+        let mut transaction = Transaction::new(ops);
         let note = || serde_json::to_string(&all).ok();
-        transaction.remember = head.idempotency.map(|key| key.remember(&request, note()));
+        transaction.remember = head.idempotency.map(|key| key.remember(&request, of_tables, note()));
+        let makes = !all.makes.is_empty();
         let receiver = send(&self.app, &self.principal, transaction, move |error| of_change(error, makes));
         Ok(Submitted::Waiting(all, receiver))
     }
@@ -261,9 +295,19 @@ fn held_bytes(op: &engine::Op) -> usize {
     }
 }
 
-impl All {
+impl Counted for All {
     fn rows(&self) -> usize {
         self.tables.iter().map(|one| one.rows).sum()
+    }
+}
+
+impl All {
+    /// The answer to `ack=memory`.
+    fn admitted(&self) -> Response {
+        let mut body = self.told(0, 0);
+        body["count"] = json!(self.rows());
+        body["lsn"] = Json::Null;
+        (StatusCode::ACCEPTED, json(&body)).into_response()
     }
 
     /// `written`: what was inserted, bad rows included.

@@ -1,24 +1,14 @@
 //! `on_error=skip`: rows that do not fit are left out, and kept with the reason in a table beside theirs, in the same commit.
 
-use engine::{Mode, Op, View};
+use engine::dead_letters::{self, Letter};
+use engine::{Op, View};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
-use types::{DataType, Error, Kind, Result, TableDef, TableId, Value, name};
+use types::{Error, Result, TableDef, TableId, Unfit, name};
 use wire::{Limits, Refused, Sifted, Skipped, Target};
 
 use super::media::Media;
 use crate::failure::bad_row;
-
-/// What the name of the table that keeps bad rows has behind that of theirs.
-const SUFFIX: &str = "_dead";
-
-const COLUMNS: [(&str, DataType); 5] = [
-    ("table", DataType::String),
-    ("at_row", DataType::Int64),
-    ("column", DataType::String),
-    ("reason", DataType::String),
-    ("raw", DataType::String),
-];
 
 /// Bad rows that the answer names; the others are in the table.
 const NAMED_MAX: usize = 10;
@@ -39,7 +29,7 @@ impl LeftOut {
         LeftOut {
             count: skipped.len(),
             reasons,
-            kept_in: name::short_table_name(&dead(full_name)).to_owned(),
+            kept_in: name::short_table_name(&dead_letters::table_of(full_name)).to_owned(),
         }
     }
 
@@ -63,22 +53,14 @@ impl LeftOut {
     }
 }
 
-/// The full name of the table that keeps the bad rows of another one.
-pub fn dead(full_name: &str) -> String {
-    format!("{full_name}{SUFFIX}")
-}
-
 /// Whether bad rows of a table can be kept at all, asked before any is met.
 pub fn check(full_name: &str, def: Option<&TableDef>) -> Result<()> {
-    if def.is_some_and(TableDef::is_vault) {
-        // What is private there would be read here.
-        return Err(Error::invalid("a vault has no table for bad rows").hint("leave on_error=skip out"));
-    }
-    let named = name::full_table_name(&dead(full_name)).and_then(|name| name::check_new_table(&name));
-    named.map_err(|error| {
-        Error::invalid(format!("bad rows have no place: {}", error.message()))
-            .with("table", name::short_table_name(&dead(full_name)))
-            .hint("choose a shorter name for the table, or leave on_error=skip out")
+    dead_letters::check(full_name, def).map_err(|error| {
+        let hint = match error.hint_text() {
+            Some(other) => format!("{other}, or leave on_error=skip out"),
+            None => "leave on_error=skip out".to_owned(),
+        };
+        error.hint(hint)
     })
 }
 
@@ -90,78 +72,60 @@ pub fn sift(
     limits: &Limits,
     full_name: &str,
 ) -> Result<Sifted, Refused> {
-    let mut sifted = media.sift(body, target, limits)?;
-    let mut def = target.def.cloned().unwrap_or_else(|| TableDef::new(TableId(0), full_name));
-    for column in &sifted.rows.new_columns {
-        def.add_column(&column.name, &column.data_type, true, None)?;
-    }
-    let unfit = table::unfit(&sifted.rows.batch, &def)?;
+    let (mut sifted, unfit) = unfit(media, body, target, limits, full_name, usize::MAX)?;
     sifted.leave_out(body, unfit)?;
     Ok(sifted)
 }
 
-/// What keeps the bad rows. Their table is made when the first of them comes.
-pub fn keep(view: &View, full_name: &str, def: Option<&TableDef>, skipped: &[Skipped]) -> Result<Vec<Op>> {
-    let mut ops = Vec::with_capacity(2);
-    if skipped.is_empty() {
-        return Ok(ops);
-    }
-    let table = dead(full_name);
-    match view.find(&table) {
-        Some(existing) => check_columns(existing.def())?,
-        None => {
-            let mut made = TableDef::new(TableId(0), &table);
-            for (column, data_type) in &COLUMNS {
-                made.add_column(column, data_type, true, None)?;
-            }
-            // What stays on this machine does so when it is bad.
-            made.options.lake = def.and_then(|def| def.options.lake);
-            // Another request may make it in the meantime.
-            ops.push(Op::CreateTable { def: made, if_absent: true });
-        }
-    }
-    let short = name::short_table_name(full_name);
-    let text = |text: &str| Value::String(text.to_owned());
-    let mut values: [Vec<Value>; COLUMNS.len()] = Default::default();
-    for Skipped { bad, raw } in skipped {
-        let row = [
-            text(short),
-            Value::Int64(bad.row as i64),
-            bad.column.as_deref().map_or(Value::Null, text),
-            text(&bad.message),
-            text(raw),
-        ];
-        values.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
-    }
-    let arrays = COLUMNS.iter().zip(&values).map(|((column, data_type), values)| {
-        Value::to_array(values, data_type).map(|array| (*column, array, true))
-    });
-    let batch =
-        arrow::record_batch::RecordBatch::try_from_iter_with_nullable(arrays.collect::<Result<Vec<_>>>()?)
-            .map_err(|error| Error::internal(format!("bad rows make no batch: {error}")))?;
-    ops.push(Op::Insert { table, batch, mode: Mode::Append });
-    Ok(ops)
+/// The refusal of a body for the rows that its table does not take, as many as are named; `None` if there are none.
+pub fn refuse(
+    media: Media,
+    body: &[u8],
+    target: Target<'_>,
+    limits: &Limits,
+    full_name: &str,
+) -> Result<Option<Refused>, Refused> {
+    let (sifted, unfit) = unfit(media, body, target, limits, full_name, limits.bad_rows_max)?;
+    Ok(sifted.refuse(body, unfit, limits)?)
 }
 
-/// Whether a table that is there already is one that keeps bad rows.
-fn check_columns(def: &TableDef) -> Result<()> {
-    let has = |(wanted, data_type): &(&str, DataType)| {
-        def.schema
-            .column_named(wanted)
-            .is_some_and(|column| column.data_type == *data_type && column.name == *wanted)
-    };
-    let is_ours = |name: &str| COLUMNS.iter().any(|(column, _)| *column == name);
-    let takes_rows =
-        def.schema.columns.iter().all(|c| is_ours(&c.name) || c.takes_null() || c.default.is_some());
-    if COLUMNS.iter().all(has) && takes_rows && !def.is_checked() {
-        return Ok(());
+/// What can be read of a body, and the first `max` of those rows that its table does not take.
+fn unfit(
+    media: Media,
+    body: &[u8],
+    target: Target<'_>,
+    limits: &Limits,
+    full_name: &str,
+    max: usize,
+) -> Result<(Sifted, Vec<Unfit>), Refused> {
+    let sifted = media.sift(body, target, limits)?;
+    let mut def = target.def.cloned().unwrap_or_else(|| TableDef::new(TableId(0), full_name));
+    for column in &sifted.rows.new_columns {
+        def.add_column(&column.name, &column.data_type, true, None)?;
     }
-    let columns: Vec<String> =
-        COLUMNS.iter().map(|(column, data_type)| format!("`{column}` {data_type}")).collect();
-    Err(Error::new(Kind::Schema, "bad rows would go to a table that is there and is made for something else")
-        .with("table", name::short_table_name(&def.name))
-        .hint(format!(
-            "rename it; bad rows need a table without a key, with the columns {}",
-            columns.join(", ")
-        )))
+    let unfit = table::unfit(&sifted.rows.batch, &def, max)?;
+    Ok((sifted, unfit))
+}
+
+/// Refuses the name of a view, which takes no rows.
+pub fn refuse_view(view: &View, full_name: &str, hint: &str) -> Result<()> {
+    let Some(known) = view.view(full_name) else { return Ok(()) };
+    let short = name::short_table_name(&known.name);
+    Err(Error::invalid(format!("`{short}` is a view, not a table")).hint(hint))
+}
+
+/// What keeps the bad rows. Their table is made when the first of them comes.
+pub fn keep(view: &View, full_name: &str, def: Option<&TableDef>, skipped: &[Skipped]) -> Result<Vec<Op>> {
+    let letters: Vec<Letter<'_>> = skipped.iter().map(letter).collect();
+    let table = dead_letters::table_of(full_name);
+    let dead = view.find(&table);
+    if dead.is_none() && !skipped.is_empty() {
+        refuse_view(view, &table, "rename it: bad rows go into a table of that name")?;
+    }
+    dead_letters::keep(full_name, def, dead.as_ref().map(|dead| dead.def().as_ref()), &letters)
+}
+
+fn letter(skipped: &Skipped) -> Letter<'_> {
+    let Skipped { bad, raw } = skipped;
+    Letter { at_row: Some(bad.row), column: bad.column.as_deref(), reason: &bad.message, raw }
 }

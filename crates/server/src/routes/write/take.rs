@@ -3,12 +3,15 @@
 use engine::{Mode, NewColumn, Op, Remembered, View};
 use serde::{Deserialize, Serialize};
 use types::{Error, Kind, TableDef, TableId, name};
-use wire::{Limits, Rows, Target};
+use wire::{Limits, Refused, Rows, Target};
 
 use super::media::Media;
 use super::skip::{self, LeftOut};
 use super::{Condition, Head, HowToWrite, OnBadRow};
 use crate::failure::{Failure, Result};
+
+/// What [`of_change`] says of a table that others made first.
+const CREATED: &str = "created";
 
 /// What is asked of the rows of a request, whatever their table.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +23,7 @@ pub struct How {
 }
 
 /// What of a body goes into its table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Taken {
     pub rows: usize,
     /// Where bad rows are left out.
@@ -75,7 +78,15 @@ pub fn take(
     body: &[u8],
     limits: &Limits,
 ) -> Result<(Taken, Vec<Op>)> {
-    let existing = match view.find(full_name) {
+    let existing = view.find(full_name);
+    if existing.is_none() {
+        skip::refuse_view(
+            view,
+            full_name,
+            "rows are written to the tables that it reads, or to another name",
+        )?;
+    }
+    let existing = match existing {
         Some(table) => Some(table),
         // Gives the error with near names.
         None if !how.create => Some(view.table(full_name)?),
@@ -106,17 +117,50 @@ pub fn take(
     Ok((Taken { rows, left_out, makes: def.is_none() && rows > 0, skips_repeats }, ops))
 }
 
+/// Every bad row of a body, up to a limit, where its table refused the first of them with `error`: that one is counted from the
+/// beginning of a piece. `None` where no row is at fault. Reads the body once more.
+pub fn bad_rows(
+    view: &View,
+    full_name: &str,
+    how: How,
+    media: Media,
+    body: &[u8],
+    limits: &Limits,
+    error: &Error,
+) -> Option<Refused> {
+    if how.on_error == OnBadRow::Skip {
+        return None;
+    }
+    let existing = view.find(full_name);
+    let def = existing.as_ref().map(|table| table.def().as_ref());
+    let short = name::short_table_name(full_name);
+    let target = Target { table: short, def, may_add_columns: how.create };
+    let mut refused = skip::refuse(media, body, target, limits, full_name).ok()??;
+    refused.error = refused.error.with("table", short);
+    if let Some(hint) = error.hint_text() {
+        refused.error = refused.error.hint(hint);
+    }
+    Some(refused)
+}
+
 /// Whether somebody else changed a table, or made one that was to be made, since the rows were decoded for it.
 pub fn of_change(error: Error, makes: bool) -> Error {
     let is_of_rows = || error.context().iter().any(|(key, _)| *key == "table");
     match error.kind() {
-        Kind::Exists if makes && !is_of_rows() => Error::conflict(error.message()).with("schema", "created"),
+        Kind::Exists if makes && !is_of_rows() => {
+            Error::conflict(error.message()).with("schema", CREATED).hint("retry the request")
+        }
         _ => error,
     }
 }
 
 pub fn is_changed(error: &Error) -> bool {
     error.kind() == Kind::Conflict && error.context().iter().any(|(key, _)| *key == "schema")
+}
+
+/// Whether a table came into being that was to be made.
+pub fn is_created(error: &Error) -> bool {
+    error.context().iter().any(|(key, value)| *key == "schema" && value == CREATED)
 }
 
 fn mode(how: How, def: Option<&TableDef>, full_name: &str, rows: usize) -> Result<Mode> {
@@ -145,9 +189,7 @@ fn mode(how: How, def: Option<&TableDef>, full_name: &str, rows: usize) -> Resul
         (Condition::None, Some(HowToWrite::InsertIfAbsent)) => Mode::InsertIfAbsent,
         (Condition::None, Some(HowToWrite::Upsert)) if !keyed => return Err(no_key("upsert")),
         (Condition::None, Some(HowToWrite::Insert)) => Mode::Append,
-        (Condition::None, _) if keyed => Mode::Upsert,
-        (Condition::None, _) if def.is_some_and(TableDef::skips_repeats) => Mode::InsertIfAbsent,
-        (Condition::None, _) => Mode::Append,
+        (Condition::None, _) => Mode::of_rows(def),
     })
 }
 

@@ -1,0 +1,152 @@
+//! Two processes that take each other's warehouse for their own, since a data directory was copied.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::memory::InMemory;
+use sim::SimEnv;
+use types::{Kind, Value};
+
+use super::remote::{Flaky, options_in};
+use super::support::{Bench, materializer, read, rows_of};
+use crate::objects::Objects;
+
+fn begin() -> (Bench, Arc<Flaky>) {
+    let store = Arc::new(Flaky::default());
+    (Bench::of(super::support::def(), options_in(&store)), store)
+}
+
+/// A bench of the same table and rows, as a copy of its directory has them.
+fn copy(store: &Arc<Flaky>, keys: std::ops::Range<i64>) -> Bench {
+    let mut copy = Bench::of(super::support::def(), options_in(store));
+    // Another process: its chance is another.
+    copy.sim.env().random.next_u64();
+    copy.keys(keys);
+    copy
+}
+
+#[test]
+fn of_two_copies_of_a_directory_the_one_that_started_first_changes_nothing_any_more() {
+    let _limit = testkit::limit(60);
+    let (mut first, store) = begin();
+    first.keys(0..10);
+    first.land();
+    let mut second = copy(&store, 0..10);
+    second.land();
+
+    // Rows of two tables do not come together.
+    first.keys(10..15);
+    let files = first.files();
+    let error = first.try_land().unwrap_err();
+    assert_eq!(error.kind(), Kind::InUse, "{error}");
+    assert!(error.hint_text().unwrap().contains("copied"), "{error}");
+    second.keys(10..40);
+    second.land();
+    assert!(first.try_land().is_err());
+
+    // What one of them does not know of is not what nothing names.
+    let named = second.lake().named().unwrap();
+    let error = first.lake().sweep().unwrap_err();
+    assert_eq!(error.kind(), Kind::InUse, "{error}");
+    for path in &named {
+        assert!(second.store().exists(path).unwrap(), "{}", path.display());
+    }
+    assert!(files.len() < second.files().len() + 10);
+    assert_eq!(read(&second.store(), &second.dir()).unwrap(), rows_of(&second.snapshot()).unwrap());
+
+    // Alone again, and started again, it goes on where it is the same table.
+    second.materializer = materializer(options_in(&store));
+    second.restart();
+    second.insert(&[vec![Value::Int64(100), Value::Null, Value::Int32(1)]]);
+    second.land();
+}
+
+const DATA: &str = "data";
+
+fn objects(store: &Arc<InMemory>) -> Objects {
+    let new = Objects::new(store.clone(), "lake", "s3://b/lake".into(), Duration::from_secs(10), "ours");
+    new.unwrap().remembered_in(Path::new(DATA))
+}
+
+fn machine(seed: u64) -> SimEnv {
+    let sim = SimEnv::new(seed);
+    sim.env().disk.create_dir_all(Path::new(DATA)).unwrap();
+    sim
+}
+
+fn copy_memory(from: &SimEnv, to: &SimEnv) {
+    let path = Path::new(DATA).join("warehouse-starts");
+    let bytes = crate::files::read(&from.env(), &path).unwrap();
+    crate::files::replace(&to.env(), &path, &bytes).unwrap();
+}
+
+#[test]
+fn a_directory_starts_where_it_or_the_one_it_was_copied_from_started_last() {
+    let _limit = testkit::limit(60);
+    let store = Arc::new(InMemory::new());
+    let (here, there) = (machine(1), machine(2));
+    let first = objects(&store);
+    for _ in 0..2 {
+        first.make_sure(&here.env()).unwrap();
+    }
+    copy_memory(&here, &there);
+    // It was moved, for all that anybody knows.
+    let copied = objects(&store);
+    copied.make_sure(&there.env()).unwrap();
+    copied.make_sure(&there.env()).unwrap();
+    for error in [first.make_sure(&here.env()).unwrap_err(), first.look().unwrap_err()] {
+        assert_eq!(error.kind(), Kind::InUse, "{error}");
+    }
+    // And this one is the older state now.
+    let error = objects(&store).make_sure(&here.env()).unwrap_err();
+    assert_eq!(error.kind(), Kind::InUse, "{error}");
+    assert!(error.hint_text().unwrap().contains("polynya-starts/"), "{error}");
+    objects(&store).make_sure(&there.env()).unwrap();
+
+    // One that knows nothing is no better, unless nobody started before.
+    let new = machine(3);
+    assert!(objects(&store).make_sure(&new.env()).is_err());
+    for found in first.list("polynya-starts").unwrap() {
+        first.remove(&format!("polynya-starts/{}", found.name)).unwrap();
+    }
+    let again = objects(&store);
+    again.make_sure(&here.env()).unwrap();
+    assert!(copied.look().is_err(), "numbers are not used again");
+    assert_eq!(again.list("polynya-starts").unwrap().len(), 1);
+}
+
+/// Each call of a start fails, before or after it did its work; then it is tried again, or its process ends and another one
+/// starts.
+#[test]
+fn a_start_that_fails_anywhere_is_followed_by_another() {
+    let _limit = testkit::limit(120);
+    let starts = |store: &Arc<Flaky>| {
+        let new = Objects::new(store.clone(), "lake", "s3://b/lake".into(), Duration::from_secs(10), "ours");
+        new.unwrap().remembered_in(Path::new(DATA))
+    };
+    for (is_done, is_again) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut call = 1;
+        loop {
+            let (store, sim) = (Arc::new(Flaky::default()), machine(call));
+            starts(&store).make_sure(&sim.env()).unwrap();
+            store.fail(super::remote::Fault { call, is_done, ends: true });
+            let begun = starts(&store);
+            let is_beyond = begun.make_sure(&sim.env()).is_ok();
+            store.works_again();
+            if is_again {
+                begun.make_sure(&sim.env()).unwrap();
+            }
+            let next = starts(&store);
+            next.make_sure(&sim.env()).unwrap();
+            next.look().unwrap();
+            // Whoever never knew that it had started does not ask either: nothing is changed before that.
+            assert!(!is_again || begun.look().is_err());
+            if is_beyond {
+                break;
+            }
+            call += 1;
+        }
+        assert!(call > 8, "{call}");
+    }
+}
