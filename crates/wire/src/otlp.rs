@@ -16,7 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Number, Value as Json};
 use types::{DataType, Error, Result};
 
-use message::{AnyValue, Export, KeyValue, any_value::Kind};
+use message::{AnyValue, Export, KeyValue, LogRecord, any_value::Kind};
 
 /// Names and types of the columns of a row.
 ///
@@ -37,18 +37,67 @@ pub const COLUMNS: [(&str, DataType); 12] = [
     ("observed", DataType::Timestamp),
 ];
 
-/// The rows of a request in Protobuf. [`types::Kind::Invalid`] if it is none.
-pub fn decode_protobuf(bytes: &[u8]) -> Result<RecordBatch> {
+/// What is in a request.
+#[derive(Debug)]
+pub struct Decoded {
+    pub rows: RecordBatch,
+    /// Records that make no row. They do not keep the others out.
+    pub refused: Vec<Refused>,
+}
+
+/// A record that cannot be read.
+#[derive(Debug, PartialEq)]
+pub struct Refused {
+    /// Its number in the request, from 1.
+    pub record: usize,
+    pub reason: String,
+    /// The record as it came: JSON, or its bytes in base64.
+    pub raw: String,
+}
+
+/// Reads a request in Protobuf. [`types::Kind::Invalid`] if it is none.
+pub fn decode_protobuf(bytes: &[u8]) -> Result<Decoded> {
     let export = <Export as prost::Message>::decode(bytes).map_err(|e| {
         Error::invalid(format!("the body is no ExportLogsServiceRequest: {e}"))
             .hint("send logs alone here, as an OTLP exporter over HTTP does")
     })?;
-    rows(&export)
+    let mut sift = Sift::default();
+    let logs: Vec<Logs> = export
+        .resource_logs
+        .into_iter()
+        .map(|logs| Logs {
+            resource: logs.resource.map(|resource| resource.attributes).unwrap_or_default(),
+            scopes: logs
+                .scope_logs
+                .into_iter()
+                .map(|of| {
+                    let read = |bytes: &Vec<u8>| {
+                        let record = <LogRecord as prost::Message>::decode(&bytes[..]);
+                        sift.take(record.map_err(|e| e.to_string()), || STANDARD.encode(bytes))
+                    };
+                    let records = of.log_records.iter().filter_map(read).collect();
+                    (of.scope.map(|scope| scope.name).unwrap_or_default(), records)
+                })
+                .collect(),
+        })
+        .collect();
+    Ok(Decoded { rows: rows(&logs)?, refused: sift.refused })
 }
 
-/// The rows of a request in JSON. [`types::Kind::Invalid`] if it is none.
-pub fn decode_json(bytes: &[u8]) -> Result<RecordBatch> {
-    rows(&json::read(bytes)?)
+/// Reads a request in JSON. [`types::Kind::Invalid`] if it is none.
+pub fn decode_json(bytes: &[u8]) -> Result<Decoded> {
+    let mut sift = Sift::default();
+    let logs = json::read(bytes, &mut sift)?;
+    Ok(Decoded { rows: rows(&logs)?, refused: sift.refused })
+}
+
+/// The answer to a request in Protobuf of which so many records were not taken; no bytes if that is none.
+pub fn answer(rejected: usize, message: &str) -> Vec<u8> {
+    let partial = (rejected > 0).then(|| message::PartialSuccess {
+        rejected_log_records: rejected as i64,
+        error_message: message.to_owned(),
+    });
+    prost::Message::encode_to_vec(&message::Response { partial_success: partial })
 }
 
 /// An error as the protocol answers it: a `Status` whose code is left to that of HTTP.
@@ -57,34 +106,52 @@ pub fn status(message: &str) -> Vec<u8> {
     prost::Message::encode_to_vec(&status)
 }
 
+/// What one resource sent: its attributes, and for each scope its name and its records.
+struct Logs {
+    resource: Vec<KeyValue>,
+    scopes: Vec<(String, Vec<LogRecord>)>,
+}
+
+/// Tells records that can be read from those that cannot.
+#[derive(Default)]
+struct Sift {
+    seen: usize,
+    refused: Vec<Refused>,
+}
+
+impl Sift {
+    fn take(
+        &mut self,
+        record: std::result::Result<LogRecord, String>,
+        raw: impl FnOnce() -> String,
+    ) -> Option<LogRecord> {
+        self.seen += 1;
+        record.map_err(|reason| self.refused.push(Refused { record: self.seen, reason, raw: raw() })).ok()
+    }
+}
+
 /// A record with what holds for all of its kind.
 struct Row<'a> {
-    record: &'a message::LogRecord,
+    record: &'a LogRecord,
     service: Option<&'a str>,
     scope: Option<&'a str>,
     /// JSON, made once for all of a resource.
     resource: Option<&'a str>,
 }
 
-fn rows(export: &Export) -> Result<RecordBatch> {
-    let resources: Vec<Option<String>> = export
-        .resource_logs
-        .iter()
-        .map(|logs| attributes(logs.resource.as_ref().map_or(&[], |resource| &resource.attributes)))
-        .collect();
+fn rows(all: &[Logs]) -> Result<RecordBatch> {
+    let resources: Vec<Option<String>> = all.iter().map(|logs| attributes(&logs.resource)).collect();
     let mut rows = Vec::new();
-    for (logs, resource) in export.resource_logs.iter().zip(&resources) {
-        let of_resource = logs.resource.as_ref().map_or(&[][..], |resource| &resource.attributes);
-        let service = of_resource.iter().find(|attribute| attribute.key == "service.name");
+    for (logs, resource) in all.iter().zip(&resources) {
+        let service = logs.resource.iter().find(|attribute| attribute.key == "service.name");
         let service = service.and_then(|service| match &service.value.as_ref()?.value {
             Some(Kind::StringValue(name)) => Some(name.as_str()),
             _ => None,
         });
-        for of_scope in &logs.scope_logs {
-            let scope =
-                of_scope.scope.as_ref().map(|scope| scope.name.as_str()).filter(|name| !name.is_empty());
-            let records = of_scope.log_records.iter();
-            rows.extend(records.map(|record| Row { record, service, scope, resource: resource.as_deref() }));
+        for (scope, records) in &logs.scopes {
+            let scope = Some(scope.as_str()).filter(|name| !name.is_empty());
+            let row = |record| Row { record, service, scope, resource: resource.as_deref() };
+            rows.extend(records.iter().map(row));
         }
     }
     batch(&rows)

@@ -186,3 +186,43 @@ fn a_table_that_cannot_take_messages_is_told_of_at_the_start_and_a_port_in_use_t
     wait_for(&engine, 1);
     assert_eq!(rows(&engine, &["note", "message"]), [["-", "x"]]);
 }
+
+/// One such message held up all that came after it, for good.
+#[test]
+fn a_message_that_its_table_does_not_take_holds_up_nobody() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("syslog");
+    let engine = open(&dir);
+    let listener = Listener::start(engine.clone(), options()).unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
+    writeln!(stream, "<13>1 0000-01-01T00:00:00Z host app - - - early").unwrap();
+    writeln!(stream, "<13>1 9999-12-31T23:59:59.999999-12:00 host app - - - late").unwrap();
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+    datagrams.send_to(b"<13>1 0000-01-01T00:00:00Z host app - - - packed", listener.local_addr()).unwrap();
+    wait_for(&engine, 3);
+    let mut found = rows(&engine, &["time", "message"]);
+    found.sort();
+    assert_eq!(found, [["-", "early"], ["-", "late"], ["-", "packed"]]);
+
+    let alter = |op: Op| engine.commit(&Principal::local(), Transaction::new(vec![op])).unwrap();
+    let changes = vec![types::Change::SetNotNull { name: "host".into() }];
+    alter(Op::AlterTable { table: "main.syslog".into(), changes });
+    write!(stream, "<13>1 - h - - - - one\n<13>1 - - - - - - bare\n<13>1 - h - - - - two\n").unwrap();
+    wait_for(&engine, 5);
+    let dead = || engine.root().table("main.syslog_dead").map_or(0, |table| table.rows());
+    while dead() < 1 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // A table of that name that was made for something else takes none of them, and holds up nobody either.
+    alter(Op::AlterTable {
+        table: "main.syslog_dead".into(),
+        changes: vec![types::Change::DropColumn { name: "raw".into(), if_exists: false }],
+    });
+    write!(stream, "<13>1 - - - - - - lost\n<13>1 - h - - - - three\n").unwrap();
+    wait_for(&engine, 6);
+    let counters = listener.counters();
+    listener.stop();
+    assert_eq!((engine.root().table("main.syslog").unwrap().rows(), dead()), (6, 1));
+    let counted = [&counters.messages, &counters.dead_letters, &counters.lost];
+    assert_eq!(counted.map(|counter| counter.load(Ordering::Relaxed)), [6, 1, 1]);
+}

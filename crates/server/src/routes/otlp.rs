@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
+use engine::dead_letters::{self, Letter};
 use engine::{Mode, Op, Transaction};
 use http::{HeaderMap, HeaderValue, Request, header};
-use serde::Deserialize;
-use types::{Kind, Principal, name};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use types::{Error, Kind, Principal, name};
 use wire::otlp;
 
 use super::define::{Patience, commit};
@@ -18,6 +20,7 @@ use crate::asked;
 use crate::body;
 use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
+use crate::idempotency::{self, Key};
 
 /// Where logs go that do not say.
 const TABLE: &str = "otel.logs";
@@ -48,24 +51,71 @@ pub async fn logs(
     let media = media_of(&parts.headers)?;
     // Exporters read errors in the form that they speak.
     match take(&app, &principal, parts, body, media).await {
-        Ok(()) if media == Media::Json => Ok(([(header::CONTENT_TYPE, JSON)], "{}").into_response()),
-        // An ExportLogsServiceResponse without a partial success is no bytes.
-        Ok(()) => Ok(([(header::CONTENT_TYPE, PROTOBUF)], Vec::new()).into_response()),
+        Ok((taken, is_replayed)) => {
+            let mut answer = taken.answer(media);
+            if is_replayed {
+                idempotency::replayed(answer.headers_mut());
+            }
+            Ok(answer)
+        }
         Err(failure) if media == Media::Json => Err(failure),
         Err(failure) => Ok(in_protobuf(failure)),
     }
 }
 
+/// What became of an export: what is said of the records that were not taken. Remembered with a request that has a key.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Taken {
+    rejected: usize,
+    why: String,
+}
+
+/// What is said of bad records where they have no place.
+fn not_kept(refused: &[otlp::Refused], error: &Error) -> String {
+    let first =
+        refused.first().map_or_else(String::new, |of| format!("record {}: {}; ", of.record, of.reason));
+    format!("{first}none of the kind is kept: {}", error.message())
+}
+
+impl Taken {
+    fn of(refused: &[otlp::Refused], table: &str) -> Taken {
+        let Some(first) = refused.first() else { return Taken::default() };
+        let table = dead_letters::table_of(table);
+        let table = name::short_table_name(&table);
+        let why = format!("record {}: {} (kept in `{table}`)", first.record, first.reason);
+        Taken { rejected: refused.len(), why }
+    }
+
+    /// An ExportLogsServiceResponse. Without a partial success it is empty.
+    fn answer(&self, media: Media) -> Response {
+        match media {
+            Media::Json if self.rejected == 0 => ([(header::CONTENT_TYPE, JSON)], "{}").into_response(),
+            Media::Json => {
+                // A 64-bit number is a string in Protobuf's JSON.
+                let partial =
+                    json!({ "rejectedLogRecords": self.rejected.to_string(), "errorMessage": self.why });
+                ([(header::CONTENT_TYPE, JSON)], json!({ "partialSuccess": partial }).to_string())
+                    .into_response()
+            }
+            Media::Protobuf => {
+                ([(header::CONTENT_TYPE, PROTOBUF)], otlp::answer(self.rejected, &self.why)).into_response()
+            }
+        }
+    }
+}
+
+/// Commits what can be read of an export, and what cannot beside it. The flag: it was done before.
 async fn take(
     app: &Shared,
     principal: &Arc<Principal>,
     parts: http::request::Parts,
     body: Body,
     media: Media,
-) -> Result<()> {
+) -> Result<(Taken, bool)> {
     let asked: Asked = asked::query(&parts.uri)?;
     let table = name::full_table_name(asked.table.as_deref().unwrap_or(TABLE))?;
     let encoding = Encoding::of(&parts.headers)?;
+    let key = Key::of_table(&parts.headers, principal, "POST logs", &table)?;
     let held = body::read(app, &parts.headers, body).await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);
     app.telemetry.ingest_bytes.fetch_add(held.bytes.len() as u64, Relaxed);
@@ -90,27 +140,84 @@ async fn take(
             Media::Json => otlp::decode_json(bytes),
         }
     };
-    let batch = app.work.run(decode).await??;
-    let rows = batch.num_rows();
-    if rows == 0 {
-        return Ok(());
+    let request: [&[u8]; 1] = [&held.bytes];
+    let known = || -> Result<Option<Taken>> {
+        let Some(key) = &key else { return Ok(None) };
+        let Some(known) = key.find(&app.engine, &request)? else { return Ok(None) };
+        let note = known.note.as_deref().unwrap_or_default();
+        let taken = serde_json::from_str(note)
+            .map_err(|e| Error::damaged(format!("the answer of an export that was remembered: {e}")))?;
+        Ok(Some(taken))
+    };
+    if let Some(taken) = known()? {
+        return Ok((taken, true));
     }
-    let patience = Patience::new();
+    let otlp::Decoded { rows: batch, refused } = app.work.run(decode).await??;
+    let rows = batch.num_rows();
+    let mut taken = Taken::of(&refused, &table);
+    if rows == 0 && refused.is_empty() {
+        return Ok((taken, false));
+    }
+    let letters = refused.iter().map(|refused| Letter {
+        at_row: Some(refused.record),
+        column: None,
+        reason: &refused.reason,
+        raw: &refused.raw,
+    });
+    let letters: Vec<Letter<'_>> = letters.collect();
+    let (patience, mut keeps) = (Patience::new(), !letters.is_empty());
     loop {
         let root = app.engine.root();
         let seen = root.lsn();
-        let mut ops = engine::lacking(&root, &table, &otlp::COLUMNS, "time", "OTLP")?;
+        let def = |name: &str| root.table(name).map(|table| table.def().clone());
+        let own = def(&table);
+        let mut ops = Vec::new();
+        if rows > 0 {
+            ops = engine::lacking(&root, &table, &otlp::COLUMNS, "time", "OTLP")?;
+            let mode = Mode::of_rows(own.as_deref());
+            ops.push(Op::Insert { table: table.clone(), batch: batch.clone(), mode });
+        }
+        if keeps {
+            let dead = def(&dead_letters::table_of(&table));
+            let kept = dead_letters::check(&table, own.as_deref())
+                .and_then(|()| dead_letters::keep(&table, own.as_deref(), dead.as_deref(), &letters));
+            match kept {
+                Ok(kept) => ops.extend(kept),
+                Err(error) => (keeps, taken.why) = (false, not_kept(&refused, &error)),
+            }
+        }
+        if ops.is_empty() {
+            return Ok((taken, false));
+        }
         drop(root);
-        ops.push(Op::Insert { table: table.clone(), batch: batch.clone(), mode: Mode::Append });
-        match commit(app, principal, Transaction::new(ops)).await {
+        let mut transaction = Transaction::new(ops);
+        if let Some(key) = &key {
+            let note = serde_json::to_string(&taken).ok();
+            // Where nothing but bad records came there may be no other table.
+            let kept = if rows > 0 { table.clone() } else { dead_letters::table_of(&table) };
+            transaction = transaction.remember(key.remember(&request, vec![kept], note));
+        }
+        match commit(app, principal, transaction).await {
             Ok(_) => break,
+            Err(error) if idempotency::is_repeated(&error) => {
+                if let Some(taken) = known()? {
+                    return Ok((taken, true));
+                }
+                if !patience.newer_root(app, seen).await {
+                    return Err(error.into());
+                }
+            }
             // Another request makes the table at the same moment.
             Err(error) if error.kind() == Kind::Conflict && patience.newer_root(app, seen).await => {}
+            // Who may write the one table need not be allowed the other.
+            Err(error) if keeps && error.kind() == Kind::Forbidden => {
+                (keeps, taken.why) = (false, not_kept(&refused, &error));
+            }
             Err(error) => return Err(error.into()),
         }
     }
     app.telemetry.rows_in.fetch_add(rows as u64, Relaxed);
-    Ok(())
+    Ok((taken, false))
 }
 
 fn media_of(headers: &HeaderMap) -> Result<Media> {

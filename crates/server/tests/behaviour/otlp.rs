@@ -59,6 +59,61 @@ fn logs_come_in_as_json_and_protobuf_packed_or_not() {
     assert!(running.engine.root().table("main.none").is_none());
 }
 
+/// The others were gone, since exporters do not send again what was answered with 400.
+#[test]
+fn a_record_that_cannot_be_read_is_kept_beside_those_that_can() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("otlp-partly");
+    let send = |path: &str, media: &str, key: &str, body: &[u8]| {
+        let headers = [("Content-Type", media), ("Idempotency-Key", key)];
+        running.client().ask("POST", path, &headers[..if key.is_empty() { 1 } else { 2 }], body)
+    };
+    let body = r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"a"}},{"traceId":"zz"},
+      {"body":{"stringValue":"b"}}]}]}]}"#;
+    for replayed in [false, true] {
+        let answer = send("/v1/logs", "application/json", "once", body.as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let partial = answer.json()["partialSuccess"].clone();
+        assert_eq!(partial["rejectedLogRecords"], "1", "{partial}");
+        let why = partial["errorMessage"].as_str().unwrap().to_owned();
+        assert!(why.starts_with("record 2: `traceId`") && why.contains("`otel.logs_dead`"), "{why}");
+        assert_eq!(answer.header("idempotency-replayed"), replayed.then_some("true"));
+        assert_eq!(rows(&running, "otel.logs").as_array().unwrap().len(), 2);
+    }
+    let dead = r#"{"sql":"SELECT at_row, raw FROM otel.logs_dead"}"#;
+    let dead = running.ask("POST", "/v1/sql", dead).json()["rows"].clone();
+    assert_eq!(dead, serde_json::json!([[2, r#"{"traceId":"zz"}"#]]));
+
+    // Nothing but that, and in Protobuf.
+    let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
+    let broken = field(1, &field(2, &field(2, &field(3, &[0xff]))));
+    let answer = send("/v1/logs?table=bare", "application/x-protobuf", "bare", &broken);
+    assert_eq!((answer.status, answer.body[0]), (200, 10));
+    assert!(answer.body.windows(2).any(|rejected| rejected == [8, 1]), "{:?}", answer.body);
+    assert!(running.engine.root().table("main.bare").is_none());
+    let again = send("/v1/logs?table=bare", "application/x-protobuf", "bare", &broken);
+    assert_eq!((again.header("idempotency-replayed"), &again.body), (Some("true"), &answer.body));
+    assert_eq!(running.engine.root().table("main.bare_dead").unwrap().rows(), 1);
+}
+
+/// A record that was there refused those beside it.
+#[test]
+fn what_is_there_is_skipped_where_the_table_says_so() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("otlp-repeats");
+    let send = |body: &str| {
+        let headers = [("Content-Type", "application/json")];
+        running.client().ask("POST", "/v1/logs", &headers, body.as_bytes())
+    };
+    assert_eq!(send(EXPORT).status, 200);
+    let index = r#"{"sql":"CREATE UNIQUE INDEX once ON otel.logs (body) WITH (repeats = 'skip')"}"#;
+    let made = running.ask("POST", "/v1/sql", index);
+    assert_eq!(made.status, 200, "{}", made.text());
+    let answer = send(&EXPORT.replace("paid", "new"));
+    assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
+    assert_eq!(rows(&running, "otel.logs").as_array().unwrap().len(), 3);
+}
+
 #[test]
 fn many_exporters_that_begin_at_once_make_one_table() {
     let _limit = testkit::limit(120);

@@ -7,11 +7,10 @@ use serde_json::Value as Json;
 use types::{Error, Result, name};
 
 use super::message::any_value::Kind;
-use super::message::{
-    AnyValue, ArrayValue, Export, KeyValue, KeyValueList, LogRecord, Resource, ResourceLogs, Scope, ScopeLogs,
-};
+use super::message::{AnyValue, ArrayValue, KeyValue, KeyValueList, LogRecord};
+use super::{Logs, Sift};
 
-pub fn read(bytes: &[u8]) -> Result<Export> {
+pub fn read(bytes: &[u8], sift: &mut Sift) -> Result<Vec<Logs>> {
     // serde_json itself refuses what is nested too deep.
     let json: Json = serde_json::from_slice(bytes).map_err(|e| {
         Error::invalid(format!("the body is no JSON: {e}")).hint("send an OTLP export of logs")
@@ -19,7 +18,7 @@ pub fn read(bytes: &[u8]) -> Result<Export> {
     if !json.is_object() {
         return Err(wrong("the body", "an object with `resourceLogs`"));
     }
-    Ok(Export { resource_logs: list(&json, "resourceLogs", resource_logs)? })
+    list(&json, "resourceLogs", |json| resource_logs(json, sift))
 }
 
 fn wrong(what: &str, expected: &str) -> Error {
@@ -28,7 +27,7 @@ fn wrong(what: &str, expected: &str) -> Error {
 }
 
 /// A repeated field; absent and null are none.
-fn list<T>(of: &Json, field: &str, read: impl Fn(&Json) -> Result<T>) -> Result<Vec<T>> {
+fn list<T>(of: &Json, field: &str, read: impl FnMut(&Json) -> Result<T>) -> Result<Vec<T>> {
     match &of[field] {
         Json::Null => Ok(Vec::new()),
         Json::Array(items) => items.iter().map(read).collect(),
@@ -65,20 +64,24 @@ fn bytes(of: &Json, field: &str) -> Result<Vec<u8>> {
     bytes.ok_or_else(|| wrong(&format!("`{field}`"), "hexadecimal digits"))
 }
 
-fn resource_logs(json: &Json) -> Result<ResourceLogs> {
+fn resource_logs(json: &Json, sift: &mut Sift) -> Result<Logs> {
     let resource = match &json["resource"] {
-        Json::Null => None,
-        resource => Some(Resource { attributes: list(resource, "attributes", key_value)? }),
+        Json::Null => Vec::new(),
+        resource => list(resource, "attributes", key_value)?,
     };
-    Ok(ResourceLogs { resource, scope_logs: list(json, "scopeLogs", scope_logs)? })
+    Ok(Logs { resource, scopes: list(json, "scopeLogs", |json| scope_logs(json, sift))? })
 }
 
-fn scope_logs(json: &Json) -> Result<ScopeLogs> {
+fn scope_logs(json: &Json, sift: &mut Sift) -> Result<(String, Vec<LogRecord>)> {
     let scope = match &json["scope"] {
-        Json::Null => None,
-        scope => Some(Scope { name: text(scope, "name")? }),
+        Json::Null => String::new(),
+        scope => text(scope, "name")?,
     };
-    Ok(ScopeLogs { scope, log_records: list(json, "logRecords", log_record)? })
+    let records = list(json, "logRecords", |json| {
+        let record = log_record(json).map_err(|error| error.message().to_owned());
+        Ok(sift.take(record, || json.to_string()))
+    })?;
+    Ok((scope, records.into_iter().flatten().collect()))
 }
 
 fn log_record(json: &Json) -> Result<LogRecord> {

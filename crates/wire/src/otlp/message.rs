@@ -9,6 +9,21 @@ pub struct Status {
     pub message: String,
 }
 
+/// The answer to an export of which some was not taken.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Response {
+    #[prost(message, optional, tag = "1")]
+    pub partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    pub rejected_log_records: i64,
+    #[prost(string, tag = "2")]
+    pub error_message: String,
+}
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Export {
     #[prost(message, repeated, tag = "1")]
@@ -33,8 +48,9 @@ pub struct Resource {
 pub struct ScopeLogs {
     #[prost(message, optional, tag = "1")]
     pub scope: Option<Scope>,
-    #[prost(message, repeated, tag = "2")]
-    pub log_records: Vec<LogRecord>,
+    /// Each a [`LogRecord`], which is read by itself: a bad one does not spoil the others.
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub log_records: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

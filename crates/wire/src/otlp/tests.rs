@@ -2,8 +2,11 @@ use arrow::array::Array;
 use prost::Message as _;
 use types::{Kind as ErrorKind, Value};
 
-use super::message::{AnyValue, ArrayValue, Export, KeyValue, any_value::Kind};
-use super::{COLUMNS, decode_json, decode_protobuf};
+use super::message::{
+    AnyValue, ArrayValue, Export, KeyValue, LogRecord, Resource, ResourceLogs, Scope, ScopeLogs,
+    any_value::Kind,
+};
+use super::{COLUMNS, Decoded, Sift, answer, decode_json, decode_protobuf, json};
 
 const JSON: &str = r#"{"resourceLogs":[
   {"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"shop"}},
@@ -36,7 +39,7 @@ fn shown(batch: &arrow::array::RecordBatch, row: usize) -> Vec<String> {
 
 #[test]
 fn an_export_in_json_becomes_rows() {
-    let batch = decode_json(JSON.as_bytes()).unwrap();
+    let batch = decode_json(JSON.as_bytes()).unwrap().rows;
     let resource = r#"{"host.cpus":8,"service.name":"shop"}"#;
     let rows: Vec<Vec<String>> = (0..batch.num_rows()).map(|row| shown(&batch, row)).collect();
     let expected = [
@@ -73,13 +76,64 @@ fn an_export_in_json_becomes_rows() {
     assert_eq!(rows, expected.map(|row| row.map(str::to_owned).to_vec()));
 }
 
+/// The same request in Protobuf, with the first record changed.
+fn in_protobuf(change: impl FnOnce(&mut LogRecord)) -> Vec<u8> {
+    let mut all = json::read(JSON.as_bytes(), &mut Sift::default()).unwrap();
+    change(&mut all[0].scopes[0].1[0]);
+    let scope_logs = |(name, records): (String, Vec<LogRecord>)| ScopeLogs {
+        scope: Some(Scope { name }),
+        log_records: records.iter().map(prost::Message::encode_to_vec).collect(),
+    };
+    let resource_logs = all.into_iter().map(|logs| ResourceLogs {
+        resource: Some(Resource { attributes: logs.resource }),
+        scope_logs: logs.scopes.into_iter().map(scope_logs).collect(),
+    });
+    Export { resource_logs: resource_logs.collect() }.encode_to_vec()
+}
+
+/// One such record refused the whole export, which exporters do not send again.
+#[test]
+fn a_bad_record_does_not_keep_the_others_out() {
+    let records = [
+        r#"{"traceId":"5b8e","body":{"stringValue":"a"}}"#,
+        "7",
+        r#"{"timeUnixNano":"soon"}"#,
+        r#"{"timeUnixNano":-1}"#,
+        r#"{"traceId":"xyz"}"#,
+        r#"{"traceId":"é"}"#,
+        r#"{"body":"text"}"#,
+        r#"{"body":{"stringValue":7}}"#,
+        r#"{"body":{"stringValue":"b"}}"#,
+    ];
+    let body = format!(r#"{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{}]}}]}}]}}"#, records.join(","));
+    let Decoded { rows, refused } = decode_json(body.as_bytes()).unwrap();
+    assert_eq!((shown(&rows, 0)[6].as_str(), shown(&rows, 1)[6].as_str(), rows.num_rows()), ("a", "b", 2));
+    let numbers: Vec<usize> = refused.iter().map(|refused| refused.record).collect();
+    assert_eq!(numbers, [2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(refused[3].raw, records[4]);
+    assert!(refused[3].reason.contains("`traceId`: hexadecimal digits"), "{}", refused[3].reason);
+
+    // Text that is no UTF-8, in the middle of a request.
+    let broken = LogRecord { severity_text: "~~".into(), ..LogRecord::default() }.encode_to_vec();
+    let broken = broken.iter().map(|byte| if *byte == b'~' { 0xff } else { *byte }).collect();
+    let good = LogRecord { severity_text: "good".into(), ..LogRecord::default() }.encode_to_vec();
+    let of_scope = ScopeLogs { scope: None, log_records: vec![good.clone(), broken, good] };
+    let logs = ResourceLogs { resource: None, scope_logs: vec![of_scope] };
+    let Decoded { rows, refused } =
+        decode_protobuf(&Export { resource_logs: vec![logs] }.encode_to_vec()).unwrap();
+    assert_eq!((rows.num_rows(), refused.len(), refused[0].record), (2, 1, 2));
+    assert_eq!(refused[0].raw, "GgL//w==");
+
+    assert!(answer(0, "").is_empty());
+    assert_eq!(answer(2, "so"), [10, 6, 8, 2, 18, 2, b's', b'o']);
+}
+
 #[test]
 fn protobuf_and_json_say_the_same() {
-    let export = super::json::read(JSON.as_bytes()).unwrap();
-    let bytes = export.encode_to_vec();
-    assert_eq!(decode_protobuf(&bytes).unwrap(), decode_json(JSON.as_bytes()).unwrap());
-    assert_eq!(decode_protobuf(&[]).unwrap().num_rows(), 0);
-    assert_eq!(decode_json(b"{}").unwrap().num_rows(), 0);
+    let bytes = in_protobuf(|_| ());
+    assert_eq!(decode_protobuf(&bytes).unwrap().rows, decode_json(JSON.as_bytes()).unwrap().rows);
+    assert_eq!(decode_protobuf(&[]).unwrap().rows.num_rows(), 0);
+    assert_eq!(decode_json(b"{}").unwrap().rows.num_rows(), 0);
 }
 
 #[test]
@@ -90,13 +144,8 @@ fn what_is_no_export_is_refused_and_nothing_panics() {
         "{",
         "7",
         r#"{"resourceLogs":{}}"#,
-        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[7]}]}]}"#,
-        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":"soon"}]}]}]}"#,
-        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"timeUnixNano":-1}]}]}]}"#,
-        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"traceId":"xyz"}]}]}]}"#,
-        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"traceId":"é"}]}]}]}"#,
-        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":"text"}]}]}]}"#,
-        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":7}}]}]}]}"#,
+        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":7}]}]}"#,
+        r#"{"resourceLogs":[{"resource":{"attributes":[{"key":7}]}}]}"#,
     ] {
         let error = decode_json(body.as_bytes()).expect_err(body);
         assert_eq!(error.kind(), ErrorKind::Invalid, "{body}");
@@ -104,7 +153,7 @@ fn what_is_no_export_is_refused_and_nothing_panics() {
     let deep = format!("{}{}", r#"{"resourceLogs":["#.repeat(5_000), "]}".repeat(5_000));
     assert!(decode_json(deep.as_bytes()).is_err());
 
-    let bytes = super::json::read(JSON.as_bytes()).unwrap().encode_to_vec();
+    let bytes = in_protobuf(|_| ());
     let mut refused = 0;
     for end in 0..bytes.len() {
         refused += usize::from(decode_protobuf(&bytes[..end]).is_err());
@@ -114,8 +163,8 @@ fn what_is_no_export_is_refused_and_nothing_panics() {
         for bit in 0..8 {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 << bit;
-            if let Ok(batch) = decode_protobuf(&damaged) {
-                assert_eq!(batch.num_columns(), COLUMNS.len());
+            if let Ok(found) = decode_protobuf(&damaged) {
+                assert_eq!(found.rows.num_columns(), COLUMNS.len());
             }
         }
     }
@@ -127,14 +176,16 @@ fn what_is_nested_too_deep_is_refused_in_protobuf_too() {
     for _ in 0..200 {
         value = AnyValue { value: Some(Kind::ArrayValue(ArrayValue { values: vec![value] })) };
     }
-    let mut export = super::json::read(JSON.as_bytes()).unwrap();
-    let record = &mut export.resource_logs[0].scope_logs[0].log_records[0];
-    record.attributes = vec![KeyValue { key: "deep".into(), value: Some(value) }];
-    assert_eq!(decode_protobuf(&export.encode_to_vec()).unwrap_err().kind(), ErrorKind::Invalid);
+    let bytes = in_protobuf(|record| {
+        record.attributes = vec![KeyValue { key: "deep".into(), value: Some(value) }];
+    });
+    let Decoded { rows, refused } = decode_protobuf(&bytes).unwrap();
+    assert_eq!((rows.num_rows(), refused.len()), (2, 1));
     let empty = Export::default();
     assert!(
         decode_protobuf(&empty.encode_to_vec())
             .unwrap()
+            .rows
             .column(0)
             .as_any()
             .is::<arrow::array::TimestampMicrosecondArray>()
