@@ -151,6 +151,10 @@ impl Erasure {
                 Stage::Rewrite(Some(left)) => {
                     let mut found = None;
                     left.retain(|id| {
+                        // One is enough for now.
+                        if found.is_some() {
+                            return true;
+                        }
                         // Merged meanwhile, or let go of: its rows may have left for the lake.
                         let touched = table.segments_with_deletes().find(|(segment, _)| segment.id() == *id);
                         let due = touched.filter(|(segment, deleted)| is_due(table, segment, *deleted));
@@ -159,7 +163,7 @@ impl Erasure {
                             told.segments_damaged += 1;
                             return false;
                         }
-                        found.get_or_insert(*id);
+                        found = Some(*id);
                         true
                     });
                     if let Some(segment) = found {

@@ -327,7 +327,8 @@ fn lost(root: &Root, def: &TableDef, row: &RowRef) -> Result<Option<Lost>> {
     for table in tables.split(' ') {
         let id_and_name = table.split_once(':').and_then(|(id, name)| Some((id.parse().ok()?, name)));
         let (id, name) = id_and_name.ok_or_else(|| Error::damaged(format!("`{TABLES}` of {TABLE}")))?;
-        match find(root, name).is_some_and(|table| table.def().id == TableId(id)) {
+        // Under another name its rows are still there.
+        match root.tables().any(|table| table.def().id == TableId(id)) {
             true => is_all = false,
             false => first = first.or_else(|| Some(name.to_owned())),
         }

@@ -76,7 +76,7 @@ pub fn write(
 /// Whether what is left here of a segment that has left tells bounds of blocks that have rows which ended: such a bound may be the
 /// value of one.
 pub fn tells_of_ended(snapshot: &Snapshot, segment: SegmentId) -> bool {
-    entry(snapshot, segment).and_then(telling).is_ok_and(|blocks| !blocks.is_empty())
+    entry(snapshot, segment).is_ok_and(|entry| telling(entry).next().is_some())
 }
 
 /// Writes what is left of a segment that has left as `id` in `dir`, durably, without those bounds: rows of these blocks are looked for
@@ -89,25 +89,19 @@ pub fn forget_bounds(
     id: SegmentId,
 ) -> Result<SegmentMeta> {
     let entry = entry(snapshot, segment)?;
-    let blocks = telling(entry)?;
+    let blocks = telling(entry).collect();
     let written = segment::forget_bounds(&entry.segment, &blocks, env, dir, id, snapshot.def());
     written.inspect_err(|_| discard(env, dir, id))
 }
 
-fn telling(entry: &Entry) -> Result<BTreeSet<usize>> {
-    let mut blocks = BTreeSet::new();
-    if !entry.segment.is_evicted() {
-        return Ok(blocks);
-    }
-    for row in &entry.deletes.to_bitmap() {
-        if let Some(block) = entry.segment.block_of(row)?
-            && !blocks.contains(&block)
-            && entry.segment.has_bounds(block)?
-        {
-            blocks.insert(block);
-        }
-    }
-    Ok(blocks)
+/// The blocks whose bounds are known here and of whose rows some ended.
+fn telling(entry: &Entry) -> impl Iterator<Item = usize> {
+    let Entry { segment, deletes } = entry;
+    let blocks = if segment.is_evicted() { segment.block_count().unwrap_or(0) } else { 0 };
+    (0..blocks).filter(|block| {
+        segment.has_bounds(*block).unwrap_or(false)
+            && segment.block_info(*block).is_ok_and(|of| deletes.count(of.first_row..=of.last_row) > 0)
+    })
 }
 
 fn entry(snapshot: &Snapshot, id: SegmentId) -> Result<&Entry> {

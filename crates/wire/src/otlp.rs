@@ -81,14 +81,16 @@ pub fn decode_protobuf(bytes: &[u8]) -> Result<Decoded> {
                 .collect(),
         })
         .collect();
-    Ok(Decoded { rows: rows(&logs)?, refused: sift.refused })
+    let refused = sift.finish()?;
+    Ok(Decoded { rows: rows(&logs)?, refused })
 }
 
 /// Reads a request in JSON. [`types::Kind::Invalid`] if it is none.
 pub fn decode_json(bytes: &[u8]) -> Result<Decoded> {
     let mut sift = Sift::default();
     let logs = json::read(bytes, &mut sift)?;
-    Ok(Decoded { rows: rows(&logs)?, refused: sift.refused })
+    let refused = sift.finish()?;
+    Ok(Decoded { rows: rows(&logs)?, refused })
 }
 
 /// The answer to a request in Protobuf of which so many records were not taken; no bytes if that is none.
@@ -112,11 +114,15 @@ struct Logs {
     scopes: Vec<(String, Vec<LogRecord>)>,
 }
 
+/// So many records of a request may be ones that cannot be read: each takes more memory than it came in.
+const REFUSED_MAX: usize = 10_000;
+
 /// Tells records that can be read from those that cannot.
 #[derive(Default)]
 struct Sift {
     seen: usize,
     refused: Vec<Refused>,
+    has_too_many: bool,
 }
 
 impl Sift {
@@ -126,7 +132,26 @@ impl Sift {
         raw: impl FnOnce() -> String,
     ) -> Option<LogRecord> {
         self.seen += 1;
-        record.map_err(|reason| self.refused.push(Refused { record: self.seen, reason, raw: raw() })).ok()
+        let reason = match record {
+            Ok(record) => return Some(record),
+            Err(reason) => reason,
+        };
+        self.has_too_many |= self.refused.len() >= REFUSED_MAX;
+        if !self.has_too_many {
+            self.refused.push(Refused { record: self.seen, reason, raw: raw() });
+        }
+        None
+    }
+
+    /// What was refused, unless that is more than can be kept.
+    fn finish(self) -> Result<Vec<Refused>> {
+        match self.refused.first().filter(|_| self.has_too_many) {
+            Some(Refused { record, reason, .. }) => Err(Error::invalid(format!(
+                "more than {REFUSED_MAX} records cannot be read; record {record}: {reason}"
+            ))
+            .hint("send logs as an OTLP exporter over HTTP does")),
+            None => Ok(self.refused),
+        }
     }
 }
 

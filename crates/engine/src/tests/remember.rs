@@ -439,6 +439,9 @@ fn a_request_counts_as_long_as_its_table_is_there() {
     rename("t", "T");
     assert_eq!(known(1), Some(first), "the same table, as any case of its name finds it");
     rename("T", "u");
+    assert_eq!(known(1), Some(first), "its rows are there, under another name");
+    assert!(is_repeated(&make().unwrap_err()));
+    drop_table("u");
     assert_eq!(known(1), None, "there is no such table");
     let second = make().unwrap();
     assert_eq!(known(1), Some(second), "it took the place of the first");

@@ -94,15 +94,22 @@ impl Writer {
     pub fn flush(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         self.bytes = 0;
+        if waiting.is_empty() {
+            return;
+        }
         let pause = self.engine.pace_of(&self.table);
         if !pause.is_zero() && !self.stopping.load(Ordering::Acquire) {
             std::thread::sleep(pause);
+        }
+        // A table that was made into something else is no message's fault.
+        if let Err(error) = self.patiently(|_| true, || self.definitions().map(drop)) {
+            return self.lose(waiting.len(), &error);
         }
         let mut refused = Vec::new();
         // What is still to be committed, the first at the end: by halves until those that are refused stand alone.
         let mut parts = vec![&waiting[..]];
         while let Some(part) = parts.pop() {
-            match self.patiently(|| self.commit(part)) {
+            match self.patiently(is_passing, || self.commit(part)) {
                 Ok(()) => self.count(part),
                 Err(error) if is_passing(error.kind()) => self.lose(part.len(), &error),
                 Err(error) => match part {
@@ -119,13 +126,13 @@ impl Writer {
     }
 
     /// Tries again what fails in a way that may pass. What it returns then is the error with which the listener stopped.
-    fn patiently(&self, commit: impl Fn() -> Result<()>) -> Result<()> {
+    fn patiently(&self, passes: impl Fn(Kind) -> bool, commit: impl Fn() -> Result<()>) -> Result<()> {
         let mut pause = PAUSE_MIN;
         let mut told = false;
         loop {
             let last = self.stopping.load(Ordering::Acquire);
             let result = commit();
-            let kind = result.as_ref().err().map(Error::kind).filter(|kind| is_passing(*kind));
+            let kind = result.as_ref().err().map(Error::kind).filter(|kind| passes(*kind));
             self.counters.failing.store(kind.is_some(), Ordering::Relaxed);
             let (Some(kind), Err(error)) = (kind, &result) else {
                 if told {
@@ -180,7 +187,7 @@ impl Writer {
             .collect();
         let letters: Vec<Letter<'_>> =
             texts.iter().map(|(reason, raw)| Letter { at_row: None, column: None, reason, raw }).collect();
-        let kept = self.patiently(|| {
+        let kept = self.patiently(is_passing, || {
             let root = self.engine.root();
             let def = |name: &str| root.table(name).map(|table| table.def().clone());
             let (own, dead) = (def(&self.table), def(&dead_letters::table_of(&self.table)));

@@ -113,6 +113,11 @@ fn a_bad_record_does_not_keep_the_others_out() {
     assert_eq!(refused[3].raw, records[4]);
     assert!(refused[3].reason.contains("`traceId`: hexadecimal digits"), "{}", refused[3].reason);
 
+    let many =
+        format!(r#"{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{}0]}}]}}]}}"#, "0,".repeat(10_000));
+    let error = decode_json(many.as_bytes()).unwrap_err();
+    assert!(error.message().starts_with("more than 10000 records cannot be read; record 1: "), "{error}");
+
     // Text that is no UTF-8, in the middle of a request.
     let broken = LogRecord { severity_text: "~~".into(), ..LogRecord::default() }.encode_to_vec();
     let broken = broken.iter().map(|byte| if *byte == b'~' { 0xff } else { *byte }).collect();
