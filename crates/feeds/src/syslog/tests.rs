@@ -43,7 +43,11 @@ fn rows(engine: &Engine, columns: &[&str]) -> Vec<Vec<String>> {
 }
 
 fn wait_for(engine: &Engine, count: u64) {
-    let is_there = || engine.root().table("main.syslog").is_some_and(|table| table.rows() >= count);
+    wait_for_rows(engine, "main.syslog", count);
+}
+
+fn wait_for_rows(engine: &Engine, table: &str, count: u64) {
+    let is_there = || engine.root().table(table).is_some_and(|table| table.rows() >= count);
     while !is_there() {
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -210,9 +214,7 @@ fn a_message_that_its_table_does_not_take_holds_up_nobody() {
     write!(stream, "<13>1 - h - - - - one\n<13>1 - - - - - - bare\n<13>1 - h - - - - two\n").unwrap();
     wait_for(&engine, 5);
     let dead = || engine.root().table("main.syslog_dead").map_or(0, |table| table.rows());
-    while dead() < 1 {
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_for_rows(&engine, "main.syslog_dead", 1);
     // A table of that name that was made for something else takes none of them, and holds up nobody either.
     alter(Op::AlterTable {
         table: "main.syslog_dead".into(),

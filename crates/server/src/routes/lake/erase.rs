@@ -193,8 +193,9 @@ fn old_warehouse(app: &Shared) -> Option<PathBuf> {
 }
 
 async fn report(app: &Shared, def: &TableDef, watched: &Watched, principal: &Principal) -> Result<Json> {
-    // All of the table is in the lake that it has now.
-    if watched.lake.is_some()
+    // Once the lake that it has now was erased all of the table is known to be in that: only then is the old one of no use.
+    let erased = watched.lake.as_ref().and_then(|lake| lake.get()?.clone().ok());
+    if erased.is_some()
         && let Some(warehouse) = old_warehouse(app)
     {
         let (env, def) = (app.engine.env().clone(), def.clone());
@@ -220,7 +221,6 @@ async fn report(app: &Shared, def: &TableDef, watched: &Watched, principal: &Pri
     if let Some(table) = &table {
         answer["local"]["past_from_lsn"] = json!(table.past_floor().0);
     }
-    let erased = watched.lake.as_ref().and_then(|lake| lake.get()?.clone().ok());
     answer["lake"] = match erased {
         None => Json::Null,
         Some(erased) => {
