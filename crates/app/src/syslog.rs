@@ -31,10 +31,13 @@ pub fn start(engine: &Engine, settings: &Syslog) -> Result<Option<Listener>> {
 
 /// For `/ready` and `/metrics`.
 pub fn part(listener: &Listener) -> Arc<dyn Part> {
-    Arc::new(Told(listener.counters()))
+    Arc::new(Told { counters: listener.counters(), connections_max: listener.connections_max() as u64 })
 }
 
-struct Told(Arc<Counters>);
+struct Told {
+    counters: Arc<Counters>,
+    connections_max: u64,
+}
 
 impl Part for Told {
     fn name(&self) -> &'static str {
@@ -42,8 +45,9 @@ impl Part for Told {
     }
 
     fn report(&self) -> Report {
-        let counters = &self.0;
+        let counters = &self.counters;
         let open = counters.connections_open.load(Relaxed);
+        let refusing = counters.refusing.load(Relaxed);
         let figure = |name, kind, help, value: u64| Figure {
             name,
             kind,
@@ -53,8 +57,8 @@ impl Part for Told {
             for_admins: true,
         };
         Report {
-            ok: !counters.failing.load(Relaxed),
-            detail: json!({ "connections": open }),
+            ok: !counters.failing.load(Relaxed) && !refusing,
+            detail: json!({ "connections": open, "connections_max": self.connections_max, "refusing": refusing }),
             figures: vec![
                 figure(
                     "syslog_messages_total",
@@ -87,13 +91,38 @@ impl Part for Told {
                     counters.lost.load(Relaxed),
                 ),
                 figure("syslog_connections_open", "gauge", "Open connections of syslog.", open),
+                figure("syslog_connections_open_max", "gauge", "Their bound.", self.connections_max),
+                figure(
+                    "syslog_connections_gave_way_total",
+                    "counter",
+                    "Quiet connections of syslog that ended for new ones.",
+                    counters.connections_gave_way.load(Relaxed),
+                ),
                 figure(
                     "syslog_connections_refused_total",
                     "counter",
-                    "Connections of syslog beyond the bound.",
+                    "Connections of syslog that came while all places were taken by busy ones.",
                     counters.connections_refused.load(Relaxed),
                 ),
             ],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_that_refuses_connections_says_so() {
+        let counters = Arc::new(Counters::default());
+        counters.connections_open.store(2, Relaxed);
+        let part = Told { counters: counters.clone(), connections_max: 2 };
+        let detail = |refusing: bool| json!({ "connections": 2, "connections_max": 2, "refusing": refusing });
+        let report = part.report();
+        assert_eq!((report.ok, report.detail), (true, detail(false)));
+        counters.refusing.store(true, Relaxed);
+        let report = part.report();
+        assert_eq!((report.ok, report.detail), (false, detail(true)));
     }
 }

@@ -4,6 +4,10 @@
 //! commit is under way, or none can be made, it reads nothing; TCP then slows its senders down, UDP drops in the kernel.
 //! Syslog has no acknowledgement, so what a sender knows is only that a connection took its bytes.
 //!
+//! A sender that lost its power never says that it is gone, and one that has nothing to say is no different to look at. So
+//! the kernel asks those that are quiet whether they are there, and where all places are taken, the connection that was quiet
+//! for the longest gives way to a new one.
+//!
 //! What cannot be understood is kept whole as the row's `message`. What the table does not take, such as a second row where an
 //! index is unique, goes into the table beside it ([`engine::dead_letters`]). Nothing that came is left out, but for what is
 //! longer than [`Options::message_bytes_max`], which is cut.
@@ -20,6 +24,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use engine::Engine;
 use engine::threads::Class;
@@ -32,15 +37,23 @@ pub struct Options {
     pub listen: SocketAddr,
     /// `[namespace.]table`, made when the first message comes.
     pub table: String,
-    /// TCP connections; a further one is closed at once.
+    /// TCP connections. For a further one the one that was quiet for the longest gives way; if all are busy, it is closed.
     pub connections_max: usize,
+    /// A connection that said something within this time is busy. One that never said anything is not.
+    pub quiet_time_min: Duration,
     /// A longer message is cut.
     pub message_bytes_max: usize,
 }
 
 impl Options {
     pub fn new(listen: SocketAddr, table: impl Into<String>) -> Self {
-        Options { listen, table: table.into(), connections_max: 256, message_bytes_max: 64 << 10 }
+        Options {
+            listen,
+            table: table.into(),
+            connections_max: 256,
+            quiet_time_min: Duration::from_secs(10),
+            message_bytes_max: 64 << 10,
+        }
     }
 }
 
@@ -59,8 +72,12 @@ pub struct Counters {
     /// not be put beside it either.
     pub lost: AtomicU64,
     pub connections_open: AtomicU64,
-    /// Connections beyond [`Options::connections_max`].
+    /// Quiet connections that ended for new ones.
+    pub connections_gave_way: AtomicU64,
+    /// Connections that came while all places were taken by busy ones.
     pub connections_refused: AtomicU64,
+    /// Whether a connection was refused, and all places are taken by busy ones since.
+    pub refusing: AtomicBool,
     /// Whether the last commit failed, and is tried again.
     pub failing: AtomicBool,
 }
@@ -68,6 +85,7 @@ pub struct Counters {
 /// Takes messages in until it is dropped or stopped.
 pub struct Listener {
     address: SocketAddr,
+    connections_max: usize,
     counters: Arc<Counters>,
     stopping: Arc<AtomicBool>,
     wake: UnixStream,
@@ -88,13 +106,19 @@ impl Listener {
         wake.set_nonblocking(true).map_err(failed)?;
         let (counters, stopping) = (Arc::<Counters>::default(), Arc::<AtomicBool>::default());
         let writer = rows::Writer::new(engine, &options.table, counters.clone(), stopping.clone())?;
+        let connections_max = options.connections_max;
         let run = run::Run::new(options.clone(), tcp, udp, woken, writer, counters.clone(), stopping.clone());
         let thread = Class::Work.spawn("pn-syslog", move || run.run()).map_err(failed)?;
-        Ok(Listener { address, counters, stopping, wake, thread: Some(thread) })
+        Ok(Listener { address, connections_max, counters, stopping, wake, thread: Some(thread) })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// As in [`Options`].
+    pub fn connections_max(&self) -> usize {
+        self.connections_max
     }
 
     pub fn counters(&self) -> Arc<Counters> {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::{SockRef, TcpKeepalive};
 
 use super::frame::{Frame, Frames};
 use super::rows::Writer;
@@ -21,6 +22,15 @@ const READ_BYTES: usize = 64 << 10;
 const DATAGRAM_BYTES: usize = 64 << 10;
 /// Of one socket at once, so that none is forgotten for another.
 const READS_MAX: usize = 16;
+/// A peer that sent nothing for this time is asked whether it is there, and is gone if it does not answer.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
+/// Between questions, and so many of them.
+const KEEPALIVE_PAUSE: Duration = Duration::from_secs(15);
+const KEEPALIVE_PROBES: u32 = 3;
+/// How often it is looked whether connections are still refused.
+const REFUSING_PAUSE: Duration = Duration::from_secs(1);
+/// Between warnings of connections that are refused.
+const WARNING_PAUSE: Duration = Duration::from_secs(60);
 
 pub(super) struct Run {
     options: Options,
@@ -33,6 +43,8 @@ pub(super) struct Run {
     connections: Vec<Connection>,
     /// When the oldest message came that is not committed.
     since: Option<Instant>,
+    /// When connections that are refused were last warned of.
+    warned: Option<Instant>,
     buffer: Vec<u8>,
 }
 
@@ -40,6 +52,10 @@ struct Connection {
     stream: TcpStream,
     peer: Option<IpAddr>,
     frames: Frames,
+    /// When its last bytes came, or it itself.
+    heard: Instant,
+    /// Whether any bytes came.
+    spoke: bool,
 }
 
 impl Run {
@@ -53,8 +69,8 @@ impl Run {
         stopping: Arc<AtomicBool>,
     ) -> Run {
         let buffer = vec![0; READ_BYTES.max(DATAGRAM_BYTES)];
-        let (connections, since) = (Vec::new(), None);
-        Run { options, tcp, udp, woken, writer, counters, stopping, connections, since, buffer }
+        let (connections, since, warned) = (Vec::new(), None, None);
+        Run { options, tcp, udp, woken, writer, counters, stopping, connections, since, warned, buffer }
     }
 
     pub fn run(mut self) {
@@ -69,6 +85,9 @@ impl Run {
             }
             if ready.tcp {
                 self.accept();
+            }
+            if self.is_refusing() && (self.has_place() || self.quietest().is_some()) {
+                self.counters.refusing.store(false, Ordering::Relaxed);
             }
             if self.since.is_some_and(|since| since.elapsed() >= GATHER) {
                 self.flush();
@@ -87,7 +106,9 @@ impl Run {
 
     fn wait(&mut self) -> Ready {
         let left = self.since.map(|since| GATHER.saturating_sub(since.elapsed()));
-        let timeout = left.map(|left| Timespec { tv_sec: 0, tv_nsec: left.as_nanos() as _ });
+        let left = left.into_iter().chain(self.is_refusing().then_some(REFUSING_PAUSE)).min();
+        let timeout =
+            left.map(|left| Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ });
         let mut ready = Ready::default();
         {
             let (woken, tcp, udp) = (self.woken.as_fd(), self.tcp.as_fd(), self.udp.as_fd());
@@ -108,33 +129,85 @@ impl Run {
     }
 
     fn accept(&mut self) {
-        while let Ok((stream, peer)) = self.tcp.accept() {
-            if self.connections.len() >= self.options.connections_max {
-                self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..READS_MAX {
+            let Ok((stream, peer)) = self.tcp.accept() else { return };
+            if !self.has_place() && !self.make_place() {
+                self.refused();
                 continue;
             }
-            if stream.set_nonblocking(true).is_ok() {
+            if prepare(&stream).is_ok() {
                 self.counters.connections_open.fetch_add(1, Ordering::Relaxed);
                 self.connections.push(Connection {
                     stream,
                     peer: Some(peer.ip()),
                     frames: Frames::default(),
+                    heard: Instant::now(),
+                    spoke: false,
                 });
             }
         }
     }
 
-    fn read(&mut self, at: usize) {
-        let mut is_over = false;
+    fn has_place(&self) -> bool {
+        self.connections.len() < self.options.connections_max
+    }
+
+    /// Ends the connection that was quiet for the longest; false if all are busy.
+    fn make_place(&mut self) -> bool {
+        while let Some(at) = self.quietest() {
+            let open = self.connections.len();
+            // What it sent in the meantime would be lost with it, and shows that it is not the quietest.
+            if !self.read(at) {
+                let connection = self.connections.swap_remove(at);
+                self.counters.connections_gave_way.fetch_add(1, Ordering::Relaxed);
+                self.ended(connection);
+                return true;
+            }
+            if self.connections.len() < open {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn quietest(&self) -> Option<usize> {
+        let is_quiet = |connection: &Connection| {
+            !connection.spoke || connection.heard.elapsed() >= self.options.quiet_time_min
+        };
+        let quiet = self.connections.iter().enumerate().filter(|(_, connection)| is_quiet(connection));
+        quiet.min_by_key(|(_, connection)| connection.heard).map(|(at, _)| at)
+    }
+
+    fn refused(&mut self) {
+        self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+        self.counters.refusing.store(true, Ordering::Relaxed);
+        if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING_PAUSE) {
+            self.warned = Some(Instant::now());
+            let connections = self.connections.len();
+            tracing::warn!(connections, "syslog: all connections are busy; new ones are refused");
+        }
+    }
+
+    fn is_refusing(&self) -> bool {
+        self.counters.refusing.load(Ordering::Relaxed)
+    }
+
+    /// Takes what there is; whether there was anything, be it the end.
+    fn read(&mut self, at: usize) -> bool {
+        let (mut came, mut is_over) = (false, false);
         for _ in 0..READS_MAX {
             let connection = &mut self.connections[at];
             match connection.stream.read(&mut self.buffer) {
                 Ok(0) => is_over = true,
-                Ok(count) => connection.frames.push(&self.buffer[..count]),
+                Ok(count) => {
+                    connection.frames.push(&self.buffer[..count]);
+                    (connection.heard, connection.spoke) = (Instant::now(), true);
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => is_over = true,
             }
+            came = true;
             let peer = connection.peer;
             while let Some(frame) = self.connections[at].frames.next(self.options.message_bytes_max) {
                 self.take(frame, peer);
@@ -145,6 +218,7 @@ impl Run {
                 break;
             }
         }
+        came
     }
 
     /// A message whose end was the connection's.
@@ -184,10 +258,95 @@ impl Run {
     }
 }
 
+/// A connection that is read without waiting, and that ends some time after its peer went away without a word.
+fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nonblocking(true)?;
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_PAUSE);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES))
+}
+
 /// Sockets that have something.
 #[derive(Default)]
 struct Ready {
     tcp: bool,
     udp: bool,
     connections: Vec<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    /// One whose thread the test is.
+    fn run(dir: &testkit::TempDir, change: impl FnOnce(&mut Options)) -> Run {
+        let path = dir.path().join("data");
+        let engine = engine::Engine::open(vfs::Env::real(), &path, engine::Options::default()).unwrap();
+        let mut options = Options::new(SocketAddr::from(([127, 0, 0, 1], 0)), "syslog");
+        change(&mut options);
+        let (tcp, udp) = crate::syslog::bind(options.listen).unwrap();
+        let (woken, _) = UnixStream::pair().unwrap();
+        let (counters, stopping) = (Arc::<Counters>::default(), Arc::<AtomicBool>::default());
+        let writer = Writer::new(engine, &options.table, counters.clone(), stopping.clone()).unwrap();
+        Run::new(options, tcp, udp, woken, writer, counters, stopping)
+    }
+
+    fn connect(run: &Run) -> TcpStream {
+        TcpStream::connect(run.tcp.local_addr().unwrap()).unwrap()
+    }
+
+    /// Until it came on our side.
+    fn wait_for(connection: &Connection, what: PollFlags) {
+        while poll(&mut [PollFd::new(&connection.stream, what)], None).is_err() {}
+    }
+
+    /// A device that lost its power kept its place for good.
+    #[test]
+    fn a_peer_that_is_quiet_is_asked_whether_it_is_there() {
+        let _limit = testkit::limit(60);
+        let dir = testkit::temp_dir("syslog");
+        let mut run = run(&dir, |_| {});
+        let _sender = connect(&run);
+        run.accept();
+        let socket = SockRef::from(&run.connections[0].stream);
+        assert!(socket.keepalive().unwrap());
+        let times = [socket.tcp_keepalive_time(), socket.tcp_keepalive_interval()].map(Result::unwrap);
+        assert_eq!(times.map(|time| time.as_secs()), [60, 15]);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+    }
+
+    #[test]
+    fn what_came_before_a_connection_gave_way_is_read_first() {
+        let _limit = testkit::limit(60);
+        let dir = testkit::temp_dir("syslog");
+        let mut run = run(&dir, |options| {
+            (options.connections_max, options.quiet_time_min) = (2, Duration::from_secs(3_600));
+        });
+        // Before its bytes are read, the one that speaks is taken for the one that was quiet for longer.
+        let (mut speaks, _quiet) = (connect(&run), connect(&run));
+        run.accept();
+        speaks.write_all(b"<13>1 - - - - - - said\n").unwrap();
+        wait_for(&run.connections[0], PollFlags::IN);
+        let mut third = connect(&run);
+        run.accept();
+        let ports = |run: &Run| -> Vec<u16> {
+            let peers =
+                run.connections.iter().map(|connection| connection.stream.peer_addr().unwrap().port());
+            peers.collect()
+        };
+        assert_eq!(ports(&run), [&speaks, &third].map(|stream| stream.local_addr().unwrap().port()));
+        // The end of one is found here too, with what it sent before.
+        third.write_all(b"<13>1 - - - - - - last").unwrap();
+        drop(third);
+        wait_for(&run.connections[1], PollFlags::RDHUP);
+        let fourth = connect(&run);
+        run.accept();
+        assert_eq!(ports(&run), [&speaks, &fourth].map(|stream| stream.local_addr().unwrap().port()));
+        run.flush();
+        let counted =
+            [&run.counters.messages, &run.counters.connections_gave_way, &run.counters.connections_open];
+        assert_eq!(counted.map(|counter| counter.load(Ordering::Relaxed)), [2, 1, 2]);
+    }
 }

@@ -1,6 +1,6 @@
 //! The listener on a real machine: sockets in, rows in the table.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -127,38 +127,100 @@ fn many_connections_lose_nothing_and_keep_their_order() {
 }
 
 #[test]
-fn what_is_too_much_is_cut_or_refused_and_the_rest_goes_on() {
+fn what_is_too_long_is_cut_and_the_rest_goes_on() {
     let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("syslog");
     let engine = open(&dir);
-    let limits = Options { connections_max: 2, message_bytes_max: 100, ..options() };
+    let limits = Options { message_bytes_max: 100, ..options() };
     let listener = Listener::start(engine.clone(), limits).unwrap();
     let address = listener.local_addr();
     let mut held: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(address).unwrap()).collect();
     writeln!(held[0], "<13>1 - - - - - - {}", "x".repeat(1000)).unwrap();
     writeln!(held[0], "<13>1 - - - - - - short").unwrap();
     wait_for(&engine, 2);
-    let mut refused = TcpStream::connect(address).unwrap();
-    let mut byte = [0];
-    assert!(matches!(std::io::Read::read(&mut refused, &mut byte), Ok(0) | Err(_)));
     writeln!(held[1], "<13>1 - - - - - - other").unwrap();
     wait_for(&engine, 3);
     let messages: Vec<String> = rows(&engine, &["message"]).into_iter().flatten().collect();
     assert_eq!(messages, [&"x".repeat(82), "short", "other"]);
     assert_eq!(listener.counters().cut.load(Ordering::Relaxed), 1);
-    assert_eq!(listener.counters().connections_refused.load(Ordering::Relaxed), 1);
-    // The next one finds the place of one that left.
-    drop(held.pop());
-    let mut next = loop {
-        let mut stream = TcpStream::connect(address).unwrap();
-        writeln!(stream, "<13>1 - - - - - - next").unwrap();
-        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        if !matches!(std::io::Read::read(&mut stream, &mut byte), Ok(0)) {
-            break stream;
-        }
-    };
-    writeln!(next, "<13>1 - - - - - - more").unwrap();
+}
+
+/// Whether the listener ended it. What it sent was read, so that it sees an end and no reset.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    matches!(stream.read(&mut [0]), Ok(0))
+}
+
+/// Connections of devices that were gone filled all places, and every later sender was refused for good.
+#[test]
+fn the_connection_that_was_quiet_for_the_longest_gives_way_to_a_new_one() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("syslog");
+    let engine = open(&dir);
+    let limits = Options { connections_max: 3, quiet_time_min: Duration::ZERO, ..options() };
+    let listener = Listener::start(engine.clone(), limits).unwrap();
+    let connect = || TcpStream::connect(listener.local_addr()).unwrap();
+    let mut held = [connect(), connect(), connect()];
+    // Not in the order in which they came.
+    for (count, at) in [1, 2, 0].into_iter().enumerate() {
+        let text = format!("<13>1 - - - - - - whole {at}\n<13>1 - - - - - - half {at}");
+        held[at].write_all(text.as_bytes()).unwrap();
+        wait_for(&engine, count as u64 + 1);
+    }
+    writeln!(connect(), "<13>1 - - - - - - next").unwrap();
+    // What there was of its last message is kept as at any end.
     wait_for(&engine, 5);
+    assert!(is_closed(&mut held[1]));
+    for at in [0, 2] {
+        writeln!(held[at], " and the rest").unwrap();
+    }
+    wait_for(&engine, 7);
+    let counters = listener.counters();
+    listener.stop();
+    let mut messages: Vec<String> = rows(&engine, &["message"]).into_iter().flatten().collect();
+    messages.sort();
+    let halves = ["half 0 and the rest", "half 1", "half 2 and the rest", "next"];
+    assert_eq!(messages, [&halves[..], &["whole 0", "whole 1", "whole 2"]].concat());
+    let counted = [&counters.connections_gave_way, &counters.connections_refused];
+    assert_eq!(counted.map(|counter| counter.load(Ordering::Relaxed)), [1, 0]);
+}
+
+#[test]
+fn idle_connections_keep_no_place_and_busy_ones_do() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("syslog");
+    let engine = open(&dir);
+    let limits = Options { connections_max: 4, quiet_time_min: Duration::from_secs(3_600), ..options() };
+    let listener = Listener::start(engine.clone(), limits).unwrap();
+    let (counters, address) = (listener.counters(), listener.local_addr());
+    let connect = || TcpStream::connect(address).unwrap();
+    let say = |stream: &mut TcpStream, count| {
+        writeln!(stream, "<13>1 - - - - - - {count}").unwrap();
+        wait_for(&engine, count);
+    };
+    let mut busy = vec![connect()];
+    say(&mut busy[0], 1);
+    let mut idle = [connect(), connect(), connect()];
+    for (count, idle) in (2..).zip(&mut idle) {
+        busy.push(connect());
+        say(busy.last_mut().unwrap(), count);
+        assert!(is_closed(idle), "the one that came before the others goes before them");
+    }
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    assert_eq!((count(&counters.connections_gave_way), count(&counters.connections_refused)), (3, 0));
+    assert!(!counters.refusing.load(Ordering::Relaxed));
+    // All places are taken by those that said something.
+    assert!(is_closed(&mut connect()));
+    assert_eq!((count(&counters.connections_gave_way), count(&counters.connections_refused)), (3, 1));
+    assert!(counters.refusing.load(Ordering::Relaxed));
+    for (count, busy) in (5..).zip(&mut busy) {
+        say(busy, count);
+    }
+    drop(busy.pop());
+    while counters.refusing.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    say(&mut connect(), 9);
 }
 
 #[test]
