@@ -48,6 +48,8 @@ class Proxy(http.server.ThreadingHTTPServer):
         self.random = random.Random(5)
         self.lost = 0
         self.spoiled = 0
+        # Requests that could have met a fault since one did.
+        self.since_fault = 0
         # What is called with the number of a request before it is handed on.
         self.watch = None
         self.requests = 0
@@ -83,10 +85,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if server.watch:
             server.watch(server.requests)
         lossy = server.fault == "flaky" or server.fault == "lossy" and self.command in ("PUT", "POST", "DELETE")
-        spoils = server.fault == "spoils" and server.random.random() < 0.15
-        if spoils and body and self.command == "PUT":
+        has_content = self.command == "PUT" and body or self.command == "GET" and "list-type" not in self.path
+        spoils = server.fault == "spoils" and has_content and self.meets(0.15)
+        if spoils and self.command == "PUT":
             body = self.spoil(body)
-        loses = lossy and server.random.random() < 0.25
+        loses = lossy and self.meets(0.25)
         if server.fault == "away" or loses and server.random.random() < 0.5:
             server.lost += loses
             return self.answer(503, [], b"")
@@ -99,13 +102,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
         content = answer.read()
         store.close()
         server.given += len(content) if self.command == "GET" else 0
-        if spoils and content and self.command == "GET" and "list-type" not in self.path:
+        if spoils and content and self.command == "GET":
             content = self.spoil(content)
         if loses:
             # It was done, and nobody is told.
             server.lost += 1
             return self.answer(500, [], b"")
         self.answer(answer.status, answer.getheaders(), content)
+
+    def meets(self, share):
+        """Whether a fault comes now: at random, but not much later than it is due."""
+        server = self.server
+        server.since_fault += 1
+        if server.random.random() < share or server.since_fault * share > 1.5:
+            server.since_fault = 0
+            return True
+        return False
 
     def spoil(self, content):
         self.server.spoiled += 1

@@ -108,8 +108,12 @@ impl Service {
                 ..lake_options(config)?
             },
         };
-        let lake_options =
-            lake::Options { catalog: warehouse::catalog(config, engine.env())?, ..lake_options };
+        let elsewhere = warehouse::catalog(config, engine.env())?;
+        let former = lake_options.objects.is_some() || elsewhere.is_some();
+        let former = former.then(|| data.join("lake"));
+        // Nothing was committed since the directory was opened.
+        let lineage = Some(lake::Lineage::open(engine.env(), data, engine.root().lsn()));
+        let lake_options = lake::Options { catalog: elsewhere, former, lineage, ..lake_options };
         let lake = Arc::new(lake::Materializer::new(lake_options));
         let lake_reads = Some(lake.reads());
         engine.register(lake.clone())?;

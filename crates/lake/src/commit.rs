@@ -20,6 +20,7 @@ use table::Snapshot;
 use table::materializer::Checkpoint;
 use types::{Kind, Lsn, Result, RowId};
 
+use crate::erase::Begun;
 use crate::expiry;
 use crate::manifest::{self, Content, Entry, Status};
 use crate::metadata::{self, Metadata};
@@ -42,20 +43,22 @@ pub(crate) struct Committed {
     pub rewritten: u64,
     pub rows_erased: u64,
     pub snapshots_dropped: u64,
-    /// No file of it names a row that is deleted by now, and no snapshot but its own is left.
+    /// No file of it names a row that was deleted when the erasure began, and no snapshot but its own is left.
     pub is_cleared: bool,
+    /// The data files that held a deleted row before it, if an erasure begins with it.
+    pub touched: HashSet<Arc<str>>,
     /// All that was to be written anew is, of the files that there were.
     pub is_whole: bool,
 }
 
 /// What a commit is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum Purpose<'a> {
     Land,
     /// Files of another program take the place of some.
     Adopt,
-    /// Nothing that names a row that is deleted by now is to be left: neither a file nor a snapshot.
-    Erase,
+    /// Nothing that names a row that was deleted when this began is to be left: neither a file nor a snapshot. `None`: it begins.
+    Erase(Option<&'a Begun>),
     /// Files, positions and manifests are to be as few as can be, whether or not that pays by now.
     Merge,
     /// Snapshots that grew old are to go.
@@ -70,7 +73,7 @@ pub(crate) fn commit(
     from: &Checkpoint,
     columns: &Arc<Columns>,
     options: &Options,
-    purpose: Purpose,
+    purpose: Purpose<'_>,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Option<Committed>> {
     let mut work = Work::begin(base, table, columns, options, purpose, tick)?;
@@ -113,7 +116,7 @@ struct Work<'a> {
     table: &'a Snapshot,
     columns: &'a Arc<Columns>,
     options: &'a Options,
-    purpose: Purpose,
+    purpose: Purpose<'a>,
     tick: &'a mut dyn FnMut(u64) -> Result<()>,
     /// How rows lie in files to come, and what Iceberg calls that; `None`: by row id.
     order: Arc<Order>,
@@ -146,7 +149,7 @@ impl<'a> Work<'a> {
         table: &'a Snapshot,
         columns: &'a Arc<Columns>,
         options: &'a Options,
-        purpose: Purpose,
+        purpose: Purpose<'a>,
         tick: &'a mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Work<'a>> {
         let next = next_metadata(base, columns);
@@ -191,7 +194,7 @@ impl<'a> Work<'a> {
 impl Work<'_> {
     fn run(&mut self, from: &Checkpoint) -> Result<Option<Committed>> {
         let base = self.base;
-        if self.purpose == Purpose::Erase {
+        if self.erases() {
             expiry::check_branches(base)?;
         }
         let is_new = !base.is_of(self.columns);
@@ -206,9 +209,11 @@ impl Work<'_> {
             gone.iter().filter(|(at, _)| !removed.contains(&base.data[*at].path)).cloned().collect();
         let rewritten = removed.len() as u64;
         let rows_erased = self.deleted_in(&removed, &gone);
+        let begins = self.purpose == Purpose::Erase(None);
+        let touched = if begins { self.touched(&gone) } else { HashSet::new() };
         let changed = Changed { added, replaced, removed, positions };
         let lsn = self.table.lsn();
-        let clears = self.purpose == Purpose::Erase && is_whole;
+        let clears = self.erases() && is_whole;
         self.describes = is_new && base.data.iter().any(|live| !self.undescribed(&live.entry).is_empty());
         let merges = self.purpose == Purpose::Merge && self.has_many_files();
         let tells_otherwise =
@@ -230,7 +235,20 @@ impl Work<'_> {
         let snapshots = count(base) + u64::from(lake.snapshot_id() != base.snapshot_id());
         let snapshots_dropped = snapshots.saturating_sub(count(&lake));
         let is_cleared = clears;
-        Ok(Some(Committed { lake, row, rewritten, rows_erased, snapshots_dropped, is_cleared, is_whole }))
+        Ok(Some(Committed {
+            lake,
+            row,
+            rewritten,
+            rows_erased,
+            snapshots_dropped,
+            is_cleared,
+            touched,
+            is_whole,
+        }))
+    }
+
+    fn erases(&self) -> bool {
+        matches!(self.purpose, Purpose::Erase(_))
     }
 
     /// Columns that came after a data file, of which its manifest says nothing. Iceberg does not ask for that; DuckDB 1.4
@@ -373,6 +391,7 @@ impl Work<'_> {
 
         let summary = self.summary(&changed, &deletes, new_positions, &data, &live_deletes, row, lsn);
         self.next.set_position(row, lsn);
+        self.next.set_run(self.options.run()?);
         self.next.add_snapshot(metadata::Snapshot {
             snapshot_id: self.snapshot_id,
             parent_snapshot_id: parent,

@@ -28,7 +28,7 @@ pub(crate) fn create(
     for sub in ["data", "metadata"] {
         store.make_dir(base, &dir.join(sub))?;
     }
-    let mut metadata = first_metadata(store, options, location, columns, lsn);
+    let mut metadata = first_metadata(store, options, location, columns, lsn)?;
     if let Some(owner) = store.owner() {
         metadata.set_database(owner);
     }
@@ -68,7 +68,7 @@ pub(crate) fn first_metadata(
     location: String,
     columns: &Columns,
     lsn: Lsn,
-) -> Metadata {
+) -> Result<Metadata> {
     let now_ms = store.env.clock.now() / 1000;
     let mut metadata =
         Metadata::new(uuid(&store.env), location, &columns.iceberg, columns.last_id, &columns.layout, now_ms);
@@ -85,7 +85,8 @@ pub(crate) fn first_metadata(
     let file_bytes = options.file_bytes.to_string();
     metadata.properties.insert("write.target-file-size-bytes".into(), file_bytes);
     metadata.set_position(RowId(0), lsn);
-    metadata
+    metadata.set_run(options.run()?);
+    Ok(metadata)
 }
 
 /// A random UUID (version 4).

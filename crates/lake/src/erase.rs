@@ -6,11 +6,14 @@
 //! nothing names any more. Manifests of the newest snapshot name only what is in the table: neither bounds nor partition
 //! values of what went.
 //!
-//! It takes as many commits as it needs, each bounded, and is told as done once a step finds nothing left to do. Whatever
-//! crashed when: asked again, it goes on.
+//! It takes as many commits as it needs, each bounded. The first one settles which files hold a deleted row: what is written
+//! from then on holds none that was deleted by then, and other files get none, so that there are fewer of these with each
+//! commit, however much is written and deleted meanwhile. Once none is left, old snapshots go. Whatever crashed when: asked
+//! again, it goes on, with the files first that are untouched for the longest time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::sync::Arc;
 
 use types::{Error, Kind, Lsn, Result, TableId};
 use vfs::{Mutex, Rank};
@@ -38,11 +41,22 @@ pub type Told = Box<dyn FnOnce(Result<Erased>) + Send>;
 /// What was asked for and is not done.
 pub(crate) struct Requests(Mutex<BTreeMap<TableId, Request>>);
 
+/// Where an erasure began: with the first commit that was made for it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Begun {
+    /// What was deleted by then is erased.
+    pub lsn: Lsn,
+    /// The data files before that commit which held any of it. They are all that is to be written anew, wherever the lake
+    /// stands at that lsn or later: a file that came since holds only rows that were live then.
+    pub files: HashSet<Arc<str>>,
+}
+
 #[derive(Default)]
 struct Request {
     /// Who waits, and by when rows were deleted that are meant.
     told: Vec<(Lsn, Told)>,
     so_far: Erased,
+    begun: Option<Arc<Begun>>,
     /// A commit holds nothing of what was deleted by then, and what only those before it needed is being removed.
     cleared: Option<Lsn>,
 }
@@ -87,6 +101,19 @@ impl Requests {
     /// Whether a table as it is at `lsn` shows all deletes that somebody waits for.
     pub fn is_due(&self, table: TableId, lsn: Lsn) -> bool {
         self.0.lock().get(&table).is_some_and(|request| request.is_met(lsn))
+    }
+
+    pub fn begin(&self, table: TableId, begun: Begun) {
+        if let Some(request) = self.0.lock().get_mut(&table) {
+            request.begun = Some(Arc::new(begun));
+        }
+    }
+
+    /// Where the erasure that is under way began; `None`: it is to begin. So it is, too, if the lake stands before that: it was put
+    /// back.
+    pub fn begun(&self, table: TableId, stands: Lsn) -> Option<Arc<Begun>> {
+        let requests = self.0.lock();
+        requests.get(&table)?.begun.clone().filter(|begun| begun.lsn <= stands)
     }
 
     /// A commit was made that names nothing of what was deleted up to `lsn`.

@@ -152,3 +152,9 @@ pub fn make_dir(env: &Env, base: &Path, dir: &Path) -> Result<()> {
     }
     Ok(())
 }
+
+/// Whether an error is of a file or directory that is not there.
+pub fn is_missing(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+}

@@ -48,6 +48,7 @@ pub mod foreign;
 mod kept;
 mod landed;
 pub mod layout;
+mod lineage;
 mod load;
 mod locate;
 pub mod manifest;
@@ -80,6 +81,7 @@ mod upkeep;
 
 pub use erase::{Erased, Told};
 pub use kept::{Counts, Reads};
+pub use lineage::Lineage;
 pub use materializer::{Lacks, Materializer, NAME, table_dir};
 pub use options::Options;
 pub use outside::{Heard, Offered, Outcome, Replace};

@@ -16,20 +16,22 @@ use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Result, RowId, TableDef, TableId, name};
 use vfs::{Env, Mutex, Rank};
 
+use crate::abandoned;
 use crate::commit::{self, Purpose};
 use crate::create;
-use crate::erase::{Erased, Requests};
+use crate::erase::{Begun, Erased, Requests};
 use crate::expiry;
 use crate::files;
 use crate::kept::{Counts, Reads, Slots};
 use crate::landed;
+use crate::lineage;
 use crate::load;
 use crate::options::Options;
 use crate::outside::Outcome;
 use crate::owners::Owners;
 use crate::rest;
 use crate::schema::Columns;
-use crate::state::{Lake, Shared};
+use crate::state::{Lake, OVERDUE, Shared};
 use crate::store::Store;
 use crate::upkeep::{Depth, Orphans, Tasks};
 
@@ -66,8 +68,6 @@ const WHERE: &str = "where";
 
 /// How often a lake is read whose next commit comes in between.
 const LOAD_TRIES: usize = 3;
-
-const OTHER_STATE: &str = "it belongs to another state of this database, or of a copy; if that is gone for good, move its directory away and the table lands anew";
 
 impl Materializer {
     pub fn new(options: Options) -> Self {
@@ -128,7 +128,7 @@ impl Materializer {
                 let (dir, location) = (self.dir_of(def), self.location_of(def));
                 let lake = Lake::load(&store, &dir, def, &location, &self.shared, needed)?;
                 // Nothing of a lake that is another's is touched.
-                self.check_history(table, &lake)?;
+                lineage::check(&self.options, table, lake.as_ref())?;
                 let Some(mut lake) = lake else { return Ok(None) };
                 expects(&lake)?;
                 tries += 1;
@@ -143,54 +143,9 @@ impl Materializer {
             }
         };
         let lake = rest::load(catalog, &self.options, &store, place, def, &self.shared)?;
-        self.check_history(table, &lake)?;
+        lineage::check(&self.options, table, lake.as_ref())?;
         lake.as_ref().map_or(Ok(()), expects)?;
         Ok(lake)
-    }
-
-    /// Refuses a lake that is not of this state of the table, or has not what it alone should have.
-    fn check_history(&self, table: &Snapshot, lake: &Option<Lake>) -> Result<()> {
-        let def = table.def();
-        let lacks = |lake: &Lake| lake.row.next() < table.hot_from();
-        if table.has_evicted() && lake.as_ref().is_none_or(lacks) {
-            return Err(Error::damaged(format!(
-                "the lake of {} alone has its rows up to {}, and {}",
-                def.name,
-                RowId(table.hot_from().0 - 1),
-                match (lake, &self.options.catalog) {
-                    (None, None) => format!("there is none in {}", self.dir_of(def).display()),
-                    (None, Some(catalog)) => format!("there is none in the catalog at {}", catalog.uri()),
-                    (Some(lake), _) => format!("what is there ends at row {}", lake.row),
-                }
-            ))
-            .hint("put the warehouse back as it was: nothing is landed there meanwhile, and rows above are read as ever"));
-        }
-        if let Some(lake) = lake
-            && (lake.lsn > table.lsn() || lake.row >= table.next_row())
-        {
-            return Err(Error::damaged(format!(
-                "the lake of {} stands at row {} and lsn {}, ahead of the table, which ends before row {} at lsn {}",
-                def.name,
-                lake.row,
-                lake.lsn,
-                table.next_row(),
-                table.lsn()
-            ))
-            .hint(OTHER_STATE));
-        }
-        // A database that was put back to an earlier state, or made anew, may have come further since: then row ids say
-        // nothing, but times do. What came later than the lake's last row must have a higher id.
-        if let Some(newest) = lake.as_ref().and_then(|lake| lake.data.iter().max_by_key(|live| live.last))
-            && let Some(time) = newest.last_time()
-            && table.row_at_time(time.saturating_add(1))? <= newest.last
-        {
-            return Err(Error::damaged(format!(
-                "the lake of {} has another row {} than the table, which gave that id to one that came later",
-                def.name, newest.last
-            ))
-            .hint(OTHER_STATE));
-        }
-        Ok(())
     }
 
     /// What is on disk, or a new lake without rows.
@@ -205,7 +160,7 @@ impl Materializer {
             store.make_sure()?;
             let lake = rest::begin(catalog, &self.options, &store, place, def, table.lsn(), &self.shared)?;
             let lake = Some(lake);
-            self.check_history(table, &lake)?;
+            lineage::check(&self.options, table, lake.as_ref())?;
             return lake.ok_or_else(|| Error::internal("a lake was begun"));
         }
         if let Some(lake) = self.load(place, table, &|_| Ok(()))? {
@@ -228,7 +183,7 @@ impl Materializer {
         let now = (env.clock.monotonic().as_micros() as u64).max(1);
         let before = lake.lacks_since.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
         let since = before.err().unwrap_or(now);
-        if rows.saturating_mul(table.row_bytes()) >= self.options.commit_bytes {
+        if since == OVERDUE || rows.saturating_mul(table.row_bytes()) >= self.options.commit_bytes {
             return Duration::ZERO;
         }
         let trickle = rows < self.options.trickle_rows;
@@ -297,8 +252,10 @@ impl Materializer {
         {
             return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
         }
+        let begun = self.erasures.begun(id, from.checkpoint.lsn);
+        let erased_to = begun.as_ref().map_or(table.lsn(), |begun| begun.lsn);
         let purpose = match upkeep {
-            _ if erases => Purpose::Erase,
+            _ if erases => Purpose::Erase(begun.as_deref()),
             None => Purpose::Land,
             Some(Depth::Whole) => Purpose::Merge,
             Some(Depth::Expire) => Purpose::Expire,
@@ -308,7 +265,7 @@ impl Materializer {
         }
         let made =
             commit::commit(&base, table, &from.checkpoint, &columns, &self.options, purpose, budget.tick);
-        let made = made.map_err(|error| match is_missing(&error) {
+        let made = made.map_err(|error| match files::is_missing(&error) {
             true => error.hint(format!(
                 "some of its files were removed: put them back, or move `{}` away and the table lands anew",
                 base.dir.display()
@@ -317,8 +274,8 @@ impl Materializer {
         })?;
         let Some(made) = made else {
             if erases {
-                if !self.end_erasure(id, &base, table, table.lsn())? {
-                    self.erasures.clear(id, table.lsn());
+                if !self.end_erasure(id, &base, table, erased_to)? {
+                    self.erasures.clear(id, erased_to);
                     return Ok(Progress::Later(LOOK_EVERY));
                 }
                 if !lacks.any() {
@@ -349,7 +306,9 @@ impl Materializer {
             };
             self.erasures.add_up(id, done);
             if made.is_cleared {
-                self.erasures.clear(id, table.lsn());
+                self.erasures.clear(id, erased_to);
+            } else if begun.is_none() {
+                self.erasures.begin(id, Begun { lsn: table.lsn(), files: made.touched });
             }
         }
         if upkeep.is_some() {
@@ -359,6 +318,9 @@ impl Materializer {
                 sum.snapshots_expired += made.snapshots_dropped;
             });
             self.upkeep.committed(id, made.is_whole);
+        }
+        if made.row.next() < table.next_row() {
+            made.lake.lacks_since.store(OVERDUE, Ordering::Release);
         }
         Ok(Progress::Advanced(position_of(made.lake, Some((made.row, table.lsn())))))
     }
@@ -443,12 +405,6 @@ fn was_dropped(def: &TableDef) -> Error {
         "table `{}` was dropped, and another has its name",
         name::short_table_name(&def.name)
     ))
-}
-
-/// Whether an error is of a file or directory that is not there.
-fn is_missing(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// The position of a lake: where it says that it stands, or further, where the table's rows are the same.
@@ -659,6 +615,11 @@ impl table::materializer::Materializer for Materializer {
             let store = self.store(place);
             store.make_sure()?;
             rest::dropped(catalog, &self.options, &store, place)?;
+        }
+        // Where only the catalog is elsewhere, what is left there of the table may be registered again.
+        let former = self.options.former.as_ref().filter(|_| self.options.objects.is_some());
+        if let Some((former, id)) = former.zip(table_of(place)) {
+            abandoned::remove(&place.env, former, id, None)?;
         }
         let place_file = place.dir.join(WHERE);
         // Whoever wrote it may have died before it had its name.

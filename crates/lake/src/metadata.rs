@@ -19,6 +19,8 @@ pub(crate) use layout::UNSORTED;
 /// The table's position in its table property and in each snapshot's summary (K1).
 pub const ROW: &str = "polynya.row";
 pub const LSN: &str = "polynya.lsn";
+/// The run of the database that committed this position: [`crate::lineage`].
+pub const RUN: &str = "polynya.run";
 /// The id of the table that this is the lake of.
 pub const TABLE_ID: &str = "polynya.table-id";
 /// The database that writes a table, where several could.
@@ -336,6 +338,17 @@ impl Metadata {
     pub fn set_position(&mut self, row: RowId, lsn: Lsn) {
         self.properties.insert(ROW.into(), row.to_string());
         self.properties.insert(LSN.into(), lsn.to_string());
+    }
+
+    pub fn run(&self) -> Option<&str> {
+        self.properties.get(RUN).map(String::as_str)
+    }
+
+    pub fn set_run(&mut self, run: Option<&str>) {
+        match run {
+            Some(run) => drop(self.properties.insert(RUN.into(), run.into())),
+            None => drop(self.properties.remove(RUN)),
+        }
     }
 
     /// The last snapshots that other programs committed.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::lineage::Lineage;
 use crate::objects::Objects;
 use crate::rest::Catalog;
 
@@ -11,6 +12,10 @@ use crate::rest::Catalog;
 pub struct Options {
     /// The warehouse: `<namespace>/<table>` is below it. Its parent exists. In an object store it is the empty path.
     pub warehouse: PathBuf,
+    /// The runs of the data directory, where lakes could be those of another state of it.
+    pub lineage: Option<Lineage>,
+    /// Where on this machine lakes may lie that were written before the warehouse or the catalog was elsewhere.
+    pub former: Option<PathBuf>,
     /// The store in which the warehouse is, if it is not on this machine.
     pub objects: Option<Objects>,
     /// The catalog elsewhere that has the tables, if there is one; else their metadata files are beside the data.
@@ -70,6 +75,8 @@ impl Options {
         Options {
             warehouse: warehouse.into(),
             location: location.into(),
+            lineage: None,
+            former: None,
             objects: None,
             catalog: None,
             by_default: true,
@@ -94,5 +101,10 @@ impl Options {
             sweep_every: Duration::from_secs(6 * 3_600),
             orphans_after: Duration::from_secs(3 * 24 * 3_600),
         }
+    }
+
+    /// What commits say which run of the database made them.
+    pub(crate) fn run(&self) -> types::Result<Option<&str>> {
+        self.lineage.as_ref().map(Lineage::begin).transpose()
     }
 }

@@ -48,7 +48,7 @@ pub struct Lake {
     pub(crate) columns: Option<Arc<Columns>>,
     /// Files that nothing names since this commit.
     pub(crate) garbage: Garbage,
-    /// When something was first seen missing, in µs of the monotonic clock; 0: nothing is.
+    /// When something was first seen missing, in µs of the monotonic clock; 0: nothing is; or [`OVERDUE`].
     pub(crate) lacks_since: AtomicU64,
     /// A commit after this one ended so that nobody knows whether it is there: the files must be read again.
     pub(crate) unsure: AtomicBool,
@@ -60,6 +60,9 @@ pub struct Lake {
     /// What others ask of it.
     pub(crate) offers: Arc<Offers>,
 }
+
+/// In the place of a time: this commit did not take in all rows that it was made for, and the rest has waited enough.
+pub(crate) const OVERDUE: u64 = u64::MAX;
 
 /// What the lakes of all tables of a materializer share.
 #[derive(Debug, Default)]

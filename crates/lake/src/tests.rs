@@ -10,6 +10,7 @@ mod erasure;
 mod evicted;
 mod files;
 mod layouts;
+mod lineage;
 mod names;
 mod outside;
 mod remote;

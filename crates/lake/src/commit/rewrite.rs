@@ -79,9 +79,14 @@ impl Work<'_> {
             return Plan { jobs, is_whole: matches!(self.purpose, Purpose::Land | Purpose::Expire) };
         }
         let one = |at: usize| Job { files: vec![at], is_merge: self.is_current(&data[at]) };
-        if self.purpose == Purpose::Erase {
+        if let Purpose::Erase(begun) = self.purpose {
             let mut bytes = 0;
-            let touched: Vec<usize> = (0..data.len()).filter(|at| deleted[*at] > 0).collect();
+            let is_meant = |at: &usize| match begun {
+                Some(begun) => begun.files.contains(&data[*at].path),
+                None => deleted[*at] > 0,
+            };
+            let mut touched: Vec<usize> = (0..data.len()).filter(is_meant).collect();
+            touched.sort_by_key(|at| data[*at].entry.sequence);
             let fits = |at: &&usize| {
                 bytes += data[**at].entry.file.bytes;
                 bytes <= self.options.rewrite_bytes_max || **at == touched[0]
@@ -163,6 +168,13 @@ impl Work<'_> {
             nth == 1 || bytes <= self.options.rewrite_bytes_max
         });
         Plan { is_whole: jobs.len() == all && is_last, jobs }
+    }
+
+    /// The data files that hold a deleted row.
+    pub(super) fn touched(&self, gone: &InFiles) -> HashSet<Arc<str>> {
+        let data = &self.base.data;
+        let before = data.iter().filter(|live| live.deleted > 0);
+        before.chain(gone.iter().map(|(at, _)| &data[*at])).map(|live| live.path.clone()).collect()
     }
 
     /// Whether a column with a value for older rows is not in the current Iceberg schema.

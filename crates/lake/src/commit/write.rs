@@ -159,7 +159,7 @@ impl Work<'_> {
         let is_merged = |at: usize| merged.contains(&at) && is_small(at);
         let mut kept = Vec::with_capacity(old.len() + 1);
         let mut carried = Vec::new();
-        let erases = self.purpose == Purpose::Erase;
+        let erases = self.erases();
         let is_silent = erases || self.lost_specs().contains(&spec);
         for (at, manifest) in old.into_iter().enumerate() {
             // Whoever reads what is left after an erasure is not told what was there.

@@ -4,7 +4,8 @@
 //! apart. Therefore each start leaves an object of the next number with a token of its own, on the condition that none of its
 //! name is there, and removes the older ones. A process whose object is gone is not the last one any more and changes nothing
 //! ([`Objects::look`]). The data directory remembers its tokens: one that does not know the last start's is a copy, or an older
-//! state of the directory, and does not start there.
+//! state of the directory, and does not start there. A start of another database is no obstacle: whose the place is the mark
+//! says.
 
 use std::path::{Path, PathBuf};
 
@@ -83,6 +84,7 @@ impl Objects {
     pub(super) fn claim_start(&self, env: &Env) -> Result<()> {
         let mut claim = self.start.claim.lock();
         let token = claim.token.get_or_insert_with(|| crate::create::uuid(env)).clone();
+        let object = self.start_object(&token);
         let mut known = match &self.start.dir {
             Some(dir) => remembered(env, dir)?,
             None => Vec::new(),
@@ -90,13 +92,16 @@ impl Objects {
         let found = self.list(STARTS)?;
         let numbers = || found.iter().filter_map(|object| object.name.parse::<u64>().ok());
         let last = numbers().max();
-        let is_known = |token: &[u8]| known.iter().any(|k| k.uri == self.uri && k.token.as_bytes() == token);
+        let is_known = |token: &str| known.iter().any(|k| k.uri == self.uri && k.token == token);
         let mut number = None;
         if let Some(last) = last {
             let of_last = self.get(&name_of(last))?;
-            if of_last == token.as_bytes() {
+            let of_last = String::from_utf8_lossy(&of_last);
+            let (of_last, database) = of_last.split_once(' ').unwrap_or((&of_last, ""));
+            let is_ours = database.is_empty() || database == &*self.owner;
+            if of_last == token {
                 number = Some(last);
-            } else if self.start.dir.is_some() && !is_known(&of_last) {
+            } else if self.start.dir.is_some() && is_ours && !is_known(of_last) {
                 return Err(self.has_passed().hint(format!(
                     "this data directory is a copy, or an older state, of the one that did; if that is gone for good, remove the objects below `{STARTS}/` there"
                 )));
@@ -113,13 +118,20 @@ impl Objects {
                     known.push(Known { number, token: token.clone(), uri: self.uri.clone() });
                     remember(env, dir, &known)?;
                 }
-                self.put_if_absent(&name_of(number), token.into()).map_err(|error| match error.kind() {
+                self.put_if_absent(&name_of(number), object.into()).map_err(|error| match error.kind() {
                     Kind::Exists => self.has_passed().hint(TWO),
                     _ => error,
                 })?;
                 number
             }
         };
+        // A put may take its time. Who started twice meanwhile has had this number, and has removed it.
+        let found = self.list(STARTS)?;
+        let numbers = || found.iter().filter_map(|object| object.name.parse::<u64>().ok());
+        if numbers().any(|later| later > number) {
+            self.remove(&name_of(number))?;
+            return Err(self.has_passed().hint(TWO));
+        }
         for older in numbers().filter(|older| *older < number) {
             self.remove(&name_of(older))?;
         }
@@ -136,11 +148,16 @@ impl Objects {
         };
         let Some((name, token)) = name.zip(token) else { return Ok(()) };
         match self.get(&name) {
-            Ok(found) if found == token.as_bytes() => Ok(()),
+            Ok(found) if found == self.start_object(&token).as_bytes() => Ok(()),
             Err(error) if !is_missing(&error) => Err(error),
             // Numbers may come again where somebody removed the objects.
             _ => Err(self.has_passed().hint(TWO)),
         }
+    }
+
+    /// What the object of a start has in it: its token, and which database's it is.
+    fn start_object(&self, token: &str) -> String {
+        format!("{token} {}", self.owner)
     }
 
     fn has_passed(&self) -> Error {

@@ -230,7 +230,7 @@ fn create(
     for sub in ["data", "metadata"] {
         store.make_dir(base, &dir.join(sub))?;
     }
-    let mut wanted = create::first_metadata(store, options, location, columns, lsn);
+    let mut wanted = create::first_metadata(store, options, location, columns, lsn)?;
     wanted.set_database(catalog.owner());
     let keep = options.metadata_files_max.max(1).to_string();
     wanted.properties.insert("write.metadata.previous-versions-max".into(), keep);

@@ -51,6 +51,27 @@ fn many_rows_land_ten_seconds_after_the_first_of_them() {
     assert!(waits(&mut bench));
 }
 
+/// Once they waited as long again for each further commit: 5,000 rows of as many partitions took more than a minute.
+#[test]
+fn what_one_commit_does_not_take_in_lands_with_the_next_at_once() {
+    let mut bench =
+        Bench::new(Options { partitions_max: 10, trickle_rows: 10, ..Options::new("lake", "lake") });
+    pass(&bench, 1);
+    bench.lay_out(&["k"], &[]);
+    bench.land();
+    bench.keys(0..25);
+    assert!(waits(&mut bench));
+    pass(&bench, 10);
+    // What is left in the end is a trickle, and has waited as long as the others.
+    for rows in [10, 20, 25] {
+        assert!(!waits(&mut bench), "{rows}");
+        assert_eq!(bench.lake().rows(), rows);
+    }
+    assert!(matches!(bench.step(false).unwrap(), Progress::UpToDate));
+    bench.keys(0..25);
+    assert!(waits(&mut bench), "from the first row after that on, the wait begins anew");
+}
+
 #[test]
 fn a_trickle_lands_after_a_minute_and_nothing_is_committed_without_rows() {
     let mut bench = bench();

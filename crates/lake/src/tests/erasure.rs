@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sim::Rng;
 use types::{Kind, Lsn, Value};
 
+use super::outside::writer::Writer;
 use super::support::{Bench, LAYOUTS, small};
 use crate::row_ids;
-use crate::{Lake, Options};
+use crate::{Erased, Lake, Options};
 
 fn plain() -> Options {
     Options::new("lake", "lake")
@@ -20,7 +21,10 @@ fn plain() -> Options {
 /// The row ids in all data files that lie there, whatever names them.
 pub fn rows_in_files(bench: &Bench) -> BTreeSet<u64> {
     let mut rows = BTreeSet::new();
-    for name in bench.files().iter().filter(|name| name.starts_with("data/") && !name.contains(".deletes.")) {
+    // Other programs put theirs into directories below.
+    let names: BTreeSet<String> = bench.files().into_iter().chain(bench.all_files()).collect();
+    let has_rows = |name: &&String| name.ends_with(".parquet") && !name.contains("deletes");
+    for name in names.iter().filter(has_rows) {
         let bytes = bench.store().read(&bench.dir().join(name)).unwrap();
         row_ids::scan(bytes, None, &mut |_, row| {
             rows.insert(row.0);
@@ -151,6 +155,120 @@ fn a_large_erasure_takes_several_commits_and_is_told_once() {
     assert_eq!(erased.rows, 60);
     check(&bench, &bench.lake(), (1..3_000).step_by(50));
     bench.land();
+}
+
+/// Asks for an erasure of what was deleted up to an lsn, and gives what is told of it.
+fn ask(bench: &Bench, lsn: u64) -> Arc<OnceLock<Erased>> {
+    let told = Arc::new(OnceLock::new());
+    let tell = told.clone();
+    let tell = Box::new(move |outcome: types::Result<Erased>| tell.set(outcome.unwrap()).unwrap());
+    bench.materializer.erase(bench.tip.def().id, Lsn(lsn), tell);
+    told
+}
+
+/// A table of six files, one of which is written anew in a step, and with a deleted row in each; the rows that are deleted.
+fn written_all_the_time() -> (Bench, Vec<u64>) {
+    let mut bench = Bench::new(Options { rewrite_bytes_max: 1, ..plain() });
+    bench.lay_out(&["truncate(500, k)"], &[]).keys(0..3_000);
+    assert_eq!(bench.land().data.len(), 6);
+    let deleted: Vec<u64> = (0..6).map(|file| file * 500 + 400).collect();
+    bench.delete(deleted.iter().copied());
+    (bench, deleted)
+}
+
+/// A row goes from each file, and all but the last get one.
+fn write_on(bench: &mut Bench, nth: u64) {
+    bench.delete(written_over(nth)).keys((0..5).map(|file| file * 500 + nth as i64));
+}
+
+fn written_over(nth: u64) -> impl Iterator<Item = u64> {
+    (0..6).map(move |file| file * 500 + 1 + nth)
+}
+
+fn check_gone(bench: &Bench, rows: impl IntoIterator<Item = u64>) {
+    let left = rows_in_files(bench);
+    let still: Vec<u64> = rows.into_iter().filter(|row| left.contains(row)).collect();
+    assert!(still.is_empty(), "rows {still:?} are still in files");
+}
+
+/// Once the files that it had just written came first again, with new deletes, and later ones were never reached.
+#[test]
+fn an_erasure_of_a_table_that_is_written_between_any_two_steps_ends() {
+    let _limit = testkit::limit(120);
+    let (mut bench, deleted) = written_all_the_time();
+    let lsn = bench.lsn;
+    let told = ask(&bench, lsn);
+    let (mut again, mut later) = (None, None);
+    for nth in 0..30 {
+        bench.step(true).unwrap();
+        if nth == 2 {
+            again = Some(ask(&bench, lsn));
+            later = Some(ask(&bench, bench.lsn));
+        }
+        if nth == 9 {
+            let erased = told.get().expect("six files, one in a step");
+            assert!(erased.files_rewritten == 6 && erased.rows >= 6, "{erased:?}");
+            assert_eq!(again.as_ref().unwrap().get(), Some(erased), "it is the same erasure");
+            check_gone(&bench, deleted.iter().copied());
+            assert!(later.as_ref().unwrap().get().is_none(), "more was deleted when that was asked");
+        }
+        write_on(&mut bench, nth);
+    }
+    assert!(later.unwrap().get().is_some());
+    check_gone(&bench, deleted.into_iter().chain((0..2).flat_map(written_over)));
+    bench.land();
+    bench.restart();
+    bench.land();
+}
+
+/// Each start begins anew, with the files that were not written for the longest time.
+#[test]
+fn an_erasure_that_is_begun_anew_after_each_step_ends_though_the_table_is_written() {
+    let _limit = testkit::limit(120);
+    let (mut bench, deleted) = written_all_the_time();
+    for nth in 0..6 {
+        ask(&bench, bench.lsn);
+        bench.step(true).unwrap();
+        write_on(&mut bench, nth);
+        bench.restart();
+    }
+    let lake = bench.lake();
+    for live in &lake.data {
+        row_ids::scan(lake.data_file(live).unwrap(), None, &mut |_, row| {
+            assert!(!deleted.contains(&row.0), "{row}: its file had no turn in six steps");
+            Ok(())
+        })
+        .unwrap();
+    }
+    let told = ask(&bench, bench.lsn);
+    for nth in 6..16 {
+        bench.step(true).unwrap();
+        write_on(&mut bench, nth);
+    }
+    assert!(told.get().is_some());
+    check_gone(&bench, deleted.into_iter().chain((0..6).flat_map(written_over)));
+}
+
+/// They were made of what the lake held, which did not know yet what the erasure is about.
+#[test]
+fn an_erasure_reaches_files_that_another_program_put_in_after_it_was_asked() {
+    let _limit = testkit::limit(120);
+    let mut bench = Bench::new(Options { rewrite_bytes_max: 1, ..plain() });
+    bench.lay_out(&["bucket(3, k)"], &[]).keys(0..100);
+    bench.land();
+    let replace = Writer::new(&bench, 77).rewrite_all().finish();
+    bench.delete(5..15);
+    let told = ask(&bench, bench.lsn);
+    bench.offered(&replace);
+    for _ in 0..10 {
+        bench.step(true).unwrap();
+        bench.keys([7]);
+        let newest = bench.tip.next_row().0 - 1;
+        bench.delete([newest - 1, newest - 40]);
+    }
+    assert!(bench.lake().has_taken(77));
+    assert!(told.get().is_some());
+    check_gone(&bench, 5..15);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use table::materializer::Materializer as _;
 
 use super::support::{Bench, def, read};
+use crate::objects::Objects;
 use crate::{Options, abandoned, newest_version};
 
 /// Another table of the same name on the same machine, in the same process.
@@ -56,22 +57,39 @@ fn what_a_dropped_table_leaves_to_be_removed_is_not_the_next_ones() {
     assert_eq!(new.land().rows(), 8);
 }
 
-/// It lies where the lake was before a warehouse or catalog elsewhere was set.
+/// It lies where the lake was before a warehouse or catalog elsewhere was set; the table may have got another name since.
 #[test]
 fn what_was_written_before_is_found_and_removed_by_the_tables_id() {
     let mut old = Bench::new(Options::new("lake", "lake"));
     old.keys(0..10);
     old.land();
     let (env, warehouse) = (old.sim.env(), std::path::Path::new("lake"));
-    let next = next_of_its_name(&old);
+    let (table, another) = (old.tip.def().id, old.tip.def().id.next());
     let files = old.files();
-    assert_eq!(abandoned::find(&env, warehouse, next.tip.def()).unwrap(), None);
-    assert!(!abandoned::remove(&env, warehouse, next.tip.def()).unwrap());
+    assert!(abandoned::find(&env, warehouse, another, None).unwrap().is_empty());
+    assert!(!abandoned::remove(&env, warehouse, another, None).unwrap());
     assert_eq!(old.files(), files, "it is another table's");
-    assert_eq!(abandoned::find(&env, warehouse, old.tip.def()).unwrap(), Some(old.dir()));
-    assert!(abandoned::remove(&env, warehouse, old.tip.def()).unwrap());
+    assert_eq!(abandoned::find(&env, warehouse, table, None).unwrap(), [old.dir()]);
+    assert!(!abandoned::remove(&env, warehouse, table, Some(&old.dir())).unwrap(), "it is written now");
+    assert!(abandoned::remove(&env, warehouse, table, None).unwrap());
     assert_eq!(newest_version(&old.store(), &old.dir()).unwrap(), None);
-    assert!(!abandoned::remove(&env, warehouse, old.tip.def()).unwrap());
+    assert!(!abandoned::remove(&env, warehouse, table, None).unwrap());
+}
+
+#[test]
+fn what_was_written_before_goes_with_its_table() {
+    let mut old = Bench::new(Options::new("lake", "lake"));
+    old.keys(0..10);
+    old.land();
+    // A store of which nothing is to be had.
+    let objects = Objects::without_key("s3://bucket/lake", &Default::default(), "").unwrap();
+    let elsewhere =
+        crate::Materializer::new(Options { former: Some("lake".into()), ..Options::remote(objects) });
+    let another = next_of_its_name(&old);
+    elsewhere.dropped(&another.place()).unwrap();
+    assert_eq!(read(&old.store(), &old.dir()).unwrap().len(), 10, "it is another table's");
+    elsewhere.dropped(&old.place()).unwrap();
+    assert_eq!(newest_version(&old.store(), &old.dir()).unwrap(), None);
 }
 
 /// All of it at once, again and again.

@@ -35,6 +35,16 @@ pub struct Flaky {
     late: Mutex<Vec<(Key, PutPayload, PutOptions)>>,
     /// As where a key may not remove, or an object is locked.
     refuses_removals: AtomicBool,
+    meanwhile: Mutex<Option<Meanwhile>>,
+}
+
+/// What happens once before a put, and a part of the name that is put.
+struct Meanwhile(&'static str, Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +104,11 @@ impl Flaky {
         (late.len(), puts.filter(|done| *done).count())
     }
 
+    /// What happens once, before an object is put in whose name there is this: that put took so long.
+    pub fn meanwhile(&self, name: &'static str, what: impl FnOnce() + Send + 'static) {
+        *self.meanwhile.lock().unwrap() = Some(Meanwhile(name, Box::new(what)));
+    }
+
     pub fn works_again(&self) {
         *self.fault.lock().unwrap() = None;
     }
@@ -112,6 +127,11 @@ fn broken() -> StoreError {
 #[async_trait::async_trait]
 impl ObjectStore for Flaky {
     async fn put_opts(&self, key: &Key, payload: PutPayload, options: PutOptions) -> StoreResult<PutResult> {
+        let meanwhile = self.meanwhile.lock().unwrap().take_if(|Meanwhile(of, _)| key.as_ref().contains(*of));
+        if let Some(Meanwhile(_, meanwhile)) = meanwhile {
+            // Another thread: it has a runtime of its own.
+            std::thread::spawn(meanwhile).join().unwrap();
+        }
         match self.meets() {
             Meets::Nothing => self.store.put_opts(key, payload, options).await,
             Meets::Error => {

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::memory::InMemory;
 use sim::SimEnv;
 use types::{Kind, Value};
 
@@ -64,8 +63,12 @@ fn of_two_copies_of_a_directory_the_one_that_started_first_changes_nothing_any_m
 
 const DATA: &str = "data";
 
-fn objects(store: &Arc<InMemory>) -> Objects {
-    let new = Objects::new(store.clone(), "lake", "s3://b/lake".into(), Duration::from_secs(10), "ours");
+fn objects(store: &Arc<Flaky>) -> Objects {
+    objects_of(store, "ours")
+}
+
+fn objects_of(store: &Arc<Flaky>, database: &str) -> Objects {
+    let new = Objects::new(store.clone(), "lake", "s3://b/lake".into(), Duration::from_secs(10), database);
     new.unwrap().remembered_in(Path::new(DATA))
 }
 
@@ -84,7 +87,7 @@ fn copy_memory(from: &SimEnv, to: &SimEnv) {
 #[test]
 fn a_directory_starts_where_it_or_the_one_it_was_copied_from_started_last() {
     let _limit = testkit::limit(60);
-    let store = Arc::new(InMemory::new());
+    let store = Arc::new(Flaky::default());
     let (here, there) = (machine(1), machine(2));
     let first = objects(&store);
     for _ in 0..2 {
@@ -116,28 +119,66 @@ fn a_directory_starts_where_it_or_the_one_it_was_copied_from_started_last() {
     assert_eq!(again.list("polynya-starts").unwrap().len(), 1);
 }
 
+/// The copy that was there first is slow to say that it starts; the other one starts twice meanwhile, and removes the number
+/// that the first one is about to take. Both landed.
+#[test]
+fn a_start_that_comes_late_is_none() {
+    let _limit = testkit::limit(60);
+    let store = Arc::new(Flaky::default());
+    let (here, there) = (machine(1), machine(2));
+    objects(&store).make_sure(&here.env()).unwrap();
+    copy_memory(&here, &there);
+    let late = objects(&store);
+    let (of_another, kept) = (store.clone(), Arc::new(std::sync::Mutex::new(None)));
+    let keep = kept.clone();
+    store.meanwhile("polynya-starts", move || {
+        objects(&of_another).make_sure(&there.env()).unwrap();
+        let second = objects(&of_another);
+        second.make_sure(&there.env()).unwrap();
+        *keep.lock().unwrap() = Some(second);
+    });
+    for _ in 0..2 {
+        assert_eq!(late.make_sure(&here.env()).unwrap_err().kind(), Kind::InUse);
+    }
+    let second = kept.lock().unwrap().take().unwrap();
+    second.look().unwrap();
+    assert_eq!(second.list("polynya-starts").unwrap().len(), 1, "the late one took its object back");
+}
+
+/// As documented: the mark of the one that is gone is removed.
+#[test]
+fn a_place_that_was_another_databases_has_no_starts_in_the_way() {
+    let _limit = testkit::limit(60);
+    let store = Arc::new(Flaky::default());
+    let (here, there) = (machine(1), machine(2));
+    let gone = objects_of(&store, "gone");
+    gone.make_sure(&here.env()).unwrap();
+    assert_eq!(objects(&store).make_sure(&there.env()).unwrap_err().kind(), Kind::InUse);
+    gone.remove("polynya-warehouse.json").unwrap();
+    let next = objects(&store);
+    next.make_sure(&there.env()).unwrap();
+    next.look().unwrap();
+    assert_eq!(gone.look().unwrap_err().kind(), Kind::InUse, "it was not gone");
+}
+
 /// Each call of a start fails, before or after it did its work; then it is tried again, or its process ends and another one
 /// starts.
 #[test]
 fn a_start_that_fails_anywhere_is_followed_by_another() {
     let _limit = testkit::limit(120);
-    let starts = |store: &Arc<Flaky>| {
-        let new = Objects::new(store.clone(), "lake", "s3://b/lake".into(), Duration::from_secs(10), "ours");
-        new.unwrap().remembered_in(Path::new(DATA))
-    };
     for (is_done, is_again) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut call = 1;
         loop {
             let (store, sim) = (Arc::new(Flaky::default()), machine(call));
-            starts(&store).make_sure(&sim.env()).unwrap();
+            objects(&store).make_sure(&sim.env()).unwrap();
             store.fail(super::remote::Fault { call, is_done, ends: true });
-            let begun = starts(&store);
+            let begun = objects(&store);
             let is_beyond = begun.make_sure(&sim.env()).is_ok();
             store.works_again();
             if is_again {
                 begun.make_sure(&sim.env()).unwrap();
             }
-            let next = starts(&store);
+            let next = objects(&store);
             next.make_sure(&sim.env()).unwrap();
             next.look().unwrap();
             // Whoever never knew that it had started does not ask either: nothing is changed before that.

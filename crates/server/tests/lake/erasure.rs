@@ -225,11 +225,13 @@ fn a_lake_that_cannot_be_changed_says_why() {
 #[test]
 fn a_copy_that_was_written_before_the_lake_was_elsewhere_is_named() {
     let _limit = testkit::limit(240);
+    let former = testkit::temp_dir("erasure-former");
     let running = Running::with("erasure-moved", |options| {
         options.record_requests = false;
         // A store of which nothing is to be had.
         let objects = lake::objects::Objects::without_key("s3://bucket/lake", &Default::default(), "");
-        let lake = lake::Materializer::new(lake::Options::remote(objects.unwrap()));
+        let lake = lake::Options::remote(objects.unwrap());
+        let lake = lake::Materializer::new(lake::Options { former: Some(former.path().into()), ..lake });
         options.lake = Some(std::sync::Arc::new(lake));
     });
     let made = r#"{"columns":[{"name":"n","type":"int64"}],"lake":false}"#;
@@ -239,8 +241,10 @@ fn a_copy_that_was_written_before_the_lake_was_elsewhere_is_named() {
     people(&before);
     let mut files = Vec::new();
     below(&before.engine.dir().join("lake"), &mut files);
+    // It had another name.
+    let dir = former.path().join("main/persons");
     for file in files {
-        let to = running.engine.dir().join(file.strip_prefix(before.engine.dir()).unwrap());
+        let to = dir.join(file.strip_prefix(before.engine.dir().join("lake/main/people")).unwrap());
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
         std::fs::copy(&file, to).unwrap();
     }
@@ -249,7 +253,6 @@ fn a_copy_that_was_written_before_the_lake_was_elsewhere_is_named() {
         all.filter(|of| of["what"].as_str().unwrap().contains("on this machine")).cloned().collect()
     };
     let report = ok(&running, "POST", "/v1/tables/people/erase", "");
-    let dir = running.engine.dir().join("lake/main/people");
     assert_eq!(report["local"]["old_lake_removed"], false, "others may read it, and there is no other");
     let [copy] = &named(&report)[..] else { panic!("{report}") };
     assert_eq!(copy["path"].as_str(), dir.to_str(), "{report}");

@@ -185,23 +185,42 @@ fn late(def: &TableDef, watched: &Watched, deadline: Duration) -> Error {
     )
 }
 
-/// Where the lakes of this machine are, if those that are written are elsewhere: what lies there was written before that was set.
-fn old_warehouse(app: &Shared) -> Option<PathBuf> {
-    let options = app.options.lake.as_ref()?.options();
-    let is_elsewhere = options.objects.is_some() || options.catalog.is_some();
-    is_elsewhere.then(|| app.engine.dir().join("lake"))
+/// Lakes of a table on this machine that were written before they were elsewhere.
+struct Former {
+    env: vfs::Env,
+    warehouse: PathBuf,
+    table: TableId,
+    /// Where its lake is now.
+    written: Option<PathBuf>,
+}
+
+impl Former {
+    /// `None` where lakes are still written where they ever were.
+    fn of(app: &Shared, def: &TableDef) -> Option<Former> {
+        let warehouse = app.options.lake.as_ref()?.options().former.clone()?;
+        let root = app.engine.root();
+        let lake = root.derived(lake::NAME, def.id).and_then(|position| position.published::<Lake>());
+        let written = lake.map(|lake| lake.dir.clone());
+        Some(Former { env: app.engine.env().clone(), warehouse, table: def.id, written })
+    }
+
+    fn find(&self) -> types::Result<Vec<PathBuf>> {
+        lake::abandoned::find(&self.env, &self.warehouse, self.table, self.written.as_deref())
+    }
+
+    fn remove(&self) -> types::Result<bool> {
+        lake::abandoned::remove(&self.env, &self.warehouse, self.table, self.written.as_deref())
+    }
 }
 
 async fn report(app: &Shared, def: &TableDef, watched: &Watched, principal: &Principal) -> Result<Json> {
     // Once the lake that it has now was erased all of the table is known to be in that: only then is the old one of no use.
     let erased = watched.lake.as_ref().and_then(|lake| lake.get()?.clone().ok());
     if erased.is_some()
-        && let Some(warehouse) = old_warehouse(app)
+        && let Some(former) = Former::of(app, def)
+        && app.work.run(move || former.remove()).await??
     {
-        let (env, def) = (app.engine.env().clone(), def.clone());
-        if app.work.run(move || lake::abandoned::remove(&env, &warehouse, &def)).await?? {
-            watched.old_lake.store(true, Ordering::Release);
-        }
+        watched.old_lake.store(true, Ordering::Release);
     }
     let local = watched.local.state();
     let mut answer = json!({
@@ -293,10 +312,8 @@ async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched:
             }));
         }
     }
-    if let Some(warehouse) = old_warehouse(app) {
-        let (env, of) = (app.engine.env().clone(), def.clone());
-        let left = app.work.run(move || lake::abandoned::find(&env, &warehouse, &of)).await??;
-        if let Some(dir) = left {
+    if let Some(former) = Former::of(app, def) {
+        for dir in app.work.run(move || former.find()).await?? {
             let mut of = json!({
                 "what": "an Iceberg table of it on this machine that is not written any more",
                 "until": "its directory in `lake/` is removed by hand",

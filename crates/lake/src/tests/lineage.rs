@@ -1,0 +1,148 @@
+//! Lakes that are of another state of the database than the one that finds them.
+
+use std::path::Path;
+
+use types::{Kind, Lsn};
+use vfs::Env;
+
+use super::support::{Bench, def, materializer, read};
+use crate::{Lineage, Options};
+
+const DATA: &str = "data";
+
+/// A process that opens the data directory, on which the bench has come as far as it has.
+fn begin(bench: &mut Bench) {
+    let env = bench.sim.env();
+    env.disk.create_dir_all(Path::new(DATA)).unwrap();
+    let lineage = Some(Lineage::open(&env, Path::new(DATA), Lsn(bench.lsn)));
+    bench.materializer = materializer(Options { lineage, ..Options::new("lake", "lake") });
+}
+
+/// Another state of the same table, which has these keys.
+fn state(of: &Bench, keys: std::ops::Range<i64>) -> Bench {
+    let mut state = Bench::of(def(), Options::new("lake", "lake"));
+    state.sim = of.sim.clone();
+    state.keys(keys);
+    state
+}
+
+fn runs(env: &Env) -> Vec<u8> {
+    crate::files::read(env, &Path::new(DATA).join("lake-runs")).unwrap().to_vec()
+}
+
+fn put_back(env: &Env, runs: &[u8]) {
+    crate::files::replace(env, &Path::new(DATA).join("lake-runs"), runs).unwrap();
+}
+
+fn refused(bench: &mut Bench) {
+    let error = bench.try_land().unwrap_err();
+    assert_eq!(error.kind(), Kind::Damaged, "{error}");
+    assert!(error.hint_text().unwrap().contains("another state"), "{error}");
+}
+
+/// Deletes leave nothing by which rows could be compared, and the directory that was put back comes to have the same numbers:
+/// the lake was taken for its own then, and lacked rows that were acknowledged.
+#[test]
+fn a_lake_that_was_ahead_once_is_never_taken_for_its_own() {
+    for is_run_known in [true, false] {
+        let mut lost = Bench::new(Options::new("lake", "lake"));
+        let env = lost.sim.env();
+        lost.keys(0..10);
+        begin(&mut lost);
+        let before = runs(&env);
+        lost.land();
+        let kept = if is_run_known { runs(&env) } else { before };
+        lost.delete(1..=5);
+        lost.land();
+
+        put_back(&env, &kept);
+        let mut back = state(&lost, 0..10);
+        begin(&mut back);
+        refused(&mut back);
+        for turn in 0..3 {
+            back.keys(100 * turn..100 * turn + 20);
+            refused(&mut back);
+        }
+        // Nor does another process.
+        begin(&mut back);
+        refused(&mut back);
+        assert_eq!(read(&lost.store(), &lost.dir()).unwrap().len(), 5, "nothing of it is touched");
+        // As the error says.
+        crate::load::remove_dir(&lost.store(), &lost.dir()).unwrap();
+        assert_eq!(back.land().rows(), 70);
+    }
+}
+
+#[test]
+fn a_lake_of_an_earlier_run_is_its_own() {
+    let mut bench = Bench::new(Options::new("lake", "lake"));
+    for turn in 0..4 {
+        bench.keys(turn * 10..turn * 10 + 10);
+        begin(&mut bench);
+        bench.position = None;
+        bench.land();
+        bench.keys(turn * 10..turn * 10 + 1);
+        bench.land();
+    }
+    let text = String::from_utf8(runs(&bench.sim.env())).unwrap();
+    assert_eq!(text.lines().count(), 5, "{text}");
+    // Runs that committed to none leave nothing.
+    for _ in 0..3 {
+        begin(&mut bench);
+    }
+    let text = String::from_utf8(runs(&bench.sim.env())).unwrap();
+    assert_eq!(text.lines().count(), 5, "{text}");
+    bench.restart();
+    bench.land();
+}
+
+/// A backup has no runs with it: what was restored takes a lake for its own that stands no further than it does itself.
+#[test]
+fn what_was_restored_goes_on_with_a_lake_that_is_not_ahead() {
+    for is_ahead in [false, true] {
+        let mut lost = Bench::new(Options::new("lake", "lake"));
+        lost.keys(0..10);
+        begin(&mut lost);
+        lost.land();
+        if is_ahead {
+            lost.delete(1..=5);
+            lost.land();
+        }
+        let env = lost.sim.env();
+        crate::files::remove(&env, &Path::new(DATA).join("lake-runs")).unwrap();
+        let mut restored = state(&lost, 0..10);
+        begin(&mut restored);
+        restored.keys(50..90);
+        match is_ahead {
+            false => assert_eq!(restored.land().rows(), 50),
+            true => refused(&mut restored),
+        }
+        begin(&mut restored);
+        restored.position = None;
+        match is_ahead {
+            false => assert_eq!(restored.land().rows(), 50),
+            true => refused(&mut restored),
+        }
+    }
+}
+
+#[test]
+fn where_runs_cannot_be_read_nothing_lands_and_it_is_said() {
+    let mut bench = Bench::new(Options::new("lake", "lake"));
+    let env = bench.sim.env();
+    bench.keys(0..10);
+    begin(&mut bench);
+    bench.land();
+    let kept = runs(&env);
+    for damaged in ["", "before x\n", "before 3\na b\n", "later 3\n"] {
+        put_back(&env, damaged.as_bytes());
+        begin(&mut bench);
+        bench.position = None;
+        let error = bench.try_land().unwrap_err();
+        assert_eq!(error.kind(), Kind::Damaged, "{damaged}");
+        assert!(error.message().contains("lake-runs cannot be read"), "{error}");
+    }
+    put_back(&env, &kept);
+    begin(&mut bench);
+    bench.land();
+}
