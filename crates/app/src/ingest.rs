@@ -178,21 +178,33 @@ async fn pump(
     // Only what has a position can be asked anew where it stands.
     let mut first = matches!(sink, Sink::Once(..));
     while let Some(piece) = receiver.recv().await {
-        let first_line = here.line + 1;
-        let start = here.position;
-        (here.position, here.line) = (piece.end as i64, piece.line as i64);
-        match sink.send(&piece, start, &here, bar).await {
-            Ok(stored) => rows += stored,
-            Err(error) => {
-                let unit = if piece.content_type == ARROW { "rows" } else { "lines" };
-                let place = format!("{unit} {first_line} to {} of {title}", piece.line);
-                let placed = Error::new(error.kind(), format!("{place}: {}", error.message()));
-                let error = sink.explain(placed, error.hint_text(), rows_before + rows);
-                return Err(Stopped { error, first });
+        let end = piece.end;
+        let mut parts = vec![piece];
+        while let Some(part) = parts.pop() {
+            let after = Position { position: part.end as i64, line: part.line as i64, ..here.clone() };
+            match sink.send(&part, here.position, &after, bar).await {
+                Ok(stored) => rows += stored,
+                Err(error) => {
+                    // What the table makes of the rows is too much for a commit: nothing of them is stored.
+                    if error.kind() == Kind::TooLarge
+                        && let Some([half, rest]) = part.halves()?
+                    {
+                        parts.extend([rest, half]);
+                        continue;
+                    }
+                    let unit = if part.content_type == ARROW { "rows" } else { "lines" };
+                    let place = format!("{unit} {} to {} of {title}", here.line + 1, part.line);
+                    let placed = Error::new(error.kind(), format!("{place}: {}", error.message()));
+                    let is_array = error.kind() == Kind::TooLarge && part.content_type == JSON;
+                    let hint = if is_array { Some(AS_LINES) } else { error.hint_text() };
+                    let error = sink.explain(placed, hint, rows_before + rows);
+                    return Err(Stopped { error, first });
+                }
             }
+            here = after;
+            first = false;
         }
-        first = false;
-        let at = read.as_ref().map_or(piece.end, |read| read.load(Ordering::Relaxed));
+        let at = read.as_ref().map_or(end, |read| read.load(Ordering::Relaxed));
         bar.set_position(at);
         let rate = rows as f64 / started.elapsed().as_secs_f64().max(1e-3);
         bar.set_message(format!("{} rows, {} rows/s", grouped(rows_before + rows), grouped(rate as u64)));
@@ -360,6 +372,8 @@ struct Whole(Option<Bytes>);
 
 /// The largest request.
 const WHOLE_BYTES_MAX: u64 = 64 << 20;
+/// What can be cut.
+const AS_LINES: &str = "make it one object a line: `jq -c '.[]' FILE | polynya ingest - --table NAME`";
 
 impl Whole {
     fn new(source: &mut Source, position: u64) -> Result<Self> {
@@ -369,7 +383,7 @@ impl Whole {
         reader.read_to_end(&mut text).map_err(|error| Error::io("reading the array", error))?;
         if text.len() as u64 > WHOLE_BYTES_MAX {
             return Err(Error::new(Kind::TooLarge, "one JSON array of more than 64 MiB cannot be sent")
-                .hint("make it one object a line: `jq -c '.[]' FILE | polynya ingest - --table NAME`"));
+                .hint(AS_LINES));
         }
         let body = Bytes::from(text);
         let body = body.slice(body.len() - source::text_prefix(&body).len()..);
@@ -392,6 +406,7 @@ impl Pieces for Whole {
             rows: 1,
             content_type: JSON,
             body,
+            ends: Vec::new(),
         }))
     }
 }

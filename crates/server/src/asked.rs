@@ -9,7 +9,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use types::{Error, Result, name};
 
+use crate::body::Held;
 use crate::failure::Failure;
+use crate::values;
 
 /// A query string: an unknown or repeated parameter is a mistake worth telling.
 pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T> {
@@ -96,8 +98,14 @@ pub fn no_form(method: &Method, headers: &HeaderMap) -> Result<(), Failure> {
 
 const FORM_MEDIA: [&str; 3] = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"];
 
-/// A body of JSON. `what` it should be, and one that fits.
-pub fn body<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str, example: &str) -> Result<T> {
+/// A body of JSON, whose values take their share of memory as long as it is held. `what` it should be, and one that fits.
+pub fn body<'a, T: Deserialize<'a>>(held: &'a mut Held, what: &str, example: &str) -> Result<T, Failure> {
+    values::admit(held)?;
+    Ok(json(&held.bytes, what, example)?)
+}
+
+/// [`body`] of a text whose values are bounded otherwise.
+pub fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str, example: &str) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| {
         Error::invalid(format!("the body is no {what}: {}", in_words(&e))).hint(format!("send {example}"))
     })
@@ -224,7 +232,7 @@ mod tests {
             ("1", "an object expected, integer `1` found at line 1 column 1"),
             (r#"{"limit":1"#, "it ends inside an object at line 1 column 10"),
         ] {
-            let message = body::<Asked>(given.as_bytes(), "search", "{}").unwrap_err().message().to_owned();
+            let message = json::<Asked>(given.as_bytes(), "search", "{}").unwrap_err().message().to_owned();
             assert_eq!(message, format!("the body is no search: {said}"), "{given}");
         }
     }

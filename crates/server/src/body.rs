@@ -30,6 +30,15 @@ impl Drop for Held {
 }
 
 impl Held {
+    /// Bytes that take none of the memory yet.
+    pub fn of(app: &Shared, bytes: Bytes) -> Held {
+        Held { bytes, app: app.clone(), share: 0 }
+    }
+
+    pub fn app(&self) -> &Shared {
+        &self.app
+    }
+
     /// [`Held::grow`] for the first piece of a body, which waits a little where there is no room. Only who holds nothing may wait:
     /// of two that each hold a part and wait for more, neither would get on.
     async fn begin(&mut self, bytes: usize) -> Result<()> {
@@ -85,7 +94,7 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(
     mut body: B,
 ) -> Result<Held> {
     let options = &app.options;
-    let mut held = Held { bytes: Bytes::new(), app: app.clone(), share: 0 };
+    let mut held = Held::of(app, Bytes::new());
     let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<u64>().ok())

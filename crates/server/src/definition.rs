@@ -125,12 +125,13 @@ pub struct Wanted {
 const COLUMNS_MAX: usize = types::schema::COLUMNS_MAX;
 
 impl Definition {
+    /// Of a body whose values were counted.
     pub fn parse(body: &[u8]) -> Result<Self> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Definition::default());
         }
         let example = r#"{"columns":[{"name":"id","type":"int64"}],"primary_key":["id"]}"#;
-        crate::asked::body(body, "table definition", example)
+        crate::asked::json(body, "table definition", example)
     }
 
     pub fn columns(&self) -> Result<Vec<Wanted>> {

@@ -97,6 +97,11 @@ impl Failure {
         Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message, hint)
     }
 
+    /// Whether it might be taken in smaller parts.
+    pub fn is_too_large(&self) -> bool {
+        self.code == "too_large"
+    }
+
     pub fn body_too_large(bytes_max: usize) -> Self {
         let message = format!("the body is larger than {} MiB", bytes_max >> 20);
         Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message, "send the rows in several requests")

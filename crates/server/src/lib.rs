@@ -59,6 +59,7 @@ mod routes;
 mod storm;
 pub mod telemetry;
 mod told;
+mod values;
 mod work;
 
 pub use auth::{hash_of, new_secret};

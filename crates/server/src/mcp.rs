@@ -31,6 +31,7 @@ use types::Principal;
 use crate::app::Shared;
 use crate::body;
 use crate::failure::{Failure, Result};
+use crate::values;
 
 type Service = StreamableHttpService<Handler, NeverSessionManager>;
 
@@ -45,10 +46,11 @@ pub async fn post(State(app): State<Shared>, request: Request<Body>) -> Result<R
         let hint = "programs send no Origin; a page of this server's own name may";
         return Err(Failure::forbidden("the request was made by another site's page", hint));
     }
-    let held = body::read(&app, &parts.headers, body).await?;
+    let mut held = body::read(&app, &parts.headers, body).await?;
     if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&held.bytes) {
         return Ok(refused(-32700, &format!("the body is no JSON: {error}")));
     }
+    values::admit(&mut held)?;
     if held.bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         return Ok(refused(-32600, "batches are no longer part of the protocol: send one message a request"));
     }

@@ -4,12 +4,10 @@
 //! a compressed buffer says it holds, and a dictionary of one large string can stand for any number of them. So the
 //! messages are walked first (`check_messages`), and what a cast would make is counted before it is made.
 
-mod texts;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatchOptions, UInt64Array};
 use arrow::compute;
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, Schema};
 use arrow::ipc;
@@ -18,7 +16,7 @@ use arrow::record_batch::RecordBatch;
 use types::{ColumnId, DataType, Error, Field, Kind, name};
 
 use super::column::null_bytes;
-use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, Sifted, Target, names, refused};
+use super::{BadRow, Budget, Limits, NewColumn, Part, Refused, Rows, Sifted, Target, names, refused, texts};
 
 /// Reads every batch of a stream into one. Column names are resolved as JSON's are; `table::conform` casts. What goes into
 /// json columns is JSON for certain.
@@ -35,6 +33,10 @@ pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, 
 fn read(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
     let mut budget = Budget::new(limits.decoded_bytes_max);
     check_messages(body, &mut budget)?;
+    if limits.part.is_some() {
+        // What the others of its rows take is let go before the next part is read.
+        budget = Budget::new(limits.decoded_bytes_max);
+    }
     // The reader still indexes and multiplies on trust here and there; a panic of its is a bad body, not a bug of ours.
     let read = catch_unwind(AssertUnwindSafe(|| -> Result<_, arrow::error::ArrowError> {
         let reader = StreamReader::try_new(body, None)?;
@@ -45,6 +47,10 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refuse
         Ok(Ok(read)) => read,
         Ok(Err(e)) => return Err(broken(e).into()),
         Err(_) => return Err(broken("its parts contradict each other").into()),
+    };
+    let batches = match limits.part {
+        Some(part) => some_of(&batches, part)?,
+        None => batches,
     };
     let (names, new) = resolve(&schema, target, limits)?;
     let row_bytes =
@@ -93,6 +99,22 @@ pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, 
     let mut sifted = Sifted::whole(rows, limits.before);
     sifted.leave_out(body, bad)?;
     Ok(sifted)
+}
+
+/// Some rows of batches, as copies: they would keep the memory of all of them.
+fn some_of(batches: &[RecordBatch], part: Part) -> Result<Vec<RecordBatch>, Error> {
+    let end = part.first.saturating_add(part.rows);
+    let (mut found, mut before) = (Vec::new(), 0);
+    for batch in batches {
+        let rows = batch.num_rows();
+        let (from, to) = (part.first.saturating_sub(before).min(rows), end.saturating_sub(before).min(rows));
+        if from < to {
+            let rows = UInt64Array::from_iter_values(from as u64..to as u64);
+            found.push(compute::take_record_batch(batch, &rows).map_err(broken)?);
+        }
+        before += rows;
+    }
+    Ok(found)
 }
 
 pub(crate) fn broken(why: impl std::fmt::Display) -> Error {

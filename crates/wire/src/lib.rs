@@ -42,6 +42,7 @@ pub mod pieces;
 pub mod protobuf;
 mod sift;
 pub mod text;
+pub mod texts;
 pub mod value;
 
 use arrow::record_batch::RecordBatch;
@@ -85,6 +86,16 @@ pub struct Limits {
     pub bad_rows_max: usize,
     /// What came before the body, where it is a piece of a stream: messages count on from there.
     pub before: Before,
+    /// Which of the body's rows are meant, if not all. Of Arrow alone, whose batches come as a whole.
+    pub part: Option<Part>,
+}
+
+/// Some rows of a body, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// From 0.
+    pub first: usize,
+    pub rows: usize,
 }
 
 /// How much of a stream came before a piece of it.
@@ -97,7 +108,7 @@ pub struct Before {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { decoded_bytes_max: 256 << 20, bad_rows_max: 10, before: Before::default() }
+        Limits { decoded_bytes_max: 256 << 20, bad_rows_max: 10, before: Before::default(), part: None }
     }
 }
 

@@ -10,10 +10,11 @@ mod protobuf;
 
 use std::io::{ErrorKind, Read};
 
+use prost::bytes::Bytes;
 use types::{Error, Kind, Result};
 
-use super::Before;
-use super::csv::failed;
+use super::csv::{BOM, failed};
+use super::{Before, Part};
 
 /// How much a piece has, about; a larger row is one alone.
 pub const PIECE_BYTES: usize = 16 << 20;
@@ -35,13 +36,57 @@ pub enum Form {
 }
 
 /// Some rows of a stream.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
-    pub body: Vec<u8>,
+    pub body: Bytes,
     /// What came before it; of the rows only whoever reads them knows.
     pub before: Before,
     /// Of JSON: whether each of its lines is a row for certain.
     pub lines: bool,
+    /// Which of the body's rows it is, if not all: some of one batch of Arrow.
+    pub part: Option<Part>,
+}
+
+impl Piece {
+    fn whole(body: Vec<u8>, before: Before, lines: bool) -> Self {
+        Piece { body: body.into(), before, lines, part: None }
+    }
+
+    /// The same rows in smaller pieces, for where they take too much once they are read; one of one row stays alone.
+    pub fn divided(&self, form: Form) -> Result<Vec<Piece>> {
+        let form = match form {
+            Form::Json { .. } => Form::Json { lines: self.lines },
+            other => other,
+        };
+        let mut bytes = if self.part.is_none() { self.body.len() / 2 } else { 0 };
+        while bytes > 0 {
+            let mut cut = Pieces::of(form, &self.body[..], bytes, usize::MAX);
+            cut.source.before = self.before;
+            let mut pieces = Vec::new();
+            while let Some(piece) = cut.next()? {
+                pieces.push(piece);
+                // What is left is the other half.
+                cut.source.piece_bytes = usize::MAX;
+            }
+            if pieces.len() > 1 {
+                return Ok(pieces);
+            }
+            // A message of Arrow is one piece by now; of other rows the first may be the larger half.
+            bytes = if form == Form::Arrow { 0 } else { bytes / 2 };
+        }
+        let rows = match (form, self.part) {
+            (_, Some(part)) => part,
+            (Form::Arrow, None) => Part { first: 0, rows: arrow::rows(&self.body)? },
+            _ => Part { first: 0, rows: 1 },
+        };
+        let half = rows.rows / 2;
+        let parts = [
+            Part { first: rows.first, rows: half },
+            Part { first: rows.first + half, rows: rows.rows - half },
+        ];
+        let parts = parts.into_iter().filter(|part| part.rows > 0);
+        Ok(parts.map(|part| Piece { part: Some(part), ..self.clone() }).collect())
+    }
 }
 
 /// A stream being cut.
@@ -69,18 +114,7 @@ impl<R: Read> Pieces<R> {
             Form::Arrow => Cut::Arrow(arrow::Cut::default()),
             Form::Protobuf => Cut::Protobuf(protobuf::Cut::default()),
         };
-        let buffer = Vec::new();
-        Pieces {
-            source: Source {
-                inner: source,
-                buffer,
-                before: Before::default(),
-                ended: false,
-                piece_bytes,
-                row_bytes_max,
-            },
-            cut,
-        }
+        Pieces { source: Source::new(source, piece_bytes, row_bytes_max), cut }
     }
 
     /// The next piece; `None` at the end. What is wrong with the rows is said by whoever reads the piece.
@@ -114,6 +148,20 @@ struct Source<R> {
 }
 
 impl<R: Read> Source<R> {
+    fn new(inner: R, piece_bytes: usize, row_bytes_max: usize) -> Self {
+        let (buffer, before) = (Vec::new(), Before::default());
+        Source { inner, buffer, before, ended: false, piece_bytes, row_bytes_max }
+    }
+
+    /// Takes a byte order mark away, with which a stream may begin and none of its pieces does.
+    fn take_mark(&mut self) -> Result<()> {
+        self.fill(BOM.len())?;
+        if self.before == Before::default() && self.buffer.starts_with(BOM) {
+            self.take(BOM.len());
+        }
+        Ok(())
+    }
+
     /// Reads on until the buffer has so much, or all there is.
     fn fill(&mut self, wanted: usize) -> Result<()> {
         while !self.ended && self.buffer.len() < wanted {

@@ -34,8 +34,7 @@ use super::sift::{OnError, Sifted};
 use super::{Budget, Limits, Refused, Rows, Target};
 
 pub(crate) use shown::write_json;
-use wire::Fields;
-pub(crate) use wire::{Broken, Value, members, values};
+pub(crate) use wire::{Broken, Fields, Value, members, values};
 
 /// Field numbers of `Rows` and `Row`.
 pub(crate) const COLUMNS: u32 = 1;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType as Arrow, Field, Schema};
 use http::Method;
-use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use types::{ColumnId, DataType, Error, Kind, Result, TableDef, TableId, name};
+use wire::texts;
 
 use super::{Into, Notes, Renames, Table};
 use crate::client::escaped;
@@ -223,43 +223,11 @@ pub fn json_columns(given: &[Given], renames: &[(String, String)], into: &Into) 
     let wanted = |column: &Given| {
         let name = named(renames, column.name());
         let at = name::resolve(name, known.iter().map(|known| known.name.as_str()))?;
-        Some(known[at].data_type.clone()).filter(has_json)
+        Some(known[at].data_type.clone()).filter(texts::has_json)
     };
     let is_text = |column: &Given| column.data_type.as_ref().is_some_and(|own| *own != DataType::Json);
     let of_texts = given.iter().enumerate().filter(|(_, column)| is_text(column));
     of_texts.filter_map(|(at, column)| Some((at, wanted(column)?))).collect()
-}
-
-fn has_json(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Json => true,
-        DataType::List(item) => has_json(&item.data_type),
-        DataType::Struct(fields) => fields.iter().any(|field| has_json(&field.data_type)),
-        _ => false,
-    }
-}
-
-/// Whether all text that becomes JSON is some. Nobody else asks when it comes as Arrow.
-pub fn is_json(array: &ArrayRef, wanted: &DataType) -> bool {
-    match (wanted, array.data_type()) {
-        (DataType::Json, Arrow::Utf8) => {
-            let mut texts = array.as_string::<i32>().iter().flatten();
-            texts.all(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
-        }
-        (DataType::List(item), Arrow::List(_)) => {
-            let lists = array.as_list::<i32>();
-            let (first, last) = (lists.value_offsets()[0], lists.value_offsets()[lists.len()]);
-            is_json(&lists.values().slice(first as usize, (last - first) as usize), &item.data_type)
-        }
-        (DataType::Struct(wanted), Arrow::Struct(fields)) => {
-            let columns = fields.iter().zip(array.as_struct().columns());
-            columns.into_iter().all(|(field, values)| {
-                let wanted = wanted.iter().find(|wanted| is_same(&wanted.name, field.name()));
-                wanted.is_none_or(|wanted| is_json(values, &wanted.data_type))
-            })
-        }
-        _ => true,
-    }
 }
 
 struct Known {
@@ -423,26 +391,5 @@ mod tests {
         let nested = Arrow::Struct(vec![Field::new("_x", Arrow::Int64, true)].into());
         assert!(check(&[of(nested)], &[], &into(None)).unwrap_err().to_string().contains("`_x`"));
         check(&[of(Arrow::Int64)], &[], &into(None)).unwrap();
-    }
-
-    #[test]
-    fn text_is_looked_at_wherever_it_becomes_json() {
-        use arrow::array::{ListArray, StringArray, StructArray};
-        use arrow::buffer::OffsetBuffer;
-        for (text, is_some) in [("{\"a\": [1]}", true), ("no", false), ("", false), ("1 2", false)] {
-            let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("1"), None, Some(text)]));
-            let item = Arc::new(Field::new("element", Arrow::Utf8, true));
-            let offsets = OffsetBuffer::from_lengths([2, 1]);
-            let lists: ArrayRef = Arc::new(ListArray::try_new(item, offsets, texts.clone(), None).unwrap());
-            let fields = vec![(Arc::new(Field::new("a", lists.data_type().clone(), true)), lists.clone())];
-            let structs: ArrayRef = Arc::new(StructArray::from(fields));
-            for (array, wanted) in
-                [(&texts, "json"), (&lists, "list<json>"), (&structs, "struct<A: list<json>>")]
-            {
-                assert_eq!(is_json(array, &parsed(wanted)), is_some, "{text} as {wanted}");
-            }
-            assert!(is_json(&lists.slice(0, 1), &parsed("list<json>")));
-            assert!(is_json(&texts, &parsed("string")));
-        }
     }
 }

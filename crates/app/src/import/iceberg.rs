@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use indicatif::ProgressBar;
 use lake::foreign::{At, Batch, Foreign, Rows};
 use serde::{Deserialize, Serialize};
 use types::{DataType, Error, Kind, Result, name};
+use wire::texts;
 
 use super::columns::{self, Given};
 use super::find::Place;
@@ -237,23 +238,23 @@ impl Pieces for Cut {
         }
         let Some(last) = batches.last() else { return Ok(None) };
         let end = self.place_behind(last);
+        let of_batch =
+            |batch: &Batch| (1..=batch.rows.num_rows()).map(|row| batch.place(row)).collect::<Vec<_>>();
+        let ends = batches.iter().flat_map(of_batch).map(|end| (end, end)).collect();
         let renamed = |batch: Batch| RecordBatch::try_new(self.schema.clone(), batch.rows.columns().to_vec());
         let batches = batches.into_iter().map(renamed).collect::<std::result::Result<Vec<_>, _>>();
         let whole = batches.and_then(|batches| concat_batches(&self.schema, &batches));
         let whole = whole.map_err(|error| Error::internal("rows do not make a batch").caused_by(error))?;
         let body = arrow_stream(&whole)?;
-        Ok(Some(Piece { end, line: end, rows, content_type: ARROW, body }))
+        Ok(Some(Piece { end, line: end, rows, content_type: ARROW, body, ends }))
     }
 }
 
 fn check_json(batch: &Batch, schema: &Schema, columns: &[(usize, DataType)]) -> Result<()> {
     for (at, wanted) in columns {
         let values = batch.rows.column(*at);
-        if columns::is_json(values, wanted) {
-            continue;
-        }
-        let bad = (0..values.len()).find(|row| !columns::is_json(&values.slice(*row, 1), wanted));
-        let (row, column) = (batch.place(bad.unwrap_or(0)) + 1, schema.field(*at).name());
+        let Some(bad) = texts::unfit(schema.field(*at).name(), values, wanted).next() else { continue };
+        let (row, column) = (batch.place(bad.row) + 1, bad.column.unwrap_or_default());
         return Err(Error::new(
             Kind::Schema,
             format!("row {row}, column `{column}`: no JSON, which the table has there"),

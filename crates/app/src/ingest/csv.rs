@@ -183,7 +183,7 @@ impl Pieces for Csv {
     fn next(&mut self) -> Result<Option<Piece>> {
         let mut columns: Vec<Cells> =
             self.dialect.columns.iter().map(|(_, data_type)| Cells::new(data_type)).collect();
-        let mut rows = 0;
+        let mut ends = Vec::new();
         let start = self.position();
         let wanted = start + PIECE_BYTES as u64;
         while self.position() < wanted {
@@ -218,8 +218,9 @@ impl Pieces for Csv {
                     _ => error,
                 })?;
             }
-            rows += 1;
+            ends.push((self.position(), self.reader.lines()));
         }
+        let rows = ends.len() as u64;
         if rows == 0 && self.position() == start {
             return Ok(None);
         }
@@ -234,7 +235,7 @@ impl Pieces for Csv {
             .map_err(|error| Error::internal("CSV rows do not make a batch").caused_by(error))?;
         let body = arrow_stream(&batch)?;
         let (end, line) = (self.position(), self.reader.lines());
-        Ok(Some(Piece { end, line, rows, content_type: ARROW, body }))
+        Ok(Some(Piece { end, line, rows, content_type: ARROW, body, ends }))
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use types::{Error, Kind, Result};
 
 use super::arrow_stream;
-use super::piece::{ARROW, NDJSON, PIECE_BYTES, Piece, Pieces};
+use super::piece::{ARROW, NDJSON, PIECE_BYTES, Piece, Pieces, line_count, lines};
 use super::source::text_prefix;
 use crate::access_log::{self, Entry};
 use crate::units::counted;
@@ -60,8 +60,7 @@ impl Chunks {
         let rest = self.pending.split_off(end);
         let chunk = std::mem::replace(&mut self.pending, rest);
         self.position += chunk.len() as u64;
-        let newlines = chunk.iter().filter(|byte| **byte == b'\n').count() as u64;
-        self.line += newlines + u64::from(chunk.last() != Some(&b'\n'));
+        self.line += line_count(&chunk);
         Ok(Some(chunk))
     }
 
@@ -76,10 +75,6 @@ impl Chunks {
         }
         Ok(())
     }
-}
-
-fn lines(chunk: &[u8]) -> impl Iterator<Item = &[u8]> {
-    chunk.split(|byte| *byte == b'\n').map(|line| line.trim_ascii()).filter(|line| !line.is_empty())
 }
 
 /// NDJSON goes to the server as it is; it knows best what a line means.
@@ -100,7 +95,8 @@ impl Pieces for Ndjson {
             body = body.slice(body.len() - text_prefix(&body).len()..);
         }
         let rows = lines(&body).count() as u64;
-        Ok(Some(Piece { end: self.0.position, line: self.0.line, rows, content_type: NDJSON, body }))
+        let (end, line, ends) = (self.0.position, self.0.line, Vec::new());
+        Ok(Some(Piece { end, line, rows, content_type: NDJSON, body, ends }))
     }
 }
 
@@ -119,14 +115,23 @@ impl AccessLog {
 
 impl Pieces for AccessLog {
     fn next(&mut self) -> Result<Option<Piece>> {
+        let line_before = self.chunks.line;
         let Some(chunk) = self.chunks.next()? else { return Ok(None) };
-        let entries: Vec<Entry> = lines(text_prefix(&chunk))
-            .map(|line| access_log::parse(&String::from_utf8_lossy(line)))
-            .collect();
+        let text = text_prefix(&chunk);
+        let (mut end, mut line) = (self.chunks.position - text.len() as u64, line_before);
+        let (mut entries, mut ends): (Vec<Entry>, Vec<_>) = Default::default();
+        for whole in text.split_inclusive(|byte| *byte == b'\n') {
+            end += whole.len() as u64;
+            line += 1;
+            if let Some(entry) = lines(whole).next() {
+                entries.push(access_log::parse(&String::from_utf8_lossy(entry)));
+                ends.push((end, line));
+            }
+        }
         self.broken += entries.iter().filter(|entry| entry.line.is_some()).count() as u64;
         let body = arrow_stream(&to_batch(&entries)?)?;
         let (end, line, rows) = (self.chunks.position, self.chunks.line, entries.len() as u64);
-        Ok(Some(Piece { end, line, rows, content_type: ARROW, body }))
+        Ok(Some(Piece { end, line, rows, content_type: ARROW, body, ends }))
     }
 
     fn note(&self) -> Option<String> {

@@ -132,7 +132,8 @@ impl Pieces for Parquet {
         }
         let batch = concat_batches(&self.schema, &batches).map_err(|error| damaged(&self.path, &error))?;
         let body = arrow_stream(&batch)?;
-        Ok(Some(Piece { end: self.position, line: self.position, rows, content_type: ARROW, body }))
+        let ends = (start + 1..=self.position).map(|end| (end, end)).collect();
+        Ok(Some(Piece { end: self.position, line: self.position, rows, content_type: ARROW, body, ends }))
     }
 }
 

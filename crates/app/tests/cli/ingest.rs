@@ -68,6 +68,27 @@ fn standard_input_and_packed_files_come_in() {
     assert_eq!(place.number("SELECT a FROM packed WHERE b = 'x'"), 1);
 }
 
+/// A few bytes of a line may be many columns: such a file ended at its first piece, and at each further try.
+#[test]
+fn short_rows_come_into_a_wide_table_once() {
+    let _limit = testkit::limit(300);
+    let place = Place::new();
+    place.write("first.ndjson", "{\"id\":0}\n");
+    place.ok(&["ingest", "first.ndjson"]);
+    place.ok(&["sql", "CREATE TABLE wide (id bigint, v vector(8192))"]);
+    let rows = 8_500;
+    place.write("wide.ndjson", &(0..rows).map(|id| format!("{{\"id\":{id}}}\n")).collect::<String>());
+    place.write("more.csv", &(0..rows).fold("id\n".to_owned(), |all, id| format!("{all}{}\n", rows + id)));
+    for (file, all) in [("wide.ndjson", rows), ("more.csv", 2 * rows)] {
+        let said = place.ok(&["ingest", file, "--table", "wide"]);
+        assert!(said.contains("8,500 rows"), "{said}");
+        assert!(place.ok(&["ingest", file, "--table", "wide"]).contains("nothing new"));
+        assert_eq!(place.number("SELECT count(DISTINCT id) FROM wide WHERE id = _row_id - 1"), all);
+        let stands = format!("SELECT line FROM polynya.ingests WHERE file LIKE '%{file}'");
+        assert_eq!(place.number(&stands), if file.ends_with("csv") { rows + 1 } else { rows });
+    }
+}
+
 #[test]
 fn a_bad_line_is_named_and_what_came_before_is_kept() {
     let _limit = testkit::limit(120);

@@ -107,22 +107,19 @@ impl Piece {
         if whole.num_rows() == 0 {
             return Ok(());
         }
-        let started = Instant::now();
-        let mut changes = 0;
-        let committed = loop {
-            match commit(whole.clone()) {
-                // The table was altered just now: whether that concerns these rows is seen by another try.
-                Err(error)
-                    if changes < ATTEMPTS_MAX
-                        && error.kind() == Kind::Conflict
-                        && error.context().iter().any(|(key, _)| *key == "schema") =>
-                {
-                    // What others changed is there once it is durable.
-                    thread::sleep(Duration::from_millis(1 << changes));
-                    changes += 1;
+        let mut parts = vec![whole];
+        while let Some(part) = parts.pop() {
+            match written(&part, commit) {
+                Ok(committed) => {
+                    loaded.count += committed.count;
+                    loaded.commits += 1;
+                    loaded.lsn = Some(committed.lsn);
                 }
-                Err(error) if error.kind() == Kind::Busy && started.elapsed() < BUSY_PATIENCE => {
-                    thread::sleep(BUSY_PAUSE);
+                // What the table adds to the rows is not in the file: less of them at once, of which nothing is there.
+                Err(error) if error.kind() == Kind::TooLarge && part.num_rows() > 1 => {
+                    let half = part.num_rows() / 2;
+                    parts.push(part.slice(half, part.num_rows() - half));
+                    parts.push(part.slice(0, half));
                 }
                 Err(error) => {
                     return Err(match lines {
@@ -132,12 +129,35 @@ impl Piece {
                         _ => error,
                     });
                 }
-                Ok(committed) => break committed,
             }
-        };
-        loaded.count += committed.count;
-        loaded.commits += 1;
-        loaded.lsn = Some(committed.lsn);
+        }
         Ok(())
+    }
+}
+
+/// Commits rows, once. Waits as writers are asked to.
+fn written(
+    rows: &RecordBatch,
+    commit: &mut impl FnMut(RecordBatch) -> Result<Committed>,
+) -> Result<Committed> {
+    let started = Instant::now();
+    let mut changes = 0;
+    loop {
+        match commit(rows.clone()) {
+            // The table was altered just now: whether that concerns these rows is seen by another try.
+            Err(error)
+                if changes < ATTEMPTS_MAX
+                    && error.kind() == Kind::Conflict
+                    && error.context().iter().any(|(key, _)| *key == "schema") =>
+            {
+                // What others changed is there once it is durable.
+                thread::sleep(Duration::from_millis(1 << changes));
+                changes += 1;
+            }
+            Err(error) if error.kind() == Kind::Busy && started.elapsed() < BUSY_PATIENCE => {
+                thread::sleep(BUSY_PAUSE);
+            }
+            settled => return settled,
+        }
     }
 }

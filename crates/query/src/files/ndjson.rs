@@ -106,8 +106,17 @@ impl Rows {
                 _ => wanted = self.block.len() * 2 + FILL_BYTES,
             }
         };
-        let (starts, end) = (&objects.starts, objects.end);
-        let batch = self.decoded(starts, end)?;
+        let (mut starts, mut end) = (&objects.starts[..], objects.end);
+        let batch = loop {
+            match self.decoded(starts, end) {
+                // Of wide rows fewer at once.
+                Err(error) if error.kind() == Kind::TooLarge && starts.len() > 1 => {
+                    let half = starts.len() / 2;
+                    (starts, end) = (&starts[..half], starts[half]);
+                }
+                decoded => break decoded?,
+            }
+        };
         let lines = Lines { first: self.line_of(starts[0]), last: self.line_of(end) };
         self.line = lines.last;
         self.block.drain(..end);

@@ -19,7 +19,8 @@ use crate::asked;
 use crate::definition;
 use crate::failure::{Failure, Result};
 use crate::routes::{read, search};
-use wire::{out, value};
+use crate::values;
+use wire::out;
 
 /// Tables of one answer of `tables`.
 const TABLES_MAX: usize = 200;
@@ -154,7 +155,7 @@ impl Call<'_> {
             rows_max: Some(rows_max),
             overflow: Overflow::Truncate,
         };
-        let params = asked.params.iter().map(value::parameter).collect::<types::Result<Vec<_>>>()?;
+        let params = values::parameters(&asked.params)?;
         let view = self.app.engine.view(self.principal)?;
         let mut rows = self.app.sql.read(view, &asked.sql, params, limits).await?;
         let columns: Vec<Json> =

@@ -75,7 +75,7 @@ fn written(event: types::Result<Event>) -> Bytes {
 
 async fn question(app: &Shared, request: Request<Body>) -> Result<Question> {
     let (parts, body) = request.into_parts();
-    let held = body::read(app, &parts.headers, body).await?;
-    let asked: Asked = asked::body(&held.bytes, "question", r#"{"q":"is the disk nearly full?"}"#)?;
+    let mut held = body::read(app, &parts.headers, body).await?;
+    let asked: Asked = asked::body(&mut held, "question", r#"{"q":"is the disk nearly full?"}"#)?;
     Ok(Question { text: asked.q, sources: asked.sources, deadline: asked::deadline(asked.deadline_ms)? })
 }

@@ -39,11 +39,11 @@ pub async fn put(
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
     let expected = expected(&parts.headers)?;
-    let held = body::read(&app, &parts.headers, body).await?;
+    let mut held = body::read(&app, &parts.headers, body).await?;
     if held.bytes.len() > BODY_BYTES_MAX {
         return Err(Error::new(types::Kind::TooLarge, "a cursor is at most 4 KiB of JSON").into());
     }
-    let wanted: Wanted = asked::body(&held.bytes, "cursor", r#"{"row": 123} or {"lsn": 45}"#)?;
+    let wanted: Wanted = asked::body(&mut held, "cursor", r#"{"row": 123} or {"lsn": 45}"#)?;
     let view = app.engine.view(&principal)?;
     let snapshot = view.table(&table)?;
     let last = snapshot.next_row().0 - 1;

@@ -17,6 +17,7 @@ use crate::app::Shared;
 use crate::body;
 use crate::definition::{self, Definition, IndexDefinition, Wanted};
 use crate::failure::Result;
+use crate::values;
 
 pub async fn list(
     State(app): State<Shared>,
@@ -85,9 +86,9 @@ pub async fn put(
     request: Request<Body>,
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
-    let held = body::read(&app, &parts.headers, body).await?;
+    let mut held = body::read(&app, &parts.headers, body).await?;
+    values::admit(&mut held)?;
     let wanted = Definition::parse(&held.bytes)?;
-    drop(held);
     let full_name = name::full_table_name(&table)?;
     let patience = Patience::new();
     loop {

@@ -35,8 +35,9 @@ use self::state::What;
 use self::tables::{Loaded, Snapshots};
 use super::ROUTES;
 use crate::app::Shared;
-use crate::body;
+use crate::body::{self, Held};
 use crate::content::{self, Encoding};
+use crate::values;
 
 /// What every path here begins with.
 pub const PREFIX: &str = "/iceberg/";
@@ -123,19 +124,19 @@ fn catalog(app: &Shared) -> Result<&Arc<Catalog>> {
     app.catalog.as_ref().ok_or_else(|| missing().into())
 }
 
-async fn body_of<T: DeserializeOwned>(app: &Shared, request: Request<Body>) -> Result<T> {
+/// A body, and the memory that its values take.
+async fn body_of<T: DeserializeOwned>(app: &Shared, request: Request<Body>) -> Result<(T, Held)> {
     let (parts, body) = request.into_parts();
-    let held = body::read(app, &parts.headers, body).await?;
+    let mut held = body::read(app, &parts.headers, body).await?;
     let encoding = parts.headers.get(header::CONTENT_ENCODING).map_or(Some(""), |value| value.to_str().ok());
     let encoding = encoding.and_then(Encoding::parse);
     let encoding = encoding.ok_or_else(|| Problem::bad("bodies come plain, as gzip or as zstd"))?;
-    let parse = |bytes: &[u8]| {
-        serde_json::from_slice(bytes).map_err(|e| Problem::bad(format!("the body does not fit: {e}")))
-    };
-    match encoding {
-        Encoding::Identity => parse(&held.bytes),
-        encoding => parse(&content::decompress(encoding, &held.bytes, app.options.body_bytes_max)?),
+    if encoding != Encoding::Identity {
+        held.bytes = content::decompress(encoding, &held.bytes, app.options.body_bytes_max)?.into();
     }
+    values::admit(&mut held)?;
+    let read = serde_json::from_slice(&held.bytes);
+    Ok((read.map_err(|e| Problem::bad(format!("the body does not fit: {e}")))?, held))
 }
 
 fn nothing() -> Response {
@@ -219,7 +220,7 @@ async fn create_namespace(
     Extension(principal): Who,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked: NewNamespace = body_of(&app, request).await?;
+    let (asked, _held): (NewNamespace, Held) = body_of(&app, request).await?;
     let properties = texts(&asked.properties, "a property")?;
     let told = json!({ "namespace": asked.namespace, "properties": properties });
     catalog(&app)?.run(move |c| c.create_namespace(&principal, &asked.namespace, &properties)).await?;
@@ -276,7 +277,7 @@ async fn update_namespace(
     Path(namespace): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked: Properties = body_of(&app, request).await?;
+    let (asked, _held): (Properties, Held) = body_of(&app, request).await?;
     let (removals, updates) = (asked.removals.unwrap_or_default(), texts(&asked.updates, "a property")?);
     let namespace = names::namespace(&namespace);
     let update = move |c: &Catalog| c.update_namespace(&principal, &namespace, &removals, &updates);
@@ -330,7 +331,7 @@ async fn create_table(
     Path(namespace): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let body: Json = body_of(&app, request).await?;
+    let (body, _held): (Json, Held) = body_of(&app, request).await?;
     let ident = named(&namespace, &body)?;
     let made = catalog(&app)?.run(move |c| c.create(&principal, &ident, &body)).await?;
     let etag = (!made.metadata_location.is_empty()).then(|| etag_of(&made, Snapshots::All));
@@ -343,7 +344,7 @@ async fn register_table(
     Path(namespace): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let body: Json = body_of(&app, request).await?;
+    let (body, _held): (Json, Held) = body_of(&app, request).await?;
     let ident = named(&namespace, &body)?;
     let made = catalog(&app)?.run(move |c| c.register(&principal, &ident, &body)).await?;
     let etag = etag_of(&made, Snapshots::All);
@@ -390,7 +391,7 @@ async fn commit_table(
     Path((namespace, table)): Path<(String, String)>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let body: Json = body_of(&app, request).await?;
+    let (body, _held): (Json, Held) = body_of(&app, request).await?;
     let commit = Commit::parse(Ident::new(names::namespace(&namespace), table), &body)?;
     let made = catalog(&app)?.commit_all(principal, vec![commit]).await?;
     let made = made.into_iter().next().ok_or_else(|| Error::internal("a commit without a table"))?;
@@ -417,7 +418,7 @@ async fn report_metrics(
     Path((namespace, table)): Path<(String, String)>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let report: Json = body_of(&app, request).await?;
+    let (report, _held): (Json, Held) = body_of(&app, request).await?;
     if !report["report-type"].is_string() {
         return Err(Problem::bad("`report-type` is missing"));
     }
@@ -438,7 +439,7 @@ async fn rename(
     request: Request<Body>,
     what: What,
 ) -> Result<Response> {
-    let asked: Rename = body_of(&app, request).await?;
+    let (asked, _held): (Rename, Held) = body_of(&app, request).await?;
     let rename = move |c: &Catalog| c.rename(&principal, &asked.source, &asked.destination, what);
     catalog(&app)?.run(rename).await?;
     Ok(nothing())
@@ -465,7 +466,7 @@ async fn commit_transaction(
     Extension(principal): Who,
     request: Request<Body>,
 ) -> Result<Response> {
-    let body: Json = body_of(&app, request).await?;
+    let (body, _held): (Json, Held) = body_of(&app, request).await?;
     let commits = Commit::parse_all(&body)?;
     catalog(&app)?.commit_all(principal, commits).await?;
     Ok(nothing())
@@ -477,7 +478,7 @@ async fn create_view(
     Path(namespace): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let body: Json = body_of(&app, request).await?;
+    let (body, _held): (Json, Held) = body_of(&app, request).await?;
     let ident = named(&namespace, &body)?;
     let made = catalog(&app)?.run(move |c| c.create_view(&principal, &ident, &body)).await?;
     Ok(loaded(made, None))
@@ -509,7 +510,7 @@ async fn commit_view(
     Path((namespace, view)): Path<(String, String)>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let body: Json = body_of(&app, request).await?;
+    let (body, _held): (Json, Held) = body_of(&app, request).await?;
     let ident = Ident::new(names::namespace(&namespace), view);
     let made = catalog(&app)?.run(move |c| c.commit_view(&principal, &ident, &body)).await?;
     Ok(loaded(made, None))

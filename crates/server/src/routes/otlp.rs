@@ -12,9 +12,10 @@ use http::{HeaderMap, HeaderValue, Request, header};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use types::{Error, Kind, Principal, name};
-use wire::otlp;
+use wire::{Limits, otlp};
 
 use super::define::{Patience, commit};
+use super::write;
 use crate::app::Shared;
 use crate::asked;
 use crate::body;
@@ -70,6 +71,15 @@ struct Taken {
     why: String,
 }
 
+/// What is said of bad records that are kept, by the first of them.
+fn kept(refused: &[otlp::Refused], table: &str) -> String {
+    let table = dead_letters::table_of(table);
+    let table = name::short_table_name(&table);
+    refused
+        .first()
+        .map_or_else(String::new, |of| format!("record {}: {} (kept in `{table}`)", of.record, of.reason))
+}
+
 /// What is said of bad records where they have no place.
 fn not_kept(refused: &[otlp::Refused], error: &Error) -> String {
     let first =
@@ -78,14 +88,6 @@ fn not_kept(refused: &[otlp::Refused], error: &Error) -> String {
 }
 
 impl Taken {
-    fn of(refused: &[otlp::Refused], table: &str) -> Taken {
-        let Some(first) = refused.first() else { return Taken::default() };
-        let table = dead_letters::table_of(table);
-        let table = name::short_table_name(&table);
-        let why = format!("record {}: {} (kept in `{table}`)", first.record, first.reason);
-        Taken { rejected: refused.len(), why }
-    }
-
     /// An ExportLogsServiceResponse. Without a partial success it is empty.
     fn answer(&self, media: Media) -> Response {
         match media {
@@ -116,7 +118,7 @@ async fn take(
     let table = name::full_table_name(asked.table.as_deref().unwrap_or(TABLE))?;
     let encoding = Encoding::of(&parts.headers)?;
     let key = Key::of_table(&parts.headers, principal, "POST logs", &table)?;
-    let held = body::read(app, &parts.headers, body).await?;
+    let mut held = body::read(app, &parts.headers, body).await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);
     app.telemetry.ingest_bytes.fetch_add(held.bytes.len() as u64, Relaxed);
     let pause = app.engine.pace_of(&table);
@@ -124,22 +126,7 @@ async fn take(
         app.telemetry.paced.fetch_add(1, Relaxed);
         tokio::time::sleep(pause).await;
     }
-    app.telemetry.work_jobs.fetch_add(1, Relaxed);
-    let (bytes, bytes_max) = (held.bytes.clone(), app.options.body_bytes_max);
-    let decode = move || {
-        let plain;
-        let bytes: &[u8] = match encoding {
-            Encoding::Identity => &bytes,
-            _ => {
-                plain = content::decompress(encoding, &bytes, bytes_max)?;
-                &plain
-            }
-        };
-        match media {
-            Media::Protobuf => otlp::decode_protobuf(bytes),
-            Media::Json => otlp::decode_json(bytes),
-        }
-    };
+    write::unpacked(app, &mut held, encoding).await?;
     let request: [&[u8]; 1] = [&held.bytes];
     let known = || -> Result<Option<Taken>> {
         let Some(key) = &key else { return Ok(None) };
@@ -152,9 +139,15 @@ async fn take(
     if let Some(taken) = known()? {
         return Ok((taken, true));
     }
+    app.telemetry.work_jobs.fetch_add(1, Relaxed);
+    let bytes = held.bytes.clone();
+    let decode = move || match media {
+        Media::Protobuf => otlp::decode_protobuf(&bytes, &Limits::default()),
+        Media::Json => otlp::decode_json(&bytes, &Limits::default()),
+    };
     let otlp::Decoded { rows: batch, refused } = app.work.run(decode).await??;
     let rows = batch.num_rows();
-    let mut taken = Taken::of(&refused, &table);
+    let mut taken = Taken { rejected: refused.len(), why: String::new() };
     if rows == 0 && refused.is_empty() {
         return Ok((taken, false));
     }
@@ -169,33 +162,39 @@ async fn take(
     loop {
         let root = app.engine.root();
         let seen = root.lsn();
-        let def = |name: &str| root.table(name).map(|table| table.def().clone());
+        // In whatever case a table is named: bad records go beside the one that is there.
+        let view = app.engine.view_of(root.clone(), principal)?;
+        let def = |name: &str| view.find(name).map(|table| table.def().clone());
         let own = def(&table);
+        let table = own.as_ref().map_or(&table, |def| &def.name);
         let mut ops = Vec::new();
         if rows > 0 {
-            ops = engine::lacking(&root, &table, &otlp::COLUMNS, "time", "OTLP")?;
+            ops = engine::lacking(&root, table, &otlp::COLUMNS, "time", "OTLP")?;
             let mode = Mode::of_rows(own.as_deref());
             ops.push(Op::Insert { table: table.clone(), batch: batch.clone(), mode });
         }
         if keeps {
-            let dead = def(&dead_letters::table_of(&table));
-            let kept = dead_letters::check(&table, own.as_deref())
-                .and_then(|()| dead_letters::keep(&table, own.as_deref(), dead.as_deref(), &letters));
-            match kept {
-                Ok(kept) => ops.extend(kept),
+            let dead = def(&dead_letters::table_of(table));
+            let keeping = dead_letters::check(table, own.as_deref())
+                .and_then(|()| dead_letters::keep(table, own.as_deref(), dead.as_deref(), &letters));
+            match keeping {
+                Ok(keeping) => {
+                    taken.why = kept(&refused, table);
+                    ops.extend(keeping);
+                }
                 Err(error) => (keeps, taken.why) = (false, not_kept(&refused, &error)),
             }
         }
         if ops.is_empty() {
             return Ok((taken, false));
         }
-        drop(root);
+        drop((root, view));
         let mut transaction = Transaction::new(ops);
         if let Some(key) = &key {
             let note = serde_json::to_string(&taken).ok();
             // Where nothing but bad records came there may be no other table.
-            let kept = if rows > 0 { table.clone() } else { dead_letters::table_of(&table) };
-            transaction = transaction.remember(key.remember(&request, vec![kept], note));
+            let its = if rows > 0 { table.clone() } else { dead_letters::table_of(table) };
+            transaction = transaction.remember(key.remember(&request, vec![its], note));
         }
         match commit(app, principal, transaction).await {
             Ok(_) => break,

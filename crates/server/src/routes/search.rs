@@ -11,15 +11,15 @@ use http::{Request, header};
 use query::search::{Found, Searched};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use types::{Error, Principal, Result as CoreResult, name};
+use types::{Error, Principal, name};
 
 use super::milliseconds;
 use crate::app::Shared;
 use crate::asked;
-use crate::body;
+use crate::body::{self, Held};
 use crate::failure::Result;
+use crate::values;
 use wire::out;
-use wire::value;
 
 /// A query string: lists have commas between their parts.
 #[derive(Debug, Default, Deserialize)]
@@ -77,7 +77,7 @@ pub async fn table_asked(
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked = in_body(&app, request).await?;
+    let (asked, _held) = in_body(&app, request).await?;
     search(app, principal, Some(table), asked).await
 }
 
@@ -95,7 +95,7 @@ pub async fn all_asked(
     Extension(principal): Extension<Arc<Principal>>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked = in_body(&app, request).await?;
+    let (asked, _held) = in_body(&app, request).await?;
     search(app, principal, None, asked).await
 }
 
@@ -119,15 +119,16 @@ fn in_url(request: &Request<Body>) -> Result<Asked> {
     })
 }
 
-async fn in_body(app: &Shared, request: Request<Body>) -> Result<Asked> {
+/// A body, and the memory that its values take.
+async fn in_body(app: &Shared, request: Request<Body>) -> Result<(Asked, Held)> {
     let (parts, body) = request.into_parts();
     if parts.uri.query().is_some_and(|query| !query.is_empty()) {
         return Err(Error::invalid("a POST says everything in its body")
             .hint("use GET with a query string, or put it all into the JSON body")
             .into());
     }
-    let held = body::read(app, &parts.headers, body).await?;
-    Ok(asked::body(&held.bytes, "search", r#"{"q":"words","limit":10}"#)?)
+    let mut held = body::read(app, &parts.headers, body).await?;
+    Ok((asked::body(&mut held, "search", r#"{"q":"words","limit":10}"#)?, held))
 }
 
 fn understand(table: Option<String>, asked: Asked) -> Result<query::search::Request> {
@@ -157,7 +158,7 @@ fn understand(table: Option<String>, asked: Asked) -> Result<query::search::Requ
         columns: asked.columns,
         fields: asked.fields,
         filter: asked.filter,
-        params: asked.params.iter().map(value::parameter).collect::<CoreResult<_>>()?,
+        params: values::parameters(&asked.params)?,
         limit: number(asked.limit.unwrap_or(LIMIT_DEFAULT)),
         offset: number(asked.offset.unwrap_or(0)),
         deadline: asked::deadline(asked.deadline_ms)?,

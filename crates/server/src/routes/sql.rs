@@ -30,8 +30,8 @@ use crate::asked;
 use crate::body;
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
+use crate::values;
 use wire::out::{self, Format};
-use wire::value;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,14 +67,16 @@ pub async fn sql(
     let started = Instant::now();
     let (parts, body) = request.into_parts();
     let format = format_of(&parts.headers);
-    let held = body::read(&app, &parts.headers, body).await?;
-    let asked: Asked = asked::body(&held.bytes, "statement", r#"{"sql":"SELECT 1","params":[]}"#)?;
-    drop(held);
+    let mut held = body::read(&app, &parts.headers, body).await?;
+    let asked: Asked = asked::body(&mut held, "statement", r#"{"sql":"SELECT 1","params":[]}"#)?;
+    // What was read of it still takes its share, until the statement has it.
+    held.bytes = Bytes::new();
     if let Some(copy) = app.sql.copy_of(&asked.sql)? {
+        drop(held);
         return copy::out(app, &principal, &copy, &asked, started, connection).await;
     }
     let format = format?;
-    let params = asked.params.iter().map(value::parameter).collect::<CoreResult<Vec<_>>>()?;
+    let params = values::parameters(&asked.params)?;
     // Said where it can be said, else an error: never silence.
     let (rows_max, overflow) = match (format, asked.rows_max) {
         (Format::Json, rows_max) => (Some(rows_max.unwrap_or(JSON_ROWS_MAX)), Overflow::Truncate),
@@ -88,6 +90,7 @@ pub async fn sql(
             app.sql.read(view, &asked.sql, params, limits).await.map(Answer::Rows)
         }
     };
+    drop(held);
     let result = match answered {
         Err(e) => Err(e.into()),
         Ok(Answer::Done(done)) => Ok(super::json(&json!({

@@ -16,6 +16,7 @@ use crate::body;
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
 use crate::storm::Wanted;
+use crate::values;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,10 +32,11 @@ pub async fn start(
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
     here(&connection, &parts.headers)?;
-    let held = body::read(&app, &parts.headers, body).await?;
+    let mut held = body::read(&app, &parts.headers, body).await?;
+    values::admit(&mut held)?;
     let wanted = match held.bytes.trim_ascii() {
         [] => Wanted::default(),
-        text => asked::body(text, "storm", r#"{"seconds":60,"quiet_seconds":60,"load":"full"}, or nothing"#)?,
+        text => asked::json(text, "storm", r#"{"seconds":60,"quiet_seconds":60,"load":"full"}, or nothing"#)?,
     };
     app.storm.start(&wanted)?;
     Ok((StatusCode::ACCEPTED, json(&app.storm.shown(0))).into_response())

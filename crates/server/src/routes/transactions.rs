@@ -25,6 +25,7 @@ use crate::asked;
 use crate::body;
 use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
+use crate::values::{self, Few};
 use wire::{Refused, json as wire_json, out, value};
 
 /// More are sent as rows of fewer operations.
@@ -32,6 +33,8 @@ const OPS_MAX: usize = 10_000;
 /// What RETURNING may give in all operations of a transaction.
 const RETURNED_ROWS_MAX: u64 = 10_000;
 const RETURNED_BYTES_MAX: usize = 16 << 20;
+/// As above where the answer is kept for as long as its key is.
+const RETURNED_KEPT_MAX: usize = 64 << 10;
 const RETURNED_AT_ONCE: usize = 64;
 const EXAMPLE: &str =
     r#"{"ops":[{"op":"insert","table":"t","rows":[{"a":1}]},{"op":"sql","sql":"DELETE FROM u"}]}"#;
@@ -39,7 +42,7 @@ const EXAMPLE: &str =
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
-    ops: Vec<Operation>,
+    ops: Few<Operation, OPS_MAX>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,9 +52,16 @@ struct Operation {
     table: Option<String>,
     /// As they came: their numbers are read by the table's columns.
     rows: Option<Box<RawValue>>,
-    keys: Option<Vec<Box<RawValue>>>,
+    keys: Option<Box<RawValue>>,
     sql: Option<String>,
-    params: Option<Vec<Json>>,
+    params: Option<Box<RawValue>>,
+}
+
+impl Operation {
+    /// The parts of which a value takes far more than its text once it is understood.
+    fn values(&self) -> impl Iterator<Item = &[u8]> {
+        [&self.keys, &self.params].into_iter().flatten().map(|part| part.get().as_bytes())
+    }
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -106,6 +116,28 @@ struct Returned {
 struct Room {
     rows: u64,
     bytes: usize,
+    /// The answer is kept beside an `Idempotency-Key`.
+    is_kept: bool,
+}
+
+impl Room {
+    /// Refuses what needs more bytes than there are.
+    fn check(&self, bytes: usize) -> CoreResult<()> {
+        match (bytes <= self.bytes, self.is_kept) {
+            (true, _) => Ok(()),
+            (false, false) => {
+                let what = format!("RETURNING gives more than {} MiB", RETURNED_BYTES_MAX >> 20);
+                Err(Error::new(Kind::TooLarge, what).hint("return fewer columns, or the key alone"))
+            }
+            (false, true) => {
+                let kib = RETURNED_KEPT_MAX >> 10;
+                let what =
+                    format!("RETURNING gives more than {kib} KiB, which an Idempotency-Key does not keep");
+                Err(Error::new(Kind::TooLarge, what)
+                    .hint("return fewer columns, or the key alone; or read the rows afterwards"))
+            }
+        }
+    }
 }
 
 pub async fn transactions(
@@ -183,10 +215,12 @@ async fn run(
     body: &Bytes,
     key: Option<&Key>,
 ) -> std::result::Result<(Vec<Told>, Outcome), Stopped> {
-    let asked: Asked = asked::body(body, "transaction", EXAMPLE)?;
-    check(&asked.ops)?;
+    let asked: Asked = asked::json(body, "transaction", EXAMPLE)?;
+    let ops = asked.ops.all().map_err(too_many)?;
+    check(&ops)?;
+    let _room = values::room(app, ops.iter().flat_map(Operation::values))?;
     // Writers slow down before they are refused.
-    let tables: BTreeSet<&str> = asked.ops.iter().filter_map(|op| op.table.as_deref()).collect();
+    let tables: BTreeSet<&str> = ops.iter().filter_map(|op| op.table.as_deref()).collect();
     let pause = tables.into_iter().map(|table| app.engine.pace_of(table)).max().unwrap_or_default();
     if !pause.is_zero() {
         app.telemetry.paced.fetch_add(1, Relaxed);
@@ -195,9 +229,10 @@ async fn run(
     let inline = body.len() <= app.options.inline_bytes_max;
     // Rolled back when it is dropped: by an error, and when the client leaves.
     let transaction = app.engine.begin(principal)?;
-    let mut done = Vec::with_capacity(asked.ops.len());
-    let mut room = Room { rows: RETURNED_ROWS_MAX, bytes: RETURNED_BYTES_MAX };
-    for (at, op) in asked.ops.into_iter().enumerate() {
+    let mut done = Vec::with_capacity(ops.len());
+    let bytes = if key.is_some() { RETURNED_KEPT_MAX } else { RETURNED_BYTES_MAX };
+    let mut room = Room { rows: RETURNED_ROWS_MAX, bytes, is_kept: key.is_some() };
+    for (at, op) in ops.into_iter().enumerate() {
         let what = op.op;
         let did = match what {
             What::Sql => statement(app, &transaction, op, &mut room).await.map_err(Refused::from),
@@ -238,17 +273,25 @@ fn answer(told: Vec<Told>, outcome: &Outcome, started: Instant) -> Response {
     }))
 }
 
+fn too_many(sent: usize) -> Error {
+    Error::new(Kind::TooLarge, format!("a transaction has at most {OPS_MAX} operations, {sent} were sent"))
+        .hint("one operation takes many rows")
+}
+
+/// An array of an operation.
+fn list<'a, T: Deserialize<'a>>(field: &str, given: Option<&'a RawValue>) -> CoreResult<Vec<T>> {
+    serde_json::from_str(given.map_or("[]", RawValue::get)).map_err(|e| {
+        let why = asked::in_words(&e);
+        // Its place is one within the array.
+        let why = why.split(" at line ").next().unwrap_or_default();
+        Error::invalid(format!("`{field}` does not fit: {why}")).hint(format!("send {EXAMPLE}"))
+    })
+}
+
 /// Whether each operation has what it needs and nothing else.
 fn check(ops: &[Operation]) -> CoreResult<()> {
     if ops.is_empty() {
         return Err(Error::invalid("`ops` is empty").hint(format!("send {EXAMPLE}")));
-    }
-    if ops.len() > OPS_MAX {
-        return Err(Error::new(
-            Kind::TooLarge,
-            format!("a transaction has at most {OPS_MAX} operations, {} were sent", ops.len()),
-        )
-        .hint("one operation takes many rows"));
     }
     for (at, op) in ops.iter().enumerate() {
         let needs: &[&str] = match op.op {
@@ -284,7 +327,7 @@ fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, Refused> {
     let def = snapshot.def();
     let table = def.name.clone();
     let change = match op.op {
-        What::Delete => deleted(def, op.keys.as_deref().unwrap_or_default())?,
+        What::Delete => deleted(def, &list::<&RawValue>("keys", op.keys.as_deref())?)?,
         what => {
             let body = op.rows.as_deref().map_or("[]", RawValue::get);
             let target = wire_json::Target {
@@ -310,7 +353,7 @@ fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, Refused> {
 }
 
 /// By primary key, or by row id where there is none.
-fn deleted(def: &TableDef, keys: &[Box<RawValue>]) -> CoreResult<Op> {
+fn deleted(def: &TableDef, keys: &[&RawValue]) -> CoreResult<Op> {
     let table = def.name.clone();
     if !def.is_keyed() {
         let row = |key: &RawValue| {
@@ -328,7 +371,7 @@ fn deleted(def: &TableDef, keys: &[Box<RawValue>]) -> CoreResult<Op> {
         if let [one] = &types[..] {
             return Ok(vec![value::of_key(key.get(), one)?]);
         }
-        let parts: Vec<Box<RawValue>> = serde_json::from_str(key.get()).unwrap_or_default();
+        let parts: Vec<&RawValue> = serde_json::from_str(key.get()).unwrap_or_default();
         if parts.len() != types.len() {
             return Err(Error::invalid(format!("a key of this table is an array of {} values", types.len())));
         }
@@ -351,8 +394,7 @@ async fn statement(
     op: Operation,
     room: &mut Room,
 ) -> CoreResult<Did> {
-    let params = op.params.unwrap_or_default();
-    let params = params.iter().map(value::parameter).collect::<CoreResult<Vec<_>>>()?;
+    let params = values::parameters(&list("params", op.params.as_deref())?)?;
     let text = op.sql.unwrap_or_default();
     let limits = Limits { rows_max: Some(room.rows), overflow: Overflow::Error, ..Limits::default() };
     match app.sql.run_in(transaction, &text, params, limits).await? {
@@ -369,6 +411,10 @@ async fn statement(
 async fn returned(mut rows: Rows, room: &mut Room) -> CoreResult<Returned> {
     let columns: Vec<Json> =
         rows.columns().into_iter().map(|c| json!({ "name": c.name, "type": c.data_type })).collect();
+    // Names may be long, and there may be no rows.
+    let named = columns.iter().map(|column| column.to_string().len() + 1).sum();
+    room.check(named)?;
+    room.bytes -= named;
     let writer = out::json::Writer::new(rows.schema());
     let (mut text, mut first, mut count) = (vec![b'['], true, 0);
     while let Some(batch) = rows.next().await {
@@ -378,10 +424,7 @@ async fn returned(mut rows: Rows, room: &mut Room) -> CoreResult<Returned> {
         for at in (0..batch.num_rows()).step_by(RETURNED_AT_ONCE) {
             let part = batch.slice(at, RETURNED_AT_ONCE.min(batch.num_rows() - at));
             writer.arrays(&part, &mut first, &mut text);
-            if text.len() > room.bytes {
-                let what = format!("RETURNING gives more than {} MiB", RETURNED_BYTES_MAX >> 20);
-                return Err(Error::new(Kind::TooLarge, what).hint("return fewer columns, or the key alone"));
-            }
+            room.check(text.len())?;
         }
     }
     text.push(b']');

@@ -34,7 +34,7 @@ use media::Media;
 pub use memory::AHEAD_MAX;
 pub use take::is_changed;
 use take::{How, Taken, is_created, of_change, take};
-use wire::{Before, Limits, value};
+use wire::{Before, Limits, Part, value};
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -135,6 +135,7 @@ where
         media: head.media,
         head: head.clone(),
         before: Before::default(),
+        part: None,
         bytes: held.bytes.clone(),
     };
     Ok(match settle(&app, inline, head.ack, held, job).await? {
@@ -154,7 +155,7 @@ where
 }
 
 /// Undoes the compression of a body, within the memory that bodies may take.
-async fn unpacked(app: &Shared, held: &mut body::Held, encoding: Encoding) -> Result<()> {
+pub async fn unpacked(app: &Shared, held: &mut body::Held, encoding: Encoding) -> Result<()> {
     if encoding == Encoding::Identity {
         return Ok(());
     }
@@ -415,12 +416,13 @@ struct Job {
     media: Media,
     /// What came before the bytes, if they are a piece of a body.
     before: Before,
+    part: Option<Part>,
     bytes: Bytes,
 }
 
 impl Job {
     fn limits(&self) -> Limits {
-        Limits { before: self.before, ..Limits::default() }
+        Limits { before: self.before, part: self.part, ..Limits::default() }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::ipc::writer::StreamWriter;
 
-use super::common::{Answer, Running};
+use super::common::{Answer, Running, wait_until};
 
 pub const JSON: &str = "application/json";
 pub const NDJSON: &str = "application/x-ndjson";
@@ -414,24 +414,40 @@ fn what_is_too_large_changes_nothing() {
     // Few bytes that would be many once they are columns.
     let def = r#"{"columns":[{"name":"v","type":"vector(65536)"},{"name":"n","type":"int64"}]}"#;
     assert_eq!(running.ask("PUT", "/v1/tables/wide", def).status, 201);
+    let (many, mut stored) = (1_100, 0);
     for (media, body) in [
-        (NDJSON, "{\"n\":1}\n".repeat(5_000).into_bytes()),
-        (CSV, ("n\n".to_owned() + &"1\n".repeat(5_000)).into_bytes()),
-        (PROTOBUF, protobuf(&["n"], &vec![vec![int(1)]; 5_000])),
-        (ARROW, arrow(vec![("n", ints(&vec![Some(1); 5_000]))])),
+        (NDJSON, "{\"n\":1}\n".repeat(many).into_bytes()),
+        (CSV, ("n\n".to_owned() + &"1\n".repeat(many)).into_bytes()),
+        (PROTOBUF, protobuf(&["n"], &vec![vec![int(1)]; many])),
+        (ARROW, arrow(vec![("n", ints(&vec![Some(1); many]))])),
     ] {
-        for query in ["", "?on_error=skip", "?chunked=true"] {
+        let send = |query: &str| {
             let path = format!("/v1/tables/wide/rows{query}");
-            let answer = running.client().ask("POST", &path, &[("Content-Type", media)], &body);
+            running.client().ask("POST", &path, &[("Content-Type", media)], &body)
+        };
+        for query in ["", "?on_error=skip"] {
+            let answer = send(query);
             assert_eq!(
                 (answer.status, answer.error().0.as_str()),
                 (413, "too_large"),
                 "{media} {query}: {}",
                 answer.text()
             );
-            assert_eq!(rows(&running, "wide"), 0);
+            assert_eq!(rows(&running, "wide"), stored);
         }
+        // What may be several commits comes in as some.
+        let answer = send("?chunked=true&on_error=skip");
+        assert_eq!(
+            (answer.status, &answer.json()["count"], &answer.json()["commits"]),
+            (200, &many.into(), &2.into()),
+            "{media}: {}",
+            answer.text()
+        );
+        stored += many as u64;
+        assert_eq!(rows(&running, "wide"), stored);
     }
+    // Once what came in is sealed.
+    wait_until(|| running.ask("POST", "/v1/tables/calm/rows", "{\"n\":1}").status == 200);
     running.works();
 }
 
@@ -461,5 +477,59 @@ fn one_bad_table_among_several_changes_none() {
     let many: Vec<String> = (0..101).map(|n| format!("\"t{n}\":[]")).collect();
     let answer = running.ask("POST", "/v1/rows", &format!("{{\"tables\":{{{}}}}}", many.join(",")));
     assert_eq!((answer.status, answer.error().0.as_str()), (413, "too_large"));
+    running.works();
+}
+
+/// Logs of OTLP, which have their own forms and their own table.
+#[test]
+fn an_export_that_cannot_be_taken_changes_nothing() {
+    let _limit = testkit::limit(120);
+    let running = Running::with("bodies-otlp", |o| o.body_bytes_max = 8 << 20);
+    let send = |media: &str, encoding: &str, body: &[u8]| {
+        let headers = [("Content-Type", media), ("Content-Encoding", encoding)];
+        running.client().ask("POST", "/v1/logs?table=logs", &headers, body)
+    };
+    let text = "x".repeat(5 << 20);
+    let large = format!(r#"{{"resourceLogs":[{{"resource":{{"attributes":[{{"key":"{text}"}}]}}}}]}}"#);
+    let good = br#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"severityNumber":9}]}]}]}"#;
+    let record = field(1, &field(2, &field(2, &[2 << 3, 9])));
+    let before = state(&running);
+    for (media, encoding, body, status) in [
+        (JSON, "identity", &good[..good.len() - 1], 400),
+        (JSON, "identity", b"[[]]", 400),
+        (JSON, "identity", br#"{"resource_logs":[{"scope_logs":[{"log_records":[{}]}]}]}"#, 400),
+        (JSON, "identity", br#"{"resourceSpans":[{"scopeSpans":[{"spans":[{}]}]}]}"#, 400),
+        (JSON, "identity", br#"{"resourceLogs":{}}"#, 400),
+        (JSON, "identity", br#"{"resourceLogs":[[]]}"#, 400),
+        (JSON, "identity", br#"{"resourceLogs":[{"scopeLogs":[{"logRecords":{}}]}]}"#, 400),
+        (JSON, "identity", b"{\"resourceLogs\":[],\"s\":\"\xe9\"}", 400),
+        (JSON, "identity", large.as_bytes(), 413),
+        (JSON, "gzip", good, 400),
+        (JSON, "zstd", &gzip(good), 400),
+        (JSON, "gzip", &gzip(good)[..20], 400),
+        (JSON, "gzip", &gzip(&vec![b' '; 9 << 20]), 413),
+        (JSON, "br", good, 415),
+        (NDJSON, "identity", good, 415),
+        (CSV, "identity", b"body\nx\n", 415),
+        (PROTOBUF, "identity", &record[..record.len() - 1], 400),
+        (PROTOBUF, "identity", &[0xff; 64], 400),
+        (PROTOBUF, "identity", &[1 << 3, 7], 400),
+        (PROTOBUF, "identity", &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], 400),
+        (PROTOBUF, "identity", good, 400),
+        (PROTOBUF, "gzip", &record, 400),
+        (PROTOBUF, "gzip", &gzip(&vec![0; 9 << 20]), 413),
+    ] {
+        let answer = send(media, encoding, body);
+        let shown = String::from_utf8_lossy(&body[..body.len().min(80)]).into_owned();
+        assert_eq!(answer.status, status, "{media} {encoding} {shown}: {}", answer.text());
+        assert!(!answer.body.is_empty(), "{media} {encoding} {shown}");
+        assert_eq!(state(&running), before, "{media} {encoding} {shown}");
+    }
+    for (media, body) in [(JSON, &good[..]), (PROTOBUF, &record)] {
+        for (encoding, body) in [("identity", body.to_vec()), ("gzip", gzip(body))] {
+            assert_eq!(send(media, encoding, &body).status, 200, "{media} {encoding}");
+        }
+    }
+    assert_eq!((rows(&running, "logs"), rows(&running, "logs_dead")), (4, 0));
     running.works();
 }

@@ -344,6 +344,58 @@ fn a_transaction_that_is_sent_again_gets_the_first_answer() {
     assert_eq!(send(&running, "k-2", TRANSACTIONS, TRANSFER).status, 200);
 }
 
+/// Three such requests once left 45 MB behind, for a day.
+#[test]
+fn what_is_kept_beside_a_key_is_small() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("again-large");
+    with_wallets(&running);
+    let returning = |what: &str| {
+        let sql = format!("INSERT INTO log VALUES ('x') RETURNING {what}");
+        serde_json::json!({ "ops": [{ "op": "sql", "sql": sql }] }).to_string()
+    };
+    let long = format!("1 AS \"{}\"", "n".repeat(70_000));
+    for (at, what) in ["repeat(chr(97), 70000)", &long].into_iter().enumerate() {
+        let body = returning(what);
+        let refused = send(&running, &format!("large-{at}"), TRANSACTIONS, &body);
+        assert_eq!((refused.status, refused.error().0.as_str()), (413, "too_large"), "{}", refused.text());
+        assert!(
+            refused.error().1.contains("64 KiB, which an Idempotency-Key does not keep"),
+            "{}",
+            refused.text()
+        );
+        assert_eq!(count(&running, "log"), at as u64);
+        // Without a key nothing is kept of it.
+        assert_eq!(running.ask("POST", TRANSACTIONS, &body).status, 200);
+    }
+    // All operations of a transaction together.
+    let one = returning("repeat(chr(97), 40000)");
+    let op = one.trim_start_matches(r#"{"ops":["#).trim_end_matches("]}");
+    let two = send(&running, "two", TRANSACTIONS, &format!(r#"{{"ops":[{op},{op}]}}"#));
+    assert_eq!((two.status, two.error().0.as_str()), (413, "too_large"), "{}", two.text());
+    let first = send(&running, "fits", TRANSACTIONS, &one);
+    assert_eq!((first.status, is_replayed(&first)), (200, false));
+    let again = send(&running, "fits", TRANSACTIONS, &one);
+    assert_eq!((timeless(&again), is_replayed(&again)), (timeless(&first), true));
+    assert_eq!(count(&running, "log"), 3);
+}
+
+/// A key is for the name that it was sent to, and lives as long as the table does.
+#[test]
+fn a_key_belongs_to_the_path_that_it_was_sent_to() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("again-renamed");
+    let first = send(&running, "k", ROWS, r#"{"a":1}"#);
+    let rename = r#"{"sql":"ALTER TABLE t RENAME TO u"}"#;
+    assert_eq!(running.ask("POST", "/v1/sql", rename).status, 200);
+    let old = send(&running, "k", ROWS, r#"{"a":1}"#);
+    assert_eq!((old.text(), is_replayed(&old)), (first.text(), true));
+    assert_eq!((count(&running, "u"), count(&running, "t")), (1, 0));
+    let new = send(&running, "k", "/v1/tables/u/rows", r#"{"a":1}"#);
+    assert_eq!((new.status, is_replayed(&new)), (200, false));
+    assert_eq!(count(&running, "u"), 2);
+}
+
 /// Each thinks of the table of what is remembered, and all but one have written what another one has changed.
 #[test]
 fn of_equal_transactions_at_once_one_is_committed_and_all_get_its_answer() {

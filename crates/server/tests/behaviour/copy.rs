@@ -411,6 +411,51 @@ fn a_body_that_stops_is_ended_and_says_so() {
     assert_eq!(count(&running, "SELECT count(*) FROM t"), 0);
 }
 
+/// What the columns that are not in the file take was more than a commit may, and the copy could not be made at all.
+#[test]
+fn a_file_of_short_rows_comes_into_a_wide_table() {
+    let _limit = testkit::limit(300);
+    let running = Running::start("copy_wide");
+    let lines: String = (0..8_500).map(|id| format!("{{\"id\":{id}}}\n")).collect();
+    let numbers: String = (0..8_500).map(|id| format!("{id}\n")).collect();
+    for (how, body) in [("(id) FROM STDIN", &numbers), ("FROM STDIN (FORMAT ndjson)", &lines)] {
+        done(&running, "CREATE TABLE wide (id bigint, v vector(8192))");
+        let answer = send(&running, &format!("COPY wide {how}"), body.as_bytes());
+        assert_eq!(answer.status, 200, "{how}: {}", answer.text());
+        assert_eq!((&answer.json()["count"], &answer.json()["commits"]), (&8_500.into(), &2.into()), "{how}");
+        assert_eq!(count(&running, "SELECT count(DISTINCT id) FROM wide WHERE id = _row_id - 1"), 8_500);
+        done(&running, "DROP TABLE wide");
+    }
+}
+
+/// Files of Parquet do not say what is JSON, and whatever text they had stood in json columns.
+#[test]
+fn text_of_parquet_that_is_no_json_comes_into_no_json_column() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("copy_json");
+    done(&running, "CREATE TABLE t (id bigint, j json, l list<json>)");
+    for (values, wanted) in [
+        ("(1, '{\"a\": [1]}', NULL), (2, NULL, NULL), (3, 'no json', NULL)", Some("row 3, column `j`")),
+        ("(1, '{\"a\": [1]}', '[1, 2]'), (2, '', '[1]')", Some("row 2, column `j`")),
+        ("(1, '{\"a\": [1]}', NULL), (2, NULL, NULL)", None),
+    ] {
+        let query = format!(
+            "COPY (SELECT column1 AS id, column2 AS j FROM (VALUES {values})) TO STDOUT (FORMAT parquet)"
+        );
+        let out = sql(&running, &query);
+        assert_eq!(out.status, 200, "{values}: {}", out.text());
+        let answer = send(&running, "COPY t FROM STDIN (FORMAT parquet)", &out.body);
+        let Some(wanted) = wanted else {
+            assert_eq!((answer.status, &answer.json()["count"]), (200, &2.into()), "{}", answer.text());
+            continue;
+        };
+        assert_eq!((answer.status, answer.error().0.as_str()), (422, "schema"), "{}", answer.text());
+        assert!(answer.error().1.contains(wanted), "{}", answer.text());
+        assert_eq!(count(&running, "SELECT count(*) FROM t"), 0);
+    }
+    assert_eq!(count(&running, "SELECT count(*) FROM t WHERE j IS NOT NULL"), 1);
+}
+
 #[test]
 fn what_parquet_takes_of_the_disk_is_bounded_and_given_back() {
     let _limit = testkit::limit(120);

@@ -96,6 +96,44 @@ fn a_record_that_cannot_be_read_is_kept_beside_those_that_can() {
     assert_eq!(running.engine.root().table("main.bare_dead").unwrap().rows(), 1);
 }
 
+/// Bad records made a table of their own for each case that theirs was written in.
+#[test]
+fn bad_records_go_beside_the_table_that_is_there_in_whatever_case_it_is_asked_for() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("otlp-case");
+    let send = |path: &str, body: &str| {
+        running.client().ask("POST", path, &[("Content-Type", "application/json")], body.as_bytes())
+    };
+    assert_eq!(send("/v1/logs", EXPORT).status, 200);
+    let body = r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{},{"traceId":"zz"}]}]}]}"#;
+    let answer = send("/v1/logs?table=OTEL.Logs", body);
+    let why = answer.json()["partialSuccess"]["errorMessage"].as_str().unwrap().to_owned();
+    assert!(why.ends_with("(kept in `otel.logs_dead`)"), "{why}");
+    let root = running.engine.root();
+    let made = |name: &str| root.table(name).map(|table| (table.def().name.clone(), table.rows()));
+    assert_eq!(made("otel.logs"), Some(("otel.logs".into(), 3)));
+    assert_eq!(made("otel.logs_dead"), Some(("otel.logs_dead".into(), 1)));
+}
+
+/// What a body unpacks into was not counted.
+#[test]
+fn a_packed_export_takes_its_share_of_the_memory_of_bodies() {
+    let _limit = testkit::limit(120);
+    let running = Running::with("otlp-packed", |options| options.body_bytes_total_max = 1 << 20);
+    let send = |spaces: usize| {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(EXPORT.as_bytes()).unwrap();
+        packed.write_all(&vec![b' '; spaces]).unwrap();
+        let headers = [("Content-Type", "application/json"), ("Content-Encoding", "gzip")];
+        running.client().ask("POST", "/v1/logs", &headers, &packed.finish().unwrap())
+    };
+    let answer = send(2 << 20);
+    assert_eq!((answer.status, answer.error().0.as_str()), (429, "busy"), "{}", answer.text());
+    assert_eq!(send(500_000).status, 200);
+    let held = || running.telemetry().body_bytes_held.load(std::sync::atomic::Ordering::Relaxed);
+    super::common::wait_until(|| held() == 0);
+}
+
 /// A record that was there refused those beside it.
 #[test]
 fn what_is_there_is_skipped_where_the_table_says_so() {
@@ -137,7 +175,8 @@ fn what_is_no_export_is_refused_in_the_form_that_it_came_in() {
     let send = |path: &str, media: &str, body: &[u8]| {
         running.client().ask("POST", path, &[("Content-Type", media)], body)
     };
-    for body in ["", "[", "[]", r#"{"resourceLogs":7}"#] {
+    let others = [r#"{"resource_logs":[{}]}"#, r#"{"resourceSpans":[]}"#];
+    for body in ["", "[", "[]", r#"{"resourceLogs":7}"#, others[0], others[1]] {
         assert_eq!(send("/v1/logs", "application/json", body.as_bytes()).error().0, "invalid", "{body}");
     }
     let whole = protobuf();

@@ -331,6 +331,33 @@ fn every_kind_of_body_can_come_in_pieces() {
     }
 }
 
+/// The rows of a few bytes of body were more than a commit takes, and so they were whenever the body was sent again.
+#[test]
+fn rows_of_few_bytes_come_into_a_wide_table_in_as_many_commits_as_it_takes() {
+    let _limit = testkit::limit(300);
+    let running = Running::start("chunked-wide");
+    let rows = 8_500;
+    let ids = Int64Array::from_iter_values(0..rows);
+    let batch = RecordBatch::try_from_iter([("id", Arc::new(ids) as ArrayRef)]).unwrap();
+    let lines: String = (0..rows).map(|id| format!("{{\"id\":{id}}}\n")).collect();
+    for (media, body) in [(NDJSON, lines.into_bytes()), (ARROW, arrow(&[batch]))] {
+        sql(&running, "CREATE TABLE wide (id bigint, v vector(8192))");
+        let headers = [("Content-Type", media)];
+        let answer = running.client().ask("POST", "/v1/tables/wide/rows", &headers, &body);
+        assert_eq!((answer.status, answer.error().0.as_str()), (413, "too_large"), "{}", answer.text());
+        let answer = running.client().ask("POST", "/v1/tables/wide/rows?chunked=true", &headers, &body);
+        assert_eq!(answer.status, 200, "{media}: {}", answer.text());
+        let said = answer.json();
+        assert_eq!((&said["count"], &said["commits"]), (&json!(rows), &json!(2)), "{media}");
+        assert_eq!(
+            sql(&running, "SELECT count(*), count(DISTINCT id) FROM wide WHERE id = _row_id - 1"),
+            json!([[rows, rows]]),
+            "{media}"
+        );
+        sql(&running, "DROP TABLE wide");
+    }
+}
+
 #[test]
 fn what_is_bad_in_a_later_piece_leaves_what_was_committed_and_says_how_much() {
     let _limit = testkit::limit(300);

@@ -1,24 +1,60 @@
 //! The same messages in JSON: names in lowerCamelCase, 64-bit numbers as strings or numbers, ids hexadecimal, other bytes
 //! base64. Fields that nothing is made of are passed over.
+//!
+//! No tree is made of the whole: what holds others is walked over as text, and one record after the other becomes values.
+
+use std::marker::PhantomData;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
+use serde_json::value::RawValue;
 use types::{Error, Result, name};
 
+use super::columns::Of;
 use super::message::any_value::Kind;
 use super::message::{AnyValue, ArrayValue, KeyValue, KeyValueList, LogRecord};
-use super::{Logs, Sift};
+use super::{RECORD_BYTES_MAX, Sink, too_large};
+use crate::sift::bounded;
 
-pub fn read(bytes: &[u8], sift: &mut Sift) -> Result<Vec<Logs>> {
-    // serde_json itself refuses what is nested too deep.
-    let json: Json = serde_json::from_slice(bytes).map_err(|e| {
-        Error::invalid(format!("the body is no JSON: {e}")).hint("send an OTLP export of logs")
+pub fn read(bytes: &[u8], sink: &mut Sink) -> Result<()> {
+    let no_export = || wrong("the body", "an object with `resourceLogs`");
+    let no_json =
+        |why: &str| Error::invalid(format!("the body is no JSON: {why}")).hint("send an OTLP export of logs");
+    let body = std::str::from_utf8(bytes).map_err(|e| no_json(&e.to_string()))?;
+    let mut json = serde_json::Deserializer::from_str(body);
+    let found = Wanted(["resourceLogs"]).deserialize(&mut json).and_then(|found| json.end().map(|()| found));
+    let found = found.map_err(|e| match e.is_data() {
+        true => no_export(),
+        false => no_json(&e.to_string()),
     })?;
-    if !json.is_object() {
-        return Err(wrong("the body", "an object with `resourceLogs`"));
+    // Metrics and traces, and logs under other names.
+    if found.has_others && found.fields[0].is_none() {
+        return Err(no_export());
     }
-    list(&json, "resourceLogs", |json| resource_logs(json, sift))
+    each("resourceLogs", found.fields[0], Wanted(["resource", "scopeLogs"]), |found| {
+        let [resource, scope_logs] = found.fields;
+        let attributes = match message("resource", resource)? {
+            Some(resource) => list(&resource, "attributes", key_value)?,
+            None => Vec::new(),
+        };
+        let mut of = Of::resource(&attributes);
+        drop(attributes);
+        each("scopeLogs", scope_logs, Wanted(["scope", "logRecords"]), |found| {
+            let [scope, records] = found.fields;
+            let scope = message("scope", scope)?;
+            of.enter(scope.map_or(Ok(String::new()), |scope| text(&scope, "name"))?);
+            each("logRecords", records, PhantomData::<&RawValue>, |record| {
+                let text = record.get();
+                let read = || {
+                    let json = serde_json::from_str(text).map_err(|e| e.to_string())?;
+                    log_record(&json).map_err(|e| e.message().to_owned())
+                };
+                sink.take(&of, text.len(), read, || bounded(text).to_owned())
+            })
+        })
+    })
 }
 
 fn wrong(what: &str, expected: &str) -> Error {
@@ -26,8 +62,134 @@ fn wrong(what: &str, expected: &str) -> Error {
         .hint("send logs as an OTLP exporter over HTTP does")
 }
 
+/// Fields of an object by their names; the others are passed over.
+#[derive(Clone, Copy)]
+struct Wanted<const N: usize>([&'static str; N]);
+
+/// What an object says of them, as it came. Of a field that it has twice the last.
+struct Found<'a, const N: usize> {
+    fields: [Option<&'a RawValue>; N],
+    has_others: bool,
+}
+
+impl<'de, const N: usize> DeserializeSeed<'de> for Wanted<N> {
+    type Value = Found<'de, N>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de, const N: usize> Visitor<'de> for Wanted<N> {
+    type Value = Found<'de, N>;
+
+    fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+        let mut found = Found { fields: [None; N], has_others: false };
+        while let Some(place) = map.next_key_seed(Name(&self.0))? {
+            match place {
+                Some(at) => found.fields[at] = Some(map.next_value()?),
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                    found.has_others = true;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The name of a field: its place among those that are wanted.
+struct Name<'a>(&'a [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for Name<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.iter().position(|wanted| *wanted == name))
+    }
+}
+
+/// Gives each item of a repeated field, whose text was seen to be JSON; absent and null are none.
+fn each<'de, S: DeserializeSeed<'de> + Copy>(
+    field: &str,
+    raw: Option<&'de RawValue>,
+    item: S,
+    take: impl FnMut(S::Value) -> Result<()>,
+) -> Result<()> {
+    let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(()) };
+    let mut failed = None;
+    let items = Items { item, take, failed: &mut failed };
+    let read = serde_json::Deserializer::from_str(raw.get()).deserialize_seq(items);
+    match failed {
+        Some(error) => Err(error),
+        None => read.map_err(|_| wrong(&format!("`{field}`"), "a list of objects")),
+    }
+}
+
+struct Items<'a, S, T> {
+    item: S,
+    take: T,
+    /// Why an item was not taken: serde's errors carry no others.
+    failed: &'a mut Option<Error>,
+}
+
+impl<'de, S, T> Visitor<'de> for Items<'_, S, T>
+where
+    S: DeserializeSeed<'de> + Copy,
+    T: FnMut(S::Value) -> Result<()>,
+{
+    type Value = ();
+
+    fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
+        while let Some(item) = items.next_element_seed(self.item)? {
+            if let Err(error) = (self.take)(item) {
+                *self.failed = Some(error);
+                return Err(A::Error::custom("an item was not taken"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The object that holds for those beside it; absent and null are none.
+fn message(field: &str, raw: Option<&RawValue>) -> Result<Option<Json>> {
+    let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
+    if raw.get().len() > RECORD_BYTES_MAX {
+        return Err(too_large(field));
+    }
+    let json: Json = serde_json::from_str(raw.get()).map_err(|e| {
+        Error::invalid(format!("`{field}`: {e}")).hint("send logs as an OTLP exporter over HTTP does")
+    })?;
+    object(&json, &format!("`{field}`"))?;
+    Ok(Some(json))
+}
+
+fn object<'a>(json: &'a Json, what: &str) -> Result<&'a Json> {
+    json.is_object().then_some(json).ok_or_else(|| wrong(what, "an object"))
+}
+
 /// A repeated field; absent and null are none.
-fn list<T>(of: &Json, field: &str, read: impl FnMut(&Json) -> Result<T>) -> Result<Vec<T>> {
+pub(super) fn list<T>(of: &Json, field: &str, read: impl FnMut(&Json) -> Result<T>) -> Result<Vec<T>> {
     match &of[field] {
         Json::Null => Ok(Vec::new()),
         Json::Array(items) => items.iter().map(read).collect(),
@@ -64,30 +226,8 @@ fn bytes(of: &Json, field: &str) -> Result<Vec<u8>> {
     bytes.ok_or_else(|| wrong(&format!("`{field}`"), "hexadecimal digits"))
 }
 
-fn resource_logs(json: &Json, sift: &mut Sift) -> Result<Logs> {
-    let resource = match &json["resource"] {
-        Json::Null => Vec::new(),
-        resource => list(resource, "attributes", key_value)?,
-    };
-    Ok(Logs { resource, scopes: list(json, "scopeLogs", |json| scope_logs(json, sift))? })
-}
-
-fn scope_logs(json: &Json, sift: &mut Sift) -> Result<(String, Vec<LogRecord>)> {
-    let scope = match &json["scope"] {
-        Json::Null => String::new(),
-        scope => text(scope, "name")?,
-    };
-    let records = list(json, "logRecords", |json| {
-        let record = log_record(json).map_err(|error| error.message().to_owned());
-        Ok(sift.take(record, || json.to_string()))
-    })?;
-    Ok((scope, records.into_iter().flatten().collect()))
-}
-
-fn log_record(json: &Json) -> Result<LogRecord> {
-    if !json.is_object() {
-        return Err(wrong("`logRecords`", "a list of objects"));
-    }
+pub(super) fn log_record(json: &Json) -> Result<LogRecord> {
+    object(json, "a record")?;
     let body = match &json["body"] {
         Json::Null => None,
         body => Some(any_value(body)?),
@@ -105,7 +245,8 @@ fn log_record(json: &Json) -> Result<LogRecord> {
     })
 }
 
-fn key_value(json: &Json) -> Result<KeyValue> {
+pub(super) fn key_value(json: &Json) -> Result<KeyValue> {
+    object(json, "a pair of key and value")?;
     let value = match &json["value"] {
         Json::Null => None,
         value => Some(any_value(value)?),
@@ -126,9 +267,13 @@ fn any_value(json: &Json) -> Result<AnyValue> {
         ("intValue", _) => Kind::IntValue(number(json, "intValue")?),
         ("doubleValue", Json::Number(number)) => Kind::DoubleValue(number.as_f64().unwrap_or(f64::NAN)),
         ("doubleValue", Json::String(_)) => Kind::DoubleValue(number(json, "doubleValue")?),
-        ("arrayValue", array) => Kind::ArrayValue(ArrayValue { values: list(array, "values", any_value)? }),
+        ("arrayValue", array) => {
+            let values = list(object(array, "`arrayValue`")?, "values", any_value)?;
+            Kind::ArrayValue(ArrayValue { values })
+        }
         ("kvlistValue", pairs) => {
-            Kind::KvlistValue(KeyValueList { values: list(pairs, "values", key_value)? })
+            let values = list(object(pairs, "`kvlistValue`")?, "values", key_value)?;
+            Kind::KvlistValue(KeyValueList { values })
         }
         ("bytesValue", Json::String(text)) => {
             Kind::BytesValue(STANDARD.decode(text).map_err(|_| wrong("`bytesValue`", "base64"))?)

@@ -1,4 +1,5 @@
-//! The messages of an export of logs, by their field numbers. Fields that nothing is made of are passed over.
+//! The messages of an export of logs, by their field numbers, but for those that only hold others. Fields that nothing is made of
+//! are passed over.
 
 /// What went wrong, as Google's APIs say it.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -25,32 +26,9 @@ pub struct PartialSuccess {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Export {
-    #[prost(message, repeated, tag = "1")]
-    pub resource_logs: Vec<ResourceLogs>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ResourceLogs {
-    #[prost(message, optional, tag = "1")]
-    pub resource: Option<Resource>,
-    #[prost(message, repeated, tag = "2")]
-    pub scope_logs: Vec<ScopeLogs>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
 pub struct Resource {
     #[prost(message, repeated, tag = "1")]
     pub attributes: Vec<KeyValue>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ScopeLogs {
-    #[prost(message, optional, tag = "1")]
-    pub scope: Option<Scope>,
-    /// Each a [`LogRecord`], which is read by itself: a bad one does not spoil the others.
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    pub log_records: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

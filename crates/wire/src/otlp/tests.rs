@@ -1,12 +1,42 @@
 use arrow::array::Array;
 use prost::Message as _;
-use types::{Kind as ErrorKind, Value};
+use serde_json::Value as Json;
+use types::{Kind as ErrorKind, Result, Value};
 
-use super::message::{
-    AnyValue, ArrayValue, Export, KeyValue, LogRecord, Resource, ResourceLogs, Scope, ScopeLogs,
-    any_value::Kind,
-};
-use super::{COLUMNS, Decoded, Sift, answer, decode_json, decode_protobuf, json};
+use super::json::{key_value, list, log_record};
+use super::message::{AnyValue, ArrayValue, KeyValue, LogRecord, Resource, Scope, any_value::Kind};
+use super::{COLUMNS, Decoded, RECORD_BYTES_MAX, answer};
+use crate::{Limits, RAW_BYTES_MAX};
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Export {
+    #[prost(message, repeated, tag = "1")]
+    resource_logs: Vec<ResourceLogs>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ResourceLogs {
+    #[prost(message, optional, tag = "1")]
+    resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    scope_logs: Vec<ScopeLogs>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ScopeLogs {
+    #[prost(message, optional, tag = "1")]
+    scope: Option<Scope>,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    log_records: Vec<Vec<u8>>,
+}
+
+fn decode_json(body: &[u8]) -> Result<Decoded> {
+    super::decode_json(body, &Limits::default())
+}
+
+fn decode_protobuf(body: &[u8]) -> Result<Decoded> {
+    super::decode_protobuf(body, &Limits::default())
+}
 
 const JSON: &str = r#"{"resourceLogs":[
   {"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"shop"}},
@@ -20,6 +50,8 @@ const JSON: &str = r#"{"resourceLogs":[
       {"severityText":"Oops","severityNumber":17,"eventName":"e",
        "body":{"kvlistValue":{"values":[{"key":"k","value":{"intValue":"9007199254740993"}}]}}}]}]},
   {"scopeLogs":[{"logRecords":[{"observedTimeUnixNano":"1767323046000000000"}]}]}]}"#;
+
+type Decode = fn(&[u8], &Limits) -> Result<Decoded>;
 
 /// A row as texts; `-` is null.
 fn shown(batch: &arrow::array::RecordBatch, row: usize) -> Vec<String> {
@@ -78,17 +110,25 @@ fn an_export_in_json_becomes_rows() {
 
 /// The same request in Protobuf, with the first record changed.
 fn in_protobuf(change: impl FnOnce(&mut LogRecord)) -> Vec<u8> {
-    let mut all = json::read(JSON.as_bytes(), &mut Sift::default()).unwrap();
-    change(&mut all[0].scopes[0].1[0]);
-    let scope_logs = |(name, records): (String, Vec<LogRecord>)| ScopeLogs {
-        scope: Some(Scope { name }),
-        log_records: records.iter().map(prost::Message::encode_to_vec).collect(),
+    let all: Json = serde_json::from_str(JSON).unwrap();
+    let mut change = Some(change);
+    let mut record = |json: &Json| {
+        let mut record = log_record(json)?;
+        if let Some(change) = change.take() {
+            change(&mut record);
+        }
+        Ok(record.encode_to_vec())
     };
-    let resource_logs = all.into_iter().map(|logs| ResourceLogs {
-        resource: Some(Resource { attributes: logs.resource }),
-        scope_logs: logs.scopes.into_iter().map(scope_logs).collect(),
+    let mut scope_logs = |json: &Json| {
+        let name = json["scope"]["name"].as_str().unwrap_or_default().to_owned();
+        Ok(ScopeLogs { scope: Some(Scope { name }), log_records: list(json, "logRecords", &mut record)? })
+    };
+    let resource_logs = list(&all, "resourceLogs", |json| {
+        let attributes = list(&json["resource"], "attributes", key_value)?;
+        let scope_logs = list(json, "scopeLogs", &mut scope_logs)?;
+        Ok(ResourceLogs { resource: Some(Resource { attributes }), scope_logs })
     });
-    Export { resource_logs: resource_logs.collect() }.encode_to_vec()
+    Export { resource_logs: resource_logs.unwrap() }.encode_to_vec()
 }
 
 /// One such record refused the whole export, which exporters do not send again.
@@ -155,8 +195,23 @@ fn what_is_no_export_is_refused_and_nothing_panics() {
         let error = decode_json(body.as_bytes()).expect_err(body);
         assert_eq!(error.kind(), ErrorKind::Invalid, "{body}");
     }
-    let deep = format!("{}{}", r#"{"resourceLogs":["#.repeat(5_000), "]}".repeat(5_000));
-    assert!(decode_json(deep.as_bytes()).is_err());
+    for body in [
+        "[[]]",
+        r#"{"resourceLogs":[[]]}"#,
+        r#"{"resourceLogs":[7]}"#,
+        r#"{"resourceLogs":[{"resource":[]}]}"#,
+        r#"{"resourceLogs":[{"resource":{"attributes":[[]]}}]}"#,
+        r#"{"resourceLogs":[{"scopeLogs":[[]]}]}"#,
+        r#"{"resourceLogs":[{"scopeLogs":[{"scope":[]}]}]}"#,
+        r#"{"resource_logs":[{"scopeLogs":[{"logRecords":[{}]}]}]}"#,
+        r#"{"resourceSpans":[]}"#,
+        r#"{"resourceLogs":[]} {"#,
+    ] {
+        assert_eq!(decode_json(body.as_bytes()).expect_err(body).kind(), ErrorKind::Invalid, "{body}");
+    }
+    for body in ["{}", r#"{"resourceLogs":null}"#, r#"{"more":[],"resource\u004cogs":[{}]}"#] {
+        assert_eq!(decode_json(body.as_bytes()).unwrap().rows.num_rows(), 0, "{body}");
+    }
 
     let bytes = in_protobuf(|_| ());
     let mut refused = 0;
@@ -164,12 +219,18 @@ fn what_is_no_export_is_refused_and_nothing_panics() {
         refused += usize::from(decode_protobuf(&bytes[..end]).is_err());
     }
     assert!(refused > bytes.len() / 2, "{refused} of {}", bytes.len());
-    for at in 0..bytes.len() {
-        for bit in 0..8 {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 1 << bit;
-            if let Ok(found) = decode_protobuf(&damaged) {
-                assert_eq!(found.rows.num_columns(), COLUMNS.len());
+    let narrow = Limits { decoded_bytes_max: 700, ..Limits::default() };
+    let reads: [(&[u8], Decode); 2] =
+        [(&bytes, super::decode_protobuf), (JSON.as_bytes(), super::decode_json)];
+    for (whole, read) in reads {
+        for bit in 0..whole.len() * 8 {
+            let mut damaged = whole.to_vec();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            for limits in [&Limits::default(), &narrow] {
+                match read(&damaged, limits) {
+                    Ok(found) => assert_eq!(found.rows.num_columns(), COLUMNS.len()),
+                    Err(e) => assert!(matches!(e.kind(), ErrorKind::Invalid | ErrorKind::TooLarge), "{e}"),
+                }
             }
         }
     }
@@ -195,4 +256,142 @@ fn what_is_nested_too_deep_is_refused_in_protobuf_too() {
             .as_any()
             .is::<arrow::array::TimestampMicrosecondArray>()
     );
+}
+
+#[test]
+fn json_that_is_nested_too_deep_spoils_its_record_alone() {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let record = format!(r#"{{"body":{{"arrayValue":{{"values":{deep}}}}}}}"#);
+    let of_scope = format!(r#"[{{"logRecords":[{{}},{record},{{}}],"unknown":{deep}}}]"#);
+    let body = format!(r#"{{"unknown":{deep},"resourceLogs":[{{"scopeLogs":{of_scope}}}]}}"#);
+    let Decoded { rows, refused } = decode_json(body.as_bytes()).unwrap();
+    assert_eq!((rows.num_rows(), refused.len(), refused[0].record), (2, 1, 2));
+    assert!(refused[0].reason.contains("recursion limit"), "{}", refused[0].reason);
+    assert_eq!(refused[0].raw, record[..RAW_BYTES_MAX]);
+    let body = format!(r#"{{"resourceLogs":[{{"resource":{{"attributes":{deep}}}}}]}}"#);
+    assert_eq!(decode_json(body.as_bytes()).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// Of 30 MB of nothing 5 GB were made before they were refused.
+#[test]
+fn many_records_of_nothing_are_refused_before_they_take_much() {
+    let field = |bytes: &[u8]| {
+        let mut field = vec![0x12];
+        prost::encoding::encode_varint(bytes.len() as u64, &mut field);
+        [&field, bytes].concat()
+    };
+    let mut body = field(&[0x12, 0].repeat(15_000_000));
+    let mut head = vec![0x0a];
+    prost::encoding::encode_varint(body.len() as u64, &mut head);
+    body.splice(..0, head);
+    assert_eq!(decode_protobuf(&body).unwrap_err().kind(), ErrorKind::TooLarge);
+
+    let of = |records: usize| {
+        format!(
+            r#"{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{}{{}}]}}]}}]}}"#,
+            "{},".repeat(records - 1)
+        )
+    };
+    let narrow = Limits { decoded_bytes_max: 64_000, ..Limits::default() };
+    let rows =
+        |records| super::decode_json(of(records).as_bytes(), &narrow).map(|found| found.rows.num_rows());
+    assert_eq!(rows(1_000).unwrap(), 1_000);
+    assert_eq!(rows(1_001).unwrap_err().kind(), ErrorKind::TooLarge);
+}
+
+/// A megabyte of a resource stood in each row, and more than two gigabytes of it were a panic.
+#[test]
+fn what_stands_in_each_row_counts_for_each() {
+    let text = "x".repeat(1 << 20);
+    let export = |resource: bool, records: usize| {
+        let attributes = match resource {
+            true => format!(r#"{{"key":"service.name","value":{{"stringValue":"{text}"}}}}"#),
+            false => String::new(),
+        };
+        let scope = if resource { "" } else { &text };
+        let records = vec!["{}"; records].join(",");
+        format!(
+            r#"{{"resourceLogs":[{{"resource":{{"attributes":[{attributes}]}},
+            "scopeLogs":[{{"scope":{{"name":"{scope}"}},"logRecords":[{records}]}}]}}]}}"#
+        )
+    };
+    // As the resource and as the service.
+    assert_eq!(decode_json(export(true, 3_000).as_bytes()).unwrap_err().kind(), ErrorKind::TooLarge);
+    assert_eq!(decode_json(export(false, 3_000).as_bytes()).unwrap_err().kind(), ErrorKind::TooLarge);
+    assert_eq!(decode_json(export(true, 3).as_bytes()).unwrap().rows.num_rows(), 3);
+
+    let of_scope = ScopeLogs { scope: Some(Scope { name: text }), log_records: vec![Vec::new(); 3_000] };
+    let logs = ResourceLogs { resource: None, scope_logs: vec![of_scope] };
+    let bytes = Export { resource_logs: vec![logs] }.encode_to_vec();
+    assert_eq!(decode_protobuf(&bytes).unwrap_err().kind(), ErrorKind::TooLarge);
+}
+
+#[test]
+fn a_record_that_is_too_large_is_refused_and_a_resource_refuses_all() {
+    let text = "ä".repeat(RECORD_BYTES_MAX / 2);
+    let record = format!(r#"{{ "body":{{"stringValue":"{text}"}}}}"#);
+    let body = format!(r#"{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{record},{{}}]}}]}}]}}"#);
+    let Decoded { rows, refused } = decode_json(body.as_bytes()).unwrap();
+    assert_eq!((rows.num_rows(), refused.len(), refused[0].record), (1, 1, 1));
+    assert_eq!(refused[0].reason, "takes more than 4 MiB");
+    // The limit lies within a letter.
+    assert_eq!(refused[0].raw, record[..RAW_BYTES_MAX - 1]);
+    for field in ["resource", "scope"] {
+        let large = format!(r#""{field}":{{"name":"{text}"}}"#);
+        let body = match field {
+            "resource" => format!(r#"{{"resourceLogs":[{{{large}}}]}}"#),
+            _ => format!(r#"{{"resourceLogs":[{{"scopeLogs":[{{{large}}}]}}]}}"#),
+        };
+        let error = decode_json(body.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+        assert_eq!(error.message(), format!("a {field} takes more than 4 MiB"));
+    }
+
+    let large = LogRecord { event_name: text.clone(), ..LogRecord::default() }.encode_to_vec();
+    let scope = Some(Scope { name: text });
+    let of_scope = ScopeLogs { scope: None, log_records: vec![large, Vec::new()] };
+    let export = |of_scope: &ScopeLogs| {
+        let logs = ResourceLogs { resource: None, scope_logs: vec![of_scope.clone()] };
+        decode_protobuf(&Export { resource_logs: vec![logs] }.encode_to_vec())
+    };
+    let Decoded { rows, refused } = export(&of_scope).unwrap();
+    assert_eq!((rows.num_rows(), refused[0].reason.as_str()), (1, "takes more than 4 MiB"));
+    assert_eq!(refused[0].raw.len(), RAW_BYTES_MAX);
+    assert!(refused[0].raw.starts_with("YoCAgALDpMOk"), "{}", &refused[0].raw[..20]);
+    assert_eq!(export(&ScopeLogs { scope, ..of_scope }).unwrap_err().kind(), ErrorKind::TooLarge);
+
+    // What is kept of refused records counts too.
+    let body = r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[7,7,7]}]}]}"#;
+    let narrow = Limits { decoded_bytes_max: 100, ..Limits::default() };
+    assert_eq!(super::decode_json(body.as_bytes(), &narrow).unwrap_err().kind(), ErrorKind::TooLarge);
+}
+
+/// Fields come in any order, and a message may come in parts.
+#[test]
+fn a_resource_holds_for_what_came_before_it() {
+    let body = r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{}],"scope":{"name":"s"}}],
+        "resource":{"attributes":[{"key":"service.name","value":{"stringValue":"shop"}}]}}]}"#;
+    let shop = |rows: &arrow::array::RecordBatch| {
+        let row = shown(rows, 0);
+        (row[3].clone(), row[4].clone(), row[8].clone())
+    };
+    let expected = ("shop".to_owned(), "s".to_owned(), r#"{"service.name":"shop"}"#.to_owned());
+    assert_eq!(shop(&decode_json(body.as_bytes()).unwrap().rows), expected);
+
+    let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
+    let attribute = |key: &str, value: &str| {
+        let value = Some(AnyValue { value: Some(Kind::StringValue(value.into())) });
+        Resource { attributes: vec![KeyValue { key: key.into(), value }] }.encode_to_vec()
+    };
+    let scope = |name: &str| Scope { name: name.into() }.encode_to_vec();
+    let of_scope = [field(2, &[]), field(1, &scope("first")), field(1, &scope("s"))].concat();
+    let resources = [attribute("a", "b"), attribute("service.name", "shop")].map(|of| field(1, &of)).concat();
+    // Between them a field that nobody knows, in each form.
+    let unknown = [&[15 << 3, 0x80, 1][..], &[15 << 3 | 1; 9], &field(15, b"?"), &[15 << 3 | 5; 5]].concat();
+    let logs = [unknown.clone(), field(2, &of_scope), unknown.clone(), resources].concat();
+    let found = decode_protobuf(&[unknown, field(1, &logs)].concat()).unwrap();
+    let expected = ("shop".to_owned(), "s".to_owned(), r#"{"a":"b","service.name":"shop"}"#.to_owned());
+    assert_eq!((found.rows.num_rows(), shop(&found.rows)), (1, expected));
+    // A number where a message is said to be.
+    assert_eq!(decode_protobuf(&[1 << 3, 7]).unwrap_err().kind(), ErrorKind::Invalid);
 }

@@ -25,6 +25,19 @@ pub(super) struct Cut {
 struct Message {
     len: usize,
     what: ipc::MessageHeader,
+    /// Of a record batch.
+    rows: usize,
+}
+
+/// How many rows the record batches of a stream have.
+pub(super) fn rows(stream: &[u8]) -> Result<usize> {
+    let (cut, mut source) = (Cut::default(), Source::new(stream, usize::MAX, usize::MAX));
+    let mut all = 0usize;
+    while let Some(Message { len, rows, .. }) = cut.message(&mut source)? {
+        all = all.saturating_add(rows);
+        source.take(len);
+    }
+    Ok(all)
 }
 
 impl Cut {
@@ -32,10 +45,13 @@ impl Cut {
         let before = source.before;
         let mut batches = Vec::new();
         while !self.ended && batches.len() < source.piece_bytes {
-            let Some(Message { len, what }) = self.message(source)? else {
+            let Some(Message { len, what, .. }) = self.message(source)? else {
                 self.ended = true;
                 break;
             };
+            if !batches.is_empty() && batches.len().saturating_add(len) > source.piece_bytes {
+                break;
+            }
             let message = source.take(len);
             match what {
                 ipc::MessageHeader::RecordBatch if self.has_schema => batches.extend_from_slice(&message),
@@ -69,7 +85,7 @@ impl Cut {
 
     fn piece(&mut self, batches: &[u8], before: crate::Before) -> Piece {
         self.told = true;
-        Piece { body: [&self.prefix, batches, &END[..]].concat(), before, lines: false }
+        Piece::whole([&self.prefix, batches, &END[..]].concat(), before, false)
     }
 
     /// The next message once all of it was read; `None` at the end of the stream.
@@ -103,10 +119,12 @@ impl Cut {
         let message = ipc::root_as_message(&source.buffer[head..end])
             .map_err(|e| broken(format!("a message's header is damaged: {e}")))?;
         let (what, body) = (message.header_type(), message.bodyLength());
+        let rows = message.header_as_record_batch().map_or(0, |batch| batch.length());
+        let rows = usize::try_from(rows).map_err(|_| broken("a record batch has a negative length"))?;
         let body = usize::try_from(body).map_err(|_| broken("a message has a negative length"))?;
         let len = end.saturating_add(body);
         self.whole(source, len)?;
-        Ok(Some(Message { len, what }))
+        Ok(Some(Message { len, what, rows }))
     }
 
     fn whole<R: Read>(&self, source: &mut Source<R>, len: usize) -> Result<()> {

@@ -6,7 +6,7 @@ use types::Result;
 
 use super::{Piece, Source};
 use crate::Before;
-use crate::csv::{BOM, quotes};
+use crate::csv::quotes;
 use crate::sift::newlines;
 
 #[derive(Default)]
@@ -19,10 +19,7 @@ impl Cut {
         let header = match &self.header {
             Some(header) => header.clone(),
             None => {
-                source.fill(BOM.len())?;
-                if source.buffer.starts_with(BOM) {
-                    source.take(BOM.len());
-                }
+                source.take_mark()?;
                 let end = loop {
                     let is_over = is_over(source)?;
                     match quotes::first_end(&source.buffer) {
@@ -35,7 +32,7 @@ impl Cut {
                 self.header = Some(header.clone());
                 if is_over(source)? {
                     // Names alone: whether they can be any is said all the same.
-                    return Ok(Some(Piece { body: header, before: Before::default(), lines: false }));
+                    return Ok(Some(Piece::whole(header, Before::default(), false)));
                 }
                 header
             }
@@ -60,7 +57,7 @@ impl Cut {
             body.push(b'\n');
         }
         body.append(&mut source.take(end));
-        Ok(Some(Piece { body, before, lines: false }))
+        Ok(Some(Piece::whole(body, before, false)))
     }
 }
 

@@ -5,7 +5,6 @@ use std::io::Read;
 use types::{Error, Result};
 
 use super::{Piece, Source};
-use crate::csv::BOM;
 use crate::parser::{Malformed, Parser};
 use crate::sift::newlines;
 
@@ -55,10 +54,7 @@ impl Cut {
 
     pub fn next<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
         if self.at == At::Beginning {
-            source.fill(BOM.len())?;
-            if source.buffer.starts_with(BOM) {
-                source.take(BOM.len());
-            }
+            source.take_mark()?;
             self.at = match source.first()? {
                 // Where an array begins there are no lines.
                 Some(b'[') => At::Array { first: true },
@@ -125,7 +121,7 @@ impl Cut {
                 before.bytes = before.bytes.saturating_sub(1);
                 let rows = source.take(found.end - found.start);
                 let body = [b"[", &rows[..], b"]"].concat();
-                piece = Some(Piece { body, before, lines: false });
+                piece = Some(Piece::whole(body, before, false));
                 self.at = At::Array { first: false };
             }
             if let Some(closed) = found.closed {
@@ -233,7 +229,7 @@ fn lines<R: Read>(source: &mut Source<R>) -> Result<Option<Piece>> {
 
 fn piece<R: Read>(source: &mut Source<R>, end: usize, lines: bool) -> Piece {
     let before = source.before;
-    Piece { body: source.take(end), before, lines }
+    Piece::whole(source.take(end), before, lines)
 }
 
 fn no_end<R>(source: &Source<R>) -> Error {

@@ -59,7 +59,7 @@ impl Cut {
             return Ok(None);
         }
         self.begun = true;
-        Ok(Some(Piece { body: [&self.columns[..], &rows].concat(), before, lines: false }))
+        Ok(Some(Piece::whole([&self.columns[..], &rows].concat(), before, false)))
     }
 }
 

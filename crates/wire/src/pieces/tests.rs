@@ -338,3 +338,91 @@ fn a_row_that_never_ends_is_refused_before_it_takes_much_memory() {
         assert_eq!(error.kind(), Kind::TooLarge, "{error}");
     }
 }
+
+/// A row of few bytes takes much where its table has many columns: such a stream was refused for good, however it was cut.
+#[test]
+fn a_piece_that_takes_too_much_is_divided_down_to_single_rows() {
+    let mut def = types::TableDef::new(types::TableId(1), "main.t");
+    def.add_column("n", &types::DataType::Int64, true, None).unwrap();
+    def.add_column("s", &types::DataType::String, true, None).unwrap();
+    def.add_column("wide", &types::DataType::Vector(1_000), true, None).unwrap();
+    let target = Target { table: "t", def: Some(&def), may_add_columns: false };
+    let decode = |form, piece: &Piece, rows, decoded_bytes_max| {
+        let before = Before { rows, ..piece.before };
+        let limits = Limits { decoded_bytes_max, before, part: piece.part, ..Limits::default() };
+        match form {
+            Form::Json { .. } => wire_json::decode(&piece.body, target, &limits),
+            Form::Csv => wire_csv::decode(&piece.body, target, &limits),
+            Form::Arrow => ipc::decode(&piece.body, target, &limits),
+            Form::Protobuf => wire_proto::decode(&piece.body, target, &limits),
+        }
+    };
+    let objects = |bad: &str| -> Vec<String> {
+        (0..100).map(|n| format!("{{\"n\":{}}}", if n == 90 { bad.into() } else { n.to_string() })).collect()
+    };
+    let csv = |bad: &str| -> String {
+        let row = |n: usize| format!("{}\n", if n == 90 { bad.into() } else { n.to_string() });
+        "n\n".to_owned() + &(0..100).map(row).collect::<String>()
+    };
+    let words = Arc::new(StringArray::from(vec!["a", "b"]));
+    let batch = |from: i64, to: i64| {
+        let keys = ::arrow::array::Int32Array::from_iter_values((from..to).map(|n| n as i32 % 2));
+        let words = DictionaryArray::<Int32Type>::try_new(keys, words.clone()).unwrap();
+        let n = Arc::new(Int64Array::from_iter_values(from..to)) as ArrayRef;
+        RecordBatch::try_from_iter([("n", n), ("s", Arc::new(words))]).unwrap()
+    };
+    let row = |n: u8| vec![0x12, 0x04, 0x0a, 0x02, 0x18, n];
+    let protobuf = [vec![0x0a, 0x01, b'n'], (0..100).flat_map(row).collect()].concat();
+    let mut bodies = vec![
+        (Form::Arrow, stream(&[batch(0, 100)])),
+        (Form::Arrow, stream(&[batch(0, 1), batch(1, 99), batch(99, 100)])),
+        (Form::Protobuf, protobuf),
+    ];
+    for bad in ["90", "\"x\""] {
+        let objects = objects(bad);
+        bodies.push((LINES, objects.join("\n").into_bytes()));
+        bodies.push((VALUES, format!("\u{feff}{}", objects.join("\n\n")).into_bytes()));
+        bodies.push((VALUES, format!("[{}]", objects.join(",\n")).into_bytes()));
+        bodies.push((Form::Csv, csv(bad).into_bytes()));
+    }
+    for (form, body) in bodies {
+        let all = cut(form, &body, 1 << 20, 1 << 20).unwrap();
+        assert_eq!(all.len(), 1, "{form:?}");
+        let whole = decode(form, &all[0], 0, usize::MAX);
+        let whole = whole.map(|rows| shown(&rows)).map_err(|refused| refused.error.to_string());
+        // Room for some rows, and for one.
+        for bytes_max in [50_000, 6_000] {
+            let mut left = all.clone();
+            let (mut text, mut count, mut found) = (String::new(), 0, None);
+            while let Some(piece) = left.pop() {
+                match decode(form, &piece, count, bytes_max) {
+                    Ok(rows) => {
+                        count += rows.batch.num_rows();
+                        text += &shown(&rows);
+                    }
+                    Err(refused) if refused.error.kind() == Kind::TooLarge => {
+                        let smaller = piece.divided(form).unwrap();
+                        assert!(smaller.len() > 1, "{form:?} {piece:?}");
+                        left.extend(smaller.into_iter().rev());
+                    }
+                    Err(refused) => {
+                        assert!(text.lines().count() >= 80, "{form:?}: {text}");
+                        found = Some(refused.error.to_string());
+                        break;
+                    }
+                }
+            }
+            assert_eq!(found.map_or(Ok(text), Err), whole, "{form:?} {bytes_max}");
+        }
+        // One row alone is as small as it gets.
+        let mut piece = all[0].clone();
+        while let Some(first) =
+            piece.divided(form).unwrap().into_iter().next().filter(|first| *first != piece)
+        {
+            piece = first;
+        }
+        let one = decode(form, &piece, 0, usize::MAX).unwrap();
+        assert_eq!(one.batch.num_rows(), 1, "{form:?}");
+        assert!(decode(form, &piece, 0, 1_000).is_err());
+    }
+}

@@ -32,6 +32,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// How long it is tried where others change the table's columns.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(15);
 
+/// Bytes of the pieces that are made of one.
+const DIVIDED_BYTES_MAX: usize = 256 << 20;
+
 /// What a body came to so far.
 #[derive(Debug, Default)]
 struct Loaded {
@@ -120,20 +123,43 @@ impl Load {
         let mut is_empty = true;
         while let Some(piece) = pieces.next()? {
             is_empty = false;
-            let Piece { body, before, lines } = piece;
-            let job = Job {
-                app: self.app.clone(),
-                principal: self.principal.clone(),
-                head: self.head.clone(),
-                media: self.head.media.of_lines(lines),
-                before: Before { rows: self.loaded.rows, ..before },
-                bytes: body.into(),
-            };
-            self.commit(&job)?;
+            self.piece(piece)?;
         }
         match is_empty && !pieces.is_empty_array() {
             true => Err(Error::invalid("the body is empty").hint("send at least one row").into()),
             false => Ok(()),
+        }
+    }
+
+    /// Writes a piece; in smaller ones where its rows take more than a commit may: a row of few bytes may be one of many
+    /// columns. What was refused left nothing behind.
+    fn piece(&mut self, piece: Piece) -> Result<()> {
+        let mut pieces = vec![piece];
+        while let Some(piece) = pieces.pop() {
+            let Err(failure) = self.commit(&self.job(&piece)) else { continue };
+            if !failure.is_too_large() {
+                return Err(failure);
+            }
+            let smaller = piece.divided(self.head.media.form())?;
+            // What stands before the rows of each, as names or a dictionary, is held as often.
+            let held: usize = pieces.iter().chain(&smaller).map(own_bytes).sum();
+            if smaller.len() < 2 || held > DIVIDED_BYTES_MAX {
+                return Err(failure);
+            }
+            pieces.extend(smaller.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    fn job(&self, piece: &Piece) -> Job {
+        Job {
+            app: self.app.clone(),
+            principal: self.principal.clone(),
+            head: self.head.clone(),
+            media: self.head.media.of_lines(piece.lines),
+            before: Before { rows: self.loaded.rows, ..piece.before },
+            part: piece.part,
+            bytes: piece.body.clone(),
         }
     }
 
@@ -189,6 +215,11 @@ impl Load {
             return Ok(());
         }
     }
+}
+
+/// The bytes that a piece does not share with others.
+fn own_bytes(piece: &Piece) -> usize {
+    if piece.part.is_some() { 0 } else { piece.body.len() }
 }
 
 impl Loaded {

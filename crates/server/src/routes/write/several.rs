@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::{Transaction, dead_letters};
 use http::{HeaderMap, Request, StatusCode, Uri, header};
-use serde::de::{MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
@@ -56,9 +56,12 @@ struct Tables<'a> {
     tables: Named<'a>,
 }
 
-/// Rows by table, in the order of the body, as they came.
+/// Rows by table, in the order of the body, as they came; of no more tables than a request may have.
 #[derive(Debug)]
-struct Named<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+struct Named<'a> {
+    pairs: Vec<(Cow<'a, str>, &'a RawValue)>,
+    sent: usize,
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Named<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
@@ -71,11 +74,16 @@ impl<'de: 'a, 'a> Deserialize<'de> for Named<'a> {
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> std::result::Result<Named<'a>, M::Error> {
-                let mut pairs = Vec::new();
-                while let Some(pair) = map.next_entry::<Cow<'a, str>, &'a RawValue>()? {
-                    pairs.push(pair);
+                let mut named = Named { pairs: Vec::new(), sent: 0 };
+                while named.sent < TABLES_MAX {
+                    let Some(pair) = map.next_entry()? else { return Ok(named) };
+                    named.pairs.push(pair);
+                    named.sent += 1;
                 }
-                Ok(Named(pairs))
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    named.sent += 1;
+                }
+                Ok(named)
             }
         }
         from.deserialize_map(Pairs(std::marker::PhantomData))
@@ -187,15 +195,15 @@ fn understand(uri: &Uri, headers: &HeaderMap, principal: &Principal) -> Result<H
 
 /// The body, once it is known that it names each table once, and none into which bad rows of another go.
 fn tables(body: &[u8], on_error: OnBadRow) -> Result<Vec<(String, &RawValue)>> {
-    let asked: Tables<'_> = asked::body(body, "object of rows by table", EXAMPLE)?;
-    let Named(pairs) = asked.tables;
+    let asked: Tables<'_> = asked::json(body, "object of rows by table", EXAMPLE)?;
+    let Named { pairs, sent } = asked.tables;
     if pairs.is_empty() {
         return Err(Error::invalid("`tables` is empty").hint(format!("send {EXAMPLE}")).into());
     }
-    if pairs.len() > TABLES_MAX {
+    if sent > TABLES_MAX {
         return Err(Error::new(
             Kind::TooLarge,
-            format!("a request has rows of at most {TABLES_MAX} tables, {} were sent", pairs.len()),
+            format!("a request has rows of at most {TABLES_MAX} tables, {sent} were sent"),
         )
         .hint("send them in several requests")
         .into());
@@ -326,5 +334,22 @@ impl All {
             "lsn": lsn,
             "tables": tables.collect::<serde_json::Map<_, _>>(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten million of them were 3.7 GB before anybody counted.
+    #[test]
+    fn of_too_many_tables_no_more_are_kept_than_may_be_there() {
+        let pairs = |count: usize| format!(r#"{{{}"b":[]}}"#, r#""a":0,"#.repeat(count - 1));
+        let text = pairs(TABLES_MAX);
+        let named: Named<'_> = serde_json::from_str(&text).unwrap();
+        assert_eq!((named.pairs.len(), named.sent, named.pairs[TABLES_MAX - 1].1.get()), (100, 100, "[]"));
+        let text = pairs(100_000);
+        let named: Named<'_> = serde_json::from_str(&text).unwrap();
+        assert_eq!((named.pairs.len(), named.sent), (TABLES_MAX, 100_000));
     }
 }

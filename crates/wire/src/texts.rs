@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use arrow::array::{Array, AsArray};
+use arrow::compute::cast;
 use arrow::datatypes::DataType as Arrow;
 use types::{DataType, Field, Unfit, name};
 
@@ -10,7 +11,7 @@ use crate::parser::Parser;
 use crate::{Rows, Target, names};
 
 /// The first `max` rows with a text that is no JSON where JSON goes, ascending. Those that are stay as they are written.
-pub(super) fn no_json(rows: &Rows, target: Target<'_>, max: usize) -> Vec<Unfit> {
+pub(crate) fn no_json(rows: &Rows, target: Target<'_>, max: usize) -> Vec<Unfit> {
     let mut found = BTreeMap::new();
     for (given, array) in rows.batch.schema_ref().fields().iter().zip(rows.batch.columns()) {
         let name = given.name();
@@ -18,16 +19,28 @@ pub(super) fn no_json(rows: &Rows, target: Target<'_>, max: usize) -> Vec<Unfit>
         let new = || rows.new_columns.iter().find(|column| column.name == *name);
         let data_type = known.map(|column| &column.data_type).or_else(|| Some(&new()?.data_type));
         let Some(data_type) = data_type.filter(|data_type| has_json(data_type)) else { continue };
-        let bad = (0..array.len()).filter_map(|row| Some((row, misfit(array, row, data_type)?)));
-        for (row, (path, message)) in bad.take(max) {
-            let column = Some(format!("{name}{path}"));
-            found.entry(row).or_insert(Unfit { row, column, message });
+        for unfit in unfit(name, array, data_type).take(max) {
+            found.entry(unfit.row).or_insert(unfit);
         }
     }
     found.into_values().take(max).collect()
 }
 
-fn has_json(data_type: &DataType) -> bool {
+/// The rows of a column with a text that is no JSON where its type has JSON, ascending.
+pub fn unfit<'a>(
+    name: &'a str,
+    array: &'a dyn Array,
+    data_type: &'a DataType,
+) -> impl Iterator<Item = Unfit> + 'a {
+    let rows = if has_json(data_type) { array.len() } else { 0 };
+    (0..rows).filter_map(move |row| {
+        let (path, message) = misfit(array, row, data_type)?;
+        Some(Unfit { row, column: Some(format!("{name}{path}")), message })
+    })
+}
+
+/// Whether a type is JSON or holds some.
+pub fn has_json(data_type: &DataType) -> bool {
     match data_type {
         DataType::Json => true,
         DataType::List(item) => has_json(&item.data_type),
@@ -45,6 +58,10 @@ fn misfit(array: &dyn Array, row: usize, data_type: &DataType) -> Option<(String
         (DataType::Json, Arrow::Utf8) => malformed(array.as_string::<i32>().value(row)),
         (DataType::Json, Arrow::LargeUtf8) => malformed(array.as_string::<i64>().value(row)),
         (DataType::Json, Arrow::Utf8View) => malformed(array.as_string_view().value(row)),
+        (_, Arrow::Dictionary(_, plain)) => misfit(&cast(&array.slice(row, 1), plain).ok()?, 0, data_type),
+        (_, Arrow::RunEndEncoded(_, plain)) => {
+            misfit(&cast(&array.slice(row, 1), plain.data_type()).ok()?, 0, data_type)
+        }
         (DataType::List(item), Arrow::List(_)) => of_items(&array.as_list::<i32>().value(row), item),
         (DataType::List(item), Arrow::LargeList(_)) => of_items(&array.as_list::<i64>().value(row), item),
         (DataType::List(item), Arrow::FixedSizeList(..)) => {
@@ -77,4 +94,47 @@ fn malformed(text: &str) -> Option<(String, String)> {
     let what =
         format!("JSON ({} at byte {}) expected, `{}` found", wrong.expected, wrong.at, name::printable(text));
     Some((String::new(), what))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, ListArray, StringArray, StructArray};
+    use arrow::buffer::OffsetBuffer;
+    use arrow::datatypes::Field as ArrowField;
+    use types::ColumnId;
+
+    use super::*;
+
+    #[test]
+    fn text_is_looked_at_wherever_it_becomes_json() {
+        for (text, is_some) in [("{\"a\": [1]}", true), ("no", false), ("", false), ("1 2", false)] {
+            let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("1"), None, Some(text)]));
+            let words = Arrow::Dictionary(Box::new(Arrow::Int32), Box::new(Arrow::Utf8));
+            let words = cast(&texts, &words).unwrap();
+            let item = Arc::new(ArrowField::new("element", Arrow::Utf8, true));
+            let offsets = OffsetBuffer::from_lengths([2, 1]);
+            let lists: ArrayRef = Arc::new(ListArray::try_new(item, offsets, texts.clone(), None).unwrap());
+            let field = |name: &str, array: &ArrayRef| {
+                (Arc::new(ArrowField::new(name, array.data_type().clone(), true)), array.clone())
+            };
+            let of_lists: ArrayRef = Arc::new(StructArray::from(vec![field("a", &lists)]));
+            let of_words: ArrayRef = Arc::new(StructArray::from(vec![field("a", &words)]));
+            for (array, wanted, row, place) in [
+                (&texts, "json", 2, "c"),
+                (&words, "json", 2, "c"),
+                (&lists, "list<json>", 1, "c[]"),
+                (&of_lists, "struct<A: list<json>>", 1, "c.A[]"),
+                (&of_words, "struct<A: json>", 2, "c.A"),
+            ] {
+                let wanted = DataType::parse(wanted, &mut ColumnId(0)).unwrap();
+                let found = unfit("c", array, &wanted).next().map(|bad| (bad.row, bad.column));
+                let expected = (!is_some).then(|| (row, Some(place.to_owned())));
+                assert_eq!(found, expected, "{text} as {wanted}");
+                assert!(unfit("c", &array.slice(0, 1), &wanted).next().is_none());
+            }
+            assert!(unfit("c", &texts, &DataType::String).next().is_none());
+        }
+    }
 }

@@ -1,0 +1,172 @@
+//! How many values of JSON a body may have. Two bytes of text, `0,`, become tens or hundreds of bytes of memory once they
+//! are read, so a body within its own bound may still be far too large: it is looked through before it is read, and what
+//! its values will take counts among the memory of all bodies.
+//!
+//! Rows are not counted so: they are read into columns, within bounds of their own.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value as Json;
+use types::{Error, Kind, Result as CoreResult, Value};
+
+use crate::app::Shared;
+use crate::body::Held;
+use crate::failure::Result;
+
+/// Values of one body, where there is room for them in half of what all bodies may take.
+const VALUES_MAX: usize = 1_000_000;
+/// What a value takes at most: read, and understood as a parameter or a key.
+const VALUE_BYTES: usize = 256;
+/// Bodies of a few values are counted by their own bytes alone.
+const FEW_VALUES: usize = 256;
+/// As many as PostgreSQL's protocol has room for.
+pub const PARAMS_MAX: usize = 65_535;
+
+/// Takes room for the values of a body that was read whole. [`Kind::TooLarge`] where there are too many of them.
+pub fn admit(held: &mut Held) -> Result<()> {
+    let bytes = held.bytes.clone();
+    held.grow(bytes_of(held.app(), [&bytes[..]])?)
+}
+
+/// Room for the values of parts of a body, as long as it is held.
+pub fn room<'a>(app: &Shared, parts: impl IntoIterator<Item = &'a [u8]>) -> Result<Held> {
+    let mut held = Held::of(app, Bytes::new());
+    held.grow(bytes_of(app, parts)?)?;
+    Ok(held)
+}
+
+/// What the values of these texts take.
+fn bytes_of<'a>(app: &Shared, texts: impl IntoIterator<Item = &'a [u8]>) -> CoreResult<usize> {
+    let max = VALUES_MAX.min(app.options.body_bytes_total_max / 2 / VALUE_BYTES);
+    let mut count = 0;
+    for text in texts {
+        count += count_of(text, max - count);
+        if count > max {
+            let what = format!("a request has at most {max} values of JSON, an object counted twice");
+            return Err(Error::new(Kind::TooLarge, what).hint("send less in one request"));
+        }
+    }
+    Ok(if count > FEW_VALUES { count * VALUE_BYTES } else { 0 })
+}
+
+/// How many values a text of JSON has, of each array and object in it; stops beyond `max`. An object counts twice, since it
+/// takes more. Of what is no JSON it is at least what a reader makes of its beginning.
+fn count_of(text: &[u8], max: usize) -> usize {
+    let mut count = 1;
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        count += match byte {
+            b',' | b'[' => 1,
+            b'{' => 2,
+            b'"' => {
+                while let Some(byte) = bytes.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => _ = bytes.next(),
+                        _ => {}
+                    }
+                }
+                0
+            }
+            _ => 0,
+        };
+        if count > max {
+            break;
+        }
+    }
+    count
+}
+
+/// The parameters of a statement.
+pub fn parameters(params: &[Json]) -> CoreResult<Vec<Value>> {
+    if params.len() > PARAMS_MAX {
+        let what = format!("a statement takes at most {PARAMS_MAX} parameters, {} were sent", params.len());
+        return Err(Error::new(Kind::TooLarge, what).hint("an array is one parameter: `WHERE id = ANY($1)`"));
+    }
+    params.iter().map(wire::value::parameter).collect()
+}
+
+/// An array of which no more than `MAX` items are kept.
+#[derive(Debug)]
+pub struct Few<T, const MAX: usize> {
+    items: Vec<T>,
+    sent: usize,
+}
+
+impl<T, const MAX: usize> Few<T, MAX> {
+    /// All of them, or how many were sent where that is more than `MAX`.
+    pub fn all(self) -> std::result::Result<Vec<T>, usize> {
+        if self.sent > MAX { Err(self.sent) } else { Ok(self.items) }
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Few<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Items<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Items<T, MAX> {
+            type Value = Few<T, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+
+            fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> std::result::Result<Self::Value, S::Error> {
+                let mut few = Few { items: Vec::new(), sent: 0 };
+                while few.sent < MAX {
+                    let Some(item) = seq.next_element()? else { return Ok(few) };
+                    few.items.push(item);
+                    few.sent += 1;
+                }
+                while seq.next_element::<IgnoredAny>()?.is_some() {
+                    few.sent += 1;
+                }
+                Ok(few)
+            }
+        }
+        from.deserialize_seq(Items(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_wherever_they_stand() {
+        for (text, count) in [
+            ("1", 1),
+            ("[]", 2),
+            ("[1,2,3]", 4),
+            (r#"{"a":1,"b":[2,3]}"#, 6),
+            (r#"["a,b[{","\",[","\\",3]"#, 5),
+            (r#"["it ends in a string, [["#, 2),
+            (r#"["\"#, 2),
+        ] {
+            assert_eq!(count_of(text.as_bytes(), 1_000), count, "{text}");
+        }
+        let many = format!("[{}0]", "0,".repeat(1_000_000));
+        assert_eq!(count_of(many.as_bytes(), 100), 101);
+    }
+
+    #[test]
+    fn an_array_keeps_few_of_many_items_and_knows_how_many_there_were() {
+        let few: Few<u8, 3> = serde_json::from_str("[1,2,3]").unwrap();
+        assert_eq!(few.all(), Ok(vec![1, 2, 3]));
+        let few: Few<u8, 3> = serde_json::from_str(r#"[1,2,3,"any",{"thing":[]}]"#).unwrap();
+        assert_eq!(few.items, [1, 2, 3]);
+        assert_eq!(few.all(), Err(5));
+        serde_json::from_str::<Few<u8, 3>>("[1,2,3,4").unwrap_err();
+        let error = serde_json::from_str::<Few<u8, 3>>("7").unwrap_err();
+        assert_eq!(crate::asked::in_words(&error), "an array expected, integer `7` found at line 1 column 1");
+    }
+
+    #[test]
+    fn a_statement_has_a_bounded_number_of_parameters() {
+        assert_eq!(parameters(&vec![Json::Null; PARAMS_MAX]).unwrap().len(), PARAMS_MAX);
+        assert_eq!(parameters(&vec![Json::Null; PARAMS_MAX + 1]).unwrap_err().kind(), Kind::TooLarge);
+    }
+}

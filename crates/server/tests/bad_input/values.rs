@@ -1,0 +1,119 @@
+//! Bodies of JSON with far more values than a request needs: two bytes each, and hundreds once they were read.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::bodies::{rows, state};
+use super::common::{Answer, Running, wait_until};
+
+/// `before`, so many times `0`, and `after`.
+fn zeros(before: &str, count: usize, after: &str) -> String {
+    format!("{before}{}0{after}", "0,".repeat(count - 1))
+}
+
+fn is_refused(answer: &Answer, said: &str, what: &str) {
+    let (code, message) = answer.error();
+    assert_eq!((answer.status, code.as_str()), (413, "too_large"), "{what}: {}", answer.text());
+    assert!(message.contains(said), "{what}: {message}");
+}
+
+fn with_table(name: &str) -> Running {
+    let running = Running::start(name);
+    let def = r#"{"columns":[{"name":"id","type":"int64"},{"name":"j","type":"json"}],"primary_key":["id"]}"#;
+    assert_eq!(running.ask("PUT", "/v1/tables/t", def).status, 201);
+    assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"[{"id":1},{"id":2},{"id":3}]"#).status, 200);
+    running
+}
+
+/// 31 million parameters in 60 MB were 10 GB of memory.
+#[test]
+fn a_body_of_too_many_values_is_refused_before_it_is_read() {
+    let _limit = testkit::limit(120);
+    let running = with_table("values-many");
+    let before = state(&running);
+    const MANY: usize = 1_000_000;
+    let op = |begin: &str| zeros(&format!(r#"{{"ops":[{{{begin}:["#), MANY, "]}]}");
+    for (method, path, body) in [
+        ("POST", "/v1/sql", zeros(r#"{"sql":"SELECT 1","params":["#, MANY, "]}")),
+        ("POST", "/v1/sql", zeros(r#"{"sql":"SELECT $1","params":[{"a":["#, MANY, "]}]}")),
+        ("POST", "/v1/sql", zeros(r#"{"sql":"SELECT 1","as_of":["#, MANY, "]}")),
+        ("POST", "/v1/search", zeros(r#"{"q":"x","params":["#, MANY, "]}")),
+        ("POST", "/v1/tables/t/search", zeros(r#"{"q":"x","fields":["#, MANY, "]}")),
+        ("POST", "/v1/ask", zeros(r#"{"q":"x","sources":["#, MANY, "]}")),
+        ("POST", "/v1/ask/stream", zeros(r#"{"q":"x","sources":["#, MANY, "]}")),
+        ("PUT", "/v1/tables/u", zeros(r#"{"retention":["#, MANY, "]}")),
+        ("PUT", "/v1/tables/u", format!(r#"{{"columns":[{}]}}"#, "{},".repeat(MANY / 3))),
+        ("POST", "/v1/transactions", op(r#""op":"sql","sql":"SELECT 1","params""#)),
+        ("POST", "/v1/transactions", op(r#""op":"delete","table":"t","keys""#)),
+        ("POST", "/mcp", zeros(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":["#, MANY, "]}")),
+    ] {
+        let answer = running.ask(method, path, &body);
+        is_refused(&answer, "at most 1000000 values of JSON", &format!("{path} {}", &body[..40]));
+    }
+    let params = zeros(r#"{"sql":"SELECT 1","params":["#, 65_536, "]}");
+    is_refused(&running.ask("POST", "/v1/sql", &params), "65535 parameters, 65536 were sent", "params");
+    let params = zeros(r#"{"ops":[{"op":"sql","sql":"SELECT 1","params":["#, 65_536, "]}]}");
+    is_refused(&running.ask("POST", "/v1/transactions", &params), "65536 were sent", "params of an op");
+    let ops = format!(r#"{{"ops":[{}{{}}]}}"#, r#"{"op":"sql"},"#.repeat(1_000_000));
+    let said = "at most 10000 operations, 1000001 were sent";
+    is_refused(&running.ask("POST", "/v1/transactions", &ops), said, "ops");
+    let tables = format!(r#"{{"tables":{{{}"a":0}}}}"#, r#""a":0,"#.repeat(1_000_000));
+    is_refused(&running.ask("POST", "/v1/rows", &tables), "at most 100 tables, 1000001 were sent", "tables");
+    assert_eq!(state(&running), before);
+    running.works();
+}
+
+#[test]
+fn as_many_values_as_a_request_needs_are_taken() {
+    let _limit = testkit::limit(120);
+    let running = with_table("values-good");
+    let any = zeros(r#"{"sql":"SELECT id FROM t WHERE id = ANY($1)","params":[[2,"#, 20_000, "]]}");
+    let answer = running.ask("POST", "/v1/sql", &any);
+    assert_eq!(answer.json()["rows"], serde_json::json!([[2]]), "{}", answer.text());
+    // Rows are read by other bounds.
+    let row = zeros(r#"{"id":4,"j":["#, 1_100_000, "]}");
+    assert_eq!(running.ask("POST", "/v1/tables/t/rows", &row).status, 200);
+    let ops = format!(
+        r#"{{"ops":[{{"op":"insert","table":"t","rows":{}}},{{"op":"delete","table":"t","keys":{}}}]}}"#,
+        row.replace("\"id\":4", "\"id\":5"),
+        zeros("[1,2,", 50_000, "]"),
+    );
+    let answer = running.ask("POST", "/v1/transactions", &ops);
+    assert_eq!((answer.status, &answer.json()["ops"][1]["count"]), (200, &2.into()), "{}", answer.text());
+    assert_eq!(rows(&running, "t"), 3);
+    // What is no array is told in words.
+    for (field, op) in
+        [("keys", r#""op":"delete","table":"t""#), ("params", r#""op":"sql","sql":"SELECT 1""#)]
+    {
+        let body = format!(r#"{{"ops":[{{{op},"{field}":{{"a":1}}}}]}}"#);
+        let (code, message) = running.ask("POST", "/v1/transactions", &body).error();
+        let said = format!("`{field}` does not fit: an array expected, an object found");
+        assert!(code == "invalid" && message.contains(&said), "{message}");
+    }
+    wait_until(|| running.telemetry().body_bytes_held.load(Relaxed) == 0);
+    running.works();
+}
+
+/// The memory of a body was given back before its parameters were made of it.
+#[test]
+fn parameters_hold_their_memory_until_the_statement_has_run() {
+    let _limit = testkit::limit(120);
+    let running = with_table("values-held");
+    let held = || running.telemetry().body_bytes_held.load(Relaxed);
+    let sql = "INSERT INTO t (id) SELECT a * b FROM generate_series(1, 20000) x(a), \
+        generate_series(1, 20000000) y(b) WHERE a * b = ANY($1)";
+    let body = zeros(&format!(r#"{{"sql":"{sql}","deadline_ms":3000,"params":[["#), 10_000, "]]}");
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| running.ask("POST", "/v1/sql", &body));
+        wait_until(|| running.sql.status().running > 0);
+        assert!(held() >= 10_000 * 256, "{}", held());
+        // It is far too much to be done.
+        let answer = asked.join().unwrap();
+        assert_ne!(answer.status, 200, "{}", answer.text());
+    });
+    wait_until(|| held() == 0);
+    // Where all bodies have less room, so has one.
+    let small = Running::with("values-small", |o| o.body_bytes_total_max = 1 << 20);
+    let body = |count| zeros(r#"{"sql":"SELECT 1 WHERE 1 = ANY($1)","params":[["#, count, "]]}");
+    is_refused(&small.ask("POST", "/v1/sql", &body(2_100)), "at most 2048 values", "small");
+    assert_eq!(small.ask("POST", "/v1/sql", &body(1_900)).status, 200);
+}
