@@ -86,9 +86,11 @@ class Server:
         return json.loads(text) if text.strip() else None
 
     def kill(self):
+        # Whoever sees that it has ended may start it again at once.
+        log = self.log
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-        self.log.close()
+        log.close()
 
     def stop(self):
         """As `kill -TERM` does, which is how it is stopped."""

@@ -111,8 +111,10 @@ impl Service {
         let elsewhere = warehouse::catalog(config, engine.env())?;
         let former = lake_options.objects.is_some() || elsewhere.is_some();
         let former = former.then(|| data.join("lake"));
-        // Nothing was committed since the directory was opened.
-        let lineage = Some(lake::Lineage::open(engine.env(), data, engine.root().lsn()));
+        // Of a log that is damaged nobody knows yet where it ends.
+        let is_whole = engine.status().write_error.is_none();
+        let opened_at = is_whole.then(|| engine.opened_at());
+        let lineage = Some(lake::Lineage::open(engine.env(), data, opened_at));
         let lake_options = lake::Options { catalog: elsewhere, former, lineage, ..lake_options };
         let lake = Arc::new(lake::Materializer::new(lake_options));
         let lake_reads = Some(lake.reads());

@@ -497,6 +497,12 @@ impl Engine {
         backup::send(&self.0.shared, place, progress)
     }
 
+    /// The lsn at which the database was opened: that of the newest commit before any of this process, background work's
+    /// included.
+    pub fn opened_at(&self) -> Lsn {
+        self.0.shared.opened_at
+    }
+
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.0.shared.dir

@@ -44,6 +44,8 @@ pub(crate) struct Shared {
     /// Set once writes are refused for good: damage found at opening, or a latched log.
     pub write_error: ArcSwapOption<Error>,
     next_segment: AtomicU64,
+    /// What recovery found: the newest commit before any of this process.
+    pub opened_at: Lsn,
     /// The lsn of the newest durable manifest.
     pub manifest_lsn: AtomicU64,
     /// No thread runs: a simulator steps everything.
@@ -318,6 +320,7 @@ impl Shared {
         let counters = Counters::default();
         counters.head_bytes.set(root.tables().map(|t| t.head_bytes()).sum());
         Shared {
+            opened_at: root.lsn,
             env,
             dir,
             options,

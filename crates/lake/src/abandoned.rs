@@ -16,8 +16,14 @@ pub fn find(env: &Env, warehouse: &Path, table: TableId, written: Option<&Path>)
     let mut found = Vec::new();
     for namespace in dirs(&store, warehouse)? {
         for dir in dirs(&store, &namespace)? {
-            if written != Some(&*dir) && is_lake_of(&store, &dir, table)? {
-                found.push(dir);
+            if written == Some(&*dir) {
+                continue;
+            }
+            match is_lake_of(&store, &dir, table) {
+                Ok(true) => found.push(dir),
+                Ok(false) => {}
+                // What another table left must not be in this one's way.
+                Err(error) => tracing::warn!("whose {} is cannot be read: {error}", dir.display()),
             }
         }
     }

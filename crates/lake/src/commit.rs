@@ -76,6 +76,8 @@ pub(crate) fn commit(
     purpose: Purpose<'_>,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Option<Committed>> {
+    // Before anything is written for it.
+    options.run()?;
     let mut work = Work::begin(base, table, columns, options, purpose, tick)?;
     let outcome = work.run(from);
     if outcome.is_err() {

@@ -109,6 +109,13 @@ impl Requests {
         }
     }
 
+    /// What is there was read anew, and may be other files.
+    pub fn begin_anew(&self, table: TableId) {
+        if let Some(request) = self.0.lock().get_mut(&table) {
+            request.begun = None;
+        }
+    }
+
     /// Where the erasure that is under way began; `None`: it is to begin. So it is, too, if the lake stands before that: it was put
     /// back.
     pub fn begun(&self, table: TableId, stands: Lsn) -> Option<Arc<Begun>> {

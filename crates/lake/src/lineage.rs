@@ -30,6 +30,7 @@ const FILE: &str = "lake-runs";
 /// So many runs that committed to a lake are kept; older ones count as before all of them.
 const RUNS_MAX: usize = 10_000;
 
+const OWN: &str = "if it is this very database's, as where an older version of the program landed since, stop the server, remove `lake-runs` in the data directory and start it again";
 const OTHER_STATE: &str = "it belongs to another state of this database, or of a copy; if that is gone for good, move its directory away and the table lands anew";
 
 /// The runs of a data directory. Cheap to clone.
@@ -42,7 +43,10 @@ struct Inner {
     path: PathBuf,
     /// Of this run.
     id: String,
-    kept: Mutex<Result<Kept>>,
+    /// Where it began, if that is known.
+    lsn: Option<Lsn>,
+    /// `None` until it could be read.
+    kept: Mutex<Option<Kept>>,
 }
 
 #[derive(Debug)]
@@ -56,67 +60,74 @@ struct Kept {
 #[derive(Debug, PartialEq)]
 struct Run {
     id: String,
-    /// `None` of this one.
+    /// `None` of this one, and where a damaged log was opened since.
     end: Option<Lsn>,
 }
 
 impl Lineage {
-    /// Of a directory whose newest commit is `lsn`, before anything is committed to it. What cannot be read is said when a lake
-    /// is looked at, and what cannot be written down yet is tried once more before one is committed to.
-    pub fn open(env: &Env, dir: &Path, lsn: Lsn) -> Lineage {
-        let path = dir.join(FILE);
-        let mut kept = read(env, &path, lsn);
-        if let Ok(kept) = &mut kept {
-            for run in kept.runs.iter_mut().filter(|run| run.end.is_none()) {
-                run.end = Some(lsn);
-                kept.is_new = true;
-            }
-        }
-        let written = kept.as_mut().map_err(|error| error.clone()).and_then(|kept| kept.write(env, &path));
-        if let Err(error) = written {
+    /// Of a directory that was opened at `lsn`; `None` where that is not known for certain: then no run ends. What cannot be read
+    /// or written is tried again when a lake is looked at, and before one is committed to.
+    pub fn open(env: &Env, dir: &Path, lsn: Option<Lsn>) -> Lineage {
+        let kept = Mutex::new(Rank::new(79, "lake runs"), None);
+        let (env, path, id) = (env.clone(), dir.join(FILE), create::uuid(env));
+        let lineage = Lineage(Arc::new(Inner { env, path, id, lsn, kept }));
+        if let Err(error) = lineage.look(|kept| lineage.write(kept)) {
             tracing::warn!("{error}: nothing lands until that is mended");
         }
-        let kept = Mutex::new(Rank::new(79, "lake runs"), kept);
-        Lineage(Arc::new(Inner { env: env.clone(), path, id: create::uuid(env), kept }))
+        lineage
     }
 
     /// The id of this run, known to the directory from now on.
     pub(crate) fn begin(&self) -> Result<&str> {
-        let mut kept = self.0.kept.lock();
-        let kept = kept.as_mut().map_err(|error| error.clone())?;
-        if !kept.runs.iter().any(|run| run.end.is_none()) {
-            kept.runs.push(Run { id: self.0.id.clone(), end: None });
-            let excess = kept.runs.len().saturating_sub(RUNS_MAX);
-            let oldest = kept.runs.drain(..excess).filter_map(|run| run.end).max();
-            kept.before = kept.before.max(oldest.unwrap_or_default());
-            kept.is_new = true;
+        if self.0.lsn.is_none() {
+            return Err(Error::damaged("the log is damaged: nothing lands meanwhile"));
         }
-        kept.write(&self.0.env, &self.0.path)?;
+        self.look(|kept| {
+            if !kept.runs.iter().any(|run| run.id == self.0.id) {
+                kept.runs.push(Run { id: self.0.id.clone(), end: None });
+                let excess = kept.runs.len().saturating_sub(RUNS_MAX);
+                let oldest = kept.runs.drain(..excess).filter_map(|run| run.end).max();
+                kept.before = kept.before.max(oldest.unwrap_or_default());
+                kept.is_new = true;
+            }
+            self.write(kept)
+        })?;
         Ok(&self.0.id)
     }
 
     /// Whether a lake that stands at `lsn`, by a commit of `run`, is of this state of the database.
     fn has(&self, run: Option<&str>, lsn: Lsn) -> Result<bool> {
-        let kept = self.0.kept.lock();
-        let kept = kept.as_ref().map_err(|error| error.clone())?;
-        Ok(match kept.runs.iter().find(|known| Some(&*known.id) == run) {
-            Some(run) => run.end.is_none_or(|end| lsn <= end),
-            None => lsn <= kept.before,
+        self.look(|kept| {
+            // Where a run ended is known as long as nothing else is committed. Without room on the disk lakes are read all the same.
+            let _ = self.write(kept);
+            Ok(match kept.runs.iter().find(|known| Some(&*known.id) == run) {
+                Some(run) => run.end.is_none_or(|end| lsn <= end),
+                None => lsn <= kept.before,
+            })
         })
+    }
+
+    fn look<T>(&self, what: impl FnOnce(&mut Kept) -> Result<T>) -> Result<T> {
+        let mut kept = self.0.kept.lock();
+        if kept.is_none() {
+            *kept = Some(read(&self.0.env, &self.0.path, self.0.lsn)?);
+        }
+        what(kept.as_mut().expect("it was just read"))
+    }
+
+    fn write(&self, kept: &mut Kept) -> Result<()> {
+        if !kept.is_new {
+            return Ok(());
+        }
+        let Inner { env, path, .. } = &*self.0;
+        files::replace(env, path, kept.text().as_bytes())?;
+        files::sync_dir(env, path.parent().unwrap_or(Path::new(".")))?;
+        kept.is_new = false;
+        Ok(())
     }
 }
 
 impl Kept {
-    fn write(&mut self, env: &Env, path: &Path) -> Result<()> {
-        if !self.is_new {
-            return Ok(());
-        }
-        files::replace(env, path, self.text().as_bytes())?;
-        files::sync_dir(env, path.parent().unwrap_or(Path::new(".")))?;
-        self.is_new = false;
-        Ok(())
-    }
-
     fn text(&self) -> String {
         let runs = self.runs.iter().map(|run| match run.end {
             Some(end) => format!("{} {end}\n", run.id),
@@ -126,15 +137,21 @@ impl Kept {
     }
 }
 
-fn read(env: &Env, path: &Path, lsn: Lsn) -> Result<Kept> {
+/// What the directory keeps, with the ends of runs that it was opened after.
+fn read(env: &Env, path: &Path, lsn: Option<Lsn>) -> Result<Kept> {
     if !files::exists(env, path)? {
-        return Ok(Kept { before: lsn, runs: Vec::new(), is_new: true });
+        let before = lsn.unwrap_or(Lsn(u64::MAX));
+        return Ok(Kept { before, runs: Vec::new(), is_new: lsn.is_some() });
     }
-    parse(&files::read(env, path)?).ok_or_else(|| {
+    let mut kept = parse(&files::read(env, path)?).ok_or_else(|| {
         Error::damaged(format!("{} cannot be read", path.display())).hint(
             "put it back as it was; without it lakes are trusted that stand no further than this directory",
         )
-    })
+    })?;
+    for run in kept.runs.iter_mut().filter(|run| run.end.is_none() && lsn.is_some()) {
+        (run.end, kept.is_new) = (lsn, true);
+    }
+    Ok(kept)
 }
 
 fn parse(bytes: &[u8]) -> Option<Kept> {
@@ -185,7 +202,8 @@ pub(crate) fn check(options: &Options, table: &Snapshot, lake: Option<&Lake>) ->
             "the lake of {} stands at row {} and lsn {} of a history that this database has not had",
             def.name, lake.row, lake.lsn
         ))
-        .hint(OTHER_STATE));
+        // Rows that are in the lake alone are not moved away.
+        .hint(if table.has_evicted() { OWN.to_owned() } else { format!("{OTHER_STATE}; {OWN}") }));
     }
     // One that was made anew, too: then row ids say nothing, but times do. What came later than the lake's last row must
     // have a higher id.

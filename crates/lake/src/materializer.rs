@@ -150,6 +150,7 @@ impl Materializer {
 
     /// What is on disk, or a new lake without rows.
     fn begin(&self, place: &Place, table: &Snapshot) -> Result<Lake> {
+        self.erasures.begin_anew(table.def().id);
         if let Some(catalog) = &self.options.catalog {
             let (store, def) = (self.store(place), table.def());
             if table.has_evicted() {
@@ -203,6 +204,7 @@ impl Materializer {
         if let Some((_, lake)) = known.as_ref().filter(|(_, lake)| is_unsure(lake))
             && let Some(found) = rest::settle(lake)?
         {
+            self.erasures.begin_anew(table.def().id);
             return Ok(Progress::Advanced(position_of(found, None)));
         }
         let Some((from, base)) = known.filter(|(_, lake)| !is_unsure(lake)) else {

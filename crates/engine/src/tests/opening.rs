@@ -114,3 +114,27 @@ fn damage_behind_a_manifest_is_named_and_reads_are_served() {
     }
     assert!(damaged > 10 && partly > 5, "{damaged} flips were damage, {partly} left rows to read");
 }
+
+/// What begins with it must not count what this process does, as lakes of another state do.
+#[test]
+fn where_it_was_opened_stays_while_commits_go_on() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let open = || Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
+    let commit =
+        |engine: &Engine, op: Op| engine.commit(&Principal::local(), Transaction::new(vec![op])).unwrap();
+    let engine = open();
+    let begun = engine.opened_at();
+    commit(&engine, Op::CreateTable { def: plain("t"), if_absent: false });
+    let last =
+        commit(&engine, Op::Insert { table: "t".into(), batch: batch(&[(1, 1)]), mode: Mode::Append }).lsn;
+    assert!(engine.opened_at() == begun && begun < last);
+    engine.close().unwrap();
+    drop(engine);
+    let engine = open();
+    let begun = engine.opened_at();
+    assert!(begun >= last);
+    let next =
+        commit(&engine, Op::Insert { table: "t".into(), batch: batch(&[(2, 2)]), mode: Mode::Append }).lsn;
+    assert!(engine.opened_at() == begun && begun < next && engine.root().lsn() >= next);
+}

@@ -14,7 +14,7 @@ const DATA: &str = "data";
 fn begin(bench: &mut Bench) {
     let env = bench.sim.env();
     env.disk.create_dir_all(Path::new(DATA)).unwrap();
-    let lineage = Some(Lineage::open(&env, Path::new(DATA), Lsn(bench.lsn)));
+    let lineage = Some(Lineage::open(&env, Path::new(DATA), Some(Lsn(bench.lsn))));
     bench.materializer = materializer(Options { lineage, ..Options::new("lake", "lake") });
 }
 
@@ -145,4 +145,27 @@ fn where_runs_cannot_be_read_nothing_lands_and_it_is_said() {
     put_back(&env, &kept);
     begin(&mut bench);
     bench.land();
+}
+
+/// A damaged log is read up to where it is damaged; then it is put back. Once the run ended too early for good.
+#[test]
+fn a_log_that_is_damaged_for_a_while_ends_no_run() {
+    let mut bench = Bench::new(Options::new("lake", "lake"));
+    let env = bench.sim.env();
+    bench.keys(0..10);
+    begin(&mut bench);
+    bench.land();
+    bench.keys(10..20);
+    bench.land();
+    let kept = runs(&env);
+    let lineage = Some(Lineage::open(&env, Path::new(DATA), None));
+    bench.materializer = materializer(Options { lineage, ..Options::new("lake", "lake") });
+    bench.position = None;
+    bench.keys(20..30);
+    let error = bench.try_land().unwrap_err();
+    assert!(error.message().contains("the log is damaged"), "{error}");
+    assert_eq!(runs(&env), kept);
+    begin(&mut bench);
+    bench.position = None;
+    assert_eq!(bench.land().rows(), 30);
 }
