@@ -170,6 +170,11 @@ impl Ask {
     /// the sections come together. Dropping the receiver ends it.
     pub fn stream(&self, principal: &Principal, question: &Question) -> mpsc::Receiver<Result<Event>> {
         let (out, stream) = mpsc::channel(EVENTS_WAITING_MAX);
+        // Before it is copied: it may be of any size.
+        if let Err(error) = question.check() {
+            let _ = out.try_send(Err(error));
+            return stream;
+        }
         let (ask, principal, question) = (self.clone(), principal.clone(), question.clone());
         tokio::spawn(async move {
             let (events, mut pieces) = mpsc::channel(EVENTS_WAITING_MAX);

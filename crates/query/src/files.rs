@@ -26,7 +26,7 @@ use crate::session::first_word;
 
 pub use draft::Draft;
 pub use input::{Input, failed as read_failed};
-pub use load::{Loaded, PIECE_BYTES, commit, load};
+pub use load::{COMMITS_OF_PIECE_MAX, Loaded, PIECE_BYTES, commit, load, too_many_commits};
 pub use rows::{Batches, Lines, open, read};
 pub use writer::Writer;
 

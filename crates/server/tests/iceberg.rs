@@ -25,7 +25,11 @@ struct Catalog(Running);
 
 impl Catalog {
     fn start(name: &str) -> Catalog {
-        let running = Running::with(name, |options| options.record_requests = false);
+        Catalog::with(name, |options| options.record_requests = false)
+    }
+
+    fn with(name: &str, change: impl FnOnce(&mut polynya_server::Options)) -> Catalog {
+        let running = Running::with(name, change);
         let warehouse = running.engine.dir().join("lake");
         let options = lake::Options::new(&warehouse, warehouse.to_str().unwrap());
         running.engine.register(Arc::new(lake::Materializer::new(options))).unwrap();

@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatchOptions, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatchOptions};
 use arrow::compute;
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, Schema};
 use arrow::ipc;
@@ -49,7 +49,7 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refuse
         Err(_) => return Err(broken("its parts contradict each other").into()),
     };
     let batches = match limits.part {
-        Some(part) => some_of(&batches, part)?,
+        Some(part) => some_of(&batches, part),
         None => batches,
     };
     let (names, new) = resolve(&schema, target, limits)?;
@@ -64,6 +64,7 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refuse
             columns[i].push(plain(column, &names[i].0, &mut budget)?);
         }
     }
+    drop(batches);
     let (mut fields, mut arrays, mut new_columns) = (Vec::new(), Vec::new(), Vec::new());
     for (i, parts) in columns.into_iter().enumerate() {
         // Only nulls, without a type: no column.
@@ -71,13 +72,14 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refuse
             continue;
         }
         let (name, existing) = &names[i];
-        let array = if let [one] = parts.as_slice() {
-            one.clone()
-        } else {
-            let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
-            match parts.is_empty() {
-                true => continue,
-                false => compute::concat(&parts).map_err(broken)?,
+        let array = match parts.as_slice() {
+            [] => continue,
+            // A copy: some of its rows would keep the memory of all.
+            [one] if limits.part.is_some() => compute::concat(&[one, &one.slice(0, 0)]).map_err(broken)?,
+            [one] => one.clone(),
+            parts => {
+                let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+                compute::concat(&parts).map_err(broken)?
             }
         };
         fields.push(ArrowField::new(name, array.data_type().clone(), true));
@@ -101,20 +103,19 @@ pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, 
     Ok(sifted)
 }
 
-/// Some rows of batches, as copies: they would keep the memory of all of them.
-fn some_of(batches: &[RecordBatch], part: Part) -> Result<Vec<RecordBatch>, Error> {
+/// Some rows of batches. Nothing is made for them: a batch may claim any number of rows without a byte.
+fn some_of(batches: &[RecordBatch], part: Part) -> Vec<RecordBatch> {
     let end = part.first.saturating_add(part.rows);
     let (mut found, mut before) = (Vec::new(), 0);
     for batch in batches {
         let rows = batch.num_rows();
         let (from, to) = (part.first.saturating_sub(before).min(rows), end.saturating_sub(before).min(rows));
         if from < to {
-            let rows = UInt64Array::from_iter_values(from as u64..to as u64);
-            found.push(compute::take_record_batch(batch, &rows).map_err(broken)?);
+            found.push(batch.slice(from, to - from));
         }
         before += rows;
     }
-    Ok(found)
+    found
 }
 
 pub(crate) fn broken(why: impl std::fmt::Display) -> Error {
@@ -467,5 +468,53 @@ mod tests {
         let bomb = RecordBatch::try_from_iter([("d", Arc::new(dictionary) as ArrayRef)]).unwrap();
         let refused = decode(&stream(&[bomb], None), TARGET, &Limits::default()).unwrap_err();
         assert_eq!(refused.error.kind(), Kind::TooLarge, "{}", refused.error);
+    }
+
+    /// A batch may claim 134217728 rows without a byte: indexes of those that a part has were a gigabyte.
+    #[test]
+    fn a_part_of_rows_without_bytes_takes_no_memory() {
+        const ROWS: usize = 1 << 27;
+        let part = |first, rows, decoded_bytes_max| {
+            let nulls = Arc::new(arrow::array::NullArray::new(ROWS)) as ArrayRef;
+            let body = stream(&[RecordBatch::try_from_iter([("n", nulls)]).unwrap()], None);
+            let part = Some(Part { first, rows });
+            decode(&body, TARGET, &Limits { part, decoded_bytes_max, ..Limits::default() })
+        };
+        let highest = || -> usize {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+        };
+        let before = highest();
+        assert_eq!(part(0, ROWS, 256 << 20).unwrap_err().error.kind(), Kind::TooLarge);
+        assert_eq!(part(7, ROWS / 2, 256 << 20).unwrap_err().error.kind(), Kind::TooLarge);
+        assert!(highest() - before < 400 << 10, "{before} KiB, then {}", highest());
+        assert_eq!(part(ROWS - 10, 20, 1_000).unwrap().batch.num_rows(), 10);
+    }
+
+    #[test]
+    fn a_part_has_its_rows_and_keeps_no_others() {
+        let options = RecordBatchOptions::new().with_row_count(Some(5));
+        let none =
+            RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options).unwrap();
+        let of = |body: &[u8], first, rows| {
+            let part = Some(Part { first, rows });
+            decode(body, TARGET, &Limits { part, ..Limits::default() }).unwrap().batch
+        };
+        // Without columns, too.
+        assert_eq!(of(&stream(&[none], None), 3, 100).num_rows(), 2);
+
+        let numbers = |from: i64| {
+            let n = Arc::new(Int64Array::from_iter_values(from..from + 10_000)) as ArrayRef;
+            RecordBatch::try_from_iter([("n", n)]).unwrap()
+        };
+        let body = stream(&[numbers(0), numbers(10_000)], None);
+        for (first, rows) in [(0, 2), (9_999, 2), (10_000, 1), (19_990, 100)] {
+            let part = of(&body, first, rows);
+            let found = part.column(0).as_primitive::<arrow::datatypes::Int64Type>().values().to_vec();
+            let end = (first + rows).min(20_000);
+            assert_eq!(found, (first as i64..end as i64).collect::<Vec<_>>());
+            assert!(part.get_array_memory_size() < 2_000, "{}", part.get_array_memory_size());
+        }
     }
 }

@@ -129,7 +129,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn body(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
-        if p.eat(b'[') {
+        if !self.limits.among_rows && p.eat(b'[') {
             let mut first = true;
             while !end_of(p, b']', &mut first)? {
                 self.any_row(p)?;

@@ -30,6 +30,7 @@
 //! later in the same body is float64. A field given twice in one object, also by two spellings of its case, is refused.
 
 mod column;
+pub mod count;
 pub mod csv;
 mod gather;
 pub mod ipc;
@@ -88,6 +89,8 @@ pub struct Limits {
     pub before: Before,
     /// Which of the body's rows are meant, if not all. Of Arrow alone, whose batches come as a whole.
     pub part: Option<Part>,
+    /// Of JSON: whether the body stands among rows one after the other, so that a `[` begins no array.
+    pub among_rows: bool,
 }
 
 /// Some rows of a body, one after the other.
@@ -108,7 +111,13 @@ pub struct Before {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { decoded_bytes_max: 256 << 20, bad_rows_max: 10, before: Before::default(), part: None }
+        Limits {
+            decoded_bytes_max: 256 << 20,
+            bad_rows_max: 10,
+            before: Before::default(),
+            part: None,
+            among_rows: false,
+        }
     }
 }
 

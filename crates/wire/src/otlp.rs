@@ -86,9 +86,13 @@ pub fn status(message: &str) -> Vec<u8> {
 /// So many records of a request may be ones that cannot be read: who sends more does not send logs.
 const REFUSED_MAX: usize = 10_000;
 
-/// What one record may take as it came, and what is said of a resource or a scope. One of small attributes takes thirty times as
-/// much while it is read.
+/// What one record may take as it came, and what is said of a resource or a scope.
 const RECORD_BYTES_MAX: usize = 4 << 20;
+
+/// How many values it may have, those within others too: fields of objects and items of lists in JSON, fields of messages in
+/// Protobuf. A few bytes become 60 and more once they are read, and up to 700 in JSON.
+const RECORD_VALUES_MAX: usize = 65_536;
+const MANY_VALUES: &str = "has more than 65,536 values";
 
 /// What is made of a request, record by record.
 struct Sink {
@@ -113,7 +117,7 @@ impl Sink {
     ) -> Result<()> {
         self.seen += 1;
         let record = match bytes > RECORD_BYTES_MAX {
-            true => Err(format!("takes more than {} MiB", RECORD_BYTES_MAX >> 20)),
+            true => Err(many_bytes()),
             false => read(),
         };
         let reason = match record {
@@ -138,7 +142,10 @@ impl Sink {
 }
 
 /// Refuses a resource or a scope, without which no record of it has its row.
-fn too_large(what: &str) -> Error {
-    let message = format!("a {what} takes more than {} MiB", RECORD_BYTES_MAX >> 20);
-    Error::new(Kind::TooLarge, message).hint("say less of what sends the logs")
+fn too_large(what: &str, why: &str) -> Error {
+    Error::new(Kind::TooLarge, format!("a {what} {why}")).hint("say less of what sends the logs")
+}
+
+fn many_bytes() -> String {
+    format!("takes more than {} MiB", RECORD_BYTES_MAX >> 20)
 }

@@ -62,6 +62,9 @@ impl Piece {
         while bytes > 0 {
             let mut cut = Pieces::of(form, &self.body[..], bytes, usize::MAX);
             cut.source.before = self.before;
+            if let (true, Cut::Json(cut)) = (self.lines, &mut cut.cut) {
+                cut.is_among_rows();
+            }
             let mut pieces = Vec::new();
             while let Some(piece) = cut.next()? {
                 pieces.push(piece);

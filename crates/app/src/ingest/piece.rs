@@ -36,11 +36,16 @@ impl Piece {
     }
 
     fn halves_of_lines(&self) -> Option<[Piece; 2]> {
-        let is_end = |byte: &u8| *byte == b'\n';
+        // Behind a line, with rows on both sides. A body that begins with `[` would be taken for an array.
+        let is_cut = |at: &usize| {
+            let (first, rest) = self.body.split_at(*at);
+            let next = rest.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
+            first.ends_with(b"\n")
+                && next.is_some_and(|byte| !matches!(byte, b'[' | b'\r' | b'\n'))
+                && !first.trim_ascii_start().is_empty()
+        };
         let middle = self.body.len() / 2;
-        let before = self.body[..middle].iter().rposition(is_end).map(|at| at + 1);
-        let after = || self.body[middle..].iter().position(is_end).map(|at| middle + at + 1);
-        let cut = before.or_else(after).filter(|at| *at < self.body.len())?;
+        let cut = (1..=middle).rev().find(is_cut).or_else(|| (middle..self.body.len()).find(is_cut))?;
         let (first, rest) = (self.body.slice(..cut), self.body.slice(cut..));
         let part = |body: Bytes, end, line| Piece {
             end,
@@ -167,6 +172,20 @@ mod tests {
             }
             assert_eq!(left, 0, "{kind}");
         }
+        // No half begins as an array does, or has no row.
+        let of = |body: &'static str| Piece {
+            end: body.len() as u64,
+            line: line_count(body.as_bytes()),
+            rows: lines(body.as_bytes()).count() as u64,
+            content_type: NDJSON,
+            body: Bytes::from(body),
+            ends: Vec::new(),
+        };
+        let halves = |body| of(body).halves().unwrap().map(|halves| halves.map(|half| half.body));
+        assert_eq!(halves("{}\n[{}]\n"), None);
+        assert_eq!(halves("\n\n{\"a\":1}\n\n\n\n"), None);
+        let cut = ["{}\n [1]\n[2]\n", " {}\n"].map(Bytes::from);
+        assert_eq!(halves("{}\n [1]\n[2]\n {}\n"), Some(cut));
         let array = Piece {
             end: 9,
             line: 1,

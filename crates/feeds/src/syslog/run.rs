@@ -29,6 +29,8 @@ const KEEPALIVE_PAUSE: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 3;
 /// How often it is looked whether connections are still refused.
 const REFUSING_PAUSE: Duration = Duration::from_secs(1);
+/// After a connection could not be taken, as where there are no more file descriptors: it waits, and would be found at once again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Between warnings of connections that are refused.
 const WARNING_PAUSE: Duration = Duration::from_secs(60);
 
@@ -43,6 +45,8 @@ pub(super) struct Run {
     connections: Vec<Connection>,
     /// When the oldest message came that is not committed.
     since: Option<Instant>,
+    /// When connections are taken again.
+    accepts_from: Option<Instant>,
     /// When connections that are refused were last warned of.
     warned: Option<Instant>,
     buffer: Vec<u8>,
@@ -69,8 +73,22 @@ impl Run {
         stopping: Arc<AtomicBool>,
     ) -> Run {
         let buffer = vec![0; READ_BYTES.max(DATAGRAM_BYTES)];
-        let (connections, since, warned) = (Vec::new(), None, None);
-        Run { options, tcp, udp, woken, writer, counters, stopping, connections, since, warned, buffer }
+        let connections = Vec::new();
+        let (since, accepts_from, warned) = (None, None, None);
+        Run {
+            options,
+            tcp,
+            udp,
+            woken,
+            writer,
+            counters,
+            stopping,
+            connections,
+            since,
+            accepts_from,
+            warned,
+            buffer,
+        }
     }
 
     pub fn run(mut self) {
@@ -105,23 +123,28 @@ impl Run {
     }
 
     fn wait(&mut self) -> Ready {
-        let left = self.since.map(|since| GATHER.saturating_sub(since.elapsed()));
-        let left = left.into_iter().chain(self.is_refusing().then_some(REFUSING_PAUSE)).min();
+        let now = Instant::now();
+        let pause = self.accepts_from.map(|from| from.saturating_duration_since(now));
+        let pause = pause.filter(|pause| !pause.is_zero());
+        let accepted = if pause.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let left = self.since.map(|since| GATHER.saturating_sub(now.saturating_duration_since(since)));
+        let left = [left, pause, self.is_refusing().then_some(REFUSING_PAUSE)].into_iter().flatten().min();
         let timeout =
             left.map(|left| Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ });
         let mut ready = Ready::default();
         {
             let (woken, tcp, udp) = (self.woken.as_fd(), self.tcp.as_fd(), self.udp.as_fd());
             let of_connections = self.connections.iter().map(|connection| connection.stream.as_fd());
-            let all = [woken, tcp, udp].into_iter().chain(of_connections);
+            let all = [woken, udp].into_iter().chain(of_connections);
+            let all = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             let mut fds: Vec<PollFd<'_>> =
-                all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+                std::iter::once(PollFd::from_borrowed_fd(tcp, accepted)).chain(all).collect();
             if poll(&mut fds, timeout.as_ref()).is_err() {
                 // Interrupted; what is ready is found the next time.
                 return ready;
             }
             let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-            ready.tcp = is_ready(&fds[1]);
+            ready.tcp = is_ready(&fds[0]);
             ready.udp = is_ready(&fds[2]);
             ready.connections = (0..self.connections.len()).filter(|at| is_ready(&fds[3 + at])).collect();
         }
@@ -130,7 +153,16 @@ impl Run {
 
     fn accept(&mut self) {
         for _ in 0..READS_MAX {
-            let Ok((stream, peer)) = self.tcp.accept() else { return };
+            let (stream, peer) = match self.tcp.accept() {
+                Ok(accepted) => accepted,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) => {
+                    tracing::debug!(error = %e, "syslog: a connection could not be taken");
+                    self.accepts_from = Some(Instant::now() + ACCEPT_PAUSE);
+                    return;
+                }
+            };
             if !self.has_place() && !self.make_place() {
                 self.refused();
                 continue;
@@ -262,7 +294,11 @@ impl Run {
 fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nonblocking(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_PAUSE);
-    SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES))
+    if let Err(e) = SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES)) {
+        // macOS has none for a connection that its peer ended; what was sent is there to be read.
+        tracing::debug!(error = %e, "syslog: a connection without keepalive");
+    }
+    Ok(())
 }
 
 /// Sockets that have something.
@@ -277,6 +313,7 @@ struct Ready {
 mod tests {
     use std::io::Write;
     use std::net::SocketAddr;
+    use std::os::fd::OwnedFd;
 
     use super::*;
 
@@ -315,6 +352,32 @@ mod tests {
         let times = [socket.tcp_keepalive_time(), socket.tcp_keepalive_interval()].map(Result::unwrap);
         assert_eq!(times.map(|time| time.as_secs()), [60, 15]);
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+    }
+
+    /// It was dropped with what it had sent.
+    #[test]
+    fn a_connection_without_keepalive_is_read() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut stream = TcpStream::from(OwnedFd::from(ours));
+        prepare(&stream).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+
+    /// The thread span while there were no file descriptors.
+    #[test]
+    fn a_connection_that_cannot_be_taken_is_not_tried_without_end() {
+        let _limit = testkit::limit(60);
+        let dir = testkit::temp_dir("syslog");
+        let mut run = run(&dir, |_| {});
+        // There is something, and no connection comes of it.
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.send_to(b"?", socket.local_addr().unwrap()).unwrap();
+        run.tcp = TcpListener::from(OwnedFd::from(socket));
+        while !run.wait().tcp {}
+        let from = Instant::now();
+        run.accept();
+        while !run.wait().tcp {}
+        assert!(from.elapsed() >= ACCEPT_PAUSE, "{:?}", from.elapsed());
     }
 
     #[test]

@@ -12,6 +12,9 @@ use super::rows::{Batches, Lines};
 
 /// A larger file becomes several commits.
 pub const PIECE_BYTES: usize = 64 << 20;
+/// A piece whose rows take more than a commit may becomes several, but no more than this: a table may make any number of bytes
+/// of a few.
+pub const COMMITS_OF_PIECE_MAX: usize = 64;
 /// How long a piece waits where writers are refused because there is too much at once.
 const BUSY_PATIENCE: Duration = Duration::from_secs(60);
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
@@ -42,6 +45,15 @@ pub fn load(rows: Batches, mut commit: impl FnMut(RecordBatch) -> Result<Committ
     }
     piece.commit(&mut commit, &mut loaded).map_err(|error| told(error, loaded))?;
     Ok(loaded)
+}
+
+/// Why a piece is not gone on with that became [`COMMITS_OF_PIECE_MAX`] commits. `bytes`: how large pieces are.
+pub fn too_many_commits(bytes: usize) -> Error {
+    let message = format!(
+        "{} MiB of rows or less become more than {COMMITS_OF_PIECE_MAX} commits in this table",
+        bytes >> 20
+    );
+    Error::new(Kind::TooLarge, message).hint("send fewer rows at once")
 }
 
 fn told(error: Error, loaded: Loaded) -> Error {
@@ -83,15 +95,15 @@ pub fn commit(
 struct Piece {
     batches: Vec<RecordBatch>,
     bytes: usize,
-    lines: Option<Lines>,
+    /// Of each batch.
+    lines: Vec<Lines>,
 }
 
 impl Piece {
     fn push(&mut self, batch: RecordBatch, lines: Lines) {
         self.bytes += batch.get_array_memory_size();
         self.batches.push(batch);
-        let first = self.lines.map_or(lines.first, |before| before.first);
-        self.lines = Some(Lines { first, last: lines.last });
+        self.lines.push(lines);
     }
 
     fn commit(
@@ -103,17 +115,23 @@ impl Piece {
         let Some(first) = batches.first() else { return Ok(()) };
         let whole = concat_batches(&first.schema(), &batches)
             .map_err(|e| Error::internal(format!("the rows of a file make no batch: {e}")))?;
+        let counts: Vec<usize> = batches.iter().map(RecordBatch::num_rows).collect();
         drop(batches);
         if whole.num_rows() == 0 {
             return Ok(());
         }
-        let mut parts = vec![whole];
+        let (mut parts, mut commits, mut done) = (vec![whole], 0, 0);
         while let Some(part) = parts.pop() {
+            if commits == COMMITS_OF_PIECE_MAX {
+                return Err(too_many_commits(PIECE_BYTES));
+            }
             match written(&part, commit) {
                 Ok(committed) => {
                     loaded.count += committed.count;
                     loaded.commits += 1;
                     loaded.lsn = Some(committed.lsn);
+                    commits += 1;
+                    done += part.num_rows();
                 }
                 // What the table adds to the rows is not in the file: less of them at once, of which nothing is there.
                 Err(error) if error.kind() == Kind::TooLarge && part.num_rows() > 1 => {
@@ -122,7 +140,7 @@ impl Piece {
                     parts.push(part.slice(0, half));
                 }
                 Err(error) => {
-                    return Err(match lines {
+                    return Err(match lines_of(&counts, &lines, done, part.num_rows()) {
                         Some(lines) if lines.first < lines.last => {
                             error.with("lines", format_args!("{} to {}", lines.first, lines.last))
                         }
@@ -133,6 +151,19 @@ impl Piece {
         }
         Ok(())
     }
+}
+
+/// The lines of the batches that have some of `rows` rows behind `first`.
+fn lines_of(counts: &[usize], lines: &[Lines], first: usize, rows: usize) -> Option<Lines> {
+    let mut before = 0;
+    let mut found = counts.iter().zip(lines).filter(|(count, _)| {
+        let begin = before;
+        before += **count;
+        begin < first + rows && first < before
+    });
+    let (_, begin) = found.next()?;
+    let (_, end) = found.last().unwrap_or((&0, begin));
+    Some(Lines { first: begin.first, last: end.last })
 }
 
 /// Commits rows, once. Waits as writers are asked to.
@@ -159,5 +190,57 @@ fn written(
             }
             settled => return settled,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array};
+
+    use super::*;
+
+    /// What files of batches of 10 rows, a line each, come to where a commit takes so many rows, none of them `bad`.
+    fn loaded(batches: u64, rows_max: usize, bad: Option<i64>) -> Result<Loaded> {
+        let rows = (0..batches as i64).map(|at| {
+            let numbers = Arc::new(Int64Array::from_iter_values(at * 10..at * 10 + 10)) as ArrayRef;
+            let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+            Ok((batch, Lines { first: at as u64 * 10 + 1, last: at as u64 * 10 + 10 }))
+        });
+        load(Box::new(rows.collect::<Vec<_>>().into_iter()), |batch| {
+            let count = batch.num_rows();
+            if count > rows_max {
+                return Err(Error::new(Kind::TooLarge, "too many rows"));
+            }
+            let numbers = batch.column(0).as_any().downcast_ref::<Int64Array>().unwrap();
+            if bad.is_some_and(|bad| numbers.values().contains(&bad)) {
+                return Err(Error::new(Kind::Exists, "a row with this key is there"));
+            }
+            let (count, row) = (count as u64, None);
+            Ok(Committed { lsn: Lsn(1), time: 0, first_row: row, last_row: row, count, deleted: 0 })
+        })
+    }
+
+    #[test]
+    fn a_piece_becomes_so_many_commits_and_no_more() {
+        let found = loaded(10, 2, None).unwrap();
+        assert_eq!((found.count, found.commits), (100, 64));
+        let error = loaded(10, 1, None).unwrap_err();
+        assert_eq!(error.kind(), Kind::TooLarge);
+        assert!(error.to_string().contains("become more than 64 commits"), "{error}");
+        assert_eq!(error.context(), [("rows committed before", "64".to_owned())]);
+    }
+
+    #[test]
+    fn an_error_names_the_lines_of_the_rows_that_were_not_taken() {
+        let lines = |rows_max, bad| {
+            let error = loaded(4, rows_max, Some(bad)).unwrap_err();
+            error.context().iter().find(|(key, _)| *key == "lines").map(|(_, lines)| lines.clone())
+        };
+        assert_eq!(lines(40, 25).as_deref(), Some("1 to 40"));
+        assert_eq!(lines(20, 25).as_deref(), Some("21 to 40"));
+        assert_eq!(lines(10, 25).as_deref(), Some("21 to 30"));
+        assert_eq!(lines(5, 7).as_deref(), Some("1 to 10"));
     }
 }

@@ -162,13 +162,21 @@ impl Job {
         let What::From { columns, .. } = &self.copy.what else {
             return Err(Error::internal("rows that come in go out"));
         };
+        let asker = input.asker();
         let plain = content::reader(encoding, input)?;
         let input = match self.copy.format {
             Format::Parquet => Input::File(self.spool.take(&self.engine, plain)?),
             Format::Csv | Format::Ndjson => Input::Stream(plain),
         };
         let rows = files::read(&self.copy, &self.def, columns, input)?;
-        files::load(rows, |batch| files::commit(&self.engine, &self.principal, &self.def, batch))
+        let mut begun = false;
+        files::load(rows, |batch| {
+            // What is all there is committed; a body that becomes many commits goes on only while somebody waits.
+            if std::mem::replace(&mut begun, true) {
+                asker.check()?;
+            }
+            files::commit(&self.engine, &self.principal, &self.def, batch)
+        })
     }
 }
 

@@ -33,10 +33,10 @@ use self::problem::{Problem, Result};
 pub use self::service::Catalog;
 use self::state::What;
 use self::tables::{Loaded, Snapshots};
-use super::ROUTES;
+use super::{ROUTES, write};
 use crate::app::Shared;
 use crate::body::{self, Held};
-use crate::content::{self, Encoding};
+use crate::content::Encoding;
 use crate::values;
 
 /// What every path here begins with.
@@ -131,9 +131,7 @@ async fn body_of<T: DeserializeOwned>(app: &Shared, request: Request<Body>) -> R
     let encoding = parts.headers.get(header::CONTENT_ENCODING).map_or(Some(""), |value| value.to_str().ok());
     let encoding = encoding.and_then(Encoding::parse);
     let encoding = encoding.ok_or_else(|| Problem::bad("bodies come plain, as gzip or as zstd"))?;
-    if encoding != Encoding::Identity {
-        held.bytes = content::decompress(encoding, &held.bytes, app.options.body_bytes_max)?.into();
-    }
+    write::unpacked(app, &mut held, encoding).await?;
     values::admit(&mut held)?;
     let read = serde_json::from_slice(&held.bytes);
     Ok((read.map_err(|e| Problem::bad(format!("the body does not fit: {e}")))?, held))

@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -31,8 +32,10 @@ pub async fn read<T: Send + 'static, E: From<Error> + Send + 'static>(
 ) -> Result<(Result<T, E>, Option<Failure>)> {
     let (sender, parts) = mpsc::channel(PARTS_WAITING);
     let (done, mut outcome) = oneshot::channel();
+    let here = Arc::new(());
+    let asker = Asker(Arc::downgrade(&here));
     let thread = Class::Work.spawn(name, move || {
-        let input = Incoming { parts, part: Bytes::new(), ended: false };
+        let input = Incoming { parts, part: Bytes::new(), ended: false, asker };
         let result = catch_unwind(AssertUnwindSafe(|| job(input)));
         let bug = |_| Err(Error::internal("reading a body met a bug of Polynya").into());
         // Nobody may wait any more.
@@ -44,7 +47,28 @@ pub async fn read<T: Send + 'static, E: From<Error> + Send + 'static>(
         result = &mut outcome => (result, None),
         fed = feed(app, body, sender) => (outcome.await, fed.err()),
     };
+    drop(here);
     Ok((result.unwrap_or_else(|_| Err(Error::internal("a body was read without an answer").into())), broken))
+}
+
+/// Whoever sent a body, and waits for what it comes to.
+#[derive(Clone, Debug)]
+pub struct Asker(Weak<()>);
+
+impl Asker {
+    /// One that waits as long as something does.
+    #[cfg(test)]
+    pub fn of(here: &Arc<()>) -> Self {
+        Asker(Arc::downgrade(here))
+    }
+
+    /// Fails once nobody waits any more.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.0.strong_count() {
+            0 => Err(Error::new(Kind::Closed, "whoever sent the body is gone")),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What comes of a body.
@@ -97,6 +121,13 @@ pub struct Incoming {
     parts: mpsc::Receiver<Part>,
     part: Bytes,
     ended: bool,
+    asker: Asker,
+}
+
+impl Incoming {
+    pub fn asker(&self) -> Asker {
+        self.asker.clone()
+    }
 }
 
 impl Read for Incoming {

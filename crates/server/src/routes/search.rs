@@ -11,7 +11,7 @@ use http::{Request, header};
 use query::search::{Found, Searched};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use types::{Error, Principal, name};
+use types::{Error, Kind, Principal, name};
 
 use super::milliseconds;
 use crate::app::Shared;
@@ -58,6 +58,8 @@ struct Asked {
 const LIMIT_DEFAULT: u64 = 10;
 /// A row or a text may be large; an answer may not.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Names in each list of a request: as many as a table has columns.
+const NAMES_MAX: usize = types::schema::COLUMNS_MAX;
 /// Up to so many rows are written where the request was read.
 const INLINE_ROWS_MAX: usize = 100;
 
@@ -68,7 +70,7 @@ pub async fn table(
     request: Request<Body>,
 ) -> Result<Response> {
     let asked = in_url(&request)?;
-    search(app, principal, Some(table), asked).await
+    search(app, principal, Some(table), asked, None).await
 }
 
 pub async fn table_asked(
@@ -77,8 +79,8 @@ pub async fn table_asked(
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (asked, _held) = in_body(&app, request).await?;
-    search(app, principal, Some(table), asked).await
+    let (asked, held) = in_body(&app, request).await?;
+    search(app, principal, Some(table), asked, Some(held)).await
 }
 
 pub async fn all(
@@ -87,7 +89,7 @@ pub async fn all(
     request: Request<Body>,
 ) -> Result<Response> {
     let asked = in_url(&request)?;
-    search(app, principal, None, asked).await
+    search(app, principal, None, asked, None).await
 }
 
 pub async fn all_asked(
@@ -95,8 +97,8 @@ pub async fn all_asked(
     Extension(principal): Extension<Arc<Principal>>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (asked, _held) = in_body(&app, request).await?;
-    search(app, principal, None, asked).await
+    let (asked, held) = in_body(&app, request).await?;
+    search(app, principal, None, asked, Some(held)).await
 }
 
 fn in_url(request: &Request<Body>) -> Result<Asked> {
@@ -150,6 +152,15 @@ fn understand(table: Option<String>, asked: Asked) -> Result<query::search::Requ
             .hint("/v1/search takes several tables")
             .into());
     }
+    let lists = [
+        ("tables", asked.tables.len()),
+        ("columns", asked.columns.len()),
+        ("fields", asked.fields.as_ref().map_or(0, Vec::len)),
+    ];
+    if let Some((list, sent)) = lists.into_iter().find(|(_, sent)| *sent > NAMES_MAX) {
+        let what = format!("a search has at most {NAMES_MAX} `{list}`, {sent} were sent");
+        return Err(Error::new(Kind::TooLarge, what).into());
+    }
     let text =
         asked.q.ok_or_else(|| Error::invalid("`q` is missing").hint("say what is sought: ?q=words"))?;
     let number = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
@@ -171,13 +182,17 @@ async fn search(
     principal: Arc<Principal>,
     table: Option<String>,
     asked: Asked,
+    held: Option<Held>,
 ) -> Result<Response> {
     let started = Instant::now();
     let Some(search) = &app.options.search else {
         return Err(Error::not_found("this server was started without search").into());
     };
     let one = table.is_some();
-    let found = search.run(&principal, understand(table, asked)?).await?;
+    let request = understand(table, asked)?;
+    // Its parameters are the search's now.
+    drop(held);
+    let found = search.run(&principal, request).await?;
     let lsn = found.lsn.0;
     let text = if found.hits.len() <= INLINE_ROWS_MAX {
         written(&found, one, started)?

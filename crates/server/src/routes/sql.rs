@@ -68,29 +68,26 @@ pub async fn sql(
     let (parts, body) = request.into_parts();
     let format = format_of(&parts.headers);
     let mut held = body::read(&app, &parts.headers, body).await?;
-    let asked: Asked = asked::body(&mut held, "statement", r#"{"sql":"SELECT 1","params":[]}"#)?;
-    // What was read of it still takes its share, until the statement has it.
-    held.bytes = Bytes::new();
+    let mut asked: Asked = asked::body(&mut held, "statement", r#"{"sql":"SELECT 1","params":[]}"#)?;
     if let Some(copy) = app.sql.copy_of(&asked.sql)? {
         drop(held);
         return copy::out(app, &principal, &copy, &asked, started, connection).await;
     }
     let format = format?;
-    let params = values::parameters(&asked.params)?;
+    let params = values::parameters(&std::mem::take(&mut asked.params))?;
     // Said where it can be said, else an error: never silence.
     let (rows_max, overflow) = match (format, asked.rows_max) {
         (Format::Json, rows_max) => (Some(rows_max.unwrap_or(JSON_ROWS_MAX)), Overflow::Truncate),
         (_, rows_max) => (rows_max, Overflow::Error),
     };
     let limits = Limits { deadline: asked::deadline(asked.deadline_ms)?, rows_max, overflow };
-    let answered = match &asked.as_of {
-        None => app.sql.run(&principal, &asked.sql, params, limits).await,
-        Some(point) => {
-            let view = then(&app, &principal, point)?;
-            app.sql.read(view, &asked.sql, params, limits).await.map(Answer::Rows)
-        }
-    };
+    let view = asked.as_of.take().map(|point| then(&app, &principal, &point)).transpose()?;
+    // Nothing of it is left but what is the statement's, whose memory is bounded otherwise.
     drop(held);
+    let answered = match view {
+        None => app.sql.run(&principal, &asked.sql, params, limits).await,
+        Some(view) => app.sql.read(view, &asked.sql, params, limits).await.map(Answer::Rows),
+    };
     let result = match answered {
         Err(e) => Err(e.into()),
         Ok(Answer::Done(done)) => Ok(super::json(&json!({

@@ -422,7 +422,9 @@ struct Job {
 
 impl Job {
     fn limits(&self) -> Limits {
-        Limits { before: self.before, part: self.part, ..Limits::default() }
+        // Where an array is cut, its pieces are not lines.
+        let among_rows = self.media == Media::Json { lines: true } && self.before != Before::default();
+        Limits { before: self.before, part: self.part, among_rows, ..Limits::default() }
     }
 }
 

@@ -358,6 +358,24 @@ fn rows_of_few_bytes_come_into_a_wide_table_in_as_many_commits_as_it_takes() {
     }
 }
 
+/// A half that began with such a line was taken for an array, and refused.
+#[test]
+fn a_line_that_begins_with_a_bracket_is_left_out_wherever_its_piece_is_cut() {
+    let _limit = testkit::limit(300);
+    let running = Running::start("chunked-brackets");
+    sql(&running, "CREATE TABLE wide (id bigint, v vector(8192))");
+    let rows = 4_250;
+    let lines: String = (0..rows).map(|id| format!("{{\"id\":{}}}\n", id + 1_000)).collect();
+    let body = [&lines, &"[1,2,3,44]\n".repeat(20), &lines].map(String::as_str).concat();
+    let path = "/v1/tables/wide/rows?chunked=true&on_error=skip";
+    let answer = running.client().ask("POST", path, &[("Content-Type", NDJSON)], body.as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let said = answer.json();
+    assert_eq!((&said["count"], &said["skipped"]), (&json!(rows * 2), &json!(20)));
+    let found = sql(&running, "SELECT count(*), count(DISTINCT id) FROM wide");
+    assert_eq!(found, json!([[rows * 2, rows]]));
+}
+
 #[test]
 fn what_is_bad_in_a_later_piece_leaves_what_was_committed_and_says_how_much() {
     let _limit = testkit::limit(300);

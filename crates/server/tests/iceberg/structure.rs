@@ -1,5 +1,8 @@
 //! Namespaces, tables and views: made, listed, moved, dropped.
 
+use std::io::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::*;
 
 #[test]
@@ -335,4 +338,23 @@ fn views_are_kept_beside_tables_under_names_of_their_own() {
     catalog.ok("DELETE", &view("w"), Json::Null);
     assert!(!file(&kept["metadata-location"]).exists());
     assert_eq!(catalog.refused("DELETE", &view("w"), Json::Null).1, "NoSuchViewException");
+}
+
+/// Only the packed bytes took their share.
+#[test]
+fn a_packed_body_takes_its_share_of_the_memory_of_bodies() {
+    let _limit = testkit::limit(120);
+    let catalog = Catalog::with("iceberg-packed", |options| options.body_bytes_total_max = 1 << 20);
+    let send = |spaces: usize| {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(br#"{"namespace":["lab"]}"#).unwrap();
+        packed.write_all(&vec![b' '; spaces]).unwrap();
+        let headers = [("Content-Type", "application/json"), ("Content-Encoding", "gzip")];
+        catalog.0.client().ask("POST", ROOT, &headers, &packed.finish().unwrap())
+    };
+    let answer = send(2 << 20);
+    assert_eq!(answer.status, 429, "{}", answer.text());
+    let answer = send(500_000);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(catalog.0.telemetry().body_bytes_held.load(Relaxed), 0);
 }

@@ -53,7 +53,7 @@ impl Decoder<'_> {
     fn sift_body(&mut self, body: &[u8]) -> Result<(), Refused> {
         let mut base = super::mark_len(body, self.limits);
         let mut rest = &body[base..];
-        let is_array = rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
+        let is_array = !self.limits.among_rows && rest.trim_ascii_start().starts_with(b"[");
         loop {
             let cut = match std::str::from_utf8(rest) {
                 Ok(text) if is_array => {

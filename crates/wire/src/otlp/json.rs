@@ -15,7 +15,8 @@ use types::{Error, Result, name};
 use super::columns::Of;
 use super::message::any_value::Kind;
 use super::message::{AnyValue, ArrayValue, KeyValue, KeyValueList, LogRecord};
-use super::{RECORD_BYTES_MAX, Sink, too_large};
+use super::{MANY_VALUES, RECORD_BYTES_MAX, RECORD_VALUES_MAX, Sink, many_bytes, too_large};
+use crate::count;
 use crate::sift::bounded;
 
 pub fn read(bytes: &[u8], sink: &mut Sink) -> Result<()> {
@@ -48,6 +49,9 @@ pub fn read(bytes: &[u8], sink: &mut Sink) -> Result<()> {
             each("logRecords", records, PhantomData::<&RawValue>, |record| {
                 let text = record.get();
                 let read = || {
+                    if has_many_values(text) {
+                        return Err(MANY_VALUES.to_owned());
+                    }
                     let json = serde_json::from_str(text).map_err(|e| e.to_string())?;
                     log_record(&json).map_err(|e| e.message().to_owned())
                 };
@@ -175,13 +179,23 @@ where
 fn message(field: &str, raw: Option<&RawValue>) -> Result<Option<Json>> {
     let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
     if raw.get().len() > RECORD_BYTES_MAX {
-        return Err(too_large(field));
+        return Err(too_large(field, &many_bytes()));
+    }
+    if has_many_values(raw.get()) {
+        return Err(too_large(field, MANY_VALUES));
     }
     let json: Json = serde_json::from_str(raw.get()).map_err(|e| {
         Error::invalid(format!("`{field}`: {e}")).hint("send logs as an OTLP exporter over HTTP does")
     })?;
     object(&json, &format!("`{field}`"))?;
     Ok(Some(json))
+}
+
+/// Whether a text has too many values for a tree to be made of it.
+fn has_many_values(text: &str) -> bool {
+    // Each takes a byte at least.
+    text.len() > RECORD_VALUES_MAX
+        && count::values(text.as_bytes(), 1, 1, RECORD_VALUES_MAX) > RECORD_VALUES_MAX
 }
 
 fn object<'a>(json: &'a Json, what: &str) -> Result<&'a Json> {

@@ -4,8 +4,10 @@ use serde_json::Value as Json;
 use types::{Kind as ErrorKind, Result, Value};
 
 use super::json::{key_value, list, log_record};
-use super::message::{AnyValue, ArrayValue, KeyValue, LogRecord, Resource, Scope, any_value::Kind};
-use super::{COLUMNS, Decoded, RECORD_BYTES_MAX, answer};
+use super::message::{
+    AnyValue, ArrayValue, KeyValue, KeyValueList, LogRecord, Resource, Scope, any_value::Kind,
+};
+use super::{COLUMNS, Decoded, MANY_VALUES, RECORD_BYTES_MAX, RECORD_VALUES_MAX, answer};
 use crate::{Limits, RAW_BYTES_MAX};
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -260,7 +262,7 @@ fn what_is_nested_too_deep_is_refused_in_protobuf_too() {
 
 #[test]
 fn json_that_is_nested_too_deep_spoils_its_record_alone() {
-    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!("{}{}", "[".repeat(50_000), "]".repeat(50_000));
     let record = format!(r#"{{"body":{{"arrayValue":{{"values":{deep}}}}}}}"#);
     let of_scope = format!(r#"[{{"logRecords":[{{}},{record},{{}}],"unknown":{deep}}}]"#);
     let body = format!(r#"{{"unknown":{deep},"resourceLogs":[{{"scopeLogs":{of_scope}}}]}}"#);
@@ -364,6 +366,78 @@ fn a_record_that_is_too_large_is_refused_and_a_resource_refuses_all() {
     let body = r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[7,7,7]}]}]}"#;
     let narrow = Limits { decoded_bytes_max: 100, ..Limits::default() };
     assert_eq!(super::decode_json(body.as_bytes(), &narrow).unwrap_err().kind(), ErrorKind::TooLarge);
+}
+
+/// A record of 4 MiB became 260 MiB of nothing before it was refused.
+#[test]
+fn a_record_of_too_many_values_is_refused_before_it_is_read() {
+    let in_json = |values: &str| {
+        let record = format!(r#"{{"body":{{"arrayValue":{{"values":[{values}]}}}}}}"#);
+        decode_json(
+            format!(r#"{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{record},{{}}]}}]}}]}}"#).as_bytes(),
+        )
+        .unwrap()
+    };
+    // Of the text around them there are five, with an item one more than there are commas.
+    let most = RECORD_VALUES_MAX / 2 - 2;
+    for (values, refused) in [
+        (vec!["{}"; most].join(","), 0),
+        (vec!["{}"; most + 1].join(","), 1),
+        (vec!["0"; 2_000_000].join(","), 1),
+        // What stands in a text is none.
+        (format!(r#"{{"stringValue":"{}"}}"#, ",[{".repeat(RECORD_VALUES_MAX)), 0),
+    ] {
+        let found = in_json(&values);
+        assert_eq!((found.rows.num_rows(), found.refused.len()), (2 - refused, refused));
+        assert!(found.refused.iter().all(|refused| refused.reason == MANY_VALUES), "{:?}", found.refused);
+    }
+    for field in ["resource", "scope"] {
+        let many = format!(r#""{field}":{{"attributes":[{}]}}"#, vec!["{}"; most + 3].join(","));
+        let body = match field {
+            "resource" => format!(r#"{{"resourceLogs":[{{{many}}}]}}"#),
+            _ => format!(r#"{{"resourceLogs":[{{"scopeLogs":[{{{many}}}]}}]}}"#),
+        };
+        let error = decode_json(body.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+        assert_eq!(error.message(), format!("a {field} has more than 65,536 values"));
+    }
+
+    let of = |resource, record| {
+        let scope_logs = vec![ScopeLogs { scope: None, log_records: vec![record, Vec::new()] }];
+        let logs = ResourceLogs { resource, scope_logs };
+        decode_protobuf(&Export { resource_logs: vec![logs] }.encode_to_vec())
+    };
+    let record = |body: Option<Kind>, attributes: usize| LogRecord {
+        body: Some(AnyValue { value: body }),
+        attributes: vec![KeyValue::default(); attributes],
+        ..LogRecord::default()
+    };
+    let nested = |pairs| {
+        let values = vec![KeyValue { key: "k".into(), value: None }; pairs];
+        let values = vec![AnyValue { value: Some(Kind::KvlistValue(KeyValueList { values })) }];
+        Some(Kind::ArrayValue(ArrayValue { values }))
+    };
+    let text = Some(Kind::StringValue("2".repeat(RECORD_VALUES_MAX * 3)));
+    for (record, refused) in [
+        (record(None, RECORD_VALUES_MAX - 1), 0),
+        (record(None, RECORD_VALUES_MAX), 1),
+        (record(None, 2_000_000), 1),
+        (record(text, 1), 0),
+        // The body, its list, that list's one value, and that value's list are four.
+        (record(nested(RECORD_VALUES_MAX / 2 - 2), 0), 0),
+        (record(nested(RECORD_VALUES_MAX / 2 - 2), 1), 1),
+    ] {
+        let found = of(None, record.encode_to_vec()).unwrap();
+        assert_eq!((found.rows.num_rows(), found.refused.len()), (2 - refused, refused));
+        assert!(found.refused.iter().all(|refused| refused.reason == MANY_VALUES), "{:?}", found.refused);
+    }
+    let resource = |attributes| Some(Resource { attributes: vec![KeyValue::default(); attributes] });
+    assert_eq!(of(resource(RECORD_VALUES_MAX), Vec::new()).unwrap().rows.num_rows(), 2);
+    let error = of(resource(RECORD_VALUES_MAX + 1), Vec::new()).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::TooLarge, "a resource has more than 65,536 values")
+    );
 }
 
 /// Fields come in any order, and a message may come in parts.

@@ -42,7 +42,8 @@ impl Cut {
         }
         source.fill(source.piece_bytes)?;
         let end = loop {
-            match quotes::last_end(&source.buffer) {
+            let near = &source.buffer[..source.piece_bytes.min(source.buffer.len())];
+            match quotes::last_end(near).or_else(|| quotes::first_end(&source.buffer)) {
                 Some(end) => break end,
                 None if source.ended => break source.buffer.len(),
                 None => source.more()?,

@@ -47,6 +47,11 @@ impl Cut {
         Cut { lines, at: At::Beginning, spans: false }
     }
 
+    /// What comes are rows one after the other, whatever the first looks like.
+    pub fn is_among_rows(&mut self) {
+        self.at = At::Rows;
+    }
+
     /// Whether an array has ended.
     pub fn is_closed(&self) -> bool {
         self.at == At::End
@@ -211,19 +216,29 @@ impl Cut {
     }
 }
 
-/// Whole lines, whatever stands in them.
+/// Whole lines, whatever stands in them: as many as a piece has, or one that is longer.
 fn lines<R: Read>(source: &mut Source<R>) -> Result<Option<Piece>> {
+    if source.first()?.is_none() {
+        return Ok(None);
+    }
     source.fill(source.piece_bytes)?;
     loop {
-        let end = match source.ended {
-            true => Some(source.buffer.len()),
-            false => source.buffer.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1),
+        let len = source.buffer.len();
+        let (near, far) = source.buffer.split_at(source.piece_bytes.min(len));
+        let is_end = |byte: &u8| *byte == b'\n';
+        let end = match near.iter().rposition(is_end) {
+            _ if source.ended && far.is_empty() => len,
+            Some(at) => at + 1,
+            None => match far.iter().position(is_end) {
+                Some(at) => near.len() + at + 1,
+                None if source.ended => len,
+                None => {
+                    source.more()?;
+                    continue;
+                }
+            },
         };
-        match end {
-            Some(0) => return Ok(None),
-            Some(end) => return Ok(Some(piece(source, end, true))),
-            None => source.more()?,
-        }
+        return Ok(Some(piece(source, end, true)));
     }
 }
 

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::response::Response;
 use engine::Committed;
+use query::files::{COMMITS_OF_PIECE_MAX, too_many_commits};
 use serde_json::json;
 use types::{Error, Kind, Lsn, Principal, RowId};
 use wire::Before;
-use wire::pieces::{Piece, Pieces};
+use wire::pieces::{Form, PIECE_BYTES, Piece, Pieces};
 
 use super::skip::LeftOut;
 use super::take::{Taken, is_changed, is_created};
@@ -24,7 +25,8 @@ use crate::app::Shared;
 use crate::content;
 use crate::failure::{Failure, Result};
 use crate::routes::define::is_any_there;
-use crate::routes::{incoming, json};
+use crate::routes::incoming::{self, Asker};
+use crate::routes::json;
 
 /// How long a piece waits where writers are refused because there is too much at once.
 const BUSY_PATIENCE: Duration = Duration::from_secs(60);
@@ -58,8 +60,9 @@ pub(super) async fn rows(app: Shared, principal: Arc<Principal>, head: Head, bod
         left_out: (head.how.on_error == OnBadRow::Skip).then(LeftOut::default),
         ..Loaded::default()
     };
-    let mut load = Load { app: app.clone(), principal, head: Arc::new(head), loaded };
+    let (to, head) = (app.clone(), Arc::new(head));
     let read = incoming::read(&app, body, "pn-chunks", move |input| {
+        let mut load = Load { app: to, principal, head, asker: input.asker(), loaded };
         let done =
             content::reader(encoding, input).map_err(Failure::from).and_then(|source| load.run(source));
         drop(place);
@@ -114,6 +117,7 @@ struct Load {
     app: Shared,
     principal: Arc<Principal>,
     head: Arc<Head>,
+    asker: Asker,
     loaded: Loaded,
 }
 
@@ -131,24 +135,12 @@ impl Load {
         }
     }
 
-    /// Writes a piece; in smaller ones where its rows take more than a commit may: a row of few bytes may be one of many
-    /// columns. What was refused left nothing behind.
     fn piece(&mut self, piece: Piece) -> Result<()> {
-        let mut pieces = vec![piece];
-        while let Some(piece) = pieces.pop() {
-            let Err(failure) = self.commit(&self.job(&piece)) else { continue };
-            if !failure.is_too_large() {
-                return Err(failure);
-            }
-            let smaller = piece.divided(self.head.media.form())?;
-            // What stands before the rows of each, as names or a dictionary, is held as often.
-            let held: usize = pieces.iter().chain(&smaller).map(own_bytes).sum();
-            if smaller.len() < 2 || held > DIVIDED_BYTES_MAX {
-                return Err(failure);
-            }
-            pieces.extend(smaller.into_iter().rev());
-        }
-        Ok(())
+        let (form, asker) = (self.head.media.form(), self.asker.clone());
+        in_parts(piece, form, &asker, |piece| {
+            let job = self.job(piece);
+            self.commit(&job)
+        })
     }
 
     fn job(&self, piece: &Piece) -> Job {
@@ -217,6 +209,41 @@ impl Load {
     }
 }
 
+/// Writes a piece; in smaller ones where its rows take more than a commit may: a row of few bytes may be one of many
+/// columns. What was refused left nothing behind. Ends with whoever asked.
+fn in_parts(
+    piece: Piece,
+    form: Form,
+    asker: &Asker,
+    mut commit: impl FnMut(&Piece) -> Result<()>,
+) -> Result<()> {
+    let (mut pieces, mut commits, mut is_divided) = (vec![piece], 0, false);
+    while let Some(piece) = pieces.pop() {
+        if is_divided {
+            asker.check()?;
+        }
+        if commits == COMMITS_OF_PIECE_MAX {
+            return Err(too_many_commits(PIECE_BYTES).into());
+        }
+        let Err(failure) = commit(&piece) else {
+            commits += 1;
+            continue;
+        };
+        if !failure.is_too_large() {
+            return Err(failure);
+        }
+        is_divided = true;
+        let smaller = piece.divided(form)?;
+        // What stands before the rows of each, as names or a dictionary, is held as often.
+        let held: usize = pieces.iter().chain(&smaller).map(own_bytes).sum();
+        if smaller.len() < 2 || held > DIVIDED_BYTES_MAX {
+            return Err(failure);
+        }
+        pieces.extend(smaller.into_iter().rev());
+    }
+    Ok(())
+}
+
 /// The bytes that a piece does not share with others.
 fn own_bytes(piece: &Piece) -> usize {
     if piece.part.is_some() { 0 } else { piece.body.len() }
@@ -241,5 +268,45 @@ impl Loaded {
             self.first_row = self.first_row.or(committed.first_row);
             self.last_row = committed.last_row;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of few bytes may be any number of bytes in their table.
+    #[test]
+    fn a_piece_becomes_so_many_commits_and_ends_with_who_asked() {
+        const LINES: Form = Form::Json { lines: true };
+        let body = "{}\n".repeat(100);
+        let piece = || Pieces::new(LINES, body.as_bytes()).next().unwrap().unwrap();
+        let mut here = Some(Arc::new(()));
+        let asker = Asker::of(here.as_ref().unwrap());
+        // Each commit takes so many lines.
+        let mut write = |lines: usize, leaves_after: usize| {
+            let mut commits = Vec::new();
+            let done = in_parts(piece(), LINES, &asker, |piece| {
+                let rows = piece.body.len() / 3;
+                if rows > lines {
+                    return Err(Error::new(Kind::TooLarge, "too many rows").into());
+                }
+                commits.push(rows);
+                if commits.len() == leaves_after {
+                    here = None;
+                }
+                Ok(())
+            });
+            (commits, done.map_err(|failure| failure.message().to_owned()))
+        };
+        assert_eq!(write(100, 0), (vec![100], Ok(())));
+        let (commits, done) = write(2, 0);
+        assert_eq!((commits.iter().sum::<usize>(), done), (100, Ok(())));
+        let (commits, done) = write(1, 0);
+        assert_eq!(commits, [1; COMMITS_OF_PIECE_MAX]);
+        let said = "16 MiB of rows or less become more than 64 commits in this table";
+        assert_eq!(done, Err(said.to_owned()));
+        let (commits, done) = write(2, 3);
+        assert_eq!((commits.len(), done), (3, Err("whoever sent the body is gone".to_owned())));
     }
 }
