@@ -19,7 +19,7 @@ pub(crate) use layout::UNSORTED;
 /// The table's position in its table property and in each snapshot's summary (K1).
 pub const ROW: &str = "polynya.row";
 pub const LSN: &str = "polynya.lsn";
-/// The run of the database that committed this position: [`crate::lineage`].
+/// The run of the database that committed this position.
 pub const RUN: &str = "polynya.run";
 /// The id of the table that this is the lake of.
 pub const TABLE_ID: &str = "polynya.table-id";
