@@ -81,7 +81,12 @@ impl Service {
     fn open(config: &Config, listen: SocketAddr, private: bool) -> Result<Self> {
         let data = &config.server.data;
         let engine = open_engine(data, engine_options(config)?)?;
-        if let Some(error) = engine.status().write_error {
+        let write_error = engine.status().write_error;
+        // At once: background work commits, and what is waited for below may end the start. Of a log that is damaged nobody knows
+        // yet where it ends.
+        let opened_at = write_error.is_none().then(|| engine.opened_at());
+        let lineage = lake::Lineage::open(engine.env(), data, opened_at);
+        if let Some(error) = write_error {
             tracing::error!("{error}; reads go on, writes are refused; `polynya doctor` shows the extent");
         }
         // Reads work without room, so this is no failure.
@@ -111,11 +116,8 @@ impl Service {
         let elsewhere = warehouse::catalog(config, engine.env())?;
         let former = lake_options.objects.is_some() || elsewhere.is_some();
         let former = former.then(|| data.join("lake"));
-        // Of a log that is damaged nobody knows yet where it ends.
-        let is_whole = engine.status().write_error.is_none();
-        let opened_at = is_whole.then(|| engine.opened_at());
-        let lineage = Some(lake::Lineage::open(engine.env(), data, opened_at));
-        let lake_options = lake::Options { catalog: elsewhere, former, lineage, ..lake_options };
+        let lake_options =
+            lake::Options { catalog: elsewhere, former, lineage: Some(lineage), ..lake_options };
         let lake = Arc::new(lake::Materializer::new(lake_options));
         let lake_reads = Some(lake.reads());
         engine.register(lake.clone())?;

@@ -39,9 +39,9 @@ impl Piece {
         // Behind a line, with rows on both sides. A body that begins with `[` would be taken for an array.
         let is_cut = |at: &usize| {
             let (first, rest) = self.body.split_at(*at);
-            let next = rest.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
+            let next = || rest.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
             first.ends_with(b"\n")
-                && next.is_some_and(|byte| !matches!(byte, b'[' | b'\r' | b'\n'))
+                && next().is_some_and(|byte| !matches!(byte, b'[' | b'\r' | b'\n'))
                 && !first.trim_ascii_start().is_empty()
         };
         let middle = self.body.len() / 2;
