@@ -75,6 +75,11 @@ impl Writer {
         Ok(writer)
     }
 
+    #[cfg(test)]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

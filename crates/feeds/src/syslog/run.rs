@@ -22,6 +22,11 @@ const READ_BYTES: usize = 64 << 10;
 const DATAGRAM_BYTES: usize = 64 << 10;
 /// Of one socket at once, so that none is forgotten for another.
 const READS_MAX: usize = 16;
+/// Of one socket when the listener stops: more than a kernel keeps for it as it comes (6 MiB), and an end with a sender who
+/// does not stop.
+const LAST_READS_MAX: usize = 128;
+/// Connections that are taken when the listener stops, as many as may wait and some.
+const LAST_CONNECTIONS_MAX: usize = 256;
 /// A peer that sent nothing for this time is asked whether it is there, and is gone if it does not answer.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
 /// Between questions, and so many of them.
@@ -99,10 +104,10 @@ impl Run {
             }
             // From behind, since those that end leave the list.
             for at in ready.connections.into_iter().rev() {
-                self.read(at);
+                self.read(at, READS_MAX);
             }
             if ready.tcp {
-                self.accept();
+                self.accept(READS_MAX);
             }
             if self.is_refusing() && (self.has_place() || self.quietest().is_some()) {
                 self.counters.refusing.store(false, Ordering::Relaxed);
@@ -111,15 +116,28 @@ impl Run {
                 self.flush();
             }
         }
-        // What is in the sockets still came before the stop.
-        for at in (0..self.connections.len()).rev() {
-            self.read(at);
-        }
-        self.datagrams();
-        for connection in std::mem::take(&mut self.connections) {
-            self.ended(connection);
-        }
+        self.last();
         self.flush();
+    }
+
+    /// What the sockets hold came before the stop, and so did connections that wait to be taken.
+    fn last(&mut self) {
+        self.datagrams();
+        let mut accepted = 0;
+        loop {
+            for at in (0..self.connections.len()).rev() {
+                self.read(at, LAST_READS_MAX);
+            }
+            for connection in std::mem::take(&mut self.connections) {
+                self.ended(connection);
+            }
+            // None gives way to another.
+            let count = self.accept(self.options.connections_max.min(READS_MAX));
+            accepted += count;
+            if count == 0 || accepted >= LAST_CONNECTIONS_MAX {
+                return;
+            }
+        }
     }
 
     fn wait(&mut self) -> Ready {
@@ -151,18 +169,21 @@ impl Run {
         ready
     }
 
-    fn accept(&mut self) {
-        for _ in 0..READS_MAX {
+    /// Takes connections that wait, so many at most; how many there were.
+    fn accept(&mut self, count_max: usize) -> usize {
+        let mut count = 0;
+        while count < count_max {
             let (stream, peer) = match self.tcp.accept() {
                 Ok(accepted) => accepted,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(e) => {
                     tracing::debug!(error = %e, "syslog: a connection could not be taken");
                     self.accepts_from = Some(Instant::now() + ACCEPT_PAUSE);
-                    return;
+                    break;
                 }
             };
+            count += 1;
             if !self.has_place() && !self.make_place() {
                 self.refused();
                 continue;
@@ -178,6 +199,7 @@ impl Run {
                 });
             }
         }
+        count
     }
 
     fn has_place(&self) -> bool {
@@ -189,7 +211,7 @@ impl Run {
         while let Some(at) = self.quietest() {
             let open = self.connections.len();
             // What it sent in the meantime would be lost with it, and shows that it is not the quietest.
-            if !self.read(at) {
+            if !self.read(at, READS_MAX) {
                 let connection = self.connections.swap_remove(at);
                 self.counters.connections_gave_way.fetch_add(1, Ordering::Relaxed);
                 self.ended(connection);
@@ -225,9 +247,9 @@ impl Run {
     }
 
     /// Takes what there is; whether there was anything, be it the end.
-    fn read(&mut self, at: usize) -> bool {
+    fn read(&mut self, at: usize, reads_max: usize) -> bool {
         let (mut came, mut is_over) = (false, false);
-        for _ in 0..READS_MAX {
+        for _ in 0..reads_max {
             let connection = &mut self.connections[at];
             match connection.stream.read(&mut self.buffer) {
                 Ok(0) => is_over = true,
@@ -346,7 +368,7 @@ mod tests {
         let dir = testkit::temp_dir("syslog");
         let mut run = run(&dir, |_| {});
         let _sender = connect(&run);
-        run.accept();
+        run.accept(READS_MAX);
         let socket = SockRef::from(&run.connections[0].stream);
         assert!(socket.keepalive().unwrap());
         let times = [socket.tcp_keepalive_time(), socket.tcp_keepalive_interval()].map(Result::unwrap);
@@ -375,9 +397,60 @@ mod tests {
         run.tcp = TcpListener::from(OwnedFd::from(socket));
         while !run.wait().tcp {}
         let from = Instant::now();
-        run.accept();
+        run.accept(READS_MAX);
         while !run.wait().tcp {}
         assert!(from.elapsed() >= ACCEPT_PAUSE, "{:?}", from.elapsed());
+    }
+
+    /// Connections that waited to be taken were ended with all that they had sent.
+    #[test]
+    fn what_the_sockets_hold_at_the_stop_came_before_it() {
+        let _limit = testkit::limit(60);
+        let dir = testkit::temp_dir("syslog");
+        let mut run = run(&dir, |options| options.connections_max = 2);
+        let engine = run.writer.engine().clone();
+        let mut senders: Vec<TcpStream> = (0..2).map(|_| connect(&run)).collect();
+        run.accept(READS_MAX);
+        senders.extend((0..20).map(|_| connect(&run)));
+        for sender in &mut senders {
+            sender.write_all(b"<13>1 - - - - - - whole\n<13>1 - - - - - - half").unwrap();
+        }
+        run.stopping.store(true, Ordering::Release);
+        let counters = run.counters.clone();
+        run.run();
+        assert_eq!(engine.root().table("main.syslog").unwrap().rows(), 2 * 22);
+        let counted = [&counters.connections_gave_way, &counters.connections_refused, &counters.lost];
+        assert_eq!(counted.map(|counter| counter.load(Ordering::Relaxed)), [0, 0, 0]);
+    }
+
+    /// More than is read of one socket at once.
+    #[test]
+    fn a_long_burst_before_the_stop_is_read_to_its_end() {
+        let _limit = testkit::limit(60);
+        let dir = testkit::temp_dir("syslog");
+        let mut run = run(&dir, |_| {});
+        let engine = run.writer.engine().clone();
+        let mut sender = connect(&run);
+        run.accept(READS_MAX);
+        sender.set_nonblocking(true).unwrap();
+        let line = format!("<13>1 - - - - - - {}\n", "x".repeat(60_000));
+        let (mut sent, mut quiet) = (0, 0);
+        // As much as the kernel keeps.
+        while quiet < 20 {
+            match sender.write(&line.as_bytes()[sent % line.len()..]) {
+                Ok(count) => (sent, quiet) = (sent + count, 0),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    quiet += 1;
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+        assert!(sent > READS_MAX * READ_BYTES, "{sent} bytes");
+        run.stopping.store(true, Ordering::Release);
+        run.run();
+        let rows = engine.root().table("main.syslog").unwrap().rows();
+        assert_eq!(rows, (sent.div_ceil(line.len())) as u64);
     }
 
     #[test]
@@ -389,11 +462,11 @@ mod tests {
         });
         // Before its bytes are read, the one that speaks is taken for the one that was quiet for longer.
         let (mut speaks, _quiet) = (connect(&run), connect(&run));
-        run.accept();
+        run.accept(READS_MAX);
         speaks.write_all(b"<13>1 - - - - - - said\n").unwrap();
         wait_for(&run.connections[0], PollFlags::IN);
         let mut third = connect(&run);
-        run.accept();
+        run.accept(READS_MAX);
         let ports = |run: &Run| -> Vec<u16> {
             let peers =
                 run.connections.iter().map(|connection| connection.stream.peer_addr().unwrap().port());
@@ -405,7 +478,7 @@ mod tests {
         drop(third);
         wait_for(&run.connections[1], PollFlags::RDHUP);
         let fourth = connect(&run);
-        run.accept();
+        run.accept(READS_MAX);
         assert_eq!(ports(&run), [&speaks, &fourth].map(|stream| stream.local_addr().unwrap().port()));
         run.flush();
         let counted =

@@ -92,7 +92,7 @@ impl fmt::Debug for Vended {
 
 impl Vended {
     pub fn new(vendor: Box<dyn Vendor>, clock: Arc<dyn Clock>, first: Credential) -> Arc<Vended> {
-        let state = State::of(first, &*clock);
+        let state = State::of(first, Asked::now(&*clock));
         let state = Mutex::new(Rank::new(74, "lake store credentials"), state);
         Arc::new(Vended { vendor, clock, state, turn: tokio::sync::Mutex::new(()) })
     }
@@ -151,13 +151,14 @@ impl Vended {
     /// Asks for others. Only for who has the turn.
     async fn renew(self: &Arc<Self>) -> Result<Arc<AwsCredential>> {
         let vended = self.clone();
+        let began = Asked::now(&*self.clock);
         let asked = tokio::task::spawn_blocking(move || vended.vendor.vend()).await;
         let outcome = asked.unwrap_or_else(|_| Err(Error::internal("asking for credentials was not ended")));
         let mut state = self.state.lock();
         let now = self.clock.monotonic();
         match outcome {
             Ok(credential) => {
-                let next = State::of(credential, &*self.clock);
+                let next = State::of(credential, began);
                 let last = std::mem::replace(&mut *state, next);
                 (state.number, state.asked) = (last.number + 1, last.asked + 1);
                 state.before = Some(last.current);
@@ -212,11 +213,25 @@ impl Vended {
     }
 }
 
+/// When it was asked for others: by then they had not ended, however late the answer came.
+#[derive(Clone, Copy)]
+struct Asked {
+    at: Duration,
+    unix_ms: i64,
+}
+
+impl Asked {
+    fn now(clock: &dyn Clock) -> Asked {
+        Asked { at: clock.monotonic(), unix_ms: clock.now() / 1000 }
+    }
+}
+
 impl State {
-    fn of(credential: Credential, clock: &dyn Clock) -> State {
-        let (got, now_ms) = (clock.monotonic(), clock.now() / 1000);
-        // One that seems to have ended when it comes is by another clock than ours: then the store says when it ends.
-        let life = credential.ends_at_ms.map(|ends| ends.saturating_sub(now_ms)).filter(|life| *life > 0);
+    fn of(credential: Credential, asked: Asked) -> State {
+        let got = asked.at;
+        // One that seems to have ended when it was made is by another clock than ours: then the store says when it ends.
+        let life =
+            credential.ends_at_ms.map(|ends| ends.saturating_sub(asked.unix_ms)).filter(|life| *life > 0);
         let life = life.map(|life| Duration::from_millis(life as u64));
         let due = life.map_or(UNTOLD_MAX, |life| life - (life / 4).max(LEFT_MIN).min(life / 2));
         let (key_id, secret_key) = (credential.access_key, credential.secret_key);

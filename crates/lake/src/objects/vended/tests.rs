@@ -20,6 +20,8 @@ struct Counting {
     life: Option<Duration>,
     asked: AtomicU64,
     fails: AtomicBool,
+    /// An answer is on its way for so long.
+    way: Duration,
     /// Whoever asks waits for a word here.
     gate: Option<std::sync::Mutex<Receiver<()>>>,
 }
@@ -53,7 +55,11 @@ impl Vendor for Shared {
         }
         match self.0.fails.load(Ordering::SeqCst) {
             true => Err(Error::new(Kind::Busy, "the catalog is out")),
-            false => Ok(self.0.made(number)),
+            false => {
+                let made = self.0.made(number);
+                self.0.clock.advance(self.0.way);
+                Ok(made)
+            }
         }
     }
 }
@@ -65,9 +71,13 @@ struct Setup {
 }
 
 fn setup(life: Option<Duration>, is_gated: bool) -> Setup {
+    setup_with(Counting { life, ..Counting::default() }, is_gated)
+}
+
+fn setup_with(vendor: Counting, is_gated: bool) -> Setup {
     let (sender, receiver) = channel();
     let gate = is_gated.then(|| std::sync::Mutex::new(receiver));
-    let vendor = Arc::new(Counting { life, gate, ..Counting::default() });
+    let vendor = Arc::new(Counting { gate, ..vendor });
     let first = vendor.made(1);
     let vended = Vended::new(Box::new(Shared(vendor.clone())), vendor.clock.clone(), first);
     Setup { vended, vendor, open: is_gated.then_some(sender) }
@@ -217,13 +227,25 @@ fn it_is_known_when_others_are_due() {
     // Nobody says when, or by a clock that is far ahead of ours.
     let told = |ends_at_ms| {
         let vendor = Counting::default();
-        State::of(Credential { ends_at_ms, ..vendor.made(1) }, &*vendor.clock)
+        State::of(Credential { ends_at_ms, ..vendor.made(1) }, Asked::now(&*vendor.clock))
     };
     for ends_at_ms in [None, Some(0), Some(SimClock::new().now() / 1000)] {
         let state = told(ends_at_ms);
         assert_eq!((state.due, state.ends), (UNTOLD_MAX, None));
     }
     assert!(told(Some(i64::MAX)).ends.is_some());
+}
+
+/// They were taken for those of a clock that is far ahead, and used for three quarters of an hour.
+#[test]
+fn those_that_ended_on_their_way_are_not_used() {
+    let _limit = testkit::limit(60);
+    run(async {
+        let setup = setup_with(Counting { life: Some(HOUR), way: 2 * HOUR, ..Counting::default() }, false);
+        assert_eq!(setup.after(HOUR * 3 / 4).key().await.unwrap(), "key-1");
+        setup.answered(1).await;
+        assert!(matches!(setup.vended.look(), Look::Ended));
+    });
 }
 
 #[test]
