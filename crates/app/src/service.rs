@@ -13,6 +13,7 @@ use vfs::Env;
 
 use crate::config::{Config, ProfileName};
 use crate::control::Control;
+use crate::memory::Keeper;
 use crate::recorder::Recorder;
 use crate::remote::{self, Remote};
 use crate::running::{Running, RunningFile};
@@ -43,6 +44,7 @@ pub struct Service {
     running: Option<RunningFile>,
     address: SocketAddr,
     secret: String,
+    _memory: Keeper,
 }
 
 impl Service {
@@ -169,6 +171,7 @@ impl Service {
             running: None,
             address,
             secret,
+            _memory: Keeper::start()?,
         })
     }
 
