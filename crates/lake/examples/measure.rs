@@ -1,7 +1,8 @@
 //! What a commit costs after many: `measure DIR [COMMITS] [ROWS] [PARTITION_BY] [SORT_BY]`. Each commit lands ROWS rows of
 //! `at, kind, n, text` and deletes one older row; printed are time and CPU at the 1st, 10th, 100th … commit, as the median
-//! of the ten before it and the most since the line before, and what is on the disk; last, what a row cost and what it
-//! takes. Where the table is partitioned, rows of an hour come in each commit, and rows of the hours before it.
+//! of the ten before it and the most since the line before of a commit that merges no files, and what is on the disk; last,
+//! the longest commit that merged files and how many rows these had, what a row cost and what it takes. Where the table is
+//! partitioned, rows of an hour come in each commit, and rows of the hours before it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +43,8 @@ fn main() -> Result<()> {
     let mut lsn = 0;
     let mut taken: Vec<(Duration, Duration)> = Vec::new();
     let mut largest = (Duration::ZERO, Duration::ZERO);
+    // Time, CPU, rows.
+    let mut largest_merge = (Duration::ZERO, Duration::ZERO, 0);
     println!(
         "commit      median ms   CPU ms   most ms   of CPU   data files   position files   manifests   files"
     );
@@ -54,22 +57,31 @@ fn main() -> Result<()> {
             tip.delete([RowId(1 + first.0 * 7 / 11)], Lsn(lsn));
         }
         let snapshot = tip.snapshot(Lsn(lsn.max(1)));
-        let (start, cpu) = (Instant::now(), cpu_time());
+        let mut took = (Duration::ZERO, Duration::ZERO);
         loop {
+            let (start, cpu) = (Instant::now(), cpu_time());
             let tick: &mut dyn FnMut(u64) -> Result<()> = &mut |_| Ok(());
             let mut budget = Budget { rows: 1 << 16, urgent: true, tick };
-            match materializer.step(&place, &snapshot, position.as_ref(), &mut budget)? {
+            let progress = materializer.step(&place, &snapshot, position.as_ref(), &mut budget)?;
+            let next = match progress {
                 Progress::Advanced(next) => {
                     let next = Arc::new(next);
                     materializer.clean(&place, &next)?;
-                    position = Some(next);
+                    Some(next)
                 }
-                _ => break,
+                _ => None,
+            };
+            let (time, cpu) = (start.elapsed(), cpu_time() - cpu);
+            took = (took.0 + time, took.1 + cpu);
+            let Some(next) = next else { break };
+            match merged_rows(position.as_deref(), &next) {
+                0 => largest = (largest.0.max(time), largest.1.max(cpu)),
+                rows if time > largest_merge.0 => largest_merge = (time, cpu, rows),
+                _ => {}
             }
+            position = Some(next);
         }
-        let took = (start.elapsed(), cpu_time() - cpu);
         taken.push(took);
-        largest = (largest.0.max(took.0), largest.1.max(took.1));
         if commit > 0 && (commit.ilog10() as f64 == (commit as f64).log10() || commit == commits) {
             let lake = position.as_ref().and_then(|position| position.published::<Lake>()).expect("landed");
             let last = &taken[taken.len().saturating_sub(10).max(1)..];
@@ -95,6 +107,12 @@ fn main() -> Result<()> {
         }
     }
     let lake = position.as_ref().and_then(|position| position.published::<Lake>()).expect("landed");
+    println!(
+        "the longest merge: {:.2} ms, {:.2} ms of it CPU, of files of {} rows",
+        largest_merge.0.as_secs_f64() * 1e3,
+        largest_merge.1.as_secs_f64() * 1e3,
+        largest_merge.2
+    );
     let all = (commits * rows).max(1) as f64;
     let (time, cpu) =
         taken.iter().fold((Duration::ZERO, Duration::ZERO), |sum, t| (sum.0 + t.0, sum.1 + t.1));
@@ -107,6 +125,14 @@ fn main() -> Result<()> {
         snapshot.row_bytes(),
     );
     Ok(())
+}
+
+/// How many rows the data files had that a commit replaced.
+fn merged_rows(before: Option<&Position>, after: &Position) -> u64 {
+    let lakes = (before.and_then(|before| before.published::<Lake>()), after.published::<Lake>());
+    let (Some(before), Some(after)) = lakes else { return 0 };
+    let is_gone = |path: &str| after.data.iter().all(|live| *live.path != *path);
+    before.data.iter().filter(|live| is_gone(&live.path)).map(|live| live.entry.file.rows).sum()
 }
 
 fn batch(tip: &Tip, first: u64, rows: u64) -> Result<RecordBatch> {
