@@ -49,7 +49,6 @@ fn main() -> ExitCode {
     // A page of 2 MiB is cleared as a whole by the thread that touches it first, where often a few KiB of it are used: in an
     // index of a few new documents, in a batch. Readers wait for that. (A kernel without such pages has nothing to turn off.)
     let _ = rustix::thread::disable_transparent_huge_pages(true);
-    memory::keep();
     let args = words::sorted(cli::Cli::command(), std::env::args_os().collect());
     let cli = cli::Cli::try_parse_from(args).unwrap_or_else(|error| cli::in_words(error).exit());
     match commands::run(cli) {

@@ -44,7 +44,8 @@ pub struct Service {
     running: Option<RunningFile>,
     address: SocketAddr,
     secret: String,
-    _memory: Keeper,
+    /// Where there is memory to keep.
+    _memory: Option<Keeper>,
 }
 
 impl Service {
@@ -171,7 +172,10 @@ impl Service {
             running: None,
             address,
             secret,
-            _memory: Keeper::start()?,
+            _memory: match config.profile {
+                ProfileName::Server => Some(Keeper::start()?),
+                ProfileName::Edge => None,
+            },
         })
     }
 

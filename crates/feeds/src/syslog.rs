@@ -21,10 +21,10 @@ mod tests;
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::Engine;
 use engine::threads::Class;
@@ -82,12 +82,36 @@ pub struct Counters {
     pub failing: AtomicBool,
 }
 
+/// What the sockets hold when it is asked to stop is read for so long.
+const STOP_READ_TIME_MAX: Duration = Duration::from_secs(2);
+/// And what was read is tried to be committed until then.
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// When it was asked to stop, if it was.
+#[derive(Debug, Default)]
+struct Stopping(OnceLock<Instant>);
+
+impl Stopping {
+    fn begin(&self) {
+        // The first time counts.
+        let _ = self.0.set(Instant::now());
+    }
+
+    fn has_begun(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    fn has_lasted(&self, time: Duration) -> bool {
+        self.0.get().is_some_and(|began| began.elapsed() >= time)
+    }
+}
+
 /// Takes messages in until it is dropped or stopped.
 pub struct Listener {
     address: SocketAddr,
     connections_max: usize,
     counters: Arc<Counters>,
-    stopping: Arc<AtomicBool>,
+    stopping: Arc<Stopping>,
     wake: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
@@ -104,7 +128,7 @@ impl Listener {
         let (woken, wake) = UnixStream::pair().map_err(failed)?;
         woken.set_nonblocking(true).map_err(failed)?;
         wake.set_nonblocking(true).map_err(failed)?;
-        let (counters, stopping) = (Arc::<Counters>::default(), Arc::<AtomicBool>::default());
+        let (counters, stopping) = (Arc::<Counters>::default(), Arc::<Stopping>::default());
         let writer = rows::Writer::new(engine, &options.table, counters.clone(), stopping.clone())?;
         let connections_max = options.connections_max;
         let run = run::Run::new(options.clone(), tcp, udp, woken, writer, counters.clone(), stopping.clone());
@@ -125,13 +149,13 @@ impl Listener {
         self.counters.clone()
     }
 
-    /// Takes nothing more, commits what came.
+    /// Commits what came, also what the sockets hold of it, and takes nothing more. That takes some seconds at most.
     pub fn stop(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
-        self.stopping.store(true, Ordering::Release);
+        self.stopping.begin();
         // A full pipe wakes too.
         let _ = std::io::Write::write(&mut self.wake, &[1]);
         if let Some(thread) = self.thread.take() {

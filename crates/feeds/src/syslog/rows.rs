@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray};
@@ -10,9 +10,9 @@ use engine::dead_letters::{self, Letter};
 use engine::{Engine, Mode, Op, Transaction};
 use types::{DataType, Error, Kind, Principal, Result, name};
 
-use super::Counters;
 use super::frame::Frame;
 use super::message::Said;
+use super::{Counters, STOP_TIME_MAX, Stopping};
 
 /// One commit's messages, at most.
 const ROWS_MAX: usize = 8_192;
@@ -20,7 +20,7 @@ const BYTES_MAX: usize = 4 << 20;
 /// Between attempts to commit what could not be committed.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// When the listener stops, what it has is tried once more after this.
+/// When the listener stops, what it has is tried once more after this; again and again where that is a matter of a moment.
 const LAST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Names and types of the columns.
@@ -48,7 +48,7 @@ pub(super) struct Writer {
     waiting: Vec<Message>,
     bytes: usize,
     counters: Arc<Counters>,
-    stopping: Arc<AtomicBool>,
+    stopping: Arc<Stopping>,
     /// When messages that the table does not take were last warned of.
     warned: Option<Instant>,
 }
@@ -66,7 +66,7 @@ impl Writer {
         engine: Engine,
         table: &str,
         counters: Arc<Counters>,
-        stopping: Arc<AtomicBool>,
+        stopping: Arc<Stopping>,
     ) -> Result<Writer> {
         let table = name::full_table_name(table)?;
         let waiting = Vec::new();
@@ -103,7 +103,7 @@ impl Writer {
             return;
         }
         let pause = self.engine.pace_of(&self.table);
-        if !pause.is_zero() && !self.stopping.load(Ordering::Acquire) {
+        if !pause.is_zero() && !self.stopping.has_begun() {
             std::thread::sleep(pause);
         }
         // A table that was made into something else is no message's fault.
@@ -135,7 +135,7 @@ impl Writer {
         let mut pause = PAUSE_MIN;
         let mut told = false;
         loop {
-            let last = self.stopping.load(Ordering::Acquire);
+            let is_last = self.stopping.has_begun();
             let result = commit();
             let kind = result.as_ref().err().map(Error::kind).filter(|kind| passes(*kind));
             self.counters.failing.store(kind.is_some(), Ordering::Relaxed);
@@ -146,14 +146,15 @@ impl Writer {
                 return result;
             };
             // Busy is how writers are paced.
-            if !told && !matches!(kind, Kind::Busy | Kind::Conflict) {
+            let is_brief = matches!(kind, Kind::Busy | Kind::Conflict);
+            if !told && !is_brief {
                 tracing::warn!(%error, "syslog: messages cannot be committed; nothing more is read until they are");
                 told = true;
             }
-            if last {
+            if is_last && (!is_brief || self.stopping.has_lasted(STOP_TIME_MAX)) {
                 return result;
             }
-            std::thread::sleep(if self.stopping.load(Ordering::Acquire) { LAST_PAUSE } else { pause });
+            std::thread::sleep(if self.stopping.has_begun() { LAST_PAUSE } else { pause });
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
@@ -275,4 +276,33 @@ fn batch(messages: &[Message]) -> Result<RecordBatch> {
     let named = COLUMNS.iter().zip(columns).map(|((name, _), column)| (*name, column, true));
     RecordBatch::try_from_iter_with_nullable(named)
         .map_err(|e| Error::internal(format!("messages make no batch: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// What was read while the listener stopped was lost where the table could not keep up.
+    #[test]
+    fn a_commit_that_is_told_to_wait_is_made_though_the_listener_stops() {
+        let _limit = testkit::limit(60);
+        let dir = testkit::temp_dir("syslog");
+        let path = dir.path().join("data");
+        let engine = Engine::open(vfs::Env::real(), &path, engine::Options::default()).unwrap();
+        let stopping = Arc::<Stopping>::default();
+        let writer = Writer::new(engine, "syslog", Arc::default(), stopping.clone()).unwrap();
+        stopping.begin();
+        let tries = |kind: Kind| {
+            let left = Cell::new(3);
+            let result = writer.patiently(is_passing, || {
+                left.set(left.get() - 1);
+                if left.get() == 0 { Ok(()) } else { Err(Error::new(kind, "not now")) }
+            });
+            (3 - left.get(), result.is_ok())
+        };
+        assert_eq!(tries(Kind::Busy), (3, true));
+        assert_eq!(tries(Kind::DiskFull), (1, false));
+    }
 }

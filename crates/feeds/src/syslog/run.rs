@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,7 +13,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use super::frame::{Frame, Frames};
 use super::rows::Writer;
-use super::{Counters, Options};
+use super::{Counters, Options, STOP_READ_TIME_MAX, Stopping};
 
 /// How long a message waits for others to be committed with.
 const GATHER: Duration = Duration::from_millis(20);
@@ -22,10 +22,7 @@ const READ_BYTES: usize = 64 << 10;
 const DATAGRAM_BYTES: usize = 64 << 10;
 /// Of one socket at once, so that none is forgotten for another.
 const READS_MAX: usize = 16;
-/// Of one socket when the listener stops: more than a kernel keeps for it as it comes (6 MiB), and an end with a sender who
-/// does not stop.
-const LAST_READS_MAX: usize = 128;
-/// Connections that are taken when the listener stops, as many as may wait and some.
+/// Connections that are taken when the listener stops: more than may wait.
 const LAST_CONNECTIONS_MAX: usize = 256;
 /// A peer that sent nothing for this time is asked whether it is there, and is gone if it does not answer.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
@@ -46,7 +43,7 @@ pub(super) struct Run {
     woken: UnixStream,
     writer: Writer,
     counters: Arc<Counters>,
-    stopping: Arc<AtomicBool>,
+    stopping: Arc<Stopping>,
     connections: Vec<Connection>,
     /// When the oldest message came that is not committed.
     since: Option<Instant>,
@@ -65,6 +62,8 @@ struct Connection {
     heard: Instant,
     /// Whether any bytes came.
     spoke: bool,
+    /// Whether nothing was left when it was last read.
+    is_empty: bool,
 }
 
 impl Run {
@@ -75,7 +74,7 @@ impl Run {
         woken: UnixStream,
         writer: Writer,
         counters: Arc<Counters>,
-        stopping: Arc<AtomicBool>,
+        stopping: Arc<Stopping>,
     ) -> Run {
         let buffer = vec![0; READ_BYTES.max(DATAGRAM_BYTES)];
         let connections = Vec::new();
@@ -97,14 +96,14 @@ impl Run {
     }
 
     pub fn run(mut self) {
-        while !self.stopping.load(Ordering::Acquire) {
+        while !self.stopping.has_begun() {
             let ready = self.wait();
             if ready.udp {
                 self.datagrams();
             }
             // From behind, since those that end leave the list.
             for at in ready.connections.into_iter().rev() {
-                self.read(at, READS_MAX);
+                self.read(at);
             }
             if ready.tcp {
                 self.accept(READS_MAX);
@@ -120,23 +119,34 @@ impl Run {
         self.flush();
     }
 
-    /// What the sockets hold came before the stop, and so did connections that wait to be taken.
+    /// What the sockets hold came before the stop, and so did connections that wait to be taken. Of a sender that does not stop
+    /// as much as there is time for; and where nothing can be committed the rest is left to its sender.
     fn last(&mut self) {
-        self.datagrams();
-        let mut accepted = 0;
-        loop {
+        // Before any ends: a sender that comes again would be one of those that wait.
+        self.options.connections_max += LAST_CONNECTIONS_MAX;
+        self.accept(LAST_CONNECTIONS_MAX);
+        for _ in 0..READS_MAX {
+            if !self.datagrams() {
+                break;
+            }
+        }
+        for connection in &mut self.connections {
+            connection.is_empty = false;
+        }
+        let is_failing = |run: &Run| run.counters.failing.load(Ordering::Relaxed);
+        while self.connections.iter().any(|connection| !connection.is_empty)
+            && !is_failing(self)
+            && !self.stopping.has_lasted(STOP_READ_TIME_MAX)
+        {
+            // In turns, and from behind, since those that end leave the list.
             for at in (0..self.connections.len()).rev() {
-                self.read(at, LAST_READS_MAX);
+                if !self.connections[at].is_empty {
+                    self.read(at);
+                }
             }
-            for connection in std::mem::take(&mut self.connections) {
-                self.ended(connection);
-            }
-            // None gives way to another.
-            let count = self.accept(self.options.connections_max.min(READS_MAX));
-            accepted += count;
-            if count == 0 || accepted >= LAST_CONNECTIONS_MAX {
-                return;
-            }
+        }
+        for connection in std::mem::take(&mut self.connections) {
+            self.ended(connection);
         }
     }
 
@@ -169,21 +179,22 @@ impl Run {
         ready
     }
 
-    /// Takes connections that wait, so many at most; how many there were.
-    fn accept(&mut self, count_max: usize) -> usize {
-        let mut count = 0;
-        while count < count_max {
+    /// Takes connections that wait, so many at most.
+    fn accept(&mut self, count_max: usize) {
+        for _ in 0..count_max {
             let (stream, peer) = match self.tcp.accept() {
                 Ok(accepted) => accepted,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                // It ended while it waited.
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {
+                    continue;
+                }
                 Err(e) => {
                     tracing::debug!(error = %e, "syslog: a connection could not be taken");
                     self.accepts_from = Some(Instant::now() + ACCEPT_PAUSE);
-                    break;
+                    return;
                 }
             };
-            count += 1;
             if !self.has_place() && !self.make_place() {
                 self.refused();
                 continue;
@@ -196,10 +207,10 @@ impl Run {
                     frames: Frames::default(),
                     heard: Instant::now(),
                     spoke: false,
+                    is_empty: false,
                 });
             }
         }
-        count
     }
 
     fn has_place(&self) -> bool {
@@ -211,7 +222,7 @@ impl Run {
         while let Some(at) = self.quietest() {
             let open = self.connections.len();
             // What it sent in the meantime would be lost with it, and shows that it is not the quietest.
-            if !self.read(at, READS_MAX) {
+            if !self.read(at) {
                 let connection = self.connections.swap_remove(at);
                 self.counters.connections_gave_way.fetch_add(1, Ordering::Relaxed);
                 self.ended(connection);
@@ -247,9 +258,9 @@ impl Run {
     }
 
     /// Takes what there is; whether there was anything, be it the end.
-    fn read(&mut self, at: usize, reads_max: usize) -> bool {
+    fn read(&mut self, at: usize) -> bool {
         let (mut came, mut is_over) = (false, false);
-        for _ in 0..reads_max {
+        for _ in 0..READS_MAX {
             let connection = &mut self.connections[at];
             match connection.stream.read(&mut self.buffer) {
                 Ok(0) => is_over = true,
@@ -257,7 +268,10 @@ impl Run {
                     connection.frames.push(&self.buffer[..count]);
                     (connection.heard, connection.spoke) = (Instant::now(), true);
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    connection.is_empty = true;
+                    break;
+                }
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => is_over = true,
             }
@@ -283,16 +297,18 @@ impl Run {
         }
     }
 
-    fn datagrams(&mut self) {
+    /// Whether there may be more.
+    fn datagrams(&mut self) -> bool {
         // Each is one message.
         for _ in 0..READS_MAX * 64 {
-            let Ok((count, peer)) = self.udp.recv_from(&mut self.buffer) else { return };
+            let Ok((count, peer)) = self.udp.recv_from(&mut self.buffer) else { return false };
             let kept = count.min(self.options.message_bytes_max);
             let end = self.buffer[..kept].iter().rposition(|b| !matches!(b, b'\n' | b'\r' | 0));
             let Some(last) = end else { continue };
             let frame = Frame { bytes: self.buffer[..=last].to_vec(), cut: kept < count };
             self.take(frame, Some(peer.ip()));
         }
+        true
     }
 
     fn take(&mut self, frame: Frame, peer: Option<IpAddr>) {
@@ -347,7 +363,7 @@ mod tests {
         change(&mut options);
         let (tcp, udp) = crate::syslog::bind(options.listen).unwrap();
         let (woken, _) = UnixStream::pair().unwrap();
-        let (counters, stopping) = (Arc::<Counters>::default(), Arc::<AtomicBool>::default());
+        let (counters, stopping) = (Arc::<Counters>::default(), Arc::<Stopping>::default());
         let writer = Writer::new(engine, &options.table, counters.clone(), stopping.clone()).unwrap();
         Run::new(options, tcp, udp, woken, writer, counters, stopping)
     }
@@ -415,12 +431,44 @@ mod tests {
         for sender in &mut senders {
             sender.write_all(b"<13>1 - - - - - - whole\n<13>1 - - - - - - half").unwrap();
         }
-        run.stopping.store(true, Ordering::Release);
+        run.stopping.begin();
         let counters = run.counters.clone();
         run.run();
         assert_eq!(engine.root().table("main.syslog").unwrap().rows(), 2 * 22);
-        let counted = [&counters.connections_gave_way, &counters.connections_refused, &counters.lost];
-        assert_eq!(counted.map(|counter| counter.load(Ordering::Relaxed)), [0, 0, 0]);
+        let counted = [
+            &counters.connections_gave_way,
+            &counters.connections_refused,
+            &counters.connections_open,
+            &counters.lost,
+        ];
+        assert_eq!(counted.map(|counter| counter.load(Ordering::Relaxed)), [0; 4]);
+    }
+
+    #[test]
+    fn senders_that_do_not_stop_do_not_hold_up_the_stop() {
+        let _limit = testkit::limit(60);
+        let dir = testkit::temp_dir("syslog");
+        let mut run = run(&dir, |_| {});
+        let address = run.tcp.local_addr().unwrap();
+        let first = connect(&run);
+        run.accept(READS_MAX);
+        let lines = "<13>1 - - - - - - x\n".repeat(1_000);
+        // Until the listener is gone.
+        let write_on = |mut stream: TcpStream, times: usize| {
+            (0..times).try_for_each(|_| stream.write_all(lines.as_bytes()))
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| write_on(first, usize::MAX));
+            scope.spawn(|| {
+                while let Ok(stream) = TcpStream::connect(address) {
+                    let _ = write_on(stream, 10);
+                }
+            });
+            let from = Instant::now();
+            run.stopping.begin();
+            run.run();
+            assert!(from.elapsed() < Duration::from_secs(30), "{:?}", from.elapsed());
+        });
     }
 
     /// More than is read of one socket at once.
@@ -447,7 +495,7 @@ mod tests {
             }
         }
         assert!(sent > READS_MAX * READ_BYTES, "{sent} bytes");
-        run.stopping.store(true, Ordering::Release);
+        run.stopping.begin();
         run.run();
         let rows = engine.root().table("main.syslog").unwrap().rows();
         assert_eq!(rows, (sent.div_ceil(line.len())) as u64);

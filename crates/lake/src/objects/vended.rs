@@ -92,7 +92,7 @@ impl fmt::Debug for Vended {
 
 impl Vended {
     pub fn new(vendor: Box<dyn Vendor>, clock: Arc<dyn Clock>, first: Credential) -> Arc<Vended> {
-        let state = State::of(first, Asked::now(&*clock));
+        let state = State::of(first, Asked::now(&*clock), clock.monotonic());
         let state = Mutex::new(Rank::new(74, "lake store credentials"), state);
         Arc::new(Vended { vendor, clock, state, turn: tokio::sync::Mutex::new(()) })
     }
@@ -158,7 +158,7 @@ impl Vended {
         let now = self.clock.monotonic();
         match outcome {
             Ok(credential) => {
-                let next = State::of(credential, began);
+                let next = State::of(credential, began, now);
                 let last = std::mem::replace(&mut *state, next);
                 (state.number, state.asked) = (last.number + 1, last.asked + 1);
                 state.before = Some(last.current);
@@ -227,8 +227,7 @@ impl Asked {
 }
 
 impl State {
-    fn of(credential: Credential, asked: Asked) -> State {
-        let got = asked.at;
+    fn of(credential: Credential, asked: Asked, got: Duration) -> State {
         // One that seems to have ended when it was made is by another clock than ours: then the store says when it ends.
         let life =
             credential.ends_at_ms.map(|ends| ends.saturating_sub(asked.unix_ms)).filter(|life| *life > 0);
@@ -240,8 +239,8 @@ impl State {
             before: None,
             number: 0,
             got,
-            due: got.saturating_add(due),
-            ends: life.map(|life| got.saturating_add(life)),
+            due: asked.at.saturating_add(due),
+            ends: life.map(|life| asked.at.saturating_add(life)),
             is_refused: false,
             asked: 0,
             failure: None,

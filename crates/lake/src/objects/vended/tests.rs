@@ -227,7 +227,8 @@ fn it_is_known_when_others_are_due() {
     // Nobody says when, or by a clock that is far ahead of ours.
     let told = |ends_at_ms| {
         let vendor = Counting::default();
-        State::of(Credential { ends_at_ms, ..vendor.made(1) }, Asked::now(&*vendor.clock))
+        let asked = Asked::now(&*vendor.clock);
+        State::of(Credential { ends_at_ms, ..vendor.made(1) }, asked, asked.at)
     };
     for ends_at_ms in [None, Some(0), Some(SimClock::new().now() / 1000)] {
         let state = told(ends_at_ms);
@@ -238,13 +239,25 @@ fn it_is_known_when_others_are_due() {
 
 /// They were taken for those of a clock that is far ahead, and used for three quarters of an hour.
 #[test]
-fn those_that_ended_on_their_way_are_not_used() {
+fn those_that_ended_on_their_way_are_known_to_have_ended() {
     let _limit = testkit::limit(60);
     run(async {
         let setup = setup_with(Counting { life: Some(HOUR), way: 2 * HOUR, ..Counting::default() }, false);
         assert_eq!(setup.after(HOUR * 3 / 4).key().await.unwrap(), "key-1");
         setup.answered(1).await;
         assert!(matches!(setup.vended.look(), Look::Ended));
+    });
+}
+
+/// A place that is not allowed at all was asked for again and again, where an answer takes its time.
+#[test]
+fn those_that_were_long_on_their_way_are_young_when_they_come() {
+    let _limit = testkit::limit(60);
+    run(async {
+        let vendor = Counting { life: Some(HOUR), way: 2 * YOUNG, ..Counting::default() };
+        let setup = setup_with(vendor, false);
+        assert_eq!(setup.after(HOUR).key().await.unwrap(), "key-2");
+        assert!(!setup.vended.is_refused(1));
     });
 }
 
