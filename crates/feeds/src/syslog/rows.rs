@@ -135,7 +135,7 @@ impl Writer {
         let mut pause = PAUSE_MIN;
         let mut told = false;
         loop {
-            let is_last = self.stopping.has_begun();
+            let is_stopping = self.stopping.has_begun();
             let result = commit();
             let kind = result.as_ref().err().map(Error::kind).filter(|kind| passes(*kind));
             self.counters.failing.store(kind.is_some(), Ordering::Relaxed);
@@ -151,7 +151,7 @@ impl Writer {
                 tracing::warn!(%error, "syslog: messages cannot be committed; nothing more is read until they are");
                 told = true;
             }
-            if is_last && (!is_brief || self.stopping.has_lasted(STOP_TIME_MAX)) {
+            if is_stopping && (!is_brief || self.stopping.has_lasted(STOP_TIME_MAX)) {
                 return result;
             }
             std::thread::sleep(if self.stopping.has_begun() { LAST_PAUSE } else { pause });

@@ -102,7 +102,8 @@ impl Vended {
         self.state.lock().number
     }
 
-    /// Credentials that have not ended as far as anybody knows. Only within a runtime of tokio.
+    /// Credentials that have not ended as far as anybody knows, or that have just come: a clock may be wrong, and the store knows
+    /// it. Only within a runtime of tokio.
     pub async fn get(self: &Arc<Self>) -> Result<Arc<AwsCredential>> {
         match self.look() {
             Look::Lives(credential) => Ok(credential),
@@ -126,8 +127,11 @@ impl Vended {
                 }
                 {
                     let state = self.state.lock();
-                    if let Some((_, error)) = state.failure.as_ref().filter(|_| state.asked != asked) {
-                        return Err(error.clone());
+                    if state.asked != asked {
+                        return match &state.failure {
+                            Some((_, error)) => Err(error.clone()),
+                            None => Ok(state.current.clone()),
+                        };
                     }
                 }
                 self.renew().await
@@ -213,7 +217,7 @@ impl Vended {
     }
 }
 
-/// When it was asked for others: by then they had not ended, however late the answer came.
+/// When it was asked for them: by then they had not ended, however late the answer came.
 #[derive(Clone, Copy)]
 struct Asked {
     at: Duration,

@@ -246,6 +246,10 @@ fn those_that_ended_on_their_way_are_known_to_have_ended() {
         assert_eq!(setup.after(HOUR * 3 / 4).key().await.unwrap(), "key-1");
         setup.answered(1).await;
         assert!(matches!(setup.vended.look(), Look::Ended));
+        // Whoever waits for an answer takes it, whatever its age.
+        let both = join(setup.key(), setup.key()).await;
+        assert_eq!((both.0.unwrap(), both.1.unwrap()), ("key-3".to_owned(), "key-3".to_owned()));
+        assert_eq!(setup.asked(), 2);
     });
 }
 
