@@ -242,14 +242,20 @@ fn it_is_known_when_others_are_due() {
 fn those_that_ended_on_their_way_are_known_to_have_ended() {
     let _limit = testkit::limit(60);
     run(async {
-        let setup = setup_with(Counting { life: Some(HOUR), way: 2 * HOUR, ..Counting::default() }, false);
+        let vendor = || Counting { life: Some(HOUR), way: 2 * HOUR, ..Counting::default() };
+        let setup = setup_with(vendor(), false);
         assert_eq!(setup.after(HOUR * 3 / 4).key().await.unwrap(), "key-1");
         setup.answered(1).await;
         assert!(matches!(setup.vended.look(), Look::Ended));
         // Whoever waits for an answer takes it, whatever its age.
-        let both = join(setup.key(), setup.key()).await;
-        assert_eq!((both.0.unwrap(), both.1.unwrap()), ("key-3".to_owned(), "key-3".to_owned()));
-        assert_eq!(setup.asked(), 2);
+        let setup = setup_with(vendor(), true);
+        setup.after(HOUR);
+        let both = join(setup.key(), setup.key());
+        let open = async { setup.open.as_ref().unwrap().send(()).unwrap() };
+        let (both, ()) = join(both, open).await;
+        assert_eq!((both.0.unwrap(), both.1.unwrap()), ("key-2".to_owned(), "key-2".to_owned()));
+        assert_eq!(setup.asked(), 1);
+        assert!(matches!(setup.vended.look(), Look::Ended));
     });
 }
 
