@@ -53,8 +53,9 @@ fn a_published_folder_is_a_site_that_follows_its_files_and_survives_a_kill() {
     let server = place.serve(&["publish", "notes"]);
     wait("what changed meanwhile", || shows(&server, "/mine", "Everybody"));
     assert!(shows(&server, "/open", "Changed"));
-    let metrics = server.ask("GET", "/metrics", &[], "").1;
-    assert!(metrics.contains("polynya_folder_rows_written_total 1\n"), "{metrics}");
+    // Counted once it is there.
+    let metrics = || server.ask("GET", "/metrics", &[], "").1;
+    wait("the count", || metrics().contains("polynya_folder_rows_written_total 1\n"));
     assert!(server.stop().success());
 }
 
