@@ -217,7 +217,7 @@ impl Vended {
     }
 }
 
-/// When it was asked for them: by then they had not ended, however late the answer came.
+/// When it was asked for them: by then they had not ended, however late the answer came. Of the first ones it is when they came.
 #[derive(Clone, Copy)]
 struct Asked {
     at: Duration,
