@@ -152,6 +152,28 @@ fn what_names_the_whole_workspace_excludes_these_two() {
     assert_none(&found, "add `--exclude polynya-compare --exclude polynya-python`: see Cargo.toml");
 }
 
+#[test]
+fn a_package_of_several_programs_says_which_one_runs() {
+    let all = files();
+    let mut several = 0;
+    let mut found = Vec::new();
+    for manifest in all.iter().filter(|file| file.path.ends_with("Cargo.toml")) {
+        let sources = manifest.path.with_file_name("src");
+        let places = [sources.join("main.rs"), sources.join("bin")];
+        let programs = all.iter().filter(|file| {
+            file.path == places[0] || file.path.parent() == Some(&places[1]) && file.has_extension("rs")
+        });
+        if programs.count() > 1 {
+            several += 1;
+            if !manifest.text.contains("\ndefault-run = ") {
+                found.push(manifest.path.display().to_string());
+            }
+        }
+    }
+    assert!(several > 0, "crates/compare has two");
+    assert_none(&found, "say `default-run = …` under [package], or `cargo run -p` without --bin fails");
+}
+
 /// What makes a test able to hang: threads, or something that has them.
 const CAN_HANG: [&str; 9] = [
     "thread::spawn(",
