@@ -126,6 +126,11 @@ class Threads(Case):
 
 
 class Signals(Case):
+    def setUp(self):
+        super().setUp()
+        # A shell starts what runs in the background with SIGINT ignored, and Python then leaves it so.
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+
     def interrupted(self, call):
         """Ctrl-C half a second after a call began; how long the call went on."""
         sent = []
