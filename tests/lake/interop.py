@@ -111,6 +111,8 @@ class DuckDB:
             [path] = found.glob(f"*/*/{name}.duckdb_extension")
             self.connection.execute(f"LOAD '{path}'")
         self.connection.execute("SET TimeZone = 'UTC'")
+        # It would keep the files of every kill, up to most of the machine's memory.
+        self.connection.execute("SET enable_external_file_cache = false")
 
     def read(self, table):
         cursor = self.connection.cursor()

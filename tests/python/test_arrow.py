@@ -241,12 +241,15 @@ class In(Case):
         self.assertEqual(rows, [{"k": 2, "a": "none", "b": 1}])
 
     def test_what_does_not_fit_is_refused_and_nothing_of_it_stays(self):
-        self.db.execute("CREATE TABLE t (n int NOT NULL, s text)")
+        self.db.execute("CREATE TABLE t (n int NOT NULL, s text, j json, l json[])")
         for kind, data in [
             (polynya.DataError, pa.table({"n": [1, None]})),
             (polynya.DataError, pa.table({"n": [1, 2**40]})),
             (polynya.DataError, pa.table({"n": [1], "x": [1]})),
             (polynya.DataError, pa.table({"n": ["x"]})),
+            (polynya.DataError, pa.table({"n": [1, 2], "j": ["{}", "{"]})),
+            (polynya.DataError, pa.table({"n": [1], "j": pa.array([""], pa.string_view())})),
+            (polynya.DataError, pa.table({"n": [1], "l": [["1", "one"]]})),
             (polynya.ProgrammingError, pa.array([1, 2])),
             (polynya.InterfaceError, [1, 2]),
             (polynya.InterfaceError, None),

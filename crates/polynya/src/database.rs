@@ -14,7 +14,7 @@ use vfs::Env;
 
 use crate::lease::Leases;
 use crate::snapshot::row_of;
-use crate::{Changes, NewTable, Row, Snapshot};
+use crate::{Changes, NewTable, Row, Snapshot, json};
 
 /// How a database is opened.
 #[derive(Clone, Debug)]
@@ -123,14 +123,26 @@ impl Database {
     }
 
     /// Inserts the rows of an Arrow batch; columns are matched by name, those that are missing get their default or
-    /// null. A row whose key is taken makes it fail with [`crate::Kind::Exists`], and then nothing is inserted.
+    /// null. A row whose key is taken makes it fail with [`crate::Kind::Exists`], one that does not fit, as text that is no
+    /// JSON in a json column, with [`crate::Kind::Schema`], and then nothing is inserted.
     pub fn insert(&self, table: &str, batch: RecordBatch) -> Result<Committed> {
+        self.check(table, &batch)?;
         self.commit(Transaction::insert(table, batch, Mode::Append))
     }
 
     /// [`Database::insert`], replacing rows of the same key.
     pub fn upsert(&self, table: &str, batch: RecordBatch) -> Result<Committed> {
+        self.check(table, &batch)?;
         self.commit(Transaction::insert(table, batch, Mode::Upsert))
+    }
+
+    /// What the engine does not look at in rows of a batch.
+    pub(crate) fn check(&self, table: &str, batch: &RecordBatch) -> Result<()> {
+        match self.engine.view(&self.principal)?.table(table) {
+            Ok(table) => json::check(batch, table.def()),
+            // The commit says it better: it may be a view, or what the caller may not write.
+            Err(_) => Ok(()),
+        }
     }
 
     /// [`Database::insert`] for rows given value by value, in the order of `columns`.
@@ -172,7 +184,8 @@ impl Database {
         row_of(&*self.engine.view(&self.principal)?.table(table)?, key)
     }
 
-    /// Operations over any number of tables that happen together or not at all. Blocks until they are durable.
+    /// Operations over any number of tables that happen together or not at all. Blocks until they are durable. Rows are
+    /// taken as they come: that what goes into json columns is JSON is for the caller, unlike in [`Database::insert`].
     pub fn commit(&self, transaction: Transaction) -> Result<Committed> {
         let tables = transaction.ops.iter().filter_map(|op| match op {
             Op::Insert { table, .. } | Op::Update { table, .. } => Some(self.engine.pace_of(table)),

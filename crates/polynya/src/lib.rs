@@ -34,6 +34,7 @@ mod changes;
 mod copy;
 mod database;
 mod indexes;
+mod json;
 mod lease;
 mod new_table;
 #[cfg(feature = "sql")]

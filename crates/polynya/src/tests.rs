@@ -3,6 +3,7 @@ mod cold;
 mod copy;
 mod edge;
 mod held;
+mod json;
 #[cfg(feature = "sql")]
 mod prepared;
 mod unique;

@@ -62,11 +62,13 @@ impl Database {
 impl Tx {
     /// [`Database::insert`] in here.
     pub fn insert(&mut self, table: &str, batch: RecordBatch) -> Result<Written> {
+        self.db.check(table, &batch)?;
         self.write(Op::Insert { table: table.into(), batch, mode: Mode::Append })
     }
 
     /// [`Database::upsert`] in here.
     pub fn upsert(&mut self, table: &str, batch: RecordBatch) -> Result<Written> {
+        self.db.check(table, &batch)?;
         self.write(Op::Insert { table: table.into(), batch, mode: Mode::Upsert })
     }
 
@@ -103,7 +105,7 @@ impl Tx {
         self.write(Op::DeleteKeys { table: table.into(), keys: vec![key.to_vec()] })
     }
 
-    /// Any operations on rows; each sees what those before it did.
+    /// Any operations on rows; each sees what those before it did. Rows are taken as they come: see [`Database::commit`].
     pub fn apply(&mut self, ops: Vec<Op>) -> Result<Vec<Written>> {
         self.open.apply(ops)
     }
@@ -259,6 +261,7 @@ impl Session {
     }
 
     fn write(&mut self, table: &str, batch: RecordBatch, mode: Mode) -> Result<u64> {
+        self.db.check(table, &batch)?;
         let transaction = Transaction::insert(table, batch, mode);
         if !self.inner.is_open() {
             return Ok(self.db.commit(transaction)?.count);

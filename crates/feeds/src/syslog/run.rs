@@ -144,7 +144,7 @@ impl Run {
             }
         }
         for connection in std::mem::take(&mut self.connections) {
-            self.ended(connection);
+            self.ended(connection, true);
         }
     }
 
@@ -223,7 +223,7 @@ impl Run {
             if !self.read(at) {
                 let connection = self.connections.swap_remove(at);
                 self.counters.connections_gave_way.fetch_add(1, Ordering::Relaxed);
-                self.ended(connection);
+                self.ended(connection, true);
                 return true;
             }
             if self.connections.len() < open {
@@ -280,18 +280,18 @@ impl Run {
             }
             if is_over {
                 let connection = self.connections.swap_remove(at);
-                self.ended(connection);
+                self.ended(connection, false);
                 break;
             }
         }
         came
     }
 
-    /// A message whose end was the connection's.
-    fn ended(&mut self, mut connection: Connection) {
+    /// Takes a message whose end was the connection's, `cut` where that was not its sender's doing.
+    fn ended(&mut self, mut connection: Connection, cut: bool) {
         self.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
         if let Some(frame) = connection.frames.last(self.options.message_bytes_max) {
-            self.take(frame, connection.peer);
+            self.take(Frame { cut: cut || frame.cut, ..frame }, connection.peer);
         }
     }
 

@@ -145,6 +145,26 @@ fn what_is_too_long_is_cut_and_the_rest_goes_on() {
     assert_eq!(listener.counters().cut.load(Ordering::Relaxed), 1);
 }
 
+#[test]
+fn a_message_that_the_stop_breaks_off_is_kept_and_counted_as_cut() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("syslog");
+    let engine = open(&dir);
+    let listener = Listener::start(engine.clone(), options()).unwrap();
+    let address = listener.local_addr();
+    let mut broken_off = TcpStream::connect(address).unwrap();
+    write!(broken_off, "<13>1 - - - - - - first\n<13>1 - - - - - - sec").unwrap();
+    let mut ended = TcpStream::connect(address).unwrap();
+    write!(ended, "<13>1 - - - - - - whole").unwrap();
+    drop(ended);
+    let counters = listener.counters();
+    listener.stop();
+    let mut messages: Vec<String> = rows(&engine, &["message"]).into_iter().flatten().collect();
+    messages.sort();
+    assert_eq!(messages, ["first", "sec", "whole"]);
+    assert_eq!(counters.cut.load(Ordering::Relaxed), 1);
+}
+
 /// Whether the listener ended it. What it sent was read, so that it sees an end and no reset.
 fn is_closed(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
