@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use types::{Error, Result};
 
 /// How long what was freed is kept however much there is to do.
-const KEPT_MAX: Duration = Duration::from_secs(600);
+const KEPT_MAX: Duration = Duration::from_secs(120);
 /// How often it is looked whether the process is quiet.
 const EVERY: Duration = Duration::from_secs(5);
 /// `mi_option_purge_delay`, which the crate gives no name: in milliseconds.
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_goes_back_when_a_process_stops_working_and_after_ten_minutes() {
+    fn memory_goes_back_when_a_process_stops_working_and_every_two_minutes() {
         let ms = Duration::from_millis;
         let mut pace = Pace::new(ms(500));
         assert!(!pace.look(ms(520)), "it did nothing");
@@ -156,8 +156,8 @@ mod tests {
         assert!(!pace.look(ms(3_000)), "it works");
         assert!(pace.look(ms(3_200)));
         let mut pace = Pace::new(ms(0));
-        assert!((1..120).all(|n| !pace.look(ms(1_000) * n)));
-        assert!(pace.look(ms(120_000)));
+        assert!((1..24).all(|n| !pace.look(ms(1_000) * n)));
+        assert!(pace.look(ms(24_000)));
         // One that sleeps has nothing to give back.
         let mut pace = Pace::new(ms(0));
         assert!((0..1_000).all(|_| !pace.look(ms(0))));
