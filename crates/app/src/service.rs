@@ -92,6 +92,12 @@ impl Service {
         if let Some(error) = write_error {
             tracing::error!("{error}; reads go on, writes are refused; `polynya doctor` shows the extent");
         }
+        if engine.torn_bytes() > 0 {
+            let cut = ByteSize(engine.torn_bytes());
+            tracing::warn!(
+                "{cut} of commits that were being written at a crash were cut off the log; none was acknowledged"
+            );
+        }
         // Reads work without room, so this is no failure.
         if let Ok(free) = engine.env().disk.free_bytes(data)
             && free < ROOM_BYTES_MIN

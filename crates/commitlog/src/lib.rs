@@ -25,6 +25,7 @@
 mod archive;
 pub mod batch;
 mod begin;
+mod durable_file;
 pub mod edit;
 pub mod frame;
 mod gather;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use types::{Error, Kind, Lsn, Result};
 use vfs::Env;
 
+use crate::durable_file::{self, DurableFile};
 use crate::keep;
 use crate::layout::FILE_HEADER_BYTES;
 use crate::record::Frame;
@@ -116,6 +117,7 @@ impl Log {
         adopt(&shared, &walk);
         let mut epoch_max = walk.epoch_max;
         if recovery.damage.is_none() {
+            open_durable_file(&shared, walk.durable_lsn)?;
             let headers: Vec<_> = walk.files.iter().filter_map(|file| file.header).collect();
             epoch_max = epoch_max.max(keep::find_spares(&shared, &headers)?);
         }
@@ -129,6 +131,7 @@ impl Log {
                 Err(error) if error.kind() == Kind::DiskFull => rewrite(&shared, &walk)?,
                 Err(error) => return Err(error),
             }
+            shared.note_durable(last_lsn);
         }
         Ok((writer, recovery))
     }
@@ -141,6 +144,21 @@ fn make_dir(env: &Env, dir: &Path) -> Result<()> {
     match dir.parent() {
         Some(parent) => env.disk.sync_dir(parent).map_err(failed),
         None => Ok(()),
+    }
+}
+
+/// Opens the durable file. A full disk does without: the log then proves what it can by itself.
+fn open_durable_file(shared: &Shared, durable: Lsn) -> Result<()> {
+    match DurableFile::open(&shared.env, &shared.dir, durable) {
+        Ok(file) => {
+            shared.durable_file.get_or_init(|| file);
+            Ok(())
+        }
+        Err(error) => {
+            let path = shared.dir.join(durable_file::NAME);
+            let error = Error::io("opening the log's durable file", error).with("file", path.display());
+            if error.kind() == Kind::DiskFull { Ok(()) } else { Err(error) }
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! The rule for an end that should not be one: everything at or below the highest `durable_lsn` that can be read
 //! anywhere was durable, so if it cannot be read now it was damaged; everything above it was never acknowledged, so it
-//! may be cut. What can be read includes frames behind the bad one, which a scan finds.
+//! may be cut. What can be read includes the [durable file](durable_file), and frames behind the bad one or in files
+//! without a readable header, which a scan finds.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -14,10 +15,11 @@ use types::{Error, Kind, Lsn, Result};
 use vfs::{Access, Env, File};
 
 use crate::batch::SchemaReader;
+use crate::durable_file;
 use crate::layout::{FILE_HEADER_BYTES, FileHeader, FrameHeader, HeaderRead};
 use crate::record::Frame;
 use crate::section;
-use crate::source::Source;
+use crate::source::{Scan, Source};
 
 pub(crate) const LOG_SUFFIX: &str = ".log";
 
@@ -122,10 +124,12 @@ pub(crate) fn walk(
     visit: &mut dyn FnMut(Frame) -> Result<()>,
 ) -> Result<Walk> {
     let vouched = Lsn(replay_from.0.max(1) - 1);
+    // Before the log is listed: beside a running writer the log then holds at least as much.
+    let known_durable = known_durable.max(vouched).max(durable_file::read(env, dir));
     let mut walk = Walk {
         files: find(env, dir)?,
         next_lsn: vouched.next(),
-        durable_lsn: vouched.max(known_durable),
+        durable_lsn: known_durable,
         undurable: VecDeque::new(),
         damage: None,
         frames: 0,
@@ -155,8 +159,7 @@ pub(crate) fn walk(
     assign_roles(&mut walk.files, replay_from);
     let headers = walk.files.iter().filter(|file| file.role != Role::Void).filter_map(|file| file.header);
     walk.durable_lsn = headers.map(|header| header.durable_lsn).fold(walk.durable_lsn, Lsn::max);
-    Reader { walk, known_durable: vouched.max(known_durable), replay_from, schemas: SchemaReader::default() }
-        .read(visit)
+    Reader { walk, known_durable, replay_from, schemas: SchemaReader::default() }.read(visit)
 }
 
 /// A file's frames count below the first lsn of every later file only: what an earlier opening cut stays cut.
@@ -184,7 +187,7 @@ enum End {
 
 struct Reader {
     walk: Walk,
-    /// By the word of the caller's manifest.
+    /// The highest lsn that was durable by the word of the caller's manifest or of the durable file.
     known_durable: Lsn,
     replay_from: Lsn,
     schemas: SchemaReader,
@@ -224,7 +227,7 @@ impl Reader {
             }
         }
         if self.walk.damage.is_none() {
-            self.vouched_is_there(&live);
+            self.check_end(&live)?;
         }
         // What lies behind the end counts no longer.
         if self.walk.damage.is_none() {
@@ -245,17 +248,38 @@ impl Reader {
         (0..self.walk.files.len()).filter(|i| self.walk.files[*i].role == role).collect()
     }
 
-    /// The caller's manifest was made of what was durable, so a log that ends before its lsn has lost something.
-    fn vouched_is_there(&mut self, live: &[usize]) {
-        if self.walk.next_lsn <= self.known_durable {
-            let last = live.iter().copied().rfind(|i| self.walk.files[*i].frames > 0).unwrap_or(live[0]);
-            let error = Error::damaged(format!(
-                "the log ends before lsn {}, but the manifest already knows lsn {}",
-                self.walk.next_lsn, self.known_durable
-            ));
-            let offset = self.walk.files[last].end;
-            self.walk.damage = Some(self.place(error, last, offset));
+    /// Checks that the log does not end before a commit that was durable: in a file that is gone, was cut short or has no
+    /// readable header any more.
+    fn check_end(&mut self, live: &[usize]) -> Result<()> {
+        let last = live.iter().copied().rfind(|i| self.walk.files[*i].frames > 0).unwrap_or(live[0]);
+        let mut evidence = self.known_durable;
+        for i in last + 1..self.walk.files.len() {
+            if self.walk.files[i].header.is_none() {
+                evidence = evidence.max(self.scan(i, FILE_HEADER_BYTES)?.durable_lsn);
+            }
         }
+        if evidence >= self.walk.next_lsn {
+            self.lost(last, self.walk.files[last].end, evidence);
+        }
+        Ok(())
+    }
+
+    /// Notes as damage that the log can be read up to `offset` of file `i` only, though `evidence` was durable.
+    fn lost(&mut self, i: usize, offset: u64, evidence: Lsn) {
+        let missing = self.walk.next_lsn;
+        let mut error = Error::damaged(format!(
+            "commits {missing} to {evidence} were durable, and the log cannot be read beyond commit {}",
+            missing.0 - 1
+        ));
+        let bad: Vec<&str> = self.walk.files[i + 1..]
+            .iter()
+            .filter(|file| file.header.is_none())
+            .map(|file| file.name.as_str())
+            .collect();
+        if !bad.is_empty() {
+            error = error.with("files without a readable header", bad.join(", "));
+        }
+        self.walk.damage = Some(self.place(error, i, offset));
     }
 
     /// No file has a header of its own: a new log, or one that never got beyond making its first file, or a lost one.
@@ -342,21 +366,9 @@ impl Reader {
 
     /// Decides whether the bad bytes at `offset` of file `i` are damage or the torn tail.
     fn judge(&mut self, i: usize, offset: u64) -> Result<()> {
-        let missing = self.walk.next_lsn;
         let evidence = self.evidence(Some((i, offset)))?.max(self.walk.durable_lsn);
-        if evidence >= missing {
-            let mut error = Error::damaged(format!(
-                "lsn {missing} was durable (the log knows of durable lsn {evidence}), but its frame cannot be read"
-            ));
-            let bad: Vec<&str> = self.walk.files[i + 1..]
-                .iter()
-                .filter(|file| file.header.is_none())
-                .map(|file| file.name.as_str())
-                .collect();
-            if !bad.is_empty() {
-                error = error.with("files without a readable header", bad.join(", "));
-            }
-            self.walk.damage = Some(self.place(error, i, offset));
+        if evidence >= self.walk.next_lsn {
+            self.lost(i, offset, evidence);
         }
         Ok(())
     }
@@ -375,13 +387,19 @@ impl Reader {
             if let Some(header) = file.header {
                 highest = highest.max(header.durable_lsn);
             }
-            let salt = file.header.map(|header| header.salt);
-            let mut source = Source::new(Arc::clone(&file.file), file.len);
-            let scan = source.scan(start, file.epoch, salt).map_err(|e| failed(file, e))?;
+            let scan = self.scan(i, start)?;
             highest = highest.max(scan.durable_lsn);
             self.walk.torn_bytes += scan.end.saturating_sub(start);
         }
         Ok(highest)
+    }
+
+    /// Looks for frames of file `i` from `offset` on, whether or not its header can be read.
+    fn scan(&self, i: usize, offset: u64) -> Result<Scan> {
+        let file = &self.walk.files[i];
+        let salt = file.header.map(|header| header.salt);
+        let mut source = Source::new(Arc::clone(&file.file), file.len);
+        source.scan(offset, file.epoch, salt).map_err(|e| failed(file, e))
     }
 
     fn place(&self, error: Error, i: usize, offset: u64) -> Error {

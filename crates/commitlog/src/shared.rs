@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use types::{Error, Kind, Lsn, Result};
 use vfs::{Dir, Env, File, Mutex, Rank};
 
+use crate::durable_file::DurableFile;
 use crate::log::Options;
 use crate::stats::Counters;
 
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub archived: AtomicU64,
     /// The last file that was to be made found no room.
     pub no_room: AtomicBool,
+    /// Unset while the log is damaged, or where the disk has no room for it.
+    pub durable_file: OnceLock<DurableFile>,
     latched: OnceLock<Error>,
     /// Set at opening: the log is damaged and only its readable part was replayed.
     pub damage: Option<Error>,
@@ -135,6 +138,7 @@ impl Shared {
             ending: AtomicBool::new(false),
             archived: AtomicU64::new(u64::MAX),
             no_room: AtomicBool::new(false),
+            durable_file: OnceLock::new(),
             latched: OnceLock::new(),
             damage,
         }
@@ -142,6 +146,13 @@ impl Shared {
 
     pub(crate) fn durable_lsn(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Notes beside the log that everything up to `durable` is.
+    pub(crate) fn note_durable(&self, durable: Lsn) {
+        if let Some(file) = self.durable_file.get() {
+            file.note(durable);
+        }
     }
 
     pub(crate) fn appended_lsn(&self) -> Lsn {

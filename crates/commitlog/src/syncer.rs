@@ -60,6 +60,7 @@ impl Syncer {
         }
         // Only now: a frame that claims this lsn to be durable may be written from here on.
         shared.durable.store(reached.0, Ordering::Release);
+        shared.note_durable(reached);
         Ok(reached)
     }
 

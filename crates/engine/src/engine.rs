@@ -37,6 +37,8 @@ pub struct Engine(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
+    /// As in [`commitlog::Recovery::torn_bytes`].
+    torn_bytes: u64,
     /// What has to end when the database closes; taken by the first to close it.
     running: Mutex<Option<Running>>,
     /// Where the core of a database with threads is.
@@ -126,6 +128,7 @@ impl Engine {
         let running = Running { threads, lock };
         Ok(Engine(Arc::new(Inner {
             shared,
+            torn_bytes: opened.torn_bytes,
             seat,
             running: Mutex::new(Rank::new(44, "engine running"), Some(running)),
             stepped: Mutex::new(Rank::new(45, "engine core"), core),
@@ -501,6 +504,11 @@ impl Engine {
     /// included.
     pub fn opened_at(&self) -> Lsn {
         self.0.shared.opened_at
+    }
+
+    /// Bytes of unacknowledged commits that opening cut off the log's end, as a crash leaves them.
+    pub fn torn_bytes(&self) -> u64 {
+        self.0.torn_bytes
     }
 
     /// The directory.

@@ -27,6 +27,8 @@ pub(crate) struct Opened {
     pub manifest_lsn: Lsn,
     /// Set if the log is damaged: what could be recovered serves reads.
     pub damage: Option<Error>,
+    /// As in [`commitlog::Recovery::torn_bytes`].
+    pub torn_bytes: u64,
 }
 
 /// Recovers the database in `dir`, which must exist and be locked.
@@ -64,7 +66,16 @@ pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
         times,
         derived: imbl::OrdMap::new(),
     };
-    Ok(Opened { log, tips, meta, root, next_segment, manifest_lsn: manifest.lsn, damage: recovery.damage })
+    Ok(Opened {
+        log,
+        tips,
+        meta,
+        root,
+        next_segment,
+        manifest_lsn: manifest.lsn,
+        damage: recovery.damage,
+        torn_bytes: recovery.torn_bytes,
+    })
 }
 
 /// Makes a directory and its missing parents, each durable by name.

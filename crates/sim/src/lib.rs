@@ -9,6 +9,7 @@
 //!   process finds ([`SimDisk::crash`]).
 //! - [`SimClock`], [`SimRandom`]: the other two thirds of a [`vfs::Env`]; [`SimEnv`] bundles them.
 //! - [`Schedule`]: which of several actors steps next.
+//! - [`FileChange`]: what a failing disk or a person does to a file.
 //! - [`SlowDisk`]: a real disk whose syncs take time.
 //!
 //! Everything is a function of the seed as long as one thread makes the calls, and [`SimEnv::trace_hash`] shows it:
@@ -18,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod change;
 mod clock;
 pub mod disk;
 mod env;
@@ -25,6 +27,7 @@ mod random;
 mod schedule;
 mod slow;
 
+pub use change::FileChange;
 pub use clock::SimClock;
 pub use disk::{Crashed, SECTOR_BYTES, SimDisk, is_crash};
 pub use env::SimEnv;
