@@ -125,6 +125,7 @@ impl Log {
         if recovery.damage.is_none() {
             match writer.start_with(&walk) {
                 Ok(()) => {
+                    cut_to_frames(&walk)?;
                     keep::clear_leftovers(&shared)?;
                     keep::remove_excess_spares(&shared)?;
                 }
@@ -160,6 +161,16 @@ fn open_durable_file(shared: &Shared, durable: Lsn) -> Result<()> {
             if error.kind() == Kind::DiskFull { Ok(()) } else { Err(error) }
         }
     }
+}
+
+/// Cuts the files that were read behind their last frame, now that a new file bounds what counts in them: of a database
+/// that is started again and again, each start keeps the bytes of its frames and not a whole preallocated file.
+fn cut_to_frames(walk: &Walk) -> Result<()> {
+    for found in walk.files.iter().filter(|found| found.role == Role::Live && found.end < found.len) {
+        let cut = found.file.set_len(found.end);
+        cut.map_err(|e| Error::io("cutting a log file", e).with("file", found.path.display()))?;
+    }
+    Ok(())
 }
 
 /// With no room for a new file, makes durable in its place what was read without evidence that it ever was. Written
