@@ -199,7 +199,7 @@ fn find(env: &Env, dir: &Path) -> Result<Option<(Manifest, Option<Error>)>> {
     let newest = list(env, dir, PREFIX)?.pop();
     let copy = list(env, dir, COPY_PREFIX)?.pop();
     let (at, error) = match &newest {
-        Some((at, name)) => match read_file(env, &dir.join(name)) {
+        Some((at, name)) => match read_file(env, &dir.join(name), *at) {
             Ok(manifest) => return Ok(Some((manifest, None))),
             // Whatever it is: a bad sector, too, or a damaged byte in the version, which looks like a newer one. A program that is
             // newer leaves a copy that is, too, or one from before it.
@@ -208,7 +208,7 @@ fn find(env: &Env, dir: &Path) -> Result<Option<(Manifest, Option<Error>)>> {
         None => (Lsn(0), None),
     };
     let copied = match &copy {
-        Some((lsn, name)) if *lsn >= at => Some(read_file(env, &dir.join(name))),
+        Some((lsn, name)) if *lsn >= at => Some(read_file(env, &dir.join(name), *lsn)),
         _ => None,
     };
     match (copied, error) {
@@ -230,7 +230,8 @@ pub fn is_there(env: &Env, dir: &Path) -> bool {
         .any(|prefix| list(env, dir, prefix).is_ok_and(|found| !found.is_empty()))
 }
 
-fn read_file(env: &Env, path: &Path) -> Result<Manifest> {
+/// Reads the manifest of `lsn` from a file. One of another lsn is damage: somebody put an older copy in its place.
+fn read_file(env: &Env, path: &Path, lsn: Lsn) -> Result<Manifest> {
     let read = || -> std::io::Result<Vec<u8>> {
         let file = env.disk.open(path, Access::Read)?;
         let mut bytes = vec![0; file.len()? as usize];
@@ -238,7 +239,12 @@ fn read_file(env: &Env, path: &Path) -> Result<Manifest> {
         Ok(bytes)
     };
     let bytes = read().map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
-    Manifest::decode(&bytes).map_err(|e| e.with("file", path.display()))
+    let manifest = Manifest::decode(&bytes).map_err(|e| e.with("file", path.display()))?;
+    if manifest.lsn != lsn {
+        return Err(Error::damaged(format!("the file holds the manifest of lsn {}", manifest.lsn))
+            .with("file", path.display()));
+    }
+    Ok(manifest)
 }
 
 /// As [`read`]; if it or its copy is damaged, both are written anew.
@@ -258,8 +264,10 @@ pub fn check(env: &Env, dir: &Path) -> Result<Option<Error>> {
         return Ok(damage);
     }
     let copies = list(env, dir, COPY_PREFIX)?;
-    let Some((_, name)) = copies.into_iter().rfind(|(lsn, _)| *lsn == manifest.lsn) else { return Ok(None) };
-    Ok(read_file(env, &dir.join(name)).err())
+    let Some((lsn, name)) = copies.into_iter().rfind(|(lsn, _)| *lsn == manifest.lsn) else {
+        return Ok(None);
+    };
+    Ok(read_file(env, &dir.join(name), lsn).err())
 }
 
 /// Makes `manifest` the newest one, durably, and removes its predecessors. The caller sees to it that one is written at a
