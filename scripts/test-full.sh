@@ -38,6 +38,9 @@ phase "$seeds seeds: engine, crashes" run_seeds polynya-engine 100 acknowledged_
 phase "$seeds seeds: engine, flipped bits" run_seeds polynya-engine 60 a_flipped_bit_in_the_durable_log
 phase "$seeds seeds: manifest and segments, flipped bits" run_seeds polynya-engine 60 a_flipped_bit_in_a_manifest_or_segment
 phase "$seeds seeds: engine, failing I/O" run_seeds polynya-engine 100 reads_and_writes_that_fail
+seeds=7 phase "every byte of a log's files changed" run_seeds polynya-commitlog 7 no_change_of_a_log_file
+POLYNYA_TEST_FUZZ_SECONDS=60 phase "decoders and statements, a minute of mutated inputs each" \
+    cargo test --locked --quiet -p polynya-fuzz --tests
 phase "$seeds seeds: lake, the contract" run_seeds polynya-lake 300 a_lake_killed_at_any_call_ends_as_one_built_from_nothing
 phase "$seeds seeds: lake without a key, the contract" run_seeds polynya-lake 300 so_does_one_of_a_table_without_a_key
 phase "$seeds seeds: site, the contract" run_seeds polynya-site 300 a_site_killed_at_any_step_ends_as_one_built_from_nothing
