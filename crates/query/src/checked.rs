@@ -27,7 +27,7 @@ use types::Error;
 
 use crate::bounded::Bounds;
 use crate::coerce::calculates;
-use crate::{float_keys, opaque, quotient, to_float, whole};
+use crate::{filters, float_keys, opaque, quotient, to_float, whole};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
@@ -250,6 +250,7 @@ impl AnalyzerRule for CheckedArithmetic {
             let rewritten = plan.map_expressions(|expr| {
                 let name = names.save(&expr);
                 let rewritten = expr.transform_up(|expr| {
+                    filters::check(&expr, &schema)?;
                     let settled = float_keys::settle_constants(expr, &schema)?;
                     settled.transform_data(|expr| self.rewrite(expr, &schema))
                 })?;

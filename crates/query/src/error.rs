@@ -55,7 +55,7 @@ pub(crate) fn from_datafusion(error: DataFusionError) -> Error {
         DataFusionError::ExecutionJoin(error) if error.is_cancelled() => {
             Error::new(Kind::Timeout, "the statement was cancelled")
         }
-        other => Error::internal(strip(&other.to_string())),
+        other => foreign(&strip(&other.to_string())),
     }
 }
 
@@ -104,7 +104,7 @@ fn shared(error: &DataFusionError) -> Error {
         },
         DataFusionError::Plan(text) | DataFusionError::Execution(text) => plan(text),
         DataFusionError::NotImplemented(text) => not_there(text),
-        other => Error::internal(strip(&other.to_string())),
+        other => foreign(&strip(&other.to_string())),
     }
 }
 

@@ -93,6 +93,7 @@ mod distinct;
 mod error;
 mod execute;
 pub mod files;
+mod filters;
 mod first_rows;
 mod float_keys;
 mod floats;

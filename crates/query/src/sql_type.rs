@@ -83,10 +83,9 @@ fn custom(name: &[ObjectNamePart], arguments: &[String]) -> Result<DataType> {
         (_, []) => name.value.clone(),
         (word, arguments) => format!("{word}({})", arguments.join(",")),
     };
-    let text = if text.len() >= 6 && text[..6].eq_ignore_ascii_case("array<") {
-        format!("list<{}", &text[6..])
-    } else {
-        text
+    let text = match text.split_at_checked(6) {
+        Some((start, rest)) if start.eq_ignore_ascii_case("array<") => format!("list<{rest}"),
+        _ => text,
     };
     DataType::parse(&text, &mut ColumnId(0))
 }
