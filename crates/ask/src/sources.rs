@@ -8,6 +8,7 @@ mod requests;
 mod tables;
 mod values;
 
+pub(crate) use tables::is_own;
 use types::{Micros, Result, TIME_NAME, TableDef, Value, name};
 
 use crate::answer::{Column, Section};

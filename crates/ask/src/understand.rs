@@ -7,11 +7,12 @@ mod places;
 mod requests;
 mod table;
 
-use types::{Micros, TableDef};
+use types::{Micros, TableDef, name};
 
 use self::phrases::*;
 use crate::compare::{Comparison, comparisons};
 use crate::lexicon::{Entry, Lexicon};
+use crate::sources::is_own;
 use crate::split::{conditional, masked, split_once_any};
 use crate::task::*;
 use crate::time::{self, DAY, Window};
@@ -285,7 +286,7 @@ impl World<'_> {
         if asks_figures {
             let mut tables: Vec<usize> = Vec::new();
             for (table, _, range) in self.lexicon.columns_in(words, None) {
-                let own = !self.def(table).name.starts_with("polynya.");
+                let own = !name::is_reserved(&self.def(table).name);
                 if own && content(&range) && !tables.contains(&table) && tables.len() < TABLES_MAX {
                     tables.push(table);
                 }
@@ -300,7 +301,7 @@ impl World<'_> {
             let mut tables: Vec<usize> = Vec::new();
             for (table, _, range) in self.lexicon.columns_in(words, None) {
                 let def = self.def(table);
-                let own = !def.name.starts_with("polynya.") && !def.is_vault();
+                let own = is_own(def);
                 let said = matches!(words.at(range.end), "is" | "=" | "are" | "was" | "equals")
                     || range.start.checked_sub(1).is_some_and(|at| matches!(words.at(at), "with" | "whose"));
                 if own && said && content(&range) && !tables.contains(&table) && tables.len() < TABLES_MAX {

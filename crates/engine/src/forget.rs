@@ -54,7 +54,7 @@ pub(crate) fn wanted_after(shared: &Shared, root: &Root, def: &TableDef) -> Lsn 
 
 /// Polynya's own records come and go all the time, and nobody changes them by mistake.
 pub(crate) fn keeps_past(def: &TableDef) -> bool {
-    def.name.split_once('.').is_none_or(|(namespace, _)| namespace != name::RESERVED_NAMESPACE)
+    !name::is_reserved(&def.name)
 }
 
 fn oldest(shared: &Shared) -> Micros {

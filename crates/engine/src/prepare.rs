@@ -3,6 +3,7 @@
 
 mod alter;
 mod keys;
+mod names;
 mod unique;
 mod views;
 
@@ -260,7 +261,7 @@ impl Preparer<'_> {
         Ok(match op {
             Op::CreateTable { def, if_absent } => self.create(def, if_absent)?,
             Op::DropTable { table, if_exists } => {
-                let full_name = self.writable_name(&table)?;
+                let full_name = self.droppable_name(&table)?;
                 match self.touch(&full_name) {
                     Ok(touched) => {
                         touched.dropped = true;
@@ -311,24 +312,6 @@ impl Preparer<'_> {
         })
     }
 
-    /// The full name, if this transaction may write there.
-    fn writable_name(&self, table: &str) -> Result<String> {
-        let full_name = name::full_table_name(table)?;
-        let reserved = full_name.split('.').next() == Some(name::RESERVED_NAMESPACE);
-        if reserved && !self.internal {
-            return Err(Error::new(
-                Kind::Forbidden,
-                format!(
-                    "tables of the namespace `{}` are written by Polynya alone",
-                    name::RESERVED_NAMESPACE
-                ),
-            )
-            .with("table", full_name)
-            .hint("choose another namespace"));
-        }
-        Ok(full_name)
-    }
-
     fn touch(&mut self, full_name: &str) -> Result<&mut Touched> {
         // A name that differs by case only must meet the same entry.
         let snapshot = match self.tables.contains_key(full_name) {
@@ -353,19 +336,7 @@ impl Preparer<'_> {
     }
 
     fn create(&mut self, mut def: TableDef, if_absent: bool) -> Result<PreparedOp> {
-        let full_name = self.writable_name(&def.name)?;
-        // A vault is there and does not exist for who is no admin: the commit would find it in the way each time.
-        let is_hidden = self.view.table(&full_name).is_err() && self.view.searchable(&full_name).is_ok();
-        if is_hidden || !self.principal.may_see(&full_name) {
-            return Err(Error::new(
-                Kind::Forbidden,
-                format!(
-                    "key `{}` may not create table `{}`",
-                    self.principal.name,
-                    name::printable(&full_name)
-                ),
-            ));
-        }
+        let full_name = self.new_name(&def.name, "table")?;
         if def.is_vault() {
             // What is written there may become public, and others would not even see the table.
             self.principal.require(Scope::Admin).map_err(|e| e.with("vault", &full_name))?;

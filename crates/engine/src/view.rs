@@ -206,6 +206,11 @@ impl View {
         self.tables.contains(&def.name) && (self.admin || !def.is_vault())
     }
 
+    /// Whether a table of this full name would exist for this principal.
+    pub(crate) fn may_name(&self, full_name: &str) -> bool {
+        self.tables.contains(full_name)
+    }
+
     fn may_search(&self, def: &TableDef) -> bool {
         self.tables.contains(&def.name)
     }

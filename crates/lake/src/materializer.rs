@@ -476,7 +476,7 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn follows(&self, def: &TableDef) -> bool {
-        let reserved = def.name.split('.').next() == Some(name::RESERVED_NAMESPACE);
+        let reserved = name::is_reserved(&def.name);
         def.options.lake.unwrap_or(self.options.by_default && !reserved && !def.is_vault())
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn information(
 ) -> Result<Option<(String, Arc<dyn TableProvider>)>> {
     let Some((namespace, _)) = &written.namespace else { return Ok(None) };
     let name = written.table.0.to_ascii_lowercase();
-    if namespace.eq_ignore_ascii_case(types::name::RESERVED_NAMESPACE) {
+    if types::name::is_reserved(&written.text()) {
         let rows = match name.as_str() {
             INDEXES => indexes(view, engine)?,
             ADVICE => advised(view, advice)?,

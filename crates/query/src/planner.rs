@@ -645,11 +645,7 @@ fn stands_in_time(plan: &LogicalPlan) -> DfResult<bool> {
 }
 
 fn is_record(table: &Snapshot) -> bool {
-    table
-        .def()
-        .name
-        .split_once('.')
-        .is_some_and(|(namespace, _)| namespace == types::name::RESERVED_NAMESPACE)
+    types::name::is_reserved(&table.def().name)
 }
 
 /// Puts other tables of the same definitions into a plan.

@@ -30,6 +30,13 @@ pub fn full_table_name(text: &str) -> Result<String> {
     Ok(format!("{namespace}.{table}"))
 }
 
+/// Whether a table of this name would be one of Polynya's own. The namespace decides, in whatever case it is written, since
+/// names are found without regard to case. Takes `[namespace.]table`, checked or not.
+pub fn is_reserved(name: &str) -> bool {
+    let (namespace, _) = name.split_once('.').unwrap_or((DEFAULT_NAMESPACE, name));
+    namespace.chars().flat_map(char::to_lowercase).eq(RESERVED_NAMESPACE.chars())
+}
+
 /// The text with the default namespace if it has none, unchecked: a table that has this name has a good one.
 pub fn qualified(text: &str) -> Cow<'_, str> {
     match text.contains('.') {
@@ -151,6 +158,16 @@ mod tests {
         assert_eq!(full_table_name("sensors.Température-2").unwrap(), "sensors.Température-2");
         assert_eq!(short_table_name("main.events"), "events");
         assert_eq!(short_table_name("sensors.x"), "sensors.x");
+    }
+
+    #[test]
+    fn the_reserved_namespace_is_reserved_in_every_case() {
+        for reserved in ["polynya.x", "POLYNYA.x", "PolYnya.requests", "polynya.x.y"] {
+            assert!(is_reserved(reserved), "{reserved}");
+        }
+        for free in ["polynya", "x", "main.polynya", "polynya_2.x", "polyny.x", " polynya.x", "polynyä.x"] {
+            assert!(!is_reserved(free), "{free}");
+        }
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
         .map_err(|error| Error::invalid("a piece does not begin as one").caused_by(error))?;
     let payload = &body[(line + 1).min(body.len())..];
     let full_name = name::full_table_name(&piece.after.table)?;
-    if full_name.starts_with(&format!("{}.", name::RESERVED_NAMESPACE)) {
+    if name::is_reserved(&full_name) {
         return Err(Error::new(Kind::Forbidden, format!("`{full_name}` belongs to Polynya"))
             .hint("choose a name outside of the namespace `polynya`"));
     }

@@ -28,8 +28,9 @@ impl Retention {
     /// Deletes what is too old at `now`, in all tables of Polynya's own namespace.
     pub fn run(&mut self, engine: &Engine, now: Micros) {
         let root = engine.root();
-        let prefix = format!("{}.", name::RESERVED_NAMESPACE);
-        for snapshot in root.tables().filter(|t| t.def().name.starts_with(&prefix) && !t.def().is_keyed()) {
+        let is_record =
+            |table: &table::Snapshot| name::is_reserved(&table.def().name) && !table.def().is_keyed();
+        for snapshot in root.tables().filter(|table| is_record(table)) {
             if let Err(error) = self.clear(engine, snapshot, now) {
                 tracing::debug!(%error, table = snapshot.def().name, "old rows were not deleted");
             }

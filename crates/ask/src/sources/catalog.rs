@@ -2,7 +2,7 @@
 
 use crate::answer::Section;
 use crate::evaluate::{Context, Outcome};
-use crate::sources::{column, counted, grouped, short};
+use crate::sources::{column, counted, grouped, is_own, short};
 
 const TABLES_MAX: usize = 100;
 const NAMED_MAX: usize = 12;
@@ -30,11 +30,8 @@ pub(crate) fn run(context: &Context) -> Outcome {
 pub(crate) fn help(context: &Context) -> String {
     let tables = context.view.tables();
     let has = |name: &str| tables.iter().any(|table| table.def().name == name);
-    let own: Vec<&str> = tables
-        .iter()
-        .filter(|table| !table.def().name.starts_with("polynya.") && !table.def().is_vault())
-        .map(|table| short(&table.def().name))
-        .collect();
+    let own: Vec<&str> =
+        tables.iter().filter(|table| is_own(table.def())).map(|table| short(&table.def().name)).collect();
     let mut can = Vec::new();
     if !own.is_empty() {
         let named: Vec<String> = own.iter().take(NAMED_MAX).map(|name| format!("`{name}`")).collect();

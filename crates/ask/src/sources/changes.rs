@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use table::Snapshot;
 use table::materializer::Checkpoint;
-use types::{Column, DataType, Error, Kind, Lsn, Micros, Result, RowId};
+use types::{Column, DataType, Error, Kind, Lsn, Micros, Result, RowId, name};
 
 use crate::answer::Section;
 use crate::cell::Cell;
@@ -74,7 +74,7 @@ pub(crate) async fn run(context: &Context, asked: &Changes) -> Result<Outcome> {
         changed.push(one?);
     }
     let is_record =
-        |changed: &Changed| changed.table.def().name.starts_with("polynya.") && asked.tables.is_empty();
+        |changed: &Changed| name::is_reserved(&changed.table.def().name) && asked.tables.is_empty();
     let happened =
         |changed: &&Changed| changed.written > 0 || changed.ended.is_some_and(|(_, most)| most > 0);
     let records: i64 = changed.iter().filter(|c| is_record(c)).map(|c| c.written).sum();

@@ -1,6 +1,6 @@
 //! Any table: how many, of which value, in which time, average, highest, latest.
 
-use types::{Column, DataType, Result, TIME_NAME, TableDef};
+use types::{Column, DataType, Result, TIME_NAME, TableDef, name};
 
 use crate::cell::Cell;
 use crate::compare::{Comparison, Unit};
@@ -153,7 +153,7 @@ impl Asked<'_> {
         let declared = def.time.and_then(|id| def.schema.column(id)).map(|column| column.name.as_str());
         let window = match (self.asked.scope.window.as_ref().map(|window| &window.said), named.or(declared)) {
             (None, _) => String::new(),
-            (Some(said), _) if def.name.starts_with("polynya.") => format!(" {said}"),
+            (Some(said), _) if name::is_reserved(&def.name) => format!(" {said}"),
             (Some(said), Some(column)) => format!(" with {column} {said}"),
             (Some(said), None) => match said.strip_suffix(')') {
                 Some(said) => format!(" stored {said}, by `_time`)"),
@@ -175,7 +175,7 @@ impl Asked<'_> {
         let is_asked = matches!(self.asked.scope.aggregate, Some(Aggregate::Latest | Aggregate::Oldest));
         let def = &self.asked.def;
         let is_time = |c: &&Column| matches!(c.data_type, DataType::Timestamp | DataType::Date);
-        let is_open = def.schema.columns.iter().any(|c| is_time(&c)) && !def.name.starts_with("polynya.");
+        let is_open = def.schema.columns.iter().any(|c| is_time(&c)) && !name::is_reserved(&def.name);
         match is_asked && is_open {
             true => format!(" by `{}`", self.time().trim_matches('"')),
             false => String::new(),
@@ -647,5 +647,5 @@ pub(crate) fn is_large(def: &TableDef, column: &str) -> bool {
 
 /// Whether a table is one whose values may be looked through for a word.
 pub(crate) fn is_own(def: &TableDef) -> bool {
-    !def.name.starts_with("polynya.") && !def.is_vault()
+    !name::is_reserved(&def.name) && !def.is_vault()
 }

@@ -3,6 +3,7 @@
 use types::DataType;
 
 use super::World;
+use crate::sources::is_own;
 use crate::time;
 use crate::vocabulary as v;
 use crate::words::{Word, Words};
@@ -21,8 +22,7 @@ impl World<'_> {
         columns.retain(|(table, column, _)| {
             let def = self.def(*table);
             let is_asked = tables.iter().any(|(asked, _)| asked == table) || self.listed.contains(table);
-            let is_own = !def.name.starts_with("polynya.") && !def.is_vault();
-            (is_asked || (tables.is_empty() && is_own))
+            (is_asked || (tables.is_empty() && is_own(def)))
                 && def.schema.columns[*column].data_type == DataType::String
         });
         for at in 1..words.len() {

@@ -56,12 +56,10 @@ impl Preparer<'_> {
     }
 
     fn check_renamed(&mut self, def: &TableDef, changed: &TableDef) -> Result<()> {
-        let to = self.writable_name(&changed.name)?;
-        if !self.principal.may_see(&to) {
-            return Err(Error::new(
-                Kind::Forbidden,
-                format!("key `{}` may not name a table `{}`", self.principal.name, name::printable(&to)),
-            ));
+        let to = self.new_name(&changed.name, "table")?;
+        // In another case it could leave the set of who renames it.
+        if !self.view.may_name(&to) {
+            return Err(self.may_not_create("table", &to));
         }
         let is_touched = self.tables.contains_key(&to);
         match self.touch(&to) {

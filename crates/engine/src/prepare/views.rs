@@ -1,23 +1,13 @@
 //! CREATE VIEW and DROP VIEW: who may give which name.
 
-use types::{Error, Kind, Result, ViewDef, name};
+use types::{Error, Result, ViewDef, name};
 
 use super::{PreparedOp, Preparer, encoded_bytes};
 
 impl Preparer<'_> {
     pub(super) fn put_view(&mut self, mut view: ViewDef, replace: bool) -> Result<PreparedOp> {
-        view.name = self.writable_name(&view.name)?;
+        view.name = self.new_name(&view.name, "view")?;
         view.check()?;
-        if !self.principal.may_see(&view.name) {
-            return Err(Error::new(
-                Kind::Forbidden,
-                format!(
-                    "key `{}` may not create view `{}`",
-                    self.principal.name,
-                    name::printable(&view.name)
-                ),
-            ));
-        }
         self.take_room(encoded_bytes(|e| {
             view.encode(e);
             view.encode_reads(e);
@@ -27,7 +17,7 @@ impl Preparer<'_> {
     }
 
     pub(super) fn drop_view(&mut self, wanted: &str, if_exists: bool) -> Result<PreparedOp> {
-        let full_name = self.writable_name(wanted)?;
+        let full_name = self.droppable_name(wanted)?;
         match self.view.view(&full_name) {
             Some(view) => {
                 self.take_room(view.name.len() as u64)?;

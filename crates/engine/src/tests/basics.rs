@@ -193,6 +193,89 @@ fn a_principal_sees_and_writes_its_tables_only() {
     engine.commit(&Principal::local(), Transaction::new(vec![create(reserved)]).internal()).unwrap();
 }
 
+fn named(full_name: &str) -> types::TableDef {
+    types::TableDef { name: full_name.into(), ..keyed("x") }
+}
+
+/// `DELETE /v1/tables/POLYNYA.catalog` dropped the table: the reserved namespace was compared as it was written, and the table
+/// then found without regard to case.
+#[test]
+fn nothing_reserved_is_written_in_any_spelling_of_its_name() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let engine = open(dir.path());
+    let own = vec![create(named("polynya.catalog")), insert("polynya.catalog", &[(1, 1)], Mode::Append)];
+    engine.commit(&Principal::local(), Transaction::new(own).internal()).unwrap();
+    commit(&engine, vec![create(keyed("t"))]);
+    let before = engine.root().lsn();
+    let view = |name: &str| types::ViewDef {
+        name: name.into(),
+        query: "SELECT 1 AS a".into(),
+        columns: vec![types::ViewColumn { from: "a".into(), name: "a".into() }],
+        reads: Vec::new(),
+    };
+    let renamed = |name: &str| types::Change::RenameTable { to: name.into() };
+    for name in ["polynya.catalog", "POLYNYA.catalog", "Polynya.CATALOG", "pOlYnYa.new"] {
+        let table = || name.to_owned();
+        let ops = [
+            create(named(name)),
+            Op::CreateTable { def: named(name), if_absent: true },
+            Op::DropTable { table: table(), if_exists: false },
+            Op::DropTable { table: table(), if_exists: true },
+            Op::AddColumns { table: table(), columns: Vec::new() },
+            Op::AlterTable { table: table(), changes: vec![renamed("main.free")] },
+            Op::AlterTable { table: "t".into(), changes: vec![renamed(name)] },
+            Op::AlterIndexes { table: table(), drop: Vec::new(), add: Vec::new() },
+            insert(name, &[(2, 2)], Mode::Append),
+            insert(name, &[(1, 2)], Mode::Upsert),
+            Op::Update { table: table(), old: vec![RowId(1)], batch: batch(&[(1, 3)]) },
+            Op::Delete { table: table(), rows: vec![RowId(1)], must_exist: false },
+            Op::DeleteKeys { table: table(), keys: vec![vec![Value::Int64(1)]] },
+            Op::PutView { view: view(name), replace: true },
+            Op::DropView { name: table(), if_exists: true },
+        ];
+        for op in ops {
+            let what = format!("{op:?}");
+            assert_eq!(refused(&engine, vec![op]).kind(), Kind::Forbidden, "{what}");
+        }
+    }
+    assert_eq!(engine.root().lsn(), before);
+    assert_eq!(by_id(engine.root().table("polynya.catalog").unwrap()), [(1, 1)].into());
+}
+
+/// A table `POLYNYA.idempotency`, which earlier versions let anybody make, kept every request with a key from being remembered.
+#[test]
+fn who_sees_all_tables_drops_one_that_stands_in_the_reserved_namespace_by_mistake() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let engine = open(dir.path());
+    let made = vec![create(named("POLYNYA.idempotency")), create(named("polynya.catalog"))];
+    engine.commit(&Principal::local(), Transaction::new(made).internal()).unwrap();
+    let drop = |table: &str| Op::DropTable { table: table.into(), if_exists: false };
+    let some = Principal { tables: TableSet::Only(vec!["POLYNYA.*".into()]), ..Principal::local() };
+    let error = engine.commit(&some, Transaction::new(vec![drop("POLYNYA.idempotency")])).unwrap_err();
+    assert_eq!(error.kind(), Kind::Forbidden);
+    assert_eq!(refused(&engine, vec![drop("POLYNYA.catalog")]).kind(), Kind::Forbidden);
+    commit(&engine, vec![drop("polynya.idempotency")]);
+    assert!(engine.root().table("POLYNYA.idempotency").is_none());
+}
+
+/// Namespaces that differ by case are one to the names in them: a key for one of them was told of a table in another.
+#[test]
+fn a_name_that_hidden_things_have_in_another_case_is_refused_like_any_that_is_hidden() {
+    let _limit = testkit::limit(60);
+    let dir = testkit::temp_dir("engine");
+    let engine = open(dir.path());
+    commit(&engine, vec![create(named("LAB.secret"))]);
+    let lab =
+        Principal { name: "k".into(), scope: Scope::Write, tables: TableSet::Only(vec!["lab.*".into()]) };
+    let make = |name: &str| engine.commit(&lab, Transaction::new(vec![create(named(name))]));
+    let (taken, hidden) = (make("lab.secret").unwrap_err(), make("other.secret").unwrap_err());
+    assert_eq!(taken.message(), hidden.message().replace("other", "lab"));
+    assert_eq!((taken.kind(), hidden.kind()), (Kind::Forbidden, Kind::Forbidden));
+    make("lab.open").unwrap();
+}
+
 #[test]
 fn rows_acknowledged_from_memory_become_visible_once_durable() {
     let _limit = testkit::limit(60);

@@ -86,7 +86,7 @@ fn nothing_to_search(view: &View, request: &Request) -> Error {
         true => Error::not_found("no table has a text index"),
         false => Error::not_found("no table has a text index over these columns"),
     };
-    match view.tables().iter().map(|t| t.def()).find(|def| !def.name.starts_with("polynya.")) {
+    match view.tables().iter().map(|t| t.def()).find(|def| !name::is_reserved(&def.name)) {
         Some(def) => error.hint(format!(
             "make one with CREATE INDEX ON {} USING text (…), or name a table to have all of it read",
             name::short_table_name(&def.name)

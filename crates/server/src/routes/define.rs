@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
-use engine::{NewColumn, Op, Standing, Transaction, View};
+use engine::{NewColumn, Op, Resolved, Standing, Transaction, View};
 use http::{Request, StatusCode};
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
@@ -94,18 +94,19 @@ pub async fn put(
     loop {
         let seen = app.engine.root().lsn();
         let view = app.engine.view(&principal)?;
-        let (ops, status) = match view.find(&full_name) {
-            None if let Some(known) = view.view(&full_name) => {
+        let (ops, status) = match view.resolve(&full_name) {
+            Resolved::View(known) => {
                 let short = name::short_table_name(&known.name);
                 return Err(Error::new(Kind::Exists, format!("there is a view `{short}` already"))
                     .hint("choose another name, or drop the view first: DROP VIEW")
                     .into());
             }
-            None => (
+            Resolved::Table(existing) => (evolve(existing.def(), &wanted)?, StatusCode::OK),
+            // Whether the name may be given is for the engine to say.
+            Resolved::Missing | Resolved::Hidden | Resolved::Vault(_) | Resolved::Reserved(_) => (
                 vec![Op::CreateTable { def: wanted.new_table(&full_name)?, if_absent: false }],
                 StatusCode::CREATED,
             ),
-            Some(existing) => (evolve(existing.def(), &wanted)?, StatusCode::OK),
         };
         // An index that exists is one of this very list.
         let may_race = ops.iter().any(|op| !matches!(op, Op::AlterIndexes { .. }));

@@ -73,7 +73,7 @@ pub fn check_new_namespace(namespace: &[String]) -> Result<()> {
         return Err(Problem::bad(format!("a namespace has 1 to {DEPTH_MAX} parts")));
     }
     namespace.iter().try_for_each(|part| check_part(part))?;
-    match namespace[0].eq_ignore_ascii_case(name::RESERVED_NAMESPACE) {
+    match name::is_reserved(&format!("{}.", namespace[0])) {
         true => Err(Problem::forbidden(format!(
             "the namespace `{}` holds Polynya's own tables; choose another",
             name::RESERVED_NAMESPACE

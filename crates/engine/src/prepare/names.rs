@@ -1,0 +1,58 @@
+//! Which names a transaction may write to, and which it may give.
+
+use types::{Error, Kind, Result, name};
+
+use super::Preparer;
+use crate::resolve::{Resolved, is_stray};
+
+impl Preparer<'_> {
+    /// The full name of what this transaction may write to, if there is such a thing.
+    pub(super) fn writable_name(&self, wanted: &str) -> Result<String> {
+        let full_name = name::full_table_name(wanted)?;
+        match self.internal || !name::is_reserved(&full_name) {
+            true => Ok(full_name),
+            false => Err(reserved(full_name)),
+        }
+    }
+
+    /// The full name of what this transaction may drop. Besides what it may write to, who sees everything may drop what stands
+    /// in Polynya's namespace by mistake: views, and tables by the case of their names.
+    pub(super) fn droppable_name(&self, wanted: &str) -> Result<String> {
+        let full_name = name::full_table_name(wanted)?;
+        let is_mistake = match self.view.resolve(&full_name) {
+            Resolved::Reserved(Some(table)) => is_stray(table.def()),
+            Resolved::Reserved(None) => self.view.view(&full_name).is_some(),
+            _ => false,
+        };
+        if is_mistake && self.view.sees_all() {
+            return Ok(full_name);
+        }
+        self.writable_name(wanted)
+    }
+
+    /// The full name that this transaction may give to a new `kind` of thing: a table or a view. Whether something visible has
+    /// it already is for the caller.
+    pub(super) fn new_name(&self, wanted: &str, kind: &str) -> Result<String> {
+        let full_name = self.writable_name(wanted)?;
+        match self.view.resolve(&full_name) {
+            Resolved::Vault(_) | Resolved::Hidden => Err(self.may_not_create(kind, &full_name)),
+            Resolved::Table(_) | Resolved::View(_) | Resolved::Reserved(_) | Resolved::Missing => {
+                Ok(full_name)
+            }
+        }
+    }
+
+    pub(super) fn may_not_create(&self, kind: &str, full_name: &str) -> Error {
+        let (key, shown) = (&self.principal.name, name::printable(full_name));
+        Error::new(Kind::Forbidden, format!("key `{key}` may not create {kind} `{shown}`"))
+    }
+}
+
+fn reserved(full_name: String) -> Error {
+    Error::new(
+        Kind::Forbidden,
+        format!("tables of the namespace `{}` are written by Polynya alone", name::RESERVED_NAMESPACE),
+    )
+    .with("table", full_name)
+    .hint("choose another namespace")
+}
