@@ -62,6 +62,11 @@ mod told;
 mod values;
 mod work;
 
+/// Every route: its method, its path as axum writes it, and the scope that it needs; `None` where it is open.
+pub fn routes() -> impl Iterator<Item = (&'static http::Method, &'static str, Option<types::Scope>)> {
+    routes::ROUTES.iter().map(|route| (&route.method, route.path, route.scope))
+}
+
 pub use auth::{hash_of, new_secret};
 pub use listen::Server;
 pub use options::Options;

@@ -15,6 +15,7 @@ pub mod read;
 pub mod search;
 mod sql;
 mod storm;
+mod table;
 mod tail;
 mod transactions;
 mod write;
@@ -30,14 +31,14 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
+use axum::routing::any;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, header};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use tower::ServiceExt;
-use types::{Principal, Scope};
+use types::Principal;
 
 use crate::app::{App, Shared};
 use crate::asked;
@@ -48,193 +49,8 @@ use crate::http2;
 use crate::idempotency;
 use crate::record::Note;
 use crate::telemetry::Class;
+pub use table::{ROUTES, Route};
 pub use write::AHEAD_MAX;
-
-/// A path and method, and what one needs for it.
-#[derive(Debug)]
-pub struct Route {
-    pub method: Method,
-    /// As axum writes it.
-    pub path: &'static str,
-    pub class: Class,
-    /// `None`: open to all who may connect.
-    pub scope: Option<Scope>,
-    /// Whether its requests are recorded.
-    pub recorded: bool,
-}
-
-const fn route(
-    method: Method,
-    path: &'static str,
-    class: Class,
-    scope: Option<Scope>,
-    recorded: bool,
-) -> Route {
-    Route { method, path, class, scope, recorded }
-}
-
-/// The published site.
-static PAGE: Route = route(Method::GET, "/{page}", Class::Page, None, true);
-
-/// Everything there is. `/openapi.json` says the same in prose; a test compares them.
-pub const ROUTES: &[Route] = &[
-    route(Method::GET, "/v1/tables", Class::Read, Some(Scope::Read), true),
-    route(Method::GET, "/v1/tables/{table}", Class::Read, Some(Scope::Read), true),
-    route(Method::PUT, "/v1/tables/{table}", Class::Define, Some(Scope::Write), true),
-    route(Method::DELETE, "/v1/tables/{table}", Class::Define, Some(Scope::Write), true),
-    route(Method::POST, "/v1/tables/{table}/rows", Class::Write, Some(Scope::Write), true),
-    route(Method::GET, "/v1/tables/{table}/rows", Class::Read, Some(Scope::Read), true),
-    route(Method::POST, "/v1/rows", Class::Write, Some(Scope::Write), true),
-    route(Method::GET, "/v1/tables/{table}/rows/{key}", Class::Read, Some(Scope::Read), true),
-    route(Method::DELETE, "/v1/tables/{table}/rows/{key}", Class::Write, Some(Scope::Write), true),
-    route(Method::GET, "/v1/tables/{table}/tail", Class::Other, Some(Scope::Read), true),
-    route(Method::POST, "/v1/tables/{table}/commit", Class::Other, Some(Scope::Write), true),
-    route(Method::POST, "/v1/tables/{table}/erase", Class::Other, Some(Scope::Write), true),
-    route(Method::POST, "/v1/tables/{table}/maintain", Class::Other, Some(Scope::Write), true),
-    route(Method::GET, "/v1/tables/{table}/lake", Class::Other, Some(Scope::Read), true),
-    route(Method::GET, "/v1/tables/{table}/lake/snapshots", Class::Other, Some(Scope::Read), true),
-    route(Method::GET, "/v1/tables/{table}/lake/files", Class::Other, Some(Scope::Read), true),
-    route(Method::GET, "/v1/tables/{table}/watermarks", Class::Other, Some(Scope::Read), true),
-    // A key that may read may be a consumer.
-    route(Method::GET, "/v1/tables/{table}/cursors", Class::Other, Some(Scope::Read), true),
-    route(Method::GET, "/v1/tables/{table}/cursors/{name}", Class::Other, Some(Scope::Read), true),
-    route(Method::PUT, "/v1/tables/{table}/cursors/{name}", Class::Other, Some(Scope::Read), true),
-    route(Method::DELETE, "/v1/tables/{table}/cursors/{name}", Class::Other, Some(Scope::Read), true),
-    route(Method::GET, "/v1/tables/{table}/search", Class::Search, Some(Scope::Read), true),
-    route(Method::POST, "/v1/tables/{table}/search", Class::Search, Some(Scope::Read), true),
-    route(Method::GET, "/v1/search", Class::Search, Some(Scope::Read), true),
-    route(Method::POST, "/v1/search", Class::Search, Some(Scope::Read), true),
-    route(Method::POST, "/v1/ask", Class::Ask, Some(Scope::Read), true),
-    route(Method::POST, "/v1/ask/stream", Class::Ask, Some(Scope::Read), true),
-    // Tools that only read; which of them, its body says.
-    route(Method::POST, "/mcp", Class::Ask, Some(Scope::Read), true),
-    // What a statement may do is decided by `engine`, which asks for Write where it writes.
-    route(Method::POST, "/v1/sql", Class::Sql, Some(Scope::Read), true),
-    route(Method::POST, "/v1/copy", Class::Write, Some(Scope::Write), true),
-    route(Method::POST, "/v1/transactions", Class::Write, Some(Scope::Write), true),
-    // Where OpenTelemetry's exporters send logs.
-    route(Method::POST, "/v1/logs", Class::Write, Some(Scope::Write), true),
-    // The Iceberg REST catalog. What is open needs the key in its body.
-    route(Method::GET, "/iceberg/v1/config", Class::Other, Some(Scope::Read), true),
-    route(Method::POST, "/iceberg/v1/oauth/tokens", Class::Other, None, true),
-    route(Method::GET, "/iceberg/v1/namespaces", Class::Read, Some(Scope::Read), true),
-    route(Method::POST, "/iceberg/v1/namespaces", Class::Define, Some(Scope::Write), true),
-    route(Method::GET, "/iceberg/v1/namespaces/{namespace}", Class::Read, Some(Scope::Read), true),
-    route(Method::DELETE, "/iceberg/v1/namespaces/{namespace}", Class::Define, Some(Scope::Write), true),
-    route(
-        Method::POST,
-        "/iceberg/v1/namespaces/{namespace}/properties",
-        Class::Define,
-        Some(Scope::Write),
-        true,
-    ),
-    route(Method::GET, "/iceberg/v1/namespaces/{namespace}/tables", Class::Read, Some(Scope::Read), true),
-    route(Method::POST, "/iceberg/v1/namespaces/{namespace}/tables", Class::Define, Some(Scope::Write), true),
-    route(
-        Method::POST,
-        "/iceberg/v1/namespaces/{namespace}/register",
-        Class::Define,
-        Some(Scope::Write),
-        true,
-    ),
-    route(
-        Method::GET,
-        "/iceberg/v1/namespaces/{namespace}/tables/{table}",
-        Class::Read,
-        Some(Scope::Read),
-        true,
-    ),
-    route(
-        Method::POST,
-        "/iceberg/v1/namespaces/{namespace}/tables/{table}",
-        Class::Define,
-        Some(Scope::Write),
-        true,
-    ),
-    route(
-        Method::DELETE,
-        "/iceberg/v1/namespaces/{namespace}/tables/{table}",
-        Class::Define,
-        Some(Scope::Write),
-        true,
-    ),
-    // Whoever may read a table may say how long it took.
-    route(
-        Method::POST,
-        "/iceberg/v1/namespaces/{namespace}/tables/{table}/metrics",
-        Class::Other,
-        Some(Scope::Read),
-        false,
-    ),
-    route(Method::POST, "/iceberg/v1/tables/rename", Class::Define, Some(Scope::Write), true),
-    route(Method::POST, "/iceberg/v1/transactions/commit", Class::Define, Some(Scope::Write), true),
-    route(Method::GET, "/iceberg/v1/namespaces/{namespace}/views", Class::Read, Some(Scope::Read), true),
-    route(Method::POST, "/iceberg/v1/namespaces/{namespace}/views", Class::Define, Some(Scope::Write), true),
-    route(
-        Method::GET,
-        "/iceberg/v1/namespaces/{namespace}/views/{view}",
-        Class::Read,
-        Some(Scope::Read),
-        true,
-    ),
-    route(
-        Method::POST,
-        "/iceberg/v1/namespaces/{namespace}/views/{view}",
-        Class::Define,
-        Some(Scope::Write),
-        true,
-    ),
-    route(
-        Method::DELETE,
-        "/iceberg/v1/namespaces/{namespace}/views/{view}",
-        Class::Define,
-        Some(Scope::Write),
-        true,
-    ),
-    route(Method::POST, "/iceberg/v1/views/rename", Class::Define, Some(Scope::Write), true),
-    // From this machine only.
-    route(Method::POST, "/v1/storm", Class::Other, Some(Scope::Admin), false),
-    route(Method::GET, "/v1/storm", Class::Other, Some(Scope::Admin), false),
-    route(Method::DELETE, "/v1/storm", Class::Other, Some(Scope::Admin), false),
-    route(Method::GET, "/health", Class::Other, None, false),
-    route(Method::GET, "/ready", Class::Other, None, false),
-    route(Method::GET, "/metrics", Class::Other, Some(Scope::Read), false),
-    route(Method::GET, "/openapi.json", Class::Other, None, false),
-    route(Method::GET, "/", Class::Other, None, false),
-    route(Method::GET, "/_/", Class::Other, None, false),
-    route(Method::GET, "/_/live", Class::Other, Some(Scope::Read), false),
-    route(Method::GET, "/_/{file}", Class::Other, None, false),
-    // Everything else, answered by `pages` before the router is asked.
-    route(Method::GET, "/{page}", Class::Page, None, true),
-];
-
-/// Routes whose query string is read, by whoever answers them; the page's files take any. All others take none.
-fn reads_query(route: &Route) -> bool {
-    let is_get = route.method == Method::GET;
-    match route.path {
-        "/v1/tables/{table}/rows" | "/v1/tables/{table}/commit" | "/v1/copy" | "/v1/rows" | "/v1/logs" => {
-            true
-        }
-        "/v1/tables/{table}/erase" | "/v1/tables/{table}/maintain" | "/v1/tables/{table}/lake/files" => true,
-        "/v1/tables/{table}/tail" | "/v1/tables/{table}/watermarks" | "/v1/storm" => is_get,
-        // A POST says itself why its query string is refused.
-        "/v1/tables/{table}/search" | "/v1/search" => true,
-        "/" | "/_/" | "/_/{file}" | "/{page}" => true,
-        // Others' clients may say more than is known here.
-        path => path.starts_with(iceberg::PREFIX),
-    }
-}
-
-/// Whether an `Idempotency-Key` means something to a route, or is others' business.
-fn takes_key(route: &Route) -> bool {
-    match route.path {
-        "/v1/tables/{table}/rows" | "/v1/rows" | "/v1/transactions" | "/v1/logs" => true,
-        // What only reads may be sent again anyway.
-        _ if route.method == Method::GET => true,
-        // The Iceberg catalog's clients may send one with a commit, which says itself what it requires.
-        path => path.starts_with(iceberg::PREFIX),
-    }
-}
 
 /// What is recorded as the route of a request that has none: its path is anybody's text.
 const NO_ROUTE: &str = "(none)";
@@ -242,43 +58,7 @@ const NO_ROUTE: &str = "(none)";
 const METHOD_CHARS_MAX: usize = 20;
 
 pub fn router(app: &Shared) -> Router {
-    iceberg::routes(Router::new())
-        .route("/v1/tables", get(define::list))
-        .route("/v1/tables/{table}", get(define::describe).put(define::put).delete(define::remove))
-        .route("/v1/tables/{table}/rows", get(read::rows).post(write::rows))
-        .route("/v1/rows", post(write::several::rows))
-        .route("/v1/tables/{table}/rows/{key}", get(read::row).delete(write::delete))
-        .route("/v1/tables/{table}/tail", get(tail::tail))
-        .route("/v1/tables/{table}/commit", post(lake::commit))
-        .route("/v1/tables/{table}/erase", post(lake::erase::erase))
-        .route("/v1/tables/{table}/maintain", post(lake::maintain::maintain))
-        .route("/v1/tables/{table}/lake", get(lake::shown::status))
-        .route("/v1/tables/{table}/lake/snapshots", get(lake::shown::snapshots))
-        .route("/v1/tables/{table}/lake/files", get(lake::shown::files))
-        .route("/v1/tables/{table}/watermarks", get(lake::watermarks::watermarks))
-        .route("/v1/tables/{table}/cursors", get(cursors::list))
-        .route(
-            "/v1/tables/{table}/cursors/{name}",
-            get(cursors::get).put(cursors::put).delete(cursors::remove),
-        )
-        .route("/v1/tables/{table}/search", get(search::table).post(search::table_asked))
-        .route("/v1/search", get(search::all).post(search::all_asked))
-        .route("/v1/ask", post(ask::ask))
-        .route("/v1/ask/stream", post(ask::stream))
-        .route("/mcp", post(crate::mcp::post))
-        .route("/v1/sql", post(sql::sql))
-        .route("/v1/copy", post(copy::copy))
-        .route("/v1/transactions", post(transactions::transactions))
-        .route("/v1/logs", post(otlp::logs))
-        .route("/v1/storm", post(storm::start).get(storm::state).delete(storm::stop))
-        .route("/health", get(operations::health))
-        .route("/ready", get(operations::ready))
-        .route("/metrics", get(operations::metrics))
-        .route("/openapi.json", get(operations::openapi))
-        .route("/", get(page::home))
-        .route("/_/", get(page::index))
-        .route("/_/live", get(page::live))
-        .route("/_/{file}", get(page::file))
+    table::router()
         .method_not_allowed_fallback(|method: Method, matched: MatchedPath| async move {
             let path = matched.as_str();
             refused(path, Failure::method_not_allowed(method.as_str(), &near::methods(path)))
@@ -357,10 +137,10 @@ fn admitted(app: &App, route: &Route, peer: Peer, parts: &Parts) -> Result<Optio
     drop(root);
     let admitted = admitted?;
     asked::no_form(&parts.method, &parts.headers)?;
-    if !reads_query(route) {
+    if !route.reads_query() {
         asked::no_query(&parts.uri)?;
     }
-    if !takes_key(route) {
+    if !route.takes_key() {
         idempotency::none(&parts.headers, &route.method, route.path)?;
     }
     Ok(admitted)
@@ -412,7 +192,7 @@ pub async fn handle(
     let path = (page.is_none() && app.recorder.is_on()).then(|| parts.uri.path().to_owned());
     let (mut response, seen) = match (page, refused) {
         (_, Some(failure)) => (failure.into_response(), None),
-        (Some(response), None) => (response, Some(Seen { route: &PAGE, principal: None })),
+        (Some(response), None) => (response, Some(Seen { route: &table::PAGE, principal: None })),
         (None, None) => match write::table_of_rows(&parts) {
             Some(table) => {
                 let (response, seen) = take_in(&app, &connection, &parts, body, table).await;

@@ -4,7 +4,7 @@
 mod commit;
 mod names;
 mod namespaces;
-mod oauth;
+pub mod oauth;
 mod offer;
 pub mod problem;
 mod service;
@@ -15,11 +15,9 @@ mod views;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use http::{HeaderMap, Request, StatusCode, Uri, header};
 use lake::catalog::texts;
 use serde::Deserialize;
@@ -41,26 +39,6 @@ use crate::values;
 
 /// What every path here begins with.
 pub const PREFIX: &str = "/iceberg/";
-
-pub fn routes(router: Router<Shared>) -> Router<Shared> {
-    const NAMESPACE: &str = "/iceberg/v1/namespaces/{namespace}";
-    let of = |rest: &str| format!("{NAMESPACE}{rest}");
-    router
-        .route("/iceberg/v1/config", get(config))
-        .route("/iceberg/v1/oauth/tokens", post(oauth::tokens))
-        .route("/iceberg/v1/namespaces", get(list_namespaces).post(create_namespace))
-        .route(NAMESPACE, get(namespace).head(has_namespace).delete(drop_namespace))
-        .route(&of("/properties"), post(update_namespace))
-        .route(&of("/tables"), get(list_tables).post(create_table))
-        .route(&of("/register"), post(register_table))
-        .route(&of("/tables/{table}"), get(load_table).head(has_table).post(commit_table).delete(drop_table))
-        .route(&of("/tables/{table}/metrics"), post(report_metrics))
-        .route("/iceberg/v1/tables/rename", post(rename_table))
-        .route("/iceberg/v1/transactions/commit", post(commit_transaction))
-        .route(&of("/views"), get(list_views).post(create_view))
-        .route(&of("/views/{view}"), get(load_view).head(has_view).post(commit_view).delete(drop_view))
-        .route("/iceberg/v1/views/rename", post(rename_view))
-}
 
 /// A parameter that is not known here may be another version's; it is passed over.
 #[derive(Debug, Default, Deserialize)]
@@ -174,7 +152,7 @@ fn is_known(headers: &HeaderMap, etag: &str) -> bool {
 }
 
 /// What clients ask first: nothing has to be set, and which routes there are.
-async fn config(State(app): State<Shared>) -> Result<Response> {
+pub async fn config(State(app): State<Shared>) -> Result<Response> {
     catalog(&app)?;
     let spec = |path: &str| format!("/v1/{{prefix}}/{}", path.trim_start_matches("/iceberg/v1/"));
     let mut endpoints: Vec<String> = Vec::new();
@@ -194,7 +172,7 @@ async fn config(State(app): State<Shared>) -> Result<Response> {
 
 type Who = Extension<Arc<Principal>>;
 
-async fn list_namespaces(
+pub async fn list_namespaces(
     State(app): State<Shared>,
     Extension(principal): Who,
     request: Request<Body>,
@@ -213,7 +191,7 @@ struct NewNamespace {
     properties: Json,
 }
 
-async fn create_namespace(
+pub async fn create_namespace(
     State(app): State<Shared>,
     Extension(principal): Who,
     request: Request<Body>,
@@ -225,7 +203,7 @@ async fn create_namespace(
     Ok(answer(&told))
 }
 
-async fn namespace(
+pub async fn namespace(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path(namespace): Path<String>,
@@ -241,7 +219,7 @@ async fn namespace(
     Ok(answer(&json!({ "namespace": told, "properties": properties })))
 }
 
-async fn has_namespace(
+pub async fn has_namespace(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path(namespace): Path<String>,
@@ -251,7 +229,7 @@ async fn has_namespace(
     Ok(nothing())
 }
 
-async fn drop_namespace(
+pub async fn drop_namespace(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path(namespace): Path<String>,
@@ -269,7 +247,7 @@ struct Properties {
     updates: Json,
 }
 
-async fn update_namespace(
+pub async fn update_namespace(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path(namespace): Path<String>,
@@ -299,7 +277,7 @@ async fn list(
     Ok(answer(&json!({ "identifiers": identifiers, "next-page-token": next })))
 }
 
-async fn list_tables(
+pub async fn list_tables(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path(namespace): Path<String>,
@@ -308,7 +286,7 @@ async fn list_tables(
     list(app, principal, namespace, request.uri(), What::Table).await
 }
 
-async fn list_views(
+pub async fn list_views(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path(namespace): Path<String>,
@@ -323,7 +301,7 @@ fn named(namespace: &str, body: &Json) -> Result<Ident> {
     Ok(Ident::new(names::namespace(namespace), name))
 }
 
-async fn create_table(
+pub async fn create_table(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path(namespace): Path<String>,
@@ -336,7 +314,7 @@ async fn create_table(
     Ok(loaded(made, etag))
 }
 
-async fn register_table(
+pub async fn register_table(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path(namespace): Path<String>,
@@ -349,7 +327,7 @@ async fn register_table(
     Ok(loaded(made, Some(etag)))
 }
 
-async fn load_table(
+pub async fn load_table(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path((namespace, table)): Path<(String, String)>,
@@ -373,7 +351,7 @@ async fn load_table(
     Ok(loaded(found, Some(etag)))
 }
 
-async fn has_table(
+pub async fn has_table(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path((namespace, table)): Path<(String, String)>,
@@ -383,7 +361,7 @@ async fn has_table(
     Ok(nothing())
 }
 
-async fn commit_table(
+pub async fn commit_table(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path((namespace, table)): Path<(String, String)>,
@@ -397,7 +375,7 @@ async fn commit_table(
     Ok(loaded(made, Some(etag)))
 }
 
-async fn drop_table(
+pub async fn drop_table(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path((namespace, table)): Path<(String, String)>,
@@ -410,7 +388,7 @@ async fn drop_table(
 }
 
 /// What a client measured of a scan or commit. Taken, so that clients do not complain, and not kept.
-async fn report_metrics(
+pub async fn report_metrics(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path((namespace, table)): Path<(String, String)>,
@@ -443,7 +421,7 @@ async fn rename(
     Ok(nothing())
 }
 
-async fn rename_table(
+pub async fn rename_table(
     State(app): State<Shared>,
     Extension(who): Who,
     request: Request<Body>,
@@ -451,7 +429,7 @@ async fn rename_table(
     rename(app, who, request, What::Table).await
 }
 
-async fn rename_view(
+pub async fn rename_view(
     State(app): State<Shared>,
     Extension(who): Who,
     request: Request<Body>,
@@ -459,7 +437,7 @@ async fn rename_view(
     rename(app, who, request, What::View).await
 }
 
-async fn commit_transaction(
+pub async fn commit_transaction(
     State(app): State<Shared>,
     Extension(principal): Who,
     request: Request<Body>,
@@ -470,7 +448,7 @@ async fn commit_transaction(
     Ok(nothing())
 }
 
-async fn create_view(
+pub async fn create_view(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path(namespace): Path<String>,
@@ -482,7 +460,7 @@ async fn create_view(
     Ok(loaded(made, None))
 }
 
-async fn load_view(
+pub async fn load_view(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path((namespace, view)): Path<(String, String)>,
@@ -492,7 +470,7 @@ async fn load_view(
     Ok(loaded(found, None))
 }
 
-async fn has_view(
+pub async fn has_view(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path((namespace, view)): Path<(String, String)>,
@@ -502,7 +480,7 @@ async fn has_view(
     Ok(nothing())
 }
 
-async fn commit_view(
+pub async fn commit_view(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path((namespace, view)): Path<(String, String)>,
@@ -514,7 +492,7 @@ async fn commit_view(
     Ok(loaded(made, None))
 }
 
-async fn drop_view(
+pub async fn drop_view(
     State(app): State<Shared>,
     Extension(principal): Who,
     Path((namespace, view)): Path<(String, String)>,

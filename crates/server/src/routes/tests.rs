@@ -20,6 +20,35 @@ fn the_description_names_every_route_and_no_other() {
     assert_eq!(described, routes);
 }
 
+/// Generators of clients refuse a description in which a part of a path is not described.
+#[test]
+fn the_description_says_what_every_part_of_a_path_is() {
+    let openapi: serde_json::Value = serde_json::from_str(operations::OPENAPI).unwrap();
+    let resolved = |parameter: &serde_json::Value| match parameter["$ref"].as_str() {
+        Some(name) => {
+            openapi.pointer(name.trim_start_matches('#')).unwrap_or_else(|| panic!("{name}")).clone()
+        }
+        None => parameter.clone(),
+    };
+    for route in ROUTES {
+        let path = &openapi["paths"][route.path];
+        let operation = &path[route.method.as_str().to_lowercase()];
+        let lists = [&path["parameters"], &operation["parameters"]];
+        let all = lists.into_iter().filter_map(|list| list.as_array()).flatten().map(resolved);
+        let described: BTreeSet<String> = all
+            .filter(|parameter| parameter["in"] == "path")
+            .map(|parameter| {
+                assert_eq!(parameter["required"], true, "{}: {parameter}", route.path);
+                assert!(parameter["schema"].is_object(), "{}: {parameter}", route.path);
+                parameter["name"].as_str().unwrap().to_owned()
+            })
+            .collect();
+        let parts = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let named: BTreeSet<String> = parts.map(str::to_owned).collect();
+        assert_eq!(described, named, "{} {}", route.method, route.path);
+    }
+}
+
 #[test]
 fn the_description_says_what_each_route_answers_and_whom_it_refuses() {
     let openapi: serde_json::Value = serde_json::from_str(operations::OPENAPI).unwrap();
