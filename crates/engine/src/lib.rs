@@ -80,7 +80,7 @@ pub use root::Root;
 pub use standing::{Standing, State};
 pub use then::PastReach;
 pub use transaction::{Ack, Committed, Mode, NewColumn, Op, Transaction};
-pub use view::{RowFilter, Rows, View};
+pub use view::{RowFilter, Rows, View, exists_for};
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ use types::{
 };
 
 use crate::near::{did_you_mean, near};
+use crate::remember;
 use crate::root::Root;
 
 /// The column that says which rows of a vault everybody may see.
@@ -203,7 +204,7 @@ impl View {
     }
 
     pub(crate) fn sees(&self, def: &TableDef) -> bool {
-        self.tables.contains(&def.name) && (self.admin || !def.is_vault())
+        exists_for(&self.tables, self.admin, def)
     }
 
     /// Whether a table of this full name would exist for this principal.
@@ -212,7 +213,8 @@ impl View {
     }
 
     fn may_search(&self, def: &TableDef) -> bool {
-        self.tables.contains(&def.name)
+        // Beside what is read, vaults.
+        self.tables.contains(&def.name) && (def.is_vault() || self.sees(def))
     }
 
     fn find_among(
@@ -239,6 +241,18 @@ impl View {
         let names: Vec<&str> = near.iter().map(|n| name::short_table_name(n)).collect();
         error.hint(did_you_mean(&names))
     }
+}
+
+/// Tables of Polynya's own that hold what was answered to others, or name what others have: they exist for those alone who see
+/// everything.
+const FOR_OWNERS: [&str; 2] = [remember::TABLE, "polynya.catalog"];
+
+/// Whether a table exists for who has this set of tables, and is an admin or is not.
+pub fn exists_for(tables: &TableSet, admin: bool, def: &TableDef) -> bool {
+    let sees_all = admin && *tables == TableSet::All;
+    tables.contains(&def.name)
+        && (admin || !def.is_vault())
+        && (sees_all || !FOR_OWNERS.contains(&def.name.as_str()))
 }
 
 impl RowFilter {

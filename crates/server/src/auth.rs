@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, header};
-use types::Principal;
+use types::{Micros, Principal};
 
 use crate::failure::{Failure, Result};
 
@@ -49,18 +49,38 @@ enum Grounds {
     NoKeys,
     /// The data directory's owner.
     Owner,
-    /// The key of this hash.
-    Key([u8; 32]),
+    /// The key of this hash, which was made then.
+    Key { hash: [u8; 32], created: Micros },
 }
 
 impl Admitted {
+    /// What tells who asks from all others, also from a key of the same name that is made later.
+    pub fn identity(&self) -> [u8; 33] {
+        let (kind, hash) = match &self.grounds {
+            // Both are whoever has this machine.
+            Grounds::NoKeys | Grounds::Owner => (0, [0; 32]),
+            Grounds::Key { hash, .. } => (1, *hash),
+        };
+        let mut identity = [kind; 33];
+        identity[1..].copy_from_slice(&hash);
+        identity
+    }
+
+    /// Since when it may have asked.
+    pub fn since(&self) -> Micros {
+        match &self.grounds {
+            Grounds::NoKeys | Grounds::Owner => Micros::MIN,
+            Grounds::Key { created, .. } => *created,
+        }
+    }
+
     /// Whether it would be let in again: an answer that does not end must not outlive its key. A key of the same name
     /// is another one, and so is one that may do something else.
     pub fn still_holds(&self, keys: &[engine::ApiKey]) -> bool {
         match &self.grounds {
             Grounds::NoKeys => keys.is_empty(),
             Grounds::Owner => true,
-            Grounds::Key(hash) => keys.iter().any(|key| {
+            Grounds::Key { hash, .. } => keys.iter().any(|key| {
                 key.hash == *hash && key.scope == self.principal.scope && key.tables == self.principal.tables
             }),
         }
@@ -115,7 +135,7 @@ pub fn principal(
     match keys.iter().find(|key| hash == blake3::Hash::from_bytes(key.hash)) {
         Some(key) => Ok(Admitted {
             principal: Principal { name: key.name.clone(), scope: key.scope, tables: key.tables.clone() },
-            grounds: Grounds::Key(key.hash),
+            grounds: Grounds::Key { hash: key.hash, created: key.created },
         }),
         None => Err(Failure::unauthorized("there is no such key", hint)),
     }

@@ -3,9 +3,10 @@
 
 use engine::{Engine, Remember, Remembered};
 use http::{HeaderMap, HeaderValue, Method};
-use types::{Error, Kind, Principal};
+use types::{Error, Kind, Micros};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::auth::Admitted;
 use crate::failure::{Failure, Result};
 
 const HEADER: &str = "idempotency-key";
@@ -17,30 +18,33 @@ const CHARS_MAX: usize = 255;
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     hash: [u8; 16],
-    /// That of earlier versions, which took a table's name as it was written.
-    before: Option<[u8; 16]>,
+    /// Those of earlier versions, which knew a principal by its name, and before that took a table's name as it was written.
+    earlier: [Option<[u8; 16]>; 2],
+    /// What was answered under one of those before this time was answered to another key of the same name.
+    since: Micros,
 }
 
 impl Key {
-    /// The key that a request to one table names, if any. It holds for one principal, `route` and the table of this full name,
-    /// in whatever case it is written, as the table is found.
+    /// The key that a request to one table names, if any. It holds for who asks, `route` and the table of this full name, in
+    /// whatever case it is written, as the table is found.
     pub fn of_table(
         headers: &HeaderMap,
-        principal: &Principal,
+        asker: &Admitted,
         route: &str,
         full_name: &str,
     ) -> Result<Option<Key>> {
         let folded = full_name.to_lowercase();
-        let Some(key) = Key::of(headers, principal, &format!("{route} {folded}"))? else { return Ok(None) };
-        let before = match folded == full_name {
+        let Some(key) = Key::of(headers, asker, &format!("{route} {folded}"))? else { return Ok(None) };
+        let as_written = match folded == full_name {
             true => None,
-            false => Key::of(headers, principal, &format!("{route} {full_name}"))?.map(|key| key.hash),
+            false => Key::of(headers, asker, &format!("{route} {full_name}"))?.and_then(|key| key.earlier[0]),
         };
-        Ok(Some(Key { before, ..key }))
+        Ok(Some(Key { earlier: [key.earlier[0], as_written], ..key }))
     }
 
-    /// The key that a request names, if any. It holds for one principal and `route`: others may use the same.
-    pub fn of(headers: &HeaderMap, principal: &Principal, route: &str) -> Result<Option<Key>> {
+    /// The key that a request names, if any. It holds for who asks and `route`: others may use the same, and a key of the same
+    /// name that is made later is another one.
+    pub fn of(headers: &HeaderMap, asker: &Admitted, route: &str) -> Result<Option<Key>> {
         let mut values = headers.get_all(HEADER).iter();
         let Some(value) = values.next() else { return Ok(None) };
         let is_plain = |b: &u8| matches!(b, 0x20..=0x7e);
@@ -52,14 +56,18 @@ impl Key {
             .hint("a new UUID for each request, and the same one when it is sent again")
             .into());
         }
-        let mut hash = blake3::Hasher::new();
-        for part in [principal.name.as_bytes(), route.as_bytes(), value.as_bytes()] {
-            hash.update(&(part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
-        let mut key = [0; 16];
-        key.copy_from_slice(&hash.finalize().as_bytes()[..16]);
-        Ok(Some(Key { hash: key, before: None }))
+        let hash = |who: &[u8]| {
+            let mut hash = blake3::Hasher::new();
+            for part in [who, route.as_bytes(), value.as_bytes()] {
+                hash.update(&(part.len() as u64).to_le_bytes());
+                hash.update(part);
+            }
+            let mut key = [0; 16];
+            key.copy_from_slice(&hash.finalize().as_bytes()[..16]);
+            key
+        };
+        let earlier = [Some(hash(asker.principal.name.as_bytes())), None];
+        Ok(Some(Key { hash: hash(&asker.identity()), earlier, since: asker.since() }))
     }
 
     /// What is to be remembered of the request that has these parts and is for these tables, by their full names. `note` belongs
@@ -70,10 +78,13 @@ impl Key {
 
     /// What became of the request when it came before. Refused if that was another one.
     pub fn find(&self, engine: &Engine, request: &[&[u8]]) -> Result<Option<Remembered>> {
-        let known = match (engine.remembered(&self.hash)?, self.before) {
-            (None, Some(before)) => engine.remembered(&before)?,
-            (known, _) => known,
-        };
+        let mut known = engine.remembered(&self.hash)?;
+        for earlier in self.earlier.iter().flatten() {
+            known = match known {
+                None => engine.remembered(earlier)?.filter(|known| known.committed.time >= self.since),
+                known => known,
+            };
+        }
         match known {
             Some(known) if known.request != fingerprint(request) => Err(Failure::key_reused()),
             other => Ok(other),

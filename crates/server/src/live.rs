@@ -36,10 +36,8 @@ impl Sample {
         if principal.tables == TableSet::All && is_admin {
             return self.whole.clone();
         }
-        let seen = self
-            .tables
-            .iter()
-            .filter(|(def, _)| principal.may_see(&def.name) && (is_admin || !def.is_vault()));
+        let exists = |def: &TableDef| engine::exists_for(&principal.tables, is_admin, def);
+        let seen = self.tables.iter().filter(|(def, _)| exists(def));
         with_tables(&self.figures, seen.map(|(_, table)| table.clone()).collect())
     }
 }

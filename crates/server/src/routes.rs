@@ -160,11 +160,12 @@ async fn take_in(
         ROUTES.iter().find(is_it).expect("there is such a route")
     });
     let (route, body) = (*ROUTE, Asked { body, connection: connection.clone() });
-    let principal = match admitted(app, route, connection.peer, parts) {
-        Ok(admitted) => Arc::new(admitted.map_or_else(Principal::local, |admitted| admitted.principal)),
+    let asker = match admitted(app, route, connection.peer, parts) {
+        Ok(admitted) => admitted.expect("the route is open to nobody without a key"),
         Err(failure) => return (refused(route.path, failure), Seen { route, principal: None }),
     };
-    let response = write::take_in(app.clone(), principal.clone(), table, parts, body).await;
+    let principal = Arc::new(asker.principal.clone());
+    let response = write::take_in(app.clone(), principal.clone(), &asker, table, parts, body).await;
     (response.into_response(), Seen { route, principal: Some(principal) })
 }
 

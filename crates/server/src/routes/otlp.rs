@@ -18,6 +18,7 @@ use super::define::{Patience, commit};
 use super::write;
 use crate::app::Shared;
 use crate::asked;
+use crate::auth::Admitted;
 use crate::body;
 use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
@@ -46,12 +47,13 @@ enum Media {
 pub async fn logs(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
+    Extension(asker): Extension<Admitted>,
     request: Request<Body>,
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
     let media = media_of(&parts.headers)?;
     // Exporters read errors in the form that they speak.
-    match take(&app, &principal, parts, body, media).await {
+    match take(&app, &principal, &asker, parts, body, media).await {
         Ok((taken, is_replayed)) => {
             let mut answer = taken.answer(media);
             if is_replayed {
@@ -110,6 +112,7 @@ impl Taken {
 async fn take(
     app: &Shared,
     principal: &Arc<Principal>,
+    asker: &Admitted,
     parts: http::request::Parts,
     body: Body,
     media: Media,
@@ -117,7 +120,7 @@ async fn take(
     let asked: Asked = asked::query(&parts.uri)?;
     let table = name::full_table_name(asked.table.as_deref().unwrap_or(TABLE))?;
     let encoding = Encoding::of(&parts.headers)?;
-    let key = Key::of_table(&parts.headers, principal, "POST logs", &table)?;
+    let key = Key::of_table(&parts.headers, asker, "POST logs", &table)?;
     let mut held = body::read(app, &parts.headers, body).await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);
     app.telemetry.ingest_bytes.fetch_add(held.bytes.len() as u64, Relaxed);

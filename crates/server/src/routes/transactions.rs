@@ -22,6 +22,7 @@ use super::write::is_changed;
 use super::{json, milliseconds};
 use crate::app::Shared;
 use crate::asked;
+use crate::auth::Admitted;
 use crate::body;
 use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
@@ -143,11 +144,12 @@ impl Room {
 pub async fn transactions(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
+    Extension(asker): Extension<Admitted>,
     request: Request<Body>,
 ) -> Result<Response> {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    let key = Key::of(&parts.headers, &principal, "POST transactions")?;
+    let key = Key::of(&parts.headers, &asker, "POST transactions")?;
     let held = body::read(&app, &parts.headers, body).await?;
     let Some(key) = key else {
         let (told, outcome) =

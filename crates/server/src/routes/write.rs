@@ -26,6 +26,7 @@ use super::define::{Patience, commit_read};
 use super::json;
 use crate::app::Shared;
 use crate::asked;
+use crate::auth::Admitted;
 use crate::body;
 use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
@@ -88,11 +89,12 @@ pub enum Condition {
 pub async fn rows(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
+    Extension(asker): Extension<Admitted>,
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
-    take_in(app, principal, &table, &parts, body).await
+    take_in(app, principal, &asker, &table, &parts, body).await
 }
 
 /// The table whose rows a request brings, if its name stands in the path as it is.
@@ -105,6 +107,7 @@ pub fn table_of_rows(parts: &Parts) -> Option<&str> {
 pub async fn take_in<B>(
     app: Shared,
     principal: Arc<Principal>,
+    asker: &Admitted,
     table: &str,
     parts: &Parts,
     body: B,
@@ -112,7 +115,7 @@ pub async fn take_in<B>(
 where
     B: http_body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + Unpin + 'static,
 {
-    let head = understand(&parts.uri, &parts.headers, table, &principal)?;
+    let head = understand(&parts.uri, &parts.headers, table, asker)?;
     if head.chunked {
         return chunked::rows(app, principal, head, Body::new(body)).await;
     }
@@ -356,10 +359,10 @@ pub struct Head {
     asked: String,
 }
 
-fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str, principal: &Principal) -> Result<Head> {
+fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str, asker: &Admitted) -> Result<Head> {
     let full_name = name::full_table_name(table)?;
     let asked: Asked = asked::query(uri)?;
-    let idempotency = Key::of_table(headers, principal, "POST rows", &full_name)?;
+    let idempotency = Key::of_table(headers, asker, "POST rows", &full_name)?;
     if idempotency.is_some() && asked.ack == Acknowledge::Memory {
         return Err(no_key_in_memory());
     }

@@ -88,6 +88,46 @@ fn a_key_belongs_to_who_sends_it_and_must_be_plain() {
     assert_eq!(count(&running, "t"), 2);
 }
 
+/// A key of the same name, made later and with fewer tables, was given the answer that the first one had got.
+#[test]
+fn an_answer_belongs_to_the_key_that_asked_and_not_to_its_name() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("again-named");
+    let several = r#"{"tables":{"secret.t":[{"a":1}]}}"#;
+    let returning = r#"{"ops":[{"op":"sql","sql":"INSERT INTO secret.t (a) VALUES (7) RETURNING a"}]}"#;
+    let log = r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"x"}}]}]}]}"#;
+    let requests = [
+        ("/v1/tables/secret.t/rows", r#"{"a":1}"#),
+        ("/v1/rows", several),
+        (TRANSACTIONS, returning),
+        ("/v1/logs?table=secret.logs", log),
+    ];
+    let ask = |secret: &str, path: &str, body: &str| {
+        let headers = [
+            ("Idempotency-Key", "same"),
+            ("Authorization", &format!("Bearer {secret}")),
+            ("Content-Type", "application/json"),
+        ];
+        running.client().ask("POST", path, &headers, body.as_bytes())
+    };
+    let first = super::put_key(&running, "loader", Scope::Write, TableSet::All);
+    for (path, body) in requests {
+        let (answer, again) = (ask(&first, path, body), ask(&first, path, body));
+        assert_eq!((answer.status, is_replayed(&answer)), (200, false), "{path}: {}", answer.text());
+        assert_eq!((again.status, is_replayed(&again)), (200, true), "{path}: {}", again.text());
+    }
+    let only = TableSet::Only(vec!["main.*".into()]);
+    let second = super::put_key(&running, "loader", Scope::Write, only);
+    for (path, body) in requests {
+        let answer = ask(&second, path, body);
+        assert!(!is_replayed(&answer) && matches!(answer.status, 403 | 404), "{path}: {}", answer.text());
+    }
+    // One that may do the same asks for the first time as well.
+    let third = super::put_key(&running, "loader", Scope::Write, TableSet::All);
+    let answer = ask(&third, "/v1/tables/secret.t/rows", r#"{"a":1}"#);
+    assert_eq!((answer.status, is_replayed(&answer)), (200, false), "{}", answer.text());
+}
+
 /// A loader that begins again with a new table and the same keys got nothing but first answers once.
 #[test]
 fn a_key_does_not_outlive_its_table() {

@@ -289,7 +289,7 @@ async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched:
     }
     // Rows that did not fit are kept as they were sent.
     let dead = engine::dead_letters::table_of(&def.name);
-    if app.engine.root().table(&dead).is_some() && principal.may_see(&dead) {
+    if app.engine.view(principal)?.find(&dead).is_some() {
         all.push(json!({
             "what": format!("dead letters in {}", name::short_table_name(&dead)),
             "until": "they are deleted there, and that table is erased too",

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::app::Shared;
 use crate::asked;
+use crate::auth::Admitted;
 use crate::body;
 use crate::content::Encoding;
 use crate::failure::{Failure, Result};
@@ -119,10 +120,11 @@ struct One {
 pub async fn rows(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
+    Extension(asker): Extension<Admitted>,
     request: Request<Body>,
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
-    let head = understand(&parts.uri, &parts.headers, &principal)?;
+    let head = understand(&parts.uri, &parts.headers, &asker)?;
     let mut held = body::read(&app, &parts.headers, body).await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);
     app.telemetry.ingest_bytes.fetch_add(held.bytes.len() as u64, Relaxed);
@@ -163,7 +165,7 @@ pub async fn rows(
     })
 }
 
-fn understand(uri: &Uri, headers: &HeaderMap, principal: &Principal) -> Result<Head> {
+fn understand(uri: &Uri, headers: &HeaderMap, asker: &Admitted) -> Result<Head> {
     let asked: Asked = asked::query(uri)?;
     let media = Media::of(headers)?;
     if !matches!(media, Media::Json { .. }) {
@@ -179,7 +181,7 @@ fn understand(uri: &Uri, headers: &HeaderMap, principal: &Principal) -> Result<H
                 .into());
         }
     }
-    let idempotency = Key::of(headers, principal, "POST rows of tables")?;
+    let idempotency = Key::of(headers, asker, "POST rows of tables")?;
     if idempotency.is_some() && asked.ack == Acknowledge::Memory {
         return Err(super::no_key_in_memory());
     }
