@@ -42,6 +42,8 @@ pub struct App {
     pub lsn: watch::Sender<Lsn>,
     /// The page's feed: one sample a second for all who watch.
     pub live: watch::Sender<Arc<Sample>>,
+    /// Told once a second: requests that are under way look whether their keys are still there.
+    pub keys: watch::Sender<()>,
     /// True once the server stops.
     pub stopping: watch::Sender<bool>,
     pub started: Instant,

@@ -55,6 +55,7 @@ mod part;
 mod partition;
 mod protocol;
 mod record;
+mod revocation;
 mod routes;
 mod storm;
 pub mod telemetry;

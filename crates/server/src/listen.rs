@@ -28,6 +28,7 @@ use crate::http2;
 use crate::live::{self, Sample};
 use crate::options::Options;
 use crate::record::{self, Recorder};
+use crate::revocation;
 use crate::routes;
 use crate::routes::copy::Copies;
 use crate::routes::iceberg::Catalog;
@@ -73,6 +74,7 @@ impl Server {
                 .transpose()?,
             lsn: watch::Sender::new(engine.root().lsn()),
             live: watch::Sender::new(Arc::new(Sample::default())),
+            keys: watch::Sender::new(()),
             stopping: watch::Sender::new(false),
             telemetry: Telemetry::default(),
             assets: Assets::load(),
@@ -87,6 +89,7 @@ impl Server {
         runtime.spawn(sweep(app.clone(), connections));
         runtime.spawn(live::run(app.clone()));
         runtime.spawn(live::follow(app.clone()));
+        runtime.spawn(revocation::watch(app.clone()));
         runtime.spawn(crate::routes::lake::maintain::run(app.clone()));
         if let Some(notes) = notes {
             runtime.spawn(record::run(app.clone(), notes));

@@ -38,7 +38,7 @@ use http::{HeaderValue, Method, Request, header};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use tower::ServiceExt;
-use types::Principal;
+use types::Scope;
 
 use crate::app::{App, Shared};
 use crate::asked;
@@ -48,6 +48,7 @@ use crate::failure::Failure;
 use crate::http2;
 use crate::idempotency;
 use crate::record::Note;
+use crate::revocation::{self, Revoked};
 use crate::telemetry::Class;
 pub use table::{ROUTES, Route};
 pub use write::AHEAD_MAX;
@@ -83,7 +84,8 @@ fn refused(path: &str, failure: Failure) -> Response {
 #[derive(Clone, Debug)]
 struct Seen {
     route: &'static Route,
-    principal: Option<Arc<Principal>>,
+    /// `None`: it was refused, or the route is open.
+    asker: Option<Admitted>,
 }
 
 /// Put on an answer whose request must not be recorded: it is about the records.
@@ -106,18 +108,19 @@ async fn admit(
     };
     let (mut parts, body) = request.into_parts();
     let peer = parts.extensions.get::<Arc<Connection>>().expect("set for each request").peer;
-    let (principal, mut response) = match admitted(&app, route, peer, &parts) {
-        Ok(admitted) => {
-            let principal = admitted.as_ref().map(|admitted| Arc::new(admitted.principal.clone()));
-            if let (Some(admitted), Some(principal)) = (admitted, &principal) {
-                parts.extensions.insert(principal.clone());
-                parts.extensions.insert(admitted);
-            }
-            (principal, next.run(Request::from_parts(parts, body)).await)
+    let (asker, answered) = match admitted(&app, route, peer, &parts) {
+        Ok(None) => (None, Ok(next.run(Request::from_parts(parts, body)).await)),
+        Ok(Some(asker)) => {
+            parts.extensions.insert(Arc::new(asker.principal.clone()));
+            parts.extensions.insert(asker.clone());
+            let answer = next.run(Request::from_parts(parts, body));
+            let answered = revocation::unless_revoked(&app, &asker, answer).await;
+            (Some(asker), answered)
         }
-        Err(failure) => (None, refused(route.path, failure)),
+        Err(failure) => (None, Err(failure)),
     };
-    response.extensions_mut().insert(Seen { route, principal });
+    let mut response = answered.unwrap_or_else(|failure| refused(route.path, failure));
+    response.extensions_mut().insert(Seen { route, asker });
     response
 }
 
@@ -129,6 +132,10 @@ fn admitted(app: &App, route: &Route, peer: Peer, parts: &Parts) -> Result<Optio
         None if !root.keys().is_empty() || matches!(route.path, "/health" | "/ready") => Ok(None),
         scope => auth::principal(root.keys(), app.options.owner_hash, peer, parts)
             .and_then(|admitted| match scope {
+                // It is about the whole process, not about some tables.
+                Some(Scope::Admin) => {
+                    admitted.principal.require_unlimited().map(|()| admitted).map_err(Failure::from)
+                }
                 Some(scope) => admitted.principal.require(scope).map(|()| admitted).map_err(Failure::from),
                 None => Ok(admitted),
             })
@@ -162,11 +169,12 @@ async fn take_in(
     let (route, body) = (*ROUTE, Asked { body, connection: connection.clone() });
     let asker = match admitted(app, route, connection.peer, parts) {
         Ok(admitted) => admitted.expect("the route is open to nobody without a key"),
-        Err(failure) => return (refused(route.path, failure), Seen { route, principal: None }),
+        Err(failure) => return (refused(route.path, failure), Seen { route, asker: None }),
     };
     let principal = Arc::new(asker.principal.clone());
-    let response = write::take_in(app.clone(), principal.clone(), &asker, table, parts, body).await;
-    (response.into_response(), Seen { route, principal: Some(principal) })
+    let taken = write::take_in(app.clone(), principal, &asker, table, parts, body);
+    let response = revocation::unless_revoked(app, &asker, taken).await.and_then(|taken| taken);
+    (response.into_response(), Seen { route, asker: Some(asker) })
 }
 
 /// From a request to its answer, counted and watched.
@@ -193,7 +201,7 @@ pub async fn handle(
     let path = (page.is_none() && app.recorder.is_on()).then(|| parts.uri.path().to_owned());
     let (mut response, seen) = match (page, refused) {
         (_, Some(failure)) => (failure.into_response(), None),
-        (Some(response), None) => (response, Some(Seen { route: &table::PAGE, principal: None })),
+        (Some(response), None) => (response, Some(Seen { route: &table::PAGE, asker: None })),
         (None, None) => match write::table_of_rows(&parts) {
             Some(table) => {
                 let (response, seen) = take_in(&app, &connection, &parts, body, table).await;
@@ -237,14 +245,20 @@ pub async fn handle(
             duration,
             bytes_in,
             bytes_out: 0,
-            principal: seen.and_then(|seen| seen.principal).map(|p| p.name.clone()),
+            principal: seen.as_ref().and_then(|seen| seen.asker.as_ref()).map(|a| a.principal.name.clone()),
             table,
         })
     });
     let note = note.flatten();
     let follows = response.extensions_mut().remove::<Follows>().is_some();
     connection.enter(if follows { Phase::Following } else { Phase::Answering });
-    response.map(|body| Answer { body, rest: Bytes::new(), bytes: 0, note, connection, running })
+    response.map(|body| {
+        // What follows a table sees to it itself, and says so; what is whole already needs no look.
+        let is_whole = follows || body.size_hint().exact().is_some();
+        let asker = seen.and_then(|seen| seen.asker).filter(|_| !is_whole);
+        let revoked = asker.map(|asker| revocation::of_answer(running.0.clone(), asker));
+        Answer { body, rest: Bytes::new(), bytes: 0, note, revoked, connection, running }
+    })
 }
 
 /// The table in a path, as the request named it.
@@ -308,6 +322,8 @@ pub struct Answer {
     rest: Bytes,
     bytes: u64,
     note: Option<Note>,
+    /// Breaks it off.
+    revoked: Option<Revoked>,
     connection: Arc<Connection>,
     running: Running,
 }
@@ -320,6 +336,12 @@ impl http_body::Body for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        if let Some(revoked) = &mut self.revoked
+            && revoked.as_mut().poll(cx).is_ready()
+        {
+            (self.revoked, self.body, self.rest) = (None, Body::empty(), Bytes::new());
+            return Poll::Ready(Some(Err(axum::Error::new("the key was removed or changed"))));
+        }
         if !self.connection.is_stream() {
             let frame = Pin::new(&mut self.body).poll_frame(cx);
             if let Poll::Ready(Some(Ok(frame))) = &frame

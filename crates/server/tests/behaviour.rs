@@ -21,6 +21,8 @@ mod pacing;
 mod parameters;
 #[path = "behaviour/partitions.rs"]
 mod partitions;
+#[path = "behaviour/revoked.rs"]
+mod revoked;
 #[path = "behaviour/rows_in.rs"]
 mod rows_in;
 #[path = "behaviour/websocket.rs"]

@@ -19,9 +19,15 @@ fn only_an_admin_at_this_machine_starts_and_watches_a_storm() {
             root: "/does/not/exist/either".into(),
         });
     });
-    for (name, scope) in [("reader", Scope::Read), ("writer", Scope::Write), ("admin", Scope::Admin)] {
+    let only = TableSet::Only(vec!["main.*".into()]);
+    for (name, scope, tables) in [
+        ("reader", Scope::Read, TableSet::All),
+        ("writer", Scope::Write, TableSet::All),
+        ("limited", Scope::Admin, only),
+        ("admin", Scope::Admin, TableSet::All),
+    ] {
         let hash = server::hash_of(name);
-        let key = ApiKey { name: name.into(), hash, scope, tables: TableSet::All, created: 0 };
+        let key = ApiKey { name: name.into(), hash, scope, tables, created: 0 };
         running.engine.commit(&Principal::local(), Transaction::new(vec![Op::PutKey(key)])).unwrap();
     }
     let ask = |method: &str, key: &str, more: &[(&str, &str)], body: &str| {
@@ -33,6 +39,10 @@ fn only_an_admin_at_this_machine_starts_and_watches_a_storm() {
         for key in ["reader", "writer"] {
             assert_eq!(ask(method, key, &[], "").status, 403, "{method} {key}");
         }
+        // It takes the machine of all tables, not of some.
+        let limited = ask(method, "limited", &[], "");
+        assert_eq!((limited.status, limited.error().0.as_str()), (403, "forbidden"), "{method}");
+        assert!(limited.error().1.contains("all tables"), "{method}: {}", limited.text());
         assert_eq!(ask(method, "nobody", &[], "").status, 401, "{method}");
         for header in ["X-Forwarded-For", "Via", "Forwarded"] {
             let answer = ask(method, "admin", &[(header, "192.0.2.1")], "");

@@ -78,6 +78,20 @@ impl Principal {
         .hint(format!("make a key with `polynya key create NAME --scope {}`", scope.name())))
     }
 
+    /// Fails with [`Kind::Forbidden`] unless this principal is an admin of everything: what concerns the whole process is not
+    /// for one that is limited to some tables.
+    pub fn require_unlimited(&self) -> Result<()> {
+        self.require(Scope::Admin)?;
+        match self.tables {
+            TableSet::All => Ok(()),
+            TableSet::Only(_) => Err(Error::new(
+                Kind::Forbidden,
+                format!("this needs a key for all tables; key `{}` is limited to some", self.name),
+            )
+            .hint("make a key with `polynya key create NAME --scope admin`, without --tables")),
+        }
+    }
+
     /// Whether the table of this full name exists as far as this principal can tell (A1).
     pub fn may_see(&self, full_name: &str) -> bool {
         self.tables.contains(full_name)

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use engine::State as Standing;
 use http::{StatusCode, header};
 use serde_json::{Value as Json, json};
-use types::{Principal, Scope, TableSet};
+use types::{Principal, TableSet};
 
 use super::json;
 use crate::app::Shared;
@@ -88,7 +88,7 @@ fn is_admin(app: &Shared, request: &http::request::Parts) -> bool {
     let Some(connection) = request.extensions.get::<Arc<Connection>>() else { return false };
     let root = app.engine.root();
     auth::principal(root.keys(), app.options.owner_hash, connection.peer, request)
-        .is_ok_and(|admitted| admitted.principal.require(Scope::Admin).is_ok())
+        .is_ok_and(|admitted| admitted.principal.require_unlimited().is_ok())
 }
 
 /// What derives from tables, in all: names are for those who may see the tables. Never a reason not to be ready: readers take
@@ -113,8 +113,8 @@ pub async fn metrics(
     Extension(principal): Extension<Arc<Principal>>,
 ) -> Result<Response> {
     let view = app.engine.view(&principal)?;
-    let admin = principal.require(Scope::Admin).is_ok();
-    let engine = admin || principal.tables == TableSet::All;
+    let admin = principal.require_unlimited().is_ok();
+    let engine = principal.tables == TableSet::All;
     let rows = engine && view.searchables().iter().all(|table| view.row_filter(table).is_none());
     let text = figures::text(&app, &view.tables(), figures::Sees { admin, engine, rows });
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())

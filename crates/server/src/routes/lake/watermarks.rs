@@ -23,7 +23,8 @@ use super::{DEADLINE_MAX, FAILURE_EVERY, check_followed, is_there, shown, standi
 use crate::app::Shared;
 use crate::asked;
 use crate::auth::Admitted;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
+use crate::revocation;
 use crate::routes::json;
 
 #[derive(Debug, Default, Deserialize)]
@@ -160,10 +161,7 @@ impl Waiter {
     /// The newest state, as far as the principal may still see it.
     fn look(&self) -> Result<(View, Arc<Snapshot>)> {
         if !self.admitted.still_holds(self.app.engine.root().keys()) {
-            return Err(Failure::unauthorized(
-                "the key was removed or changed",
-                "ask again with one that exists",
-            ));
+            return Err(revocation::removed(&self.principal));
         }
         let view = self.app.engine.view(&self.principal)?;
         let found = view.find(&self.full_name).filter(|table| table.def().id == self.id);

@@ -17,8 +17,9 @@ use wire::out;
 use super::form::{Form, Kind};
 use crate::app::Shared;
 use crate::auth::Admitted;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::partition::Partition;
+use crate::revocation;
 
 /// Rows and deletes of a page, about: one that is more is a single commit.
 const PAGE_ROWS: usize = 2_000;
@@ -132,7 +133,7 @@ impl Feed {
         if self.admitted.still_holds(self.app.engine.root().keys()) {
             Ok(())
         } else {
-            Err(Failure::unauthorized("the key was removed or changed", "ask again with one that exists"))
+            Err(revocation::removed(&self.principal))
         }
     }
 }
