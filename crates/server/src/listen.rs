@@ -242,7 +242,7 @@ async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSende
 /// One connection too many: a fresh socket has room for this, so it is written without waiting.
 fn refuse(socket: TcpStream) {
     const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
-        connection: close\r\ncontent-length: 111\r\n\r\n\
+        x-content-type-options: nosniff\r\ncache-control: no-store\r\nconnection: close\r\ncontent-length: 111\r\n\r\n\
         {\"error\":{\"code\":\"too_many_connections\",\"message\":\"too many connections are open\",\"hint\":\"reuse connections\"}}\n";
     if let Ok(mut socket) = socket.into_std() {
         // Whoever is gone already needs no answer.

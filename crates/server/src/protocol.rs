@@ -1,9 +1,45 @@
-//! What is no HTTP, answered as everything else is.
+//! Heads of requests and answers: what is no HTTP, what could be read in two ways, and what every answer of the interface says
+//! of itself.
 //!
 //! hyper refuses a malformed head by itself, with a status and an empty body, and offers no place to say more. Those
 //! answers are recognised where they leave and given the error that every other answer of this server has.
 
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
+use types::Error;
+
+use crate::failure::Result;
+
+/// Headers of every answer that is no page: it is what it says it is, it is for who asked as it was asked, and nobody keeps it.
+const OF_ANSWERS: [(HeaderName, HeaderValue); 3] = [
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::VARY, HeaderValue::from_static("authorization, accept")),
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+];
+
+/// Puts the headers of an answer that is no page, where it does not say otherwise itself.
+pub fn complete(headers: &mut HeaderMap) {
+    for (name, value) in OF_ANSWERS {
+        headers.entry(name).or_insert(value);
+    }
+}
+
+/// Refuses a head that a proxy before this server may have read in another way: it would answer for another host, or take a
+/// part of one request for another one.
+pub fn unambiguous(headers: &HeaderMap) -> Result<()> {
+    if headers.get_all(header::HOST).iter().nth(1).is_some() {
+        return Err(Error::invalid("the request has two Host headers").hint("send one").into());
+    }
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(value), None) if is_chunked(value) => Ok(()),
+        _ => Err(Error::invalid("Transfer-Encoding is anything but one `chunked`")
+            .hint("send `Transfer-Encoding: chunked` once, or Content-Length")
+            .into()),
+    }
+}
 
 /// hyper's own refusals begin like this; ours have a body.
 const BEGINS: &[u8] = b"HTTP/1.1 4";
@@ -30,7 +66,8 @@ pub fn instead_of(bytes: &[u8]) -> Option<Vec<u8>> {
     };
     let body = json!({ "error": { "code": code, "message": message, "hint": hint } }).to_string() + "\n";
     let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nx-content-type-options: nosniff\r\n\
+        cache-control: no-store\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     Some((head + &body).into_bytes())

@@ -47,6 +47,7 @@ use crate::connection::{Connection, Phase};
 use crate::failure::Failure;
 use crate::http2;
 use crate::idempotency;
+use crate::protocol;
 use crate::record::Note;
 use crate::revocation::{self, Revoked};
 use crate::telemetry::Class;
@@ -191,16 +192,25 @@ pub async fn handle(
     let method = request.method().clone();
     let bytes_in = request.body().size_hint().exact().unwrap_or(0);
     connection.unread.store(!request.body().is_end_stream(), Relaxed);
-    let refused = if connection.is_stream() { http2::admit(&mut request, &app).err() } else { None };
+    let admitted = if connection.is_stream() { http2::admit(&mut request, &app) } else { Ok(()) };
+    let refused = admitted.and_then(|()| protocol::unambiguous(request.headers())).err();
     let (mut parts, body) = request.into_parts();
     let page = match refused {
         Some(_) => None,
         None => crate::pages::answer(&app, &parts, connection.peer).await,
     };
     // Needed only for the record, so only then kept.
-    let path = (page.is_none() && app.recorder.is_on()).then(|| parts.uri.path().to_owned());
+    let is_page = page.is_some();
+    let path = (!is_page && app.recorder.is_on()).then(|| parts.uri.path().to_owned());
     let (mut response, seen) = match (page, refused) {
-        (_, Some(failure)) => (failure.into_response(), None),
+        (_, Some(failure)) => {
+            let mut response = failure.into_response();
+            if !connection.is_stream() {
+                // Where it ends is not certain either.
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            (response, None)
+        }
         (Some(response), None) => (response, Some(Seen { route: &table::PAGE, asker: None })),
         (None, None) => match write::table_of_rows(&parts) {
             Some(table) => {
@@ -220,6 +230,9 @@ pub async fn handle(
             }
         },
     };
+    if !is_page {
+        protocol::complete(response.headers_mut());
+    }
     let duration = started.elapsed();
     let class = seen.as_ref().map_or(Class::Other, |seen| seen.route.class);
     app.telemetry.answered(class, response.status().as_u16(), duration);

@@ -9,6 +9,8 @@ mod common;
 mod copy;
 #[path = "behaviour/cursors.rs"]
 mod cursors;
+#[path = "behaviour/heads.rs"]
+mod heads;
 #[path = "behaviour/held.rs"]
 mod held;
 #[path = "behaviour/http2.rs"]

@@ -1,0 +1,74 @@
+//! What every answer says of itself, and heads of requests that could be read in two ways.
+
+use super::common::Running;
+
+/// Answers of the interface were kept by browsers and proxies, and guessed to be what they are not.
+#[test]
+fn every_answer_of_the_interface_is_kept_by_nobody_and_guessed_by_nobody() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("heads-answers");
+    let rows = "/v1/tables/t/rows";
+    assert_eq!(running.ask("POST", rows, r#"{"a":1}"#).status, 200);
+    for (method, path, body) in [
+        ("POST", rows, r#"{"a":1}"#),
+        ("POST", rows, "no json"),
+        ("GET", rows, ""),
+        ("HEAD", rows, ""),
+        ("GET", "/v1/tables/none", ""),
+        ("PATCH", "/v1/tables", ""),
+        ("GET", "/v1/nothing", ""),
+        ("POST", "/v1/sql", r#"{"sql":"SELECT 1"}"#),
+        ("POST", "/v1/sql", r#"{"sql":"SELEC 1"}"#),
+        ("GET", "/iceberg/v1/namespaces/none", ""),
+        ("GET", "/metrics", ""),
+        ("GET", "/health", ""),
+        ("GET", "/openapi.json", ""),
+    ] {
+        let answer = running.ask(method, path, body);
+        let header = |name: &str| answer.header(name).unwrap_or("none");
+        assert_eq!(header("x-content-type-options"), "nosniff", "{method} {path}");
+        assert_eq!(header("cache-control"), "no-store", "{method} {path}");
+        assert_eq!(header("vary"), "authorization, accept", "{method} {path}");
+    }
+    // The page says how long it is good itself.
+    assert_eq!(running.ask("GET", "/_/", "").header("cache-control"), Some("no-cache"));
+    // What is no HTTP.
+    let mut client = running.client();
+    client.send(b"no\x00thing\r\n\r\n").unwrap();
+    let answer = client.answer();
+    assert_eq!(
+        (answer.status, answer.header("x-content-type-options"), answer.header("cache-control")),
+        (400, Some("nosniff"), Some("no-store"))
+    );
+}
+
+/// A proxy takes the first of two Host headers, a server the last; and where one reads a body as chunked twice, it ends elsewhere.
+#[test]
+fn a_head_that_can_be_read_in_two_ways_is_refused_and_its_connection_closed() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("heads-twice");
+    let rows = "/v1/tables/t/rows";
+    let chunked = "7\r\n{\"a\":1}\r\n0\r\n\r\n";
+    for (headers, body) in [
+        (&[("Host", "localhost"), ("Host", "localhost"), ("Content-Length", "7")][..], r#"{"a":1}"#),
+        (&[("Host", "localhost"), ("Host", "evil.example"), ("Content-Length", "7")], r#"{"a":1}"#),
+        (&[("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "chunked")], chunked),
+        (&[("Transfer-Encoding", "chunked, chunked")], chunked),
+        (&[("Transfer-Encoding", "gzip, chunked")], chunked),
+        (&[("Transfer-Encoding", "identity"), ("Transfer-Encoding", "chunked")], chunked),
+    ] {
+        let mut client = running.client();
+        client.head("POST", rows, headers);
+        let _ = client.send(body.as_bytes());
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{headers:?}");
+        assert!(client.is_closed(), "{headers:?}");
+    }
+    assert!(running.engine.root().table("main.t").is_none());
+    for coding in ["chunked", "Chunked"] {
+        let mut client = running.client();
+        client.head("POST", rows, &[("Transfer-Encoding", coding)]);
+        client.send(chunked.as_bytes()).unwrap();
+        assert_eq!(client.answer().status, 200, "{coding}");
+    }
+}
