@@ -124,7 +124,11 @@ pub(crate) fn columns(view: &View, types_of: TypesOf<'_>) -> Result<RecordBatch>
     }
     for def in view.views() {
         let (namespace, name) = split_name(&def.name);
-        let mut found = types_of(&def).into_iter();
+        let found = types_of(&def);
+        if !shows_columns(view, &found) {
+            continue;
+        }
+        let mut found = found.into_iter();
         for (i, column) in def.columns.iter().enumerate() {
             namespaces.push(namespace.clone());
             names.push(name.clone());
@@ -465,17 +469,24 @@ pub(crate) fn show_tables(view: &View) -> Result<RecordBatch> {
     ])
 }
 
+/// Whether the columns of a view of these types are shown. Whoever cannot read it is not told what it would show; who sees
+/// everything is, and makes it anew.
+fn shows_columns(view: &View, types: &[DataType]) -> bool {
+    view.sees_all() || !types.is_empty()
+}
+
 /// The answer of SHOW VIEWS.
-pub(crate) fn show_views(view: &View) -> Result<RecordBatch> {
+pub(crate) fn show_views(view: &View, types_of: TypesOf<'_>) -> Result<RecordBatch> {
     let all = view.views();
     let (namespaces, names): (Vec<_>, Vec<_>) = all.iter().map(|v| split_name(&v.name)).unzip();
     let columns = |def: &Arc<ViewDef>| {
-        def.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ")
+        let names = || def.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
+        (view.sees_all() || shows_columns(view, &types_of(def))).then(names)
     };
     batch(vec![
         ("namespace", texts(namespaces)),
         ("name", texts(names)),
-        ("columns", texts(all.iter().map(columns).collect())),
+        ("columns", Arc::new(all.iter().map(columns).collect::<StringArray>())),
     ])
 }
 

@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use engine::{Committed, Op, OpenTransaction, Transaction, View};
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use types::{Error, Kind, Lsn, Principal, Result, Scope, Value};
+use types::{Error, Kind, Lsn, Principal, Result, Scope, Value, ViewDef};
 
 use super::lanes::Lane;
 use super::{AbortOnDrop, LIGHT_TEXT_BYTES, Shared, bug, closed};
@@ -364,7 +364,10 @@ impl Job {
                 Ok(Answer::Rows(Rows::of(rows, view.lsn())))
             }
             Statement::CreateTable(_) => self.write(DoneKind::CreateTable, statement, params).await,
-            Statement::ShowViews { .. } => Ok(Answer::Rows(Rows::of(catalog::show_views(view)?, view.lsn()))),
+            Statement::ShowViews { .. } => {
+                let types_of = |def: &ViewDef| self.shared.planner.types_of(def, view).unwrap_or_default();
+                Ok(Answer::Rows(Rows::of(catalog::show_views(view, &types_of)?, view.lsn())))
+            }
             Statement::CreateView(_) => self.write(DoneKind::CreateView, statement, params).await,
             Statement::Drop { object_type: ObjectType::View, .. } => {
                 self.write(DoneKind::DropView, statement, params).await

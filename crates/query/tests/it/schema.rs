@@ -67,6 +67,12 @@ fn a_view_reads_with_the_rights_of_its_reader() {
     assert!(unseen.contains("there is no table `hidden`"), "{unseen}");
     let listed = "select table_name, view_definition from information_schema.views";
     assert_eq!(ask(listed).unwrap(), [["shown", "NULL"]]);
+    // Nor what it would show.
+    let columns = "select table_name, column_name from information_schema.columns";
+    assert_eq!(ask(columns).unwrap(), [["open_", "id"]]);
+    assert_eq!(ask("show views").unwrap(), [["main", "shown", "NULL"]]);
+    assert_eq!(ask("describe shown").unwrap_err().to_string(), refused);
+    assert_eq!(database.query("show views"), [["main", "hidden", "id"], ["main", "shown", "id"]]);
     assert_eq!(ask("create view other as select 1 as x").unwrap_err().kind(), Kind::Forbidden);
     assert_eq!(ask("alter table open_ rename to mine").unwrap_err().kind(), Kind::Forbidden);
     assert_eq!(ask("drop view hidden").unwrap_err().kind(), Kind::NotFound);
