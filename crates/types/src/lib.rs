@@ -10,6 +10,7 @@
 
 mod alter;
 pub mod codec;
+mod column_check;
 mod data_type;
 mod error;
 mod id;
@@ -25,7 +26,8 @@ mod value;
 pub mod view_def;
 
 pub use alter::Change;
-pub use data_type::{DataType, Field};
+pub use column_check::check_new_column;
+pub use data_type::{DataType, Field, NESTING_MAX};
 pub use error::{Error, Kind, Result, Unfit};
 pub use id::{ColumnId, Lsn, Micros, RowId, SchemaVersion, SegmentId, TableId};
 pub use indexes::NewIndex;

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 pub const DEFAULT_NAMESPACE: &str = "main";
 
@@ -77,7 +77,7 @@ fn check_part(part: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Checks a column name (or the name of a nested field).
+/// Checks the name of a column. [`Kind::Schema`] if no column can have it.
 pub fn check_column(name: &str) -> Result<()> {
     let why = if name.is_empty() {
         "it is empty".to_owned()
@@ -90,7 +90,7 @@ pub fn check_column(name: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::invalid(format!("`{}` is no column name: {why}", printable(name))))
+    Err(Error::new(Kind::Schema, format!("`{}` is no column name: {why}", printable(name))))
 }
 
 /// Finds `wanted` among `names`: the exact match, else the only one that differs just by case.

@@ -8,7 +8,9 @@ use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 
 use crate::codec::{Decoder, Encoder};
 use crate::data_type::arrow_field;
-use crate::{ColumnId, DataType, Error, Kind, Path, Result, SchemaVersion, TableId, Value, name};
+use crate::{
+    ColumnId, DataType, Error, Kind, Path, Result, SchemaVersion, TableId, Value, check_new_column, name,
+};
 
 /// The system column that holds the row id: int64, first in every batch.
 pub const ROW_ID: ColumnId = ColumnId(1);
@@ -267,7 +269,7 @@ impl TableDef {
         nullable: bool,
         default: Option<Value>,
     ) -> Result<ColumnId> {
-        name::check_column(column_name)?;
+        check_new_column(column_name, data_type)?;
         if self.schema.columns.len() >= COLUMNS_MAX {
             return Err(Error::new(
                 Kind::TooLarge,
@@ -284,7 +286,6 @@ impl TableDef {
             return Err(Error::new(Kind::Exists, format!("there is a column `{}` already", taken.name))
                 .with("table", &self.name));
         }
-        data_type.check().map_err(|e| e.with("column", name::printable(column_name)))?;
         if let Some(value) = &default {
             value.check(data_type).map_err(|e| e.with("column", name::printable(column_name)))?;
         }

@@ -13,7 +13,7 @@ use arrow::datatypes::{DataType as Arrow, Field as ArrowField, Schema};
 use arrow::ipc;
 use arrow::ipc::reader::StreamReader;
 use arrow::record_batch::RecordBatch;
-use types::{ColumnId, DataType, Error, Field, Kind, name};
+use types::{ColumnId, DataType, Error, Field, Kind, NESTING_MAX, check_new_column, name};
 
 use super::column::null_bytes;
 use super::{BadRow, Budget, Limits, NewColumn, Part, Refused, Rows, Sifted, Target, names, refused, texts};
@@ -206,6 +206,7 @@ fn resolve(schema: &Schema, target: Target<'_>, limits: &Limits) -> Result<(Name
     let wanted: Vec<&Arc<ArrowField>> = schema.fields().iter().filter(counts).collect();
     let places = names::resolve(wanted.iter().map(|field| field.name().as_str()), target, limits)?;
     let (mut found, mut new, mut bad): (Names, Vec<NewColumn>, Vec<BadRow>) = Default::default();
+    let mut hint = None;
     let mut places = places.into_iter();
     for field in schema.fields() {
         let place = match counts(&field) {
@@ -220,23 +221,26 @@ fn resolve(schema: &Schema, target: Target<'_>, limits: &Limits) -> Result<(Name
         if *field.data_type() == Arrow::Null {
             continue;
         }
-        match data_type(field, 0) {
+        let wanted = data_type(field, 0).map_err(|why| Error::new(Kind::Schema, why));
+        match wanted.and_then(|t| check_new_column(field.name(), &t).map(|()| t)) {
             Ok(data_type) => new.push(NewColumn { name: field.name().clone(), data_type }),
-            Err(message) => {
-                bad.push(BadRow { row: 1, line: None, column: Some(name::printable(field.name())), message });
+            Err(error) => {
+                hint = hint.or(error.hint_text().map(str::to_owned));
+                let (column, message) = (Some(name::printable(field.name())), error.message().to_owned());
+                bad.push(BadRow { row: 1, line: None, column, message });
                 if bad.len() >= limits.bad_rows_max {
                     break;
                 }
             }
         }
     }
-    if bad.is_empty() { Ok((found, new)) } else { Err(refused(bad, limits, None)) }
+    if bad.is_empty() { Ok((found, new)) } else { Err(refused(bad, limits, hint)) }
 }
 
 /// Our type for a column that arrives as Arrow.
 fn data_type(field: &ArrowField, depth: usize) -> Result<DataType, String> {
-    if depth > 16 {
-        return Err("types nest too deep".into());
+    if depth > NESTING_MAX {
+        return Err(format!("its type nests more than {NESTING_MAX} levels deep"));
     }
     let extension = field.metadata().get("ARROW:extension:name").map(String::as_str);
     let nested = |item: &ArrowField, name: &str| -> Result<Field, String> {
@@ -265,14 +269,7 @@ fn data_type(field: &ArrowField, depth: usize) -> Result<DataType, String> {
         }
         Arrow::List(item) | Arrow::LargeList(item) => DataType::List(Box::new(nested(item, "element")?)),
         Arrow::Struct(fields) => {
-            let mut members: Vec<Field> = Vec::new();
-            for f in fields {
-                if members.iter().any(|m| m.name.to_lowercase() == f.name().to_lowercase()) {
-                    return Err(format!("the struct has two fields `{}`", name::printable(f.name())));
-                }
-                members.push(nested(f, f.name())?);
-            }
-            DataType::Struct(members)
+            DataType::Struct(fields.iter().map(|f| nested(f, f.name())).collect::<Result<_, _>>()?)
         }
         Arrow::Dictionary(_, value) => {
             data_type(&ArrowField::new("", value.as_ref().clone(), true), depth + 1)?
@@ -443,6 +440,48 @@ mod tests {
         let batch = RecordBatch::try_new(schema, vec![Arc::new(texts("not json"))]).unwrap();
         let refused = decode(&stream(&[batch], None), TARGET, &Limits::default()).unwrap_err();
         assert_eq!((refused.rows.len(), refused.rows[0].row), (1, 3));
+    }
+
+    /// They were accepted with 200, and the table's lake stopped for good or was unreadable for other engines.
+    #[test]
+    fn a_column_that_no_table_can_hold_is_refused_before_its_rows() {
+        let field = |name: &str, data_type| Arc::new(ArrowField::new(name, data_type, true));
+        let of_struct = |fields: Vec<Arc<ArrowField>>| Arrow::Struct(fields.into());
+        let list_of = |data_type| Arrow::List(field("item", data_type));
+        let deep = (0..NESTING_MAX + 1).fold(Arrow::Int64, |inner, _| list_of(inner));
+        for (name, arrow, said) in [
+            ("s", of_struct(vec![]), "`s` is a struct without fields"),
+            ("s", list_of(of_struct(vec![])), "`s[]` is a struct without fields"),
+            ("s", of_struct(vec![field("a", of_struct(vec![]))]), "`s.a` is a struct without fields"),
+            ("s", of_struct(vec![field("", Arrow::Int64)]), "`s` has a field whose name is empty"),
+            ("s", of_struct(vec![field("\0", Arrow::Int64)]), "the control character"),
+            ("s", deep, "more than 16 levels deep"),
+            ("", Arrow::Int64, "it is empty"),
+            ("\0", Arrow::Int64, "the control character"),
+        ] {
+            let batch = RecordBatch::new_empty(Arc::new(Schema::new(vec![field(name, arrow)])));
+            let refused = decode(&stream(&[batch], None), TARGET, &Limits::default()).unwrap_err();
+            assert_eq!(refused.error.kind(), Kind::Schema, "{name:?}: {}", refused.error);
+            assert!(refused.error.to_string().contains(said), "{name:?}: {}", refused.error);
+        }
+    }
+
+    /// The reader of a message's header goes down at most 64 levels, before anything is built of it.
+    #[test]
+    fn ten_thousand_nested_types_are_an_error_and_no_abort() {
+        let body = std::thread::Builder::new().stack_size(1 << 30).spawn(|| {
+            let nested = (0..10_000)
+                .fold(Arrow::Int64, |inner, _| Arrow::Struct(vec![ArrowField::new("f", inner, true)].into()));
+            let schema = Schema::new(vec![ArrowField::new("a", nested, true)]);
+            let writer = StreamWriter::try_new(Vec::new(), &schema).unwrap();
+            let body = writer.into_inner().unwrap();
+            // Taking the type apart would go as deep as making it.
+            std::mem::forget(schema);
+            body
+        });
+        let body = body.unwrap().join().unwrap();
+        let refused = decode(&body, TARGET, &Limits::default()).unwrap_err();
+        assert_eq!(refused.error.kind(), Kind::Invalid, "{}", refused.error);
     }
 
     #[test]
