@@ -303,7 +303,9 @@ impl Shape {
             Shape::Map(key, value) => {
                 let stored = array.as_map_opt().ok_or_else(|| wrong(&"no map"))?;
                 let (keys, values) = (key.apply(stored.keys())?, value.apply(stored.values())?);
-                json::objects(stored, &keys, &values)
+                let is_map = matches!(**value, Shape::Map(..));
+                let (key, value) = (json::field_of(&keys, false), json::field_of(&values, is_map));
+                json::objects(stored, (&keys, &key), (&values, &value))
             }
         }
     }

@@ -1,0 +1,214 @@
+use arrow::array::{DictionaryArray, Int64Array, StringArray, UInt16Array};
+use arrow::datatypes::{Int8Type, TimestampMicrosecondType};
+use parquet::arrow::ArrowWriter;
+use parquet::data_type::{ByteArrayType, Int96, Int96Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+
+use super::*;
+
+fn written(batch: &RecordBatch) -> (tempfile::TempDir, std::path::PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(batch).unwrap();
+    writer.close().unwrap();
+    (dir, path)
+}
+
+/// A file with what a lake of Polynya's has besides its columns, or of others that call theirs so.
+fn write(rows: i64, is_lakes: bool) -> (tempfile::TempDir, std::path::PathBuf) {
+    let words: DictionaryArray<Int8Type> =
+        (0..rows).map(|i| if i % 2 == 0 { "even" } else { "odd" }).collect();
+    let numbers = || Arc::new(Int64Array::from_iter_values(1..=rows)) as ArrayRef;
+    let batch = RecordBatch::try_from_iter([
+        ("_polynya_row_id", numbers()),
+        ("_time", numbers()),
+        ("n", Arc::new(UInt16Array::from_iter_values((0..rows).map(|i| i as u16)))),
+        ("word", Arc::new(words)),
+    ])
+    .unwrap();
+    let mut fields: Vec<Field> = batch.schema().fields().iter().map(|field| field.as_ref().clone()).collect();
+    if is_lakes {
+        let id = ("PARQUET:field_id".to_owned(), "1".to_owned());
+        fields[0] = fields[0].clone().with_metadata(HashMap::from([id]));
+    }
+    let schema = Arc::new(Schema::new(fields));
+    written(&RecordBatch::try_new(schema, batch.columns().to_vec()).unwrap())
+}
+
+fn read(piece: &Piece) -> RecordBatch {
+    let reader =
+        arrow::ipc::reader::StreamReader::try_new(std::io::Cursor::new(&piece.body[..]), None).unwrap();
+    let batches: Vec<RecordBatch> = reader.map(|batch| batch.unwrap()).collect();
+    concat_batches(&batches[0].schema(), &batches).unwrap()
+}
+
+#[test]
+fn columns_come_as_types_that_tables_hold_and_polynyas_own_are_left_out() {
+    let (_dir, path) = write(10, true);
+    let piece = Parquet::open(&path, 0, &[]).unwrap().next().unwrap().unwrap();
+    let batch = read(&piece);
+    let types: Vec<_> =
+        batch.schema().fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect();
+    assert_eq!(types, [("n".to_owned(), Arrow::Int32), ("word".to_owned(), Arrow::Utf8)]);
+    assert_eq!((piece.rows, batch.num_rows()), (10, 10));
+}
+
+/// A column `_time` was left out of any file, without a word.
+#[test]
+fn columns_of_others_are_taken_whatever_they_are_called() {
+    let (_dir, path) = write(10, false);
+    let renames = [("_time".to_owned(), "time".to_owned())];
+    let batch = read(&Parquet::open(&path, 0, &renames).unwrap().next().unwrap().unwrap());
+    let schema = batch.schema();
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    assert_eq!(names, ["_polynya_row_id", "time", "n", "word"]);
+}
+
+/// Times of Impala and older Sparks: beyond what nanoseconds since 1970 hold they were others.
+#[test]
+fn int96_times_of_all_years_are_kept() {
+    let message = "message m { optional int96 at; optional group many (LIST) { repeated group list {
+        optional int96 element; } } optional binary word (UTF8); optional group one { optional int96 at; } }";
+    let schema = Arc::new(parse_message_type(message).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
+    // Days of the Julian period, and nanoseconds of them.
+    let days = [1_721_426, 2_440_588, 5_373_484];
+    let times: Vec<Int96> = days.iter().map(|day| Int96::from(vec![5_000, 0, *day])).collect();
+    let micros = days.map(|day| (i64::from(day) - 2_440_588) * 86_400_000_000 + 5);
+    let mut group = writer.next_row_group().unwrap();
+    for nth in 0..4 {
+        let mut column = group.next_column().unwrap().unwrap();
+        match nth {
+            0 => column.typed::<Int96Type>().write_batch(&times, Some(&[1; 3]), None),
+            1 => column.typed::<Int96Type>().write_batch(&times, Some(&[3; 3]), Some(&[0; 3])),
+            2 => column.typed::<ByteArrayType>().write_batch(&[], Some(&[0; 3]), None),
+            _ => column.typed::<Int96Type>().write_batch(&times, Some(&[2; 3]), None),
+        }
+        .unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+
+    let batch = read(&Parquet::open(&path, 0, &[]).unwrap().next().unwrap().unwrap());
+    let times = |array: &ArrayRef| array.as_primitive::<TimestampMicrosecondType>().values().to_vec();
+    assert_eq!(times(batch.column(0)), micros);
+    assert_eq!(times(batch.column(1).as_list::<i32>().values()), micros);
+    assert_eq!(times(batch.column(3).as_struct().column(0)), micros);
+    assert_eq!(batch.column(2).null_count(), 3);
+}
+
+#[test]
+fn maps_become_json_and_uuids_stay_what_they_are() {
+    use arrow::array::builder::{Int64Builder, MapBuilder, StringBuilder};
+    let mut maps = MapBuilder::new(None, StringBuilder::new(), Int64Builder::new());
+    for (key, value) in [("a", Some(1)), ("b", None)] {
+        maps.keys().append_value(key);
+        maps.values().append_option(value);
+        maps.append(true).unwrap();
+    }
+    maps.append(false).unwrap();
+    let maps: ArrayRef = Arc::new(maps.finish());
+    let item = Arc::new(Field::new("item", maps.data_type().clone(), true));
+    let offsets = arrow::buffer::OffsetBuffer::from_lengths([2, 0, 1]);
+    let lists: ArrayRef = Arc::new(ListArray::try_new(item, offsets, maps.clone(), None).unwrap());
+    let uuids = arrow::array::FixedSizeBinaryArray::try_from_iter([[7u8; 16]; 3].iter()).unwrap();
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["{}", "[]", "1"]));
+    let batch = RecordBatch::try_from_iter([
+        ("map", maps),
+        ("maps", lists),
+        ("who", Arc::new(uuids) as ArrayRef),
+        ("json", texts),
+    ])
+    .unwrap();
+    let mut fields: Vec<Field> = batch.schema().fields().iter().map(|f| f.as_ref().clone()).collect();
+    for (at, extension) in [(2, UUID), (3, JSON)] {
+        fields[at] = noted(fields[at].clone(), Some(extension));
+    }
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), batch.columns().to_vec()).unwrap();
+    let (_dir, path) = written(&batch);
+    let piece = Parquet::open(&path, 0, &[]).unwrap().next().unwrap().unwrap();
+    let batch = read(&piece);
+    let texts = |array: &ArrayRef| {
+        let texts = array.as_string::<i32>().iter();
+        texts.map(|text| text.map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let objects = [Some("{\"a\":1}".to_owned()), Some("{\"b\":null}".to_owned()), None];
+    assert_eq!(texts(batch.column(0)), objects);
+    assert_eq!(texts(batch.column(1).as_list::<i32>().values()), objects);
+    let target = wire::json::Target { table: "t", def: None, may_add_columns: true };
+    let Ok(rows) = wire::ipc::decode(&piece.body, target, &wire::Limits::default()) else {
+        panic!("the server takes it");
+    };
+    let types: Vec<String> = rows.new_columns.iter().map(|new| new.data_type.to_string()).collect();
+    assert_eq!(types, ["json", "list<json>", "uuid", "json"]);
+}
+
+#[test]
+fn a_file_goes_on_from_any_row() {
+    let (_dir, path) = write(30_000, true);
+    let whole = Parquet::open(&path, 0, &[]).unwrap().next().unwrap().unwrap();
+    assert_eq!((whole.rows, whole.end), (30_000, 30_000));
+    let mut resumed = Parquet::open(&path, 12_345, &[]).unwrap();
+    let rest = resumed.next().unwrap().unwrap();
+    assert_eq!((rest.rows, rest.end), (17_655, 30_000));
+    assert_eq!(read(&rest), read(&whole).slice(12_345, 17_655));
+    assert_eq!(resumed.next().unwrap(), None);
+}
+
+#[test]
+fn what_is_no_parquet_is_said_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x");
+    std::fs::write(&path, b"PAR1 and then nothing").unwrap();
+    assert!(Parquet::open(&path, 0, &[]).err().unwrap().to_string().contains("no Parquet file"));
+}
+
+fn map_of(keys: Vec<&str>, values: ArrayRef, lengths: &[usize]) -> ArrayRef {
+    let offsets = arrow::buffer::OffsetBuffer::from_lengths(lengths.iter().copied());
+    let key = Field::new("key", Arrow::Utf8, false);
+    let value = Field::new("value", values.data_type().clone(), true);
+    let fields: arrow::datatypes::Fields = vec![key, value].into();
+    let entries = StructArray::new(fields.clone(), vec![Arc::new(StringArray::from(keys)), values], None);
+    let item = Arc::new(Field::new("entries", Arrow::Struct(fields), false));
+    Arc::new(arrow::array::MapArray::new(item, offsets, entries, None, false))
+}
+
+fn maps(values: ArrayRef) -> Result<String> {
+    let keys = vec!["k"; values.len()];
+    let lengths = vec![1; values.len()];
+    let batch = RecordBatch::try_from_iter([("m", map_of(keys, values, &lengths))]).unwrap();
+    let (_dir, path) = written(&batch);
+    let piece = Parquet::open(&path, 0, &[])?.next()?.unwrap();
+    Ok(read(&piece).column(0).as_string::<i32>().iter().flatten().collect::<Vec<_>>().join(" "))
+}
+
+/// Maps within maps became text within text, and bytes hexadecimal digits, which nothing else here shows.
+#[test]
+fn what_is_in_a_map_is_json_as_answers_have_it() {
+    use arrow::array::{BinaryArray, FixedSizeBinaryArray, Float64Array};
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(1 << 60)]));
+    let inner = map_of(vec!["a", "b", "c"], numbers, &[2, 1]);
+    assert_eq!(maps(inner.clone()).unwrap(), r#"{"k":{"a":1,"b":null}} {"k":{"c":1152921504606846976}}"#);
+    let twice = map_of(vec!["x", "y"], inner.clone(), &[1, 1]);
+    assert_eq!(maps(twice).unwrap(), r#"{"k":{"x":{"a":1,"b":null}}} {"k":{"y":{"c":1152921504606846976}}}"#);
+    let item = Arc::new(Field::new("item", inner.data_type().clone(), true));
+    let offsets = arrow::buffer::OffsetBuffer::from_lengths([2]);
+    let lists = ListArray::try_new(item, offsets, inner.clone(), None).unwrap();
+    assert_eq!(maps(Arc::new(lists)).unwrap(), r#"{"k":[{"a":1,"b":null},{"c":1152921504606846976}]}"#);
+    let bytes = BinaryArray::from(vec![&b"\x00\xff"[..], b"abc"]);
+    assert_eq!(maps(Arc::new(bytes)).unwrap(), r#"{"k":"AP8="} {"k":"YWJj"}"#);
+    let fixed = FixedSizeBinaryArray::try_from_iter([[7u8; 16]].iter()).unwrap();
+    assert_eq!(maps(Arc::new(fixed)).unwrap(), r#"{"k":"BwcHBwcHBwcHBwcHBwcHBw=="}"#);
+    let texts = StringArray::from(vec!["a\"b", "{}"]);
+    assert_eq!(maps(Arc::new(texts)).unwrap(), r#"{"k":"a\"b"} {"k":"{}"}"#);
+    for float in [f64::NAN, f64::INFINITY] {
+        let error = maps(Arc::new(Float64Array::from(vec![float]))).unwrap_err();
+        assert_eq!(error.kind(), Kind::Schema);
+        assert!(error.to_string().contains("column `m`: a value within a map is"), "{error}");
+    }
+}
