@@ -5,6 +5,8 @@ mod bodies;
 mod common;
 #[path = "bad_input/matrix.rs"]
 mod matrix;
+#[path = "bad_input/nesting.rs"]
+mod nesting;
 #[path = "bad_input/values.rs"]
 mod values;
 

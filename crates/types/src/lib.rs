@@ -19,6 +19,7 @@ pub mod key;
 pub mod layout;
 pub mod memory;
 pub mod name;
+pub mod parquet_footer;
 mod path;
 mod principal;
 pub mod schema;

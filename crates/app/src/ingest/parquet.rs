@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::basic::LogicalType;
 use parquet::schema::types::SchemaDescriptor;
-use types::{Error, Kind, Result, schema};
+use types::{Error, Kind, Result, parquet_footer, schema};
 
 use super::arrow_stream;
 use super::piece::{ARROW, PIECE_BYTES, Piece, Pieces};
@@ -68,6 +69,7 @@ impl Parquet {
 /// The reader, the file's columns, which of them are taken, and how many rows there are.
 fn open(path: &Path, position: u64) -> Result<(ParquetRecordBatchReader, SchemaRef, Vec<usize>, u64)> {
     let file = File::open(path).map_err(|error| Error::io(format!("reading {}", path.display()), error))?;
+    check_footer(&file).map_err(|error| error.with("file", path.display()))?;
     let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
         .and_then(foreign::int96_as_micros)
         .map_err(|error| damaged(path, &error))?;
@@ -84,6 +86,16 @@ fn open(path: &Path, position: u64) -> Result<(ParquetRecordBatchReader, SchemaR
         .build()
         .map_err(|error| damaged(path, &error))?;
     Ok((reader, schema, columns, rows))
+}
+
+fn check_footer(file: &File) -> Result<()> {
+    let failed = |error| Error::io("reading the footer", error);
+    let len = file.metadata().map_err(failed)?.len();
+    parquet_footer::check(len, |at, count| {
+        let mut bytes = vec![0; count];
+        file.read_exact_at(&mut bytes, at).map_err(failed)?;
+        Ok(bytes)
+    })
 }
 
 /// Which columns are taken: of a file of Polynya's own lake not those that each table gives its rows itself.
@@ -131,6 +143,10 @@ impl Pieces for Parquet {
             batches.push(batch);
         }
         let rows = self.position - start;
+        if rows == 0 && self.position < self.rows {
+            let (found, said) = (self.position, self.rows);
+            return Err(damaged(&self.path, &format!("it has {found} rows, and says that it has {said}")));
+        }
         if rows == 0 {
             return Ok(None);
         }

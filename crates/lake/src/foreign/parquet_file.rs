@@ -10,7 +10,8 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
-use types::{Error, Result};
+use parquet::file::reader::ChunkReader;
+use types::{Error, Result, parquet_footer};
 
 use super::contents::Contents;
 use super::leaves::int96_as_micros;
@@ -48,6 +49,9 @@ impl ParquetFile {
     /// Reads the footer: whether it is the file that the manifest says.
     pub fn open(place: &Place, file: &DataFile) -> Result<ParquetFile> {
         let contents = Contents::open(&place.store, place.find(&file.path)?, file.bytes)?;
+        parquet_footer::check(file.bytes, |at, count| {
+            contents.get_bytes(at, count).map(|bytes| bytes.to_vec()).map_err(|e| contents.cause(&e))
+        })?;
         // What Parquet itself says: the Arrow schema that a writer may have put beside it hides the field ids.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let metadata =

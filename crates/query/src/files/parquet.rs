@@ -12,7 +12,7 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{ChunkReader, Length};
-use types::{Error, Kind, Result, TableDef, name};
+use types::{Error, Kind, Result, TableDef, name, parquet_footer};
 use wire::texts;
 
 use super::input::{FileReader, Input, failed};
@@ -61,6 +61,9 @@ pub(super) fn read(
             .hint("save it to a file"));
     };
     let chunks = Chunks(FileReader::whole(file).map_err(failed)?);
+    parquet_footer::check(chunks.len(), |at, count| {
+        chunks.get_bytes(at, count).map(|bytes| bytes.to_vec()).map_err(parquet_failed)
+    })?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(chunks).map_err(parquet_failed)?;
     let schema = builder.schema().clone();
     let (mut wanted, mut found) = (Vec::new(), Vec::new());
@@ -83,14 +86,21 @@ pub(super) fn read(
     }
     let mask = ProjectionMask::roots(builder.parquet_schema(), wanted);
     let rows = batch_rows(builder.metadata());
+    let rows_said = u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0);
     let reader = builder.with_projection(mask).with_batch_size(rows).build().map_err(parquet_failed)?;
     let targets: Vec<_> = found.iter().map(|place| def.schema.columns[*place].clone()).collect();
     let mut read = 0;
     let mut ended = false;
-    Ok(reader.map_while(move |batch| {
+    let mut reader = reader;
+    Ok(std::iter::from_fn(move || {
         if ended {
             return None;
         }
+        let Some(batch) = reader.next() else {
+            ended = true;
+            let said = format!("the file has {read} rows, and its footer says that it has {rows_said}");
+            return (read != rows_said).then(|| Err(Error::new(Kind::Schema, said)));
+        };
         let batch = batch.map_err(rows::arrow_failed).and_then(|batch| {
             let first = read + 1;
             read += batch.num_rows() as u64;

@@ -1,7 +1,7 @@
 use arrow::array::{DictionaryArray, Int64Array, StringArray, UInt16Array};
 use arrow::datatypes::{Int8Type, TimestampMicrosecondType};
 use parquet::arrow::ArrowWriter;
-use parquet::data_type::{ByteArrayType, Int96, Int96Type};
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type, Int96, Int96Type};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
@@ -166,6 +166,79 @@ fn what_is_no_parquet_is_said_so() {
     let path = dir.path().join("x");
     std::fs::write(&path, b"PAR1 and then nothing").unwrap();
     assert!(Parquet::open(&path, 0, &[]).err().unwrap().to_string().contains("no Parquet file"));
+}
+
+/// The file of one column of numbers whose schema is so many groups within each other.
+fn nested(groups: usize) -> (tempfile::TempDir, std::path::PathBuf) {
+    let mut footer = vec![0x15, 2, 0x19, 0xfc];
+    let mut count = groups + 1;
+    while count >= 0x80 {
+        footer.push(count as u8 | 0x80);
+        count >>= 7;
+    }
+    footer.push(count as u8);
+    // A group that is required, called `a`, with one field; then a column of int32.
+    footer.extend([0x35, 0, 0x18, 1, b'a', 0x15, 2, 0].repeat(groups));
+    footer.extend([0x15, 2, 0x25, 0, 0x18, 1, b'a', 0]);
+    // No rows in no row groups.
+    footer.extend([0x16, 0, 0x19, 0x0c, 0]);
+    let file = [&b"PAR1"[..], &footer, &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    std::fs::write(&path, file).unwrap();
+    (dir, path)
+}
+
+/// The library that reads a footer goes down once for each group, and overflowed the stack of the process.
+#[test]
+fn ten_thousand_groups_within_groups_are_an_error_and_no_abort() {
+    let (_dir, path) = nested(10);
+    assert_eq!(Parquet::open(&path, 0, &[]).unwrap().next().unwrap(), None);
+    for groups in [65, 10_000, 300_000] {
+        let (_dir, path) = nested(groups);
+        let error = Parquet::open(&path, 0, &[]).err().unwrap().to_string();
+        assert!(error.contains("nests more than 64 levels deep") && error.contains("x.parquet"), "{error}");
+    }
+}
+
+/// `repeated_no_annotation.parquet` has six rows of a group that repeats without being called a list; its footer says that it
+/// has none, and it "held no rows", with status 0.
+#[test]
+fn a_group_that_repeats_is_a_list_and_rows_that_are_not_counted_are_no_empty_file() {
+    let message = "message user { required int32 id; optional group phones {
+        repeated group phone { required int64 number; optional binary kind (UTF8); } } }";
+    let schema = Arc::new(parse_message_type(message).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.parquet");
+    let mut writer = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int32Type>().write_batch(&[1, 2, 3, 4, 5, 6], None, None).unwrap();
+    column.close().unwrap();
+    let (defined, repeated) = ([0, 1, 2, 2, 2, 2, 2, 2], [0, 0, 0, 0, 0, 1, 0, 1]);
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int64Type>().write_batch(&[1, 2, 3, 4, 5, 6], Some(&defined), Some(&repeated)).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let kinds: Vec<ByteArray> = ["home", "home", "mobile"].map(ByteArray::from).to_vec();
+    let defined = [0, 1, 2, 3, 2, 3, 2, 3];
+    column.typed::<ByteArrayType>().write_batch(&kinds, Some(&defined), Some(&repeated)).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+
+    let batch = read(&Parquet::open(&path, 0, &[]).unwrap().next().unwrap().unwrap());
+    let phones = batch.column(1).as_struct().column(0).as_list::<i32>();
+    let counts: Vec<usize> = (0..6).map(|row| phones.value(row).len()).collect();
+    assert_eq!((batch.num_rows(), counts), (6, vec![0, 0, 1, 1, 2, 2]));
+
+    // The same file with a footer that counts no rows.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.windows(3).position(|found| found == [0x16, 12, 0x19]).unwrap();
+    bytes[at + 1] = 0;
+    std::fs::write(&path, bytes).unwrap();
+    let error = Parquet::open(&path, 0, &[]).err().unwrap().to_string();
+    assert!(error.contains("says that the file has 0 rows, and its row groups have 6"), "{error}");
 }
 
 fn map_of(keys: Vec<&str>, values: ArrayRef, lengths: &[usize]) -> ArrayRef {

@@ -11,7 +11,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::{LogicalType, TimeUnit, Type as Physical};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
-use types::{Error, ROW_ID, Result, TIME, Transform};
+use types::{Error, ROW_ID, Result, TIME, Transform, parquet_footer};
 
 use super::super::Work;
 use super::super::rows::SCAN_BYTES;
@@ -48,6 +48,10 @@ impl Work<'_> {
         if bytes.len() as u64 != file.bytes {
             return refuse("is not as long as its manifest says");
         }
+        parquet_footer::check(file.bytes, |at, count| {
+            let at = usize::try_from(at).unwrap_or(usize::MAX);
+            Ok(bytes[at..][..count].to_vec())
+        })?;
         // As whoever looks for few of its rows opens it.
         let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
         let opened = ArrowReaderMetadata::load(&bytes, options)
