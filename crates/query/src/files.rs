@@ -201,6 +201,10 @@ fn of(statement: Statement) -> Result<Copy> {
             other => return Err(later(&format!("COPY with {other}"))),
         }
     }
+    let is_special = |c: char| matches!(c, '"' | '\r' | '\n') || c == copy.delimiter;
+    if copy.null.contains(is_special) {
+        return Err(Error::invalid("what stands for NULL holds no separator, no quote and no end of a line"));
+    }
     for option in legacy_options {
         match option {
             CopyLegacyOption::AllowOverwrite => copy.overwrite = true,
@@ -267,5 +271,7 @@ fn no_program() -> Error {
     Error::invalid("COPY starts no programs").hint("copy to or from a file")
 }
 
+#[cfg(test)]
+mod round_trip;
 #[cfg(test)]
 mod tests;

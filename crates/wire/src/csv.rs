@@ -3,8 +3,9 @@
 //! A value is read as its column's type, as [`crate::out`] writes it and as programs usually do: dates, times, uuids,
 //! decimals as text, `true`, `t`, `yes`, `on`, `1` and their opposites, base64 (or `\x` and hexadecimal digits), lists,
 //! structs, vectors, points and json columns as JSON. An empty field is null; `""` is the empty text in columns of texts and
-//! bytes. A column that the table lacks gets the narrowest type of [`infer`] that holds all of its values, and none if it has
-//! no value.
+//! bytes. Where the body has one column, an empty line is a row that is null; elsewhere empty lines are passed over. Floats are
+//! `NaN`, `Infinity` and `-Infinity` too. A column that the table lacks gets the narrowest type of [`infer`] that holds all of
+//! its values, and none if it has no value.
 //!
 //! A quote that is never closed is refused: a reader takes the rest of the file for one field then. So are text behind a
 //! closing quote and a carriage return alone, of which a reader makes something all the same.
@@ -48,7 +49,9 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> 
     };
     let new = || Column::new(&DataType::String);
     let mut gather = Gather::new(header.iter().map(String::as_str), target, limits, on_error, new)?;
-    let holds_empty: Vec<bool> = gather.places().iter().map(|place| place.column.holds_empty()).collect();
+    if header.len() == 1 {
+        reader.take_empty_lines();
+    }
     while let Some(record) = reader.read().map_err(placed)? {
         let raw = &body[record.start as usize..record.end as usize];
         let start = record.start as usize + raw.len() - trimmed(raw).len();
@@ -58,14 +61,10 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> 
                 let (wanted, found) = (places.len(), record.len());
                 return Err(Misfit::of_row(format!("{wanted} values expected, {found} found")));
             }
-            let mut quoted = None;
             for (at, place) in places.iter_mut().enumerate() {
                 let misfit = |fault| Misfit { place: Some(at), fault };
                 let text = record.text(at).map_err(|error| misfit(Fault::Misfit(error.message().into())))?;
-                // Whether an empty field stands in quotes is asked only where it matters.
-                let is_quoted = text.is_empty()
-                    && holds_empty[at]
-                    && is_quoted(quoted.get_or_insert_with(|| quotes::empty(raw)), at);
+                let is_quoted = text.is_empty() && record.is_quoted(at);
                 place.column.cell(text, is_quoted, budget).map_err(misfit)?;
             }
             Ok(())
@@ -102,10 +101,11 @@ impl Cells {
         Cells { column: Column::new(data_type), budget: Budget::new(Limits::default().decoded_bytes_max) }
     }
 
-    /// [`Kind::Schema`] if the text is no value of the type; then it was not taken.
-    pub fn push(&mut self, text: &str) -> Result<(), Error> {
+    /// Takes the text of a field, `is_quoted` if it stands in quotes. [`Kind::Schema`] if it is no value of the type; then it was
+    /// not taken.
+    pub fn push(&mut self, text: &str, is_quoted: bool) -> Result<(), Error> {
         let len = self.column.len;
-        self.column.cell(text, false, &mut self.budget).map_err(|fault| {
+        self.column.cell(text, is_quoted, &mut self.budget).map_err(|fault| {
             self.column.truncate(len);
             match fault {
                 Fault::Misfit(message) => Error::new(Kind::Schema, message),
@@ -160,9 +160,7 @@ fn inferred(texts: &ArrayRef, budget: &mut Budget) -> Result<Option<(ArrayRef, D
     Ok(column.finish()?.map(|array| (array, data_type)))
 }
 
-fn is_quoted(fields: &[bool], at: usize) -> bool {
-    fields.get(at).copied().unwrap_or(false)
-}
-
+#[cfg(test)]
+mod round_trip;
 #[cfg(test)]
 mod tests;

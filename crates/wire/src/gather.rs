@@ -84,10 +84,6 @@ impl<'a> Gather<'a> {
         })
     }
 
-    pub fn places(&self) -> &[Place] {
-        &self.places
-    }
-
     /// Takes a row: `fill` gives each place one value. `start` is where the row begins, `raw` the row as text. Says whether
     /// more rows are wanted.
     pub fn row(

@@ -15,7 +15,7 @@
 //! | everything else | a string as Arrow prints it |
 
 mod arrow_stream;
-mod csv;
+pub mod csv;
 pub mod json;
 
 use arrow::datatypes::{DataType as Arrow, Field, Schema};

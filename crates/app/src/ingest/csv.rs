@@ -171,7 +171,22 @@ impl Csv {
     /// `position` 0 begins with the header, if there is one.
     pub fn new(reader: Box<dyn Read + Send>, dialect: Dialect, position: u64, line: u64) -> Self {
         let reader = Reader::new(reader, dialect.delimiter, line);
-        Csv { reader, dialect, base: position }
+        let mut csv = Csv { reader, dialect, base: position };
+        if !csv.begins_with_header() {
+            csv.take_empty_lines();
+        }
+        csv
+    }
+
+    fn begins_with_header(&self) -> bool {
+        self.dialect.has_header && self.position() == 0
+    }
+
+    /// Of one column, an empty line is a row that is null.
+    fn take_empty_lines(&mut self) {
+        if self.dialect.columns.len() == 1 {
+            self.reader.take_empty_lines();
+        }
     }
 
     fn position(&self) -> u64 {
@@ -187,10 +202,11 @@ impl Pieces for Csv {
         let start = self.position();
         let wanted = start + PIECE_BYTES as u64;
         while self.position() < wanted {
-            let is_header = self.dialect.has_header && self.position() == 0;
+            let is_header = self.begins_with_header();
             let Some(record) = self.reader.read().map_err(|failed| failed.error)? else { break };
             let line = record.line;
             if is_header {
+                self.take_empty_lines();
                 continue;
             }
             if record.len() != columns.len() {
@@ -200,15 +216,13 @@ impl Pieces for Csv {
                 )
                 .hint("is the delimiter right? `--delimiter` names another, and fields that hold it need quotes"));
             }
-            for ((cells, (title, data_type)), field) in
-                columns.iter_mut().zip(&self.dialect.columns).zip(record.texts())
+            for (at, (cells, (title, data_type))) in columns.iter_mut().zip(&self.dialect.columns).enumerate()
             {
-                let field = field.map_err(|_| {
+                let field = record.text(at).map_err(|_| {
                     Error::invalid(format!("line {line}, column `{title}` is not UTF-8"))
                         .hint("convert the file first, for example `iconv -f latin1 -t utf8`")
                 })?;
-                // An empty field is nothing, except where text is expected and quotes cannot be told.
-                cells.push(field).map_err(|error| match error.kind() {
+                cells.push(field, record.is_quoted(at)).map_err(|error| match error.kind() {
                     Kind::Schema => {
                         let found = name::printable(field);
                         let what = format!("line {line}, column `{title}`: `{found}` is no {data_type}");

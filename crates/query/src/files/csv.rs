@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringBuilder};
-use types::{Column, Error, Kind, Result};
+use types::{Column, DataType, Error, Kind, Result};
 use wire::csv::{Failed, Reader};
 
 use super::Copy;
@@ -33,7 +33,10 @@ impl Rows {
         names.collect::<Result<_>>().map(Some).map_err(|error| placed(Failed { line, error }))
     }
 
-    pub fn of(self, columns: Vec<Column>) -> Csv {
+    pub fn of(mut self, columns: Vec<Column>) -> Csv {
+        if columns.len() == 1 {
+            self.reader.take_empty_lines();
+        }
         Csv { rows: self, columns, ended: false }
     }
 }
@@ -58,9 +61,10 @@ impl Csv {
             }
             lines.push(line);
             bytes += record.bytes();
-            for (text, cell) in texts.iter_mut().zip(record.texts()) {
-                let cell = cell.map_err(|error| placed(Failed { line, error }))?;
-                text.append_option(Some(cell).filter(|cell| *cell != self.rows.null));
+            for (at, (text, column)) in texts.iter_mut().zip(&self.columns).enumerate() {
+                let cell = record.text(at).map_err(|error| placed(Failed { line, error }))?;
+                let is_null = is_null(cell, record.is_quoted(at), column, &self.rows.null);
+                text.append_option((!is_null).then_some(cell));
             }
             self.rows.reader.get_mut().row_was_read();
         }
@@ -106,6 +110,16 @@ impl Iterator for Csv {
         let batch = self.batch();
         self.ended = !matches!(batch, Ok(Some(_)));
         batch.transpose()
+    }
+}
+
+/// What stands for NULL does so outside of quotes alone; in quotes it is a text. Programs that put everything in quotes put
+/// nothing in quotes too: what is empty is no value of a column that holds no texts.
+fn is_null(cell: &str, is_quoted: bool, column: &Column, null: &str) -> bool {
+    let holds_empty = matches!(column.data_type, DataType::String | DataType::Binary);
+    match is_quoted {
+        false => cell == null,
+        true => cell.is_empty() && null.is_empty() && !holds_empty,
     }
 }
 

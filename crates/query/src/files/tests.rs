@@ -28,6 +28,8 @@ fn copy_is_read_and_nothing_else_is_taken_for_one() {
         "copy t to 'x' (format xml)",
         "copy t to 'x' (freeze)",
         "copy t from stdin;\n1\t2\n\\.",
+        "copy t to stdout (null ',')",
+        "copy t to stdout (null 'a\"')",
     ] {
         assert!(read(text).is_err(), "{text}");
     }

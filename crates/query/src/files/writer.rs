@@ -1,9 +1,11 @@
 //! Rows as the bytes of a file. What a format cannot say is refused: nothing comes back as something else.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType as Arrow, Float32Type, Float64Type, SchemaRef};
-use types::{DataType, Error, Kind, Result, name};
-use wire::out::json;
+use types::{DataType, Error, Kind, Result};
+use wire::out::{csv, json};
 
 use super::ndjson::BOM;
 use super::{Copy, Format};
@@ -49,20 +51,14 @@ impl Writer {
     pub fn batch(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<()> {
         match &mut self.0 {
             Form::Csv { delimiter, null, header, begun } => {
-                let (texts, start) = (texts(batch, null)?, out.len());
-                let mut writer = csv_writer(*delimiter, out);
+                let (texts, start) = (texts(batch)?, out.len());
                 if let Some(names) = header.take() {
-                    writer.write_record(names).map_err(csv_failed)?;
+                    csv_record(*delimiter, null, names.iter().map(|name| Some(name.as_str())), out);
                 }
                 for row in 0..batch.num_rows() {
-                    let cells = texts.iter().map(|text| match text.is_valid(row) {
-                        true => text.value(row),
-                        false => null.as_str(),
-                    });
-                    writer.write_record(cells).map_err(csv_failed)?;
+                    let cells = texts.iter().map(|text| text.is_valid(row).then(|| text.value(row)));
+                    csv_record(*delimiter, null, cells, out);
                 }
-                writer.flush().map_err(|e| csv_failed(e.into()))?;
-                drop(writer);
                 mark(begun, start, out);
                 Ok(())
             }
@@ -85,12 +81,9 @@ impl Writer {
     /// What stands behind the rows.
     pub fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         match &mut self.0 {
-            Form::Csv { delimiter, header, begun, .. } => {
+            Form::Csv { delimiter, null, header, begun } => {
                 let (Some(names), start) = (header.take(), out.len()) else { return Ok(()) };
-                let mut writer = csv_writer(*delimiter, out);
-                writer.write_record(names).map_err(csv_failed)?;
-                writer.flush().map_err(|e| csv_failed(e.into()))?;
-                drop(writer);
+                csv_record(*delimiter, null, names.iter().map(|name| Some(name.as_str())), out);
                 mark(begun, start, out);
                 Ok(())
             }
@@ -120,35 +113,57 @@ fn mark(begun: &mut bool, start: usize, out: &mut Vec<u8>) {
     *begun |= out.len() > start;
 }
 
-fn csv_writer(delimiter: u8, out: &mut Vec<u8>) -> csv::Writer<&mut Vec<u8>> {
-    csv::WriterBuilder::new().delimiter(delimiter).from_writer(out)
+/// One line. A text that would be read as NULL stands in quotes.
+fn csv_record<'a>(
+    delimiter: u8,
+    null: &str,
+    cells: impl Iterator<Item = Option<&'a str>>,
+    out: &mut Vec<u8>,
+) {
+    for (at, cell) in cells.enumerate() {
+        if at > 0 {
+            out.push(delimiter);
+        }
+        match cell {
+            None => out.extend_from_slice(null.as_bytes()),
+            Some(text) if text == null => csv::quoted_field(text.as_bytes(), out),
+            Some(text) => csv::field(text.as_bytes(), delimiter, out),
+        }
+    }
+    out.push(b'\n');
 }
 
 /// The cells of CSV, column by column.
-fn texts(batch: &RecordBatch, null: &str) -> Result<Vec<StringArray>> {
+fn texts(batch: &RecordBatch) -> Result<Vec<StringArray>> {
     let schema = batch.schema();
     let columns = schema.fields().iter().zip(batch.columns());
     let texts = columns.map(|(field, column)| {
         let text = to_text(column).map_err(|e| {
             e.with("column", field.name()).hint("CSV has only single values: copy it as ndjson")
         })?;
-        let text = text.as_string::<i32>().clone();
-        if text.iter().flatten().any(|value| value == null) {
-            return Err(Error::new(
-                Kind::Schema,
-                format!("`{}` is a value, and would be read as NULL", name::printable(null)),
-            )
-            .with("column", field.name())
-            .hint("choose what stands for NULL: WITH (FORMAT csv, NULL '\\N')"));
-        }
-        Ok(text)
+        Ok(text.as_string::<i32>().clone())
     });
     texts.collect()
 }
 
 /// Values as text, of which the same values are read again. Refused for what has none: bytes, lists and structs.
 fn to_text(values: &ArrayRef) -> Result<ArrayRef> {
-    convert::to_column(values, &DataType::String)
+    let texts = convert::to_column(values, &DataType::String)?;
+    let word = match values.data_type() {
+        Arrow::Float32 => {
+            let floats = values.as_primitive::<Float32Type>();
+            floats.iter().map(|v| v.and_then(|v| json::float_word(v.into()))).collect::<Vec<_>>()
+        }
+        Arrow::Float64 => {
+            values.as_primitive::<Float64Type>().iter().map(|v| v.and_then(json::float_word)).collect()
+        }
+        _ => return Ok(texts),
+    };
+    if word.iter().all(Option::is_none) {
+        return Ok(texts);
+    }
+    let with_words = texts.as_string::<i32>().iter().zip(word).map(|(text, word)| word.or(text));
+    Ok(Arc::new(with_words.collect::<StringArray>()))
 }
 
 fn has_infinite(array: &ArrayRef) -> bool {
@@ -160,8 +175,4 @@ fn has_infinite(array: &ArrayRef) -> bool {
         Arrow::Struct(_) => array.as_struct().columns().iter().any(has_infinite),
         _ => false,
     }
-}
-
-fn csv_failed(error: csv::Error) -> Error {
-    Error::internal(format!("rows cannot be written as CSV: {error}"))
 }

@@ -22,7 +22,7 @@ pub fn type_of(text: &str, times: bool) -> Option<DataType> {
         // A whole number beyond 64 bits would lose digits as a float.
         _ if digits.bytes().all(|byte| byte.is_ascii_digit()) => DataType::String,
         _ if begins_like_a_number && text.parse::<f64>().is_ok_and(f64::is_finite) => DataType::Float64,
-        "NaN" | "inf" | "-inf" => DataType::Float64,
+        "NaN" | "inf" | "-inf" | "Infinity" | "-Infinity" => DataType::Float64,
         _ if text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false") => DataType::Bool,
         _ if !times => DataType::String,
         // What lies beyond the years that columns of times hold stays a text.

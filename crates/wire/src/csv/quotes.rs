@@ -1,6 +1,7 @@
 //! Notices what a CSV reader makes something of and says nothing: a quote that is never closed, for which it takes the rest
 //! of the file for one field; text behind a closing quote, which it joins; a carriage return alone, at which it ends the row.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read};
 
@@ -16,6 +17,14 @@ pub struct Quotes<R> {
     line: u64,
     /// The line where the last quoted field began.
     opened: u64,
+    /// Bytes that were passed on.
+    passed: u64,
+    /// The field's place in its record.
+    field: usize,
+    /// Fields in quotes that nobody asked for yet: where each begins in the source, and its place in its record.
+    quoted: VecDeque<(u64, usize)>,
+    /// A carriage return that waits for the byte behind it: a reader sees both at once.
+    waiting: Option<u8>,
 }
 
 /// As RFC 4180 has it, and the reader reads it: a quote counts at a field's beginning only.
@@ -73,7 +82,24 @@ impl Broken {
 impl<R> Quotes<R> {
     /// `lines` of the source came before.
     pub fn new(inner: R, delimiter: u8, lines: u64) -> Self {
-        Quotes { inner, delimiter, state: State::Start, seen: 0, line: lines + 1, opened: 0 }
+        Quotes {
+            inner,
+            delimiter,
+            state: State::Start,
+            seen: 0,
+            line: lines + 1,
+            opened: 0,
+            passed: 0,
+            field: 0,
+            quoted: VecDeque::new(),
+            waiting: None,
+        }
+    }
+
+    /// The places of the fields in quotes that begin before a byte of the source, none of which is given twice.
+    pub fn take_quoted(&mut self, end: u64, places: &mut Vec<usize>) {
+        let count = self.quoted.iter().take_while(|(at, _)| *at < end).count();
+        places.extend(self.quoted.drain(..count).map(|(_, place)| place));
     }
 
     pub fn get_mut(&mut self) -> &mut R {
@@ -81,7 +107,7 @@ impl<R> Quotes<R> {
     }
 
     fn watch(&mut self, bytes: &[u8]) -> Result<(), Broken> {
-        for &byte in bytes {
+        for (at, &byte) in (self.passed..).zip(bytes) {
             let line = self.line;
             self.line += u64::from(byte == b'\n');
             if self.seen < 3 {
@@ -92,13 +118,20 @@ impl<R> Quotes<R> {
             }
             let next = self.state.after(byte, self.delimiter);
             match (self.state, next) {
-                (State::Start, State::Quoted) => self.opened = line,
+                (State::Start, State::Quoted) => {
+                    self.opened = line;
+                    self.quoted.push_back((at, self.field));
+                }
                 (State::Closing, State::Bare) => return Err(Broken::behind_quote(line)),
                 (State::Return, _) if byte != b'\n' => return Err(Broken::lone_return(line)),
                 _ => {}
             }
+            if next == State::Start {
+                self.field = if byte == b'\n' { 0 } else { self.field + 1 };
+            }
             self.state = next;
         }
+        self.passed += bytes.len() as u64;
         Ok(())
     }
 }
@@ -120,7 +153,21 @@ impl State {
 
 impl<R: Read> Read for Quotes<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(buf)?;
+        let held = match (self.waiting.take(), buf.first_mut()) {
+            (Some(byte), Some(first)) => {
+                *first = byte;
+                1
+            }
+            (waiting, _) => {
+                self.waiting = waiting;
+                0
+            }
+        };
+        let mut count = held + self.inner.read(&mut buf[held..])?;
+        if count > 1 && buf[count - 1] == b'\r' {
+            count -= 1;
+            self.waiting = Some(b'\r');
+        }
         let broken = |broken| io::Error::new(io::ErrorKind::InvalidData, broken);
         if count == 0 && !buf.is_empty() {
             match self.state {
@@ -134,30 +181,21 @@ impl<R: Read> Read for Quotes<R> {
     }
 }
 
-/// Of each field of a record, whether it is empty and in quotes: what a reader of CSV does not tell from one that is empty.
-pub fn empty(record: &[u8]) -> Vec<bool> {
-    // What is before it are the ends of lines; an empty line is no record.
-    let start = record.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(record.len());
-    let mut fields = Vec::new();
-    let (mut state, mut begin) = (State::Start, start);
-    for (at, byte) in (start..).zip(record[start..].iter().copied().chain([b'\n'])) {
-        state = state.after(byte, b',');
-        if matches!(state, State::Start | State::Return) {
-            fields.push(record.get(begin..at) == Some(b"\"\""));
-            begin = at + 1;
-            if byte != b',' {
-                break;
-            }
-        }
-    }
-    fields
-}
-
 /// How long the record is that begins here, without the end of its line.
 pub fn record_len(bytes: &[u8]) -> usize {
     let record = &bytes[..first_end(bytes).unwrap_or(bytes.len())];
     let record = record.strip_suffix(b"\n").unwrap_or(record);
     record.strip_suffix(b"\r").unwrap_or(record).len()
+}
+
+/// Whether the first record of a text has one field alone.
+pub fn has_one_field(bytes: &[u8]) -> bool {
+    let mut state = State::Start;
+    let record = &bytes[..first_end(bytes).unwrap_or(bytes.len())];
+    record.iter().all(|byte| {
+        state = state.after(*byte, b',');
+        state != State::Start || *byte != b','
+    })
 }
 
 /// Behind the first record of a text that begins with one, if it has an end.
@@ -192,17 +230,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_in_quotes_is_told_from_what_is_empty() {
-        for (record, wanted) in [
-            ("\"\",,\"\"", &[true, false, true][..]),
-            ("\r\n\n,\"\"\r\n", &[false, true]),
-            ("\"a,\"\"\",\"\"\"\",\"\"", &[false, false, true]),
-            ("\"a\nb\",\"\"\n", &[false, true]),
-            ("x\"\",", &[false, false]),
-            ("\"\"", &[true]),
-            ("\"\"x,\"\"", &[false, true]),
+    fn fields_in_quotes_are_told_by_their_places() {
+        for (text, wanted) in [
+            ("\"\",,\"\"\n", &[0, 2][..]),
+            ("\u{feff}\"\",b\n,\"x\"\n", &[0, 1]),
+            ("\"a,\"\"\",\"\"\"\",c\r\n\r\nd,e,\"f\ng\"", &[0, 1, 2]),
+            ("x\"\",\n", &[]),
         ] {
-            assert_eq!(empty(record.as_bytes()), wanted, "{record:?}");
+            let mut quotes = Quotes::new(text.as_bytes(), b',', 0);
+            quotes.read_to_end(&mut Vec::new()).unwrap();
+            let mut places = Vec::new();
+            quotes.take_quoted(u64::MAX, &mut places);
+            assert_eq!(places, wanted, "{text:?}");
         }
     }
 

@@ -15,13 +15,33 @@ const BUFFER_BYTES: usize = 64 << 10;
 pub struct Reader<R> {
     inner: csv::Reader<Counted<R>>,
     record: ByteRecord,
+    /// Places of the record's fields that stand in quotes.
+    quoted: Vec<usize>,
     /// Lines of the source that came before.
+    lines: u64,
+    /// See [`Reader::take_empty_lines`].
+    takes_empty_lines: bool,
+    /// Empty lines before the record that was read.
+    empty: VecDeque<Place>,
+    /// What the record is, until it was given.
+    read: Option<(u64, Place)>,
+    /// Up to where the rows were given.
+    given: Place,
+    /// What an empty line is: one field without a character.
+    empty_record: ByteRecord,
+}
+
+/// A place in the source: bytes before it, and ends of lines.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    byte: u64,
     lines: u64,
 }
 
 /// A row.
 pub struct Record<'a> {
     fields: &'a ByteRecord,
+    quoted: &'a [usize],
     /// The first of its lines, from 1.
     pub line: u64,
     /// Its bytes in the source; ends of lines may be before and behind it.
@@ -48,30 +68,72 @@ impl<R: Read> Reader<R> {
             .flexible(true)
             .buffer_capacity(BUFFER_BYTES)
             .from_reader(counted);
-        Reader { inner, record: ByteRecord::new(), lines }
+        Reader {
+            inner,
+            record: ByteRecord::new(),
+            quoted: Vec::new(),
+            lines,
+            takes_empty_lines: false,
+            empty: VecDeque::new(),
+            read: None,
+            given: Place::default(),
+            empty_record: ByteRecord::from(vec![""]),
+        }
+    }
+
+    /// From here on an empty line is a row of one empty field. So it is where rows have one column: a row that is null there has
+    /// no other form. Elsewhere empty lines are passed over.
+    pub fn take_empty_lines(&mut self) {
+        self.takes_empty_lines = true;
     }
 
     /// The next record; `None` at the end. Where records or fields do not end as they have to, it is [`Kind::Invalid`].
     pub fn read(&mut self) -> Result<Option<Record<'_>>, Failed> {
-        let start = self.position();
+        if self.empty.is_empty() && self.read.is_none() {
+            self.fetch()?;
+        }
+        let start = self.given.byte;
+        if let Some(place) = self.empty.pop_front() {
+            self.given = place;
+            let (line, end) = (self.lines + place.lines, place.byte);
+            return Ok(Some(Record { fields: &self.empty_record, quoted: &[], line, start, end }));
+        }
+        let Some((line, place)) = self.read.take() else {
+            self.given = self.inner.get_ref().passed;
+            return Ok(None);
+        };
+        self.given = place;
+        Ok(Some(Record { fields: &self.record, quoted: &self.quoted, line, start, end: place.byte }))
+    }
+
+    /// Reads a record, and the empty lines before it if they are taken.
+    fn fetch(&mut self) -> Result<(), Failed> {
+        self.quoted.clear();
         let read = self.inner.read_byte_record(&mut self.record);
-        let end = self.position();
-        let line = self.lines + self.inner.get_mut().line(end, self.record.as_slice());
+        let end = self.inner.position().byte();
+        let is_record = !matches!(read, Ok(false));
+        let empty = self.takes_empty_lines.then_some(&mut self.empty);
+        let source = self.inner.get_mut();
+        let line = self.lines + source.pass(end, is_record.then(|| self.record.as_slice()), empty);
+        source.inner.take_quoted(end, &mut self.quoted);
         match read {
-            Ok(true) => Ok(Some(Record { fields: &self.record, line, start, end })),
-            Ok(false) => Ok(None),
+            Ok(true) => {
+                self.read = Some((line, source.passed));
+                Ok(())
+            }
+            Ok(false) => Ok(()),
             Err(error) => Err(Failed { line, error: of_reader(error) }),
         }
     }
 
-    /// Bytes of the source up to the end of the last record.
+    /// Bytes of the source up to the end of the last record, with the end of its line.
     pub fn position(&self) -> u64 {
-        self.inner.position().byte()
+        self.given.byte
     }
 
     /// Ends of lines up to there, those of before included.
     pub fn lines(&self) -> u64 {
-        self.lines + self.inner.get_ref().passed
+        self.lines + self.given.lines
     }
 
     /// The source.
@@ -92,6 +154,11 @@ impl Record<'_> {
     /// How long its fields are together.
     pub fn bytes(&self) -> usize {
         self.fields.as_slice().len()
+    }
+
+    /// Whether a field stands in quotes: an empty one is a text then, and else nothing.
+    pub fn is_quoted(&self, at: usize) -> bool {
+        self.quoted.binary_search(&at).is_ok()
     }
 
     /// [`Kind::Schema`] if it is no UTF-8.
@@ -119,32 +186,51 @@ pub fn failed(error: io::Error) -> Error {
 }
 
 /// Where lines end in what was read and is no record yet. The reader of CSV counts them too, and says of a record where the
-/// one before ended: empty lines and `\r\n` are behind that.
+/// one before ended: empty lines and the `\n` of `\r\n` are behind that.
 struct Counted<R> {
     inner: Quotes<R>,
     /// Bytes that were read.
     read: u64,
     /// Where the ends of lines are that no record has passed.
     ends: VecDeque<u64>,
-    /// How many were passed.
-    passed: u64,
+    /// Behind the last record, and the end of its line.
+    passed: Place,
 }
 
 impl<R> Counted<R> {
     fn new(inner: Quotes<R>) -> Self {
-        Counted { inner, read: 0, ends: VecDeque::new(), passed: 0 }
+        Counted { inner, read: 0, ends: VecDeque::new(), passed: Place::default() }
     }
 
-    /// The first line of a record that was read up to a byte.
-    fn line(&mut self, end: u64, record: &[u8]) -> u64 {
-        // Whether it ends in an end of a line.
-        let mut its_own = 0;
-        while let Some(at) = self.ends.front().copied().filter(|at| *at < end) {
-            self.ends.pop_front();
-            self.passed += 1;
-            its_own = u64::from(at + 1 == end);
+    fn pass_end(&mut self) {
+        if let Some(at) = self.ends.pop_front() {
+            self.passed = Place { byte: at + 1, lines: self.passed.lines + 1 };
         }
-        (1 + self.passed).saturating_sub(its_own + newlines(record)).max(1)
+    }
+
+    /// Passes what was read up to a byte: empty lines, which `empty` takes, and the record, if there is one. Returns the first of
+    /// its lines.
+    fn pass(&mut self, end: u64, record: Option<&[u8]>, mut empty: Option<&mut VecDeque<Place>>) -> u64 {
+        let mut its_own = 0;
+        while self.ends.front().is_some_and(|at| *at < end) {
+            self.pass_end();
+            its_own = u64::from(self.passed.byte == end);
+            if let Some(empty) = &mut empty {
+                empty.push_back(self.passed);
+            }
+        }
+        self.passed.byte = end;
+        let Some(record) = record else { return (1 + self.passed.lines).max(1) };
+        let of_record = its_own + newlines(record);
+        if let Some(empty) = empty {
+            empty.truncate(empty.len().saturating_sub(usize::try_from(of_record).unwrap_or(usize::MAX)));
+        }
+        let line = (1 + self.passed.lines).saturating_sub(of_record).max(1);
+        // A record ends at its carriage return; the line feed behind it is its own too.
+        if its_own == 0 && self.ends.front() == Some(&end) {
+            self.pass_end();
+        }
+        line
     }
 }
 

@@ -1,4 +1,5 @@
-//! Record batches as CSV (RFC 4180): a header line, a null is an empty field, an empty string is `""`.
+//! Record batches as CSV (RFC 4180): a header line, a null is an empty field (an empty line where there is one column), an empty
+//! string is `""`, floats beyond numbers are `NaN`, `Infinity` and `-Infinity`.
 
 use arrow::datatypes::{Field, Schema};
 use arrow::record_batch::RecordBatch;
@@ -19,7 +20,7 @@ impl Writer {
             if i > 0 {
                 out.push(b',');
             }
-            field(f.name().as_bytes(), out);
+            field(f.name().as_bytes(), b',', out);
         }
         out.extend_from_slice(b"\r\n");
     }
@@ -37,16 +38,19 @@ impl Writer {
                     continue;
                 }
                 if let Some(text) = cell.text(row) {
-                    field(text.as_bytes(), out);
+                    field(text.as_bytes(), b',', out);
+                    continue;
+                }
+                if let Some(word) = cell.word(row) {
+                    out.extend_from_slice(word.as_bytes());
                     continue;
                 }
                 scratch.clear();
                 cell.write(row, &mut scratch);
                 // A JSON string of a time, uuid, … has nothing to escape; its quotes go.
                 match scratch.as_slice() {
-                    [b'"', inner @ .., b'"'] => field(inner, out),
-                    b"null" => {}
-                    other => field(other, out),
+                    [b'"', inner @ .., b'"'] => field(inner, b',', out),
+                    other => field(other, b',', out),
                 }
             }
             out.extend_from_slice(b"\r\n");
@@ -54,10 +58,17 @@ impl Writer {
     }
 }
 
-fn field(text: &[u8], out: &mut Vec<u8>) {
-    if !text.is_empty() && !text.iter().any(|b| matches!(b, b'"' | b',' | b'\n' | b'\r')) {
-        return out.extend_from_slice(text);
+/// Writes a text as a field: in quotes where a reader would take it for something else, so also if it is empty.
+pub fn field(text: &[u8], delimiter: u8, out: &mut Vec<u8>) {
+    let is_special = |b: &u8| matches!(b, b'"' | b'\n' | b'\r') || *b == delimiter;
+    match text.is_empty() || text.iter().any(is_special) {
+        true => quoted_field(text, out),
+        false => out.extend_from_slice(text),
     }
+}
+
+/// Writes a text as a field in quotes.
+pub fn quoted_field(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for &b in text {
         if b == b'"' {

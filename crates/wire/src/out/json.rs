@@ -281,6 +281,16 @@ impl<'a> Cells<'a> {
         }
     }
 
+    /// What a float is that no number of JSON says, as PostgreSQL writes it.
+    pub(super) fn word(&self, row: usize) -> Option<&'static str> {
+        let value = match &self.kind {
+            Kind::Float32(v) => f64::from(v.value(row)),
+            Kind::Float64(v) => v.value(row),
+            _ => return None,
+        };
+        float_word(value)
+    }
+
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) {
         if self.is_null(row) {
             return out.extend_from_slice(b"null");
@@ -359,6 +369,16 @@ impl<'a> Cells<'a> {
             Kind::Other(Some(formatter)) => string(&formatter.value(row).to_string(), out),
             Kind::Other(None) => out.extend_from_slice(b"null"),
         }
+    }
+}
+
+/// `NaN`, `Infinity` or `-Infinity`; `None` for a number.
+pub fn float_word(value: f64) -> Option<&'static str> {
+    match value {
+        _ if value.is_nan() => Some("NaN"),
+        f64::INFINITY => Some("Infinity"),
+        f64::NEG_INFINITY => Some("-Infinity"),
+        _ => None,
     }
 }
 

@@ -12,6 +12,8 @@ use crate::sift::newlines;
 #[derive(Default)]
 pub(super) struct Cut {
     header: Option<Vec<u8>>,
+    /// There is one column, and an empty line is a row of it.
+    takes_empty_lines: bool,
 }
 
 impl Cut {
@@ -30,14 +32,15 @@ impl Cut {
                 };
                 let header = source.take(end);
                 self.header = Some(header.clone());
-                if is_over(source)? {
+                self.takes_empty_lines = quotes::has_one_field(&header);
+                if self.is_over(source)? {
                     // Names alone: whether they can be any is said all the same.
                     return Ok(Some(Piece::whole(header, Before::default(), false)));
                 }
                 header
             }
         };
-        if is_over(source)? {
+        if self.is_over(source)? {
             return Ok(None);
         }
         source.fill(source.piece_bytes)?;
@@ -59,6 +62,17 @@ impl Cut {
         }
         body.append(&mut source.take(end));
         Ok(Some(Piece::whole(body, before, false)))
+    }
+
+    /// Whether no row is left.
+    fn is_over<R: Read>(&self, source: &mut Source<R>) -> Result<bool> {
+        if !self.takes_empty_lines {
+            return is_over(source);
+        }
+        if source.buffer.is_empty() && !source.ended {
+            source.fill(source.piece_bytes)?;
+        }
+        Ok(source.buffer.is_empty())
     }
 }
 
