@@ -327,10 +327,9 @@ pub(crate) fn text_to_value(text: &str, data_type: &DataType) -> Result<Value> {
             Some(digits) => Value::Binary(hex(digits).ok_or_else(no)?),
             None => Value::Binary(text.as_bytes().to_vec()),
         },
-        DataType::Bool | DataType::Date | DataType::Timestamp | DataType::Decimal { .. } => {
-            let whole = if *data_type == DataType::Timestamp { with_seconds(text) } else { None };
-            let text = whole.as_deref().unwrap_or(text.trim());
-            let array: ArrayRef = Arc::new(StringArray::from(vec![text]));
+        DataType::Timestamp => Value::Timestamp(wire::text::parse_time(text.trim()).ok_or_else(no)?),
+        DataType::Bool | DataType::Date | DataType::Decimal { .. } => {
+            let array: ArrayRef = Arc::new(StringArray::from(vec![text.trim()]));
             let cast = cast_with_options(&array, &data_type.to_arrow(), &STRICT).map_err(|_| no())?;
             Value::from_array(&cast, data_type, 0)
         }

@@ -4,7 +4,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use types::{
-    Change, ColumnId, DataType, Error, Hot, Kind, NewIndex, Path, Result, TableDef, TableId, Value, name,
+    Change, ColumnId, DataType, EpochUnit, Error, Hot, Kind, NewIndex, Path, Result, TableDef, TableId,
+    Value, name,
 };
 
 /// The body of `PUT /v1/tables/{table}`.
@@ -101,6 +102,9 @@ pub struct ColumnDefinition {
     /// Where its values stand in rows of JSON. Null: under its name; absent: as it is.
     #[serde(default, deserialize_with = "given")]
     pub path: Option<Option<String>>,
+    /// What numbers for a timestamp count: `epoch_s`. Null: microseconds; absent: as it is.
+    #[serde(default, deserialize_with = "given")]
+    pub input: Option<Option<String>>,
     /// Whether it takes the fields of rows of JSON that no column takes; absent: as it is.
     pub rest: Option<bool>,
 }
@@ -118,6 +122,8 @@ pub struct Wanted {
     pub nullable: bool,
     pub default: Option<Value>,
     pub path: Option<Option<Path>>,
+    /// What numbers for a timestamp count.
+    pub input: Option<Option<EpochUnit>>,
     pub rest: Option<bool>,
 }
 
@@ -253,6 +259,12 @@ pub fn filled_by(def: &TableDef, wanted: &[Wanted]) -> Result<Vec<Change>> {
             }
         }
     }
+    for Wanted { name, input, .. } in wanted {
+        let Some(to) = *input else { continue };
+        if id(name).is_some_and(|id| def.input_of(id) != to) {
+            changes.push(Change::SetInput { name: name.clone(), to });
+        }
+    }
     if let [rest] = rests[..]
         && (def.options.rest.is_none() || def.options.rest != id(rest))
     {
@@ -295,8 +307,17 @@ impl ColumnDefinition {
                 Some(Some(path))
             }
         };
+        let input = match &self.input {
+            None => None,
+            Some(None) => Some(None),
+            Some(Some(unit)) => {
+                let unit =
+                    EpochUnit::parse(unit).map_err(|e| e.with("column", name::printable(&self.name)))?;
+                Some(Some(unit))
+            }
+        };
         let (name, nullable) = (self.name.clone(), self.nullable.unwrap_or(true));
-        Ok(Wanted { name, data_type, nullable, default, path, rest: self.rest })
+        Ok(Wanted { name, data_type, nullable, default, path, input, rest: self.rest })
     }
 }
 
@@ -353,6 +374,9 @@ pub fn describe(def: &TableDef) -> Json {
             }
             if let Some((_, path)) = def.options.paths.iter().find(|(id, _)| *id == column.id) {
                 shown["path"] = json!(path.to_string());
+            }
+            if let Some(unit) = def.input_of(column.id) {
+                shown["input"] = json!(unit.to_string());
             }
             if def.options.rest == Some(column.id) {
                 shown["rest"] = json!(true);

@@ -4,7 +4,7 @@
 //! written before are read by id under the new definition.
 
 use crate::name::{self, printable};
-use crate::{Column, ColumnId, DataType, Error, Hot, Kind, Path, Result, TableDef, Value};
+use crate::{Column, ColumnId, DataType, EpochUnit, Error, Hot, Kind, Path, Result, TableDef, Value};
 
 /// One action of ALTER TABLE. Columns are named as [`TableDef::alter`] finds them when their turn comes.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +54,11 @@ pub enum Change {
     SetPath {
         name: String,
         path: Option<Path>,
+    },
+    /// What numbers in a timestamp column count; `None`: microseconds.
+    SetInput {
+        name: String,
+        to: Option<EpochUnit>,
     },
     /// The json column that takes the fields which no column takes; `None`: they become columns.
     SetRest {
@@ -167,6 +172,7 @@ impl TableDef {
                 Ok(())
             }
             Change::SetPath { name, path } => self.set_path(name, path.clone()),
+            Change::SetInput { name, to } => self.set_input(name, *to),
             Change::SetRest { to } => self.set_rest(to.as_deref()),
             Change::SetPartitionBy { to } => self.set_partition_by(to),
             Change::SetSortBy { to } => self.set_sort_by(to),
@@ -246,6 +252,7 @@ impl TableDef {
         self.schema.columns.retain(|column| column.id != id);
         self.indexes.retain(|index| !index.columns.contains(&id));
         self.options.paths.retain(|(column, _)| *column != id);
+        self.options.inputs.retain(|(column, _)| *column != id);
         self.options.rest = self.options.rest.filter(|column| *column != id);
         Ok(())
     }
@@ -263,6 +270,20 @@ impl TableDef {
             self.options.paths.sort_by_key(|(column, _)| *column);
         }
         self.check_rest()
+    }
+
+    /// [`Change::SetInput`].
+    fn set_input(&mut self, wanted: &str, to: Option<EpochUnit>) -> Result<()> {
+        let column = self.column_to_change(wanted)?;
+        let (id, data_type) = (column.id, column.data_type.clone());
+        if to.is_some() && data_type != DataType::Timestamp {
+            let what = format!("column `{}` is {data_type}, so its numbers mean no times", printable(wanted));
+            return Err(Error::new(Kind::Schema, what).hint("`input` is for timestamp columns"));
+        }
+        self.options.inputs.retain(|(column, _)| *column != id);
+        self.options.inputs.extend(to.map(|unit| (id, unit)));
+        self.options.inputs.sort_by_key(|(column, _)| *column);
+        Ok(())
     }
 
     /// [`Change::SetRest`].

@@ -9,7 +9,8 @@ use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use crate::codec::{Decoder, Encoder};
 use crate::data_type::arrow_field;
 use crate::{
-    ColumnId, DataType, Error, Kind, Path, Result, SchemaVersion, TableId, Value, check_new_column, name,
+    ColumnId, DataType, EpochUnit, Error, Kind, Path, Result, SchemaVersion, TableId, Value,
+    check_new_column, name,
 };
 
 /// The system column that holds the row id: int64, first in every batch.
@@ -106,6 +107,8 @@ pub struct TableOptions {
     pub paths: Vec<(ColumnId, Path)>,
     /// The json column that takes every field of a row of JSON that no column takes.
     pub rest: Option<ColumnId>,
+    /// What numbers in timestamp columns count, where it is declared; elsewhere microseconds.
+    pub inputs: Vec<(ColumnId, EpochUnit)>,
 }
 
 /// How much of a table stays on this machine beside its lake.
@@ -260,6 +263,11 @@ impl TableDef {
         self.primary_key.iter().filter_map(|id| self.schema.column(*id))
     }
 
+    /// What numbers for a column mean, where it says so.
+    pub fn input_of(&self, column: ColumnId) -> Option<EpochUnit> {
+        self.options.inputs.iter().find(|(id, _)| *id == column).map(|(_, unit)| *unit)
+    }
+
     /// Adds a column at the end, giving it and its nested fields fresh ids (those in `data_type` are replaced).
     /// Leaves the schema's version to the caller, who may add several.
     pub fn add_column(
@@ -397,6 +405,7 @@ impl TableDef {
         pairs.extend(options.sort_by.iter().map(|by| ("sort_by".to_owned(), by.clone())));
         pairs.extend(self.null_refusing().map(|id| ("not_null".to_owned(), id.to_string())));
         pairs.extend(options.paths.iter().map(|(id, path)| ("path".to_owned(), format!("{id} {path}"))));
+        pairs.extend(options.inputs.iter().map(|(id, unit)| ("input".to_owned(), format!("{id} {unit}"))));
         pairs.extend(options.rest.map(|id| ("rest".to_owned(), id.to_string())));
         encode_pairs(e, &pairs);
     }
@@ -527,6 +536,15 @@ impl TableDef {
                     let path = read().ok_or_else(|| d.damaged("a path of no column"))?;
                     options.paths.push(path);
                 }
+                "input" => {
+                    let read = || {
+                        let (id, unit) = value.split_once(' ')?;
+                        let id = id.parse().map(ColumnId).ok()?;
+                        let is_there = columns.iter().any(|column| column.id == id);
+                        Some((id, EpochUnit::parse(unit).ok()?)).filter(|_| is_there)
+                    };
+                    options.inputs.push(read().ok_or_else(|| d.damaged("a unit of times of no column"))?);
+                }
                 "rest" => {
                     let id = value.parse().map(ColumnId).ok();
                     let id = id.filter(|id| columns.iter().any(|column| column.id == *id));
@@ -602,6 +620,7 @@ mod tests {
                 (ColumnId(21), Path::parse("a.\"b c\"").unwrap()),
             ],
             rest: None,
+            inputs: vec![(ColumnId(21), EpochUnit::Millis)],
         };
         let rest = def.add_column("rest", &DataType::Json, true, None).unwrap();
         def.options.rest = Some(rest);

@@ -11,7 +11,7 @@ use arrow::array::{
 };
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::DataType as Arrow;
-use types::{DataType, Error};
+use types::{DataType, EpochUnit, Error, TableDef};
 
 use super::Budget;
 use super::parser::Malformed;
@@ -63,6 +63,8 @@ pub(super) struct Column {
     /// Made at the first null.
     validity: Option<BooleanBufferBuilder>,
     data: Data,
+    /// What numbers for times count, where the table says so.
+    input: Option<EpochUnit>,
     scratch: String,
 }
 
@@ -103,6 +105,12 @@ struct Member {
 }
 
 impl Column {
+    /// A column of a table.
+    pub fn of(def: Option<&TableDef>, column: &types::Column) -> Self {
+        let input = def.and_then(|def| def.input_of(column.id));
+        Column { input, ..Column::new(&column.data_type) }
+    }
+
     pub fn new(data_type: &DataType) -> Self {
         let data = Data::new(data_type);
         let data_type = Some(data_type.clone());
@@ -114,6 +122,7 @@ impl Column {
             len: 0,
             validity: None,
             data,
+            input: None,
             scratch: String::new(),
         }
     }
@@ -128,6 +137,7 @@ impl Column {
             len: 0,
             validity: None,
             data: Data::Waiting,
+            input: None,
             scratch: String::new(),
         }
     }

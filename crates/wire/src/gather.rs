@@ -61,7 +61,7 @@ impl<'a> Gather<'a> {
         let known = names::columns(target);
         let place = |(name, existing): (&str, Option<usize>)| {
             let (name, column) = match existing {
-                Some(at) => (known[at].name.clone(), Column::new(&known[at].data_type)),
+                Some(at) => (known[at].name.clone(), Column::of(target.def, &known[at])),
                 None => (name.to_owned(), new()),
             };
             Place { name, existing, column }

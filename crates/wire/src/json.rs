@@ -310,7 +310,7 @@ impl<'a> Decoder<'a> {
     /// A slot for a column of the table, which had none.
     fn known_slot(&mut self, at: usize) -> usize {
         let known = &names::columns(self.target)[at];
-        let slot = self.slot(&known.name, Some(at), Column::new(&known.data_type));
+        let slot = self.slot(&known.name, Some(at), Column::of(self.target.def, known));
         self.slots[slot].default.clone_from(&known.default);
         self.folded.insert(known.name.to_lowercase(), Named::Slot(slot));
         slot

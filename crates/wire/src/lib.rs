@@ -19,7 +19,7 @@
 //! | json | anything; kept as the text it came as |
 //! | binary | a base64 string |
 //! | date | `"2026-11-21"` |
-//! | timestamp | an RFC 3339 string (no offset means UTC, digits below a microsecond are cut), or an integer: µs since 1970 |
+//! | timestamp | a string as [`text::parse_time`] reads it, or an integer: µs since 1970, unless the column declares another unit |
 //! | uuid | a string of 32 hexadecimal digits, hyphens allowed |
 //! | list, vector(n) | an array |
 //! | struct | an object |

@@ -1,8 +1,12 @@
 //! Single values as text: times, dates, UUIDs, decimals, base64. Read strictly, written in one fixed form.
 
+use arrow::array::timezone::Tz;
+use arrow::compute::kernels::cast_utils::{Parser as _, string_to_datetime};
+use arrow::datatypes::Date32Type;
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use types::{DATES, EpochUnit, TIMES};
 
 /// Standard alphabet, padded when written, padding optional when read.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -58,11 +62,32 @@ fn date_prefix(bytes: &[u8]) -> Option<(i64, &[u8])> {
     (civil_from_days(days) == (year.into(), month, day)).then_some((days, rest))
 }
 
-/// An RFC 3339 time as µs since 1970: `T`, `t` or a space in the middle; no offset means UTC; seconds may be absent;
-/// digits below a microsecond are cut.
+/// A day as people write it: `2026-11-21`, and `2026-1-2`.
+pub fn parse_day(text: &str) -> Option<i32> {
+    let loose = || Date32Type::parse(text).filter(|day| text.len() <= 10 && DATES.contains(day));
+    parse_date(text).or_else(loose)
+}
+
+/// A time as µs since 1970, in any usual form: a day alone is its first moment, no offset means UTC, digits below a microsecond
+/// are cut. Every door reads the texts of times with this function, so that a text is a time at all of them or at none.
+pub fn parse_time(text: &str) -> Option<i64> {
+    let loose = || {
+        let utc: Tz = "+00:00".parse().ok()?;
+        let time = string_to_datetime(&utc, text).ok()?.timestamp_micros();
+        // Digits alone are rather a number of something than a day.
+        (text.contains('-') && TIMES.contains(&time)).then_some(time)
+    };
+    parse_timestamp(text).or_else(loose)
+}
+
+/// A time of RFC 3339 as µs since 1970, and its neighbours: `T`, `t` or a space in the middle; seconds may be absent; the offset
+/// may be `+01`, `+0100`, `+01:00`, `Z` or `UTC`, with a space before it, or absent, which means UTC.
 pub fn parse_timestamp(text: &str) -> Option<i64> {
     let (days, rest) = date_prefix(text.as_bytes())?;
-    if rest.is_empty() || !matches!(rest[0], b'T' | b't' | b' ') {
+    if rest.is_empty() {
+        return Some(days * DAY_SECONDS * 1_000_000);
+    }
+    if !matches!(rest[0], b'T' | b't' | b' ') {
         return None;
     }
     let rest = &rest[1..];
@@ -91,24 +116,54 @@ pub fn parse_timestamp(text: &str) -> Option<i64> {
             rest = &rest[1 + digits..];
         }
     }
-    let offset_minutes = match rest {
-        [] | [b'Z' | b'z'] => 0,
-        [sign @ (b'+' | b'-'), hours @ ..] => {
-            let (hours, minutes) = match hours.len() {
-                5 if hours[2] == b':' => (number(&hours[..2])?, number(&hours[3..])?),
-                4 => (number(&hours[..2])?, number(&hours[2..])?),
-                _ => return None,
-            };
-            if hours > 23 || minutes > 59 {
-                return None;
-            }
-            let minutes = i64::from(hours * 60 + minutes);
-            if *sign == b'-' { -minutes } else { minutes }
-        }
+    let offset = offset_minutes(rest)?;
+    let seconds = days * DAY_SECONDS + i64::from(hour * 3600 + minute * 60 + second) - offset * 60;
+    Some(seconds * 1_000_000 + micros)
+}
+
+/// What stands behind a time of day, as minutes east of UTC.
+fn offset_minutes(behind: &[u8]) -> Option<i64> {
+    let zone = match behind {
+        [] => return Some(0),
+        [b' ', zone @ ..] => zone,
+        zone => zone,
+    };
+    if zone.eq_ignore_ascii_case(b"z") || zone.eq_ignore_ascii_case(b"utc") {
+        return Some(0);
+    }
+    let (sign, digits) = match zone {
+        [b'+', digits @ ..] => (1, digits),
+        [b'-', digits @ ..] => (-1, digits),
         _ => return None,
     };
-    let seconds = days * DAY_SECONDS + i64::from(hour * 3600 + minute * 60 + second) - offset_minutes * 60;
-    Some(seconds * 1_000_000 + micros)
+    let (hours, minutes) = match digits.len() {
+        5 if digits[2] == b':' => (number(&digits[..2])?, number(&digits[3..])?),
+        4 => (number(&digits[..2])?, number(&digits[2..])?),
+        2 => (number(digits)?, 0),
+        _ => return None,
+    };
+    (hours <= 23 && minutes <= 59).then(|| sign * i64::from(hours * 60 + minutes))
+}
+
+/// Seconds of the years 1980 to 2100, for which numbers of other units are told from microseconds.
+const LIKELY_SECONDS: std::ops::Range<i64> = 315_532_800..4_102_444_800;
+
+/// A number that is given for a time: microseconds since 1970. One that cannot be meant so is refused with the unit that it
+/// probably has: as seconds, milliseconds or nanoseconds it lies between 1980 and 2100, and as microseconds in the first weeks
+/// of 1970 or beyond the year 9999.
+pub fn micros_of_number(number: i64) -> Result<i64, String> {
+    let (unit, input) = if LIKELY_SECONDS.contains(&number) {
+        ("seconds", EpochUnit::Seconds)
+    } else if LIKELY_SECONDS.contains(&(number / 1_000)) {
+        ("milliseconds", EpochUnit::Millis)
+    } else if LIKELY_SECONDS.contains(&(number / 1_000_000_000)) {
+        ("nanoseconds", EpochUnit::Nanos)
+    } else {
+        return Ok(number);
+    };
+    Err(format!(
+        "a number for a time is microseconds since 1970, and {number} looks like {unit}: send microseconds or a text like `2026-11-21T08:06:51Z`, or declare the column with \"input\":\"{input}\""
+    ))
 }
 
 /// `2026-11-21`; years beyond four digits get a sign, as ISO 8601 wants.
@@ -291,13 +346,23 @@ mod tests {
             ("2024-02-29T23:59:60z", "2024-03-01T00:00:00.000000"),
             ("1969-12-31T23:59:59.999999Z", "1969-12-31T23:59:59.999999"),
             ("2026-11-21T08:06-0130", "2026-11-21T09:36:00.000000"),
+            ("2026-11-21", "2026-11-21T00:00:00.000000"),
+            ("2026-03-31 03:17:37+00", "2026-03-31T03:17:37.000000"),
+            ("2026-03-31 03:17:37 UTC", "2026-03-31T03:17:37.000000"),
+            ("2026-03-31 03:17:37.25 -02", "2026-03-31T05:17:37.250000"),
+            ("2026-03-31 03:17 utc", "2026-03-31T03:17:00.000000"),
         ] {
             let micros = parse_timestamp(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(written(|out| write_timestamp(micros, out)), expected, "{text}");
         }
         for bad in [
             "",
-            "2026-11-21",
+            "2026-11-31",
+            "2026-11-21 ",
+            "2026-11-21T08:06:51Z ",
+            "2026-11-21T08:06:51  Z",
+            "2026-11-21T08:06:51 ",
+            "2026-11-21T08:06:51+24",
             "2026-11-31T00:00:00Z",
             "2026-02-29T00:00:00Z",
             "2026-13-01T00:00:00Z",
@@ -309,6 +374,37 @@ mod tests {
             "20é6-11-21T08:06:51Z",
         ] {
             assert_eq!(parse_timestamp(bad), None, "{bad}");
+        }
+    }
+
+    /// Numbers of seconds became times of 1970 without a word.
+    #[test]
+    fn a_number_of_another_unit_is_no_time() {
+        for (number, unit) in [
+            (1_774_926_657, "seconds"),
+            (315_532_800, "seconds"),
+            (4_102_444_799, "seconds"),
+            (1_774_926_657_123, "milliseconds"),
+            (315_532_800_000, "milliseconds"),
+            (1_774_926_657_123_456_789, "nanoseconds"),
+        ] {
+            let refused = micros_of_number(number).unwrap_err();
+            assert!(refused.contains(&format!("{number} looks like {unit}")), "{refused}");
+        }
+        for number in [
+            0,
+            1,
+            -1_774_926_657,
+            315_532_799,
+            4_102_444_800,
+            315_532_799_999,
+            4_102_444_800_000,
+            1_774_926_657_123_456,
+            -1_774_926_657_123_456,
+            i64::MIN,
+            i64::MAX,
+        ] {
+            assert_eq!(micros_of_number(number), Ok(number));
         }
     }
 

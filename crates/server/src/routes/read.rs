@@ -83,7 +83,11 @@ pub async fn rows(
     let since = match &asked.since {
         None => None,
         Some(since) => {
-            Some(since.parse().ok().or_else(|| text::parse_timestamp(since)).ok_or_else(|| {
+            let micros = match since.parse() {
+                Ok(number) => Some(text::micros_of_number(number).map_err(Error::invalid)?),
+                Err(_) => text::parse_time(since),
+            };
+            Some(micros.ok_or_else(|| {
                 Error::invalid(format!("since `{}` is no time", name::printable(since)))
                     .hint("use 2026-11-21T08:06:51Z, or microseconds since 1970")
             })?)

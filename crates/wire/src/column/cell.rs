@@ -1,10 +1,5 @@
 //! A column takes its next value out of the text of a cell, as CSV has it.
 
-use arrow::array::timezone::Tz;
-use arrow::compute::kernels::cast_utils::{Parser as _, string_to_datetime};
-use arrow::datatypes::Date32Type;
-use types::{DATES, TIMES};
-
 use super::read::unread;
 use super::{Column, Content, Data, Fault, Result};
 use crate::parser::Parser;
@@ -43,11 +38,13 @@ impl Column {
                 offsets.push(bytes.len() as i32);
             }
             Data::Date(v) => {
-                let day = parse_date(trimmed).ok_or_else(|| unread("date like `2026-11-21`", written))?;
+                let day =
+                    text::parse_day(trimmed).ok_or_else(|| unread("date like `2026-11-21`", written))?;
                 v.push(day);
             }
             Data::Timestamp(v) => {
-                let time = parse_time(trimmed);
+                let of_number = self.input.and_then(|unit| unit.micros(trimmed));
+                let time = of_number.or_else(|| text::parse_time(trimmed));
                 v.push(time.ok_or_else(|| unread("timestamp like `2026-11-21T08:06:51Z`", written))?);
             }
             Data::Uuid(v) => {
@@ -119,23 +116,6 @@ fn parse_binary(written: &str, out: &mut Vec<u8>) -> bool {
         out.extend((0..digits.len()).step_by(2).map(byte));
     }
     is_hex
-}
-
-/// `2026-11-21`, and as people write it: `2026-1-2`.
-fn parse_date(written: &str) -> Option<i32> {
-    let loose = || Date32Type::parse(written).filter(|day| written.len() <= 10 && DATES.contains(day));
-    text::parse_date(written).or_else(loose)
-}
-
-/// A time in any usual form; a day alone is its first moment, no offset means UTC.
-fn parse_time(written: &str) -> Option<i64> {
-    let loose = || {
-        let utc: Tz = "+00:00".parse().ok()?;
-        let time = string_to_datetime(&utc, written).ok()?.timestamp_micros();
-        // Digits alone are rather a number of something than a day.
-        (written.contains('-') && TIMES.contains(&time)).then_some(time)
-    };
-    text::parse_timestamp(written).or_else(loose)
 }
 
 #[cfg(test)]

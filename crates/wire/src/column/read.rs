@@ -1,6 +1,6 @@
 //! A column takes its next value out of JSON.
 
-use types::{DataType, Error, name};
+use types::{DataType, EpochUnit, Error, name};
 
 use super::{Column, Content, Data, EXACT_MAX, Fault, Member, Result};
 use crate::parser::{Malformed, Number, Parser};
@@ -87,17 +87,16 @@ impl Column {
             }
             Data::Date(v) => {
                 let written = worded("date", p, &mut self.scratch)?;
-                v.push(text::parse_date(written).ok_or_else(|| unread("date like `2026-11-21`", written))?);
+                v.push(text::parse_day(written).ok_or_else(|| unread("date like `2026-11-21`", written))?);
             }
             Data::Timestamp(v) => match p.peek() {
                 Some(b'-' | b'0'..=b'9') => {
-                    let number = p.number()?;
-                    v.push(number.integer.ok_or_else(|| not(number, "timestamp in whole microseconds"))?);
+                    v.push(time_of_number(p.number()?, self.input)?);
                 }
                 _ => {
                     let written = worded("timestamp", p, &mut self.scratch)?;
                     let expected = "timestamp like `2026-11-21T08:06:51Z`";
-                    v.push(text::parse_timestamp(written).ok_or_else(|| unread(expected, written))?);
+                    v.push(text::parse_time(written).ok_or_else(|| unread(expected, written))?);
                 }
             },
             Data::Uuid(v) => {
@@ -275,6 +274,17 @@ fn read_point(
         column.push(value.expect("each coordinate was seen"));
     }
     Ok(())
+}
+
+/// A number that is given for a time.
+fn time_of_number(number: Number<'_>, input: Option<EpochUnit>) -> Result<i64> {
+    match input {
+        Some(unit) => unit.micros(number.text).ok_or_else(|| not(number, &format!("timestamp as {unit}"))),
+        None => {
+            let whole = number.integer.ok_or_else(|| not(number, "timestamp in whole microseconds"))?;
+            text::micros_of_number(whole).map_err(Fault::Misfit)
+        }
+    }
 }
 
 #[inline]

@@ -65,12 +65,22 @@ impl Column {
                 offsets.push(end.map_err(|_| Error::invalid("a json column has too many bytes"))?);
             }
             (Data::Date(v), Value::String(text)) => {
-                v.push(text::parse_date(text).ok_or_else(|| unread("date like `2026-11-21`", text))?);
+                v.push(text::parse_day(text).ok_or_else(|| unread("date like `2026-11-21`", text))?);
             }
-            (Data::Timestamp(v), Value::Timestamp(micros) | Value::Int64(micros)) => v.push(micros),
+            (Data::Timestamp(v), Value::Timestamp(micros)) => v.push(micros),
+            (Data::Timestamp(v), Value::Int64(number)) => {
+                let micros = match self.input {
+                    Some(unit) => {
+                        let micros = unit.micros(&number.to_string());
+                        micros.ok_or_else(|| format!("timestamp as {unit} expected, `{number}` found"))
+                    }
+                    None => text::micros_of_number(number),
+                };
+                v.push(micros.map_err(Fault::Misfit)?);
+            }
             (Data::Timestamp(v), Value::String(text)) => {
                 let expected = "timestamp like `2026-11-21T08:06:51Z`";
-                v.push(text::parse_timestamp(text).ok_or_else(|| unread(expected, text))?);
+                v.push(text::parse_time(text).ok_or_else(|| unread(expected, text))?);
             }
             (Data::Uuid(v), Value::Bytes(bytes)) => match bytes.len() {
                 16 => v.extend_from_slice(bytes),

@@ -443,3 +443,47 @@ fn a_byte_order_mark_is_passed_over() {
     let text = message(read("\u{feff}{\"a\":1}\n\u{feff}{\"a\":2}", None).unwrap_err());
     assert!(text.contains("row 2 is no JSON") && text.contains("at byte 11 (line 2)"), "{text}");
 }
+
+/// A text of a time was one in SQL, CSV and COPY and none in rows of JSON; seconds became times of 1970 without a word.
+#[test]
+fn a_time_is_read_as_everywhere_and_a_number_by_the_unit_that_the_column_declares() {
+    let mut def = types::TableDef::new(types::TableId(1), "main.t");
+    for name in ["at", "s", "ms"] {
+        def.add_column(name, &DataType::Timestamp, true, None).unwrap();
+    }
+    for (name, unit) in [("s", "epoch_s"), ("ms", "epoch_ms")] {
+        let to = Some(types::EpochUnit::parse(unit).unwrap());
+        def.alter(&types::Change::SetInput { name: name.into(), to }).unwrap();
+    }
+    let target = Target { table: "t", def: Some(&def), may_add_columns: false };
+    let time = |json: &str| -> Result<i64, String> {
+        let rows = decode(json.as_bytes(), target, &Limits::default()).map_err(|e| e.error.to_string())?;
+        let times = rows.batch.column(0);
+        let times = arrow::array::AsArray::as_primitive::<arrow::datatypes::TimestampMicrosecondType>(times);
+        Ok(times.value(0))
+    };
+    const AT: i64 = 1_774_927_057_000_000;
+    for text in [
+        "2026-03-31 03:17:37+00",
+        "2026-03-31 03:17:37 UTC",
+        "2026-03-31T03:17:37Z",
+        "2026-03-31 05:17:37 +02",
+    ] {
+        assert_eq!(time(&format!("{{\"at\":\"{text}\"}}")), Ok(AT), "{text}");
+    }
+    assert_eq!(time(r#"{"at":"2026-03-31"}"#), Ok(1_774_915_200_000_000));
+    assert_eq!(time(&format!("{{\"at\":{AT}}}")), Ok(AT));
+    assert_eq!(time(r#"{"s":1774927057}"#), Ok(AT));
+    assert_eq!(time(r#"{"s":1774927057.25}"#), Ok(AT + 250_000));
+    assert_eq!(time(r#"{"s":"2026-03-31T03:17:37Z"}"#), Ok(AT));
+    assert_eq!(time(r#"{"ms":1774927057000}"#), Ok(AT));
+    for (json, said) in [
+        (r#"{"at":1774927057}"#, "1774927057 looks like seconds"),
+        (r#"{"at":1774927057000}"#, "\"input\":\"epoch_ms\""),
+        (r#"{"at":"2026-03-32"}"#, "timestamp like"),
+        (r#"{"s":1e9}"#, "timestamp as epoch_s expected"),
+    ] {
+        let refused = time(json).unwrap_err();
+        assert!(refused.contains(said), "{json}: {refused}");
+    }
+}
