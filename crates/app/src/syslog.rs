@@ -90,6 +90,12 @@ impl Part for Told {
                     "Messages of syslog that could be committed nowhere.",
                     counters.lost.load(Relaxed),
                 ),
+                figure(
+                    "syslog_datagrams_dropped_total",
+                    "counter",
+                    "Datagrams of syslog that the kernel dropped, since they came faster than they were read.",
+                    counters.datagrams_dropped.load(Relaxed),
+                ),
                 figure("syslog_connections_open", "gauge", "Open connections of syslog.", open),
                 figure("syslog_connections_open_max", "gauge", "Their bound.", self.connections_max),
                 figure(

@@ -1,7 +1,8 @@
 //! Messages of syslog as rows: over TCP and UDP, as RFC 5424 and as the older form that RFC 3164 describes.
 //!
-//! One thread does everything: it waits for whatever socket has something, takes what is there, and commits it. While a
-//! commit is under way, or none can be made, it reads nothing; TCP then slows its senders down, UDP drops in the kernel.
+//! One thread waits for whatever socket has something, takes what is there, and commits it. While a commit is under way, or
+//! none can be made, it reads nothing; TCP then slows its senders down. UDP knows no such thing, so a second thread does nothing
+//! but read datagrams, of which some wait in memory. What the kernel drops beyond them is counted, and the table says so.
 //! Syslog has no acknowledgement, so what a sender knows is only that a connection took its bytes.
 //!
 //! A sender that lost its power never says that it is gone, and one that has nothing to say is no different to look at. So
@@ -12,10 +13,12 @@
 //! index is unique, goes into the table beside it ([`engine::dead_letters`]). Nothing that came is left out, but for what is
 //! longer than [`Options::message_bytes_max`], which is cut.
 
+mod datagrams;
 mod frame;
 mod message;
 mod rows;
 mod run;
+mod socket;
 #[cfg(test)]
 mod tests;
 
@@ -71,6 +74,8 @@ pub struct Counters {
     /// Messages that could not be committed when the listener stopped, and those that the table does not take and that could
     /// not be put beside it either.
     pub lost: AtomicU64,
+    /// Datagrams that the kernel dropped, since they came faster than they could be read and committed. It says so on Linux.
+    pub datagrams_dropped: AtomicU64,
     pub connections_open: AtomicU64,
     /// Quiet connections that ended for new ones.
     pub connections_gave_way: AtomicU64,
@@ -131,7 +136,10 @@ impl Listener {
         let (counters, stopping) = (Arc::<Counters>::default(), Arc::<Stopping>::default());
         let writer = rows::Writer::new(engine, &options.table, counters.clone(), stopping.clone())?;
         let connections_max = options.connections_max;
-        let run = run::Run::new(options.clone(), tcp, udp, woken, writer, counters.clone(), stopping.clone());
+        let datagrams = datagrams::Datagrams::start(udp, options.message_bytes_max, counters.clone());
+        let datagrams = datagrams.map_err(failed)?;
+        let run =
+            run::Run::new(options.clone(), tcp, datagrams, woken, writer, counters.clone(), stopping.clone());
         let thread = Class::Work.spawn("pn-syslog", move || run.run()).map_err(failed)?;
         Ok(Listener { address, connections_max, counters, stopping, wake, thread: Some(thread) })
     }

@@ -1,8 +1,11 @@
 //! What a message says.
 
 use chrono::{DateTime, Datelike, Utc};
-use serde_json::{Map, Value as Json};
-use syslog_loose::{IncompleteDate, Message, ProcId, Variant, parse_message_with_year_tz};
+use serde_json::{Map, Value as Json, json};
+use syslog_loose::{
+    IncompleteDate, Message, ProcId, SyslogFacility, SyslogSeverity, Variant, decompose_pri,
+    parse_message_with_year_tz,
+};
 use types::{Micros, TIMES};
 
 /// A message as a row. What it does not say is absent.
@@ -22,12 +25,38 @@ pub(super) struct Said {
     pub message: String,
     /// Structured data, by its ids and names.
     pub data: Option<String>,
+    /// Whether it was of one of the two forms.
+    pub is_understood: bool,
 }
 
 impl Said {
-    /// Whether it was of one of the two forms.
-    pub fn is_understood(&self) -> bool {
-        self.severity.is_some()
+    /// The listener's own: that so many datagrams were dropped.
+    pub fn dropped(count: u64, now: Micros) -> Said {
+        Said {
+            time: Some(now),
+            facility: Some(SyslogFacility::LOG_SYSLOG.as_str()),
+            severity: Some(SyslogSeverity::SEV_WARNING as i32),
+            level: Some(SyslogSeverity::SEV_WARNING.as_str()),
+            app: Some("polynya".to_owned()),
+            message: format!("{count} messages over UDP were lost: they came faster than they were read"),
+            data: Some(json!({ "polynya": { "dropped": count } }).to_string()),
+            is_understood: true,
+            ..Said::default()
+        }
+    }
+
+    /// What is of neither form. Many devices begin with a priority all the same, Cisco's for one, and it is kept.
+    fn of_neither(text: &str) -> Said {
+        let Some((facility, severity, rest)) = priority(text) else {
+            return Said { message: text.to_owned(), ..Said::default() };
+        };
+        Said {
+            facility: Some(facility.as_str()),
+            severity: Some(severity as i32),
+            level: Some(severity.as_str()),
+            message: rest.to_owned(),
+            ..Said::default()
+        }
     }
 
     /// `now` gives the year to a time that has none.
@@ -37,7 +66,7 @@ impl Said {
         let year = move |date: IncompleteDate| year_of(date, now);
         let parsed: Message<&str> = parse_message_with_year_tz(text, year, Some(Utc), Variant::Either);
         let (Some(facility), Some(severity)) = (parsed.facility, parsed.severity) else {
-            return Said { message: text.to_owned(), ..Said::default() };
+            return Said::of_neither(text);
         };
         let owned = |part: Option<&str>| part.map(str::to_owned);
         let process = parsed.procid.map(|process| match process {
@@ -68,8 +97,17 @@ impl Said {
             kind: owned(parsed.msgid),
             message: parsed.msg.strip_prefix('\u{feff}').unwrap_or(parsed.msg).to_owned(),
             data: (!data.is_empty()).then(|| Json::Object(data).to_string()),
+            is_understood: true,
         }
     }
+}
+
+/// What `<189>` in front of a text says, and the text behind it.
+fn priority(text: &str) -> Option<(SyslogFacility, SyslogSeverity, &str)> {
+    let (digits, rest) = text.strip_prefix('<')?.split_once('>')?;
+    let is_number = (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let (facility, severity) = decompose_pri(digits.parse().ok().filter(|_| is_number)?);
+    Some((facility?, severity?, rest))
 }
 
 /// The year in which a date without one is nearest to `now`: a message of December may come in January.
@@ -110,6 +148,7 @@ mod tests {
             kind: Some("ID47".into()),
             message: "An event\nof two lines".into(),
             data: Some(r#"{"a@1":{"k":["v","w"],"q":"a\"b]"},"b@2":{}}"#.into()),
+            is_understood: true,
         };
         assert_eq!(found, expected);
         let bare = said("<14>1 - - - - - - text");
@@ -139,12 +178,31 @@ mod tests {
         assert_eq!(said("<13>1 9999-12-31T23:59:59.999999Z h a - - - x").time, Some(*TIMES.end()));
     }
 
+    /// Routers of Cisco say it so: the priority was lost with the rest.
+    #[test]
+    fn a_priority_is_kept_whatever_stands_behind_it() {
+        for (text, facility, level) in [
+            ("<189>123: *Mar  1 18:46:11: %SYS-5-CONFIG_I: Configured from console", "local7", "notice"),
+            ("<187>45: router1: Mar  1 18:46:11.123 UTC: %LINK-3-UPDOWN: Interface Gi0/1", "local7", "err"),
+            ("<0>", "kern", "emerg"),
+            ("<191>{\"json\": 1}", "local7", "debug"),
+        ] {
+            let found = said(text);
+            assert_eq!((found.facility, found.level), (Some(facility), Some(level)), "{text}: {found:?}");
+            let rest = text.split_once('>').unwrap().1;
+            assert!(rest.ends_with(&found.message), "{text}: {found:?}");
+        }
+        for text in ["<192>x", "<1234>x", "<+13>x", "<13 >x", "<13x"] {
+            assert_eq!((said(text).severity, said(text).message.as_str()), (None, text));
+        }
+    }
+
     #[test]
     fn what_is_neither_is_kept_whole() {
         for text in ["no priority", "<999>1 - - - - - - x", "<>", "{\"json\": 1}"] {
             let found = said(text);
-            assert!(!found.is_understood(), "{text}: {found:?}");
-            assert_eq!(found.message, text);
+            assert!(!found.is_understood, "{text}: {found:?}");
+            assert_eq!((found.message.as_str(), found.severity), (text, None));
         }
         assert_eq!(Said::parse(b"bad \xff utf8", NOW).message, "bad \u{fffd} utf8");
     }

@@ -58,6 +58,8 @@ struct Message {
     said: Said,
     frame: Frame,
     peer: Option<IpAddr>,
+    /// Nobody sent it: it is the listener's own.
+    is_own: bool,
 }
 
 impl Writer {
@@ -91,7 +93,15 @@ impl Writer {
     pub fn take(&mut self, frame: Frame, peer: Option<IpAddr>) {
         let said = Said::parse(&frame.bytes, self.engine.env().clock.now());
         self.bytes += 2 * frame.bytes.len() + 256;
-        self.waiting.push(Message { said, frame, peer });
+        self.waiting.push(Message { said, frame, peer, is_own: false });
+    }
+
+    /// Takes a message of the listener's own: that so many datagrams were dropped.
+    pub fn take_dropped(&mut self, count: u64) {
+        let said = Said::dropped(count, self.engine.env().clock.now());
+        let frame = Frame { bytes: said.message.clone().into_bytes(), cut: false };
+        self.bytes += 2 * frame.bytes.len() + 256;
+        self.waiting.push(Message { said, frame, peer: None, is_own: true });
     }
 
     /// Commits what is there. Where that is a matter of waiting it is tried again until the listener stops, and nothing more is
@@ -173,10 +183,11 @@ impl Writer {
 
     fn count(&self, messages: &[Message]) {
         let add = |counter: &AtomicU64, is: fn(&&Message) -> bool| {
-            counter.fetch_add(messages.iter().filter(is).count() as u64, Ordering::Relaxed);
+            let sent = messages.iter().filter(|message| !message.is_own);
+            counter.fetch_add(sent.filter(is).count() as u64, Ordering::Relaxed);
         };
         add(&self.counters.messages, |_| true);
-        add(&self.counters.unparsed, |message| !message.said.is_understood());
+        add(&self.counters.unparsed, |message| !message.said.is_understood);
         add(&self.counters.cut, |message| message.frame.cut);
     }
 

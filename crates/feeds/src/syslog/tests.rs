@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use engine::{Engine, Op, Transaction};
+use socket2::SockRef;
 use types::{DataType, Kind, Principal, TableDef, TableId, Value};
 
 use super::{Listener, Options};
@@ -21,7 +22,7 @@ fn open(dir: &testkit::TempDir) -> Engine {
 }
 
 /// Rows as the texts of some columns.
-fn rows(engine: &Engine, columns: &[&str]) -> Vec<Vec<String>> {
+pub(super) fn rows(engine: &Engine, columns: &[&str]) -> Vec<Vec<String>> {
     let root = engine.root();
     let Some(table) = root.table("main.syslog") else { return Vec::new() };
     let mut rows = Vec::new();
@@ -124,6 +125,34 @@ fn many_connections_lose_nothing_and_keep_their_order() {
         let of_sender = found.iter().filter(|row| row[0] == format!("s{sender}"));
         assert!(of_sender.map(|row| row[1].parse::<usize>().unwrap()).eq(0..MESSAGES), "sender {sender}");
     }
+}
+
+/// Of 5,000 datagrams at once 768 were kept, and none of the others was counted.
+#[test]
+fn five_thousand_datagrams_at_once_are_kept_or_counted_as_lost() {
+    const SENT: u64 = 5_000;
+    let _limit = testkit::limit(120);
+    let dir = testkit::temp_dir("syslog");
+    let engine = open(&dir);
+    let listener = Listener::start(engine.clone(), options()).unwrap();
+    let (counters, address) = (listener.counters(), listener.local_addr());
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for n in 0..SENT {
+        sender.send_to(format!("<13>1 - h a - - - message {n}").as_bytes(), address).unwrap();
+    }
+    listener.stop();
+    let kept = counters.messages.load(Ordering::Relaxed);
+    let dropped = counters.datagrams_dropped.load(Ordering::Relaxed);
+    let of_sender = rows(&engine, &["app"]).iter().filter(|row| row[0] == "a").count() as u64;
+    assert_eq!((kept, counters.lost.load(Ordering::Relaxed)), (of_sender, 0));
+    if cfg!(target_os = "linux") {
+        assert_eq!(kept + dropped, SENT, "{kept} kept, {dropped} dropped");
+    }
+    // A kernel that holds what it is asked for drops none of so many.
+    let like_it = UdpSocket::bind("127.0.0.1:0").unwrap();
+    super::socket::grow(&like_it);
+    let holds_all = SockRef::from(&like_it).recv_buffer_size().unwrap() >= 2 * super::socket::RECEIVE_BYTES;
+    assert!(kept >= if holds_all { SENT } else { 2_000 }, "{kept} kept, {dropped} dropped");
 }
 
 #[test]
