@@ -5,6 +5,7 @@
 //! is one, the cure. Beside a running server [`examine_running`] looks at the same from inside. A backup is told from a data
 //! directory and examined as what it is.
 
+mod lake;
 mod replay;
 mod running;
 mod table;
@@ -157,6 +158,7 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
 
     let tips = tips.into_values().collect();
     let known = check_tables(tips, progress, &mut examination);
+    lake::check(env, dir, progress, &mut examination);
     check_files(env, dir, &known, &mut examination)?;
     Ok(examination)
 }

@@ -1,6 +1,6 @@
 //! What is remembered of data files, which never change. Bounded, one for all tables. Beside it, which of them readers hold.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use vfs::{Mutex, Rank};
@@ -22,6 +22,8 @@ struct Inner {
     /// The oldest first.
     order: VecDeque<Arc<str>>,
     bytes: usize,
+    /// Files that were not what was written when they were read last.
+    damaged: BTreeSet<Arc<str>>,
 }
 
 impl Default for Cache {
@@ -55,6 +57,24 @@ impl Cache {
         inner.order.push_back(path.clone());
         inner.by_path.insert(path, ids);
         drop(inner);
+    }
+
+    /// Remembers whether a file is what was written.
+    pub fn note(&self, path: &str, is_damaged: bool) {
+        let mut inner = self.0.lock();
+        match is_damaged {
+            true => drop(inner.damaged.insert(path.into())),
+            false => drop(inner.damaged.remove(path)),
+        }
+    }
+
+    pub fn is_damaged(&self, path: &str) -> bool {
+        self.0.lock().damaged.contains(path)
+    }
+
+    /// How many files are damaged, as far as they were read.
+    pub fn damaged(&self) -> usize {
+        self.0.lock().damaged.len()
     }
 
     pub fn get(&self, path: &str) -> Option<Arc<RowIds>> {

@@ -20,6 +20,7 @@ use table::Snapshot;
 use table::materializer::Checkpoint;
 use types::{Kind, Lsn, Result, RowId};
 
+use crate::checksums;
 use crate::erase::Begun;
 use crate::expiry;
 use crate::manifest::{self, Content, Entry, Status};
@@ -204,9 +205,7 @@ impl Work<'_> {
         // Rows to land, then what is to be written anew.
         let last = RowId(self.table.next_row().0 - 1);
         let (added, row) = self.land_rows(from.row.next(), last)?;
-        let jobs = self.plan(is_new, &gone, added.len());
-        let is_whole = jobs.is_whole;
-        let (replaced, removed) = self.rewrite(jobs.jobs, &gone)?;
+        let (replaced, removed, is_whole) = self.rewrite_planned(is_new, &gone, added.len())?;
         let positions: InFiles =
             gone.iter().filter(|(at, _)| !removed.contains(&base.data[*at].path)).cloned().collect();
         let rewritten = removed.len() as u64;
@@ -381,7 +380,9 @@ impl Work<'_> {
         let (list_path, list) = self.new_file("metadata", "list.avro");
         self.made_metadata.push(list_path.clone());
         let parent = self.next.current_snapshot_id;
-        store.write(&list_path, manifest::write_list(&listed, self.snapshot_id, parent, sequence))?;
+        let list_bytes = manifest::write_list(&listed, self.snapshot_id, parent, sequence);
+        let list_checksum = checksums::text_of(&list_bytes);
+        store.write(&list_path, list_bytes)?;
         // Manifests without a file in the table tell only this snapshot what it removed.
         let (manifests, emptied): (Vec<_>, Vec<_>) =
             manifests.into_iter().partition(|m| m.file.live_files() > 0);
@@ -391,7 +392,8 @@ impl Work<'_> {
         let mut live_deletes: Vec<Arc<Deletes>> = base.deletes.iter().filter(is_kept).cloned().collect();
         live_deletes.extend(deletes.added.iter().cloned());
 
-        let summary = self.summary(&changed, &deletes, new_positions, &data, &live_deletes, row, lsn);
+        let mut summary = self.summary(&changed, &deletes, new_positions, &data, &live_deletes, row, lsn);
+        summary.insert(checksums::LIST_KEY.into(), list_checksum);
         self.next.set_position(row, lsn);
         self.next.set_run(self.options.run()?);
         self.next.add_snapshot(metadata::Snapshot {
@@ -488,7 +490,7 @@ impl Work<'_> {
             base.store.look()?;
             return rest::commit(base, lake, || tick(0));
         }
-        let bytes = lake.metadata.to_bytes()?;
+        let bytes = lake.metadata.to_file()?;
         let written = bytes.len() as u64;
         let (tick, unsure) = (&mut self.tick, &self.base.unsure);
         lake.store.publish(&lake.metadata_path(), bytes, || {

@@ -56,7 +56,7 @@ pub(crate) fn create(
         offers: shared.offers.clone(),
         listed: None,
     };
-    store.publish(&lake.metadata_path(), lake.metadata.to_bytes()?, || Ok(()))?;
+    store.publish(&lake.metadata_path(), lake.metadata.to_file()?, || Ok(()))?;
     lake.write_hint()?;
     Ok(lake)
 }

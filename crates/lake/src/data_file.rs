@@ -9,8 +9,6 @@ use arrow::datatypes::{
     ArrowNativeTypeOp, ArrowPrimitiveType, DataType as Arrow, Date32Type, Float32Type, Float64Type,
     Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
 };
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::data_type::AsBytes;
 use parquet::file::metadata::ParquetMetaData;
@@ -20,11 +18,12 @@ use parquet::schema::types::ColumnPath;
 use types::Result;
 
 use crate::manifest::{Content, DataFile, Metrics};
+use crate::parquet_writer::{Finished, ParquetWriter};
 use crate::row_ids::{self, RowIds};
-use crate::schema::{BOUNDED_LEAVES_MAX, Columns, Leaf, parquet_error};
+use crate::schema::{BOUNDED_LEAVES_MAX, Columns, Leaf};
 use crate::single::{Single, SingleType, decimal};
 use crate::spec::Partition;
-use crate::store::{Sink, Store};
+use crate::store::Store;
 
 /// A row group ends at so many rows or encoded bytes, whatever comes first. It is in memory until then.
 const ROW_GROUP_ROWS: usize = 1 << 20;
@@ -55,7 +54,7 @@ pub struct Place {
 /// A data file being written.
 pub struct Writer<'a> {
     columns: &'a Columns,
-    parquet: ArrowWriter<Sink>,
+    parquet: ParquetWriter,
     row_ids: row_ids::Builder,
     /// Of each leaf, as far as it holds floats.
     nans: Vec<u64>,
@@ -78,14 +77,10 @@ impl<'a> Writer<'a> {
         rows: u64,
         first: &RecordBatch,
     ) -> Result<Writer<'a>> {
-        let sink = store.sink(path)?;
-        let options = ArrowWriterOptions::new()
-            .with_properties(properties(columns, rows, Some(first)))
-            // What the columns are is told by Parquet's own schema alone.
-            .with_skip_arrow_metadata(true)
-            .with_parquet_schema(columns.parquet.clone());
+        let properties = properties(columns, rows, Some(first));
+        // What the columns are is told by Parquet's own schema alone.
         let parquet =
-            ArrowWriter::try_new_with_options(sink, columns.arrow.clone(), options).map_err(parquet_error)?;
+            ParquetWriter::create(store.sink(path)?, columns.arrow.clone(), &columns.parquet, properties)?;
         let nans = vec![0; columns.leaves.len()];
         Ok(Writer { columns, parquet, row_ids: row_ids::Builder::default(), nans })
     }
@@ -98,44 +93,43 @@ impl<'a> Writer<'a> {
                 *nans += count_nans(batch, &leaf.path);
             }
         }
-        self.parquet.write(batch).map_err(parquet_error)
+        self.parquet.write(batch)
     }
 
     /// About how large the file would be if it ended here.
     pub fn bytes(&self) -> u64 {
-        (self.parquet.bytes_written() + self.parquet.in_progress_size()) as u64
+        self.parquet.bytes()
     }
 
     /// `location` is what manifests call the file, `sort_order` the one that its rows are in.
-    pub fn finish(mut self, location: String, place: Place, sort_order: Option<i32>) -> Result<Written> {
-        let metadata = self.parquet.finish().map_err(parquet_error)?;
-        let sink = self.parquet.inner_mut();
-        sink.finish()?;
-        let told = (&metadata, sink.len());
-        let file = described(told, &self.columns.leaves, &self.nans, location, place, sort_order);
+    pub fn finish(self, location: String, place: Place, sort_order: Option<i32>) -> Result<Written> {
+        let finished = self.parquet.finish()?;
+        let file = described(finished, &self.columns.leaves, &self.nans, location, place, sort_order);
         Ok(Written { file, row_ids: self.row_ids.finish()?.map(Arc::new) })
     }
 }
 
 /// What manifests tell of a file, by its footer and its bytes.
 pub(crate) fn described(
-    (metadata, bytes): (&ParquetMetaData, u64),
+    finished: Finished,
     leaves: &[Leaf],
     nans: &[u64],
     location: String,
     place: Place,
     sort_order: Option<i32>,
 ) -> DataFile {
+    let metadata = &finished.metadata;
     DataFile {
         content: Content::Data,
         path: location,
         spec: place.spec,
         partition: place.partition,
         rows: metadata.file_metadata().num_rows().max(0) as u64,
-        bytes,
+        bytes: finished.bytes,
         metrics: metrics(metadata, leaves, nans),
         split_offsets: metadata.row_groups().iter().map(group_offset).collect(),
         sort_order,
+        checksums: Some(finished.checksums.into()),
     }
 }
 

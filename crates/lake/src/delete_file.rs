@@ -6,14 +6,14 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType as Arrow, Field, Int64Type, Schema};
 use bytes::Bytes;
-use parquet::arrow::ArrowWriter;
+use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::file::properties::WriterProperties;
 use types::{Error, Result};
 
 use crate::data_file::{self, Place};
 use crate::manifest::{Content, DataFile, Metrics};
+use crate::parquet_writer::ParquetWriter;
 use crate::schema::parquet_error;
 use crate::store::Store;
 
@@ -56,10 +56,8 @@ pub fn write(
         // A path that is cut bounds nothing.
         .set_statistics_truncate_length(None)
         .build();
-    let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
-    let sink = store.sink(path)?;
-    let mut writer =
-        ArrowWriter::try_new_with_options(sink, schema.clone(), options).map_err(parquet_error)?;
+    let parquet = ArrowSchemaConverter::new().convert(&schema).map_err(parquet_error)?;
+    let mut writer = ParquetWriter::create(store.sink(path)?, schema.clone(), &parquet, properties)?;
     let mut rows = 0u64;
     for of in &deleted {
         for part in of.positions.chunks(BATCH_ROWS) {
@@ -69,20 +67,17 @@ pub fn write(
             let columns: Vec<ArrayRef> = vec![Arc::new(paths), Arc::new(positions)];
             let batch = RecordBatch::try_new(schema.clone(), columns)
                 .map_err(|e| Error::internal(format!("a batch of positions: {e}")))?;
-            writer.write(&batch).map_err(parquet_error)?;
+            writer.write(&batch)?;
         }
     }
-    let metadata = writer.finish().map_err(parquet_error)?;
-    let sink = writer.inner_mut();
-    sink.finish()?;
-    let bytes = sink.len();
+    let finished = writer.finish()?;
     Ok(DataFile {
         content: Content::Deletes,
         path: location,
         spec: place.spec,
         partition: place.partition,
         rows,
-        bytes,
+        bytes: finished.bytes,
         metrics: Metrics {
             values: vec![(PATH_ID, rows as i64), (POSITION_ID, rows as i64)],
             nulls: vec![(PATH_ID, 0), (POSITION_ID, 0)],
@@ -90,12 +85,14 @@ pub fn write(
             // files of positions that have any when it looks for nulls in a column of the table.
             ..Metrics::default()
         },
-        split_offsets: metadata
+        split_offsets: finished
+            .metadata
             .row_groups()
             .iter()
             .filter_map(|group| Some(group.columns().first()?.byte_range().0 as i64))
             .collect(),
         sort_order: None,
+        checksums: Some(finished.checksums.into()),
     })
 }
 

@@ -17,6 +17,8 @@
 //! - A row's position in a data file is its rank among the ids there, or what a map of them says ([`RowIds`]): files may be
 //!   sorted otherwise, or written by another program, whose files are taken if they hold the same rows ([`Replace`]).
 //! - G1: a file is removed when no kept snapshot names it: after the commit that forgot it, or when the lake is opened.
+//! - What was written is read: manifests hold checksums of the files that they name, lists those of manifests, and snapshots those
+//!   of lists (`checksums.rs`). A file that has other bytes is an error for whoever reads them first.
 //! - O1: schemas of Avro are constants, those of a table are made once per definition.
 //! - R2: snapshots, metadata files, manifests, data files and files of positions are merged or dropped so that their
 //!   number grows with the logarithm of the rows at most.
@@ -36,6 +38,7 @@ mod arrange;
 mod avro;
 mod cache;
 pub mod catalog;
+mod checksums;
 mod commit;
 mod create;
 mod data_file;
@@ -60,6 +63,8 @@ mod options;
 mod order;
 mod outside;
 mod owners;
+mod page_checksums;
+mod parquet_writer;
 mod pins;
 mod ranges;
 pub mod reader;

@@ -92,7 +92,7 @@ impl Lake {
             self.metadata.last_updated_ms = now_ms.max(self.metadata.last_updated_ms);
             let old = expiry::forget_metadata(self, options)?;
             self.version += 1;
-            self.store.publish(&self.metadata_path(), self.metadata.to_bytes()?, || Ok(()))?;
+            self.store.publish(&self.metadata_path(), self.metadata.to_file()?, || Ok(()))?;
             *newest = Some(self.version);
             old.iter().try_for_each(|path| self.store.remove(path))?;
         }
@@ -201,8 +201,9 @@ impl Lake {
         snapshot: &metadata::Snapshot,
         known: &mut HashMap<Arc<str>, Read>,
     ) -> Result<Vec<Arc<str>>> {
-        let list = manifest::read_list(&self.store.read(&self.local(&snapshot.manifest_list)?)?)
-            .map_err(|e| e.with("file", &snapshot.manifest_list))?;
+        let list = self.store.read(&self.local(&snapshot.manifest_list)?)?;
+        let list =
+            manifest::read_list_of(&list, snapshot).map_err(|e| e.with("file", &snapshot.manifest_list))?;
         let mut paths = Vec::with_capacity(list.len());
         for file in list {
             let path: Arc<str> = file.path.as_str().into();

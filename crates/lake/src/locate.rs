@@ -96,8 +96,8 @@ impl Lake {
         Ok(Some(ids))
     }
 
-    /// A data file as it is.
+    /// A data file as it was written.
     pub(crate) fn data_file(&self, live: &Live) -> Result<Bytes> {
-        self.store.read(&self.local(&live.path)?)
+        self.file(&live.entry.file)
     }
 }

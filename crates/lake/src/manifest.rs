@@ -6,6 +6,8 @@ use std::sync::Arc;
 use types::{Error, Result};
 
 use crate::avro::{self, Body, Datum, Record};
+use crate::checksums::{self, Checksums};
+use crate::metadata::Snapshot;
 use crate::spec::{self, Partition, Spec, Specs};
 
 /// What a file holds, as Iceberg numbers it.
@@ -31,6 +33,8 @@ pub struct DataFile {
     pub split_offsets: Vec<i64>,
     /// The sort order that its rows are in; `None`: that of no certain one.
     pub sort_order: Option<i32>,
+    /// What was written; `None`: another program wrote it and nobody looked, or an older version of this one.
+    pub checksums: Option<Arc<Checksums>>,
 }
 
 /// What is known of columns, by field id.
@@ -87,6 +91,8 @@ pub struct ManifestFile {
     pub rows: [u64; 3],
     /// Of each field of the spec.
     pub partitions: Vec<Summary>,
+    /// Of its bytes, as text; `None` as in [`DataFile::checksums`].
+    pub checksum: Option<String>,
 }
 
 /// What all files of a manifest have in one field of their partitions.
@@ -117,6 +123,13 @@ impl ManifestFile {
     }
 }
 
+impl Entry {
+    /// What a manifest says of the file's bytes; nothing of one that is gone.
+    fn checksums(&self) -> Option<&Checksums> {
+        self.file.checksums.as_deref().filter(|_| self.status != Status::Deleted)
+    }
+}
+
 /// What a manifest says of itself beside its entries.
 pub struct Of<'a> {
     pub path: String,
@@ -143,6 +156,7 @@ pub fn write(of: Of<'_>, entries: &[Entry]) -> (Vec<u8>, ManifestFile) {
         files: [0; 3],
         rows: [0; 3],
         partitions: of.spec.summaries(entries.iter().map(|entry| &*entry.file.partition)),
+        checksum: None,
     };
     let mut body = Body::new();
     for entry in entries {
@@ -155,6 +169,7 @@ pub fn write(of: Of<'_>, entries: &[Entry]) -> (Vec<u8>, ManifestFile) {
     }
     let content = if of.content == Content::Data { "data" } else { "deletes" };
     let (schema_id, spec_id) = (of.schema_id.to_string(), of.spec.id.to_string());
+    let checksums = checksums::all_to_text(entries.iter().map(|entry| entry.checksums()));
     let head = [
         ("schema", of.schema),
         ("schema-id", schema_id.as_str()),
@@ -162,9 +177,11 @@ pub fn write(of: Of<'_>, entries: &[Entry]) -> (Vec<u8>, ManifestFile) {
         ("partition-spec-id", spec_id.as_str()),
         ("format-version", "2"),
         ("content", content),
+        (checksums::KEY, checksums.as_str()),
     ];
     let bytes = body.into_file(&of.spec.entry_schema, &head);
     manifest.bytes = bytes.len() as u64;
+    manifest.checksum = Some(checksums::text_of(&bytes));
     (bytes, manifest)
 }
 
@@ -215,12 +232,14 @@ fn put_entry(body: &mut Body, entry: &Entry, spec: &Spec) {
 
 /// The entries of a manifest. `of` is what the list says of it, `specs` the table's.
 pub fn read(bytes: &[u8], of: &ManifestFile, specs: &Specs) -> Result<Vec<Entry>> {
-    let (_, records) = avro::read(bytes)?;
+    checksums::compare_text(bytes, of.checksum.as_deref())?;
+    let (head, records) = avro::read(bytes)?;
     let spec = spec::find(specs, of.spec)?;
-    records.iter().map(|record| entry(record, of, spec)).collect()
+    let checksums = checksums::parse_all(head.get(checksums::KEY).map(Vec::as_slice));
+    records.iter().zip(checksums).map(|(record, sums)| entry(record, of, spec, sums)).collect()
 }
 
-fn entry(record: &Record, of: &ManifestFile, spec: &Spec) -> Result<Entry> {
+fn entry(record: &Record, of: &ManifestFile, spec: &Spec, checksums: Option<Checksums>) -> Result<Entry> {
     let missing = |what: &str| Error::damaged(format!("a manifest entry without {what}"));
     let status = match record.long(0) {
         Some(0) => Status::Existing,
@@ -271,6 +290,7 @@ fn entry(record: &Record, of: &ManifestFile, spec: &Spec) -> Result<Entry> {
             },
             split_offsets: file.items(132).iter().filter_map(offset).collect(),
             sort_order: file.long(140).and_then(|id| i32::try_from(id).ok()).filter(|id| *id != 0),
+            checksums: checksums.map(Arc::new),
         }),
     })
 }
@@ -310,21 +330,33 @@ pub fn write_list(
     }
     let (id, sequence) = (snapshot_id.to_string(), sequence.to_string());
     let parent = parent.map_or_else(|| "null".to_owned(), |parent| parent.to_string());
+    let checksums: Vec<&str> = manifests.iter().map(|m| m.checksum.as_deref().unwrap_or_default()).collect();
+    let checksums = checksums.join(",");
     let head = [
         ("snapshot-id", id.as_str()),
         ("parent-snapshot-id", parent.as_str()),
         ("sequence-number", sequence.as_str()),
         ("format-version", "2"),
+        (checksums::KEY, checksums.as_str()),
     ];
     body.into_file(LIST_SCHEMA.trim_end(), &head)
 }
 
 pub fn read_list(bytes: &[u8]) -> Result<Vec<ManifestFile>> {
-    let (_, records) = avro::read(bytes)?;
-    records.iter().map(list_entry).collect()
+    let (head, records) = avro::read(bytes)?;
+    let checksums = head.get(checksums::KEY).and_then(|text| std::str::from_utf8(text).ok());
+    let checksums = checksums.unwrap_or_default().split(',').map(Some).chain(std::iter::repeat(None));
+    records.iter().zip(checksums).map(|(record, checksum)| list_entry(record, checksum)).collect()
 }
 
-fn list_entry(record: &Record) -> Result<ManifestFile> {
+/// A manifest list of a snapshot of ours, compared with what the snapshot's summary says of it.
+pub(crate) fn read_list_of(bytes: &[u8], snapshot: &Snapshot) -> Result<Vec<ManifestFile>> {
+    let expected = snapshot.summary.get(checksums::LIST_KEY).map(String::as_str);
+    checksums::compare_text(bytes, expected)?;
+    read_list(bytes)
+}
+
+fn list_entry(record: &Record, checksum: Option<&str>) -> Result<ManifestFile> {
     let missing = |what: &str| Error::damaged(format!("a manifest list's entry without {what}"));
     let count = |id: i32| record.long(id).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
     let is = |record: &Record, id: i32| record.get(id) == Some(&Datum::Bool(true));
@@ -344,10 +376,12 @@ fn list_entry(record: &Record) -> Result<ManifestFile> {
         content: Content::of(record.long(517).unwrap_or(0))?,
         sequence: record.long(515).unwrap_or(0),
         min_sequence: record.long(516).unwrap_or(0),
-        snapshot_id: record.long(503).ok_or_else(|| missing("a snapshot"))?,
+        // Format 1 may leave it out; the entries have their own then.
+        snapshot_id: record.long(503).unwrap_or(0),
         files: [count(505), count(504), count(506)],
         rows: [count(513), count(512), count(514)],
         partitions: record.items(507).iter().filter_map(summary).collect(),
+        checksum: checksum.filter(|text| !text.is_empty()).map(str::to_owned),
     })
 }
 

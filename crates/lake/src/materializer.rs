@@ -30,7 +30,7 @@ use crate::options::Options;
 use crate::outside::Outcome;
 use crate::owners::Owners;
 use crate::rest;
-use crate::schema::Columns;
+use crate::schema::{Columns, check_field_names};
 use crate::state::{Lake, OVERDUE, Shared};
 use crate::store::Store;
 use crate::upkeep::{Depth, Orphans, Tasks};
@@ -402,6 +402,12 @@ pub(crate) fn table_of(place: &Place) -> Option<TableId> {
     place.dir.file_name()?.to_str()?.parse().ok().map(TableId)
 }
 
+fn warn_of_partitions(def: &TableDef) {
+    for warning in def.partition_warnings() {
+        tracing::warn!(table = %def.name, "{warning}; see \"Partitions and order\" in the documentation of the lake");
+    }
+}
+
 fn was_dropped(def: &TableDef) -> Error {
     Error::not_found(format!(
         "table `{}` was dropped, and another has its name",
@@ -481,6 +487,11 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn check(&self, def: &TableDef) -> Result<()> {
+        check_field_names(def)?;
+        // One that is there already was warned of, unless its partitions change.
+        if def.id == TableId(0) && self.follows(def) {
+            warn_of_partitions(def);
+        }
         Columns::of(&Arc::new(def.clone())).map(drop)
     }
 
@@ -490,6 +501,9 @@ impl table::materializer::Materializer for Materializer {
             let table = name::short_table_name(&before.name);
             return Err(Error::new(Kind::Schema, format!("table `{table}` has a lake and keeps its name"))
                 .hint("make a table of the new name, copy the rows, drop this one"));
+        }
+        if before.options.partition_by != after.options.partition_by && self.follows(after) {
+            warn_of_partitions(after);
         }
         Ok(())
     }
@@ -547,7 +561,12 @@ impl table::materializer::Materializer for Materializer {
         // Not to be told as a failure of a table that is there.
         let lease = self.owners.take(&self.dir_of(def), def.id);
         let Some(_lease) = lease else { return Ok(Progress::UpToDate) };
-        let outcome = self.step(place, table, from, budget);
+        // Whoever asked for something is told of a bug as well, and of which table it is.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.step(place, table, from, budget)));
+        let outcome = outcome.unwrap_or_else(|_| {
+            Err(Error::internal("landing the table met a bug of Polynya and stopped")
+                .with("table", &def.name))
+        });
         if let Err(error) = &outcome {
             self.erasures.end(def.id, table.lsn(), Err(error.clone()));
             self.upkeep.end(def.id, Err(error.clone()));

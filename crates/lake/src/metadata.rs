@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 use types::{Error, Kind, Lsn, Result, RowId, TableId};
 
+use crate::checksums;
 use crate::layout::Layout;
 pub(crate) use layout::UNSORTED;
 
@@ -69,9 +70,12 @@ pub struct Snapshot {
     pub snapshot_id: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_snapshot_id: Option<i64>,
+    /// Left out where it is 0, as in tables that were of format 1 once.
+    #[serde(default)]
     pub sequence_number: i64,
     pub timestamp_ms: i64,
     pub manifest_list: String,
+    #[serde(default)]
     pub summary: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema_id: Option<i32>,
@@ -200,8 +204,10 @@ impl Metadata {
     }
 
     pub fn parse(bytes: &[u8]) -> Result<Metadata> {
-        let metadata: Metadata = serde_json::from_slice(bytes)
+        compare_seal(bytes)?;
+        let mut metadata: Metadata = serde_json::from_slice(bytes)
             .map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))?;
+        metadata.other.remove(SEAL);
         if metadata.format_version != 2 {
             let found = metadata.format_version;
             return Err(Error::new(Kind::Newer, format!("Iceberg format {found}; this program knows 2")));
@@ -214,6 +220,15 @@ impl Metadata {
         let mut bytes = Vec::with_capacity(BYTES_BESIDE + self.snapshots.len() * SNAPSHOT_BYTES);
         serde_json::to_writer(&mut bytes, self)
             .map_err(|e| Error::internal(format!("writing Iceberg metadata: {e}")))?;
+        Ok(bytes)
+    }
+
+    /// What a metadata file of ours holds: it ends with a checksum of all before.
+    pub fn to_file(&self) -> Result<Vec<u8>> {
+        let mut bytes = self.to_bytes()?;
+        bytes.pop();
+        let checksum = checksums::text_of(&bytes);
+        bytes.extend_from_slice(format!(",\"{SEAL}\":\"{checksum}\"}}").as_bytes());
         Ok(bytes)
     }
 
@@ -375,6 +390,17 @@ impl Metadata {
     pub fn set_database(&mut self, id: &str) {
         self.properties.insert(DATABASE.into(), id.into());
     }
+}
+
+/// The last member of a metadata file of ours, which readers of Iceberg do not know and pass over.
+const SEAL: &str = "polynya-crc32c";
+
+/// Compares metadata with the checksum that they end with, if they do.
+fn compare_seal(bytes: &[u8]) -> Result<()> {
+    let parts = bytes.strip_suffix(b"\"}").and_then(|rest| rest.split_last_chunk::<8>());
+    let Some((rest, checksum)) = parts else { return Ok(()) };
+    let content = rest.strip_suffix(format!(",\"{SEAL}\":\"").as_bytes());
+    content.map_or(Ok(()), |content| checksums::compare_text(content, std::str::from_utf8(checksum).ok()))
 }
 
 fn same_schema(a: &Json, b: &Json) -> bool {

@@ -11,11 +11,13 @@ use parquet::errors::{ParquetError, Result as Parquet};
 use parquet::file::reader::{ChunkReader, Length};
 use types::{Error, Result};
 
+use crate::checksums::{CHUNK_BYTES, Checksums};
 use crate::kept::{Kept, Key, Part, Slots};
+use crate::manifest::DataFile;
 use crate::store::Store;
 
-/// What is asked of a store at a time: columns of a part lie near each other.
-const PIECE_BYTES: u64 = 1 << 20;
+/// What is asked of a store at a time: columns of a part lie near each other. Each has a checksum.
+const PIECE_BYTES: u64 = CHUNK_BYTES;
 
 /// From when on an answer that does not come means that the store is away, and how long it is left alone at most.
 const LONG: Duration = Duration::from_secs(1);
@@ -25,6 +27,8 @@ const AWAY_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct FileBytes {
     source: Source,
     len: u64,
+    /// What was written, where that is known.
+    checksums: Option<Arc<Checksums>>,
     /// Why the file could not be read, which Parquet's own errors do not keep.
     failed: Arc<OnceLock<Error>>,
 }
@@ -36,12 +40,12 @@ enum Source {
 }
 
 impl FileBytes {
-    /// `len` is what the manifest says.
+    /// `file` is what the manifest says.
     pub fn open(
         store: &Store,
         path: PathBuf,
         of: &Arc<str>,
-        len: u64,
+        file: &DataFile,
         slots: &Arc<Slots>,
     ) -> Result<FileBytes> {
         let source = match store.is_remote() {
@@ -49,11 +53,11 @@ impl FileBytes {
             true => Source::Elsewhere { store: store.clone(), path, of: of.clone(), slots: slots.clone() },
         };
         if let Source::Mapped(bytes) = &source
-            && bytes.len() as u64 != len
+            && bytes.len() as u64 != file.bytes
         {
             return Err(Error::damaged("a data file is not as long as its manifest says"));
         }
-        Ok(FileBytes { source, len, failed: Arc::default() })
+        Ok(FileBytes { source, len: file.bytes, checksums: file.checksums.clone(), failed: Arc::default() })
     }
 
     /// What an error of Parquet's reader comes from.
@@ -68,7 +72,12 @@ impl FileBytes {
         let end = start.checked_add(len).filter(|end| *end <= self.len);
         let end = end.ok_or_else(|| Error::damaged("a data file ends before what its footer names"))?;
         match &self.source {
-            Source::Mapped(bytes) => Ok(bytes.slice(start as usize..end as usize)),
+            Source::Mapped(bytes) => {
+                if let Some(checksums) = &self.checksums {
+                    checksums.compare_once(bytes, start..end)?;
+                }
+                Ok(bytes.slice(start as usize..end as usize))
+            }
             Source::Elsewhere { .. } if len == 0 => Ok(Bytes::new()),
             Source::Elsewhere { .. } => {
                 let (first, last) = (start / PIECE_BYTES, (end - 1) / PIECE_BYTES);
@@ -103,6 +112,9 @@ impl FileBytes {
         let bytes = asked(store, slots, || store.read_range(path, start, len))?;
         if bytes.len() as u64 != len {
             return Err(Error::damaged("a data file is not as long as its manifest says"));
+        }
+        if let Some(checksums) = &self.checksums {
+            checksums.compare_chunk(nth, &bytes)?;
         }
         slots.put(key, Kept::Bytes(bytes.clone()));
         Ok(bytes)

@@ -11,11 +11,12 @@ use arrow::datatypes::{DataType as Arrow, Field, Fields, Schema, SchemaRef, Time
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value as Json;
-use types::{Error, Lsn, ROW_ID, ROW_ID_NAME, Result, RowId};
+use types::{Error, Kind, Lsn, ROW_ID, ROW_ID_NAME, Result, RowId};
 
 use crate::catalog::plain;
 use crate::delete_file;
-use crate::manifest::{self, Content, Entry, Status};
+use crate::files::is_missing;
+use crate::manifest::{self, Content, DataFile, Entry, Status};
 use crate::metadata::Metadata;
 use crate::source::as_type;
 use crate::spec::specs_of;
@@ -34,6 +35,16 @@ pub struct Reader {
     data: Vec<Entry>,
     /// Deleted positions by data file, ascending.
     deleted: HashMap<String, Vec<u64>>,
+}
+
+/// What comparing a table's data files with their checksums came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileComparison {
+    pub files: u64,
+    /// Files that were written before checksums were kept, or by another program that nobody checked.
+    pub unknown: u64,
+    /// What is wrong with those that are not what was written.
+    pub damaged: Vec<String>,
 }
 
 impl Reader {
@@ -85,7 +96,7 @@ impl Reader {
                 Some(id) => Err(Error::damaged(format!("the current snapshot {id} is not in the metadata"))),
             };
         };
-        let list = manifest::read_list(&self.file(&snapshot.manifest_list)?)
+        let list = manifest::read_list_of(&self.file(&snapshot.manifest_list)?, &snapshot)
             .map_err(|e| e.with("file", &snapshot.manifest_list))?;
         let specs = specs_of(&self.metadata)?;
         for of in list {
@@ -95,7 +106,7 @@ impl Reader {
                 match entry.file.content {
                     Content::Data => self.data.push(entry),
                     Content::Deletes => {
-                        let bytes = self.file(&entry.file.path)?;
+                        let bytes = self.as_written(&entry.file)?;
                         for of in delete_file::read(bytes).map_err(|e| e.with("file", &entry.file.path))? {
                             self.deleted.entry(of.path.to_string()).or_default().extend(of.positions);
                         }
@@ -110,6 +121,38 @@ impl Reader {
 
     fn file(&self, path: &str) -> Result<bytes::Bytes> {
         self.store.read(&local(&self.dir, &self.metadata.location, path)?)
+    }
+
+    /// A file whose bytes are what its manifest says, where it says so.
+    fn as_written(&self, file: &DataFile) -> Result<bytes::Bytes> {
+        let bytes = self.file(&file.path)?;
+        if let Some(checksums) = &file.checksums {
+            checksums.compare(&bytes).map_err(|e| e.with("file", &file.path))?;
+        }
+        Ok(bytes)
+    }
+
+    /// Compares every data file with what was written. Files of positions were compared when this was opened.
+    pub fn compare_files(&self) -> Result<FileComparison> {
+        let mut found = FileComparison::default();
+        for entry in &self.data {
+            found.files += 1;
+            found.unknown += u64::from(entry.file.checksums.is_none());
+            match self.as_written(&entry.file) {
+                Ok(_) => {}
+                Err(error) if error.kind() == Kind::Damaged || is_missing(&error) => {
+                    found.damaged.push(format!("{}: {}", entry.file.path, error.message()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// How many data files, and how many of them have no checksums to compare with.
+    pub fn files_without_checksums(&self) -> (usize, usize) {
+        let without = self.data.iter().filter(|entry| entry.file.checksums.is_none());
+        (self.data.len(), without.count())
     }
 
     /// The columns, system columns first.
@@ -131,7 +174,7 @@ impl Reader {
 
     fn read_file(&self, entry: &Entry, each: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
         let damaged = |e: &dyn std::fmt::Display| Error::damaged(format!("a data file cannot be read: {e}"));
-        let bytes = self.file(&entry.file.path)?;
+        let bytes = self.as_written(&entry.file)?;
         if bytes.len() as u64 != entry.file.bytes {
             return Err(Error::damaged("a data file is not as long as its manifest says"));
         }

@@ -77,6 +77,10 @@ impl Columns {
             .map(|(id, name, data_type)| (id, name, data_type, true))
             .chain(user.map(|c| (c.id, c.name.as_str(), c.data_type.clone(), !c.nullable)))
             .collect();
+        let in_table = |e: Error| e.with("table", &def.name);
+        for (_, name, data_type, _) in &columns {
+            refuse_empty_structs(name, data_type).map_err(in_table)?;
+        }
         let mut last_id = 0;
         let mut fields = Vec::with_capacity(columns.len());
         let mut groups = Vec::with_capacity(columns.len());
@@ -107,6 +111,48 @@ impl Columns {
             initial: def.schema.columns.iter().filter(|c| c.initial.is_some()).map(|c| c.id).collect(),
         })
     }
+}
+
+/// Refuses structs without fields, wherever in a column: Parquet has none.
+fn refuse_empty_structs(column: &str, data_type: &DataType) -> Result<()> {
+    match data_type {
+        DataType::Struct(fields) if fields.is_empty() => {
+            let column = types::name::printable(column);
+            Err(Error::new(
+                types::Kind::Schema,
+                format!("the lake cannot hold column `{column}`: it has a struct without fields"),
+            )
+            .hint("drop the column, or give the table no lake: `lake = false`"))
+        }
+        DataType::Struct(fields) => {
+            fields.iter().try_for_each(|f| refuse_empty_structs(column, &f.data_type))
+        }
+        DataType::List(item) => refuse_empty_structs(column, &item.data_type),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses names of fields in structs that other readers of Iceberg cannot have. Tables that have them already land as ever.
+pub(crate) fn check_field_names(def: &TableDef) -> Result<()> {
+    fn check(column: &str, data_type: &DataType) -> Result<()> {
+        match data_type {
+            DataType::List(item) => check(column, &item.data_type),
+            DataType::Struct(fields) => fields.iter().try_for_each(|field| {
+                if field.name.is_empty() || field.name.contains('\0') {
+                    let (column, name) =
+                        (types::name::printable(column), types::name::printable(&field.name));
+                    return Err(Error::new(
+                        types::Kind::Schema,
+                        format!("the lake cannot hold column `{column}`: a field of it is called `{name}`"),
+                    )
+                    .hint("give the field a name of at least one character, none of them NUL"));
+                }
+                check(column, &field.data_type)
+            }),
+            _ => Ok(()),
+        }
+    }
+    def.schema.columns.iter().try_for_each(|column| check(&column.name, &column.data_type))
 }
 
 /// Where a type stands.

@@ -10,13 +10,15 @@ use bytes::Bytes;
 use parquet::bloom_filter::Sbbf;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::file::metadata::{
-    PageIndexPolicy, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
+    ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
 };
 use parquet::file::writer::SerializedFileWriter;
 use types::{Error, Result};
 
 use crate::data_file::{self, Place, Written};
 use crate::manifest::DataFile;
+use crate::page_checksums;
+use crate::parquet_writer::Finished;
 use crate::row_ids::RowIds;
 use crate::schema::{Columns, parquet_error};
 use crate::store::{Sink, Store};
@@ -81,6 +83,14 @@ impl Piece {
     }
 }
 
+impl Piece {
+    fn chunk(&self, column: &ColumnChunkMetaData) -> Option<&[u8]> {
+        let from = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+        let end = from.checked_add(column.compressed_size())?;
+        self.bytes.get(usize::try_from(from).ok()?..usize::try_from(end).ok()?)
+    }
+}
+
 /// A data file being made of others.
 pub(crate) struct Splice<'a> {
     columns: &'a Columns,
@@ -119,9 +129,14 @@ impl<'a> Splice<'a> {
                     column_index: Some(columns[nth].get(at).ok_or_else(missing)?.clone()),
                     offset_index: Some(offsets[nth].get(at).ok_or_else(missing)?.clone()),
                 };
-                let bytes = chunk.bytes_written;
-                into.append_column(&piece.bytes, chunk).map_err(parquet_error)?;
-                tick(bytes)?;
+                let bytes = piece
+                    .chunk(column)
+                    .ok_or_else(|| Error::damaged("a data file whose footer names bytes that it has not"))?;
+                // What earlier versions wrote has none.
+                let (bytes, chunk) = page_checksums::add(bytes, chunk)?;
+                let written = chunk.bytes_written;
+                into.append_column(&bytes, chunk).map_err(parquet_error)?;
+                tick(written)?;
             }
             into.close().map_err(parquet_error)?;
         }
@@ -143,9 +158,10 @@ impl<'a> Splice<'a> {
     pub fn finish(mut self, location: String, place: Place, sort_order: Option<i32>) -> Result<Written> {
         let metadata = self.parquet.finish().map_err(parquet_error)?;
         let sink = self.parquet.inner_mut();
-        sink.finish()?;
-        let told = (&metadata, sink.len());
-        let file = data_file::described(told, &self.columns.leaves, &self.nans, location, place, sort_order);
+        let checksums = sink.finish()?;
+        let finished = Finished { metadata, bytes: sink.len(), checksums };
+        let file =
+            data_file::described(finished, &self.columns.leaves, &self.nans, location, place, sort_order);
         Ok(Written { file, row_ids: Some(self.row_ids.into()) })
     }
 }

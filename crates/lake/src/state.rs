@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use bytes::Bytes;
 use types::{Error, Lsn, Result, RowId, TableDef};
 use vfs::{Mutex, Rank};
 
@@ -279,10 +280,21 @@ impl Lake {
         Ok(named.into_iter().map(|at| garbage[at].1.clone()).collect())
     }
 
+    /// A whole file that a manifest names, as it was written.
+    pub(crate) fn file(&self, file: &DataFile) -> Result<Bytes> {
+        let bytes = self.store.read(&self.local(&file.path)?)?;
+        if let Some(checksums) = &file.checksums {
+            let compared = checksums.compare(&bytes);
+            self.cache.note(&file.path, compared.is_err());
+            compared.map_err(|e| e.with("file", &file.path))?;
+        }
+        Ok(bytes)
+    }
+
     /// The positions in one file of them.
     pub(crate) fn positions(&self, deletes: &Deletes) -> Result<Vec<delete_file::Positions>> {
-        let path = self.local(&deletes.entry.file.path)?;
-        delete_file::read(self.store.read(&path)?).map_err(|e| e.with("file", path.display()))
+        let file = &deletes.entry.file;
+        delete_file::read(self.file(file)?).map_err(|e| e.with("file", &file.path))
     }
 
     /// What follows from a definition: as it was written last, or made now.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use types::{Error, Kind, Result};
 use vfs::{Entry, Env};
 
+use crate::checksums::{self, Checksums};
 use crate::files;
 use crate::objects::{Credential, Objects, Reach, Upload, Vendor};
 
@@ -214,7 +215,7 @@ impl Store {
             None => To::File(files::Sink::create(&self.env, path)?),
             Some(objects) => To::Object(Some(objects.upload(name(&path)?)?)),
         };
-        Ok(Sink { to, len: 0 })
+        Ok(Sink { to, len: 0, checksums: checksums::Builder::default() })
     }
 }
 
@@ -246,6 +247,7 @@ fn name(path: &Path) -> Result<&str> {
 pub struct Sink {
     to: To,
     len: u64,
+    checksums: checksums::Builder,
 }
 
 enum To {
@@ -260,12 +262,13 @@ impl Sink {
         self.len
     }
 
-    /// Makes everything durable but the name.
-    pub fn finish(&mut self) -> Result<()> {
+    /// Makes everything durable but the name, and tells the checksums of what was written.
+    pub fn finish(&mut self) -> Result<Checksums> {
         match &mut self.to {
-            To::File(sink) => sink.finish(),
-            To::Object(upload) => upload.take().map_or(Ok(()), Upload::finish),
+            To::File(sink) => sink.finish()?,
+            To::Object(upload) => upload.take().map_or(Ok(()), Upload::finish)?,
         }
+        Ok(self.checksums.finish())
     }
 }
 
@@ -277,6 +280,7 @@ impl Write for Sink {
             To::Object(None) => return Err(io::Error::other("the object is finished")),
         }
         self.len += bytes.len() as u64;
+        self.checksums.add(bytes);
         Ok(bytes.len())
     }
 

@@ -415,6 +415,10 @@ pub fn describe(def: &TableDef) -> Json {
     }
     if !def.options.partition_by.is_empty() {
         shown["partition_by"] = json!(def.options.partition_by);
+        let warnings = def.partition_warnings();
+        if !warnings.is_empty() {
+            shown["warnings"] = json!(warnings);
+        }
     }
     if !def.options.sort_by.is_empty() {
         shown["sort_by"] = json!(def.options.sort_by);

@@ -85,6 +85,31 @@ impl Transform {
         }
     }
 
+    /// What readers of Iceberg do wrong with such partitions, as measured with DuckDB 1.4.4 and PyIceberg 0.12.
+    fn fault_of_readers(self, data_type: &DataType) -> Option<&'static str> {
+        match (self, data_type) {
+            (Transform::Identity, DataType::Date | DataType::Timestamp | DataType::Decimal { .. }) => {
+                Some("DuckDB leaves out rows where the column is compared by < or >")
+            }
+            (Transform::Identity, DataType::Uuid) => {
+                Some("PyIceberg leaves out rows where the column is compared")
+            }
+            (Transform::Identity, DataType::Float64) => Some(
+                "PyIceberg leaves out rows where the column is compared, unless the value is a 32-bit float",
+            ),
+            (Transform::Month, DataType::Date) => {
+                Some("DuckDB leaves out rows where the column is compared by =, and rows before 1970")
+            }
+            (Transform::Day | Transform::Month | Transform::Hour, _) => {
+                Some("DuckDB leaves out rows before 1970 where the column is compared")
+            }
+            (Transform::Truncate(_), DataType::Int32 | DataType::Int64 | DataType::Decimal { .. }) => {
+                Some("PyIceberg, Spark and Trino do not find the least values of the type by =")
+            }
+            _ => None,
+        }
+    }
+
     fn is_of_time(self) -> bool {
         matches!(self, Transform::Year | Transform::Month | Transform::Day | Transform::Hour)
     }
@@ -138,6 +163,26 @@ impl TableDef {
     pub fn set_partition_by(&mut self, by: &[String]) -> Result<()> {
         let before = std::mem::replace(&mut self.options.partition_by, trimmed(by));
         self.partitions().map(drop).inspect_err(|_| self.options.partition_by = before)
+    }
+
+    /// Which readers leave out rows of a table partitioned so, by faults of their own; a sentence for each part of `partition_by` that
+    /// one of them meets. `docs/lake.md` says more.
+    pub fn partition_warnings(&self) -> Vec<String> {
+        let warning = |text: &String| {
+            let by = self.partition(text).ok()?;
+            let data_type = match by.column {
+                TIME => &DataType::Timestamp,
+                ROW_ID => &DataType::Int64,
+                column => &self.schema.column(column)?.data_type,
+            };
+            // Rows did not arrive before 1970.
+            let fault = by
+                .transform
+                .fault_of_readers(data_type)
+                .filter(|_| by.column != TIME || by.transform == Transform::Identity)?;
+            Some(format!("partitioned by `{}`: {fault}", printable(text)))
+        };
+        self.options.partition_by.iter().filter_map(warning).collect()
     }
 
     /// Sorts the files of the table's lake by these from now on; none: by row id.

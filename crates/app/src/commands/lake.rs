@@ -269,7 +269,13 @@ const ANSWER_BYTES: u64 = 64 << 20;
 async fn verify(config: &Config, client: &mut Client, table: &str) -> Result<Value> {
     for _ in 0..ROUNDS {
         let landed = land(client, table).await?;
-        let (row, found) = in_lake(config, table, &place_of(&landed)?, u64::MAX).await?;
+        let place = place_of(&landed)?;
+        let (row, found, [files, unknown]) = match in_lake(config, table, &place, u64::MAX).await {
+            Err(error) if error.kind() == Kind::Damaged => {
+                return Err(with_damaged_files(config, table, &place, error).await);
+            }
+            found => found?,
+        };
         let expected = in_sql(client, table, row).await?;
         let differences = found.differences(&expected, ["the lake", "SQL"]);
         if !differences.is_empty() {
@@ -295,6 +301,8 @@ async fn verify(config: &Config, client: &mut Client, table: &str) -> Result<Val
             "rows": found.rows,
             "columns": found.columns.iter().map(column).collect::<serde_json::Map<_, _>>(),
             "differences": differences,
+            "files": files,
+            "files_without_checksums": unknown,
             "metadata": landed["metadata"],
         }));
     }
@@ -328,15 +336,44 @@ fn place_of(landed: &Value) -> Result<Place> {
     }
 }
 
-/// What the files say of the rows up to `last`, and up to which row they go.
-async fn in_lake(config: &Config, table: &str, place: &Place, last: u64) -> Result<(u64, Digest)> {
-    let (config, place, table) = (config.clone(), place.clone(), types::name::full_table_name(table)?);
-    let read = move || {
-        let reader = open(&config, &table, &place)?;
+/// The error that reading a lake ended with, and the names of all files that are not what was written.
+async fn with_damaged_files(config: &Config, table: &str, place: &Place, error: Error) -> Error {
+    let compare = |reader: &Reader| reader.compare_files().map(|found| found.damaged);
+    match read_lake(config, table, place, compare).await {
+        Ok(damaged) if !damaged.is_empty() => {
+            let count = counted(damaged.len() as u64, "file");
+            Error::damaged(format!("{count} of the lake: {}", damaged.join("; "))).hint(
+                "put them back from a copy of the lake; rows that are on this machine are not touched by it",
+            )
+        }
+        _ => error,
+    }
+}
+
+/// What the files say of the rows up to `last`, and up to which row they go; how many files those are, and of how many nobody
+/// knows what was written.
+async fn in_lake(
+    config: &Config,
+    table: &str,
+    place: &Place,
+    last: u64,
+) -> Result<(u64, Digest, [usize; 2])> {
+    let read = move |reader: &Reader| {
         let mut digest = Digest::of_columns(reader.schema());
         reader.read(&mut |batch| digest.add(&batch, last))?;
-        Ok((reader.row.0, digest))
+        Ok((reader.row.0, digest, reader.files_without_checksums().into()))
     };
+    read_lake(config, table, place, read).await
+}
+
+async fn read_lake<T: Send + 'static>(
+    config: &Config,
+    table: &str,
+    place: &Place,
+    read: impl FnOnce(&Reader) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (config, place, table) = (config.clone(), place.clone(), types::name::full_table_name(table)?);
+    let read = move || read(&open(&config, &table, &place)?);
     let joined = tokio::task::spawn_blocking(read).await;
     joined.map_err(|error| Error::internal("reading the lake failed").caused_by(error))?
 }
@@ -399,6 +436,17 @@ fn not_compared(table: &str, error: &Error) -> Value {
     json!({ "table": table, "equal": false, "error": error.to_string() })
 }
 
+fn compared_files(files: u64, unknown: u64) -> String {
+    match unknown {
+        0 => format!("  {} as written\n", counted(files, "file")),
+        _ => format!(
+            "  {} as written; {} written before checksums were kept, or by another program\n",
+            counted(files - unknown.min(files), "file"),
+            counted(unknown, "file")
+        ),
+    }
+}
+
 /// For a terminal.
 fn report(report: &Value) -> String {
     let table = report["table"].as_str().unwrap_or_default();
@@ -408,10 +456,11 @@ fn report(report: &Value) -> String {
             format!("{table}: NOT COMPARED\n  {}\n", report["error"].as_str().unwrap_or_default())
         }
         true => format!(
-            "{table}: equal. {}, {}, every value the same in the lake and in SQL, up to row {}\n",
+            "{table}: equal. {}, {}, every value the same in the lake and in SQL, up to row {}\n{}",
             counted(number(&report["rows"]), "row"),
             counted(columns as u64, "column"),
-            number(&report["row"])
+            number(&report["row"]),
+            compared_files(number(&report["files"]), number(&report["files_without_checksums"])),
         ),
         false => {
             let differences = report["differences"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -108,7 +108,7 @@ pub fn check(
     report.lake_rows = snapshot.evicted().0;
     if report.lake_rows > 0 {
         examination.note(format!(
-            "table {}: {} rows are in the lake alone, which is not read here; `polynya lake verify` reads them",
+            "table {}: {} rows are in the lake alone, and are not read here; `polynya lake verify` reads them",
             def.name, report.lake_rows
         ));
     }

@@ -157,3 +157,46 @@ fn a_directory_that_is_open_or_is_none_is_not_examined() {
     assert_eq!(examine(&Env::real(), &dir.path().join("data"), &mut |_| ()).unwrap_err().kind(), Kind::InUse);
     engine.close().unwrap();
 }
+
+/// Rows that left for the lake are as much the database's as all others, and nobody looked at the files that they are in.
+#[test]
+fn a_flipped_bit_in_a_file_that_alone_has_rows_is_found() {
+    let _limit = testkit::limit(120);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let options = engine::Options { seal_rows: 1_000, ..engine::Options::default() };
+    let engine = Engine::open(Env::real(), &path, options).unwrap();
+    let warehouse = path.join("lake");
+    let options = ::lake::Options {
+        commit_wait: std::time::Duration::ZERO,
+        ..::lake::Options::new(&warehouse, warehouse.to_str().unwrap())
+    };
+    engine.register(Arc::new(::lake::Materializer::new(options))).unwrap();
+    let local = Principal::local();
+    let mut def = TableDef::new(TableId(0), "main.t");
+    def.add_column("id", &types::DataType::Int64, false, None).unwrap();
+    def.add_column("name", &types::DataType::String, true, None).unwrap();
+    def.set_hot(Some(types::Hot::Bytes(0)));
+    engine.commit(&local, Transaction::new(vec![Op::CreateTable { def, if_absent: false }])).unwrap();
+    for part in 0..4 {
+        let rows = batch(part * 1_500..(part + 1) * 1_500);
+        engine.commit(&local, Transaction::insert("t", rows, Mode::Append)).unwrap();
+    }
+    while engine.root().table("main.t").unwrap().evicted().0 == 0 {
+        engine.hurry(::lake::NAME, engine.root().table("main.t").unwrap().def().id);
+        std::thread::yield_now();
+    }
+    engine.close().unwrap();
+    let examined = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+    assert!(examined.is_sound() && examined.tables[0].lake_rows > 0, "{examined:?}");
+
+    let lake = files(&warehouse, ".parquet");
+    let name = lake[0].file_name().unwrap().to_str().unwrap();
+    let mut bytes = fs::read(&lake[0]).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&lake[0], bytes).unwrap();
+    let examined = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+    let damage = examined.findings.iter().find(|finding| finding.severity == Severity::Damage).unwrap();
+    assert!(damage.what.contains("the lake of table main.t") && damage.what.contains(name), "{damage:?}");
+}

@@ -419,3 +419,45 @@ fn a_table_of_polynyas_own_comes_back_into_one_of_its_types() {
     assert!(refused.contains("row 1, column `more`: no JSON"), "{refused}");
     assert_eq!(place.number("select count(*) from \"into\""), 2);
 }
+
+/// `lake verify` said "every value the same" of a table whose file had a flipped bit: it compared the file with itself. And Parquet
+/// files of others were read without a look at the checksums of their pages.
+#[test]
+fn a_flipped_bit_in_a_file_is_named_by_verify_and_refused_by_import_ingest_and_copy() {
+    let _limit = testkit::limit(240);
+    let place = Place::new();
+    let server = place.serve(&["serve"]);
+    place.ok(&[
+        "sql",
+        "create table a as select value as n, value * 1.5 as x from generate_series(1, 5000) as t(value)",
+    ]);
+    let said = place.ok(&["lake", "verify", "a"]);
+    assert!(said.contains("a: equal.") && said.contains("1 file as written"), "{said}");
+    let data = place.path("polynya-data/lake/main/a/data");
+    let file = fs::read_dir(data).unwrap().next().unwrap().unwrap().path();
+    let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+    let reader = SerializedFileReader::new(File::open(&file).unwrap()).unwrap();
+    let column = reader.metadata().row_group(0).column(2);
+    let at = (column.byte_range().0 + column.byte_range().1 / 2) as usize;
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[at] ^= 16;
+    fs::write(&file, &bytes).unwrap();
+    fs::write(place.path("flipped.parquet"), &bytes).unwrap();
+
+    let output = place.run(&["lake", "verify", "a"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said.contains("a: NOT COMPARED") && said.contains("1 file of the lake: ") && said.contains(&name),
+        "{said}"
+    );
+    place.ok(&["sql", "create table c (n bigint, x double)"]);
+    for refused in [
+        place.fails(&["ingest", "flipped.parquet", "b"]),
+        place.fails(&["sql", "copy c from 'flipped.parquet'"]),
+        place.fails(&["lake", "import", "polynya-data/lake/main/a", "d"]),
+    ] {
+        assert!(refused.contains("checksum"), "{refused}");
+    }
+    assert!(server.stop().success());
+}

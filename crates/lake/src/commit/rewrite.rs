@@ -106,7 +106,8 @@ impl Work<'_> {
         let percent_max = self.options.deleted_percent_max;
         let mostly_deleted = |at: usize| deleted[at] * 100 > data[at].entry.file.rows * percent_max;
         let mut candidates: Vec<(u64, Job)> = Vec::new();
-        for group in self.groups() {
+        for mut group in self.groups() {
+            group.files.retain(|at| !self.base.cache.is_damaged(&data[*at].path));
             let sizes: Vec<u64> = group.files.iter().map(|at| left(*at)).collect();
             if let Some(range) = tiers::pick(&sizes, DATA_UNIT_BYTES, self.options.file_bytes / 2) {
                 let range = range.start..range.end.min(range.start + MERGED_FILES_MAX);
@@ -214,6 +215,33 @@ impl Work<'_> {
             groups[group].files.push(at);
         }
         groups
+    }
+
+    /// Plans what is written anew, and does it; the last is whether that is all there was to do. What is found damaged then is left
+    /// out when rows land: they do not wait for a file that somebody has to put back.
+    pub(super) fn rewrite_planned(
+        &mut self,
+        is_new: bool,
+        gone: &InFiles,
+        added: usize,
+    ) -> Result<(Vec<Entry>, HashSet<Arc<str>>, bool)> {
+        loop {
+            let plan = self.plan(is_new, gone, added);
+            let (made, damaged) = (self.made.len(), self.base.cache.damaged());
+            match self.rewrite(plan.jobs, gone) {
+                Ok((replaced, removed)) => return Ok((replaced, removed, plan.is_whole)),
+                Err(error)
+                    if error.kind() == types::Kind::Damaged
+                        && self.purpose == Purpose::Land
+                        && !is_new
+                        && self.base.cache.damaged() > damaged =>
+                {
+                    tracing::error!(%error, "a file of the lake is damaged and is not merged; new rows land");
+                    self.made.drain(made..).for_each(|path| drop(self.base.store.remove(&path)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Writes files anew without the rows that are deleted by now. Tells the new files and the paths of the old.

@@ -21,7 +21,7 @@ use crate::state::Live;
 impl Position {
     pub(super) fn file(&self, live: &Live) -> Result<FileBytes> {
         let path = self.lake.local(&live.path)?;
-        FileBytes::open(&self.lake.store, path, &live.path, live.entry.file.bytes, &self.slots)
+        FileBytes::open(&self.lake.store, path, &live.path, &live.entry.file, &self.slots)
     }
 
     /// The footer, if it was read before and is still kept.

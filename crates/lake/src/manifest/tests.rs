@@ -39,6 +39,7 @@ fn file(n: u64, content: Content) -> Arc<DataFile> {
         },
         split_offsets: vec![4, 400],
         sort_order: n.is_multiple_of(20).then_some(3),
+        checksums: n.is_multiple_of(2).then(|| Arc::new(Checksums::of(&[n as u8]))),
     })
 }
 
@@ -58,7 +59,7 @@ fn a_manifest_is_read_back_with_inherited_numbers() {
     let found = read(&bytes, &written, &specs).unwrap();
     assert_eq!(found[..2], entries[..2]);
     // Of what is gone nothing is told but its name.
-    let gone = DataFile { metrics: Metrics::default(), ..(*entries[2].file).clone() };
+    let gone = DataFile { metrics: Metrics::default(), checksums: None, ..(*entries[2].file).clone() };
     assert_eq!(found[2], Entry { file: Arc::new(gone), ..entries[2].clone() });
 
     let deletes = [Entry { file: file(4, Content::Deletes), ..entry(Status::Added, 9, 5, 4) }];

@@ -1,5 +1,6 @@
 //! Rows that have left their table's own segments: whatever is asked, they answer as rows do that never left.
 
+mod damaged;
 mod erased;
 mod lying;
 

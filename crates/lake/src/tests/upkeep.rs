@@ -253,3 +253,53 @@ fn maintenance_and_erasure_end_while_rows_come_all_the_time() {
     steps(&mut bench, 2);
     bench.land();
 }
+
+/// A struct without fields ended the table's lake with a bug, and whoever asked for its maintenance or an erasure waited for good.
+#[test]
+fn a_column_that_the_lake_cannot_hold_is_named_to_whoever_asks() {
+    let _limit = testkit::limit(60);
+    let mut bench = Bench::new(small());
+    bench.keys(0..10);
+    bench.land();
+    bench.alter(|def| {
+        def.add_column("void", &types::DataType::Struct(Vec::new()), true, None).unwrap();
+    });
+    bench.delete([3]);
+    let error = bench.erase().unwrap_err();
+    assert!(error.to_string().contains("column `void`") && error.to_string().contains("main.t"), "{error}");
+    assert!(bench.step(true).unwrap_err().to_string().contains("column `void`"));
+    bench.alter(|def| {
+        def.alter(&types::Change::DropColumn { name: "void".into(), if_exists: false }).unwrap();
+    });
+    bench.erase().unwrap();
+    bench.land();
+}
+
+/// A flipped bit in a file that was to be merged would have been written anew, with a right checksum; refused, it must not keep new
+/// rows from landing.
+#[test]
+fn rows_land_beside_a_damaged_file_which_stays_as_it_is() {
+    let _limit = testkit::limit(60);
+    let mut bench = Bench::new(small());
+    bench.keys(0..10);
+    let first = bench.land().data[0].path.clone();
+    let path = bench.lake().local(&first).unwrap();
+    bench.sim.disk.flip_bit(&path, 500);
+    for round in 1..30 {
+        bench.keys(round * 10..round * 10 + 10);
+        bench.try_land().unwrap();
+    }
+    let lake = bench.lake();
+    assert_eq!((lake.row.0, lake.rows()), (300, 300));
+    assert!(lake.data.iter().any(|live| live.path == first) && lake.data.len() < 20, "{}", lake.data.len());
+    let error = read(&bench.store(), &bench.dir()).unwrap_err();
+    assert!(error.kind() == Kind::Damaged && error.to_string().contains(&*first), "{error}");
+    // Put back, it is merged as all others are.
+    bench.sim.disk.flip_bit(&path, 500);
+    bench.restart();
+    for round in 30..60 {
+        bench.keys(round * 10..round * 10 + 10);
+        bench.land();
+    }
+    assert!(bench.lake().data.iter().all(|live| live.path != first));
+}

@@ -186,3 +186,22 @@ fn what_was_stored_before_it_was_checked_keeps_nobody_from_changing_the_table() 
     let cured = old.altered(&[Change::SetPartitionBy { to: vec!["days(at)".into()] }]).unwrap().unwrap();
     cured.check_layout().unwrap();
 }
+
+#[test]
+fn partitions_by_which_readers_leave_out_rows_are_warned_of() {
+    let mut def = def();
+    let mut warned = |by: &str| {
+        def.set_partition_by(&[by.into()]).unwrap();
+        def.partition_warnings()
+    };
+    for by in
+        ["day", "at", "price", "f", "id", "months(day)", "days(at)", "hours(at)", "truncate(10, n)", "_time"]
+    {
+        let warnings = warned(by);
+        assert!(warnings.len() == 1 && warnings[0].contains(by), "{by}: {warnings:?}");
+    }
+    assert!(warned("months(day)")[0].contains("DuckDB") && warned("id")[0].contains("PyIceberg"));
+    for by in ["user", "n", "flag", "raw", "bucket(4, id)", "truncate(3, user)", "years(at)", "days(_time)"] {
+        assert_eq!(warned(by), Vec::<String>::new(), "{by}");
+    }
+}

@@ -10,7 +10,7 @@ use crate::client::{Client, escaped};
 use crate::commands::tables::number;
 use crate::control::when;
 use crate::output::Table;
-use crate::units::{ByteSize, grouped};
+use crate::units::{ByteSize, counted, grouped};
 
 const OPEN_TRIES: usize = 50;
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
@@ -89,13 +89,28 @@ fn time(ms: &Value) -> String {
 }
 
 pub async fn snapshots(client: &mut Client, table: &str) -> Result<Value> {
-    client.json(Method::GET, &format!("/v1/tables/{}/lake/snapshots", escaped(table)), None).await
+    let path = format!("/v1/tables/{}/lake/snapshots", escaped(table));
+    let mut answer: Value = client.json(Method::GET, &path, None).await?;
+    if answer["snapshots"].as_array().is_none_or(Vec::is_empty) {
+        // Why there is none.
+        let status = status(client, table).await?;
+        answer["waiting_rows"] = status["lag"]["rows"].clone();
+        answer["error"] = status["error"].clone();
+    }
+    Ok(answer)
 }
 
 pub fn snapshots_table(answer: &Value) -> String {
     let all = answer["snapshots"].as_array().map(Vec::as_slice).unwrap_or_default();
     if all.is_empty() {
-        return "The table has no snapshot yet: it has had no rows.\n".into();
+        return match (answer["error"].as_str(), number(&answer["waiting_rows"])) {
+            (Some(error), _) => format!("The table has no snapshot yet: {error}\n"),
+            (None, 0) => "The table has no snapshot yet: it has had no rows.\n".into(),
+            (None, rows) => format!(
+                "The table has no snapshot yet: {} wait for the first commit. `polynya lake commit` makes it now.\n",
+                counted(rows, "row")
+            ),
+        };
     }
     let numbers = ["snapshot", "rows", "added", "data files", "deletes", "size", "row", "lsn"];
     let mut out = Table::new([
@@ -177,4 +192,20 @@ pub fn files_table(answer: &Value) -> String {
         ]);
     }
     out.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "It has had no rows" was the answer while 20,001 waited.
+    #[test]
+    fn a_table_without_a_snapshot_says_what_it_waits_for() {
+        let shown = |waiting: u64, error: Value| {
+            snapshots_table(&json!({ "snapshots": [], "waiting_rows": waiting, "error": error }))
+        };
+        assert!(shown(0, Value::Null).contains("it has had no rows"));
+        assert!(shown(20_001, Value::Null).contains("20,001 rows wait for the first commit"));
+        assert!(shown(3, "the disk is full".into()).contains("no snapshot yet: the disk is full"));
+    }
 }

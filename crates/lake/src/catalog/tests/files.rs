@@ -178,6 +178,7 @@ fn purging_removes_what_a_table_has_and_nothing_beside_it() {
             metrics: Default::default(),
             split_offsets: Vec::new(),
             sort_order: None,
+            checksums: None,
         }),
     };
     let entries = [

@@ -18,6 +18,7 @@ use super::super::rows::SCAN_BYTES;
 use super::Rows;
 use super::theirs::{read, refused, why};
 use super::{pages, statistics};
+use crate::checksums::Checksums;
 use crate::data_file::{count_nans, group_offset, metrics};
 use crate::manifest::{DataFile, Entry, Metrics};
 use crate::order::Keys;
@@ -101,6 +102,7 @@ impl Work<'_> {
             metrics: seen.metrics(parquet, &leaves, columns, file.rows, &unbounded),
             split_offsets: parquet.row_groups().iter().map(group_offset).collect(),
             sort_order: file.sort_order.filter(|_| in_order),
+            checksums: Some(Checksums::of(&bytes).into()),
         })
     }
 }

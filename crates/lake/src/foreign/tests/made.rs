@@ -292,6 +292,7 @@ impl Made {
                 files: [0, 1, 0],
                 rows: [0, 1, 0],
                 partitions: Vec::new(),
+                checksum: None,
             });
         }
         let list = match self.is_encrypted {

@@ -93,6 +93,7 @@ fn in_one_file(
         metrics: Metrics::default(),
         split_offsets: Vec::new(),
         sort_order: None,
+        checksums: None,
     });
     writer.finish()
 }
