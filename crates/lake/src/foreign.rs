@@ -260,16 +260,13 @@ fn upgrade(json: &mut Json) -> Result<()> {
         map.insert("partition-specs".into(), json!([{ "spec-id": 0, "fields": fields }]));
     }
     for snapshot in map.get_mut("snapshots").and_then(Json::as_array_mut).into_iter().flatten() {
-        let Some(snapshot) = snapshot.as_object_mut() else { continue };
-        if !snapshot.contains_key("manifest-list") {
+        if snapshot.get("manifest-list").is_none() {
             return Err(Error::new(
                 Kind::Invalid,
                 "a snapshot that lists its manifests itself, as Iceberg did before 0.7",
             )
             .hint("let a newer program rewrite the table's metadata: any commit does"));
         }
-        snapshot.entry("sequence-number").or_insert(json!(0));
-        snapshot.entry("summary").or_insert(json!({}));
     }
     Ok(())
 }

@@ -74,10 +74,37 @@ impl Store {
             .hint("leave the location out, or have its directory named in the setting `lake.locations`"))
     }
 
-    /// The directory of a namespace's new tables and views.
+    /// As [`Store::path_of`], for what a table or view of a namespace is to get. In the warehouse that is below the namespace's own
+    /// directory, so that nobody takes the place of tables in another one; `everywhere`: below that of any namespace.
+    pub fn place_of(&self, namespace: &[String], location: &str, everywhere: bool) -> Result<PathBuf> {
+        let (path, own) = (plain_path(location)?, plain_path(&self.namespace_location(namespace))?);
+        let all = own.parent().unwrap_or(&own);
+        let depth =
+            path.strip_prefix(if everywhere { all } else { &own }).map_or(0, |rest| rest.iter().count());
+        let is_listed = || self.others.iter().any(|other| path.starts_with(other));
+        match depth > usize::from(everywhere) || is_listed() {
+            true => self.path_of(location),
+            false => Err(self.no_place(namespace, location)),
+        }
+    }
+
+    /// Why a location is refused, whatever is there.
+    pub fn no_place(&self, namespace: &[String], location: &str) -> Error {
+        let (location, own) = (name::printable(location), self.namespace_location(namespace));
+        Error::invalid(format!("`{location}` is no place for a table of this namespace")).hint(format!(
+            "leave the location out, or choose one below {own}, or have its directory named in the setting `lake.locations`"
+        ))
+    }
+
+    /// The directory of a namespace's new tables and views, which is no other namespace's.
     pub fn namespace_location(&self, namespace: &[String]) -> String {
         let parts: Vec<String> = namespace.iter().map(|part| readable(part)).collect();
-        format!("{}/{OTHERS}/{}", self.location, parts.join("."))
+        let (readable, exact) = (parts.join("."), namespace.join("."));
+        let unique = match readable == exact {
+            true => String::new(),
+            false => format!("~{:016x}", xxhash_rust::xxh3::xxh3_64(exact.as_bytes())),
+        };
+        format!("{}/{OTHERS}/{readable}{unique}", self.location)
     }
 
     /// A location for a new table or view that no other ever had.
@@ -133,6 +160,13 @@ impl Store {
             self.remove(metadata_location);
         }
         wrote
+    }
+
+    /// Makes the directories of a table that is not there yet, for clients who write files first.
+    pub fn make_location(&self, location: &str) -> Result<()> {
+        let dir = self.path_of(location)?;
+        let make = |sub| files::make_dir(&self.env, &self.base_of(&dir), &dir.join(sub));
+        make("data").and_then(|()| make(METADATA))
     }
 
     /// Makes a metadata file durable that another program wrote, with its directories.

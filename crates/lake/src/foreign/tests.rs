@@ -181,6 +181,38 @@ fn format_1_is_read_as_well() {
     assert_eq!(read(&open(&bench).unwrap(), 0).unwrap(), wanted);
 }
 
+/// Iceberg's Java library leaves out the sequence numbers of what a table got while it was of format 1, and has snapshots without
+/// a summary.
+#[test]
+fn a_table_that_was_upgraded_from_format_1_is_read() {
+    let bench = bench(0);
+    let wanted = read(&open(&bench).unwrap(), 0).unwrap();
+    edit(&bench, |json| {
+        assert_eq!(json["format-version"], 2);
+        for snapshot in json["snapshots"].as_array_mut().unwrap() {
+            let snapshot = snapshot.as_object_mut().unwrap();
+            ["sequence-number", "summary"].iter().for_each(|gone| drop(snapshot.remove(*gone)));
+        }
+    });
+    assert_eq!(read(&open(&bench).unwrap(), 0).unwrap(), wanted);
+}
+
+/// Manifests and lists of format 1 say of a file only where it is, and how large.
+#[test]
+fn a_list_of_format_1_is_read() {
+    const SCHEMA: &str = r#"{"type":"record","name":"manifest_file","fields":[
+        {"name":"manifest_path","type":"string","field-id":500},
+        {"name":"manifest_length","type":"long","field-id":501},
+        {"name":"partition_spec_id","type":"int","field-id":502}]}"#;
+    let mut body = Body::new();
+    body.blob(b"/t/metadata/m.avro");
+    body.long(77);
+    body.long(0);
+    body.end_record();
+    let found = crate::manifest::read_list(&body.into_file(SCHEMA, &[])).unwrap();
+    assert_eq!((found[0].path.as_str(), found[0].bytes, found[0].sequence), ("/t/metadata/m.avro", 77, 0));
+}
+
 /// Whatever a directory was called when its table was written, and in whichever catalog.
 #[test]
 fn what_a_moved_table_names_elsewhere_is_looked_for_and_told() {

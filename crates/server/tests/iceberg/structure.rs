@@ -178,7 +178,7 @@ fn a_table_is_made_loaded_renamed_and_dropped() {
         location.starts_with(catalog.0.engine.dir().join("lake/_catalog").to_str().unwrap()),
         "{location}"
     );
-    assert!(location.contains("/_catalog/a_b/"), "{location}");
+    assert!(location.contains("/_catalog/a_b~"), "{location}");
     // A table of the old name has files of its own.
     let other = catalog.table("lab", "t");
     assert_ne!(other["metadata"]["location"], made["metadata"]["location"]);
@@ -357,4 +357,91 @@ fn a_packed_body_takes_its_share_of_the_memory_of_bodies() {
     let answer = send(500_000);
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(catalog.0.telemetry().body_bytes_held.load(Relaxed), 0);
+}
+
+/// A key for `lab.*` put a table where another namespace's tables go. From then on nobody could make one there, and the refusals
+/// told what lies in a namespace that the key does not know of.
+#[test]
+fn a_key_puts_tables_nowhere_but_below_its_own_namespace_or_where_the_owner_said() {
+    let _limit = testkit::limit(120);
+    let catalog = Catalog::start("iceberg-own-places");
+    catalog.namespace("lab");
+    catalog.namespace("finance");
+    let hidden = catalog.table("finance", "pay");
+    let hidden_metadata = hidden["metadata-location"].as_str().unwrap();
+    let hidden = hidden["metadata"]["location"].as_str().unwrap();
+    let below = |of: &str| format!("{}/lake/_catalog/{of}", catalog.0.engine.dir().to_str().unwrap());
+    let lab = TableSet::Only(vec!["lab.*".into()]);
+    let key = catalog.key("lab", Scope::Write, lab);
+    let ask = |path: &str, body: Json| catalog.ask_as(&key, "POST", &format!("{ROOT}/lab{path}"), body);
+    let create = |name: &str, location: &str, staged: bool| {
+        let body = json!({ "name": name, "schema": schema(), "location": location, "stage-create": staged });
+        ask("/tables", body)
+    };
+    let view = |location: &str| {
+        let version = json!({ "version-id": 1, "timestamp-ms": 1, "schema-id": 0, "summary": {}, "default-namespace": ["lab"],
+            "representations": [{ "type": "sql", "dialect": "spark", "sql": "select 1" }] });
+        ask(
+            "/views",
+            json!({ "name": "v", "schema": schema(), "view-version": version, "location": location }),
+        )
+    };
+    assert_eq!(ask("/tables", json!({ "name": "t", "schema": schema() })).status, 200);
+    let moved = |location: &str| {
+        let updates = json!([{ "action": "set-location", "location": location }]);
+        ask("/tables/t", json!({ "requirements": [], "updates": updates }))
+    };
+    let made_by_commit = |location: &str| {
+        let updates = json!([{ "action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1" },
+            { "action": "add-schema", "schema": schema() }, { "action": "set-current-schema", "schema-id": -1 },
+            { "action": "add-spec", "spec": { "fields": [] } }, { "action": "set-default-spec", "spec-id": -1 },
+            { "action": "add-sort-order", "sort-order": { "fields": [] } },
+            { "action": "set-default-sort-order", "sort-order-id": -1 },
+            { "action": "set-location", "location": location }]);
+        ask("/tables/new", json!({ "requirements": [{ "type": "assert-create" }], "updates": updates }))
+    };
+    let bad = [
+        below("finance"),
+        below("finance/mine"),
+        hidden.to_owned(),
+        below("nobody/x"),
+        below("lab"),
+        below("labs/x"),
+    ];
+    for location in &bad {
+        for answer in [
+            create("x", location, false),
+            create("x", location, true),
+            view(location),
+            moved(location),
+            made_by_commit(location),
+        ] {
+            let (status, _, message) = refusal(&answer);
+            assert_eq!(status, 400, "{location}: {message}");
+            // The same words wherever it is, and whatever is there.
+            assert_eq!(message.replace(location.as_str(), "…").matches("finance").count(), 0, "{message}");
+            assert!(message.contains("is no place for a table of this namespace"), "{message}");
+        }
+    }
+    let register = |location: &str| {
+        refusal(&ask("/register", json!({ "name": "taken", "metadata-location": location }))).2
+    };
+    let missing = format!("{hidden_metadata}.metadata.json");
+    assert_eq!(
+        register(hidden_metadata).replace(hidden_metadata, "…"),
+        register(&missing).replace(&missing, "…")
+    );
+
+    assert_eq!(create("below", &below("lab/chosen"), false).status, 200);
+    assert_eq!(create("listed", &catalog.elsewhere("listed"), false).status, 200);
+    assert_eq!(catalog.table("finance", "more")["metadata"]["format-version"], 2);
+    // Two namespaces whose directories would be called the same.
+    for namespace in ["a b", "a_b"] {
+        catalog.namespace(namespace);
+    }
+    let place = |namespace: &str| {
+        let told = catalog.ok("GET", &format!("{ROOT}/{namespace}"), Json::Null);
+        told["properties"]["location"].as_str().unwrap().to_owned()
+    };
+    assert_ne!(place("a%20b"), place("a_b"));
 }

@@ -152,7 +152,7 @@ impl Catalog {
             return self.unchanged(&self.table_of(&known)?, &known.entry.metadata_location);
         };
         if changed.table.location != old_location {
-            self.check_location(state, ident, &changed.table.location)?;
+            self.check_location(state, principal, ident, &changed.table.location)?;
         }
         let removes = changed.table.is_set(DELETE_OLD);
         let forgotten = if removes { changed.forgotten } else { Vec::new() };
@@ -177,7 +177,7 @@ impl Catalog {
         let mut change = Change::new(self.store.new_uuid(), &commit.updates, self.store.now_ms());
         change.apply_all(&commit.updates)?;
         let changed = change.finish(None)?.ok_or_else(|| Problem::bad("a new table has a schema"))?;
-        self.check_location(state, ident, &changed.table.location)?;
+        self.check_location(state, principal, ident, &changed.table.location)?;
         let mut step = self.written(commit, changed.table, None, Vec::new())?;
         step.swap.puts.extend(namespace.map(|namespace| (None, namespace)));
         Ok(step)
@@ -215,6 +215,11 @@ impl Catalog {
     /// To a table that Polynya writes: its rows come from Polynya alone, and what the lake says of them must stay true. What
     /// changes nothing is no commit; what replaces files by others of the same rows is none of these ([`super::offer`]).
     fn plan_own(&self, own: &table::Snapshot, commit: &Commit) -> Result<Step> {
+        let refused = |why| own_commit_refused(&commit.ident, why);
+        // Whatever it requires: a client that is told of a conflict would try again.
+        if operation(&commit.updates).is_some_and(|operation| operation != "replace") {
+            return Err(refused("only files of the same rows can be committed to it here"));
+        }
         let (table, metadata_location) = self.own_metadata(own)?;
         requirement::check(&commit.requirements, &table)?;
         let mut change = Change::of(table.clone(), self.store.now_ms());
@@ -222,19 +227,16 @@ impl Catalog {
         if change.finish(Some(&metadata_location))?.is_none() {
             return self.unchanged(&table, &metadata_location);
         }
-        Err(own_commit_refused(
-            &commit.ident,
-            match operation(&commit.updates) {
-                Some("replace") => "a replacement of its files is committed by itself, not with other tables",
-                Some(_) => "only files of the same rows can be committed to it here",
-                None => "its definition is changed there, not here",
-            },
-        ))
+        Err(refused(match operation(&commit.updates) {
+            Some(_) => "a replacement of its files is committed by itself, not with other tables",
+            None => "its definition is changed there, not here",
+        }))
     }
 }
 
+/// Not a conflict: clients would refresh and try again.
 pub fn own_commit_refused(ident: &Ident, why: &str) -> Problem {
-    Problem::conflict(format!(
+    Problem::forbidden(format!(
         "{ident} is a table that Polynya writes: {why}. Rows go in through POST /v1/tables/…/rows or SQL"
     ))
 }

@@ -8,7 +8,7 @@ use engine::Engine;
 use lake::catalog::Store;
 use table::Snapshot;
 use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
-use types::{Error, Kind, Principal, Result, TableDef, name};
+use types::{Error, Kind, Principal, Result, TableDef, TableSet, name};
 use vfs::{Mutex, Rank};
 
 use super::names::Ident;
@@ -100,17 +100,27 @@ impl Catalog {
         Err(Problem::conflict("others changed the catalog again and again at the same moment"))
     }
 
-    /// Refuses a location that is, holds or lies in that of another table or view.
-    pub fn check_location(&self, state: &State, ident: &Ident, location: &str) -> problem::Result<()> {
-        self.store.path_of(location)?;
+    /// Refuses a location where no table or view of this name may be, and one that is, holds or lies in that of another. Of those
+    /// that the principal may not see nothing is told.
+    pub fn check_location(
+        &self,
+        state: &State,
+        principal: &Principal,
+        ident: &Ident,
+        location: &str,
+    ) -> problem::Result<()> {
+        self.store.place_of(&ident.namespace, location, sees_all(principal))?;
         for known in state.all()? {
             let entry = &known.entry;
             let is_other = entry.what != What::Namespace && entry.ident() != *ident;
             if is_other && lake::catalog::overlaps(&entry.location, location) {
-                return Err(Problem::bad(format!(
-                    "the location `{}` is, holds or lies in that of another table",
-                    name::printable(location)
-                )));
+                return Err(match entry.ident().is_visible(principal) {
+                    true => Problem::bad(format!(
+                        "the location `{}` is, holds or lies in that of another table",
+                        name::printable(location)
+                    )),
+                    false => self.store.no_place(&ident.namespace, location).into(),
+                });
             }
         }
         Ok(())
@@ -177,6 +187,11 @@ impl Catalog {
     pub fn is_own_name(&self, ident: &Ident) -> bool {
         ident.is_flat() && self.engine.root().table(&ident.full_name()).is_some()
     }
+}
+
+/// Whether nothing is hidden from a principal, who then may put tables of one namespace below the directory of another.
+pub fn sees_all(principal: &Principal) -> bool {
+    matches!(principal.tables, TableSet::All)
 }
 
 /// What a change does to the catalog, and what it wrote before.

@@ -11,7 +11,7 @@ use types::{Error, Principal, Result as CoreResult, name};
 
 use super::names::Ident;
 use super::problem::{Problem, Result};
-use super::service::{Catalog, Plan};
+use super::service::{Catalog, Plan, sees_all};
 use super::state::{Entry, Known, State, Swap, What};
 
 /// A table's or view's metadata as a client gets it.
@@ -186,7 +186,7 @@ impl Catalog {
                 Some(location) => location.trim_end_matches('/').to_owned(),
                 None => self.store.new_location(&ident.namespace, &ident.name),
             };
-            self.check_location(state, ident, &location)?;
+            self.check_location(state, principal, ident, &location)?;
             let wanted = Wanted {
                 schema: &body["schema"],
                 partition_spec: &body["partition-spec"],
@@ -196,7 +196,10 @@ impl Catalog {
             Ok(catalog::create(wanted, &self.store.new_uuid(), &location, self.store.now_ms())?)
         };
         if is_staged {
-            return Ok(Loaded::of(&made(&self.state())?, "")?);
+            let table = made(&self.state())?;
+            // DuckDB writes files there before the commit, and makes no directories.
+            self.store.make_location(&table.location)?;
+            return Ok(Loaded::of(&table, "")?);
         }
         self.in_order(|| {
             self.with_name(ident, || {
@@ -220,7 +223,7 @@ impl Catalog {
         let metadata_location =
             metadata_location.ok_or_else(|| Problem::bad("`metadata-location` is missing"))?;
         let overwrites = body["overwrite"].as_bool().unwrap_or(false);
-        let path = self.store.path_of(metadata_location)?;
+        let path = self.store.place_of(&ident.namespace, metadata_location, sees_all(principal))?;
         if !metadata_location.ends_with(".metadata.json") {
             return Err(Problem::bad(format!(
                 "`{}` is no metadata file",
@@ -240,7 +243,7 @@ impl Catalog {
                     if old.is_none() {
                         self.refuse_taken(state, principal, ident, What::Table)?;
                     }
-                    self.check_location(state, ident, &table.location)?;
+                    self.check_location(state, principal, ident, &table.location)?;
                     let loaded = Loaded::of(&table, metadata_location)?;
                     let entry = entry_of(ident, &table, metadata_location.to_owned());
                     let mut plan = match &old {

@@ -47,7 +47,7 @@ impl Catalog {
                         Some(location) => location.trim_end_matches('/').to_owned(),
                         None => self.store.new_location(&ident.namespace, &ident.name),
                     };
-                    self.check_location(state, ident, &location)?;
+                    self.check_location(state, principal, ident, &location)?;
                     let mut change = ViewChange::new(self.store.new_uuid(), location, self.store.now_ms());
                     change.apply_all(&updates)?;
                     let view = change.finish()?.ok_or_else(|| Error::internal("a new view is no change"))?;
@@ -79,7 +79,7 @@ impl Catalog {
                     return Ok(Plan::new(Swap::default(), (loaded(&view, &metadata_location)?, None)));
                 };
                 if changed.location != view.location {
-                    self.check_location(state, ident, &changed.location)?;
+                    self.check_location(state, principal, ident, &changed.location)?;
                 }
                 let (entry, told) = self.write_view(ident, &changed, Some(&known))?;
                 let wrote = vec![entry.metadata_location.clone()];
