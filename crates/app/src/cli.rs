@@ -123,7 +123,7 @@ impl Global {
         };
         let variables =
             std::env::vars_os().filter_map(readable).filter(|(name, _)| name.starts_with("POLYNYA_"));
-        Ok(Sources { file: self.config.clone(), variables: variables.collect(), flags })
+        Ok(Sources { file: self.config.clone(), variables: variables.collect(), flags, memory: None })
     }
 }
 

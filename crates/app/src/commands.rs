@@ -25,8 +25,9 @@ use types::{Error, Result};
 
 use crate::cli::{Cli, Command};
 use crate::client::Client;
-use crate::config::Config;
+use crate::config::{Config, Sources};
 use crate::door::Door;
+use crate::memory::Limit;
 
 /// Runs what was typed.
 pub fn run(cli: Cli) -> Result<ExitCode> {
@@ -38,7 +39,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
         Command::Restore(options) => options.flags(),
         _ => Vec::new(),
     };
-    let sources = cli.global.sources(flags)?;
+    let sources = Sources { memory: Limit::of_process(), ..cli.global.sources(flags)? };
     let config = Config::load(&sources)?;
     crate::logging::start(&config.log)?;
     for warning in Config::unknown_variables(&sources) {

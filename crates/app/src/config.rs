@@ -17,6 +17,8 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde::Deserialize;
 use types::{Error, Result};
 
+use crate::memory::Limit;
+use crate::memory::share::Share;
 use crate::units::{ByteSize, Span, SpanOrOff};
 pub use address::parse as parse_address;
 pub use settings::{Form, SETTINGS, Setting, nearest};
@@ -38,6 +40,12 @@ pub struct Config {
     pub history: History,
     pub segments: Segments,
     pub bench: Bench,
+    /// What the process may take.
+    #[serde(skip)]
+    pub memory: Option<Limit>,
+    /// What bounds have of their defaults, so that they fit into that.
+    #[serde(skip, default = "whole")]
+    pub share: Share,
     /// Where each value came from.
     #[serde(skip)]
     figment: Values,
@@ -234,25 +242,43 @@ pub struct Sources {
     pub variables: Vec<(String, String)>,
     /// `(path, value, flag)`: `("server.listen", "[::1]:80", "--listen")`.
     pub flags: Vec<(String, String, String)>,
+    /// What the process may take: defaults fit into it.
+    pub memory: Option<Limit>,
+}
+
+fn whole() -> Share {
+    Share::WHOLE
 }
 
 impl Config {
     /// Reads all sources. Every error is one sentence that names the place and the cure.
     pub fn load(sources: &Sources) -> Result<Self> {
-        let config = Self::load_over(sources, &[])?;
+        let mut config = Self::load_over(sources, &[], "")?;
+        let share = Share::within(sources.memory.as_ref());
+        // What was given wins over these defaults, so it is read again over them.
         match config.profile {
-            ProfileName::Server => Ok(config),
-            // What was given wins over the profile's defaults, so it is read again over these.
-            ProfileName::Edge => Self::load_over(sources, settings::EDGE),
+            ProfileName::Edge => {
+                let edge: Vec<(&str, String)> =
+                    settings::EDGE.iter().map(|(path, text)| (*path, (*text).to_owned())).collect();
+                config = Self::load_over(sources, &edge, "profile \"edge\"")?;
+            }
+            ProfileName::Server if share != Share::WHOLE => {
+                config = Self::load_over(sources, &share.settings(), "what the memory there is allows")?;
+                config.share = share;
+            }
+            ProfileName::Server => {}
         }
+        config.memory = sources.memory.clone();
+        Ok(config)
     }
 
-    fn load_over(sources: &Sources, profile: &[(&str, &str)]) -> Result<Self> {
+    /// `defaults` are in the place of the built-in ones, and come from `origin`.
+    fn load_over(sources: &Sources, defaults: &[(&str, String)], origin: &str) -> Result<Self> {
         let mut figment = Figment::new();
         for setting in SETTINGS {
             figment = figment.merge(Given::new(setting, setting.default, "built-in default")?);
-            if let Some((_, text)) = profile.iter().find(|(path, _)| *path == setting.path) {
-                figment = figment.merge(Given::new(setting, text, "profile \"edge\"")?);
+            if let Some((_, text)) = defaults.iter().find(|(path, _)| *path == setting.path) {
+                figment = figment.merge(Given::new(setting, text, origin)?);
             }
         }
         if let Some(path) = config_file(sources)? {
@@ -324,6 +350,17 @@ impl Config {
             let is_hidden = setting.form == Form::Secret && !value.is_empty();
             (setting, if is_hidden { HIDDEN.to_owned() } else { value }, self.source(setting.path))
         })
+    }
+
+    /// Settings of sizes that are above others, as `sql.memory_bytes_max = 4 GiB`, with where they come from.
+    pub fn larger_than(&self, others: &[(&str, String)]) -> Vec<String> {
+        let is_larger = |path: &str, other: &str| {
+            let value = self.figment.find_value(path).ok()?;
+            let (value, other) = (bare(&value), other.parse::<ByteSize>().ok()?);
+            let large = value.parse::<ByteSize>().is_ok_and(|value| value.0 > other.0);
+            large.then(|| format!("{path} = {value} ({}), where {other} fit", self.source(path)))
+        };
+        others.iter().filter_map(|(path, other)| is_larger(path, other)).collect()
     }
 
     fn source(&self, path: &str) -> String {

@@ -6,6 +6,9 @@
 //! while it works. A thread that nobody waits for gives it back when the process is quiet, and every [`KEPT_MAX`] where it
 //! never is. Pages that are free and of which another thread still thinks it will need them stay with that thread.
 
+mod limit;
+pub mod share;
+
 use std::os::raw::c_long;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -15,6 +18,8 @@ use engine::threads::Class;
 use libmimalloc_sys as mimalloc;
 use rustix::time::{ClockId, clock_gettime};
 use types::{Error, Result};
+
+pub use limit::Limit;
 
 /// How long what was freed is kept however much there is to do.
 const KEPT_MAX: Duration = Duration::from_secs(120);

@@ -138,10 +138,15 @@ impl Service {
         let secret = server::new_secret(&*engine.env().random);
         // A server for one command needs few, and nothing to say about them.
         let connections_max = if private { PRIVATE_CONNECTIONS_MAX } else { config.server.connections_max };
+        let mut profile = match config.profile {
+            ProfileName::Server => server::Options::default(),
+            ProfileName::Edge => server::Options::edge(),
+        };
+        profile.body_bytes_max = usize::try_from(config.server.body_bytes_max.0).unwrap_or(usize::MAX);
+        config.share.server(&mut profile);
         let options = server::Options {
             listen,
             owner_hash: Some(server::hash_of(&secret)),
-            body_bytes_max: usize::try_from(config.server.body_bytes_max.0).unwrap_or(usize::MAX),
             connections_max,
             idle_time_max: config.server.idle_timeout.0,
             body_time_max: config.server.request_timeout.0,
@@ -158,10 +163,7 @@ impl Service {
             lake_reads,
             catalog_defaults: warehouse::catalog_defaults(config),
             storm: if private { None } else { storm(data)? },
-            ..match config.profile {
-                ProfileName::Server => server::Options::default(),
-                ProfileName::Edge => server::Options::edge(),
-            }
+            ..profile
         };
         let server = Server::start(engine.clone(), sql.clone(), options)?;
         let address = server.local_addr();
@@ -248,6 +250,7 @@ fn engine_options(config: &Config) -> Result<engine::Options> {
         ProfileName::Server => engine::Options::default(),
         ProfileName::Edge => engine::Options::edge(),
     };
+    config.share.engine(&mut options);
     options.zstd_after = config.segments.zstd_after.0;
     let delay = config.bench.sync_delay.0;
     options.remember_for = config.idempotency.keep.0;

@@ -8,6 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use types::{Error, Result};
 
 use crate::config::Config;
+use crate::memory::share;
 use crate::output;
 use crate::service::Service;
 
@@ -77,6 +78,9 @@ pub fn serve(config: &Config, options: &Options, started: impl AsyncFnOnce(&Serv
         let handler = |kind| signal(kind).map_err(|error| Error::io("listening for signals", error));
         let mut interrupted = handler(SignalKind::interrupt())?;
         let mut terminated = handler(SignalKind::terminate())?;
+        if let Some(misfits) = share::misfits(config) {
+            tracing::warn!("{misfits}");
+        }
         let starting = config.clone();
         let joined = tokio::task::spawn_blocking(move || Service::start(&starting)).await;
         let service = joined.map_err(|error| Error::internal("starting failed").caused_by(error))??;

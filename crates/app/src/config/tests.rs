@@ -267,3 +267,29 @@ fn secrets_are_shown_nowhere() {
     let error = Config::load(&Sources { file: Some(wrong), ..Sources::default() }).unwrap_err().to_string();
     assert!(error.contains("`lake.catalog_token`") && !error.contains("4711"), "{error}");
 }
+
+/// The default profile was killed in 512 MiB within seconds: its bounds were for several times that.
+#[test]
+fn defaults_fit_into_the_memory_that_there_is_and_what_was_given_stays_and_is_named() {
+    let limit = |mib: u64| Some(crate::memory::Limit { bytes: mib << 20, from: "memory.max".into() });
+    let misfits = |config: &Config| crate::memory::share::misfits(config).unwrap_or_default();
+    let config = Config::load(&Sources { memory: limit(16_384), ..Sources::default() }).unwrap();
+    assert_eq!((config.sql.memory_bytes_max.0, misfits(&config)), (512 << 20, String::new()));
+
+    let small = Sources { memory: limit(512), ..Sources::default() };
+    let config = Config::load(&small).unwrap();
+    assert_eq!(config.sql.memory_bytes_max.0, 67 << 20);
+    assert!(config.explain().contains("# what the memory there is allows"), "{}", config.explain());
+    assert!(misfits(&config).contains("512 MiB of memory (memory.max)"), "{}", misfits(&config));
+
+    let (_dir, path) = file("[sql]\nmemory_bytes_max = \"2 GiB\"\n");
+    let config = Config::load(&Sources { file: Some(path), ..small.clone() }).unwrap();
+    assert_eq!(config.sql.memory_bytes_max.0, 2 << 30);
+    let said = misfits(&config);
+    assert!(said.contains("sql.memory_bytes_max = 2 GiB") && said.contains("where 67 MiB fit"), "{said}");
+    assert!(!said.contains("lake.read_bytes_max"), "{said}");
+
+    let flags = vec![("profile".into(), "edge".into(), "--set".into())];
+    let config = Config::load(&Sources { flags, ..small }).unwrap();
+    assert_eq!((config.sql.memory_bytes_max.0, misfits(&config)), (16 << 20, String::new()));
+}
