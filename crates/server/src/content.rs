@@ -1,6 +1,8 @@
 //! `Content-Encoding`: undone within a bound, so that a small body cannot become a large one.
 
 use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{HeaderMap, header};
 use types::{Error, Kind, Result, name};
@@ -93,14 +95,16 @@ pub fn decompress(encoding: Encoding, body: &[u8], bytes_max: usize) -> Result<V
     }
 }
 
-/// The plain bytes as they are read, any number of them: for readers that bound what they keep. An error of the reader behind
-/// it comes as it is.
+/// The plain bytes as they are read: for readers that bound what they keep. There may be any number of them, but no more than so
+/// many as there are packed ones (see [`RATIO_MAX`]). An error of the reader behind it comes as it is.
 pub fn reader(encoding: Encoding, body: impl Read + Send + 'static) -> Result<Box<dyn Read + Send>> {
     let name = match encoding {
         Encoding::Identity => return Ok(Box::new(body)),
         Encoding::Gzip => "gzip",
         Encoding::Zstd => "zstd",
     };
+    let packed = Arc::new(AtomicU64::new(0));
+    let body = Counted { inner: body, bytes: packed.clone() };
     let inner: Box<dyn Read + Send> = match encoding {
         Encoding::Zstd => {
             let decoder = zstd::stream::read::Decoder::new(body).and_then(|mut decoder| {
@@ -111,25 +115,61 @@ pub fn reader(encoding: Encoding, body: impl Read + Send + 'static) -> Result<Bo
         }
         _ => Box::new(flate2::read::MultiGzDecoder::new(body)),
     };
-    Ok(Box::new(Plain { inner, name }))
+    Ok(Box::new(Plain { inner, name, packed, plain: 0 }))
+}
+
+/// How many bytes were read.
+struct Counted<R> {
+    inner: R,
+    bytes: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(bytes)?;
+        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
 }
 
 struct Plain {
     inner: Box<dyn Read + Send>,
     name: &'static str,
+    packed: Arc<AtomicU64>,
+    plain: u64,
 }
 
 impl Read for Plain {
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
-        self.inner.read(bytes).map_err(|error| {
+        let read = self.inner.read(bytes).map_err(|error| {
             if error.get_ref().is_some_and(|inner| inner.is::<Error>()) {
                 return error;
             }
             let message = format!("the body is no complete {} stream: {error}", self.name);
             std::io::Error::other(Error::invalid(message))
-        })
+        })?;
+        self.plain += read as u64;
+        let packed = self.packed.load(Ordering::Relaxed);
+        if self.plain <= FREE_BYTES + packed.saturating_mul(RATIO_MAX) {
+            return Ok(read);
+        }
+        let message = format!(
+            "{} KiB of {} became {} MiB; a stream may become {RATIO_MAX} times as large beyond the first {} MiB",
+            packed >> 10,
+            self.name,
+            self.plain >> 20,
+            FREE_BYTES >> 20
+        );
+        let error =
+            Error::new(Kind::TooLarge, message).hint("send it less compressed, or in several requests");
+        Err(std::io::Error::other(error))
     }
 }
+
+/// A stream may become so many times as large as it came, beyond its first [`FREE_BYTES`]. Rows as text become 5 to 30 times as
+/// large; a few megabytes of zeros become gigabytes that cost seconds of a thread before the first of them is refused.
+const RATIO_MAX: u64 = 200;
+const FREE_BYTES: u64 = 64 << 20;
 
 /// A window of 8 MiB, what zstd's specification asks every reader to support.
 const WINDOW_LOG_MAX: u32 = 23;
@@ -169,6 +209,42 @@ mod tests {
             assert!(packed.len() < 100_000);
             assert_eq!(decompress(encoding, &packed, 1 << 20).unwrap_err().kind(), Kind::TooLarge);
         }
+    }
+
+    /// A bomb of 4 GB took a thread 11 to 18 seconds.
+    #[test]
+    fn a_stream_that_becomes_far_larger_than_it_came_ends_early_and_others_do_not() {
+        let zeros = |mib: usize| {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            (0..mib).for_each(|_| encoder.write_all(&[0; 1 << 20]).unwrap());
+            encoder.finish().unwrap()
+        };
+        let read = |encoding, packed: Vec<u8>| {
+            let mut plain = reader(encoding, std::io::Cursor::new(packed)).unwrap();
+            let mut bytes = 0;
+            let mut buffer = vec![0; 1 << 16];
+            loop {
+                match plain.read(&mut buffer) {
+                    Ok(0) => return (Ok(()), bytes),
+                    Ok(read) => bytes += read as u64,
+                    Err(error) => return (Err(error), bytes),
+                }
+            }
+        };
+        for (encoding, packed) in [
+            (Encoding::Gzip, zeros(300)),
+            (Encoding::Zstd, zstd::encode_all(std::io::repeat(0).take(300 << 20), 1).unwrap()),
+        ] {
+            let (outcome, bytes) = read(encoding, packed);
+            let error = outcome.unwrap_err().into_inner().unwrap().downcast::<Error>().unwrap();
+            assert_eq!(error.kind(), Kind::TooLarge, "{error}");
+            assert!(bytes < 100 << 20, "{bytes}");
+        }
+        assert_eq!(read(Encoding::Gzip, zeros(60)).1, 60 << 20);
+        let rows: String = (0..3_500_000).map(|i| format!("{{\"id\":{i},\"kind\":\"event\"}}\n")).collect();
+        let packed = zstd::encode_all(rows.as_bytes(), 1).unwrap();
+        assert!(rows.len() > 96 << 20);
+        assert_eq!(read(Encoding::Zstd, packed).1, rows.len() as u64);
     }
 
     #[test]
