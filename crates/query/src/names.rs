@@ -128,18 +128,21 @@ pub(crate) fn near<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -
     ranked.into_iter().map(|(_, candidate)| name::printable(candidate)).collect()
 }
 
-/// Levenshtein's.
+/// Letters that are added, left out, replaced, or swapped with their neighbour.
 fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().take(64).collect();
     let b: Vec<char> = b.chars().take(64).collect();
+    let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+    for i in 0..a.len() {
+        let mut next = vec![i + 1];
+        for j in 0..b.len() {
+            let replaced = row[j] + usize::from(a[i] != b[j]);
+            let least = replaced.min(row[j + 1] + 1).min(next[j] + 1);
+            let is_swapped = i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j];
+            next.push(if is_swapped { least.min(before[j - 1] + 1) } else { least });
         }
+        before = std::mem::replace(&mut row, next);
     }
     row[b.len()]
 }

@@ -29,7 +29,7 @@ use index::text::Text;
 use table::Snapshot;
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use types::{Error, Kind, Lsn, Principal, Result, RowId, Value};
+use types::{Error, Kind, Lsn, Principal, Result, RowId, Value, name};
 
 use crate::cancel::{Cancel, CancelOnDrop};
 use crate::deadline::Deadline;
@@ -265,9 +265,19 @@ impl Search {
                 }
             };
         }
+        let unindexed =
+            job.parts.iter().find(|part| part.scanned).map(|part| part.snapshot.def().name.clone());
         let found = sql.blocking(deadline, move || job.run()).await;
         drop(turn);
-        found
+        match (found, unindexed) {
+            (Err(error), Some(table)) if error.kind() == Kind::Timeout => {
+                let table = name::printable(name::short_table_name(&table));
+                Err(Error::new(Kind::Timeout, error.message()).hint(format!(
+                    "every row was read, for want of an index: `CREATE INDEX ON {table} USING text (column)`"
+                )))
+            }
+            (found, _) => found,
+        }
     }
 
     fn deadline(&self, request: &Request) -> Deadline {

@@ -1,6 +1,8 @@
 //! The commonest of DataFusion's texts in our words. It has no codes for them, so they are known by how they begin; one
 //! that is not known stays as it is.
 
+use std::sync::LazyLock;
+
 use types::{Error, name};
 
 use crate::ddl::later;
@@ -28,6 +30,15 @@ const INSTEAD: [(&str, &str); 3] = [
     ("regexp_split_to_array", "string_to_array(text, ', ') splits at a text"),
     ("to_number", "CAST the text to numeric"),
 ];
+
+/// The functions that DataFusion brings along.
+static FUNCTIONS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let scalar = datafusion::functions::all_default_functions();
+    let nested = datafusion::functions_nested::all_default_nested_functions();
+    let aggregate = datafusion::functions_aggregate::all_default_aggregate_functions();
+    let scalar = scalar.into_iter().chain(nested).map(|function| function.name().to_owned());
+    scalar.chain(aggregate.into_iter().map(|function| function.name().to_owned())).collect()
+});
 
 /// Those that ask for memory, by how they begin.
 const CONSUMERS: [(&str, &str); 12] = [
@@ -123,8 +134,10 @@ fn function(text: &str) -> Option<Error> {
         if let Some((_, hint)) = INSTEAD.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)) {
             return Some(error.hint(*hint));
         }
-        let suggested = rest.split('\'').nth(1).unwrap_or_default();
-        return Some(match near(wanted, [suggested]).as_slice() {
+        // Its own suggestion counts letters only: `coutn` would be `cot`.
+        let suggested = rest.split('\'').nth(1);
+        let known = FUNCTIONS.iter().map(String::as_str).chain(suggested);
+        return Some(match near(wanted, known).as_slice() {
             [] => error,
             [close, ..] => error.hint(format!("did you mean `{close}`?")),
         });
@@ -394,6 +407,10 @@ mod tests {
         let hint = |text: &str| reword(text).and_then(|e| e.hint_text().map(str::to_owned));
         assert_eq!(
             hint("Invalid function 'coun'.\nDid you mean 'count'?").as_deref(),
+            Some("did you mean `count`?")
+        );
+        assert_eq!(
+            hint("Invalid function 'coutn'.\nDid you mean 'cot'?").as_deref(),
             Some("did you mean `count`?")
         );
         assert_eq!(hint("Invalid function 'foo'.\nDid you mean 'cos'?"), None);
