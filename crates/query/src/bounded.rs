@@ -29,6 +29,8 @@ use types::{Error, Kind};
 
 use bytes::Argument;
 
+use crate::interrupt;
+
 /// What one call, for one batch of rows, may make.
 pub(crate) const BATCH_BYTES_MAX: u128 = 64 << 20;
 
@@ -76,9 +78,13 @@ enum Grows {
     Compares,
     /// `array_has_any(array, array)`: does too, but looks things up in an array that is constant.
     ComparesOrLooksUp,
+    /// `btrim(text, signs)`: compares each of the text's with each of the others.
+    Trims,
+    /// `array_position(array, item, start)`: it calculates with the start, whatever it is.
+    StartsAt,
 }
 
-const FUNCTIONS: [(&str, Grows); 25] = [
+const FUNCTIONS: [(&str, Grows); 29] = [
     ("repeat", Grows::Repeats),
     ("lpad", Grows::Pads),
     ("rpad", Grows::Pads),
@@ -104,6 +110,10 @@ const FUNCTIONS: [(&str, Grows); 25] = [
     ("levenshtein", Grows::Compares),
     ("array_has_all", Grows::Compares),
     ("array_has_any", Grows::ComparesOrLooksUp),
+    ("btrim", Grows::Trims),
+    ("ltrim", Grows::Trims),
+    ("rtrim", Grows::Trims),
+    ("array_position", Grows::StartsAt),
 ];
 
 /// The bounded functions, by name.
@@ -263,7 +273,13 @@ impl ScalarUDFImpl for Bounded {
         match self.grows {
             Grows::ComparesOrLooksUp if args.args.iter().any(|a| matches!(a, ColumnarValue::Scalar(_))) => {}
             Grows::Compares | Grows::ComparesOrLooksUp => check_pairs(self.name(), bytes::pairs(&args)?)?,
-            grows => check(self.name(), grows, &args, self.bytes(&args)?)?,
+            Grows::Trims => check_pairs(self.name(), bytes::pairs_with_many(&args)?)?,
+            Grows::StartsAt => bytes::check_start(self.name(), &args)?,
+            grows => {
+                let bytes = self.bytes(&args)?;
+                check(self.name(), grows, &args, bytes)?;
+                interrupt::foresee(bytes)?;
+            }
         }
         match self.grows {
             Grows::Replaces => replace::invoke(&self.inner, args),

@@ -10,7 +10,7 @@ use std::any::Any;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
@@ -18,6 +18,7 @@ use arrow::datatypes::{DataType, Schema};
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
@@ -28,28 +29,57 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use types::{Error, Kind};
 
 use crate::asof_join::AsOfExec;
+use crate::interrupt::Charges;
 
 /// Whether one statement is to go on.
 #[derive(Debug)]
 pub(crate) struct Cancel {
     cancelled: AtomicBool,
     deadline: Instant,
+    /// Tasks and places that work for it.
+    holds: AtomicUsize,
+    /// Statements that at least one task or place works for.
+    running: Arc<AtomicUsize>,
+    /// What its functions made.
+    charges: Option<Charges>,
 }
 
 impl Cancel {
+    /// For work that is counted elsewhere.
     pub fn at(deadline: Instant) -> Arc<Self> {
-        Arc::new(Cancel { cancelled: AtomicBool::new(false), deadline })
+        Cancel::new(deadline, Arc::default(), None)
+    }
+
+    /// The statement counts in `running` from its first [`Hold`] to the end of its last, and what its functions make in `memory`.
+    pub fn counted(deadline: Instant, running: Arc<AtomicUsize>, memory: Arc<dyn MemoryPool>) -> Arc<Self> {
+        Cancel::new(deadline, running, Some(Charges::to(memory)))
+    }
+
+    fn new(deadline: Instant, running: Arc<AtomicUsize>, charges: Option<Charges>) -> Arc<Self> {
+        let (cancelled, holds) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Arc::new(Cancel { cancelled, deadline, holds, running, charges })
+    }
+
+    pub fn charges(&self) -> Option<&Charges> {
+        self.charges.as_ref()
+    }
+
+    pub fn hold(self: &Arc<Self>) -> Hold {
+        if self.holds.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.running.fetch_add(1, Ordering::Relaxed);
+        }
+        Hold(self.clone())
     }
 
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    fn check(&self) -> Result<()> {
-        match self.cancelled.load(Ordering::Relaxed) || Instant::now() >= self.deadline {
-            true => Err(DataFusionError::External(Box::new(ended()))),
-            false => Ok(()),
+    pub fn check(&self) -> Result<()> {
+        if self.cancelled.load(Ordering::Relaxed) || Instant::now() >= self.deadline {
+            return Err(DataFusionError::External(Box::new(ended())));
         }
+        self.charges.as_ref().map_or(Ok(()), Charges::check)
     }
 
     /// Fails once the deadline has passed, or nobody waits any more.
@@ -93,6 +123,21 @@ impl Cancel {
             Ok(Transformed::no(plan))
         })?;
         Ok(guarded.data)
+    }
+}
+
+/// Something works for a statement, which therefore runs, whoever was told that it ended.
+#[derive(Debug)]
+pub(crate) struct Hold(Arc<Cancel>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.0.holds.fetch_sub(1, Ordering::Relaxed) == 1 {
+            if let Some(charges) = &self.0.charges {
+                charges.clear();
+            }
+            self.0.running.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -55,7 +55,10 @@ pub(crate) fn from_datafusion(error: DataFusionError) -> Error {
         DataFusionError::ExecutionJoin(error) if error.is_cancelled() => {
             Error::new(Kind::Timeout, "the statement was cancelled")
         }
-        other => foreign(&strip(&other.to_string())),
+        other => {
+            let text = other.to_string();
+            wording::mistaken(&text).unwrap_or_else(|| foreign(&strip(&text)))
+        }
     }
 }
 

@@ -34,7 +34,7 @@ use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use crate::bounded::constant;
 use crate::checked;
 use crate::distinct::DistinctIsGrouping;
-use crate::{float_keys, opaque, to_float};
+use crate::{float_keys, opaque, regexes, to_float};
 
 /// DataFusion's rules, with [`DistinctIsGrouping`] before the one on DISTINCT, and one more: before any expression is taken out of a filter's conditions to be reckoned once for
 /// all rows, those that cannot fail come first. Only what the first of them asks is taken out.
@@ -382,6 +382,7 @@ fn risk(expr: &Expr, schema: &DFSchema) -> Risk {
             {
                 true
             }
+            Expr::ScalarFunction(function) if regexes::is_safe(function) => true,
             Expr::ScalarFunction(function) if checked::is_checked(&function.func) => {
                 overflows = true;
                 true

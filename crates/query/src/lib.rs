@@ -18,7 +18,7 @@
 //! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
 //! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
 //! | `names/views.rs`, `names/reads.rs`, `views.rs`, `alter.rs` | views are opened before names are bound, and read the columns that they were made of; ALTER TABLE |
-//! | `asof_join.rs`, `latest.rs`, `ntile.rs` | ASOF JOIN; max_by and min_by; groups of rows |
+//! | `asof_join.rs`, `latest.rs`, `ntile.rs`, `window_offset.rs` | ASOF JOIN; max_by and min_by; groups of rows; how far windows look |
 //! | `by_index.rs`, `narrow.rs`, `by_order.rs`, `advice.rs` | rows by an index, the first of an order; which index is missing |
 //! | `tell.rs` | what one side of a join tells the other: which values there are |
 //! | `casts.rs` | aggregates that differ only in a cast |
@@ -30,6 +30,9 @@
 //! | `sets.rs`, `grouping_sets.rs` | INTERSECT ALL and EXCEPT ALL count; totals of no rows, sets that stand twice |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
 //! | `to_float.rs`, `whole.rs` | decimals as floats, rounded once; decimals and floats as integers |
+//! | `interrupt.rs`, `regexes.rs` | a statement ends inside the functions that it calls |
+//! | `budget.rs` | how large a plan may become while it is made |
+//! | `type_text.rs` | how deep types nest |
 //! | `guard.rs` | a condition that may fail is asked only about the rows that the others leave |
 //! | `search.rs` | keyword search over a view: tables, filter, fusion, snippets |
 //! | `sql/jobs.rs` | what search runs among the statements |
@@ -74,6 +77,7 @@ mod arrays;
 mod as_of;
 mod asof_join;
 mod bounded;
+mod budget;
 mod by_index;
 mod by_order;
 mod bytes;
@@ -100,6 +104,7 @@ mod floats;
 mod forget;
 mod grouping_sets;
 mod guard;
+mod interrupt;
 mod interval;
 mod latest;
 mod literal;
@@ -127,6 +132,7 @@ mod pushdown;
 mod quotient;
 mod ranks;
 mod recursive;
+mod regexes;
 mod round;
 mod row_values;
 mod scan;
@@ -141,11 +147,13 @@ mod sum;
 mod tell;
 mod times;
 mod to_float;
+mod type_text;
 mod uuid;
 mod views;
 mod watchdog;
 mod weight;
 mod whole;
+mod window_offset;
 mod windows;
 mod write;
 

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType as Arrow, Field};
-use arrow::error::ArrowError;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
-use regex::Regex;
 use types::Error;
+
+use crate::regexes::Patterns;
 
 /// In place of DataFusion's.
 pub(crate) fn function() -> Arc<ScalarUDF> {
@@ -63,20 +63,20 @@ fn groups(arguments: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
     let patterns = arguments[1].as_string::<i32>();
     let flags = arguments.get(2).map(|flags| flags.as_string::<i32>());
     let mut found = ListBuilder::new(StringBuilder::new());
-    // That of the row before, which mostly has the same.
-    let mut last: Option<((&str, &str), Regex)> = None;
+    let mut compiled = Patterns::default();
     for row in 0..rows {
         let flags = flags.map_or(Some(""), |flags| flags.is_valid(row).then(|| flags.value(row)));
         let (true, true, Some(flags)) = (texts.is_valid(row), patterns.is_valid(row), flags) else {
             found.append_null();
             continue;
         };
-        let wanted = (patterns.value(row), flags);
-        if last.as_ref().is_none_or(|(own, _)| *own != wanted) {
-            last = Some((wanted, compiled(wanted.0, wanted.1)?));
+        if flags.contains('g') {
+            let error = Error::invalid("`regexp_match` gives the first match: it does not take the flag `g`");
+            return Err(DataFusionError::External(Box::new(error)));
         }
-        let captures = last.as_ref().and_then(|(_, pattern)| pattern.captures(texts.value(row)));
-        let Some(captures) = captures else {
+        let flags = Some(flags).filter(|flags| !flags.is_empty());
+        let (text, pattern) = (texts.value(row), patterns.value(row));
+        let Some(captures) = compiled.of(pattern, flags)?.within(text)?.captures(text) else {
             found.append_null();
             continue;
         };
@@ -88,16 +88,4 @@ fn groups(arguments: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
         found.append(true);
     }
     Ok(Arc::new(found.finish()))
-}
-
-fn compiled(pattern: &str, flags: &str) -> Result<Regex> {
-    if flags.contains('g') {
-        let error = Error::invalid("`regexp_match` gives the first match: it does not take the flag `g`");
-        return Err(DataFusionError::External(Box::new(error)));
-    }
-    let whole = if flags.is_empty() { pattern.to_owned() } else { format!("(?{flags}){pattern}") };
-    Regex::new(&whole).map_err(|error| {
-        let text = format!("Regular expression did not compile: {error:?}");
-        ArrowError::ComputeError(text).into()
-    })
 }

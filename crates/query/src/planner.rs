@@ -43,6 +43,7 @@ use crate::arrays;
 use crate::as_of;
 use crate::asof_join;
 use crate::bounded::Bounds;
+use crate::budget;
 use crate::bytes;
 use crate::called;
 use crate::casts::NamedCasts;
@@ -56,6 +57,7 @@ use crate::first_rows::FirstRows;
 use crate::forget::Forgets;
 use crate::grouping_sets::{self, GroupingSets};
 use crate::guard;
+use crate::interrupt;
 use crate::latest;
 use crate::marks;
 use crate::membership;
@@ -72,6 +74,7 @@ use crate::prepared::{Inferred, Lookup};
 use crate::provider::{Provider, Table};
 use crate::pushdown;
 use crate::recursive;
+use crate::regexes;
 use crate::row_values;
 use crate::sets;
 use crate::simplify::{self, Simplify};
@@ -79,10 +82,11 @@ use crate::single;
 use crate::sql_type;
 use crate::tell::{Sides, Tells};
 use crate::times;
+use crate::type_text::ListPlanner;
 use crate::uuid::{TextMeetsUuid, UuidFunction};
 use crate::views::unreadable;
 use crate::weight;
-use crate::{float_keys, floats, matches, moving_min, ntile, opaque, ranks, sum, windows};
+use crate::{float_keys, floats, matches, moving_min, ntile, opaque, ranks, sum, window_offset, windows};
 
 use tables::{Catalog, OurTypes, ViewTables};
 pub(crate) use tables::{Extra, extra_schema, table};
@@ -91,6 +95,9 @@ pub(crate) use tables::{Extra, extra_schema, table};
 const PLANS_MAX: usize = 512;
 /// Plans of longer texts are not kept: their values stand in the text, and no text comes twice.
 const KEPT_TEXT_BYTES_MAX: usize = 16 << 10;
+
+/// Nor are those in which long constants stand, as of `repeat('x', 60000000)`.
+const KEPT_LITERAL_BYTES_MAX: usize = 64 << 10;
 
 /// Makes plans. One for all statements.
 pub(crate) struct Planner {
@@ -214,14 +221,19 @@ impl Planner {
         physical.insert(at.unwrap_or(physical.len()), Arc::new(UnionOrder));
         physical.push(Arc::new(Tells));
         pushdown::fenced(&mut physical);
+        budget::of_rules(&mut optimizer, &mut physical);
         // Before DataFusion's own, which would take it for its own function.
         let extract = Arc::new(times::Extract::default());
         let mut state = SessionStateBuilder::new()
-            .with_expr_planners(vec![extract.clone()])
+            .with_expr_planners(vec![
+                Arc::new(interrupt::DeadlinePlanner),
+                extract.clone(),
+                Arc::new(ListPlanner::new()),
+            ])
             .with_config(config)
             .with_runtime_env(heavy)
             .with_default_features()
-            .with_analyzer_rules(rules)
+            .with_analyzer_rules(budget::of_analyzer(rules))
             .with_optimizer_rules(optimizer)
             .with_physical_optimizer_rules(physical)
             .with_query_planner(Arc::new(asof_join::Planner))
@@ -240,9 +252,12 @@ impl Planner {
         for function in floats::functions().into_iter().chain([sum::function(), moving_min::function()]) {
             state.register_udaf(function).expect("the registry takes functions");
         }
-        for function in ranks::functions().into_iter().chain([ntile::function()]) {
+        let windows = ranks::functions().into_iter().chain([ntile::function()]);
+        for function in windows.chain(window_offset::functions()) {
             state.register_udwf(function).expect("the registry takes functions");
         }
+        regexes::register(&mut state).expect("these functions are there");
+        interrupt::function::register(&mut state).expect("the registry takes functions");
         let bounds = Bounds::register(&mut state).expect("these functions are there");
         state.add_analyzer_rule(Arc::new(CheckedArithmetic::new(bounds)));
         state.register_expr_planner(Arc::new(TextReader)).expect("the registry takes planners");
@@ -456,7 +471,9 @@ impl Planner {
             _ => None,
         };
         let plan = exact(optimized).map_err(from_datafusion)?;
-        if let Some(text) = text.filter(|text| text.len() <= KEPT_TEXT_BYTES_MAX) {
+        if let Some(text) = text.filter(|text| text.len() <= KEPT_TEXT_BYTES_MAX)
+            && budget::literal_bytes(&plan).map_err(from_datafusion)? <= KEPT_LITERAL_BYTES_MAX
+        {
             let key = Key { text: text.to_owned(), types: params.types() };
             let plain = weight::is_plain(&plan);
             let heavy = AtomicBool::new(false);
@@ -499,6 +516,7 @@ impl Planner {
         coerce::prepare(&mut statement)?;
         let plan = SqlToRel::new_with_options(&catalog, parser)
             .sql_statement_to_plan_with_context(statement, &mut context)
+            .and_then(budget::kept)
             .and_then(sets::counted)
             .and_then(grouping_sets::checked)
             .and_then(grouping_sets::computed)
@@ -509,6 +527,7 @@ impl Planner {
             .and_then(membership::exact)
             .and_then(dependent::joined)
             .and_then(asof_join::nodes)
+            .and_then(budget::kept)
             .map_err(from_datafusion);
         tables.passing |= catalog.stands_in_time.get();
         plan
@@ -664,5 +683,5 @@ fn rebind(plan: LogicalPlan, other: &dyn Fn(&Table) -> DfResult<Table>) -> DfRes
 
 /// An optimized plan that means what was written where DataFusion would take it for something else.
 fn exact(plan: LogicalPlan) -> datafusion::common::Result<LogicalPlan> {
-    opaque::exact(float_keys::exact(plan)?)
+    regexes::in_place(opaque::exact(float_keys::exact(plan)?)?)
 }

@@ -22,11 +22,12 @@ use tokio::task::AbortHandle;
 use types::{Error, Kind, Principal, Result, Scope, Value};
 
 use crate::answer::{Answer, Rows};
-use crate::cancel::{Cancel, CancelOnDrop};
+use crate::cancel::{Cancel, CancelOnDrop, Hold};
 use crate::deadline::{Deadline, Phase};
 use crate::direct::Caller;
 use crate::error::from_datafusion;
 use crate::files;
+use crate::interrupt;
 use crate::memory::Pool;
 use crate::options::{Limits, Options};
 use crate::params::Params;
@@ -69,6 +70,7 @@ struct Shared {
     planning: Arc<Semaphore>,
     permits: Arc<Semaphore>,
     waiting: AtomicUsize,
+    running: Arc<AtomicUsize>,
     started: AtomicU64,
     direct: AtomicU64,
     heavy: AtomicU64,
@@ -78,7 +80,8 @@ struct Shared {
 /// Counters for `/metrics`; read without a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Statements that execute, those whose reader is slow included.
+    /// Statements that are planned or execute: those whose reader is slow included, and those that were answered with a
+    /// timeout while a thread still works for them.
     pub running: usize,
     /// How long ago the oldest of them began, those that wait included: what it reads stands still since then, and the files
     /// that it may read stay.
@@ -153,6 +156,7 @@ impl Sql {
             memory_pool: pool(options.memory_bytes / LIGHT_SHARE),
             ..RuntimeEnv::clone(&heavy)
         });
+        interrupt::inherit();
         let runtimes = Runtimes::start(options.threads.max(1))?;
         let closed = Arc::new(AtomicBool::new(false));
         let shared = Shared {
@@ -165,6 +169,7 @@ impl Sql {
             permits: Arc::new(Semaphore::new(options.concurrent_max.max(1))),
             options,
             waiting: AtomicUsize::new(0),
+            running: Arc::default(),
             started: AtomicU64::new(0),
             direct: AtomicU64::new(0),
             heavy: AtomicU64::new(0),
@@ -315,7 +320,7 @@ impl Sql {
         let (sender, receiver) = oneshot::channel();
         let longest = longest.unwrap_or(self.0.shared.options.deadline);
         let deadline = Deadline::after(limits.deadline.map_or(longest, |asked| asked.min(longest)));
-        let cancel = Cancel::at(deadline.at());
+        let cancel = self.0.shared.cancel(deadline);
         let job = Arc::new(Job {
             deadline,
             phase: Phase::default(),
@@ -342,7 +347,8 @@ impl Sql {
             }
         });
         self.0.shared.started.fetch_add(1, Ordering::Relaxed);
-        let task = self.0.shared.lanes.light.spawn(job.run(reply, watch)).abort_handle();
+        let run = interrupt::within(cancel.clone(), job.run(reply, watch));
+        let task = self.0.shared.lanes.light.spawn(run).abort_handle();
         let mut guard = (AbortOnDrop(Some(task)), CancelOnDrop(Some(cancel)));
         let answer = receiver.await.unwrap_or_else(|_| match self.0.closed.load(Ordering::Acquire) {
             true => Err(closed()),
@@ -394,8 +400,7 @@ impl Sql {
         let shared = &self.0.shared;
         let (light, heavy) = (shared.planner.light_context(), shared.planner.context());
         Status {
-            running: LIGHT_PLACES.saturating_sub(shared.light_places.available_permits())
-                + shared.options.concurrent_max.max(1).saturating_sub(shared.permits.available_permits()),
+            running: shared.running.load(Ordering::Relaxed),
             oldest: self.0.watchdog.oldest(),
             waiting: shared.waiting.load(Ordering::Relaxed),
             started: shared.started.load(Ordering::Relaxed),
@@ -475,6 +480,19 @@ impl Drop for AbortOnDrop {
     }
 }
 
+/// A place among the statements that are planned or that execute.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    _hold: Hold,
+}
+
+impl Place {
+    fn free(places: &Arc<Semaphore>, cancel: &Arc<Cancel>) -> Option<Place> {
+        let permit = places.clone().try_acquire_owned().ok()?;
+        Some(Place { _permit: permit, _hold: cancel.hold() })
+    }
+}
+
 impl Shared {
     /// The answer of a lookup, here and now: it takes less than waking another thread.
     fn direct(
@@ -504,14 +522,20 @@ impl Shared {
         Ok(Some(Rows::of(batch, view.lsn()).of_records(only_records)))
     }
 
-    fn light_place(&self) -> Option<OwnedSemaphorePermit> {
-        self.light_places.clone().try_acquire_owned().ok()
+    /// What ends a statement at its deadline, and counts it while it runs.
+    fn cancel(&self, deadline: Deadline) -> Arc<Cancel> {
+        Cancel::counted(deadline.at(), self.running.clone(), self.planner.context().memory_pool().clone())
+    }
+
+    /// One of the places for light statements, if one is free.
+    fn light_place(&self, cancel: &Arc<Cancel>) -> Option<Place> {
+        Place::free(&self.light_places, cancel)
     }
 
     /// Waits for one of those places, in a queue of bounded length.
-    async fn admit(&self, places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit> {
-        if let Ok(permit) = places.clone().try_acquire_owned() {
-            return Ok(permit);
+    async fn admit(&self, places: &Arc<Semaphore>, cancel: &Arc<Cancel>) -> Result<Place> {
+        if let Some(place) = Place::free(places, cancel) {
+            return Ok(place);
         }
         struct Waiting<'a>(&'a AtomicUsize);
         impl Drop for Waiting<'_> {
@@ -529,6 +553,7 @@ impl Shared {
             )
             .hint("try again a little later"));
         }
-        places.clone().acquire_owned().await.map_err(|_| closed())
+        let permit = places.clone().acquire_owned().await.map_err(|_| closed())?;
+        Ok(Place { _permit: permit, _hold: cancel.hold() })
     }
 }

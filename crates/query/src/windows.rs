@@ -4,8 +4,8 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, NamedWindowExpr, OrderByKind, Query, Select, SetExpr, Statement, VisitMut, VisitorMut,
-    WindowSpec, WindowType, visit_expressions_mut,
+    Expr, Ident, NamedWindowExpr, OrderByKind, Query, Select, SetExpr, Statement, Value as SqlValue, Visit,
+    VisitMut, Visitor, VisitorMut, WindowFrame, WindowSpec, WindowType, visit_expressions_mut,
 };
 use types::{Error, Result};
 
@@ -35,6 +35,30 @@ pub(crate) fn spell(statement: &mut Statement) -> Result<()> {
 /// A window of the WINDOW clause, whole.
 type Window = (Ident, WindowSpec);
 
+/// Refuses a frame whose ends DataFusion would calculate beyond its numbers.
+fn check_frame(frame: &WindowFrame) -> Result<()> {
+    struct Numbers;
+    impl Visitor for Numbers {
+        type Break = Error;
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
+            let Expr::Value(value) = expr else { return ControlFlow::Continue(()) };
+            let SqlValue::Number(digits, _) = &value.value else { return ControlFlow::Continue(()) };
+            let is_unsigned = digits.parse::<u64>().is_ok_and(|number| i64::try_from(number).is_err());
+            match is_unsigned {
+                true => ControlFlow::Break(
+                    Error::invalid(format!("a frame does not reach {digits} rows"))
+                        .hint("UNBOUNDED PRECEDING and UNBOUNDED FOLLOWING reach all rows"),
+                ),
+                false => ControlFlow::Continue(()),
+            }
+        }
+    }
+    let ends = [Some(&frame.start_bound), frame.end_bound.as_ref()];
+    let wrong = ends.into_iter().flatten().find_map(|end| end.visit(&mut Numbers).break_value());
+    wrong.map_or(Ok(()), Err)
+}
+
 fn in_selects(body: &mut SetExpr) -> Result<()> {
     match body {
         SetExpr::SetOperation { left, right, .. } => {
@@ -47,6 +71,7 @@ fn in_selects(body: &mut SetExpr) -> Result<()> {
                 let spec = match &mut window.1 {
                     NamedWindowExpr::NamedWindow(name) => find(&known, name)?.clone(),
                     NamedWindowExpr::WindowSpec(spec) => {
+                        spec.window_frame.as_ref().map_or(Ok(()), check_frame)?;
                         whole(spec, &known)?;
                         spec.clone()
                     }
@@ -72,7 +97,9 @@ fn in_expressions(node: &mut impl VisitMut, known: &[Window]) -> Result<()> {
     let visited = visit_expressions_mut(node, |expr| match expr {
         Expr::Function(function) => match &mut function.over {
             Some(WindowType::WindowSpec(spec)) => {
-                whole(spec, known).map_or_else(ControlFlow::Break, ControlFlow::Continue)
+                let checked = spec.window_frame.as_ref().map_or(Ok(()), check_frame);
+                let spelled = checked.and_then(|()| whole(spec, known));
+                spelled.map_or_else(ControlFlow::Break, ControlFlow::Continue)
             }
             _ => ControlFlow::Continue(()),
         },

@@ -364,6 +364,19 @@ fn functions_that_make_much_of_little_are_refused() {
     running.works();
 }
 
+/// 24 KB of a type that nests 4,000 deep ended the process.
+#[test]
+fn a_type_that_nests_without_end_is_refused_and_the_server_goes_on() {
+    let _limit = testkit::limit(120);
+    let running = Running::start("deep-type");
+    for levels in [65, 4_000, 100_000] {
+        let sql = format!("SELECT arrow_cast(1, '{}Int8{}')", "List(".repeat(levels), ")".repeat(levels));
+        let answer = running.ask("POST", "/v1/sql", &serde_json::json!({ "sql": sql }).to_string());
+        assert_eq!((answer.status, answer.error().0.as_str()), (413, "too_large"), "{levels}");
+    }
+    running.works();
+}
+
 #[test]
 fn a_row_that_is_too_large_for_an_answer_is_refused() {
     let _limit = testkit::limit(120);

@@ -298,6 +298,20 @@ fn mistakes_are_told_with_their_cure() {
     });
 }
 
+/// 24 KB of a type that nests 4,000 deep ended the process.
+#[test]
+fn a_type_that_nests_without_end_is_refused_and_the_server_goes_on() {
+    let _limit = testkit::limit(120);
+    with_server("mcp-deep", async |server: &Running| {
+        let client = Client::connect(server, None).await.unwrap();
+        let sql = format!("SELECT arrow_cast(1, '{}Int8{}')", "List(".repeat(4_000), ")".repeat(4_000));
+        let said = client.refused("sql", json!({ "sql": sql })).await;
+        assert!(said.contains("nests deeper than 64 levels"), "{said}");
+        client.get("sql", json!({ "sql": "SELECT 1" })).await;
+        client.end().await;
+    });
+}
+
 #[test]
 fn a_key_sees_what_it_may_and_nothing_else() {
     let _limit = testkit::limit(120);

@@ -4,7 +4,9 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType as Arrow, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit};
 use datafusion::common::Result;
+use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
+use types::Error;
 
 use super::Grows;
 
@@ -166,12 +168,40 @@ pub(super) fn of(grows: Grows, args: &ScalarFunctionArgs) -> Result<u128> {
 
 /// How many pairs of characters or items the call will compare.
 pub(super) fn pairs(args: &ScalarFunctionArgs) -> Result<u128> {
+    pairs_from(args, 0)
+}
+
+/// The same where few on the right are as good as none.
+pub(super) fn pairs_with_many(args: &ScalarFunctionArgs) -> Result<u128> {
+    const FEW: u128 = 64;
+    pairs_from(args, FEW)
+}
+
+fn pairs_from(args: &ScalarFunctionArgs, few: u128) -> Result<u128> {
     let constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
     let rows = if constant { 1 } else { args.number_rows };
     let [left, right, ..] = args.args.as_slice() else { return Ok(0) };
     let (left, right) = (Argument::new(left, rows)?, Argument::new(right, rows)?);
     let parts = |argument: &Argument, row| argument.text(row).len() as u128 + argument.items(row);
-    Ok((0..rows).map(|row| parts(&left, row) * parts(&right, row)).sum())
+    let of_row = |row| match parts(&right, row) {
+        right if right > few => parts(&left, row) * right,
+        _ => 0,
+    };
+    Ok((0..rows).map(of_row).sum())
+}
+
+/// Refuses to begin before the first item.
+pub(super) fn check_start(name: &str, args: &ScalarFunctionArgs) -> Result<()> {
+    let Some(start) = args.args.get(2) else { return Ok(()) };
+    let start = Argument::new(start, args.number_rows)?;
+    let rows = if start.is_single() { 1 } else { args.number_rows };
+    let starts = cast(&start.array, &Arrow::Int64)?;
+    let starts = starts.as_primitive::<Int64Type>();
+    if (0..rows).all(|row| starts.is_null(row) || starts.value(row) >= 1) {
+        return Ok(());
+    }
+    let error = Error::invalid(format!("`{name}` begins at an item, counted from 1"));
+    Err(DataFusionError::External(Box::new(error)))
 }
 
 /// What the largest of the arguments takes that are not constant.

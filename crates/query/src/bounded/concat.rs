@@ -15,6 +15,7 @@ use datafusion::logical_expr::{
 
 use super::{Grows, bytes, check};
 use crate::bytes::is_binary;
+use crate::interrupt;
 
 pub(crate) fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
@@ -62,8 +63,8 @@ impl ScalarUDFImpl for Concat {
         };
         let joined = cast(&joined, wanted)?;
         if constant {
-            return ScalarValue::try_from_array(&joined, 0).map(ColumnarValue::Scalar);
+            return interrupt::charge(ColumnarValue::Scalar(ScalarValue::try_from_array(&joined, 0)?));
         }
-        Ok(ColumnarValue::Array(joined))
+        interrupt::charge(ColumnarValue::Array(joined))
     }
 }

@@ -41,7 +41,8 @@ static FUNCTIONS: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 /// Those that ask for memory, by how they begin.
-const CONSUMERS: [(&str, &str); 12] = [
+const CONSUMERS: [(&str, &str); 13] = [
+    ("FunctionValues", "a value that a function made"),
     ("ExternalSorterMerge", "the merge of a sort"),
     ("ExternalSorter", "a sort"),
     ("SortPreservingMerge", "the merge of a sort"),
@@ -62,6 +63,15 @@ pub(super) fn reword(text: &str) -> Option<Error> {
         return Some(Error::invalid("a division by zero").hint("`a / nullif(b, 0)` is null there"));
     }
     arithmetic(text).or_else(|| function(text)).or_else(|| cast(text)).or_else(|| clause(text))
+}
+
+/// Wrong arguments that DataFusion takes for bugs of its own.
+pub(super) fn mistaken(text: &str) -> Option<Error> {
+    if text.contains("array_resize: failed to convert size to usize") {
+        return Some(Error::invalid("`array_resize` takes a length from 0 on"));
+    }
+    let counts_from_one = text.contains("Nth value indices are 1 based");
+    counts_from_one.then(|| Error::invalid("`nth_value` counts rows from 1"))
 }
 
 /// Who wanted how much: what `memory` says of it stands somewhere in the text.

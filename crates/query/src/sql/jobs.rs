@@ -12,10 +12,11 @@ use tokio::sync::oneshot;
 use types::{Error, Result, Value};
 
 use super::{AbortOnDrop, Sql, closed};
-use crate::cancel::{Cancel, CancelOnDrop};
+use crate::cancel::CancelOnDrop;
 use crate::deadline::Deadline;
 use crate::error::from_datafusion;
 use crate::execute::{self, LONG_TEXT_BYTES, heavy};
+use crate::interrupt;
 use crate::params::{self, Params};
 use crate::planner::Joins;
 use crate::{names, write};
@@ -31,11 +32,12 @@ impl Sql {
         deadline: Deadline,
     ) -> Result<RoaringTreemap> {
         let (view, predicate) = (view.clone(), predicate.to_owned());
-        let cancel = Cancel::at(deadline.at());
-        let _guard = CancelOnDrop(Some(cancel.clone()));
         let shared = self.0.shared.clone();
+        let cancel = shared.cancel(deadline);
+        let _guard = CancelOnDrop(Some(cancel.clone()));
+        let own = cancel.clone();
         let work = async move {
-            let _place = shared.admit(&shared.permits).await?;
+            let _place = shared.admit(&shared.permits, &cancel).await?;
             let long = predicate.len() > LONG_TEXT_BYTES;
             let statement =
                 heavy(long, || write::row_ids_where(&snapshot, &predicate, shared.options.text_bytes_max))?;
@@ -55,7 +57,7 @@ impl Sql {
             }
             Ok(rows)
         };
-        self.among_statements(deadline, work).await
+        self.among_statements(deadline, interrupt::within(own, work)).await
     }
 
     /// Work of somebody else's that does not yield, off the caller's thread and among the statements. It looks at its
@@ -96,7 +98,7 @@ impl Sql {
     ) -> Result<T> {
         let shared = self.0.shared.clone();
         let work = async move {
-            let _place = shared.admit(&shared.permits).await?;
+            let _place = shared.admit(&shared.permits, &shared.cancel(deadline)).await?;
             if deadline.has_passed() {
                 return Err(deadline.passed());
             }

@@ -14,16 +14,17 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use engine::{Committed, Op, OpenTransaction, Transaction, View};
 use futures::{FutureExt, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use types::{Error, Kind, Lsn, Principal, Result, Scope, Value, ViewDef};
 
 use super::lanes::Lane;
-use super::{AbortOnDrop, LIGHT_TEXT_BYTES, Shared, bug, closed};
+use super::{AbortOnDrop, LIGHT_TEXT_BYTES, Place, Shared, bug, closed};
 use crate::answer::{Answer, Done, DoneKind, End, Rows, WAITING_BATCHES_MAX};
 use crate::cancel::Cancel;
 use crate::ddl::later;
 use crate::deadline::{COMMIT_WAIT, Deadline, Phase};
 use crate::execute::{self, LONG_TEXT_BYTES, Sink, heavy};
+use crate::interrupt;
 use crate::names::{self, Written};
 use crate::options::{Limits, Overflow};
 use crate::params::{self, Params};
@@ -88,7 +89,7 @@ impl Job {
     /// Runs on the threads of light statements.
     pub async fn run(self: Arc<Self>, reply: Arc<Reply>, _watch: Watch) {
         if self.is_known()
-            && let Some(place) = self.shared.light_place()
+            && let Some(place) = self.shared.light_place(&self.cancel)
         {
             // Here and now: another task would be another thread to wake.
             let begun = AssertUnwindSafe(self.begin_if_light()).catch_unwind().await;
@@ -101,10 +102,15 @@ impl Job {
                 }
             }
         }
-        let mut task = self.shared.lanes.heavy.spawn(self.clone().run_heavy(reply));
+        let mut task = self.shared.lanes.heavy.spawn(self.as_own(self.clone().run_heavy(reply)));
         let _guard = AbortOnDrop(Some(task.abort_handle()));
         // It has answered itself.
         let _ = (&mut task).await;
+    }
+
+    /// Work of this statement, which ends with it.
+    fn as_own<F: Future + Send>(&self, work: F) -> impl Future<Output = F::Output> + Send + use<F> {
+        interrupt::within(self.cancel.clone(), work)
     }
 
     /// Whether the text was planned before, putting the values into that plan is little work, and it was light.
@@ -134,21 +140,23 @@ impl Job {
         let job = self.clone();
         let begun = self.within(async move {
             let shared = &job.shared;
-            let turn = shared.admit(&shared.planning).await?;
+            let turn = shared.admit(&shared.planning, &job.cancel).await?;
             let work = job.understand().await?;
+            // What it holds goes on from here to the place.
+            let hold = job.cancel.hold();
             drop(turn);
             let is_light = work.is_light();
             shared.planner.weighed(&job.text, &Params::new(job.params.clone()), is_light);
-            if is_light && let Some(place) = shared.light_place() {
+            if is_light && let Some(place) = shared.light_place(&job.cancel) {
                 return Ok((job.begin(work, Lane::Light).await?, place, Lane::Light));
             }
             shared.heavy.fetch_add(1, Ordering::Relaxed);
-            if let Ok(place) = shared.permits.clone().try_acquire_owned() {
+            if let Some(place) = Place::free(&shared.permits, &job.cancel) {
                 return Ok((job.begin(work, Lane::Heavy).await?, place, Lane::Heavy));
             }
             // Who waits holds no snapshot, and reads the newest one then.
-            drop(work);
-            let place = shared.admit(&shared.permits).await?;
+            drop((work, hold));
+            let place = shared.admit(&shared.permits, &job.cancel).await?;
             Ok((job.begin(job.understand().await?, Lane::Heavy).await?, place, Lane::Heavy))
         });
         match begun.await {
@@ -164,7 +172,7 @@ impl Job {
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let mut task = tokio::spawn(work);
+        let mut task = tokio::spawn(self.as_own(work));
         let _guard = AbortOnDrop(Some(task.abort_handle()));
         let ended = match self.deadline.limit(&mut task).await {
             Ok(ended) => Ok(ended),
@@ -184,7 +192,7 @@ impl Job {
     }
 
     /// Gives the answer, and its rows as long as somebody reads them. The statement keeps its place until then.
-    async fn answer(&self, begun: Begun, _place: OwnedSemaphorePermit, reply: &Reply, lane: Lane) {
+    async fn answer(&self, begun: Begun, _place: Place, reply: &Reply, lane: Lane) {
         let (stream, lsn) = match begun {
             Begun::Rows(stream, lsn) => (stream, lsn),
             Begun::Done(answer) => {
@@ -265,7 +273,7 @@ impl Job {
         let shared = &self.shared;
         shared.planner.weighed(&self.text, &Params::new(self.params.clone()), false);
         shared.heavy.fetch_add(1, Ordering::Relaxed);
-        let place = shared.admit(&shared.permits).await?;
+        let place = shared.admit(&shared.permits, &self.cancel).await?;
         let heavy = shared.lanes.heavy.clone();
         let mut stream = RecordBatchReceiverStream::builder(schema, WAITING_BATCHES_MAX);
         let batches = stream.tx();

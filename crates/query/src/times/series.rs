@@ -1,5 +1,5 @@
 //! `generate_series` and `range` over times: in microseconds, over all of the years 1 to 9999, made as they are read. Those over
-//! integers are DataFusion's own.
+//! integers are DataFusion's own, within the integers.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl TableFunctionImpl for Maker {
             _ => false,
         };
         if !args.iter().take(2).any(is_time) {
-            return self.inner.create_table_provider(args);
+            return self.inner.create_table_provider(&self.within_integers(args)?);
         }
         let [from, to, step] = args else {
             let error = Error::invalid(format!("`{name}` over times takes the first, the last and a step"));
@@ -82,6 +82,43 @@ fn time(name: &str, arg: &Expr) -> Result<Option<i64>> {
 }
 
 impl Maker {
+    /// The same arguments, if they are integers, with an end that can be stepped over: DataFusion's counts on from the greatest integer
+    /// at the least. What nobody reaches ends earlier; what would miss its last value is refused.
+    fn within_integers(&self, args: &[Expr]) -> Result<Vec<Expr>> {
+        /// Years of reading.
+        const UNREACHED: i128 = 1 << 53;
+        let number = |arg: &Expr| match arg {
+            Expr::Literal(value, _) => match value.cast_to(&Arrow::Int64) {
+                Ok(ScalarValue::Int64(number)) => number,
+                _ => None,
+            },
+            _ => None,
+        };
+        let mut args = args.to_vec();
+        let (start, end, step) = match args.as_slice() {
+            [end] => (Some(0), number(end), Some(1)),
+            [start, end] => (number(start), number(end), Some(1)),
+            [start, end, step] => (number(start), number(end), number(step)),
+            _ => return Ok(args),
+        };
+        let (Some(start), Some(end), Some(step)) = (start, end, step) else { return Ok(args) };
+        if step == 0 || end.checked_add(step).is_some() && start.checked_add(step).is_some() {
+            return Ok(args);
+        }
+        let steps = (i128::from(end) - i128::from(start)) / i128::from(step);
+        if steps < 0 {
+            return Ok(args);
+        }
+        if steps < UNREACHED {
+            let what = format!("`{}` cannot step beyond the ends of int64", self.inner.name());
+            return Err(ours(Error::invalid(what).hint("let it end one step earlier")));
+        }
+        let reached = if step > 0 { i64::MAX - step } else { i64::MIN - step };
+        let at = usize::from(args.len() > 1);
+        args[at] = Expr::Literal(ScalarValue::Int64(Some(reached)), None);
+        Ok(args)
+    }
+
     fn step(&self, arg: &Expr) -> Result<Option<Step>> {
         let name = self.inner.name();
         let invalid = |what: &str| ours(Error::invalid(format!("the step of `{name}` {what}")));

@@ -24,6 +24,7 @@ use crate::cancel::Cancel;
 use crate::ddl::later;
 use crate::deadline::COMMIT_WAIT;
 use crate::execute::reserve;
+use crate::interrupt;
 use crate::names;
 use crate::parse;
 use crate::planner::{Extra, extra_schema};
@@ -179,7 +180,8 @@ impl Writer<'_> {
                 let cancel = Cancel::at(Instant::now() + COMMIT_WAIT);
                 let writer = Writer { cancel: &cancel, ..*self };
                 let done = |e: Error| e.with("committed at lsn", committed.lsn);
-                let outcome = writer.run_over(*statement, &extras).await.map_err(done)?;
+                let outcome = writer.run_over(*statement, &extras);
+                let outcome = interrupt::within(cancel.clone(), outcome).await.map_err(done)?;
                 if outcome.0.num_rows() != count {
                     return Err(done(Error::internal("RETURNING gave another number of rows")));
                 }

@@ -12,6 +12,7 @@ mod depth;
 mod dml;
 mod float_keys;
 mod floats;
+mod hostile;
 mod indexes;
 mod limits;
 mod logic;

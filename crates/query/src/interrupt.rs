@@ -1,0 +1,87 @@
+//! Lets a statement end inside the functions that it calls and inside the planner, which know nothing of statements.
+//!
+//! Every task of a statement runs [`within`] it: while one of its tasks is polled, its [`Cancel`] is the thread's current one, and
+//! [`check`] fails once the deadline has passed or nobody waits any more. Tasks that DataFusion starts by itself inherit the
+//! statement of the task that starts them ([`tasks`]), and hold it: it counts as running until the last of them has ended.
+//! [`function`] looks at the statement between slices of rows, and charges it what functions make ([`Charges`]).
+
+mod charges;
+pub(crate) mod function;
+mod planning;
+mod tasks;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::task::Poll;
+
+use datafusion::common::Result;
+use datafusion::logical_expr::ColumnarValue;
+
+use crate::cancel::Cancel;
+
+pub(crate) use charges::Charges;
+pub(crate) use planning::DeadlinePlanner;
+pub(crate) use tasks::inherit;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<Cancel>>> = const { RefCell::new(None) };
+}
+
+/// The statement that this thread works for.
+pub(crate) fn current() -> Option<Arc<Cancel>> {
+    CURRENT.with_borrow(Option::clone)
+}
+
+/// Fails once the statement that this thread works for is to end.
+pub(crate) fn check() -> Result<()> {
+    CURRENT.with_borrow(|current| current.as_ref().map_or(Ok(()), |current| current.check()))
+}
+
+/// Takes the memory of what a function has made from what the statement may hold.
+pub(crate) fn charge(value: ColumnarValue) -> Result<ColumnarValue> {
+    CURRENT.with_borrow(|current| match current.as_ref().and_then(|current| current.charges()) {
+        Some(charges) => charges.charge(&value),
+        None => Ok(()),
+    })?;
+    Ok(value)
+}
+
+/// Fails where what a function is about to make could not be taken from what the statement may hold.
+pub(crate) fn foresee(bytes: u128) -> Result<()> {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    CURRENT.with_borrow(|current| {
+        let charges = current.as_ref().and_then(|current| current.charges());
+        charges.map_or(Ok(()), |charges| charges.foresee(bytes))
+    })
+}
+
+/// A future that works for a statement.
+pub(crate) fn within<T>(
+    cancel: Arc<Cancel>,
+    future: impl Future<Output = T> + Send,
+) -> impl Future<Output = T> + Send {
+    let mut future = Box::pin(future);
+    std::future::poll_fn(move |context| -> Poll<T> {
+        let _entered = Entered::new(cancel.clone());
+        let polled = future.as_mut().poll(context);
+        if let Some(charges) = cancel.charges() {
+            charges.release();
+        }
+        polled
+    })
+}
+
+/// The thread works for a statement until this is dropped.
+pub(crate) struct Entered(Option<Arc<Cancel>>);
+
+impl Entered {
+    pub fn new(cancel: Arc<Cancel>) -> Self {
+        Entered(CURRENT.replace(Some(cancel)))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}

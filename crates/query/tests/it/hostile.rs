@@ -1,0 +1,403 @@
+//! Statements that were made to stop everybody: each gets an error, its threads are free again soon after, and the next statement is
+//! answered.
+
+use std::time::{Duration, Instant};
+
+use query::Limits;
+use types::{Error, Kind};
+
+use crate::database::{Database, alone, open};
+
+fn run_within(database: &Database, text: &str, deadline: Duration) -> Result<(), Error> {
+    let limits = Limits { deadline: Some(deadline), ..Limits::default() };
+    match database.run(text, vec![], limits)? {
+        query::Answer::Rows(mut rows) => database.runtime.block_on(rows.collect()).map(drop),
+        query::Answer::Done(_) => Ok(()),
+    }
+}
+
+/// Waits until no thread works for a statement any more.
+fn wait_until_idle(database: &Database, within: Duration, what: &str) {
+    let start = Instant::now();
+    while database.sql.status().running > 0 {
+        assert!(start.elapsed() < within, "{what}: {:?}", database.sql.status());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A read key ended the process with 24 KB: the text of a type was parsed by a function that calls itself for each bracket.
+#[test]
+fn a_type_that_nests_without_end_is_refused_and_the_process_goes_on() {
+    let _limit = testkit::limit(240);
+    let _alone = alone();
+    let database = open();
+    database.execute("create table t (a bigint)");
+    database.execute("insert into t values (1)");
+    let lists = |levels: usize| format!("{}Int8{}", "List(".repeat(levels), ")".repeat(levels));
+    let nested = |levels: usize| format!("{}x{}", "[".repeat(levels), "]".repeat(levels));
+    let ctes = |first: &str, each: &dyn Fn(usize) -> String, levels: usize| {
+        let more: String =
+            (1..levels).map(|i| format!(", a{i} as (select {} as x from a{})", each(i), i - 1)).collect();
+        format!("with a0 as ({first}){more} select x from a{}", levels - 1)
+    };
+    let hostile = [
+        format!("select arrow_cast(1, '{}')", lists(4_000)),
+        format!("select arrow_cast(a, '{}') from t", lists(100_000)),
+        format!("select arrow_cast(1, '{}')", "List(".repeat(100_000)),
+        format!("select arrow_cast(1, '{}Int8{}')", "Dictionary(Int8, ".repeat(4_000), ")".repeat(4_000)),
+        ctes("select a as x from t", &|_| nested(50), 900),
+        ctes("select 1 as x", &|_| nested(50), 900),
+        ctes("select a as x from t", &|_| "struct(x, x)".into(), 60),
+        ctes("select a as x from t", &|_| "make_array(x, x)".into(), 60),
+        ctes("select a as x from t", &|_| "array_agg(x)".into(), 400),
+        ctes("select a as x from t", &|_| "named_struct('a', x, 'b', x)".into(), 60),
+    ];
+    for text in hostile {
+        let shown: String = text.chars().take(90).collect();
+        let start = Instant::now();
+        let error = run_within(&database, &text, Duration::from_secs(20)).expect_err(&shown);
+        assert!(matches!(error.kind(), Kind::TooLarge | Kind::Invalid), "{shown}: {error}");
+        assert!(start.elapsed() < Duration::from_secs(5), "{shown} took {:?}", start.elapsed());
+    }
+    assert_eq!(database.query("select arrow_cast(1, 'List(List(Int8))')").len(), 1);
+    assert_eq!(database.query("select arrow_cast('a', 'Dictionary(Int32, Utf8)')"), [["a"]]);
+}
+
+/// Four of the first held both threads of SQL until the server was started anew, while `/ready` said that nothing ran.
+#[test]
+fn a_function_ends_at_the_deadline_of_its_statement() {
+    let _limit = testkit::limit(580);
+    let _alone = alone();
+    let database = open();
+    database.execute("create table t (a bigint, s text)");
+    database.execute("insert into t select value, 'x' || value from generate_series(1, 20000)");
+    for text in [
+        "select regexp_count(repeat('a', 10000000), 'a[^z]*z|a')",
+        "select regexp_replace(repeat('a', 10000000), 'a[^z]*z|a', 'b', 'g')",
+        "select regexp_instr(repeat('a', 10000000), 'a[^z]*z|a', 1, 9000000)",
+        "select sum(regexp_count(repeat(s, 1000), '[a-z]+.*b|x')) from t",
+        "select max(length(initcap(repeat(s, 1000)))) from t, (select * from generate_series(1, 1000)) g",
+        "select count(*) from t where repeat(s, 1000) ~ '(x[0-9]+)+y'",
+        "select count(*) from t where 'aaaa' ~ ('(a{' || a % 900 || '}){300}')",
+        "select count(*) from t where regexp_match(repeat(s, 1000), '(x?){200}y')[1] is null",
+        "select sum(cardinality(array_intersect(range(1, 200000), array[a]))) from t",
+        "select sum(cardinality(array_sort(range(1, 200000)))) from t where a > 0",
+        "select sum(strpos(repeat('x', 1000000), s)) from t",
+        "select count(*) from t where btrim(repeat('ab', 1000000), repeat('b', 1000) || 'a') = s",
+    ] {
+        let deadline = Duration::from_millis(1_000);
+        let start = Instant::now();
+        let outcome = run_within(&database, text, deadline);
+        let took = start.elapsed();
+        if let Err(error) = outcome {
+            assert!(matches!(error.kind(), Kind::Timeout | Kind::TooLarge), "{text}: {error}");
+        }
+        assert!(took < Duration::from_secs(3), "{text} took {took:?}");
+        // No thread goes on after the answer.
+        wait_until_idle(&database, Duration::from_millis(1_500), text);
+    }
+    assert_eq!(database.query("select regexp_count('abcabc', 'b')"), [["2"]]);
+}
+
+/// One kilobyte of text took gigabytes in the planner, and went on after its statement had been answered with a timeout.
+#[test]
+fn a_plan_that_doubles_with_every_query_below_is_refused() {
+    let _limit = testkit::limit(240);
+    let _alone = alone();
+    let database = open();
+    database.execute("create table t (x bigint, s text)");
+    database.execute("insert into t values (1, 'x')");
+    let chain = |levels: usize, each: &dyn Fn(usize) -> String| {
+        let more: String = (1..=levels).map(|i| format!(", a{i} as ({})", each(i))).collect();
+        format!("with a0 as (select x, s from t){more} select * from a{levels}")
+    };
+    let from = |i: usize| format!("a{}", i - 1);
+    let hostile = [
+        chain(22, &|i| format!("select x + x as x from {} where x > {i}", from(i))),
+        chain(60, &|i| format!("select x + x as x from {} where x > {i}", from(i))),
+        chain(60, &|i| {
+            format!("select x * x + x as x from (select * from {} order by x) o where x > 0", from(i))
+        }),
+        chain(60, &|i| format!("select s || s as s from {} where s > 'a'", from(i))),
+        chain(60, &|i| format!("select x + x as x from {} group by x having x > {i}", from(i))),
+        chain(60, &|i| {
+            format!("select case when x > {i} then x else -x end as x from {} where x > 0", from(i))
+        }),
+        chain(600, &|i| format!("select {} as x from {}", ["x"; 200].join(" + "), from(i))),
+        chain(900, &|i| format!("select x{} as x from {}", " + 1".repeat(200), from(i))),
+        chain(900, &|i| format!("select x{} as x from {} where x > 0", " + 1".repeat(200), from(i))),
+    ];
+    for text in hostile {
+        let shown: String = text.chars().take(120).collect();
+        let start = Instant::now();
+        let outcome = run_within(&database, &text, Duration::from_secs(5));
+        println!(
+            "{:?} {shown}: {:?}",
+            start.elapsed(),
+            outcome.as_ref().err().map(|e| e.message().to_owned())
+        );
+        let error = outcome.expect_err(&shown);
+        assert!(matches!(error.kind(), Kind::TooLarge | Kind::Timeout), "{shown}: {error}");
+        assert!(start.elapsed() < Duration::from_secs(8), "{shown} took {:?}", start.elapsed());
+        wait_until_idle(&database, Duration::from_secs(2), &shown);
+    }
+    // What people write stays.
+    let six = chain(6, &|i| format!("select x + x as x from {} where x > {i}", from(i)));
+    assert!(database.query(&six).is_empty());
+}
+
+/// `nth_value(id, -9223372036854775808)` was a bug of Polynya: numbers at the ends of their types stand for all that calculate with them.
+#[test]
+fn numbers_at_the_ends_of_their_types_are_answered_or_refused_by_every_function() {
+    let _limit = testkit::limit(580);
+    let _alone = alone();
+    let database = open();
+    database.execute(
+        "create table t (i bigint, f double precision, s text, at timestamp, d date, n decimal(38, 10))",
+    );
+    database.execute("insert into t values (1, 1.5, 'abc', '2026-01-01', '2026-01-01', 1), (2, -2.5, 'dé', '1969-12-31', '1969-12-31', -1), (null, null, null, null, null, null)");
+    let numbers = [
+        "-9223372036854775808",
+        "9223372036854775807",
+        "-9223372036854775807",
+        "-2147483648",
+        "2147483647",
+        "4294967296",
+        "18446744073709551615",
+        "-1",
+        "0",
+        "1",
+        "null",
+        "1e308",
+        "-1e308",
+        "'nan'::float8",
+        "1e400",
+    ];
+    let windows = [
+        "nth_value(i, {})",
+        "lag(i, {})",
+        "lead(i, {})",
+        "lag(i, {}, 5)",
+        "lead(s, {}, 'x')",
+        "ntile({})",
+        "nth_value(i, {}) ignore nulls",
+        "lag(i, {}) ignore nulls",
+        "lead(i, {}) ignore nulls",
+    ];
+    let frames = [
+        "order by i",
+        "order by i desc",
+        "order by i rows between unbounded preceding and unbounded following",
+        "",
+        "order by i desc rows between 1 preceding and 1 following",
+    ];
+    let framed = [
+        "sum(i) over (order by i rows between {} preceding and {} following)",
+        "max(i) over (order by i rows between {} following and {} following)",
+        "count(*) over (order by i range between {} preceding and current row)",
+        "sum(i) over (order by i groups between {} preceding and {} following)",
+        "first_value(i) over (order by i rows {} preceding)",
+        "min(f) over (order by f range between {} preceding and {} following)",
+    ];
+    let values = [
+        "substr(s, {})",
+        "substr(s, {}, {})",
+        "substring(s from {} for {})",
+        "left(s, {})",
+        "right(s, {})",
+        "lpad(s, {})",
+        "rpad(s, {}, 'xy')",
+        "repeat(s, {})",
+        "split_part(s, 'b', {})",
+        "chr({})",
+        "to_hex({})",
+        "overlay(s placing 'x' from {})",
+        "overlay(s placing 'x' from {} for {})",
+        "substr_index(s, 'b', {})",
+        "round(f, {})",
+        "round(n, {})",
+        "round({})",
+        "trunc(f, {})",
+        "trunc({})",
+        "power(f, {})",
+        "power({}, {})",
+        "abs({})",
+        "sign({})",
+        "sqrt({})",
+        "exp({})",
+        "ln({})",
+        "log(2, {})",
+        "log({}, {})",
+        "factorial({})",
+        "gcd({}, {})",
+        "lcm({}, {})",
+        "{} % {}",
+        "{} / {}",
+        "{} * {}",
+        "{} + {}",
+        "{} - {}",
+        "i % {}",
+        "i / {}",
+        "- ({})",
+        "{} << {}",
+        "{} >> {}",
+        "{} & {}",
+        "{} | {}",
+        "{} # {}",
+        "i << {}",
+        "i >> {}",
+        "cast({} as int)",
+        "cast({} as smallint)",
+        "cast({} as decimal(38, 10))",
+        "cast({} as bigint)",
+        "cast({} as timestamp)",
+        "cast({} as date)",
+        "cast({} as real)",
+        "cast({} as text)",
+        "cast({} as boolean)",
+        "to_timestamp({})",
+        "to_timestamp_seconds({})",
+        "to_timestamp_millis({})",
+        "to_timestamp_micros({})",
+        "to_timestamp_nanos({})",
+        "from_unixtime({})",
+        "to_date({})",
+        "make_date({}, {}, {})",
+        "to_unixtime({})",
+        "at + interval '1 day' * {}",
+        "at + interval '1 month' * {}",
+        "at - interval '1 second' * {}",
+        "d + {}",
+        "d - {}",
+        "d + interval '1 year' * {}",
+        "at + make_interval(days => {})",
+        "age(at, at)",
+        "date_bin(interval '1 day' * {}, at)",
+        "date_trunc('day', to_timestamp({}))",
+        "extract(year from to_timestamp({}))",
+        "to_char(to_timestamp({}), 'YYYY')",
+        "to_char(at, '{}')",
+        "array_element(array[1, 2], {})",
+        "(array[1, 2])[{}]",
+        "(array[1, 2])[{}:{}]",
+        "array_slice(array[1, 2], {}, {})",
+        "array_slice(array[1, 2], {}, {}, {})",
+        "array_repeat(1, {})",
+        "array_resize(array[1], {}, 0)",
+        "array_position(array[1, 2], 1, {})",
+        "array_remove_n(array[1, 2], 1, {})",
+        "array_replace_n(array[1, 2], 1, 2, {})",
+        "range({}, {}, {})",
+        "generate_series({}, {}, {})",
+        "array_sort(array[{}, {}])",
+        "array_length(array[1], {})",
+        "regexp_count(s, 'b', {})",
+        "regexp_instr(s, 'b', {})",
+        "regexp_instr(s, 'b', {}, {})",
+        "regexp_instr(s, 'b', 1, 1, '', {})",
+        "width_bucket({}, {}, {}, 5)",
+        "width_bucket(f, 0, 10, {})",
+        "random() * {}",
+        "date_part('epoch', to_timestamp({}))",
+        "greatest({}, {})",
+        "least({}, i)",
+        "nullif({}, {})",
+        "coalesce({}, i)",
+        "i in ({}, {})",
+        "i between {} and {}",
+        "bit_length(s) + {}",
+        "iszero({})",
+        "isnan({})",
+        "nanvl({}, {})",
+        "degrees({})",
+        "radians({})",
+        "cot({})",
+        "acosh({})",
+        "atan2({}, {})",
+        "cbrt({})",
+    ];
+    let filled = |form: &str, first: &str, more: &str| match form.split_once("{}") {
+        Some((before, rest)) => format!("{before}{first}{}", rest.replace("{}", more)),
+        None => form.to_owned(),
+    };
+    let mut texts = Vec::new();
+    for number in numbers {
+        for form in windows {
+            for frame in frames {
+                texts.push(format!("select {} over ({frame}) from t", filled(form, number, number)));
+            }
+        }
+        for other in ["1", number] {
+            for form in framed.iter().chain(&values) {
+                texts.push(format!("select {} from t", filled(form, number, other)));
+                texts.push(format!("select {} from t", filled(form, other, number)));
+            }
+        }
+        for form in [
+            "sum({})",
+            "avg({})",
+            "stddev({})",
+            "percentile_cont({}) within group (order by f)",
+            "approx_percentile_cont({}) within group (order by f)",
+            "nth_value(i, {} order by i)",
+            "string_agg(s, '{}')",
+        ] {
+            texts.push(format!("select {} from t", filled(form, number, number)));
+        }
+        texts.push(format!("select * from t order by i limit {number} offset {number}"));
+        texts.push(format!(
+            "select count(*) from (select * from generate_series({number}, {number}) limit 5)"
+        ));
+        texts.push(format!(
+            "select count(*) from (select * from generate_series(1, {number}, {number}) limit 5)"
+        ));
+    }
+    texts.sort();
+    texts.dedup();
+    let mut bugs = Vec::new();
+    for text in &texts {
+        let start = Instant::now();
+        if let Err(error) = run_within(&database, text, Duration::from_secs(5))
+            && (matches!(error.kind(), Kind::Internal | Kind::Closed) || error.message().contains("bug"))
+        {
+            bugs.push(format!("{text}: {error}"));
+        }
+        if start.elapsed() > Duration::from_secs(1) {
+            bugs.push(format!("{text} took {:?}", start.elapsed()));
+        }
+    }
+    assert!(bugs.is_empty(), "{} of {}:\n{}", bugs.len(), texts.len(), bugs.join("\n"));
+}
+
+/// A hundred columns of 60 MB each were gigabytes that no bound knew of.
+#[test]
+fn what_functions_make_comes_out_of_the_memory_of_statements() {
+    let _limit = testkit::limit(240);
+    let _alone = alone();
+    let database = open();
+    database.execute("create table t (s text)");
+    database.execute("insert into t values ('x')");
+    let columns = |each: &str, count: usize| {
+        let column =
+            |i: usize| format!("{} as a{i}", each.replace("40000000", &(40_000_000 + i).to_string()));
+        (0..count).map(column).collect::<Vec<_>>().join(", ")
+    };
+    let constant = "repeat('x', 40000000)";
+    let of_rows = "repeat(s, 40000000)";
+    assert_eq!(database.query(&format!("select length({constant})")), [["40000000"]]);
+    assert_eq!(database.query(&format!("select {} from t", columns(of_rows, 2)))[0].len(), 2);
+    for text in [
+        format!("select {}", columns(constant, 100)),
+        format!("select {} from t", columns(of_rows, 100)),
+        format!("select {} from t", columns("s || repeat(s, 40000000)", 100)),
+        format!("select {} from t", columns("upper(repeat(s, 40000000))", 100)),
+        format!("select count(*) from t group by {}", columns(of_rows, 100).replace(" as a", " || 0")),
+        format!("select count(*) from t group by {}", columns("length(s)", 5_000).replace(" as a", " + ")),
+    ] {
+        let shown: String = text.chars().take(80).collect();
+        let error = run_within(&database, &text, Duration::from_secs(60)).expect_err(&shown);
+        assert_eq!(error.kind(), Kind::TooLarge, "{shown}: {error}");
+        wait_until_idle(&database, Duration::from_secs(2), &shown);
+        assert_eq!(database.sql.status().memory_bytes, 0, "{shown}");
+    }
+}
