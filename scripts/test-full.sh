@@ -81,6 +81,7 @@ else
     say "== lake read by others, every kill: SKIPPED, $lake"
 fi
 phase "lake and backups in another S3 server" scripts/s3.sh
+phase "answers as /openapi.json says" scripts/openapi.sh
 phase "Iceberg catalog, compatibility kit" scripts/rck.sh
 phase "Iceberg catalog, Spark" scripts/spark.sh
 phase "Iceberg catalog, Trino" scripts/trino.sh
