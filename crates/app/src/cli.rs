@@ -112,10 +112,8 @@ impl Global {
             flag("log.format", "json".into(), "--log-json");
         }
         for pair in &self.set {
-            let (path, value) = pair.split_once('=').ok_or_else(|| {
-                types::Error::invalid(format!("--set {pair} has no value"))
-                    .hint("write --set server.listen=127.0.0.1:8080")
-            })?;
+            let (path, value) =
+                pair.split_once('=').ok_or_else(|| crate::config::without_value(pair.trim()))?;
             flag(path.trim(), value.to_owned(), "--set");
         }
         let readable = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use figment::error::Kind as FigmentKind;
+use figment::error::{Actual, Kind as FigmentKind};
 use figment::providers::{Format, Toml};
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
@@ -548,6 +548,16 @@ fn unknown(path: &str, place: &str) -> Error {
     Error::invalid(format!("{place}: there is no setting `{}`", types::name::printable(path))).hint(hint)
 }
 
+/// The refusal of `--set PATH` without a value: how this setting is given one.
+pub fn without_value(path: &str) -> Error {
+    let error = Error::invalid(format!("--set {} has no value", types::name::printable(path)));
+    match (settings::find(path), nearest(path, SETTINGS.iter().map(|setting| setting.path))) {
+        (Some(setting), _) => error.hint(format!("write --set {path}=VALUE; {}", setting.cure())),
+        (None, Some(near)) => error.hint(format!("did you mean --set {near}=VALUE?")),
+        (None, None) => error.hint("write --set NAME=VALUE; `polynya config` lists the names"),
+    }
+}
+
 fn wrong_value(error: &figment::Error) -> Error {
     let path = error.path.join(".");
     let place = match &error.metadata {
@@ -558,9 +568,11 @@ fn wrong_value(error: &figment::Error) -> Error {
         None => "configuration".to_owned(),
     };
     let why = match &error.kind {
-        FigmentKind::InvalidType(found, expected) | FigmentKind::InvalidValue(found, expected) => {
-            format!("{found} was found where {expected} is expected")
+        FigmentKind::InvalidType(found, _) | FigmentKind::InvalidValue(found, _) => {
+            format!("{} does not fit", shown(found))
         }
+        // Of a list none of whose forms fits: the message would name this program's types.
+        FigmentKind::Message(text) if text.contains("untagged enum") => "the value does not fit".to_owned(),
         other => other.to_string(),
     };
     match (settings::find(&path), &error.kind) {
@@ -571,6 +583,21 @@ fn wrong_value(error: &figment::Error) -> Error {
         }
         (Some(setting), _) => wrong(setting, &place, &why, ""),
         (None, _) => Error::invalid(format!("{place}: `{path}`: {why}")),
+    }
+}
+
+/// A value that a file holds, as whoever wrote it knows it.
+fn shown(found: &Actual) -> String {
+    match found {
+        Actual::Bool(value) => format!("`{value}`"),
+        Actual::Unsigned(value) => format!("`{value}`"),
+        Actual::Signed(value) => format!("`{value}`"),
+        Actual::Float(value) => format!("`{value}`"),
+        Actual::Char(value) => format!("`{value}`"),
+        Actual::Str(value) | Actual::Other(value) => format!("`{}`", types::name::printable(value)),
+        Actual::Seq => "a list".to_owned(),
+        Actual::Map => "a table".to_owned(),
+        _ => "the value".to_owned(),
     }
 }
 

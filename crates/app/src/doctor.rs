@@ -83,6 +83,16 @@ impl Examination {
     }
 }
 
+/// What to name in place of a directory that holds no data.
+fn named_instead(dir: &Path) -> String {
+    const USUAL: &str = "polynya-data";
+    let is_usual = dir.file_name().is_some_and(|name| name == USUAL);
+    match is_usual {
+        true => "name the directory that the server was started on (`--data`)".to_owned(),
+        false => format!("name one: `polynya doctor {}`", dir.join(USUAL).display()),
+    }
+}
+
 /// Examines `dir`, which no process may have open meanwhile. `progress` hears what is being looked at.
 /// An error means that it could not be examined; what is wrong with it is in the examination.
 pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Examination> {
@@ -94,7 +104,7 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
     let has_log = exists("log")?;
     if !has_log && !exists("tables")? && !manifest::is_there(env, dir) {
         return Err(Error::not_found(format!("{} is no data directory of Polynya", dir.display()))
-            .hint("name one: `polynya doctor ./polynya-data`"));
+            .hint(named_instead(dir)));
     }
     let _lock = env.disk.lock(&dir.join("LOCK")).map_err(|error| match error.kind() {
         std::io::ErrorKind::WouldBlock => {

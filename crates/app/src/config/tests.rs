@@ -94,6 +94,21 @@ fn an_unknown_setting_is_an_error_that_names_the_nearest() {
     assert!(warnings[0].contains("did you mean POLYNYA_LISTEN"), "{warnings:?}");
 }
 
+/// `--set sql.threads` was told to write `--set server.listen=…`.
+#[test]
+fn a_setting_without_a_value_is_told_how_it_gets_one() {
+    for (path, said) in [
+        (
+            "sql.threads",
+            "--set sql.threads has no value; write --set sql.threads=VALUE; write a whole number, from 0 to 1024",
+        ),
+        ("sql.thread", "--set sql.thread has no value; did you mean --set sql.threads=VALUE?"),
+        ("weather", "--set weather has no value; write --set NAME=VALUE; `polynya config` lists the names"),
+    ] {
+        assert_eq!(without_value(path).to_string(), said);
+    }
+}
+
 #[test]
 fn a_wrong_value_names_the_file_the_setting_and_the_cure() {
     for (text, parts) in [
@@ -107,6 +122,11 @@ fn a_wrong_value_names_the_file_the_setting_and_the_cure() {
         ("[log]\nformat = \"jsn\"\n", ["`jsn` was given", "did you mean `json`?"]),
         ("[log]\nlevel = \"loud\"\n", ["`log.level`: `loud` is no log level", "write error, warn"]),
         ("[log]\nlevel = \"info,lake=debg\"\n", ["`debg` is no log level", "did you mean `debug`?"]),
+        ("[sql]\nthreads = -1\n", ["`sql.threads`: `-1` does not fit", "write a whole number"]),
+        ("[sql]\nthreads = [1]\n", ["`sql.threads`: a list does not fit", "write a whole number"]),
+        ("[site]\nvault = 3\n", ["`site.vault`: the value does not fit", "commas between"]),
+        ("[site]\nraw_html = \"maybe\"\n", ["`site.raw_html`: `maybe` does not fit", "true or false"]),
+        ("[server]\nbody_bytes_max = true\n", ["`server.body_bytes_max`: the value does not fit", "64 MiB"]),
         ("[server\n", ["polynya.toml", "line 1"]),
         ("threads = 3\n", ["threads", "no setting"]),
     ] {
@@ -115,6 +135,9 @@ fn a_wrong_value_names_the_file_the_setting_and_the_cure() {
             Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap_err().to_string();
         assert!(parts.iter().all(|part| error.contains(part)) && error.contains("polynya.toml"), "{error}");
         assert!(!error.contains('\n'), "one sentence: {error}");
+        for ours in ["usize", "u64", "i64", "OneOrMore", "untagged", "struct ", "signed int"] {
+            assert!(!error.contains(ours), "{error}");
+        }
     }
     let sources =
         Sources { flags: vec![("sql.threads".into(), "abc".into(), "--set".into())], ..Sources::default() };

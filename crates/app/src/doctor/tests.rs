@@ -200,3 +200,17 @@ fn a_flipped_bit_in_a_file_that_alone_has_rows_is_found() {
     let damage = examined.findings.iter().find(|finding| finding.severity == Severity::Damage).unwrap();
     assert!(damage.what.contains("the lake of table main.t") && damage.what.contains(name), "{damage:?}");
 }
+
+/// `polynya doctor ./polynya-data` proposed `polynya doctor ./polynya-data`.
+#[test]
+fn what_is_proposed_is_never_the_directory_that_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["polynya-data", "else"] {
+        let path = dir.path().join(name);
+        fs::create_dir(&path).unwrap();
+        let error = examine(&Env::real(), &path, &mut |_| ()).unwrap_err();
+        let hint = error.hint_text().unwrap().to_owned();
+        assert!(!hint.contains(&format!("{}`", path.display())), "{hint}");
+        assert_eq!(hint.contains(&format!("{}/polynya-data`", path.display())), name == "else", "{hint}");
+    }
+}

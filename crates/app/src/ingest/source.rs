@@ -84,7 +84,8 @@ impl Source {
     }
 
     fn from_stream(stream: Box<dyn Read + Send>, path: Option<PathBuf>) -> Result<Self> {
-        let failed = |error| Error::io("reading the first bytes", error);
+        let title = title(path.as_deref());
+        let failed = |error| Error::io(format!("reading the first bytes of {title}"), error);
         let read = Arc::new(AtomicU64::new(0));
         let mut counted: Box<dyn Read + Send> = Box::new(Counted { inner: stream, read: read.clone() });
         let mut magic = Vec::new();
@@ -94,7 +95,8 @@ impl Source {
             [0x28, 0xb5, 0x2f, 0xfd] => Packing::Zstd,
             _ => Packing::Plain,
         };
-        let mut unpacked = unpack(Box::new(Cursor::new(magic).chain(counted)), packing).map_err(failed)?;
+        let mut unpacked =
+            unpack(Box::new(Cursor::new(magic).chain(counted)), packing, &title).map_err(failed)?;
         let mut prefix = Vec::new();
         unpacked.by_ref().take(PREFIX_BYTES as u64).read_to_end(&mut prefix).map_err(failed)?;
         Ok(Source { path, len: None, prefix, read, packing, rest: Some(unpacked) })
@@ -102,7 +104,7 @@ impl Source {
 
     /// For messages.
     pub fn title(&self) -> String {
-        self.path.as_ref().map_or_else(|| "standard input".into(), |path| path.display().to_string())
+        title(self.path.as_deref())
     }
 
     /// Whether an interrupted run can go on: standard input cannot be read twice.
@@ -117,7 +119,8 @@ impl Source {
 
     /// The unpacked bytes from `position` on. Standard input gives them once.
     pub fn reader(&mut self, position: u64) -> Result<Box<dyn Read + Send>> {
-        let failed = |error| Error::io(format!("reading from byte {position}"), error);
+        let title = self.title();
+        let failed = |error| Error::io(format!("reading {title} from byte {position}"), error);
         let Some(path) = &self.path else {
             let rest = self.rest.take().ok_or_else(|| Error::internal("standard input was read already"))?;
             return Ok(Box::new(Cursor::new(self.prefix.clone()).chain(rest)));
@@ -130,7 +133,7 @@ impl Source {
         }
         self.read.store(0, Ordering::Relaxed);
         let counted = Counted { inner: file, read: self.read.clone() };
-        let mut unpacked = unpack(Box::new(counted), self.packing).map_err(failed)?;
+        let mut unpacked = unpack(Box::new(counted), self.packing, &title).map_err(failed)?;
         let skipped = io::copy(&mut unpacked.by_ref().take(position), &mut io::sink()).map_err(failed)?;
         if skipped < position {
             return Err(Error::invalid(format!("{} is shorter than when its ingestion began", self.title()))
@@ -250,14 +253,37 @@ pub fn text_prefix(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
 
-fn unpack(packed: Box<dyn Read + Send>, packing: Packing) -> io::Result<Box<dyn Read + Send>> {
-    Ok(match packing {
-        Packing::Plain => packed,
+fn title(path: Option<&Path>) -> String {
+    path.map_or_else(|| "standard input".into(), |path| path.display().to_string())
+}
+
+fn unpack(packed: Box<dyn Read + Send>, packing: Packing, title: &str) -> io::Result<Box<dyn Read + Send>> {
+    let inner: Box<dyn Read + Send> = match packing {
+        Packing::Plain => return Ok(packed),
         Packing::Gzip => {
             Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(1 << 16, packed)))
         }
         Packing::Zstd => Box::new(zstd::Decoder::new(packed)?),
-    })
+    };
+    Ok(Box::new(Unpacked { inner, title: title.to_owned() }))
+}
+
+/// Names the file whose packed bytes cannot be unpacked: whoever reads what was unpacked knows lines and no files.
+struct Unpacked<R> {
+    inner: R,
+    title: String,
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.inner.read(buf).map_err(|error| {
+            let what = match error.kind() {
+                io::ErrorKind::UnexpectedEof => "ends too early: a part of it is missing".to_owned(),
+                _ => format!("cannot be unpacked: {error}"),
+            };
+            io::Error::new(error.kind(), format!("{} {what}", self.title))
+        })
+    }
 }
 
 /// Counts what passes.
@@ -379,6 +405,29 @@ mod tests {
             assert_eq!(file(file_name, b"{}").1.table_name().unwrap(), table);
         }
         assert!(file("___", b"{}").1.table_name().is_err());
+    }
+
+    /// Of many files one was cut, and nothing said which.
+    #[test]
+    fn a_packed_file_that_was_cut_is_named() {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        // Text that stays long when it is packed.
+        let mut state = 1_u64;
+        for line in 0..40_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            writeln!(gzip, "{{\"a\": {line}, \"b\": {state}}}").unwrap();
+        }
+        let whole = gzip.finish().unwrap();
+        let (_dir, mut source) = file("cut.json.gz", &whole[..whole.len() - 100]);
+        let mut all = Vec::new();
+        let error = source.reader(0).unwrap().read_to_end(&mut all).unwrap_err().to_string();
+        assert!(error.contains("cut.json.gz ends too early"), "{error}");
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("short.csv.gz");
+        std::fs::write(&path, &whole[..30]).unwrap();
+        let error = Source::open(&path).err().unwrap().to_string();
+        assert!(error.contains("short.csv.gz"), "{error}");
     }
 
     #[test]

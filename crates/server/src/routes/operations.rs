@@ -102,7 +102,8 @@ fn derived(app: &Shared) -> Json {
             missing = standing.missing.max(missing);
         }
     }
-    json!({ "ok": true, "detail": { "building": building, "failing": failing, "missing_rows_max": missing } })
+    let detail = json!({ "building": building, "failing": failing, "missing_rows_max": missing });
+    json!({ "ok": failing == 0, "detail": detail })
 }
 
 /// Below this the next log file may find no room.

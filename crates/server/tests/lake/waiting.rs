@@ -233,6 +233,13 @@ fn a_lake_that_cannot_land_tells_who_waits_and_names_no_path_to_others_than_admi
     assert_eq!((told.status, told.error().0.as_str()), (503, "io"), "{}", told.text());
     let path = running.engine.dir().to_str().unwrap().to_owned();
     assert!(told.text().contains(&path), "{}", told.text());
+    // It was `"ok":true` beside `"failing":1`. Rows are taken in all the same.
+    let ready = running.ask("GET", "/ready", "");
+    let derived = &ready.json()["parts"]["derived"];
+    assert_eq!(
+        (ready.status, &derived["ok"], &derived["detail"]["failing"]),
+        (200, &false.into(), &1.into())
+    );
     let reader = put_key(&running, "reader", Scope::Read);
     let told =
         running.client().ask("GET", "/v1/tables/t/watermarks?wait=lake", &[("Authorization", &reader)], b"");
