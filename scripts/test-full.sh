@@ -39,6 +39,7 @@ phase "$seeds seeds: engine, flipped bits" run_seeds polynya-engine 60 a_flipped
 phase "$seeds seeds: manifest and segments, flipped bits" run_seeds polynya-engine 60 a_flipped_bit_in_a_manifest_or_segment
 phase "$seeds seeds: engine, failing I/O" run_seeds polynya-engine 100 reads_and_writes_that_fail
 seeds=7 phase "every byte of a log's files changed" run_seeds polynya-commitlog 7 no_change_of_a_log_file
+seeds=200 phase "every byte of a database's files changed" run_seeds polynya-server 20 no_changed_file_of_a_database
 POLYNYA_TEST_FUZZ_SECONDS=60 phase "decoders and statements, a minute of mutated inputs each" \
     cargo test --locked --quiet -p polynya-fuzz --tests
 phase "$seeds seeds: lake, the contract" run_seeds polynya-lake 300 a_lake_killed_at_any_call_ends_as_one_built_from_nothing
@@ -72,6 +73,8 @@ phase "release build" cargo build --release --locked --quiet -p polynya-app --bi
 export POLYNYA_BIN="$target/release/polynya"
 POLYNYA_TEST_RESTART_ROWS=10000000 phase "restart with 10,000,000 rows" \
     cargo test --locked --quiet -p polynya-e2e --test e2e -- --nocapture a_directory_with_many_rows
+POLYNYA_TEST_HOSTILE_SECONDS=600 phase "ten minutes of hostile clients" \
+    cargo test --locked --quiet -p polynya-e2e --test e2e -- --nocapture hostile_clients
 lake=$(scripts/lake.sh)
 if [[ "$lake" = ready\ * ]]; then
     cargo build --quiet --locked -p polynya-lake --example interop
@@ -81,7 +84,6 @@ else
     say "== lake read by others, every kill: SKIPPED, $lake"
 fi
 phase "lake and backups in another S3 server" scripts/s3.sh
-phase "answers as /openapi.json says" scripts/openapi.sh
 phase "Iceberg catalog, compatibility kit" scripts/rck.sh
 phase "Iceberg catalog, Spark" scripts/spark.sh
 phase "Iceberg catalog, Trino" scripts/trino.sh

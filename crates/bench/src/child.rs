@@ -157,6 +157,11 @@ impl Server {
         self.ready_after
     }
 
+    /// Whether the process has not ended.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Where its output goes.
     pub fn log(&self) -> &Path {
         &self.log

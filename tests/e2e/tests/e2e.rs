@@ -4,10 +4,14 @@
 mod bad_start;
 #[path = "e2e/cursors.rs"]
 mod cursors;
+#[path = "e2e/damaged_log.rs"]
+mod damaged_log;
 #[path = "e2e/elsewhere.rs"]
 mod elsewhere;
 #[path = "e2e/golden.rs"]
 mod golden;
+#[path = "e2e/hostile.rs"]
+mod hostile;
 #[path = "e2e/kill9.rs"]
 mod kill9;
 #[path = "e2e/lake.rs"]

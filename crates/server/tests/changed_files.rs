@@ -1,0 +1,113 @@
+//! Every kind of file of a database changed in every way that a disk or a person changes files. Each trial answers every
+//! question as before, or says what is wrong; none answers wrongly.
+
+#[path = "changed_files/sample.rs"]
+mod sample;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use sample::{Database, Sample};
+use sim::FileChange;
+use types::Kind;
+
+/// The changes are tried in so many parts, one a seed: `make test` tries one, `make test-full` all.
+const PARTS: usize = 200;
+
+/// How the trials of one kind of file ended.
+#[derive(Debug, Default)]
+struct Counts {
+    right: u64,
+    said: u64,
+    silent: Vec<String>,
+}
+
+/// What a file is, by its path: the class that trials are counted under.
+fn kind(path: &Path) -> &'static str {
+    let text = path.to_string_lossy();
+    let ends = |suffix: &str| text.ends_with(suffix);
+    match () {
+        () if ends(".log") => "log file",
+        () if ends(".spare") => "spare log file",
+        () if ends("/durable") => "durable file",
+        () if text.contains("manifest.copy-") => "copy of the manifest",
+        () if text.contains("/manifest-") => "manifest",
+        () if ends(".arrow") => "segment",
+        () if ends(".meta") => "sidecar of a segment",
+        () if ends(".run") => "run of a column index",
+        () if ends(".piece") => "piece of a text index",
+        () if ends(".metadata.json") => "metadata of the lake",
+        () if ends(".avro") => "manifest of the lake",
+        () if ends("-deletes.parquet") => "delete file of the lake",
+        () if ends(".parquet") => "data file of the lake",
+        () => "other",
+    }
+}
+
+const AT_ONCE: &str = "at once";
+
+/// Opens the sample's database after a change, asks, lets background work run, and asks again.
+fn trial(sample: &Sample, path: &Path, change: &FileChange, counts: &mut Counts) {
+    let machine = sample.machine.kill();
+    machine.disk.change(path, change);
+    let Ok(database) = Database::open(&machine) else {
+        counts.said += 1;
+        return;
+    };
+    let mut said = database.engine.status().write_error.is_some();
+    for round in [AT_ONCE, "after background work"] {
+        for (question, expected) in &sample.answers {
+            match database.ask(question) {
+                Ok(answer) if answer == *expected => {}
+                // What lies behind damage of the log is unknown, and every write says so.
+                Ok(_) if database.engine.status().write_error.is_some() => said = true,
+                Ok(answer) => {
+                    let what = format!("{} {change:?}, {round}: {question:?}", path.display());
+                    counts.silent.push(format!("{what}: {answer:?} instead of {expected:?}"));
+                    return;
+                }
+                // What is opened in the background after a start is not there at once.
+                Err(error)
+                    if matches!(error.kind(), Kind::Busy | Kind::IndexBuilding) && round == AT_ONCE => {}
+                Err(_) => said = true,
+            }
+        }
+        database.work();
+    }
+    if said {
+        counts.said += 1;
+    } else {
+        counts.right += 1;
+    }
+}
+
+/// A flipped bit in the header of the newest log file made acknowledged commits vanish, one in a page of Parquet gave wrong
+/// values, and nothing said so.
+#[test]
+fn no_changed_file_of_a_database_is_answered_from_in_silence() {
+    let _limit = testkit::limit(3_000);
+    let sample = Sample::make();
+    let files = sample.machine.disk.files_with_contents();
+    let mut counts: BTreeMap<&str, Counts> = BTreeMap::new();
+    testkit::for_each_seed(1, |seed| {
+        for (path, bytes) in &files {
+            let older = sample.older.iter().find(|(older, _)| older == path).map(|(_, bytes)| &bytes[..]);
+            for change in FileChange::part(bytes, older, seed as usize % PARTS, PARTS) {
+                trial(&sample, path, &change, counts.entry(kind(path)).or_default());
+            }
+        }
+    });
+    let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
+    println!("{} files, {bytes} bytes", files.len());
+    let mut silent = Vec::new();
+    for (kind, counts) in counts {
+        println!("{kind}: {} right, {} said, {} silent", counts.right, counts.said, counts.silent.len());
+        silent.extend(counts.silent);
+    }
+    assert!(
+        silent.is_empty(),
+        "{} wrong answers, the first:\n{}",
+        silent.len(),
+        silent[..silent.len().min(10)].join("\n")
+    );
+}
