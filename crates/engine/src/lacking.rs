@@ -2,21 +2,21 @@
 
 use types::{DataType, Error, Kind, Result, TableDef, TableId, name};
 
-use crate::root::Root;
 use crate::transaction::{NewColumn, Op};
 
-/// What makes `table` (full name) take rows of these columns: nothing where it has them. A new one goes by `time`, which is
-/// one of them. [`Kind::Schema`] if a column is there with another type; `what` says who needs it.
+/// What makes `table` (full name) take rows of these columns: nothing where it has them. `found` is its definition, as whoever
+/// sends the rows sees it: a table that is hidden is answered like one that is not there. A new one goes by `time`, which is one
+/// of them. [`Kind::Schema`] if a column is there with another type; `what` says who needs it.
 ///
 /// To be committed together with the rows. Others may do the same at once: a [`Kind::Conflict`] is to be tried again.
 pub fn lacking(
-    root: &Root,
+    found: Option<&TableDef>,
     table: &str,
     columns: &[(&str, DataType)],
     time: &str,
     what: &str,
 ) -> Result<Vec<Op>> {
-    let Some(found) = root.table(table) else {
+    let Some(found) = found else {
         let mut def = TableDef::new(TableId(0), table);
         for (name, data_type) in columns {
             def.add_column(name, data_type, true, None)?;
@@ -26,7 +26,7 @@ pub fn lacking(
     };
     let mut new = Vec::new();
     for (name, data_type) in columns {
-        match found.def().schema.column_named(name) {
+        match found.schema.column_named(name) {
             None => new.push(NewColumn {
                 name: (*name).to_owned(),
                 data_type: data_type.clone(),

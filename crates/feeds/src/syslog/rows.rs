@@ -236,7 +236,9 @@ impl Writer {
 
     /// What the table lacks to take such rows.
     fn definitions(&self) -> Result<Vec<Op>> {
-        engine::lacking(&self.engine.root(), &self.table, &COLUMNS, "time", "syslog")
+        let root = self.engine.root();
+        let found = root.table(&self.table).map(|table| &**table.def());
+        engine::lacking(found, &self.table, &COLUMNS, "time", "syslog")
     }
 }
 

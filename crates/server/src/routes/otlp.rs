@@ -172,7 +172,7 @@ async fn take(
         let table = own.as_ref().map_or(&table, |def| &def.name);
         let mut ops = Vec::new();
         if rows > 0 {
-            ops = engine::lacking(&root, table, &otlp::COLUMNS, "time", "OTLP")?;
+            ops = engine::lacking(own.as_deref(), table, &otlp::COLUMNS, "time", "OTLP")?;
             let mode = Mode::of_rows(own.as_deref());
             ops.push(Op::Insert { table: table.clone(), batch: batch.clone(), mode });
         }
