@@ -54,6 +54,7 @@ pub struct Cursor {
 }
 
 /// One part of a frame.
+#[allow(clippy::large_enum_variant, reason = "a frame has few edits, and rows are behind pointers")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Section {
     Rows(Rows),

@@ -30,7 +30,7 @@ use crate::options::Options;
 use crate::outside::Outcome;
 use crate::owners::Owners;
 use crate::rest;
-use crate::schema::{Columns, check_field_names};
+use crate::schema::Columns;
 use crate::state::{Lake, OVERDUE, Shared};
 use crate::store::Store;
 use crate::upkeep::{Depth, Orphans, Tasks};
@@ -404,7 +404,7 @@ pub(crate) fn table_of(place: &Place) -> Option<TableId> {
 
 fn warn_of_partitions(def: &TableDef) {
     for warning in def.partition_warnings() {
-        tracing::warn!(table = %def.name, "{warning}; see \"Partitions and order\" in the documentation of the lake");
+        tracing::warn!(table = %def.name, "{warning}; see \"Reading it\" in the documentation of the lake");
     }
 }
 
@@ -487,7 +487,6 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn check(&self, def: &TableDef) -> Result<()> {
-        check_field_names(def)?;
         // One that is there already was warned of, unless its partitions change.
         if def.id == TableId(0) && self.follows(def) {
             warn_of_partitions(def);

@@ -132,29 +132,6 @@ fn refuse_empty_structs(column: &str, data_type: &DataType) -> Result<()> {
     }
 }
 
-/// Refuses names of fields in structs that other readers of Iceberg cannot have. Tables that have them already land as ever.
-pub(crate) fn check_field_names(def: &TableDef) -> Result<()> {
-    fn check(column: &str, data_type: &DataType) -> Result<()> {
-        match data_type {
-            DataType::List(item) => check(column, &item.data_type),
-            DataType::Struct(fields) => fields.iter().try_for_each(|field| {
-                if field.name.is_empty() || field.name.contains('\0') {
-                    let (column, name) =
-                        (types::name::printable(column), types::name::printable(&field.name));
-                    return Err(Error::new(
-                        types::Kind::Schema,
-                        format!("the lake cannot hold column `{column}`: a field of it is called `{name}`"),
-                    )
-                    .hint("give the field a name of at least one character, none of them NUL"));
-                }
-                check(column, &field.data_type)
-            }),
-            _ => Ok(()),
-        }
-    }
-    def.schema.columns.iter().try_for_each(|column| check(&column.name, &column.data_type))
-}
-
 /// Where a type stands.
 #[derive(Clone, Copy)]
 struct Place {

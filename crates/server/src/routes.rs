@@ -249,7 +249,7 @@ pub async fn handle(
         let moves_cursor = seen.as_ref().is_some_and(|seen| seen.route.path.contains("/cursors/"));
         let about_itself = (method == Method::GET || moves_cursor)
             && response.status().is_success()
-            && table.as_deref().is_some_and(|table| types::name::is_reserved(table));
+            && table.as_deref().is_some_and(types::name::is_reserved);
         (!about_itself).then(|| Note {
             time: app.engine.env().clock.now() - duration.as_micros() as i64,
             method: method.as_str().chars().take(METHOD_CHARS_MAX).collect(),

@@ -469,6 +469,7 @@ mod tests {
     /// The reader of a message's header goes down at most 64 levels, before anything is built of it.
     #[test]
     fn ten_thousand_nested_types_are_an_error_and_no_abort() {
+        let _limit = testkit::limit(60);
         let body = std::thread::Builder::new().stack_size(1 << 30).spawn(|| {
             let nested = (0..10_000)
                 .fold(Arrow::Int64, |inner, _| Arrow::Struct(vec![ArrowField::new("f", inner, true)].into()));

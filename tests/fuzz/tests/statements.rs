@@ -27,6 +27,7 @@ const STATEMENTS: [&str; 12] = [
 
 #[test]
 fn statements() {
+    let _limit = testkit::limit(400);
     let dir = testkit::temp_dir("fuzz-statements");
     let engine =
         Engine::open(vfs::Env::real(), &dir.path().join("data"), engine::Options::default()).unwrap();

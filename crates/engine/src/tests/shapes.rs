@@ -151,6 +151,7 @@ impl Table {
             | Change::SetTime { .. }
             | Change::SetPath { .. }
             | Change::SetRest { .. }
+            | Change::SetInput { .. }
             | Change::SetPartitionBy { .. }
             | Change::SetSortBy { .. } => {
                 unreachable!("not among the changes of this test")

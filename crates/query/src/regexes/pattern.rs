@@ -60,7 +60,7 @@ impl Pattern {
         if text.len().saturating_mul(self.places) <= STEPS_MAX {
             return Ok(&self.regex);
         }
-        let (most, places) = (STEPS_MAX / self.places >> 10, self.places);
+        let (most, places) = ((STEPS_MAX / self.places) >> 10, self.places);
         let message = format!(
             "a regular expression of {places} signs is looked for in a text of {} KiB; {most} KiB are searched at most",
             text.len() >> 10
@@ -95,7 +95,7 @@ mod tests {
     fn repeated_signs_count_as_often_as_they_are_repeated() {
         for (pattern, wanted) in [
             ("abc", 3),
-            (r"a[^z]*z|a", 5),
+            (r"a[^z]*z|a", 4),
             ("(ab){10}", 20),
             (r"\d{4}-\d{2}", 7),
             ("((x{30}){30}){10}", 9_000),

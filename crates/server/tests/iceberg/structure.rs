@@ -393,6 +393,7 @@ fn a_key_puts_tables_nowhere_but_below_its_own_namespace_or_where_the_owner_said
     };
     let made_by_commit = |location: &str| {
         let updates = json!([{ "action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1" },
+            { "action": "upgrade-format-version", "format-version": 2 },
             { "action": "add-schema", "schema": schema() }, { "action": "set-current-schema", "schema-id": -1 },
             { "action": "add-spec", "spec": { "fields": [] } }, { "action": "set-default-spec", "spec-id": -1 },
             { "action": "add-sort-order", "sort-order": { "fields": [] } },
@@ -419,8 +420,8 @@ fn a_key_puts_tables_nowhere_but_below_its_own_namespace_or_where_the_owner_said
             let (status, _, message) = refusal(&answer);
             assert_eq!(status, 400, "{location}: {message}");
             // The same words wherever it is, and whatever is there.
-            assert_eq!(message.replace(location.as_str(), "…").matches("finance").count(), 0, "{message}");
-            assert!(message.contains("is no place for a table of this namespace"), "{message}");
+            let (_, why) = message.split_once("is no place for a table of this namespace").expect(&message);
+            assert!(!why.contains("finance"), "{message}");
         }
     }
     let register = |location: &str| {
@@ -434,7 +435,12 @@ fn a_key_puts_tables_nowhere_but_below_its_own_namespace_or_where_the_owner_said
 
     assert_eq!(create("below", &below("lab/chosen"), false).status, 200);
     assert_eq!(create("listed", &catalog.elsewhere("listed"), false).status, 200);
-    assert_eq!(catalog.table("finance", "more")["metadata"]["format-version"], 2);
+}
+
+#[test]
+fn namespaces_whose_names_look_alike_in_paths_have_places_of_their_own() {
+    let _limit = testkit::limit(60);
+    let catalog = Catalog::start("iceberg-alike");
     // Two namespaces whose directories would be called the same.
     for namespace in ["a b", "a_b"] {
         catalog.namespace(namespace);
