@@ -96,7 +96,7 @@ pub fn decompress(encoding: Encoding, body: &[u8], bytes_max: usize) -> Result<V
 }
 
 /// The plain bytes as they are read: for readers that bound what they keep. There may be any number of them, but no more than so
-/// many as there are packed ones (see [`RATIO_MAX`]). An error of the reader behind it comes as it is.
+/// many as there are packed ones (see `RATIO_MAX`). An error of the reader behind it comes as it is.
 pub fn reader(encoding: Encoding, body: impl Read + Send + 'static) -> Result<Box<dyn Read + Send>> {
     let name = match encoding {
         Encoding::Identity => return Ok(Box::new(body)),
