@@ -40,10 +40,10 @@ pub struct Config {
     pub history: History,
     pub segments: Segments,
     pub bench: Bench,
-    /// What the process may take.
+    /// Bytes of memory that the process may take.
     #[serde(skip)]
     pub memory: Option<Limit>,
-    /// What bounds have of their defaults, so that they fit into that.
+    /// The share of their defaults that bounds get, so that they fit into that memory.
     #[serde(skip, default = "whole")]
     pub share: Share,
     /// Where each value came from.
@@ -242,7 +242,7 @@ pub struct Sources {
     pub variables: Vec<(String, String)>,
     /// `(path, value, flag)`: `("server.listen", "[::1]:80", "--listen")`.
     pub flags: Vec<(String, String, String)>,
-    /// What the process may take: defaults fit into it.
+    /// The memory that the process may take, into which defaults are made to fit.
     pub memory: Option<Limit>,
 }
 

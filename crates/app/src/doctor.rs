@@ -83,7 +83,7 @@ impl Examination {
     }
 }
 
-/// What to name in place of a directory that holds no data.
+/// The directory to propose in place of one that holds no data.
 fn named_instead(dir: &Path) -> String {
     const USUAL: &str = "polynya-data";
     let is_usual = dir.file_name().is_some_and(|name| name == USUAL);

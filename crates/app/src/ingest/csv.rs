@@ -182,7 +182,7 @@ impl Csv {
         self.dialect.has_header && self.position() == 0
     }
 
-    /// Of one column, an empty line is a row that is null.
+    /// An empty line of a file with one column is a row whose value is null.
     fn take_empty_lines(&mut self) {
         if self.dialect.columns.len() == 1 {
             self.reader.take_empty_lines();

@@ -407,7 +407,7 @@ mod tests {
         assert!(file("___", b"{}").1.table_name().is_err());
     }
 
-    /// Of many files one was cut, and nothing said which.
+    /// A cut file among many was not named.
     #[test]
     fn a_packed_file_that_was_cut_is_named() {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

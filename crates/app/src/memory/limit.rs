@@ -1,4 +1,4 @@
-//! How much memory the process may take: what its control group allows, or what the machine has.
+//! The memory that the process may take: the bound of its control group, or what the machine has.
 
 use std::path::{Path, PathBuf};
 
