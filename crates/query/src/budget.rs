@@ -55,7 +55,7 @@ pub(crate) fn of_analyzer(
 
 /// Fails where the statement is to end, or a plan has become too large.
 pub(crate) fn check(plan: &LogicalPlan) -> Result<()> {
-    interrupt::check()?;
+    interrupt::check_statement()?;
     let mut whole = Whole { left: WEIGHT_MAX, deep: 0, depths: Vec::new() };
     plan.visit_with_subqueries(&mut whole).map(drop)
 }
@@ -68,7 +68,7 @@ pub(crate) fn kept(plan: LogicalPlan) -> Result<LogicalPlan> {
 
 /// The same of one node.
 fn check_node(plan: &LogicalPlan) -> Result<()> {
-    interrupt::check()?;
+    interrupt::check_statement()?;
     weigh(plan, &mut WEIGHT_MAX.clone()).map(drop)
 }
 
@@ -225,7 +225,7 @@ impl PhysicalOptimizerRule for Budgeted<dyn PhysicalOptimizerRule + Send + Sync>
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        interrupt::check()?;
+        interrupt::check_statement()?;
         self.0.optimize(plan, config)
     }
 }

@@ -39,6 +39,7 @@ use crate::error::from_datafusion;
 use crate::interval;
 use crate::nullif;
 use crate::one_type;
+use crate::regexes;
 use crate::round;
 use crate::times;
 use compare::binary;
@@ -167,6 +168,9 @@ impl Pass<'_> {
                 }
                 meet::sides(&mut left, op, &mut right, self.schema)?;
                 Transformed::yes(binary(self.signed(*left), op, self.signed(*right)))
+            }
+            Expr::BinaryExpr(BinaryExpr { op, .. }) if regexes::is_regex(op) => {
+                Transformed::yes(self.interruptible(expr))
             }
             Expr::Between(Between { expr, negated, low, high }) => {
                 let own = self.type_of(&expr);

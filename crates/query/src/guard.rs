@@ -111,7 +111,7 @@ fn has_work(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|plan| {
         plan.apply_expressions(|expr| {
-            found |= expr.exists(|expr| Ok(is_logic(expr) || constant::is_long(expr)))?;
+            found |= expr.exists(|expr| Ok(is_logic(expr) || constant::may_be_long(expr)))?;
             Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })
     })?;

@@ -6,6 +6,7 @@
 //! [`function`] looks at the statement between slices of rows, and charges it what functions make ([`Charges`]).
 
 mod charges;
+mod folding;
 pub(crate) mod function;
 mod planning;
 mod tasks;
@@ -20,6 +21,7 @@ use datafusion::logical_expr::ColumnarValue;
 use crate::cancel::Cancel;
 
 pub(crate) use charges::Charges;
+pub(crate) use folding::{FoldingCall, Planning, planning};
 pub(crate) use planning::DeadlinePlanner;
 pub(crate) use tasks::inherit;
 
@@ -32,13 +34,22 @@ pub(crate) fn current() -> Option<Arc<Cancel>> {
     CURRENT.with_borrow(Option::clone)
 }
 
-/// Fails once the statement that this thread works for is to end.
+/// Fails once the statement that this thread works for is to end, or the function that it calls is to be left for the execution.
 pub(crate) fn check() -> Result<()> {
+    folding::check_time()?;
+    check_statement()
+}
+
+/// Fails once the statement that this thread works for is to end.
+pub(crate) fn check_statement() -> Result<()> {
     CURRENT.with_borrow(|current| current.as_ref().map_or(Ok(()), |current| current.check()))
 }
 
 /// Takes the memory of what a function has made from what the statement may hold.
 pub(crate) fn charge(value: ColumnarValue) -> Result<ColumnarValue> {
+    if let ColumnarValue::Scalar(value) = &value {
+        folding::check_bytes(value.size())?;
+    }
     CURRENT.with_borrow(|current| match current.as_ref().and_then(|current| current.charges()) {
         Some(charges) => charges.charge(&value),
         None => Ok(()),
@@ -49,6 +60,7 @@ pub(crate) fn charge(value: ColumnarValue) -> Result<ColumnarValue> {
 /// Fails where what a function is about to make could not be taken from what the statement may hold.
 pub(crate) fn foresee(bytes: u128) -> Result<()> {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    folding::check_bytes(bytes)?;
     CURRENT.with_borrow(|current| {
         let charges = current.as_ref().and_then(|current| current.charges());
         charges.map_or(Ok(()), |charges| charges.foresee(bytes))

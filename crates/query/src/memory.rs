@@ -37,7 +37,7 @@ struct State {
 
 impl Pool {
     pub fn new(bytes_max: usize) -> Self {
-        Pool { bytes_max, state: Mutex::new(Rank::new(34, "sql memory"), State::default()) }
+        Pool { bytes_max, state: Mutex::new(Rank::new(35, "sql memory"), State::default()) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -57,7 +57,7 @@ use crate::first_rows::FirstRows;
 use crate::forget::Forgets;
 use crate::grouping_sets::{self, GroupingSets};
 use crate::guard;
-use crate::interrupt;
+use crate::interrupt::{self, Planning};
 use crate::latest;
 use crate::marks;
 use crate::membership;
@@ -433,6 +433,7 @@ impl Planner {
         extras: &[Extra],
         text: Option<&str>,
     ) -> Result<Planned> {
+        let _planning = Planning::begin();
         let has_points = self.settle(&mut statement, params, view)?;
         let views = names::expand(&mut statement, view, self.text_bytes_max, None)?;
         if !views.is_empty() {
@@ -584,7 +585,9 @@ impl Planner {
         };
         let plan = stepped.as_ref().unwrap_or(&planned.plan);
         let plan = guard::guarded(plan, state.execution_props()).map_err(from_datafusion)?;
-        state.query_planner().create_physical_plan(&plan, state).await.map_err(from_datafusion)
+        interrupt::planning(state.query_planner().create_physical_plan(&plan, state))
+            .await
+            .map_err(from_datafusion)
     }
 
     /// Puts the values into an optimized plan, and folds what becomes constant by them.
@@ -592,8 +595,10 @@ impl Planner {
         if params.values.is_empty() {
             return Ok(plan);
         }
+        let _planning = Planning::begin();
         let plan = self.substitute(plan, params)?;
         let folded = plan.transform_up_with_subqueries(|plan| {
+            let plan = regexes::in_node(plan)?.data;
             Simplify.rewrite(plan, &self.state)?.transform_data(opaque::greatest)
         });
         folded.map(|folded| folded.data).map_err(from_datafusion)

@@ -1,4 +1,4 @@
-//! Regular expressions that end with their statement, in place of DataFusion's functions and operators.
+//! Regular expressions and LIKE that end with their statement, in place of DataFusion's functions and operators.
 //!
 //! The library finds one match in time linear in text and pattern, and cannot be interrupted meanwhile; looking for all matches may
 //! take the square of that: `a[^z]*z|a` reads to the end of the text at every `a`. So the statement's deadline is looked at between
@@ -6,9 +6,11 @@
 //! one at a time: thousands of them together may take gigabytes.
 
 mod functions;
+mod like;
 mod operators;
 mod pattern;
 
 pub(crate) use functions::register;
-pub(crate) use operators::{in_place, is_safe};
+pub(crate) use like::LikePattern;
+pub(crate) use operators::{call_if_slow, in_node, in_place, is_regex, is_safe};
 pub(crate) use pattern::Patterns;

@@ -44,6 +44,8 @@ const SPILL_PREFIX: &str = "datafusion-";
 const LIGHT_TEXT_BYTES: usize = 1 << 10;
 /// Light statements that run or are being read. A further one goes among the heavy ones, whose queue is bounded too.
 const LIGHT_PLACES: usize = 256;
+/// Statements that wait to be planned: each takes a millisecond or so.
+const SHORT_WAITING_MAX: usize = 1_024;
 /// Beside the memory for sorts, joins and groupings of heavy statements, an eighth as much is theirs alone: what heavy ones
 /// hold delays none. Not out of it: a sort that spills in a small pool needs all of that.
 const LIGHT_SHARE: usize = 8;
@@ -66,10 +68,11 @@ struct Shared {
     options: Options,
     lanes: Lanes,
     light_places: Arc<Semaphore>,
-    /// Of statements that are parsed and planned.
-    planning: Arc<Semaphore>,
-    permits: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    /// Of statements with a short text that are parsed and planned, and of the others.
+    planning_short: Queue,
+    planning: Queue,
+    /// Of heavy statements that execute.
+    executing: Queue,
     running: Arc<AtomicUsize>,
     started: AtomicU64,
     direct: AtomicU64,
@@ -86,7 +89,7 @@ pub struct Status {
     /// How long ago the oldest of them began, those that wait included: what it reads stands still since then, and the files
     /// that it may read stay.
     pub oldest: Duration,
-    /// Heavy statements that wait for one of their kind to end.
+    /// Statements that wait for others to be planned, and heavy ones that wait for one of their kind to end.
     pub waiting: usize,
     /// Statements since the start.
     pub started: u64,
@@ -165,10 +168,10 @@ impl Sql {
             closed: closed.clone(),
             lanes: runtimes.lanes(),
             light_places: Arc::new(Semaphore::new(LIGHT_PLACES)),
-            planning: Arc::new(Semaphore::new(options.threads.max(1))),
-            permits: Arc::new(Semaphore::new(options.concurrent_max.max(1))),
+            planning_short: Queue::new(options.threads, SHORT_WAITING_MAX),
+            planning: Queue::new(options.threads, options.waiting_max),
+            executing: Queue::new(options.concurrent_max, options.waiting_max),
             options,
-            waiting: AtomicUsize::new(0),
             running: Arc::default(),
             started: AtomicU64::new(0),
             direct: AtomicU64::new(0),
@@ -402,7 +405,7 @@ impl Sql {
         Status {
             running: shared.running.load(Ordering::Relaxed),
             oldest: self.0.watchdog.oldest(),
-            waiting: shared.waiting.load(Ordering::Relaxed),
+            waiting: shared.executing.waiting() + shared.planning.waiting() + shared.planning_short.waiting(),
             started: shared.started.load(Ordering::Relaxed),
             direct: shared.direct.load(Ordering::Relaxed),
             heavy: shared.heavy.load(Ordering::Relaxed),
@@ -493,6 +496,52 @@ impl Place {
     }
 }
 
+/// Places, and a bounded number of statements that wait for one.
+struct Queue {
+    places: Arc<Semaphore>,
+    places_max: usize,
+    waiting: AtomicUsize,
+    waiting_max: usize,
+}
+
+impl Queue {
+    fn new(places_max: usize, waiting_max: usize) -> Self {
+        let places_max = places_max.max(1);
+        let places = Arc::new(Semaphore::new(places_max));
+        Queue { places, places_max, waiting: AtomicUsize::new(0), waiting_max }
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// A place, if one is free.
+    fn free(&self, cancel: &Arc<Cancel>) -> Option<Place> {
+        Place::free(&self.places, cancel)
+    }
+
+    /// Waits for a place. [`Kind::Busy`] if as many wait as may.
+    async fn admit(&self, cancel: &Arc<Cancel>) -> Result<Place> {
+        if let Some(place) = self.free(cancel) {
+            return Ok(place);
+        }
+        struct Waiting<'a>(&'a AtomicUsize);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.waiting);
+        if before >= self.waiting_max {
+            let message = format!("{} statements run and {before} wait already", self.places_max);
+            return Err(Error::new(Kind::Busy, message).hint("try again a little later"));
+        }
+        let permit = self.places.clone().acquire_owned().await.map_err(|_| closed())?;
+        Ok(Place { _permit: permit, _hold: cancel.hold() })
+    }
+}
+
 impl Shared {
     /// The answer of a lookup, here and now: it takes less than waking another thread.
     fn direct(
@@ -532,28 +581,12 @@ impl Shared {
         Place::free(&self.light_places, cancel)
     }
 
-    /// Waits for one of those places, in a queue of bounded length.
-    async fn admit(&self, places: &Arc<Semaphore>, cancel: &Arc<Cancel>) -> Result<Place> {
-        if let Some(place) = Place::free(places, cancel) {
-            return Ok(place);
-        }
-        struct Waiting<'a>(&'a AtomicUsize);
-        impl Drop for Waiting<'_> {
-            fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.waiting);
-        if before >= self.options.waiting_max {
+    /// Waits for a place in a queue.
+    async fn admit(&self, queue: &Queue, cancel: &Arc<Cancel>) -> Result<Place> {
+        let admitted = queue.admit(cancel).await;
+        if admitted.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(Error::new(
-                Kind::Busy,
-                format!("{} statements run and {before} wait already", self.options.concurrent_max.max(1)),
-            )
-            .hint("try again a little later"));
         }
-        let permit = places.clone().acquire_owned().await.map_err(|_| closed())?;
-        Ok(Place { _permit: permit, _hold: cancel.hold() })
+        admitted
     }
 }

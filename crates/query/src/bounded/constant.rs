@@ -1,12 +1,13 @@
-//! Long constants that are to stand in every row: `SELECT repeat('x', 1000000) FROM t` is folded into one text, and
-//! DataFusion copies it for each row of a batch. How many rows there are is known only when it does.
+//! Long constants that are to stand in every row: of `SELECT repeat('x', 1000000) FROM t` there is one text, and DataFusion copies it
+//! for each row of a batch. How many rows there are is known only when it does.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::{DataType as Arrow, Field, FieldRef};
-use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::Result;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::utils::take_function_args;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
@@ -19,8 +20,22 @@ use super::BATCH_BYTES_MAX;
 /// Shorter ones do not make too much of a batch.
 const LONG_BYTES: usize = BATCH_BYTES_MAX as usize / table::BATCH_ROWS;
 
-pub(crate) fn is_long(expr: &Expr) -> bool {
-    matches!(expr, Expr::Literal(value, _) if value.size() > LONG_BYTES)
+/// Whether it is a constant that may be long: a literal, or a call that the planner left because its value is long or takes long.
+pub(crate) fn may_be_long(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(value, _) => value.size() > LONG_BYTES,
+        Expr::ScalarFunction(call) => {
+            call.func.signature().volatility != Volatility::Volatile && is_made_of_literals(expr)
+        }
+        _ => false,
+    }
+}
+
+/// Whether it has calls and casts of literals, and nothing else.
+fn is_made_of_literals(expr: &Expr) -> bool {
+    let other =
+        |expr: &Expr| Ok(!matches!(expr, Expr::Literal(..) | Expr::ScalarFunction(_) | Expr::Cast(_)));
+    expr.exists(other).is_ok_and(|found| !found)
 }
 
 /// An expression of a projection, grouping or window whose long constants count the rows that they are copied for.
@@ -33,16 +48,11 @@ pub(crate) fn counted(expr: Expr) -> Transformed<Expr> {
         *expr = counted.data;
     };
     let expr = match expr {
-        Expr::Literal(value, metadata) => {
-            let expr = Expr::Literal(value, metadata);
-            if !is_long(&expr) {
-                return Transformed::no(expr);
-            }
-            let Expr::Literal(value, _) = expr else { return Transformed::no(expr) };
-            // Nothing may fold it again.
-            let signature = Signature::nullary(Volatility::Volatile);
-            let function = Arc::new(ScalarUDF::new_from_impl(Constant { value, signature }));
-            return Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function, Vec::new())));
+        expr if may_be_long(&expr) => {
+            return Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(
+                COUNTED.clone(),
+                vec![expr],
+            )));
         }
         Expr::Alias(mut alias) => {
             count(&mut alias.expr);
@@ -67,9 +77,15 @@ pub(crate) fn counted(expr: Expr) -> Transformed<Expr> {
     Transformed::new_transformed(expr, changed)
 }
 
+static COUNTED: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    // Nothing may fold it again.
+    let signature = Signature::any(1, Volatility::Volatile);
+    Arc::new(ScalarUDF::new_from_impl(Constant { signature }))
+});
+
+/// Its argument, whose copies are counted.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Constant {
-    value: ScalarValue,
     signature: Signature,
 }
 
@@ -86,16 +102,19 @@ impl ScalarUDFImpl for Constant {
         &self.signature
     }
 
-    fn return_type(&self, _: &[Arrow]) -> Result<Arrow> {
-        Ok(self.value.data_type())
+    fn return_type(&self, types: &[Arrow]) -> Result<Arrow> {
+        Ok(types.first().cloned().unwrap_or(Arrow::Null))
     }
 
-    fn return_field_from_args(&self, _: ReturnFieldArgs) -> Result<FieldRef> {
-        Ok(Arc::new(Field::new(self.name(), self.value.data_type(), self.value.is_null())))
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let field = args.arg_fields.first().map(|field| Field::clone(field).with_name(self.name()));
+        Ok(Arc::new(field.unwrap_or_else(|| Field::new(self.name(), Arrow::Null, true))))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let (rows, each) = (args.number_rows, self.value.size());
+        let [value] = take_function_args(self.name(), args.args)?;
+        let ColumnarValue::Scalar(constant) = &value else { return Ok(value) };
+        let (rows, each) = (args.number_rows, constant.size());
         let bytes = each as u128 * rows as u128;
         if rows > 1 && bytes > BATCH_BYTES_MAX {
             let (each, bytes, most) = (each >> 10, bytes >> 20, BATCH_BYTES_MAX >> 20);
@@ -105,6 +124,6 @@ impl ScalarUDFImpl for Constant {
             let error = Error::new(Kind::TooLarge, message).hint("ask for it by itself, or for fewer rows");
             return Err(DataFusionError::External(Box::new(error)));
         }
-        Ok(ColumnarValue::Scalar(self.value.clone()))
+        Ok(value)
     }
 }

@@ -18,6 +18,7 @@ use types::{Error, Result, name};
 use super::compare::binary;
 use super::{Pass, ours};
 use crate::one_type::is_text;
+use crate::regexes;
 
 /// Repetitions that a pattern may ask for by number.
 const COUNT_MAX: u32 = 255;
@@ -27,7 +28,7 @@ impl Pass<'_> {
     pub(super) fn like(&self, like: Like) -> DfResult<Expr> {
         let form = Form::Like(like.escape_char.unwrap_or('\\'));
         if like.escape_char.is_none() && !matches!(&*like.pattern, Expr::Literal(..)) {
-            return Ok(Expr::Like(like));
+            return Ok(self.interruptible(Expr::Like(like)));
         }
         let pattern = form.of(*like.pattern)?;
         if let Expr::Literal(scalar, _) = &pattern
@@ -40,13 +41,25 @@ impl Pass<'_> {
             let whole = Expr::Literal(ScalarValue::Utf8(Some(whole)), None);
             return Ok(binary(*like.expr, op, whole));
         }
-        Ok(Expr::Like(Like { pattern: Box::new(pattern), escape_char: None, ..like }))
+        let like = Like { pattern: Box::new(pattern), escape_char: None, ..like };
+        Ok(self.interruptible(Expr::Like(like)))
+    }
+
+    /// A comparison with a pattern as a function, where the operator may hold the planner up.
+    pub(super) fn interruptible(&self, expr: Expr) -> Expr {
+        let (text, pattern) = match &expr {
+            Expr::Like(like) => (&*like.expr, &*like.pattern),
+            Expr::BinaryExpr(binary) => (&*binary.left, &*binary.right),
+            _ => return expr,
+        };
+        let is_text = |expr| self.type_of(expr).is_some_and(|data_type| is_text(&data_type));
+        if is_text(text) && is_text(pattern) { regexes::call_if_slow(expr) } else { expr }
     }
 
     pub(super) fn similar_to(&self, like: Like) -> DfResult<Expr> {
         let form = Form::Similar(like.escape_char.unwrap_or('\\'));
         let op = if like.negated { Operator::RegexNotMatch } else { Operator::RegexMatch };
-        Ok(binary(*like.expr, op, form.of(*like.pattern)?))
+        Ok(self.interruptible(binary(*like.expr, op, form.of(*like.pattern)?)))
     }
 }
 

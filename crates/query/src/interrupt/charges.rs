@@ -2,7 +2,8 @@
 //! as those that a sort holds, and are taken from what all statements share.
 //!
 //! A batch of values is charged for as long as it is held; what copies are made of it belongs to whoever makes them. A constant is
-//! charged until nothing works for its statement any more: it stands in the plan.
+//! charged until nothing works for its statement any more: it stands in the plan. [`FREE_BYTES`] of each statement are not charged: a
+//! sort may hold all the memory that there is, and needs the next batch before it spills.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,6 +16,8 @@ use vfs::{Mutex, Rank};
 
 /// Smaller values are not worth the charge.
 const CHARGED_MIN: usize = 256 << 10;
+/// What one statement's values may take that nobody reserves.
+const FREE_BYTES: usize = 4 << 20;
 /// A constant is in the plan, and in what is made of it.
 const COPIES_OF_CONSTANT: usize = 2;
 /// What they are called where memory does not suffice.
@@ -23,41 +26,49 @@ const CONSUMER: &str = "FunctionValues";
 /// What one statement's functions hold.
 #[derive(Debug)]
 pub(crate) struct Charges {
-    pool: Arc<dyn MemoryPool>,
     held: Mutex<Held>,
     /// Bytes that were refused: the optimizer takes an error of a constant for a reason to try again later.
     refused: AtomicUsize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Held {
-    batches: Vec<(Weak<dyn Array>, MemoryReservation)>,
-    constants: Vec<MemoryReservation>,
+    batches: Vec<(Weak<dyn Array>, usize)>,
+    constants: usize,
+    reservation: MemoryReservation,
+}
+
+impl Held {
+    /// Forgets batches that nobody holds any more.
+    fn sweep(&mut self) {
+        self.batches.retain(|(array, _)| array.strong_count() > 0);
+    }
+
+    /// Reserves what is held and so many bytes more.
+    fn reserve(&self, more: usize) -> Result<()> {
+        let held: usize = self.batches.iter().map(|(_, bytes)| bytes).sum();
+        let all = held.saturating_add(self.constants).saturating_add(more);
+        self.reservation.try_resize(all.saturating_sub(FREE_BYTES))
+    }
 }
 
 impl Charges {
     pub fn to(pool: Arc<dyn MemoryPool>) -> Self {
-        let held = Mutex::new(Rank::new(35, "sql values"), Held::default());
-        Charges { pool, held, refused: AtomicUsize::new(0) }
+        let reservation = MemoryConsumer::new(CONSUMER).register(&pool);
+        let held = Held { batches: Vec::new(), constants: 0, reservation };
+        Charges { held: Mutex::new(Rank::new(34, "sql values"), held), refused: AtomicUsize::new(0) }
     }
 
     /// Fails once something was refused.
     pub fn check(&self) -> Result<()> {
         match self.refused.load(Ordering::Relaxed) {
             0 => Ok(()),
-            bytes => self.reserve(bytes).map(drop),
+            bytes => self.foresee(bytes),
         }
     }
 
-    fn reserve(&self, bytes: usize) -> Result<MemoryReservation> {
-        let reservation = MemoryConsumer::new(CONSUMER).register(&self.pool);
-        match reservation.try_grow(bytes) {
-            Ok(()) => Ok(reservation),
-            Err(error) => {
-                self.refused.store(bytes, Ordering::Relaxed);
-                Err(error)
-            }
-        }
+    fn reserve(&self, held: &Held, more: usize) -> Result<()> {
+        held.reserve(more).inspect_err(|_| self.refused.store(more, Ordering::Relaxed))
     }
 
     /// Takes the memory of what a function has made; fails where there is none left.
@@ -72,12 +83,12 @@ impl Charges {
         if bytes < CHARGED_MIN {
             return Ok(());
         }
-        self.release();
-        let reservation = self.reserve(bytes)?;
         let mut held = self.held.lock();
+        held.sweep();
+        self.reserve(&held, bytes)?;
         match value {
-            ColumnarValue::Array(array) => held.batches.push((Arc::downgrade(array), reservation)),
-            ColumnarValue::Scalar(_) => held.constants.push(reservation),
+            ColumnarValue::Array(array) => held.batches.push((Arc::downgrade(array), bytes)),
+            ColumnarValue::Scalar(_) => held.constants += bytes,
         }
         Ok(())
     }
@@ -87,15 +98,17 @@ impl Charges {
         if bytes < CHARGED_MIN {
             return Ok(());
         }
-        self.release();
-        self.reserve(bytes).map(drop)
+        let mut held = self.held.lock();
+        held.sweep();
+        self.reserve(&held, bytes)?;
+        held.reserve(0)
     }
 
     /// Gives all of it back, when nothing works for the statement any more.
     pub fn clear(&self) {
-        let held = std::mem::take(&mut *self.held.lock());
-        // The pool has a lock of its own.
-        drop(held);
+        let mut held = self.held.lock();
+        (held.batches, held.constants) = (Vec::new(), 0);
+        held.reservation.free();
     }
 
     /// Gives back what nobody holds any more.
@@ -104,11 +117,11 @@ impl Charges {
         if held.batches.is_empty() {
             return;
         }
-        let all = std::mem::take(&mut held.batches);
-        let (live, gone): (Vec<_>, Vec<_>) = all.into_iter().partition(|(array, _)| array.strong_count() > 0);
-        held.batches = live;
-        drop(held);
-        // The pool has a lock of its own.
-        drop(gone);
+        let before = held.batches.len();
+        held.sweep();
+        if held.batches.len() < before {
+            // It becomes less, which nothing refuses.
+            let _ = held.reserve(0);
+        }
     }
 }

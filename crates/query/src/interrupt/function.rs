@@ -24,6 +24,7 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility,
 };
 
+use super::FoldingCall;
 use crate::type_text;
 
 /// What a function is given at once: some hundredths of a second for the slowest of those that go over a text once.
@@ -93,6 +94,7 @@ fn slice(args: &ScalarFunctionArgs, start: usize, rows: usize) -> ScalarFunction
 
 impl ScalarUDFImpl for Interruptible {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let _call = FoldingCall::begin();
         super::check()?;
         let is_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let (rows, each) = (args.number_rows, self.rows_each(&args));

@@ -10,7 +10,7 @@ pub(crate) struct DeadlinePlanner;
 
 impl ExprPlanner for DeadlinePlanner {
     fn plan_binary_op(&self, expr: RawBinaryExpr, _: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
-        super::check()?;
+        super::check_statement()?;
         Ok(PlannerResult::Original(expr))
     }
 }

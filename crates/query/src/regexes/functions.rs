@@ -1,4 +1,4 @@
-//! `regexp_count`, `regexp_instr`, `regexp_replace` and `regexp_like`, row by row.
+//! `regexp_count`, `regexp_instr`, `regexp_replace`, `regexp_like` and LIKE, row by row.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 use regex::{Captures, Regex};
 use types::Error;
 
-use super::Patterns;
+use super::{LikePattern, Patterns};
 use crate::interrupt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +33,8 @@ enum What {
     Replace,
     /// `regexp_like(text, pattern[, flags])`.
     IsMatch,
+    /// `text LIKE pattern`, and with a third argument `i` `text ILIKE pattern`. The escape is the backslash.
+    Like,
 }
 
 /// Puts these in the place of DataFusion's.
@@ -67,6 +69,11 @@ pub(super) static OPERATOR: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     Arc::new(ScalarUDF::new_from_impl(ByRow { inner, what: What::IsMatch, is_operator: true }))
 });
 
+pub(super) static LIKE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    let inner = datafusion::functions::regex::regexp_like();
+    Arc::new(ScalarUDF::new_from_impl(ByRow { inner, what: What::Like, is_operator: true }))
+});
+
 /// Whether a function is one that an operator came to.
 pub(super) fn is_operator(function: &ScalarUDF) -> bool {
     function.inner().as_any().downcast_ref::<ByRow>().is_some_and(|this| this.is_operator)
@@ -78,11 +85,11 @@ impl ScalarUDFImpl for ByRow {
     }
 
     fn name(&self) -> &str {
-        self.inner.name()
+        if self.what == What::Like { "like" } else { self.inner.name() }
     }
 
     fn aliases(&self) -> &[String] {
-        self.inner.aliases()
+        if self.what == What::Like { &[] } else { self.inner.aliases() }
     }
 
     fn signature(&self) -> &Signature {
@@ -117,6 +124,7 @@ impl ScalarUDFImpl for ByRow {
             What::Position => position(&arguments, rows)?,
             What::Replace => replace(&arguments, rows)?,
             What::IsMatch => is_match(&arguments, rows)?,
+            What::Like => is_like(&arguments, rows)?,
         };
         let found = cast(&found, args.return_field.data_type())?;
         match is_constant {
@@ -326,6 +334,34 @@ fn is_match(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
         let flags = flags_without_g("regexp_like", flags)?;
         interrupt::check()?;
         matches.append_value(patterns.of(pattern, flags)?.within(text)?.is_match(text));
+    }
+    Ok(Arc::new(matches.finish()))
+}
+
+fn is_like(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
+    let ignores_case = arguments.has(2);
+    let mut patterns = Patterns::default();
+    let mut matches = BooleanBuilder::with_capacity(rows);
+    // The pattern of the row before.
+    let mut last: Option<(&str, LikePattern)> = None;
+    for row in 0..rows {
+        let (Some(text), Some(pattern)) = (arguments.text(0, row), arguments.text(1, row)) else {
+            matches.append_null();
+            continue;
+        };
+        interrupt::check()?;
+        if last.as_ref().is_none_or(|(known, _)| *known != pattern) {
+            last = Some((pattern, LikePattern::read(pattern, ignores_case)));
+        }
+        let matched = match last.as_ref().map(|(_, read)| read) {
+            Some(LikePattern::Equal(whole)) => text == whole.as_str(),
+            Some(LikePattern::StartsWith(start)) => text.starts_with(start.as_str()),
+            Some(LikePattern::EndsWith(end)) => text.ends_with(end.as_str()),
+            Some(LikePattern::Contains(part)) => text.contains(part.as_str()),
+            Some(LikePattern::Regex(regex)) => patterns.of(regex, None)?.within(text)?.is_match(text),
+            None => false,
+        };
+        matches.append_value(matched);
     }
     Ok(Arc::new(matches.finish()))
 }

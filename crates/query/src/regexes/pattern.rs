@@ -44,7 +44,7 @@ impl Patterns {
 impl Pattern {
     fn compile(whole: &str) -> Result<Pattern> {
         // One that is refused says so itself, below.
-        let places = regex_syntax::parse(whole).map_or(1, |hir| places(&hir));
+        let places = places_of(whole);
         let regex = Regex::new(whole).map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => DataFusionError::External(Box::new(error)),
             error => {
@@ -69,6 +69,11 @@ impl Pattern {
             .hint("search a part of the text, as by `left(text, 100000)`, or repeat less in the expression");
         Err(DataFusionError::External(Box::new(error)))
     }
+}
+
+/// [`places`] of a pattern; 1 of one that cannot be read.
+pub(super) fn places_of(pattern: &str) -> usize {
+    regex_syntax::parse(pattern).map_or(1, |hir| places(&hir))
 }
 
 /// How many places of a pattern a search may be at, at the same time: its signs, those that are repeated by number as often.

@@ -37,7 +37,7 @@ impl Sql {
         let _guard = CancelOnDrop(Some(cancel.clone()));
         let own = cancel.clone();
         let work = async move {
-            let _place = shared.admit(&shared.permits, &cancel).await?;
+            let _place = shared.admit(&shared.executing, &cancel).await?;
             let long = predicate.len() > LONG_TEXT_BYTES;
             let statement =
                 heavy(long, || write::row_ids_where(&snapshot, &predicate, shared.options.text_bytes_max))?;
@@ -98,7 +98,7 @@ impl Sql {
     ) -> Result<T> {
         let shared = self.0.shared.clone();
         let work = async move {
-            let _place = shared.admit(&shared.permits, &shared.cancel(deadline)).await?;
+            let _place = shared.admit(&shared.executing, &shared.cancel(deadline)).await?;
             if deadline.has_passed() {
                 return Err(deadline.passed());
             }

@@ -1,4 +1,5 @@
-//! The threads of SQL: those of light statements, for which readers wait as for a lookup, and those of all others.
+//! The threads of SQL: those of light statements, for which readers wait as for a lookup, those that plan short texts, and those of all
+//! other work.
 
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ pub(super) enum Lane {
 pub(super) struct Runtimes {
     /// Class `Interactive`: execute what is little work and was planned before.
     light: Runtime,
+    /// Class `Work`: plan texts that are short, which what executes for long does not keep waiting.
+    planning: Runtime,
     /// Class `Work`: everything else.
     heavy: Runtime,
 }
@@ -29,6 +32,7 @@ pub(super) struct Runtimes {
 /// Where statements are started, without a lock.
 pub(super) struct Lanes {
     pub light: Handle,
+    pub planning: Handle,
     pub heavy: Handle,
 }
 
@@ -47,12 +51,14 @@ impl Runtimes {
         };
         Ok(Runtimes {
             light: runtime("pn-sql-light", Class::Interactive)?,
+            planning: runtime("pn-sql-plan", Class::Work)?,
             heavy: runtime("polynya-sql", Class::Work)?,
         })
     }
 
     pub fn lanes(&self) -> Lanes {
-        Lanes { light: self.light.handle().clone(), heavy: self.heavy.handle().clone() }
+        let handle = |runtime: &Runtime| runtime.handle().clone();
+        Lanes { light: handle(&self.light), planning: handle(&self.planning), heavy: handle(&self.heavy) }
     }
 
     /// Ends all work, and waits a moment for threads that are in the middle of a batch.
@@ -60,8 +66,9 @@ impl Runtimes {
         // Not in the caller's thread, which may belong to a runtime that must not block.
         let ended = std::thread::Builder::new().name("polynya-sql-end".into()).spawn(move || {
             let since = Instant::now();
-            self.heavy.shutdown_timeout(CLOSE_WAIT);
-            self.light.shutdown_timeout(CLOSE_WAIT.saturating_sub(since.elapsed()));
+            for runtime in [self.heavy, self.planning, self.light] {
+                runtime.shutdown_timeout(CLOSE_WAIT.saturating_sub(since.elapsed()));
+            }
         });
         if let Ok(thread) = ended {
             // It only waits; a panic there would have no one to tell.
@@ -72,6 +79,7 @@ impl Runtimes {
     /// Ends all work and waits for nothing.
     pub fn abandon(self) {
         self.heavy.shutdown_background();
+        self.planning.shutdown_background();
         self.light.shutdown_background();
     }
 }

@@ -14,13 +14,14 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
 use engine::{Committed, Op, OpenTransaction, Transaction, View};
 use futures::{FutureExt, StreamExt};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use types::{Error, Kind, Lsn, Principal, Result, Scope, Value, ViewDef};
 
 use super::lanes::Lane;
-use super::{AbortOnDrop, LIGHT_TEXT_BYTES, Place, Shared, bug, closed};
+use super::{AbortOnDrop, LIGHT_TEXT_BYTES, Place, Queue, Shared, bug, closed};
 use crate::answer::{Answer, Done, DoneKind, End, Rows, WAITING_BATCHES_MAX};
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, Hold};
 use crate::ddl::later;
 use crate::deadline::{COMMIT_WAIT, Deadline, Phase};
 use crate::execute::{self, LONG_TEXT_BYTES, Sink, heavy};
@@ -79,6 +80,13 @@ impl Work {
     }
 }
 
+/// A statement that was planned.
+enum Understood {
+    Light(Begun, Place),
+    /// It counts as running while it is held.
+    Heavy(Work, Hold),
+}
+
 /// A statement that has begun to give rows, or was carried out.
 enum Begun {
     Rows(SendableRecordBatchStream, Lsn),
@@ -102,7 +110,26 @@ impl Job {
                 }
             }
         }
-        let mut task = self.shared.lanes.heavy.spawn(self.as_own(self.clone().run_heavy(reply)));
+        let mut understood = None;
+        if self.text.len() <= LIGHT_TEXT_BYTES {
+            let job = self.clone();
+            let planned = self.within(&self.shared.lanes.planning, async move {
+                job.plan(&job.shared.planning_short).await
+            });
+            match planned.await {
+                Ok(Understood::Light(begun, place)) => {
+                    return self.answer(begun, place, &reply, Lane::Light).await;
+                }
+                Ok(Understood::Heavy(work, hold)) => understood = Some((work, hold)),
+                // A receiver that is gone has cancelled the statement.
+                Err(error) => {
+                    reply.give(Err(error), None);
+                    return;
+                }
+            }
+        }
+        let run = self.as_own(self.clone().run_heavy(understood, reply));
+        let mut task = self.shared.lanes.heavy.spawn(run);
         let _guard = AbortOnDrop(Some(task.abort_handle()));
         // It has answered itself.
         let _ = (&mut task).await;
@@ -135,28 +162,40 @@ impl Job {
         if work.is_light() { self.begin(work, Lane::Light).await.map(Some) } else { Ok(None) }
     }
 
+    /// Parses and plans in its turn, and starts what turns out to be light.
+    async fn plan(self: &Arc<Self>, turns: &Queue) -> Result<Understood> {
+        let turn = self.shared.admit(turns, &self.cancel).await?;
+        let work = self.understand().await?;
+        // What it holds goes on from here to its place.
+        let hold = self.cancel.hold();
+        drop(turn);
+        let is_light = work.is_light();
+        self.shared.planner.weighed(&self.text, &Params::new(self.params.clone()), is_light);
+        if is_light && let Some(place) = self.shared.light_place(&self.cancel) {
+            return Ok(Understood::Light(self.begin(work, Lane::Light).await?, place));
+        }
+        Ok(Understood::Heavy(work, hold))
+    }
+
     /// Runs on the threads of heavy statements. What turns out to be light there needs no place among them.
-    async fn run_heavy(self: Arc<Self>, reply: Arc<Reply>) {
+    async fn run_heavy(self: Arc<Self>, understood: Option<(Work, Hold)>, reply: Arc<Reply>) {
         let job = self.clone();
-        let begun = self.within(async move {
+        let begun = self.within(&self.shared.lanes.heavy, async move {
             let shared = &job.shared;
-            let turn = shared.admit(&shared.planning, &job.cancel).await?;
-            let work = job.understand().await?;
-            // What it holds goes on from here to the place.
-            let hold = job.cancel.hold();
-            drop(turn);
-            let is_light = work.is_light();
-            shared.planner.weighed(&job.text, &Params::new(job.params.clone()), is_light);
-            if is_light && let Some(place) = shared.light_place(&job.cancel) {
-                return Ok((job.begin(work, Lane::Light).await?, place, Lane::Light));
-            }
+            let (work, hold) = match understood {
+                Some(understood) => understood,
+                None => match job.plan(&shared.planning).await? {
+                    Understood::Light(begun, place) => return Ok((begun, place, Lane::Light)),
+                    Understood::Heavy(work, hold) => (work, hold),
+                },
+            };
             shared.heavy.fetch_add(1, Ordering::Relaxed);
-            if let Some(place) = Place::free(&shared.permits, &job.cancel) {
+            if let Some(place) = shared.executing.free(&job.cancel) {
                 return Ok((job.begin(work, Lane::Heavy).await?, place, Lane::Heavy));
             }
-            // Who waits holds no snapshot, and reads the newest one then.
+            // A statement that waits holds no snapshot, and reads the newest one then.
             drop((work, hold));
-            let place = shared.admit(&shared.permits, &job.cancel).await?;
+            let place = shared.admit(&shared.executing, &job.cancel).await?;
             Ok((job.begin(job.understand().await?, Lane::Heavy).await?, place, Lane::Heavy))
         });
         match begun.await {
@@ -170,9 +209,10 @@ impl Job {
     /// the same.
     async fn within<T: Send + 'static>(
         &self,
+        lane: &Handle,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let mut task = tokio::spawn(self.as_own(work));
+        let mut task = lane.spawn(self.as_own(work));
         let _guard = AbortOnDrop(Some(task.abort_handle()));
         let ended = match self.deadline.limit(&mut task).await {
             Ok(ended) => Ok(ended),
@@ -273,7 +313,7 @@ impl Job {
         let shared = &self.shared;
         shared.planner.weighed(&self.text, &Params::new(self.params.clone()), false);
         shared.heavy.fetch_add(1, Ordering::Relaxed);
-        let place = shared.admit(&shared.permits, &self.cancel).await?;
+        let place = shared.admit(&shared.executing, &self.cancel).await?;
         let heavy = shared.lanes.heavy.clone();
         let mut stream = RecordBatchReceiverStream::builder(schema, WAITING_BATCHES_MAX);
         let batches = stream.tx();

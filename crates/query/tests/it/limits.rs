@@ -251,6 +251,47 @@ fn a_light_statement_does_not_wait_for_heavy_ones() {
     wait_until_idle(&database);
 }
 
+/// R3: a text that is new is planned beside whatever others plan and execute.
+#[test]
+fn a_new_text_does_not_wait_for_slow_functions_and_patterns_of_others() {
+    let _limit = testkit::limit(120);
+    let _alone = alone();
+    let database = open_with(|options| options.concurrent_max = 4);
+    database.numbers("n", 1_000, true);
+    let slow = [
+        "select regexp_count(repeat('a', 10000000), 'a[^z]*z|a')",
+        "select length(regexp_replace(repeat('a', 10000000), 'a[^z]*z|a', 'b', 'g'))",
+        "select levenshtein(repeat('a', 30000), repeat('b', 30000))",
+        "select repeat('a', 100000) like repeat('%a', 2000) || 'b'",
+        "select case when true then repeat('a', 5000000) else 'b' end like repeat('%a', 100) || 'b'",
+        "select sum(value) from generate_series(1, 1000000000000)",
+    ];
+    let principal = Principal::local();
+    let done = AtomicBool::new(false);
+    let slowest = std::thread::scope(|scope| {
+        for text in slow {
+            let (database, principal, done) = (&database, &principal, &done);
+            scope.spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+                while !done.load(Ordering::Relaxed) {
+                    let run = database.sql.run(principal, text, vec![], limits(Duration::from_secs(2)));
+                    let Ok(Answer::Rows(mut rows)) = runtime.block_on(run) else { continue };
+                    while runtime.block_on(rows.next()).is_some_and(|batch| batch.is_ok()) {}
+                }
+            });
+        }
+        let slowest = (0..100).map(|id| {
+            let start = Instant::now();
+            assert_eq!(database.query(&format!("select id from n where id = {id}")), [[id.to_string()]]);
+            start.elapsed()
+        });
+        let slowest = slowest.max().unwrap();
+        done.store(true, Ordering::Relaxed);
+        slowest
+    });
+    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+}
+
 /// A light statement whose text was planned before, and everything that can happen to it.
 #[test]
 fn a_light_statement_meets_its_limits_too() {
@@ -438,7 +479,7 @@ fn sql_works_on_threads_of_its_own_class() {
     database.query("select 1");
     // Other tests of this process start such threads all the time; one that has just begun has no name or class yet.
     let begun = Instant::now();
-    for (name, nice) in [("polynya-sql", "10"), ("pn-sql-light", "0")] {
+    for (name, nice) in [("polynya-sql", "10"), ("pn-sql-plan", "10"), ("pn-sql-light", "0")] {
         while !sql_threads(name).iter().all(|found| found == nice) || sql_threads(name).len() < 2 {
             assert!(begun.elapsed() < Duration::from_secs(20), "{name}: {:?}", sql_threads(name));
             std::thread::yield_now();
