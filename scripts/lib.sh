@@ -77,6 +77,32 @@ apt_install() {
     "${become[@]}" apt-get update -qq && DEBIAN_FRONTEND=noninteractive "${become[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
+# What a test needs is not there: it is skipped, but never in CI.
+missing() {
+    [ -z "${CI:-}" ] || fail "$1, and in CI nothing is skipped"
+    say "SKIPPED: $1"
+    exit 0
+}
+
+# python_environment NAME MINOR REQUIREMENTS: a virtual environment outside the clone with what that file names, of Python
+# 3.MINOR or newer. Sets environment, its directory. Another list or Python makes another environment.
+python_environment() {
+    local name=$1 minor=$2 requirements=$3 state
+    is_new_enough() { have python3 && python3 -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, $minor))" 2>/dev/null; }
+    if ! is_new_enough && can_install; then
+        apt_install python3 python3-venv >&2 || say "apt-get could not install python3 and python3-venv" >&2
+    fi
+    is_new_enough || missing "Python 3.$minor or newer with venv is not installed (Debian: apt-get install python3 python3-venv)"
+    state=$(cat "$requirements" <(python3 --version) | cksum | cut -d' ' -f1)
+    environment=${XDG_CACHE_HOME:-$HOME/.cache}/polynya/$name-$state
+    [ ! -e "$environment/ready" ] || return 0
+    rm -rf "$environment"
+    python3 -m venv "$environment" >&2 || missing "python3 could not make a virtual environment in $environment"
+    "$environment/bin/pip" install --quiet --disable-pip-version-check --prefer-binary -r "$requirements" >&2 ||
+        missing "pip could not install what $requirements names"
+    touch "$environment/ready"
+}
+
 # Sets bin, the program to test: POLYNYA_BIN, or one that this builds; and target, where it builds.
 find_polynya() {
     bin=${POLYNYA_BIN:-}
