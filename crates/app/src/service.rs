@@ -91,8 +91,7 @@ impl Service {
         let lineage = lake::Lineage::open(engine.env(), data, opened_at);
         if let Some(error) = write_error {
             tracing::error!("{error}; reads go on, writes are refused; `polynya doctor` shows the extent");
-        }
-        if engine.torn_bytes() > 0 {
+        } else if engine.torn_bytes() > 0 {
             let cut = ByteSize(engine.torn_bytes());
             tracing::warn!(
                 "{cut} of commits that were being written at a crash were cut off the log; none was acknowledged"

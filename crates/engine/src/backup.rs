@@ -88,6 +88,11 @@ pub(crate) fn take(
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Backup> {
     shared.check_open()?;
+    if let Some(error) = shared.write_error.load().as_deref().filter(|error| error.kind() == Kind::Damaged) {
+        return Err(error.clone().hint(
+            "a backup would lack those commits too: restore an earlier one; COPY … TO writes out what can still be read",
+        ));
+    }
     if dest.starts_with(&shared.dir) {
         return Err(Error::invalid(format!("{} lies in the data directory itself", dest.display()))
             .hint("name a folder elsewhere, best on another disk"));

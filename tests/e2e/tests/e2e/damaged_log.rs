@@ -72,5 +72,12 @@ fn a_newest_log_file_that_is_damaged_empty_or_gone_is_said_and_writes_are_refuse
         let rows = client.request("GET", "/v1/tables/t/rows?limit=1000", "", b"").unwrap();
         assert!(rows.is_success(), "{what}: what is left is read");
         assert_eq!(files(), before, "{what}: files of the log were removed");
+        // A backup would have made the loss its own.
+        let (data, backup) = (home.data(), root.path().join("backup"));
+        let arguments = ["backup", backup.to_str().unwrap(), "--data", data.to_str().unwrap()];
+        let taken = program::command(root.path(), &arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&taken.stderr).into_owned();
+        assert!(!taken.status.success() && said.contains("a backup would lack"), "{what}: {said}");
+        assert!(!backup.join("BACKUP").exists(), "{what}");
     }
 }
