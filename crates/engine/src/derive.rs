@@ -184,6 +184,18 @@ pub(crate) fn open_evicted(shared: &Arc<Shared>, materializer: &Arc<dyn Material
     }
 }
 
+/// The damage that a step met, if it did not fail for another reason: a file that is gone is damage.
+fn damage(error: &Error) -> Option<Error> {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    match error.kind() {
+        Kind::Damaged => Some(error.clone()),
+        Kind::Io if source.is_some_and(|source| source.kind() == std::io::ErrorKind::NotFound) => {
+            Some(Error::damaged(error.to_string()))
+        }
+        _ => None,
+    }
+}
+
 pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
     // A bug of a library's, or of ours, in one materializer: told as its failure, and tried again later like one.
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step(shared, &task)))
@@ -250,6 +262,9 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
         Err(error) => {
             if error.kind() != Kind::Closed {
                 shared.note_failure(task.snapshot.def(), pair.1, &error);
+            }
+            if let Some(damage) = damage(&error).filter(|_| task.materializer.lands()) {
+                task.snapshot.segments().for_each(|segment| segment.note_lake_error(&damage));
             }
             // Built anew from rows that cannot be read it would fail there again.
             if error.kind() == Kind::Damaged && !task.snapshot.segments().any(|segment| segment.is_damaged())

@@ -66,6 +66,13 @@ pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
         times,
         derived: imbl::OrdMap::new(),
     };
+    if let Some(damage) = &recovery.damage {
+        // A lake is opened by a commit, and there are none until the log is mended.
+        root.tables
+            .values()
+            .flat_map(|table| table.segments())
+            .for_each(|segment| segment.note_lake_error(damage));
+    }
     Ok(Opened {
         log,
         tips,

@@ -70,7 +70,9 @@ impl Root {
 
     /// Segments in which something was found damaged since the start. What was not read since then is not known.
     pub fn damaged_segments(&self) -> usize {
-        self.tables().flat_map(|table| table.segments()).filter(|segment| segment.is_damaged()).count()
+        let is_damaged =
+            |segment: &&Arc<table::Segment>| segment.is_damaged() || segment.lake_error().is_some();
+        self.tables().flat_map(|table| table.segments()).filter(is_damaged).count()
     }
 
     pub fn table_count(&self) -> usize {

@@ -69,6 +69,12 @@ fn trial(sample: &Sample, path: &Path, change: &FileChange, counts: &mut Counts)
                 // What is opened in the background after a start is not there at once.
                 Err(error)
                     if matches!(error.kind(), Kind::Busy | Kind::IndexBuilding) && round == AT_ONCE => {}
+                // The damage is the answer, not the advice to try again.
+                Err(error) if error.kind() == Kind::Busy => {
+                    let what = format!("{} {change:?}, {round}: {question:?}", path.display());
+                    counts.silent.push(format!("{what}: {error}"));
+                    return;
+                }
                 Err(_) => said = true,
             }
         }

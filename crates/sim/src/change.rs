@@ -11,7 +11,7 @@ use crate::{SECTOR_BYTES, SimDisk};
 /// A change of one file.
 #[derive(Clone, PartialEq, Eq)]
 pub enum FileChange {
-    /// The lowest bit of the byte at `offset` is another.
+    /// One bit of the byte at `offset` is another: which one depends on the offset alone.
     FlipBit {
         offset: u64,
     },
@@ -60,7 +60,12 @@ impl SimDisk {
     pub fn change(&self, path: &Path, change: &FileChange) {
         let open = || self.open(path, Access::ReadWrite).expect("a file to change");
         match change {
-            FileChange::FlipBit { offset } => self.flip_bit(path, *offset),
+            FileChange::FlipBit { offset } => {
+                let byte = self.contents(path).expect("a file to damage")[*offset as usize];
+                // Any of the eight, as the offset's hash has it.
+                let bit = offset.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61;
+                open().write_at(&[IoSlice::new(&[byte ^ 1 << bit])], *offset).expect("flipping a bit");
+            }
             FileChange::CutTo { len } => open().set_len(*len).expect("cutting a file"),
             FileChange::ZeroStart { bytes } => {
                 let zeros = vec![0; *bytes as usize];

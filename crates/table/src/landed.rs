@@ -77,12 +77,17 @@ pub(crate) fn wanted(projection: &Projection) -> Vec<(ColumnId, Arrow)> {
 }
 
 impl Segment {
+    /// Where its rows are read. [`Kind::Busy`] before the lake is open, [`Kind::Damaged`] where damage keeps it from being opened.
     pub fn landed(&self) -> Result<&Arc<dyn Landed>> {
         self.check()?;
         self.landed.as_ref().ok_or_else(|| {
+            let (first, last) = (self.meta().first_row, self.meta().last_row);
+            if let Some(error) = self.lake_error() {
+                return error.clone().with("rows that the lake alone has", format!("{first} to {last}"));
+            }
             Error::new(
                 Kind::Busy,
-                format!("rows {} to {} are in the lake alone, which is not open", self.meta().first_row, self.meta().last_row),
+                format!("rows {first} to {last} are in the lake alone, which is not open"),
             )
             .hint("it is opened in the background after a start: retry in a moment; `polynya tables` and the log say what keeps it")
         })

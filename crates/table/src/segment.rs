@@ -86,6 +86,8 @@ struct Body {
     /// Whether rows are in row-id order; else `order` says where they are.
     in_row_order: bool,
     order: Lazy<Order>,
+    /// Of rows that are in the lake alone: the damage that keeps it from being opened.
+    lake_error: OnceBox<Error>,
 }
 
 impl Segment {
@@ -372,6 +374,7 @@ impl Body {
             rebuilt: AtomicBool::new(false),
             in_row_order,
             order: Lazy::new(),
+            lake_error: OnceBox::new(),
         })
     }
 

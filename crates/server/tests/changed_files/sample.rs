@@ -24,7 +24,7 @@ pub enum Question {
 
 pub struct Sample {
     pub machine: SimEnv,
-    /// The files and their bytes some commits earlier.
+    /// Files that held other bytes earlier, with those.
     pub older: Vec<(PathBuf, Vec<u8>)>,
     /// Every question with its answer.
     pub answers: Vec<(Question, String)>,
@@ -94,11 +94,13 @@ impl Sample {
         for table in TABLES {
             database.write(Op::CreateTable { def: definition(table), if_absent: false });
         }
+        let mut earlier = Vec::new();
         for round in 0..3 {
             for table in &TABLES[..3] {
                 database.insert(table, 40 * round, 40);
             }
             database.work();
+            earlier.push(machine.disk.files_with_contents());
         }
         for table in &TABLES[..2] {
             let rows = [3, 50, 90].map(RowId).to_vec();
@@ -110,11 +112,12 @@ impl Sample {
 
         let database = Database::open(&machine).unwrap();
         database.insert("main.late", 0, 5);
-        let older = machine.disk.files_with_contents();
+        earlier.push(machine.disk.files_with_contents());
         for table in TABLES {
             database.insert(table, 200, 10);
         }
         let machine = machine.kill();
+        let older = newest_other(&machine.disk.files_with_contents(), &earlier);
         let reopened = Database::open(&machine.kill()).unwrap();
         reopened.work();
         let table = reopened.engine.root().table("main.hot").unwrap().clone();
@@ -128,6 +131,15 @@ impl Sample {
     }
 }
 
+/// For each file what it held last before it held what it holds now.
+fn newest_other(now: &[(PathBuf, Vec<u8>)], earlier: &[Vec<(PathBuf, Vec<u8>)>]) -> Vec<(PathBuf, Vec<u8>)> {
+    let other = |(path, bytes): &(PathBuf, Vec<u8>)| {
+        let held = earlier.iter().rev().flatten().find(|(known, held)| known == path && held != bytes);
+        held.cloned()
+    };
+    now.iter().filter_map(other).collect()
+}
+
 impl Database {
     pub fn open(machine: &SimEnv) -> Result<Database> {
         let mut options = engine::Options { seal_rows: 30, log_files_max: 3, ..engine::Options::default() };
@@ -136,7 +148,13 @@ impl Database {
         let text = index::text::Text::new();
         engine.register(index::column::Column::new())?;
         engine.register(text.clone())?;
-        let lake = lake::Options { commit_bytes: 2 << 10, ..lake::Options::new("db/lake", "db/lake") };
+        let opened_at = engine.status().write_error.is_none().then(|| engine.opened_at());
+        let lineage = lake::Lineage::open(engine.env(), Path::new(DIR), opened_at);
+        let lake = lake::Options {
+            commit_bytes: 2 << 10,
+            lineage: Some(lineage),
+            ..lake::Options::new("db/lake", "db/lake")
+        };
         engine.register(Arc::new(lake::Materializer::new(lake)))?;
         let mut options = query::Options::new(std::env::temp_dir().join("polynya-changed-files-spill"));
         options.threads = 1;

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use arrow::ipc::MetadataVersion;
 use arrow::ipc::reader::FileDecoder;
 use bytes::Bytes;
+use once_cell::race::OnceBox;
 use types::codec::{Decoder, Encoder};
 use types::{ColumnId, Error, Result, RowId, SegmentId, TableDef};
 use vfs::Env;
@@ -64,6 +65,7 @@ impl Body {
             rebuilt: AtomicBool::new(false),
             in_row_order: true,
             order: Lazy::new(),
+            lake_error: OnceBox::new(),
         }
     }
 }
@@ -83,6 +85,21 @@ impl Segment {
             body: self.body.clone(),
             landed: Some(landed.clone()),
         })
+    }
+
+    /// Notes the damage that keeps the lake from being opened: what reads answer from now on, until it is opened.
+    pub fn note_lake_error(&self, error: &Error) {
+        if let Ok(body) = &self.body
+            && body.evicted.is_some()
+        {
+            // One that is there says as much.
+            let _ = body.lake_error.set(Box::new(error.clone()));
+        }
+    }
+
+    /// Why its rows cannot be read, if they are in a lake alone that is damaged.
+    pub fn lake_error(&self) -> Option<&Error> {
+        self.body.as_ref().ok().filter(|_| self.landed.is_none())?.lake_error.get()
     }
 
     /// Whether something is known of the values in a block.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use types::Result;
+use types::{Kind, Result};
 
 use crate::client::{Client, escaped};
 use crate::commands::tables::number;
@@ -19,11 +19,15 @@ const OPEN_PAUSE: Duration = Duration::from_millis(100);
 pub async fn status(client: &mut Client, table: &str) -> Result<Value> {
     let path = format!("/v1/tables/{}/lake", escaped(table));
     for _ in 0..OPEN_TRIES {
-        let status = client.json(Method::GET, &path, None).await?;
-        if !status["lake"].is_null() || status["error"].is_string() {
-            return Ok(status);
+        match client.json(Method::GET, &path, None).await {
+            Ok(status) if !status["lake"].is_null() || status["error"].is_string() => return Ok(status),
+            // The other tables' lakes are shown.
+            Err(error) if error.kind() == Kind::Damaged => {
+                return Ok(json!({ "table": table, "lake": null, "error": error.to_string() }));
+            }
+            Err(error) if error.kind() != Kind::Busy => return Err(error),
+            _ => tokio::time::sleep(OPEN_PAUSE).await,
         }
-        tokio::time::sleep(OPEN_PAUSE).await;
     }
     client.json(Method::GET, &path, None).await
 }
