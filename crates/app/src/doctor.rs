@@ -67,6 +67,9 @@ pub struct TableReport {
     pub head_rows: u64,
     /// Live rows that are in the lake alone, which is not read here.
     pub lake_rows: u64,
+    /// Every row below is in the lake alone, if any is.
+    #[serde(default)]
+    pub hot_from: u64,
 }
 
 impl Examination {
@@ -93,9 +96,15 @@ fn named_instead(dir: &Path) -> String {
     }
 }
 
-/// Examines `dir`, which no process may have open meanwhile. `progress` hears what is being looked at.
+/// Examines `dir`, which no process may have open meanwhile. `warehouse` is the directory of its lakes; `None` where they are on no
+/// disk of this machine, or in a catalog. `progress` hears what is being looked at.
 /// An error means that it could not be examined; what is wrong with it is in the examination.
-pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Examination> {
+pub fn examine(
+    env: &Env,
+    dir: &Path,
+    warehouse: Option<&Path>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Examination> {
     let listed = |error| Error::io(format!("reading {}", dir.display()), error);
     let exists = |name: &str| env.disk.exists(&dir.join(name)).map_err(listed);
     if backup::is_backup(env, dir)? {
@@ -168,7 +177,7 @@ pub fn examine(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<
 
     let tips = tips.into_values().collect();
     let known = check_tables(tips, progress, &mut examination);
-    lake::check(env, dir, progress, &mut examination);
+    lake::check(env, dir, warehouse, progress, &mut examination);
     check_files(env, dir, &known, &mut examination)?;
     Ok(examination)
 }

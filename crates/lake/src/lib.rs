@@ -86,7 +86,7 @@ mod upkeep;
 
 pub use erase::{Erased, Told};
 pub use kept::{Counts, Reads};
-pub use lineage::Lineage;
+pub use lineage::{Lineage, check_file as check_runs};
 pub use materializer::{Lacks, Materializer, NAME, table_dir};
 pub use options::Options;
 pub use outside::{Heard, Offered, Outcome, Replace};

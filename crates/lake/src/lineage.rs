@@ -8,6 +8,7 @@
 //! than where the directory was when it began to keep them (decision 27).
 //!
 //! ```text
+//! crc32c 8a9136aa                           of all lines below
 //! before 17                                 where the directory was when it began to keep runs
 //! 8d5c1c9e-… 40                             a run, and the lsn at which the next one began
 //! 1f0e77aa-…                                one that has not ended, as far as is known
@@ -27,6 +28,8 @@ use crate::{create, files};
 
 /// In a data directory.
 const FILE: &str = "lake-runs";
+/// Begins the line of the file that has the checksum of the others.
+const CHECKSUM: &str = "crc32c ";
 /// So many runs that committed to a lake are kept; older ones count as before all of them.
 const RUNS_MAX: usize = 10_000;
 
@@ -133,8 +136,14 @@ impl Kept {
             Some(end) => format!("{} {end}\n", run.id),
             None => format!("{}\n", run.id),
         });
-        std::iter::once(format!("before {}\n", self.before)).chain(runs).collect()
+        let lines: String = std::iter::once(format!("before {}\n", self.before)).chain(runs).collect();
+        format!("{CHECKSUM}{:08x}\n{lines}", crc32c::crc32c(lines.as_bytes()))
     }
+}
+
+/// Fails with [`types::Kind::Damaged`] where a directory keeps its runs in a file that cannot be read.
+pub fn check_file(env: &Env, dir: &Path) -> Result<()> {
+    read(env, &dir.join(FILE), None).map(drop)
 }
 
 /// What the directory keeps, with the ends of runs that it was opened after.
@@ -155,7 +164,16 @@ fn read(env: &Env, path: &Path, lsn: Option<Lsn>) -> Result<Kept> {
 }
 
 fn parse(bytes: &[u8]) -> Option<Kept> {
-    let mut lines = std::str::from_utf8(bytes).ok()?.lines();
+    let mut text = std::str::from_utf8(bytes).ok()?;
+    // Earlier versions wrote none.
+    if let Some(rest) = text.strip_prefix(CHECKSUM) {
+        let (sum, lines) = rest.split_once('\n')?;
+        text = lines;
+        if sum != format!("{:08x}", crc32c::crc32c(lines.as_bytes())) {
+            return None;
+        }
+    }
+    let mut lines = text.lines();
     let before = Lsn(lines.next()?.strip_prefix("before ")?.parse().ok()?);
     let run = |line: &str| match line.split_once(' ') {
         Some((id, end)) => Some(Run { id: id.to_owned(), end: Some(Lsn(end.parse().ok()?)) }),

@@ -47,7 +47,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     let examined = match remote::uri(dir) {
         Some(uri) => Err(Error::invalid(format!("{uri} is no folder of this machine"))
             .hint(format!("`polynya restore {uri} NEW_DIRECTORY` compares every file of a backup"))),
-        None => doctor::examine(&Env::real(), dir, &mut |what| show(what)),
+        None => doctor::examine(&Env::real(), dir, warehouse(config, dir).as_deref(), &mut |what| show(what)),
     };
     let outcome = match examined {
         Err(error) if error.kind() == Kind::InUse => ask(dir, &show).map_err(|asked| match asked.kind() {
@@ -73,6 +73,14 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         output::print(&report(&examination, started.elapsed()));
     }
     Ok(if examination.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Where the lakes of a data directory are, if on this machine and in no catalog.
+fn warehouse(config: &Config, dir: &Path) -> Option<PathBuf> {
+    let warehouse = Path::new(&config.lake.warehouse);
+    let is_elsewhere = !config.lake.catalog.is_empty() || remote::uri(warehouse).is_some();
+    let path = if config.lake.warehouse.is_empty() { dir.join("lake") } else { warehouse.to_owned() };
+    (!is_elsewhere).then_some(path)
 }
 
 /// Lets the process that has the directory open examine it.

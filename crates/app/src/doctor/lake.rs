@@ -1,5 +1,5 @@
-//! The files of a table's lake, where it alone has rows and lies in the data directory: they are compared with the checksums that
-//! were kept when they were written.
+//! The files of a table's lake, where it alone has rows and lies on this machine: whether all of those rows are there, and whether the
+//! files have the checksums that were kept when they were written.
 
 use std::path::Path;
 
@@ -10,27 +10,59 @@ use vfs::Env;
 
 use super::Examination;
 
-pub(super) fn check(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str), examination: &mut Examination) {
-    let (store, warehouse) = (Store::local(env), dir.join("lake"));
-    let with_rows = examination.tables.iter().filter(|table| table.lake_rows > 0);
-    for table in with_rows.map(|table| table.name.clone()).collect::<Vec<_>>() {
-        progress(&format!("the lake of {table}"));
-        let opened = Reader::open(&store, &table_dir(&warehouse, &table));
-        match opened.and_then(|reader| reader.compare_files()) {
+/// `warehouse` is the directory of all lakes; `None` where they are elsewhere, or a catalog has them.
+pub(super) fn check(
+    env: &Env,
+    dir: &Path,
+    warehouse: Option<&Path>,
+    progress: &mut dyn FnMut(&str),
+    examination: &mut Examination,
+) {
+    if let Err(error) = ::lake::check_runs(env, dir) {
+        examination.damage(error.to_string());
+    }
+    let store = Store::local(env);
+    let with_rows: Vec<_> = examination.tables.iter().filter(|table| table.lake_rows > 0).cloned().collect();
+    for table in with_rows {
+        let name = &table.name;
+        let Some(warehouse) = warehouse else {
+            examination
+                .note(format!("the lake of table {name} is not on this machine, and was not examined"));
+            continue;
+        };
+        progress(&format!("the lake of {name}"));
+        let reader = match Reader::open(&store, &table_dir(warehouse, name)) {
+            Ok(reader) => reader,
+            Err(error) => {
+                let why =
+                    if error.kind() == Kind::NotFound { "it is gone".into() } else { error.to_string() };
+                examination.damage(format!(
+                    "the lake of table {name}, which alone has {} rows: {why}",
+                    table.lake_rows
+                ));
+                continue;
+            }
+        };
+        if reader.row.next().0 < table.hot_from {
+            examination.damage(format!(
+                "the lake of table {name} ends at row {}, and it alone has those up to {}: put the warehouse back as it was",
+                reader.row,
+                table.hot_from - 1
+            ));
+        }
+        match reader.compare_files() {
             Ok(found) => {
                 for file in found.damaged {
-                    examination.damage(format!("the lake of table {table}: {file}"));
+                    examination.damage(format!("the lake of table {name}: {file}"));
                 }
                 if found.unknown > 0 {
                     examination.note(format!(
-                        "the lake of table {table}: {} of {} files were written before checksums were kept, and were not compared",
+                        "the lake of table {name}: {} of {} files were written before checksums were kept, and were not compared",
                         found.unknown, found.files
                     ));
                 }
             }
-            // In an object store, or a catalog has it.
-            Err(error) if error.kind() == Kind::NotFound => {}
-            Err(error) => examination.damage(format!("the lake of table {table}: {error}")),
+            Err(error) => examination.damage(format!("the lake of table {name}: {error}")),
         }
     }
 }

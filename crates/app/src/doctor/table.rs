@@ -106,6 +106,7 @@ pub fn check(
         ));
     }
     report.lake_rows = snapshot.evicted().0;
+    report.hot_from = snapshot.hot_from().0;
     if report.lake_rows > 0 {
         examination.note(format!(
             "table {}: {} rows are in the lake alone, and are not read here; `polynya lake verify` reads them",

@@ -64,12 +64,16 @@ fn named_segment(path: &Path) -> PathBuf {
     files(path, ".arrow").into_iter().max_by_key(id).unwrap()
 }
 
+fn examine_local(dir: &Path) -> Result<Examination> {
+    examine(&Env::real(), dir, Some(&dir.join("lake")), &mut |_| ())
+}
+
 #[test]
 fn a_sound_directory_is_found_sound_and_left_as_it_was() {
     let (_dir, path) = database();
     let before: Vec<(PathBuf, Vec<u8>)> =
         files(&path, "").into_iter().map(|f| (f.clone(), fs::read(f).unwrap())).collect();
-    let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+    let examination = examine_local(&path).unwrap();
     // Segments that were merged may lie there until the next opening.
     assert!(examination.is_sound(), "{:?}", examination.findings);
     assert_eq!(examination.tables[0].rows, 700 * 3 + 1_500 + 10);
@@ -90,12 +94,12 @@ fn a_flipped_bit_anywhere_in_a_segment_is_found() {
             let mut flipped = bytes.clone();
             flipped[at] ^= 0x10;
             fs::write(&file, &flipped).unwrap();
-            let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+            let examination = examine_local(&path).unwrap();
             assert!(!examination.is_sound(), "byte {at} of {}", file.display());
         }
         fs::write(&file, &bytes).unwrap();
     }
-    assert!(examine(&Env::real(), &path, &mut |_| ()).unwrap().is_sound());
+    assert!(examine_local(&path).unwrap().is_sound());
 }
 
 #[test]
@@ -112,7 +116,7 @@ fn a_flipped_bit_in_the_logs_last_frame_is_damage_and_no_torn_end() {
     // Before the mark of 64 bytes that a clean close leaves.
     bytes[last.bytes_used as usize - 64 - 40] ^= 1;
     fs::write(&log, bytes).unwrap();
-    let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+    let examination = examine_local(&path).unwrap();
     assert!(!examination.is_sound(), "{examination:?}");
     assert!(examination.findings.iter().any(|f| f.what.contains(&last.name)), "{:?}", examination.findings);
     assert!(!examination.findings.iter().any(|f| f.what.contains("never acknowledged")));
@@ -124,13 +128,13 @@ fn a_missing_segment_a_broken_manifest_and_a_stray_file_are_told_apart() {
     let segment = named_segment(&path);
     let stray = segment.with_file_name("99.arrow");
     fs::write(&stray, b"x").unwrap();
-    let examination = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+    let examination = examine_local(&path).unwrap();
     assert!(examination.is_sound(), "{:?}", examination.findings);
     assert!(examination.findings.iter().any(|finding| finding.what.contains("99.arrow")));
     fs::remove_file(&segment).unwrap();
-    assert!(!examine(&Env::real(), &path, &mut |_| ()).unwrap().is_sound());
+    assert!(!examine_local(&path).unwrap().is_sound());
 
-    let told = || examine(&Env::real(), &path, &mut |_| ()).unwrap().findings[0].what.clone();
+    let told = || examine_local(&path).unwrap().findings[0].what.clone();
     let named =
         |name: &str| files(&path, "").into_iter().find(|f| f.to_string_lossy().contains(name)).unwrap();
     let (manifest, copy) = (named("manifest-"), named("manifest.copy-"));
@@ -152,9 +156,9 @@ fn a_missing_segment_a_broken_manifest_and_a_stray_file_are_told_apart() {
 fn a_directory_that_is_open_or_is_none_is_not_examined() {
     let _limit = testkit::limit(60);
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(examine(&Env::real(), dir.path(), &mut |_| ()).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(examine_local(dir.path()).unwrap_err().kind(), Kind::NotFound);
     let engine = Engine::open(Env::real(), &dir.path().join("data"), engine::Options::default()).unwrap();
-    assert_eq!(examine(&Env::real(), &dir.path().join("data"), &mut |_| ()).unwrap_err().kind(), Kind::InUse);
+    assert_eq!(examine_local(&dir.path().join("data")).unwrap_err().kind(), Kind::InUse);
     engine.close().unwrap();
 }
 
@@ -187,7 +191,7 @@ fn a_flipped_bit_in_a_file_that_alone_has_rows_is_found() {
         std::thread::yield_now();
     }
     engine.close().unwrap();
-    let examined = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+    let examined = examine_local(&path).unwrap();
     assert!(examined.is_sound() && examined.tables[0].lake_rows > 0, "{examined:?}");
 
     let lake = files(&warehouse, ".parquet");
@@ -196,9 +200,23 @@ fn a_flipped_bit_in_a_file_that_alone_has_rows_is_found() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&lake[0], bytes).unwrap();
-    let examined = examine(&Env::real(), &path, &mut |_| ()).unwrap();
+    let examined = examine_local(&path).unwrap();
     let damage = examined.findings.iter().find(|finding| finding.severity == Severity::Damage).unwrap();
     assert!(damage.what.contains("the lake of table main.t") && damage.what.contains(name), "{damage:?}");
+
+    // An earlier state of the lake, a file of its runs that is not as it was written, and no lake at all.
+    let told = || {
+        let examined = examine_local(&path).unwrap();
+        let damage = examined.findings.into_iter().filter(|finding| finding.severity == Severity::Damage);
+        damage.map(|finding| finding.what).collect::<Vec<_>>().join("; ")
+    };
+    fs::write(path.join("lake-runs"), "before 1x\n").unwrap();
+    assert!(told().contains("lake-runs"), "{}", told());
+    fs::remove_file(path.join("lake-runs")).unwrap();
+    fs::remove_dir_all(&warehouse).unwrap();
+    assert!(told().contains("the lake of table main.t") && told().contains("it is gone"), "{}", told());
+    let elsewhere = examine(&Env::real(), &path, None, &mut |_| ()).unwrap();
+    assert!(elsewhere.is_sound() && elsewhere.findings.iter().any(|f| f.what.contains("not examined")));
 }
 
 /// `polynya doctor ./polynya-data` proposed `polynya doctor ./polynya-data`.
@@ -208,7 +226,7 @@ fn what_is_proposed_is_never_the_directory_that_failed() {
     for name in ["polynya-data", "else"] {
         let path = dir.path().join(name);
         fs::create_dir(&path).unwrap();
-        let error = examine(&Env::real(), &path, &mut |_| ()).unwrap_err();
+        let error = examine_local(&path).unwrap_err();
         let hint = error.hint_text().unwrap().to_owned();
         assert!(!hint.contains(&format!("{}`", path.display())), "{hint}");
         assert_eq!(hint.contains(&format!("{}/polynya-data`", path.display())), name == "else", "{hint}");

@@ -85,15 +85,25 @@ fn a_lake_of_an_earlier_run_is_its_own() {
         bench.land();
     }
     let text = String::from_utf8(runs(&bench.sim.env())).unwrap();
-    assert_eq!(text.lines().count(), 5, "{text}");
+    assert_eq!(text.lines().count(), 6, "{text}");
     // Runs that committed to none leave nothing.
     for _ in 0..3 {
         begin(&mut bench);
     }
     let text = String::from_utf8(runs(&bench.sim.env())).unwrap();
-    assert_eq!(text.lines().count(), 5, "{text}");
+    assert_eq!(text.lines().count(), 6, "{text}");
     bench.restart();
     bench.land();
+    // A run that was never there, or another end of one, is no reason to refuse a lake in its name.
+    let env = bench.sim.env();
+    let (path, whole) = (Path::new(DATA).join("lake-runs"), runs(&env));
+    assert!(crate::check_runs(&env, Path::new(DATA)).is_ok());
+    for at in 0..whole.len() {
+        let mut changed = whole.clone();
+        changed[at] ^= 1 << (at % 8);
+        crate::files::replace(&env, &path, &changed).unwrap();
+        assert_eq!(crate::check_runs(&env, Path::new(DATA)).unwrap_err().kind(), Kind::Damaged, "byte {at}");
+    }
 }
 
 /// A backup has no runs with it: what was restored takes a lake for its own that stands no further than it does itself.
