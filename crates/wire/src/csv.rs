@@ -54,7 +54,9 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> 
     }
     while let Some(record) = reader.read().map_err(placed)? {
         let raw = &body[record.start as usize..record.end as usize];
-        let start = record.start as usize + raw.len() - trimmed(raw).len();
+        // An empty line that is a row has nothing but its end, which belongs to it.
+        let own = trimmed(raw).len().max(usize::from(!raw.is_empty()));
+        let start = record.end as usize - own;
         let shown = || String::from_utf8_lossy(trimmed(raw)).trim_end().to_owned();
         let more = gather.row(start, Some(record.line), shown, |places, budget| {
             if record.len() != places.len() {

@@ -10,6 +10,8 @@ use super::quotes::{Broken, Quotes};
 
 /// What is read at once.
 const BUFFER_BYTES: usize = 64 << 10;
+/// Lines of one row, with the empty ones before it: their ends are remembered until it is read.
+const LINES_MAX: usize = 1 << 20;
 
 /// See the module. Records may have any number of fields.
 pub struct Reader<R> {
@@ -236,6 +238,11 @@ impl<R> Counted<R> {
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.ends.len() > LINES_MAX {
+            let message = format!("more than {LINES_MAX} lines that are empty, or of one row");
+            let error = Error::new(Kind::TooLarge, message).hint("is a quote not closed?");
+            return Err(io::Error::other(error));
+        }
         let count = self.inner.read(bytes)?;
         let ends = bytes[..count].iter().enumerate().filter(|(_, byte)| **byte == b'\n');
         self.ends.extend(ends.map(|(at, _)| self.read + at as u64));

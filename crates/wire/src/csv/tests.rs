@@ -1,4 +1,4 @@
-use types::{ColumnId, TableDef, TableId};
+use types::{ColumnId, TableDef, TableId, Unfit};
 
 use super::*;
 use crate::out;
@@ -134,6 +134,39 @@ fn a_bad_row_is_named_with_line_and_column() {
     let refused = read(many.as_bytes(), Some(&def)).unwrap_err();
     assert_eq!(refused.rows.len(), 10);
     assert!(message(refused).contains("10 or more rows are bad"));
+}
+
+#[test]
+fn an_empty_line_that_is_a_row_counts_as_the_line_that_it_is() {
+    let mut reader = Reader::new(&b"1\n\n\r\n2\n"[..], b',', 0);
+    reader.take_empty_lines();
+    let mut lines = Vec::new();
+    while let Some(record) = reader.read().unwrap() {
+        lines.push(record.line);
+    }
+    assert_eq!(lines, [1, 2, 3, 4]);
+}
+
+/// `row 2 (line 4)` was said of the third line.
+#[test]
+fn a_row_that_the_table_refuses_is_named_with_its_line_also_where_that_is_empty() {
+    for body in ["n\n1\n\n2\n", "n\r\n1\r\n\r\n2\r\n"] {
+        let target = Target { table: "t", def: Some(&table(&[("n", "int64")])), may_add_columns: true };
+        let sifted = sift(body.as_bytes(), target, &Limits::default()).unwrap();
+        let unfit = [1, 2].map(|row| Unfit { row, column: None, message: "no".into() }).into();
+        let refused = sifted.refuse(body.as_bytes(), unfit, &Limits::default()).unwrap().unwrap();
+        let lines: Vec<_> = refused.rows.iter().map(|bad| (bad.row, bad.line)).collect();
+        assert_eq!(lines, [(2, Some(3)), (3, Some(4))]);
+    }
+}
+
+/// 64 MiB of line feeds took a gigabyte.
+#[test]
+fn very_many_empty_lines_are_refused() {
+    let text = "\n".repeat(3 << 20);
+    let mut reader = Reader::new(text.as_bytes(), b',', 0);
+    reader.take_empty_lines();
+    assert_eq!(reader.read().err().unwrap().error.kind(), Kind::TooLarge);
 }
 
 #[test]
