@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringBuilder};
-use types::{Column, DataType, Error, Kind, Result};
+use types::{Column, DataType, EpochUnit, Error, Kind, Result, TableDef};
 use wire::csv::{Failed, Reader};
 
 use super::Copy;
@@ -33,17 +33,20 @@ impl Rows {
         names.collect::<Result<_>>().map(Some).map_err(|error| placed(Failed { line, error }))
     }
 
-    pub fn of(mut self, columns: Vec<Column>) -> Csv {
+    pub fn of(mut self, columns: Vec<Column>, def: &TableDef) -> Csv {
         if columns.len() == 1 {
             self.reader.take_empty_lines();
         }
-        Csv { rows: self, columns, ended: false }
+        let units = columns.iter().map(|column| def.input_of(column.id)).collect();
+        Csv { rows: self, columns, units, ended: false }
     }
 }
 
 pub(super) struct Csv {
     rows: Rows,
     columns: Vec<Column>,
+    /// What numbers in a column of times count, where it declares that.
+    units: Vec<Option<EpochUnit>>,
     ended: bool,
 }
 
@@ -51,6 +54,7 @@ impl Csv {
     fn batch(&mut self) -> Result<Option<(RecordBatch, Lines)>> {
         let mut texts: Vec<StringBuilder> = self.columns.iter().map(|_| StringBuilder::new()).collect();
         let (mut lines, mut bytes) = (Vec::new(), 0);
+        let mut time = Vec::new();
         while lines.len() < ROWS && bytes <= BATCH_BYTES {
             let Some(record) = self.rows.reader.read().map_err(placed)? else { break };
             let line = record.line;
@@ -64,7 +68,14 @@ impl Csv {
             for (at, (text, column)) in texts.iter_mut().zip(&self.columns).enumerate() {
                 let cell = record.text(at).map_err(|error| placed(Failed { line, error }))?;
                 let is_null = is_null(cell, record.is_quoted(at), column, &self.rows.null);
-                text.append_option((!is_null).then_some(cell));
+                match self.units[at].filter(|_| !is_null).and_then(|unit| unit.micros(cell.trim())) {
+                    Some(micros) => {
+                        time.clear();
+                        wire::text::write_timestamp(micros, &mut time);
+                        text.append_value(String::from_utf8_lossy(&time));
+                    }
+                    None => text.append_option((!is_null).then_some(cell)),
+                }
             }
             self.rows.reader.get_mut().row_was_read();
         }

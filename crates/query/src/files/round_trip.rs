@@ -1,7 +1,7 @@
 //! What COPY writes as CSV it reads as the same rows: random rows of every type that CSV says, in tables of one column and of
 //! several, whatever stands for NULL.
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
 use testkit::{Rng, for_each_seed};
 use types::{ColumnId, DataType, TableDef, TableId, Value};
 
@@ -84,4 +84,19 @@ fn rows_that_are_copied_out_are_copied_in_again() {
             rows.map(|row| row.unwrap_or_else(|error| panic!("{options} {written:?}: {error}")).0).collect();
         assert_eq!(shown(&def, &batches), shown(&def, &[batch]), "{options} {written:?}");
     });
+}
+
+/// JSON rows took them by the declaration, and a file with the same rows did not.
+#[test]
+fn numbers_for_times_are_read_in_the_unit_that_the_column_declares() {
+    let mut def = TableDef::new(TableId(1), "main.t");
+    let at = def.add_column("at", &DataType::Timestamp, true, None).unwrap();
+    def.options.inputs.push((at, types::EpochUnit::Seconds));
+    let from = copy("COPY t FROM STDIN WITH (FORMAT csv)", 1_000).unwrap().unwrap();
+    let csv = b"1774926657\n1774926657.5\n2026-03-31T03:10:57Z\n".to_vec();
+    let rows = read(&from, &def, &[], Input::Stream(Box::new(std::io::Cursor::new(csv)))).unwrap();
+    let batches: Vec<RecordBatch> = rows.map(|row| row.unwrap().0).collect();
+    let times = batches[0].column(0).as_primitive::<arrow::datatypes::TimestampMicrosecondType>();
+    let second = 1_774_926_657_000_000;
+    assert_eq!(times.values().to_vec(), [second, second + 500_000, second]);
 }

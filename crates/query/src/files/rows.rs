@@ -71,7 +71,7 @@ pub fn read(copy: &Copy, def: &TableDef, columns: &[(String, bool)], input: Inpu
                 }
                 _ => chosen,
             };
-            Ok(Box::new(rows.of(columns)))
+            Ok(Box::new(rows.of(columns, def)))
         }
         Format::Ndjson => Ok(Box::new(ndjson::Rows::new(def, chosen, input)?)),
         #[cfg(feature = "parquet")]
