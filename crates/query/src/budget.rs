@@ -11,7 +11,7 @@ use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeVisitor};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, GroupingSet, LogicalPlan};
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -25,8 +25,15 @@ const WEIGHT_MAX: usize = 1 << 19;
 /// How deep an expression may become where the expressions of queries above one another are written out in one. SQL's threads
 /// have stacks for a multiple of it.
 const DEPTH_MAX: usize = 5_000;
-/// Columns that rows are grouped by: each is reckoned for a whole batch before any of them is stored. As many as PostgreSQL takes.
-const GROUPED_MAX: usize = 1_664;
+/// Columns that rows are grouped by, in all grouping sets together: each is computed for a whole batch before any of them is stored.
+/// PostgreSQL takes 1,664; CUBE of nine columns has more.
+const GROUPED_MAX: usize = 4_608;
+/// Expressions that rows are sorted by, or that a window's partitions or rows are.
+const SORTED_MAX: usize = 256;
+const WINDOWS_MAX: usize = 256;
+const AGGREGATES_MAX: usize = 1_000;
+/// Tables and subqueries that one query joins, in all of its parts.
+const JOINS_MAX: usize = 128;
 /// A literal weighs 1: it stands in the text, and is moved along with others seldom.
 const WEIGHT: usize = 8;
 
@@ -56,7 +63,7 @@ pub(crate) fn of_analyzer(
 /// Fails where the statement is to end, or a plan has become too large.
 pub(crate) fn check(plan: &LogicalPlan) -> Result<()> {
     interrupt::check_statement()?;
-    let mut whole = Whole { left: WEIGHT_MAX, deep: 0, depths: Vec::new() };
+    let mut whole = Whole { left: WEIGHT_MAX, deep: 0, depths: Vec::new(), joins: 0, windows: 0 };
     plan.visit_with_subqueries(&mut whole).map(drop)
 }
 
@@ -77,6 +84,8 @@ struct Whole {
     left: usize,
     deep: usize,
     depths: Vec<usize>,
+    joins: usize,
+    windows: usize,
 }
 
 impl<'n> TreeNodeVisitor<'n> for Whole {
@@ -84,6 +93,13 @@ impl<'n> TreeNodeVisitor<'n> for Whole {
 
     fn f_down(&mut self, plan: &'n LogicalPlan) -> Result<TreeNodeRecursion> {
         let depth = weigh(plan, &mut self.left)?;
+        match plan {
+            LogicalPlan::Join(_) => self.joins += 1,
+            LogicalPlan::Window(window) => self.windows += window.window_expr.len(),
+            _ => {}
+        }
+        check_count("joins", self.joins, JOINS_MAX)?;
+        check_count("window functions", self.windows, WINDOWS_MAX)?;
         plan.schema().fields().iter().try_for_each(|field| type_text::check_depth(field.data_type()))?;
         self.depths.push(depth);
         self.deep += depth;
@@ -101,22 +117,57 @@ impl<'n> TreeNodeVisitor<'n> for Whole {
 
 /// Takes what a node's expressions weigh from what is left, and says how deep the deepest is.
 fn weigh(plan: &LogicalPlan, left: &mut usize) -> Result<usize> {
-    if let LogicalPlan::Aggregate(aggregate) = plan
-        && aggregate.group_expr.len() > GROUPED_MAX
-    {
-        let grouped = aggregate.group_expr.len();
-        let error = Error::new(
-            Kind::TooLarge,
-            format!("GROUP BY or DISTINCT over {grouped} columns; {GROUPED_MAX} are the most"),
-        );
-        return Err(DataFusionError::External(Box::new(
-            error.hint("group by a key, and join the rest to it"),
-        )));
-    }
+    check_width(plan)?;
     let mut expressions = Expressions { left: *left, depth: 0, deepest: 0 };
     plan.apply_expressions(|expr| expr.visit(&mut expressions))?;
     *left = expressions.left;
     Ok(expressions.deepest)
+}
+
+/// Fails where a node has more expressions than DataFusion plans or executes in reasonable time: what it does with each it does
+/// within all of them.
+fn check_width(plan: &LogicalPlan) -> Result<()> {
+    match plan {
+        LogicalPlan::Aggregate(aggregate) => {
+            let columns = aggregate.group_expr.iter().map(grouped_columns).fold(0, usize::saturating_add);
+            check_count("columns in GROUP BY or DISTINCT", columns, GROUPED_MAX)?;
+            check_count("aggregates", aggregate.aggr_expr.len(), AGGREGATES_MAX)
+        }
+        LogicalPlan::Sort(sort) => check_count("expressions in ORDER BY", sort.expr.len(), SORTED_MAX),
+        LogicalPlan::Window(window) => window.window_expr.iter().try_for_each(|expr| {
+            let mut expr = expr;
+            while let Expr::Alias(alias) = expr {
+                expr = &alias.expr;
+            }
+            let Expr::WindowFunction(window) = expr else { return Ok(()) };
+            let width = window.params.partition_by.len().max(window.params.order_by.len());
+            check_count("expressions in PARTITION BY or ORDER BY of a window", width, SORTED_MAX)
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn check_count(what: &str, count: usize, most: usize) -> Result<()> {
+    if count <= most {
+        return Ok(());
+    }
+    let error = Error::new(Kind::TooLarge, format!("{count} {what} in one query; {most} are the most"))
+        .hint("keep what a part of it finds in a table (CREATE TABLE … AS), and go on from there");
+    Err(DataFusionError::External(Box::new(error)))
+}
+
+/// The columns of a grouping, those of each of its sets.
+fn grouped_columns(expr: &Expr) -> usize {
+    let power = |columns: usize| 1usize.checked_shl(columns as u32).unwrap_or(usize::MAX);
+    match expr {
+        Expr::GroupingSet(GroupingSet::Cube(columns)) => columns.len().saturating_mul(power(columns.len())),
+        Expr::GroupingSet(GroupingSet::Rollup(columns)) => columns.len() * (columns.len() + 1),
+        Expr::GroupingSet(GroupingSet::GroupingSets(sets)) => {
+            let widest = sets.iter().map(Vec::len).max().unwrap_or(1).max(1);
+            sets.len().saturating_mul(widest)
+        }
+        _ => 1,
+    }
 }
 
 struct Expressions {

@@ -1,6 +1,7 @@
 //! Running a plan: a stream of batches within limits, and all of it at once for statements that write.
 
 use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,6 +29,7 @@ use crate::error::from_datafusion;
 use crate::memory::Counted;
 use crate::options::Overflow;
 use crate::planner::{Joins, Planned, Planner};
+use crate::sql::of_panic;
 
 /// Rows that a statement may write: it is one transaction, and holds them until it commits.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 20;
@@ -268,10 +270,12 @@ impl Sink {
     /// Hands the rows on as they come, until the end, a limit, or until nobody reads any more: then the stream is
     /// dropped, and with it everything that works for it.
     pub async fn pump(self, mut stream: SendableRecordBatchStream, deadline: Deadline) {
+        let copied = AssertUnwindSafe(self.copy(&mut stream)).catch_unwind();
+        let copied = copied.map(|copied| copied.unwrap_or_else(|panic| Err(of_panic(&*panic))));
         let result = tokio::select! {
             biased;
             () = self.batches.closed() => Ok(()),
-            result = deadline.limit(self.copy(&mut stream).boxed()) => result.and_then(|result| result),
+            result = deadline.limit(copied.boxed()) => result.and_then(|result| result),
         };
         // While the threads end, parts of the plan go before others, and those that are left complain of it.
         let result = match result {
@@ -315,13 +319,5 @@ impl Sink {
     async fn send(&self, batch: RecordBatch) {
         // Without a reader `pump` is about to end.
         let _ = self.batches.send(Ok(batch)).await;
-    }
-}
-
-impl Drop for Sink {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.end.set(Err(Error::internal("the statement met a bug of Polynya and stopped")));
-        }
     }
 }

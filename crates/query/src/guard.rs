@@ -34,6 +34,7 @@ use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use crate::bounded::constant;
 use crate::checked;
 use crate::distinct::DistinctIsGrouping;
+use crate::interrupt;
 use crate::{float_keys, opaque, regexes, to_float};
 
 /// DataFusion's rules, with [`DistinctIsGrouping`] before the one on DISTINCT, and one more: before any expression is taken out of a filter's conditions to be reckoned once for
@@ -61,19 +62,22 @@ pub(crate) fn guarded(plan: &LogicalPlan, props: &ExecutionProps) -> Result<Logi
         let guards = Guards { schema: merge_schema(&plan.inputs()), props };
         let guarded = match plan {
             LogicalPlan::Filter(mut filter) => {
-                let predicate = guards.condition(filter.predicate)?;
+                let predicate = constant::counted_in_cases(filter.predicate)?
+                    .transform_data(|predicate| guards.condition(predicate))?;
                 filter.predicate = predicate.data;
                 return Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), predicate.transformed));
             }
             LogicalPlan::Join(mut join) => {
                 let mut changed = false;
                 for key in join.on.iter_mut().flat_map(|(left, right)| [left, right]) {
-                    let guarded = guards.value(std::mem::take(key))?;
+                    let guarded = constant::counted_in_cases(std::mem::take(key))?
+                        .transform_data(|key| guards.value(key))?;
                     changed |= guarded.transformed;
                     *key = guarded.data;
                 }
                 if let Some(filter) = join.filter.take() {
-                    let guarded = guards.condition(filter)?;
+                    let guarded = constant::counted_in_cases(filter)?
+                        .transform_data(|filter| guards.condition(filter))?;
                     changed |= guarded.transformed;
                     join.filter = Some(guarded.data);
                 }
@@ -85,10 +89,20 @@ pub(crate) fn guarded(plan: &LogicalPlan, props: &ExecutionProps) -> Result<Logi
                     plan,
                     LogicalPlan::Projection(_) | LogicalPlan::Aggregate(_) | LogicalPlan::Window(_)
                 );
+                let is_window = matches!(plan, LogicalPlan::Window(_));
                 plan.map_expressions(|expr| {
                     let name = names.save(&expr);
                     let counted = if counts { constant::counted(expr) } else { Transformed::no(expr) };
-                    let guarded = counted.transform_data(|expr| guards.value(expr))?;
+                    let guarded = counted
+                        .transform_data(constant::counted_in_cases)?
+                        .transform_data(|expr| guards.value(expr))?
+                        .transform_data(|expr| {
+                            if is_window {
+                                interrupt::interruptible_window(expr)
+                            } else {
+                                Ok(Transformed::no(expr))
+                            }
+                        })?;
                     Ok(if guarded.transformed {
                         guarded.update_data(|expr| name.restore(expr))
                     } else {
@@ -106,10 +120,11 @@ fn is_logic(expr: &Expr) -> bool {
     matches!(expr, Expr::BinaryExpr(BinaryExpr { op: Operator::And | Operator::Or, .. }))
 }
 
-/// Whether there is an AND or OR at all, or a long constant.
+/// Whether there is an AND or OR at all, a long constant, or a window.
 fn has_work(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|plan| {
+        found |= matches!(plan, LogicalPlan::Window(_));
         plan.apply_expressions(|expr| {
             found |= expr.exists(|expr| Ok(is_logic(expr) || constant::may_be_long(expr)))?;
             Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })

@@ -10,6 +10,7 @@ mod folding;
 pub(crate) mod function;
 mod planning;
 mod tasks;
+mod window;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(crate) use charges::Charges;
 pub(crate) use folding::{FoldingCall, Planning, planning};
 pub(crate) use planning::DeadlinePlanner;
 pub(crate) use tasks::inherit;
+pub(crate) use window::interruptible as interruptible_window;
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Cancel>>> = const { RefCell::new(None) };

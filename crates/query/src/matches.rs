@@ -76,7 +76,7 @@ fn groups(arguments: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
         }
         let flags = Some(flags).filter(|flags| !flags.is_empty());
         let (text, pattern) = (texts.value(row), patterns.value(row));
-        let Some(captures) = compiled.of(pattern, flags)?.within(text)?.captures(text) else {
+        let Some(captures) = compiled.within(text, pattern, flags)?.captures(text) else {
             found.append_null();
             continue;
         };

@@ -469,7 +469,13 @@ fn closed() -> Error {
     Error::new(Kind::Closed, "SQL is closed")
 }
 
-fn bug() -> Error {
+/// The error of a statement that panicked with this. Arrow has no other answer to a batch that its offsets cannot count.
+pub(crate) fn of_panic(panic: &(dyn std::any::Any + Send)) -> Error {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    if text.is_some_and(|text| text.contains("offset overflow") || text == "capacity overflow") {
+        return Error::new(Kind::TooLarge, "a batch of rows with values this long has more than 2 GiB")
+            .hint("ask for fewer rows at once, or for a part of each value");
+    }
     Error::internal("the statement met a bug of Polynya and stopped")
 }
 

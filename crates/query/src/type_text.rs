@@ -23,6 +23,8 @@ const DEPTH_MAX: usize = 64;
 /// Types within a type, each counted where it stands: a struct of two structs of two … doubles with every level, though only one
 /// of each is in memory.
 const WITHIN_MAX: usize = 10_000;
+/// Items or bytes of one value of a type that gives each as many: as many as a vector may have.
+const FIXED_MAX: i64 = 65_536;
 
 /// Lists in brackets, whose types are looked at where they are planned: `[[x]]` over `[[x]]` over … adds up over queries.
 #[derive(Debug)]
@@ -60,12 +62,20 @@ pub(crate) fn check(arguments: &[Option<&ScalarValue>]) -> Result<()> {
 
 /// Refuses a type that nests too deep.
 pub(crate) fn check_depth(data_type: &Arrow) -> Result<()> {
-    if !data_type.is_nested() && !matches!(data_type, Arrow::Dictionary(..)) {
+    if !data_type.is_nested() && !matches!(data_type, Arrow::Dictionary(..) | Arrow::FixedSizeBinary(_)) {
         return Ok(());
     }
     let mut level = vec![data_type];
     let mut all = 0;
+    let mut repeated = 1;
     for _ in 0..DEPTH_MAX {
+        let here = level.iter().copied().map(size_of_fixed).max().unwrap_or(1);
+        repeated = here.saturating_mul(repeated);
+        if repeated > FIXED_MAX {
+            return Err(too_large(format!(
+                "a value of a type has more than {FIXED_MAX} items or bytes, also where it is null"
+            )));
+        }
         level = level.into_iter().flat_map(within).collect();
         all += level.len();
         if level.is_empty() {
@@ -76,6 +86,14 @@ pub(crate) fn check_depth(data_type: &Arrow) -> Result<()> {
         }
     }
     Err(too_deep())
+}
+
+/// How many items or bytes each of its values has, if all have as many.
+fn size_of_fixed(data_type: &Arrow) -> i64 {
+    match data_type {
+        Arrow::FixedSizeBinary(size) | Arrow::FixedSizeList(_, size) => i64::from(*size).max(1),
+        _ => 1,
+    }
 }
 
 fn within(data_type: &Arrow) -> Vec<&Arrow> {

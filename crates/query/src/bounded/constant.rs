@@ -31,6 +31,13 @@ pub(crate) fn may_be_long(expr: &Expr) -> bool {
     }
 }
 
+/// An expression of any node, in which long constants that CASE copies for its rows are counted.
+pub(crate) fn counted_in_cases(expr: Expr) -> Result<Transformed<Expr>> {
+    expr.transform_up(|expr| {
+        Ok(if matches!(expr, Expr::Case(_)) { counted(expr) } else { Transformed::no(expr) })
+    })
+}
+
 /// Whether it has calls and casts of literals, and nothing else.
 fn is_made_of_literals(expr: &Expr) -> bool {
     let other =

@@ -101,11 +101,16 @@ impl ScalarUDFImpl for Interruptible {
         if is_constant || each >= rows {
             return super::charge(self.inner.invoke_with_args(args)?);
         }
-        let mut parts = Vec::with_capacity(rows.div_ceil(each));
+        let (mut parts, mut bytes) = (Vec::with_capacity(rows.div_ceil(each)), 0u128);
         for start in (0..rows).step_by(each) {
             super::check()?;
+            // Joined below, they are there twice.
+            super::foresee(2 * bytes)?;
             let rows = each.min(rows - start);
-            parts.push(self.inner.invoke_with_args(slice(&args, start, rows))?.into_array(rows)?);
+            let part = self.inner.invoke_with_args(slice(&args, start, rows))?.into_array(rows)?;
+            bytes += part.to_data().get_slice_memory_size().unwrap_or_else(|_| part.get_array_memory_size())
+                as u128;
+            parts.push(part);
         }
         let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
         super::charge(ColumnarValue::Array(concat(&parts)?))

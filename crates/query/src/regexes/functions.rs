@@ -198,7 +198,7 @@ fn count(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
         let flags = flags_without_g("regexp_count", arguments.text(3, row))?;
         let text = &text[from_character(text, start).unwrap_or(text.len())..];
         let mut found = 0;
-        for _ in patterns.of(pattern, flags)?.within(text)?.find_iter(text) {
+        for _ in patterns.within(text, pattern, flags)?.find_iter(text) {
             interrupt::check()?;
             found += 1;
         }
@@ -229,7 +229,7 @@ fn position(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
             places.append_value(0);
             continue;
         };
-        let regex = patterns.of(pattern, flags)?.within(text)?;
+        let regex = patterns.within(text, pattern, flags)?;
         let at = match arguments.number(5, row, 0) {
             group @ 1.. => usize::try_from(group)
                 .ok()
@@ -271,7 +271,7 @@ fn replace(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
         let all = flags.is_some_and(|flags| flags.contains('g'));
         let others = flags.map(|flags| flags.replace('g', ""));
         let others = others.as_deref().filter(|others| !others.is_empty());
-        let regex = patterns.of(pattern, others)?.within(text)?;
+        let regex = patterns.within(text, pattern, others)?;
         replace_in(regex, text, new, all, |part| {
             // Writing to a builder of texts cannot fail.
             let _ = std::fmt::Write::write_str(&mut replaced, part);
@@ -332,8 +332,7 @@ fn is_match(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
             continue;
         };
         let flags = flags_without_g("regexp_like", flags)?;
-        interrupt::check()?;
-        matches.append_value(patterns.of(pattern, flags)?.within(text)?.is_match(text));
+        matches.append_value(patterns.within(text, pattern, flags)?.is_match(text));
     }
     Ok(Arc::new(matches.finish()))
 }
@@ -349,7 +348,6 @@ fn is_like(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
             matches.append_null();
             continue;
         };
-        interrupt::check()?;
         if last.as_ref().is_none_or(|(known, _)| *known != pattern) {
             last = Some((pattern, LikePattern::read(pattern, ignores_case)));
         }
@@ -358,7 +356,7 @@ fn is_like(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
             Some(LikePattern::StartsWith(start)) => text.starts_with(start.as_str()),
             Some(LikePattern::EndsWith(end)) => text.ends_with(end.as_str()),
             Some(LikePattern::Contains(part)) => text.contains(part.as_str()),
-            Some(LikePattern::Regex(regex)) => patterns.of(regex, None)?.within(text)?.is_match(text),
+            Some(LikePattern::Regex(regex)) => patterns.within(text, regex, None)?.is_match(text),
             None => false,
         };
         matches.append_value(matched);

@@ -1,5 +1,7 @@
 //! One pattern, compiled, with how much one search for it may take.
 
+use std::borrow::Cow;
+
 use arrow::error::ArrowError;
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
@@ -7,37 +9,62 @@ use regex::Regex;
 use regex_syntax::hir::{Hir, HirKind};
 use types::{Error, Kind};
 
+use crate::interrupt;
+
 /// Bytes of the text times the places of the pattern, for one search. The library mostly goes over a text once, at a gigabyte a
 /// second; where it has to follow all places at once this is some seconds.
 const STEPS_MAX: usize = 1_000_000_000;
 
-/// The pattern of the row before, which mostly is that of the next one too.
+/// Steps, as those of [`STEPS_MAX`], after which a look is taken at the statement's deadline: about a millisecond.
+const STEPS_BETWEEN_CHECKS: usize = 1 << 20;
+
+/// Compiles patterns of rows, and bounds the searches for them. The pattern of one row mostly is that of the next one too.
 #[derive(Default)]
 pub(crate) struct Patterns {
     last: Option<(String, Pattern)>,
+    /// Steps since the deadline was looked at.
+    steps: usize,
 }
 
-pub(crate) struct Pattern {
+struct Pattern {
     regex: Regex,
     places: usize,
 }
 
 impl Patterns {
-    /// The pattern of these signs with these flags, as `(?flags)pattern` has them.
-    pub fn of(&mut self, pattern: &str, flags: Option<&str>) -> Result<&Pattern> {
+    /// The pattern of these signs with these flags, as `(?flags)pattern` has them, for one search in a text.
+    /// [`Kind::TooLarge`] where that could take more than [`STEPS_MAX`].
+    pub fn within(&mut self, text: &str, pattern: &str, flags: Option<&str>) -> Result<&Regex> {
         let whole = match flags {
-            Some(flags) => format!("(?{flags}){pattern}"),
-            None => pattern.to_owned(),
+            Some(flags) => Cow::Owned(format!("(?{flags}){pattern}")),
+            None => Cow::Borrowed(pattern),
         };
         if self.last.as_ref().is_none_or(|(known, _)| *known != whole) {
+            interrupt::check()?;
             self.last = None;
             let compiled = Pattern::compile(&whole)?;
-            self.last = Some((whole, compiled));
+            self.last = Some((whole.into_owned(), compiled));
         }
+        let places = self.last.as_ref().map_or(1, |(_, pattern)| pattern.places);
+        let steps = text.len().saturating_mul(places);
+        if steps > STEPS_MAX {
+            return Err(too_long(text, places));
+        }
+        self.take(steps)?;
         match &self.last {
-            Some((_, pattern)) => Ok(pattern),
+            Some((_, pattern)) => Ok(&pattern.regex),
             None => Err(DataFusionError::Internal("a pattern was compiled".into())),
         }
+    }
+
+    /// Counts steps, and looks at the deadline after [`STEPS_BETWEEN_CHECKS`] of them.
+    fn take(&mut self, steps: usize) -> Result<()> {
+        self.steps = self.steps.saturating_add(steps);
+        if self.steps > STEPS_BETWEEN_CHECKS {
+            self.steps = 0;
+            interrupt::check()?;
+        }
+        Ok(())
     }
 }
 
@@ -54,21 +81,17 @@ impl Pattern {
         })?;
         Ok(Pattern { regex, places })
     }
+}
 
-    /// The expression, for searches in this text.
-    pub fn within(&self, text: &str) -> Result<&Regex> {
-        if text.len().saturating_mul(self.places) <= STEPS_MAX {
-            return Ok(&self.regex);
-        }
-        let (most, places) = ((STEPS_MAX / self.places) >> 10, self.places);
-        let message = format!(
-            "a regular expression of {places} signs is looked for in a text of {} KiB; {most} KiB are searched at most",
-            text.len() >> 10
-        );
-        let error = Error::new(Kind::TooLarge, message)
-            .hint("search a part of the text, as by `left(text, 100000)`, or repeat less in the expression");
-        Err(DataFusionError::External(Box::new(error)))
-    }
+fn too_long(text: &str, places: usize) -> DataFusionError {
+    let most = (STEPS_MAX / places) >> 10;
+    let message = format!(
+        "a pattern of {places} signs is looked for in a text of {} KiB; {most} KiB are searched at most",
+        text.len() >> 10
+    );
+    let error = Error::new(Kind::TooLarge, message)
+        .hint("search a part of the text, as by `left(text, 100000)`, or repeat less in the pattern");
+    DataFusionError::External(Box::new(error))
 }
 
 /// [`places`] of a pattern; 1 of one that cannot be read.

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use types::{Error, Kind, Lsn, Principal, Result, Scope, Value, ViewDef};
 
 use super::lanes::Lane;
-use super::{AbortOnDrop, LIGHT_TEXT_BYTES, Place, Queue, Shared, bug, closed};
+use super::{AbortOnDrop, LIGHT_TEXT_BYTES, Place, Queue, Shared, closed, of_panic};
 use crate::answer::{Answer, Done, DoneKind, End, Rows, WAITING_BATCHES_MAX};
 use crate::cancel::{Cancel, Hold};
 use crate::ddl::later;
@@ -101,7 +101,7 @@ impl Job {
         {
             // Here and now: another task would be another thread to wake.
             let begun = AssertUnwindSafe(self.begin_if_light()).catch_unwind().await;
-            match begun.unwrap_or_else(|_| Err(bug())) {
+            match begun.unwrap_or_else(|panic| Err(of_panic(&*panic))) {
                 Ok(Some(begun)) => return self.answer(begun, place, &reply, Lane::Light).await,
                 Ok(None) => {}
                 Err(error) => {
@@ -224,9 +224,9 @@ impl Job {
             }),
         };
         ended.and_then(|ended| {
-            ended.unwrap_or_else(|e| match e.is_panic() {
-                true => Err(bug()),
-                false => Err(closed()),
+            ended.unwrap_or_else(|error| match error.try_into_panic() {
+                Ok(panic) => Err(of_panic(&*panic)),
+                Err(_) => Err(closed()),
             })
         })
     }
@@ -256,13 +256,9 @@ impl Job {
         let mut pump = Box::pin(sink.pump(stream, self.deadline));
         // A small answer is whole before its reader is woken, who would otherwise be woken once more for its rows.
         let first = match lane {
-            Lane::Light => futures::poll!(AssertUnwindSafe(&mut pump).catch_unwind()),
+            Lane::Light => futures::poll!(&mut pump),
             Lane::Heavy => Poll::Pending,
         };
-        if let Poll::Ready(Err(_)) = first {
-            reply.give(Err(bug()), None);
-            return;
-        }
         if reply.give(Ok(Answer::Rows(rows)), Some(source)) && first.is_pending() {
             pump.await;
         }

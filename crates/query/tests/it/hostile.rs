@@ -83,6 +83,16 @@ fn a_function_ends_at_the_deadline_of_its_statement() {
         "select repeat('a', 5000000) ~ '(a?){1000}b'",
         "select case when true then repeat('a', 5000000) else s end like repeat('%a', 100) || 'b' from t",
         "select count(*) from t where repeat(s, 20000) ilike '%x%1%x%1%x%1%y'",
+        "select count(regexp_match('aaaa', 'a{' || (a % 900 + 1) || '}{100}')) from t",
+        "select count(regexp_count('b', 'a{' || (a % 900 + 1) || '}{100}')) from t",
+        "select max(m) from (select median(a) over (order by a rows between 1000000 preceding and unbounded following) m from t)",
+        "select count(x) from (select array_agg(a) over (order by a) x from t)",
+        "select count(x) from (select string_agg(s, ',') over (order by a) x from t)",
+        "select sum(length(case when a % 2 = 0 then repeat('x', 6000000) else repeat('y', 6000000) end)) from t",
+        "select count(*) from t where length(case when a % 2 = 0 then repeat('x', 6000000) else s end) > 7",
+        "select count(*) filter (where length(case when a > 2 then repeat('x', 6000000) else s end) > 7) from t",
+        "select sum(length(left(repeat('x', 6000000), -a))) from t",
+        "select sum(cardinality(array_slice(range(0, 1000000), 1, 900000 + a))) from t",
         "select count(*) from t where regexp_match(repeat(s, 1000), '(x?){200}y')[1] is null",
         "select sum(cardinality(array_intersect(range(1, 200000), array[a]))) from t",
         "select sum(cardinality(array_sort(range(1, 200000)))) from t where a > 0",
@@ -101,6 +111,53 @@ fn a_function_ends_at_the_deadline_of_its_statement() {
         wait_until_idle(&database, Duration::from_millis(1_500), text);
     }
     assert_eq!(database.query("select regexp_count('abcabc', 'b')"), [["2"]]);
+}
+
+/// 5,000 of each kept a thread for minutes beyond the deadline, in rules of the optimizer that go over one node.
+#[test]
+fn a_statement_wider_than_can_be_planned_in_time_is_refused() {
+    let _limit = testkit::limit(240);
+    let database = open();
+    database.execute("create table t (a bigint, s text)");
+    let list = |count: usize, each: &dyn Fn(usize) -> String| -> String {
+        (0..count).map(each).collect::<Vec<_>>().join(", ")
+    };
+    for text in [
+        format!("select a from t order by {}", list(257, &|i| format!("a * {i}"))),
+        format!("select count(*) over (partition by {}) from t", list(257, &|i| format!("a + {i}"))),
+        format!("select {} from t", list(257, &|i| format!("sum(a) over (order by a + {i})"))),
+        format!("select {} from t", list(1_001, &|i| format!("sum(a + {i})"))),
+        format!("select count(*) from t group by cube ({})", list(10, &|i| format!("a % {}", i + 2))),
+        format!("select t.a from t{}", " natural join (select * from t)".repeat(129)),
+        "select arrow_cast(null, 'FixedSizeBinary(2000000000)') from t".to_owned(),
+        "select arrow_cast(null, 'FixedSizeList(300, FixedSizeList(300, Int64))') from t".to_owned(),
+    ] {
+        let start = Instant::now();
+        let outcome = run_within(&database, &text, Duration::from_secs(30));
+        let error = outcome.expect_err(&text);
+        assert_eq!(error.kind(), Kind::TooLarge, "{text}: {error}");
+        assert!(start.elapsed() < Duration::from_secs(20), "{text}: {:?}", start.elapsed());
+    }
+    for text in [
+        format!("select a from t order by {}", list(200, &|i| format!("a * {i}"))),
+        format!("select count(*) from t group by cube ({})", list(8, &|i| format!("a % {}", i + 2))),
+        "select array_agg(a) over (order by a), sum(a) over (order by a rows 1 preceding), count(distinct s) over () from t"
+            .to_owned(),
+    ] {
+        database.query(&text);
+    }
+}
+
+/// A batch that Arrow's offsets cannot count was a bug of Polynya.
+#[test]
+fn a_join_that_copies_a_long_value_too_often_is_too_large() {
+    let _limit = testkit::limit(120);
+    let _alone = alone();
+    let database = open();
+    let text = "select sum(length(s || v)) from (select repeat('x', 4000000 + value) s from generate_series(1, 1)) a, \
+        (select value v from generate_series(1, 100000)) b";
+    let error = run_within(&database, text, Duration::from_secs(20)).unwrap_err();
+    assert_eq!(error.kind(), Kind::TooLarge, "{error}");
 }
 
 /// One kilobyte of text took gigabytes in the planner, and went on after its statement had been answered with a timeout.
