@@ -75,6 +75,7 @@ POLYNYA_TEST_RESTART_ROWS=10000000 phase "restart with 10,000,000 rows" \
     cargo test --locked --quiet -p polynya-e2e --test e2e -- --nocapture a_directory_with_many_rows
 POLYNYA_TEST_HOSTILE_SECONDS=600 phase "ten minutes of hostile clients" \
     cargo test --locked --quiet -p polynya-e2e --test e2e -- --nocapture hostile_clients
+phase "requests made of openapi.json" scripts/openapi.sh
 lake=$(scripts/lake.sh)
 if [[ "$lake" = ready\ * ]]; then
     cargo build --quiet --locked -p polynya-lake --example interop
