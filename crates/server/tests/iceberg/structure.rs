@@ -212,6 +212,31 @@ fn a_table_is_made_loaded_renamed_and_dropped() {
     );
 }
 
+/// Iceberg's Java library leaves out the sequence numbers of what a table got while it was of format 1, and has snapshots without
+/// a summary.
+#[test]
+fn a_table_that_was_upgraded_from_format_1_is_registered_and_committed_to() {
+    let _limit = testkit::limit(120);
+    let catalog = Catalog::start("iceberg-upgraded");
+    catalog.namespace("lab");
+    let made = catalog.table("lab", "t");
+    let location = made["metadata"]["location"].as_str().unwrap().to_owned();
+    let first = catalog.commit("lab", "t", json!([]), json!([snapshot(1, 1, &location), main_is(1)]));
+    let mut metadata = first.json()["metadata"].clone();
+    catalog.ok("DELETE", &table("lab", "t"), Json::Null);
+    let upgraded = metadata["snapshots"][0].as_object_mut().unwrap();
+    ["sequence-number", "summary"].iter().for_each(|gone| drop(upgraded.remove(*gone)));
+    metadata["last-sequence-number"] = json!(0);
+    let path = format!("{location}/metadata/00009-upgraded.metadata.json");
+    std::fs::write(&path, metadata.to_string()).unwrap();
+    let body = json!({ "name": "t", "metadata-location": path });
+    let found = catalog.ok("POST", &format!("{ROOT}/lab/register"), body);
+    assert_eq!(found["metadata"]["current-snapshot-id"], 1);
+    assert_eq!(catalog.load("lab", "t")["metadata"]["snapshots"].as_array().unwrap().len(), 1);
+    let second = catalog.commit("lab", "t", json!([]), json!([snapshot(2, 1, &location), main_is(2)]));
+    assert_eq!(second.json()["metadata"]["current-snapshot-id"], 2);
+}
+
 #[test]
 fn files_are_written_and_read_nowhere_but_where_tables_may_be() {
     let _limit = testkit::limit(120);
