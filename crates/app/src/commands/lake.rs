@@ -350,8 +350,8 @@ async fn with_damaged_files(config: &Config, table: &str, place: &Place, error: 
     }
 }
 
-/// What the files say of the rows up to `last`, and up to which row they go; how many files those are, and of how many nobody
-/// knows what was written.
+/// Digests the rows up to `last` that the lake's files hold. Answers the last row in them, the digest, how many files there are, and
+/// how many of those have no checksum on record.
 async fn in_lake(
     config: &Config,
     table: &str,
