@@ -5,6 +5,7 @@
 //! kilobyte became gigabytes. No text tells how often that happens. So every rule of the planner is asked within a [`Budgeted`] rule,
 //! which looks at the statement's deadline and at the size of what goes in and comes out, at each node that the rule is given.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::common::Result;
@@ -15,6 +16,9 @@ use datafusion::logical_expr::{Expr, GroupingSet, LogicalPlan};
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::sql::sqlparser::ast::{
+    self, Function, OrderByKind, Query, SetExpr, Statement, Visit, Visitor, WindowType,
+};
 use types::{Error, Kind};
 
 use crate::{interrupt, type_text};
@@ -32,6 +36,8 @@ const GROUPED_MAX: usize = 4_608;
 const SORTED_MAX: usize = 256;
 const WINDOWS_MAX: usize = 256;
 const AGGREGATES_MAX: usize = 1_000;
+/// What [`SORTED_MAX`] counts of a window.
+const WINDOW_WIDTH: &str = "expressions in PARTITION BY or ORDER BY of a window";
 /// Tables and subqueries that one query joins, in all of its parts.
 const JOINS_MAX: usize = 128;
 /// A literal weighs 1: it stands in the text, and is moved along with others seldom.
@@ -58,6 +64,47 @@ pub(crate) fn of_analyzer(
         Arc::new(Budgeted(rule)) as Arc<dyn AnalyzerRule + Send + Sync>
     };
     rules.into_iter().map(budgeted).collect()
+}
+
+/// Fails where a statement is wider than its plan may be ([`check_width`]): making the plan takes the square of that, too.
+pub(crate) fn check_statement(statement: &Statement) -> Result<()> {
+    struct Widths {
+        joins: usize,
+        windows: usize,
+    }
+    impl Visitor for Widths {
+        type Break = DataFusionError;
+
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<DataFusionError> {
+            if let SetExpr::Select(select) = &*query.body {
+                self.joins += select.from.iter().map(|table| table.joins.len()).sum::<usize>();
+            }
+            let sorted = match query.order_by.as_ref().map(|order| &order.kind) {
+                Some(OrderByKind::Expressions(expressions)) => expressions.len(),
+                _ => 0,
+            };
+            fail(check_count("joins", self.joins, JOINS_MAX))?;
+            fail(check_count("expressions in ORDER BY", sorted, SORTED_MAX))
+        }
+
+        fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<DataFusionError> {
+            if let ast::Expr::Function(Function { over: Some(over), .. }) = expr {
+                self.windows += 1;
+                if let WindowType::WindowSpec(spec) = over {
+                    let width = spec.partition_by.len().max(spec.order_by.len());
+                    fail(check_count(WINDOW_WIDTH, width, SORTED_MAX))?;
+                }
+            }
+            fail(check_count("window functions", self.windows, WINDOWS_MAX))
+        }
+    }
+    fn fail(outcome: Result<()>) -> ControlFlow<DataFusionError> {
+        outcome.map_or_else(ControlFlow::Break, ControlFlow::Continue)
+    }
+    match statement.visit(&mut Widths { joins: 0, windows: 0 }) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
 }
 
 /// Fails where the statement is to end, or a plan has become too large.
@@ -141,7 +188,7 @@ fn check_width(plan: &LogicalPlan) -> Result<()> {
             }
             let Expr::WindowFunction(window) = expr else { return Ok(()) };
             let width = window.params.partition_by.len().max(window.params.order_by.len());
-            check_count("expressions in PARTITION BY or ORDER BY of a window", width, SORTED_MAX)
+            check_count(WINDOW_WIDTH, width, SORTED_MAX)
         }),
         _ => Ok(()),
     }

@@ -498,6 +498,7 @@ impl Planner {
         params: &Params,
         tables: &mut ViewTables<'_>,
     ) -> Result<LogicalPlan> {
+        budget::check_statement(&statement).map_err(from_datafusion)?;
         let system = names::bind(&mut statement, tables)?;
         asof_join::spell(&mut statement)?;
         latest::spell(&mut statement);

@@ -193,9 +193,9 @@ fn groups_without_number_are_refused_before_they_are_planned() {
         let text = grouped_by(kind, &columns(n));
         database.query(&format!("select count(*) from ({text}) g"))[0][0].clone()
     };
-    assert_eq!(groups("cube", 12), "4096");
+    assert_eq!(groups("cube", 9), "512");
     assert_eq!(groups("rollup", 60), "61");
-    for (kind, n) in [("cube", 13), ("cube", 40), ("cube", 70), ("rollup", 300), ("rollup", 50_000)] {
+    for (kind, n) in [("cube", 10), ("cube", 40), ("cube", 70), ("rollup", 300), ("rollup", 50_000)] {
         let start = Instant::now();
         let error = run(&database, &grouped_by(kind, &columns(n))).unwrap_err();
         assert_eq!(error.kind(), Kind::TooLarge, "{kind} of {n}: {error}");
