@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
@@ -204,7 +205,7 @@ impl Metadata {
     }
 
     pub fn parse(bytes: &[u8]) -> Result<Metadata> {
-        compare_seal(bytes)?;
+        compared(bytes)?;
         let mut metadata: Metadata = serde_json::from_slice(bytes)
             .map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))?;
         metadata.other.remove(SEAL);
@@ -225,11 +226,7 @@ impl Metadata {
 
     /// What a metadata file of ours holds: it ends with a checksum of all before.
     pub fn to_file(&self) -> Result<Vec<u8>> {
-        let mut bytes = self.to_bytes()?;
-        bytes.pop();
-        let checksum = checksums::text_of(&bytes);
-        bytes.extend_from_slice(format!(",\"{SEAL}\":\"{checksum}\"}}").as_bytes());
-        Ok(bytes)
+        self.to_bytes().map(sealed)
     }
 
     pub fn snapshot(&self, id: i64) -> Option<&Snapshot> {
@@ -395,12 +392,28 @@ impl Metadata {
 /// The last member of a metadata file of ours, which readers of Iceberg do not know and pass over.
 const SEAL: &str = "polynya-crc32c";
 
-/// Compares metadata with the checksum that they end with, if they do.
-fn compare_seal(bytes: &[u8]) -> Result<()> {
+/// Ends a JSON object with a checksum of all before.
+pub(crate) fn sealed(mut object: Vec<u8>) -> Vec<u8> {
+    if object.pop_if(|last| *last == b'}').is_some() {
+        let checksum = checksums::text_of(&object);
+        object.extend_from_slice(format!(",\"{SEAL}\":\"{checksum}\"}}").as_bytes());
+    }
+    object
+}
+
+/// Takes the checksum from the end of a JSON object, if it has one, and compares it.
+pub(crate) fn unsealed(object: Bytes) -> Result<Bytes> {
+    let Some(content) = compared(&object)? else { return Ok(object) };
+    Ok([content, b"}"].concat().into())
+}
+
+/// Compares metadata with the checksum that they end with. Returns what stands before it; `None` if they have none.
+fn compared(bytes: &[u8]) -> Result<Option<&[u8]>> {
     let parts = bytes.strip_suffix(b"\"}").and_then(|rest| rest.split_last_chunk::<8>());
-    let Some((rest, checksum)) = parts else { return Ok(()) };
-    let content = rest.strip_suffix(format!(",\"{SEAL}\":\"").as_bytes());
-    content.map_or(Ok(()), |content| checksums::compare_text(content, std::str::from_utf8(checksum).ok()))
+    let Some((rest, checksum)) = parts else { return Ok(None) };
+    let Some(content) = rest.strip_suffix(format!(",\"{SEAL}\":\"").as_bytes()) else { return Ok(None) };
+    checksums::compare_text(content, std::str::from_utf8(checksum).ok())?;
+    Ok(Some(content))
 }
 
 fn same_schema(a: &Json, b: &Json) -> bool {

@@ -10,6 +10,7 @@ use vfs::{Access, Env};
 
 use crate::create;
 use crate::files;
+use crate::metadata;
 use crate::options::Options;
 
 /// In the warehouse: the directory of others' tables. No namespace of Polynya begins with an underscore.
@@ -147,7 +148,7 @@ impl Store {
     }
 
     /// Writes a metadata file under a name that no file has, and makes it durable, with its directories unless `previous`,
-    /// which is durable, lies there too.
+    /// which is durable, lies there too. Its last member is a checksum, which [`Store::read`] compares and leaves out.
     pub fn write(&self, metadata_location: &str, bytes: &[u8], previous: Option<&str>) -> Result<()> {
         let path = self.path_of(metadata_location)?;
         let before = previous.and_then(|previous| self.path_of(previous).ok());
@@ -155,7 +156,8 @@ impl Store {
         if before.as_deref().and_then(Path::parent) != Some(dir) {
             files::make_dir(&self.env, &self.base_of(&path), dir)?;
         }
-        let wrote = files::replace(&self.env, &path, bytes).and_then(|()| files::sync_dir(&self.env, dir));
+        let bytes = metadata::sealed(bytes.to_vec());
+        let wrote = files::replace(&self.env, &path, &bytes).and_then(|()| files::sync_dir(&self.env, dir));
         if wrote.is_err() {
             self.remove(metadata_location);
         }
@@ -188,10 +190,10 @@ impl Store {
         }
     }
 
-    /// A metadata file's text, which may be compressed.
+    /// A metadata file's text, which may be compressed. [`Kind::Damaged`] if it is not what was written.
     pub fn read(&self, metadata_location: &str) -> Result<Bytes> {
         let path = self.path_of(metadata_location)?;
-        plain(files::read(&self.env, &path)?, &path)
+        metadata::unsealed(plain(files::read(&self.env, &path)?, &path)?)
     }
 
     /// Removes a metadata file that nothing names. What cannot be removed stays, and harms nobody.

@@ -237,6 +237,34 @@ fn a_table_that_was_upgraded_from_format_1_is_registered_and_committed_to() {
     assert_eq!(second.json()["metadata"]["current-snapshot-id"], 2);
 }
 
+/// One bit made a column `id` a column `kd`, and was served.
+#[test]
+fn a_flipped_bit_in_the_metadata_of_a_table_is_never_served() {
+    let _limit = testkit::limit(120);
+    let catalog = Catalog::start("iceberg-flipped");
+    catalog.namespace("lab");
+    let made = catalog.table("lab", "t");
+    let path = file(&made["metadata-location"]);
+    let whole = std::fs::read(&path).unwrap();
+    let mut said = 0;
+    for at in 0..whole.len() {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1 << (at % 8);
+        std::fs::write(&path, flipped).unwrap();
+        let answer = catalog.ask("GET", &table("lab", "t"), Json::Null);
+        // Without the name of its checksum a file is as one that has none.
+        let mut found = answer.json();
+        if answer.status == 200 {
+            let others = found["metadata"].as_object_mut().unwrap();
+            others.retain(|name, _| made["metadata"].get(name).is_some());
+            assert_eq!(found, made, "byte {at}");
+        } else {
+            said += 1;
+        }
+    }
+    assert!(said > whole.len() - 20, "{said} of {}", whole.len());
+}
+
 #[test]
 fn files_are_written_and_read_nowhere_but_where_tables_may_be() {
     let _limit = testkit::limit(120);
