@@ -29,16 +29,17 @@ const WEIGHT_MAX: usize = 1 << 19;
 /// How deep an expression may become where the expressions of queries above one another are written out in one. SQL's threads
 /// have stacks for a multiple of it.
 const DEPTH_MAX: usize = 5_000;
-/// Columns that rows are grouped by, in all grouping sets together: each is computed for a whole batch before any of them is stored.
-/// PostgreSQL takes 1,664; CUBE of nine columns has more.
-const GROUPED_MAX: usize = 4_608;
-/// Expressions that rows are sorted by, or that a window's partitions or rows are.
+/// Columns that rows are grouped by: each is computed for a whole batch before any of them is stored. As many as PostgreSQL takes.
+const GROUPED_MAX: usize = 1_664;
+/// The same of all grouping sets together, whose columns are the same arrays with nulls: CUBE of nine columns has as many.
+const SETS_COLUMNS_MAX: usize = 4_608;
+/// Expressions that rows are sorted by, or those of one window.
 const SORTED_MAX: usize = 256;
 const WINDOWS_MAX: usize = 256;
 const AGGREGATES_MAX: usize = 1_000;
-/// What [`SORTED_MAX`] counts of a window.
+/// Names what [`SORTED_MAX`] counts of a window.
 const WINDOW_WIDTH: &str = "expressions in PARTITION BY or ORDER BY of a window";
-/// Tables and subqueries that one query joins, in all of its parts.
+/// Joins of which each has the one before below it.
 const JOINS_MAX: usize = 128;
 /// A literal weighs 1: it stands in the text, and is moved along with others seldom.
 const WEIGHT: usize = 8;
@@ -66,42 +67,61 @@ pub(crate) fn of_analyzer(
     rules.into_iter().map(budgeted).collect()
 }
 
-/// Fails where a statement is wider than its plan may be ([`check_width`]): making the plan takes the square of that, too.
+/// Fails where a SELECT is wider than its plan may be ([`check_width`]): making the plan takes the square of that, too.
 pub(crate) fn check_statement(statement: &Statement) -> Result<()> {
-    struct Widths {
-        joins: usize,
-        windows: usize,
-    }
-    impl Visitor for Widths {
+    struct Queries;
+    impl Visitor for Queries {
         type Break = DataFusionError;
 
         fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<DataFusionError> {
-            if let SetExpr::Select(select) = &*query.body {
-                self.joins += select.from.iter().map(|table| table.joins.len()).sum::<usize>();
-            }
-            let sorted = match query.order_by.as_ref().map(|order| &order.kind) {
-                Some(OrderByKind::Expressions(expressions)) => expressions.len(),
-                _ => 0,
-            };
-            fail(check_count("joins", self.joins, JOINS_MAX))?;
-            fail(check_count("expressions in ORDER BY", sorted, SORTED_MAX))
+            check_query(query).map_or_else(ControlFlow::Break, ControlFlow::Continue)
         }
+    }
+    into_result(statement.visit(&mut Queries))
+}
 
-        fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<DataFusionError> {
-            if let ast::Expr::Function(Function { over: Some(over), .. }) = expr {
-                self.windows += 1;
-                if let WindowType::WindowSpec(spec) = over {
-                    let width = spec.partition_by.len().max(spec.order_by.len());
-                    fail(check_count(WINDOW_WIDTH, width, SORTED_MAX))?;
-                }
+fn check_query(query: &Query) -> Result<()> {
+    if let Some(OrderByKind::Expressions(sorted)) = query.order_by.as_ref().map(|order| &order.kind) {
+        check_count("expressions in ORDER BY", sorted.len(), SORTED_MAX)?;
+    }
+    let mut bodies = vec![&*query.body];
+    while let Some(body) = bodies.pop() {
+        match body {
+            SetExpr::SetOperation { left, right, .. } => bodies.extend([&**left, &**right]),
+            SetExpr::Select(select) => {
+                let joins = select.from.iter().map(|table| table.joins.len());
+                check_count("joins", joins.max().unwrap_or_default(), JOINS_MAX)?;
+                into_result(select.visit(&mut Windows(0)))?;
             }
-            fail(check_count("window functions", self.windows, WINDOWS_MAX))
+            _ => {}
         }
     }
-    fn fail(outcome: Result<()>) -> ControlFlow<DataFusionError> {
-        outcome.map_or_else(ControlFlow::Break, ControlFlow::Continue)
+    Ok(())
+}
+
+/// Counts the window functions of a SELECT.
+struct Windows(usize);
+
+impl Visitor for Windows {
+    type Break = DataFusionError;
+
+    fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<DataFusionError> {
+        let ast::Expr::Function(Function { over: Some(over), .. }) = expr else {
+            return ControlFlow::Continue(());
+        };
+        self.0 += 1;
+        let width = match over {
+            WindowType::WindowSpec(spec) => spec.partition_by.len().max(spec.order_by.len()),
+            WindowType::NamedWindow(_) => 0,
+        };
+        check_count("window functions", self.0, WINDOWS_MAX)
+            .and_then(|()| check_count(WINDOW_WIDTH, width, SORTED_MAX))
+            .map_or_else(ControlFlow::Break, ControlFlow::Continue)
     }
-    match statement.visit(&mut Widths { joins: 0, windows: 0 }) {
+}
+
+fn into_result(visited: ControlFlow<DataFusionError>) -> Result<()> {
+    match visited {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
@@ -131,6 +151,7 @@ struct Whole {
     left: usize,
     deep: usize,
     depths: Vec<usize>,
+    /// Joins from the node that is looked at up to the top, and window functions.
     joins: usize,
     windows: usize,
 }
@@ -140,11 +161,8 @@ impl<'n> TreeNodeVisitor<'n> for Whole {
 
     fn f_down(&mut self, plan: &'n LogicalPlan) -> Result<TreeNodeRecursion> {
         let depth = weigh(plan, &mut self.left)?;
-        match plan {
-            LogicalPlan::Join(_) => self.joins += 1,
-            LogicalPlan::Window(window) => self.windows += window.window_expr.len(),
-            _ => {}
-        }
+        self.joins += joins(plan);
+        self.windows += windows(plan);
         check_count("joins", self.joins, JOINS_MAX)?;
         check_count("window functions", self.windows, WINDOWS_MAX)?;
         plan.schema().fields().iter().try_for_each(|field| type_text::check_depth(field.data_type()))?;
@@ -156,10 +174,20 @@ impl<'n> TreeNodeVisitor<'n> for Whole {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    fn f_up(&mut self, _: &'n LogicalPlan) -> Result<TreeNodeRecursion> {
+    fn f_up(&mut self, plan: &'n LogicalPlan) -> Result<TreeNodeRecursion> {
+        self.joins -= joins(plan);
+        self.windows -= windows(plan);
         self.deep -= self.depths.pop().unwrap_or_default();
         Ok(TreeNodeRecursion::Continue)
     }
+}
+
+fn joins(plan: &LogicalPlan) -> usize {
+    usize::from(matches!(plan, LogicalPlan::Join(_)))
+}
+
+fn windows(plan: &LogicalPlan) -> usize {
+    if let LogicalPlan::Window(window) = plan { window.window_expr.len() } else { 0 }
 }
 
 /// Takes what a node's expressions weigh from what is left, and says how deep the deepest is.
@@ -177,7 +205,8 @@ fn check_width(plan: &LogicalPlan) -> Result<()> {
     match plan {
         LogicalPlan::Aggregate(aggregate) => {
             let columns = aggregate.group_expr.iter().map(grouped_columns).fold(0, usize::saturating_add);
-            check_count("columns in GROUP BY or DISTINCT", columns, GROUPED_MAX)?;
+            check_count("columns in GROUP BY or DISTINCT", aggregate.group_expr.len(), GROUPED_MAX)?;
+            check_count("columns in all grouping sets", columns, SETS_COLUMNS_MAX)?;
             check_count("aggregates", aggregate.aggr_expr.len(), AGGREGATES_MAX)
         }
         LogicalPlan::Sort(sort) => check_count("expressions in ORDER BY", sort.expr.len(), SORTED_MAX),

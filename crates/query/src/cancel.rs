@@ -30,6 +30,7 @@ use types::{Error, Kind};
 
 use crate::asof_join::AsOfExec;
 use crate::interrupt::Charges;
+use crate::long_rows;
 
 /// Whether one statement is to go on.
 #[derive(Debug)]
@@ -112,8 +113,11 @@ impl Cancel {
                     Arc::new(CooperativeExec::new(Arc::new(join))) as Arc<dyn ExecutionPlan>
                 ));
             }
-            let multiplies = any.is::<CrossJoinExec>()
-                || any.is::<HashJoinExec>()
+            if let Some(join) = any.downcast_ref::<CrossJoinExec>() {
+                let join = Arc::new(long_rows::bounded(join));
+                return Ok(Transformed::yes(Arc::new(CooperativeExec::new(join)) as Arc<dyn ExecutionPlan>));
+            }
+            let multiplies = any.is::<HashJoinExec>()
                 || any.is::<SortMergeJoinExec>()
                 || any.is::<UnnestExec>()
                 || any.is::<AsOfExec>();

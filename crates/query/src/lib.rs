@@ -10,6 +10,7 @@
 //! | `planner.rs` | the plan, kept by text and parameter types; today's snapshots are put in |
 //! | `provider.rs`, `prune.rs`, `scan.rs` | `table::Snapshot` as a table: key lookups, ranges, zones, parts, statistics |
 //! | `execute.rs`, `answer.rs`, `cancel.rs`, `deadline.rs`, `memory.rs` | the stream of batches with its limits, and its end |
+//! | `long_rows.rs` | cross joins that repeat long rows for no more rows at once than memory is for |
 //! | `write.rs`, `ddl.rs`, `literal.rs`, `convert.rs` | statements that write, as `engine::Transaction`s |
 //! | `session.rs` | BEGIN, COMMIT, SAVEPOINT: statements in an `engine::OpenTransaction` |
 //! | `write/returning.rs`, `write/conflict.rs` | RETURNING; ON CONFLICT |
@@ -108,6 +109,7 @@ mod interrupt;
 mod interval;
 mod latest;
 mod literal;
+mod long_rows;
 mod marks;
 mod matches;
 mod membership;

@@ -26,11 +26,9 @@ const ROWS: u64 = 1_000;
 const DEADLINE: &str = "2 s";
 /// The server is idle when it uses less than this part of one core over two seconds.
 const IDLE_CORES: f64 = 0.15;
-/// Some seconds after the last deadline, on a machine whose cores other tests use too.
-const IDLE_WITHIN: Duration = Duration::from_secs(30);
+const IDLE_WITHIN: Duration = Duration::from_secs(12);
 const SHRUNK_WITHIN: Duration = Duration::from_secs(60);
-/// Pages that are free and belong to threads that sleep stay with them: as many after ten minutes as after ten seconds.
-const RSS_GROWTH_BYTES_MAX: u64 = 384 << 20;
+const RSS_GROWTH_BYTES_MAX: u64 = 192 << 20;
 
 /// What became of the attacks.
 #[derive(Debug, Default)]
