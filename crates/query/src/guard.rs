@@ -120,7 +120,7 @@ fn is_logic(expr: &Expr) -> bool {
     matches!(expr, Expr::BinaryExpr(BinaryExpr { op: Operator::And | Operator::Or, .. }))
 }
 
-/// Whether there is an AND or OR at all, a long constant, or a window.
+/// Tells a plan that has an AND or OR, a long constant, or a window.
 fn has_work(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|plan| {

@@ -20,7 +20,7 @@ use super::BATCH_BYTES_MAX;
 /// Shorter ones do not make too much of a batch.
 const LONG_BYTES: usize = BATCH_BYTES_MAX as usize / table::BATCH_ROWS;
 
-/// Whether it is a constant that may be long: a literal, or a call that the planner left because its value is long or takes long.
+/// Tells a constant that may be long: a literal, or a call that the planner left because its value is long or takes long.
 pub(crate) fn may_be_long(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(value, _) => value.size() > LONG_BYTES,
@@ -31,14 +31,14 @@ pub(crate) fn may_be_long(expr: &Expr) -> bool {
     }
 }
 
-/// An expression of any node, in which long constants that CASE copies for its rows are counted.
+/// Makes long constants count the rows that CASE copies them for, wherever in an expression it stands.
 pub(crate) fn counted_in_cases(expr: Expr) -> Result<Transformed<Expr>> {
     expr.transform_up(|expr| {
         Ok(if matches!(expr, Expr::Case(_)) { counted(expr) } else { Transformed::no(expr) })
     })
 }
 
-/// Whether it has calls and casts of literals, and nothing else.
+/// Tells an expression that has calls and casts of literals, and nothing else.
 fn is_made_of_literals(expr: &Expr) -> bool {
     let other =
         |expr: &Expr| Ok(!matches!(expr, Expr::Literal(..) | Expr::ScalarFunction(_) | Expr::Cast(_)));

@@ -45,7 +45,7 @@ impl Rows {
 pub(super) struct Csv {
     rows: Rows,
     columns: Vec<Column>,
-    /// What numbers in a column of times count, where it declares that.
+    /// The unit of numbers in each column of times that declares one.
     units: Vec<Option<EpochUnit>>,
     ended: bool,
 }

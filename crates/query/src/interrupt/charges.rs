@@ -16,7 +16,7 @@ use vfs::{Mutex, Rank};
 
 /// Smaller values are not worth the charge.
 const CHARGED_MIN: usize = 256 << 10;
-/// What one statement's values may take that nobody reserves.
+/// Bytes that the values of one statement may take without a reservation.
 const FREE_BYTES: usize = 4 << 20;
 /// A constant is in the plan, and in what is made of it.
 const COPIES_OF_CONSTANT: usize = 2;
