@@ -1,12 +1,13 @@
-//! Changes of a table's definition: what ALTER TABLE asks for, one action after the other.
+//! Changes to a table's definition: the actions of ALTER TABLE, applied one after the other.
 //!
-//! Nothing here touches rows. A column keeps its id through a rename and never gives it to another, so rows that were
-//! written before are read by id under the new definition.
+//! Nothing here touches rows. A column keeps its id through a rename, and the id is never given to another column.
+//! Rows that were written before a change are therefore read by column id under the new definition.
 
 use crate::name::{self, printable};
 use crate::{Column, ColumnId, DataType, EpochUnit, Error, Hot, Kind, Path, Result, TableDef, Value};
 
-/// One action of ALTER TABLE. Columns are named as [`TableDef::alter`] finds them when their turn comes.
+/// One action of ALTER TABLE. [`TableDef::alter`] looks up the column names when it applies the action, so an action
+/// may name a column that an earlier one added or renamed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     AddColumn {
@@ -20,17 +21,17 @@ pub enum Change {
         from: String,
         to: String,
     },
-    /// Indexes over the column go with it.
+    /// Drops the column and every index over it.
     DropColumn {
         name: String,
         if_exists: bool,
     },
-    /// To a type that holds every value of the old one: [`DataType::widens_to`].
+    /// Changes the type to one that holds every value of the old type: see [`DataType::widens_to`].
     Widen {
         name: String,
         to: DataType,
     },
-    /// For rows to come; `None`: null.
+    /// Sets the default for rows written from now on. `None` means null.
     SetDefault {
         name: String,
         value: Option<Value>,
@@ -41,58 +42,62 @@ pub enum Change {
     DropNotNull {
         name: String,
     },
-    /// After how many microseconds rows are deleted; `None`: never.
+    /// Sets the age in microseconds at which rows are deleted. `None`: rows are never deleted.
     SetTtl {
         to: Option<i64>,
     },
-    /// The timestamp column that says when a row was; `None`: its arrival does. Rows that lie sorted by another stay so until
-    /// they are merged.
+    /// Sets the timestamp column that holds the time of a row. `None`: the time of arrival is used. Segments that are
+    /// sorted by another column stay so until they are merged.
     SetTime {
         to: Option<String>,
     },
-    /// Where the values of a column stand in rows of JSON; `None`: under its name.
+    /// Sets the path in JSON rows under which the values of a column are found. `None`: the column's name.
     SetPath {
         name: String,
         path: Option<Path>,
     },
-    /// What numbers in a timestamp column count; `None`: microseconds.
+    /// Sets the unit of the numbers that are written to a timestamp column. `None`: microseconds.
     SetInput {
         name: String,
         to: Option<EpochUnit>,
     },
-    /// The json column that takes the fields which no column takes; `None`: they become columns.
+    /// Sets the json column that takes fields without a column of their own. `None`: such fields become new columns.
     SetRest {
         to: Option<String>,
     },
-    /// What stays on this machine; none: everything that is there, and what comes. What has left it stays in the lake.
+    /// Sets how much of the table stays on this machine. `None`: all rows that are local now and all new ones; rows
+    /// that were evicted before stay in the lake only.
     SetHot {
         to: Option<Hot>,
     },
-    /// What [`TableDef::partitions`] understands; none: not at all. Files that are there stay as they are.
+    /// Sets the partition expressions, as parsed by [`TableDef::partitions`]. Empty: the table is not partitioned.
+    /// Existing files stay as they are.
     SetPartitionBy {
         to: Vec<String>,
     },
-    /// What [`TableDef::sort_columns`] understands; none: in the order of row ids. Files that are there stay as they are.
+    /// Sets the sort expressions, as parsed by [`TableDef::sort_columns`]. Empty: rows are in the order of their ids.
+    /// Existing files stay as they are.
     SetSortBy {
         to: Vec<String>,
     },
-    /// To `[namespace.]table`.
+    /// Renames the table to `[namespace.]table`.
     RenameTable {
         to: String,
     },
 }
 
 impl Change {
-    /// Whether rows that exist must be looked at before it may happen.
+    /// Returns true if the existing rows must be checked before the change may be committed.
     pub fn asks_rows(&self) -> bool {
         matches!(self, Change::SetNotNull { .. })
     }
 }
 
 impl TableDef {
-    /// The definition after these changes; `None` if they change nothing. Its version is one higher.
+    /// Returns the definition after these changes, with the next schema version, or `None` if they change nothing.
     ///
-    /// [`Kind::Schema`] where a change cannot be, saying why; [`Kind::NotFound`] and [`Kind::Exists`] of columns.
+    /// Errors: [`Kind::Schema`] with the reason if a change is not possible; [`Kind::NotFound`] and [`Kind::Exists`]
+    /// for columns.
     pub fn altered(&self, changes: &[Change]) -> Result<Option<TableDef>> {
         let mut changed = self.clone();
         for change in changes {
@@ -106,7 +111,7 @@ impl TableDef {
         Ok(Some(changed))
     }
 
-    /// One change. Leaves the version to the caller, who may make several.
+    /// Applies one change. The caller increments the version, since it may apply several.
     pub fn alter(&mut self, change: &Change) -> Result<()> {
         if self.is_vault() && !matches!(change, Change::AddColumn { .. }) {
             return Err(
@@ -187,7 +192,8 @@ impl TableDef {
         }
     }
 
-    /// A table whose rows may leave this machine has a lake, whatever the server's setting is now or later.
+    /// Sets the `hot` option. Setting an amount also turns the lake on for this table, so that a later change of the
+    /// server's default cannot leave its evicted rows without a lake.
     pub fn set_hot(&mut self, to: Option<Hot>) {
         self.options.hot = to;
         if to.is_some() {
@@ -206,7 +212,7 @@ impl TableDef {
         Ok(&mut self.schema.columns[at])
     }
 
-    /// A column that may be the table's time: [`Kind::Schema`] if it is no timestamp.
+    /// Returns the id of a column that can be the table's time column. [`Kind::Schema`] if it is not a timestamp.
     pub fn time_column(&mut self, wanted: &str) -> Result<ColumnId> {
         let column = self.column_to_change(wanted)?;
         if column.data_type != DataType::Timestamp {
@@ -257,7 +263,7 @@ impl TableDef {
         Ok(())
     }
 
-    /// [`Change::SetPath`].
+    /// Applies [`Change::SetPath`].
     pub fn set_path(&mut self, wanted: &str, path: Option<Path>) -> Result<()> {
         let id = self.column_to_change(wanted)?.id;
         self.options.paths.retain(|(column, _)| *column != id);
@@ -272,7 +278,7 @@ impl TableDef {
         self.check_rest()
     }
 
-    /// [`Change::SetInput`].
+    /// Applies [`Change::SetInput`].
     fn set_input(&mut self, wanted: &str, to: Option<EpochUnit>) -> Result<()> {
         let column = self.column_to_change(wanted)?;
         let (id, data_type) = (column.id, column.data_type.clone());
@@ -286,7 +292,7 @@ impl TableDef {
         Ok(())
     }
 
-    /// [`Change::SetRest`].
+    /// Applies [`Change::SetRest`].
     pub fn set_rest(&mut self, to: Option<&str>) -> Result<()> {
         self.options.rest = match to {
             None => None,
@@ -307,7 +313,8 @@ impl TableDef {
         self.check_rest()
     }
 
-    /// The column for the rest is filled by its fields: it has no path, and none leads into it.
+    /// Checks that the rest column has no path of its own and that no path begins with its name: its content comes
+    /// from the fields without a column.
     fn check_rest(&self) -> Result<()> {
         let Some(rest) = self.options.rest.and_then(|id| self.schema.column(id)) else { return Ok(()) };
         let clashes = |(id, path): &&(ColumnId, Path)| {
@@ -343,14 +350,14 @@ impl TableDef {
         Ok(())
     }
 
-    /// What `partition_by` and `sort_by` name is there, under this name.
+    /// Fails if `partition_by` or `sort_by` names the column: these options store the name, not the id.
     fn check_not_laid_out_by(&self, column: ColumnId) -> Result<()> {
         let Some((how, option, by)) = self.laid_out_by(column) else { return Ok(()) };
         Err(Error::new(Kind::Schema, format!("the table is {how} `{by}`"))
             .hint(format!("ALTER TABLE … SET ({option} = none), or another, first")))
     }
 
-    /// Columns that refuse nulls though rows that have ended may hold some.
+    /// Returns the columns that refuse new nulls although older, ended rows may hold some.
     pub fn null_refusing(&self) -> impl Iterator<Item = ColumnId> + '_ {
         self.schema.columns.iter().filter(|c| c.refuses_null).map(|c| c.id)
     }

@@ -1,4 +1,4 @@
-//! How single values become stored bytes: little-endian integers, LEB128 varints, length-prefixed bytes.
+//! The encoding of single values as stored bytes: little-endian integers, LEB128 varints, length-prefixed bytes.
 //!
 //! [`Decoder`] never panics and never allocates more than the input holds: its input may come from a damaged disk.
 
@@ -43,7 +43,7 @@ impl Encoder {
         self.u64(value.to_bits());
     }
 
-    /// Unsigned LEB128: seven bits a byte, lowest first.
+    /// Appends an unsigned LEB128: seven bits a byte, lowest first.
     pub fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
@@ -52,7 +52,7 @@ impl Encoder {
         self.bytes.push(value as u8);
     }
 
-    /// A varint length, then the bytes.
+    /// Appends a varint length, then the bytes.
     pub fn blob(&mut self, value: &[u8]) {
         self.varint(value.len() as u64);
         self.bytes.extend_from_slice(value);
@@ -62,7 +62,7 @@ impl Encoder {
         self.blob(value.as_bytes());
     }
 
-    /// 0, or 1 and the value.
+    /// Appends 0, or 1 and the value.
     pub fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         self.bool(value.is_some());
         if let Some(value) = value {
@@ -70,7 +70,7 @@ impl Encoder {
         }
     }
 
-    /// A varint count, then each item.
+    /// Appends a varint count, then each item.
     pub fn list<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T)) {
         self.varint(items.len() as u64);
         for item in items {
@@ -80,7 +80,7 @@ impl Encoder {
 }
 
 /// Takes values off the front of a slice. Every method fails with [`crate::Kind::Damaged`] if the bytes do not hold
-/// what is asked for.
+/// the requested value.
 #[derive(Debug)]
 pub struct Decoder<'a> {
     rest: &'a [u8],
@@ -92,12 +92,12 @@ impl<'a> Decoder<'a> {
         Decoder { rest: bytes, len: bytes.len() }
     }
 
-    /// Bytes not yet taken.
+    /// Returns the bytes not yet taken.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Bytes taken so far.
+    /// Returns the number of bytes taken so far.
     pub fn position(&self) -> usize {
         self.len - self.rest.len()
     }
@@ -106,7 +106,7 @@ impl<'a> Decoder<'a> {
         self.rest.is_empty()
     }
 
-    /// Fails if anything is left: what was stored is longer than what was understood.
+    /// Fails if any bytes are left: the stored value is longer than the decoder expected.
     pub fn finish(&self) -> Result<()> {
         if self.rest.is_empty() {
             return Ok(());
@@ -180,13 +180,13 @@ impl<'a> Decoder<'a> {
         Err(self.damaged("a number longer than 64 bits"))
     }
 
-    /// A varint that must fit 32 bits.
+    /// Takes a varint that must fit 32 bits.
     pub fn varint32(&mut self) -> Result<u32> {
         let value = self.varint()?;
         u32::try_from(value).map_err(|_| self.damaged(format!("{value} does not fit 32 bits")))
     }
 
-    /// A varint that counts things of at least one byte each, so it cannot exceed what is left.
+    /// Takes a varint that counts items of at least one byte each. It cannot exceed the number of bytes left.
     pub fn count(&mut self) -> Result<usize> {
         let count = self.varint()?;
         if count > self.rest.len() as u64 {

@@ -1,24 +1,26 @@
-//! Decides whether a table may get a column: by its name and by what nests in its type.
+//! Decides whether a column may be added to a table, by its name and by the fields nested in its type.
 //!
-//! A table's rows go to its lake as Parquet and Iceberg, which other engines read. What those cannot hold is refused when a
-//! column enters a definition, and never when a definition is read: tables that have such a column still open.
+//! A table's rows go to its lake as Parquet and Iceberg, which other engines read. Columns that those formats cannot
+//! hold are refused when they are added to a definition. They are not refused when a stored definition is read, so
+//! that tables that already have such a column still open.
 
 use crate::name::{self, COLUMN_BYTES_MAX, printable};
 use crate::{DataType, Error, Field, Kind, Result};
 
-/// Fails unless a new column may have this name and this type. [`crate::TableDef::add_column`] calls it, which every door
-/// passes; a door that reads a schema calls it to refuse before the first row.
+/// Fails unless a new column may have this name and this type. Every path that adds a column goes through
+/// [`crate::TableDef::add_column`], which calls this. Importers that read a whole schema also call it themselves, to
+/// refuse before the first row.
 ///
-/// [`Kind::Schema`], with the path of the field at fault; [`Kind::Invalid`] where a type nests too deep or has impossible
-/// parameters.
+/// Errors: [`Kind::Schema`] with the path of the bad field; [`Kind::Invalid`] if a type nests too deep or has
+/// impossible parameters.
 pub fn check_new_column(column: &str, data_type: &DataType) -> Result<()> {
     name::check_column(column)?;
-    // Bounds the depth, so that the recursion below is bounded too.
+    // This check bounds the depth, so the recursion below is bounded too.
     data_type.check().map_err(|e| e.with("column", printable(column)))?;
     check_fields(&mut column.to_owned(), data_type)
 }
 
-/// `path` leads to this type, for messages: `order.lines[]`.
+/// Checks the fields nested in a type. `path` is the path to this type for messages: `order.lines[]`.
 fn check_fields(path: &mut String, data_type: &DataType) -> Result<()> {
     let len = path.len();
     match data_type {
@@ -91,8 +93,8 @@ mod tests {
         DataType::List(Box::new(item))
     }
 
-    /// `struct<>` was accepted with 200, and the table's lake stopped for good; fields called `""` and `"\0"` made the table
-    /// unreadable for other engines.
+    /// A column of type `struct<>` was accepted with 200, and the table's lake stopped for good. Fields called `""`
+    /// and `"\0"` made the table unreadable for other engines.
     #[test]
     fn a_column_that_no_lake_can_hold_is_refused_with_its_path() {
         let int = DataType::Int64;
@@ -119,7 +121,7 @@ mod tests {
         check_new_column("c", &of_struct(&[("_größe (m²)", list_of(int))])).unwrap();
     }
 
-    /// A directory that has such a table is not lost with it: it opens, and the column can be dropped.
+    /// A directory that already holds such a table still opens, and the column can be dropped.
     #[test]
     fn a_table_that_has_such_a_column_still_opens_and_changes() {
         let mut def = TableDef::new(TableId(1), "main.t");

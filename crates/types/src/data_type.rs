@@ -1,4 +1,4 @@
-//! What a column may hold, how users write it, how Arrow holds it.
+//! Column types: their text form, their stored form and the Arrow type of each.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,11 +9,11 @@ use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef, Fields,
 use crate::codec::{Decoder, Encoder};
 use crate::{ColumnId, Error, Result, name};
 
-/// Key in an Arrow field's metadata under which Parquet and Iceberg writers look for the column id.
+/// The key in an Arrow field's metadata under which Parquet and Iceberg writers look for the column id.
 pub const FIELD_ID_KEY: &str = "PARQUET:field_id";
 const EXTENSION_KEY: &str = "ARROW:extension:name";
 
-/// Types nest at most this deep, so that no recursion over one can exhaust a stack.
+/// The greatest nesting depth of a type. It bounds every recursion over a type.
 pub const NESTING_MAX: usize = 16;
 pub const VECTOR_LEN_MAX: u32 = 65_536;
 
@@ -41,7 +41,7 @@ pub enum DataType {
     Json,
     List(Box<Field>),
     Struct(Vec<Field>),
-    /// Exactly this many float32.
+    /// A vector of exactly this many float32.
     Vector(u32),
     /// `lon`, `lat` in degrees (or `x`, `y` in any unit): a struct of two float64.
     Point,
@@ -49,7 +49,7 @@ pub enum DataType {
     Point3d,
 }
 
-/// A named value nested in a list or struct. Has an id like a column, because Iceberg wants one.
+/// A named value nested in a list or struct. It has an id like a column, because Iceberg requires one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Field {
     pub id: ColumnId,
@@ -59,7 +59,7 @@ pub struct Field {
 }
 
 impl DataType {
-    /// The Arrow type that holds it in memory, in segments and on the wire.
+    /// Returns the Arrow type that holds it in memory, in segments and on the wire.
     pub fn to_arrow(&self) -> Arrow {
         let float64s = |names: &[&str]| {
             Arrow::Struct(
@@ -88,9 +88,9 @@ impl DataType {
         }
     }
 
-    /// Reads what users write and [`fmt::Display`] prints: `int64`, `decimal(10,2)`, `list<string>`,
-    /// `struct<a: int64, b: list<string>>`, `vector(384)`. Nested fields are nullable unless followed by `not null`
-    /// and get ids from `next_id`, outer ones first.
+    /// Parses a type as [`fmt::Display`] prints it: `int64`, `decimal(10,2)`, `list<string>`, `struct<a: int64, b:
+    /// list<string>>`, `vector(384)`. Nested fields are nullable unless followed by `not null` and get ids from
+    /// `next_id`, outer ones first.
     pub fn parse(text: &str, next_id: &mut ColumnId) -> Result<Self> {
         let mut parser = Parser { text, rest: text, next_id };
         let parsed = parser.data_type(0)?;
@@ -101,15 +101,15 @@ impl DataType {
         Ok(parsed)
     }
 
-    /// Whether this is a type that storage reads back: nested at most `NESTING_MAX` deep, decimals and vectors within
-    /// their bounds. Whatever puts a type into a definition asks this first, since a definition that was logged and
-    /// cannot be decoded would keep the whole database from opening.
+    /// Fails unless storage can read this type back: nested at most `NESTING_MAX` deep, decimals and vectors within
+    /// their bounds. Every function that puts a type into a definition must call this first. A definition that was
+    /// logged and cannot be decoded would keep the whole database from opening.
     pub fn check(&self) -> Result<()> {
         self.check_at(0)
     }
 
     fn check_at(&self, depth: usize) -> Result<()> {
-        // Asked before going down, so that the recursion is bounded whatever the type.
+        // The depth is checked before descending, so that the recursion is bounded for every type.
         if depth > NESTING_MAX {
             return Err(Error::invalid(format!("a type nests more than {NESTING_MAX} levels deep"))
                 .hint("use fewer levels of list and struct, or a json column"));
@@ -123,7 +123,7 @@ impl DataType {
         }
     }
 
-    /// Whether values of this type can be part of a primary key.
+    /// Returns true if values of this type can be part of a primary key.
     pub fn is_key(&self) -> bool {
         !matches!(
             self,
@@ -138,7 +138,7 @@ impl DataType {
         )
     }
 
-    /// Whether a column of this type may become `to` without losing a value: what ALTER TABLE may widen.
+    /// Returns true if ALTER TABLE may change a column of this type to `to`: no value is lost.
     pub fn widens_to(&self, to: &DataType) -> bool {
         match (self, to) {
             (DataType::Int32, DataType::Int64) | (DataType::Float32, DataType::Float64) => true,
@@ -254,7 +254,7 @@ impl fmt::Display for DataType {
 }
 
 impl Field {
-    /// The Arrow field, with its id and, for uuid and json, Arrow's canonical extension name in the metadata.
+    /// Returns the Arrow field. Its metadata holds the id and, for uuid and json, Arrow's canonical extension name.
     pub fn to_arrow(&self) -> FieldRef {
         Arc::new(arrow_field(&self.name, &self.data_type, self.nullable, self.id))
     }

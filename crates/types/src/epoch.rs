@@ -1,10 +1,10 @@
-//! Numbers that mean times, in a unit that a column declares.
+//! Timestamps given as numbers, in a unit that the column declares.
 
 use std::fmt;
 
 use crate::{Error, Micros, Result, name};
 
-/// What a number in a timestamp column counts, since 1970-01-01T00:00:00Z.
+/// The unit of a number in a timestamp column, counted since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpochUnit {
     Seconds,
@@ -16,7 +16,7 @@ pub enum EpochUnit {
 impl EpochUnit {
     const ALL: [EpochUnit; 4] = [EpochUnit::Seconds, EpochUnit::Millis, EpochUnit::Micros, EpochUnit::Nanos];
 
-    /// `epoch_s`, `epoch_ms`, `epoch_us` or `epoch_ns`, as [`fmt::Display`] writes it.
+    /// Parses `epoch_s`, `epoch_ms`, `epoch_us` or `epoch_ns`, the forms that [`fmt::Display`] writes.
     pub fn parse(text: &str) -> Result<EpochUnit> {
         let found = EpochUnit::ALL.into_iter().find(|unit| unit.to_string() == text);
         found.ok_or_else(|| {
@@ -25,8 +25,8 @@ impl EpochUnit {
         })
     }
 
-    /// The microseconds that a number without an exponent means. Digits below a microsecond are cut. `None`: it is no such
-    /// number, or out of range.
+    /// Converts a decimal number without an exponent to microseconds. Digits below a microsecond are cut off. `None`
+    /// if the text is not such a number or the result is out of range.
     pub fn micros(self, number: &str) -> Option<Micros> {
         let (is_negative, digits) = match number.strip_prefix('-') {
             Some(digits) => (true, digits),

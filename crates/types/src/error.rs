@@ -1,24 +1,24 @@
-//! One error type for the core: a kind that says what the caller can do, a message for a person, context, a source.
+//! The error type of the core: a kind that tells the caller how to react, a message for a person, context, a source.
 //!
-//! The crates below the network share it: they fail in the same few ways, and a conversion between equal types at
-//! each crate's border would carry nothing. `server` alone maps a kind to a status.
+//! All crates below the network share it. They fail in the same few ways, and a conversion between equal types at each
+//! crate's border would add nothing. Only `server` maps a kind to a status.
 
 use std::{error, fmt, io};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What the caller can do about it. A new kind only for a new reaction.
+/// The class of an error, by the reaction it asks of the caller. A new kind is added only for a new reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The request is wrong as it stands: change it.
+    /// The request itself is wrong: change it.
     Invalid,
     /// The data does not fit the table's schema: change the data or the schema.
     Schema,
-    /// What was named does not exist.
+    /// The named object does not exist.
     NotFound,
-    /// What was to be made exists already.
+    /// The object to be created exists already.
     Exists,
-    /// Somebody else was faster, or a condition of the request does not hold: look again, then retry.
+    /// Another transaction was faster, or a condition of the request does not hold: read again, then retry.
     Conflict,
     /// The principal may not do this.
     Forbidden,
@@ -26,11 +26,12 @@ pub enum Kind {
     TooLarge,
     /// Too much at once: retry later.
     Busy,
-    /// An index that the answer needs is still being built: without it an answer would be late, or lack rows. Ask again.
+    /// An index that the answer needs is still being built. Without it the answer would be late or incomplete: ask
+    /// again.
     IndexBuilding,
     /// The request's deadline passed, or its client left.
     Timeout,
-    /// No room on the disk; writes resume by themselves when there is some.
+    /// The disk is full. Writes resume by themselves when there is room again.
     DiskFull,
     /// The log is latched after a failed write or fsync: reads go on, writes need a reopen.
     Latched,
@@ -38,9 +39,9 @@ pub enum Kind {
     Closed,
     /// Another process has the directory open.
     InUse,
-    /// Bytes on disk are not what was written: restore that file from a backup.
+    /// Bytes on disk differ from those that were written: restore that file from a backup.
     Damaged,
-    /// Written by a newer Polynya: use that one.
+    /// The data was written by a newer version of Polynya: use that version.
     Newer,
     /// The machine failed to read or write.
     Io,
@@ -49,7 +50,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The stable name, as in the wire's `code` where nothing more precise is known.
+    /// The stable name, which is also the `code` of an HTTP answer that has no more precise one.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Invalid => "invalid",
@@ -74,7 +75,8 @@ impl Kind {
     }
 }
 
-/// A row among others that cannot be taken: its place, counted from 0, the column at fault where it is one's, and why.
+/// A row that cannot be inserted: its position in the request, counted from 0, the column at fault if there is one,
+/// and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
     pub row: usize,
@@ -82,7 +84,7 @@ pub struct Unfit {
     pub message: String,
 }
 
-/// Why something failed: what was expected, what was found, what to do next.
+/// An error: what was expected, what was found, what to do next.
 #[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);
 
@@ -126,7 +128,8 @@ impl Error {
         Error::new(Kind::Internal, message)
     }
 
-    /// From an I/O error: `what` reads "reading the manifest". No room becomes [`Kind::DiskFull`].
+    /// Wraps an I/O error. `what` names the activity: "reading the manifest". A full disk or an exceeded quota becomes
+    /// [`Kind::DiskFull`].
     pub fn io(what: impl fmt::Display, source: io::Error) -> Self {
         let kind = if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             Kind::DiskFull
@@ -136,15 +139,15 @@ impl Error {
         Error::new(kind, format!("{what} failed: {source}")).caused_by(source)
     }
 
-    /// What the reader of the message can do next, as one sentence.
+    /// Adds a sentence on what the reader of the message can do next.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }
 
-    /// Adds where it happened: `("table", "main.events")`, `("lsn", 17)`. What is said already, nearer to where it
-    /// happened, is not said again.
+    /// Adds context: `("table", "main.events")`, `("lsn", 17)`. A key that is set already keeps its value, because the
+    /// inner caller knew the place more exactly.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl fmt::Display) -> Self {
         if self.0.context.iter().all(|(said, _)| *said != key) {
@@ -163,7 +166,7 @@ impl Error {
         self.0.kind
     }
 
-    /// The message alone, without context or hint.
+    /// The message without context and hint.
     pub fn message(&self) -> &str {
         &self.0.message
     }

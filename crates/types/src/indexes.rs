@@ -1,36 +1,36 @@
 //! The indexes of a table's definition: added and dropped by name.
 //!
-//! What an index of some kind may be is known to whoever builds it; here is only what holds for all kinds.
+//! Only the rules common to all kinds of index are checked here. The crate that builds a kind checks its own rules.
 
 use crate::name::{self, printable};
 use crate::schema::{INDEX_COLUMN, OPTION_REPEATS};
 use crate::{Error, INDEX_SITE, IndexDef, Kind, Result, TableDef, Unique};
 
-/// The kinds that users may declare.
+/// The index kinds that users may declare.
 pub const KINDS: [&str; 3] = ["column", "text", INDEX_SITE];
 pub const INDEXES_MAX: usize = 32;
-/// Names and values of one index's options.
+/// The total size limit, in bytes, of the names and values of one index's options.
 const OPTION_BYTES_MAX: usize = 4_096;
 
-/// An index as its maker writes it: columns by name.
+/// A request for an index, with its columns by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewIndex {
-    /// Empty: it gets a name made of the table's and the columns'.
+    /// The index name. If empty, a name is made from those of the table and the columns.
     pub name: String,
     pub kind: String,
     pub columns: Vec<String>,
     pub options: Vec<(String, String)>,
-    /// No two rows may have equal values in all of the columns.
+    /// True if no two rows may have equal values in all of the columns.
     pub unique: bool,
 }
 
 impl TableDef {
-    /// By name: exact, else the only one that differs by case.
+    /// Finds an index by name: an exact match, else the only one that differs by case.
     pub fn index_named(&self, wanted: &str) -> Option<&IndexDef> {
         name::resolve(wanted, self.indexes.iter().map(|i| i.name.as_str())).map(|at| &self.indexes[at])
     }
 
-    /// What an index becomes in this table.
+    /// Resolves and checks a requested index against this table, without adding it.
     pub fn index_of(&self, new: &NewIndex) -> Result<IndexDef> {
         let wrong = |what: String| Error::invalid(what).with("table", name::short_table_name(&self.name));
         if !new.name.is_empty() {
@@ -92,7 +92,8 @@ impl TableDef {
         Ok(IndexDef { name, kind: new.kind.clone(), columns, options, unique })
     }
 
-    /// Adds an index. False if there is the same one already; [`Kind::Exists`] if another has its name.
+    /// Adds an index. Returns false if an equal one exists already; [`Kind::Exists`] if a different index has its
+    /// name.
     pub fn add_index(&mut self, new: &NewIndex) -> Result<bool> {
         let index = self.index_of(new)?;
         let same = |other: &IndexDef| {
@@ -118,7 +119,7 @@ impl TableDef {
         Ok(true)
     }
 
-    /// Removes an index; [`Kind::NotFound`] if there is none of this name.
+    /// Removes an index; [`Kind::NotFound`] if no index has this name.
     pub fn drop_index(&mut self, wanted: &str) -> Result<()> {
         let Some(found) = self.index_named(wanted).map(|index| index.name.clone()) else {
             let error = Error::not_found(format!("there is no index `{}`", printable(wanted)))
@@ -133,12 +134,12 @@ impl TableDef {
         Ok(())
     }
 
-    /// `notes_title_body_idx`, with a number behind it if that is taken.
+    /// Makes a name such as `notes_title_body_idx`, with a number appended if the name is taken.
     fn index_name(&self, new: &NewIndex) -> String {
         let table = self.name.rsplit('.').next().unwrap_or_default();
         let mut stem = format!("{table}_{}", new.columns.join("_"));
         stem.truncate(stem.floor_char_boundary(name::COLUMN_BYTES_MAX - 16));
-        // As PostgreSQL calls what UNIQUE makes.
+        // PostgreSQL names the index of a UNIQUE constraint in the same way.
         let kind = if new.unique { "key" } else { "idx" };
         let names = (1..).map(|n| match n {
             1 => format!("{stem}_{kind}"),
@@ -184,7 +185,7 @@ mod tests {
         assert!(!def.skips_repeats());
         assert!(def.add_index(&repeats("skip", true)).unwrap());
         assert!(def.skips_repeats());
-        // Where two rows were equal it refuses none, so none is left out.
+        // A unique index that failed its check refuses no rows, so it must not skip any either.
         def.indexes[0].unique = Some(Unique::Failed("two".into()));
         assert!(!def.skips_repeats());
 

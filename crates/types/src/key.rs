@@ -1,12 +1,12 @@
-//! Values as bytes that compare as the values do: primary keys and their hash, entries of column indexes.
+//! Encodes values as bytes whose order is the order of the values, for primary keys, key hashes and column indexes.
 //!
-//! A key's bytes are its columns' one after the other:
+//! A key is the concatenation of its columns:
 //!
 //! | type | bytes |
 //! |---|---|
 //! | bool | 0 or 1 |
 //! | int32, int64, date, timestamp, decimal | big-endian with the sign bit flipped (4, 8, 4, 8, 16 bytes) |
-//! | float32, float64 | big-endian bits (4, 8 bytes) in IEEE 754's total order: the sign bit flipped, all bits of a negative number. Not in primary keys |
+//! | float32, float64 | big-endian bits (4, 8 bytes) in IEEE 754's total order: sign bit flipped, or all bits if negative. Not in keys |
 //! | uuid | its 16 bytes |
 //! | string, binary | its bytes, each 0 followed by 0xff, then 0 0 |
 //!
@@ -19,8 +19,8 @@ use arrow::datatypes::{
 
 use crate::{DataType, Error, Result, Value};
 
-/// Appends the key bytes of one row. `columns` are the key's columns in key order, `types` theirs.
-/// The values must not be null, which a table's NOT NULL check has seen to.
+/// Appends the key bytes of one row. `columns` are the key's columns in key order, `types` their types. The values
+/// must not be null; the table's NOT NULL check ensures that.
 pub fn encode_row(types: &[DataType], columns: &[&dyn Array], row: usize, out: &mut Vec<u8>) {
     assert_eq!(types.len(), columns.len(), "one type for each key column");
     for (data_type, column) in types.iter().zip(columns) {
@@ -28,8 +28,8 @@ pub fn encode_row(types: &[DataType], columns: &[&dyn Array], row: usize, out: &
     }
 }
 
-/// Appends the bytes of one value, which must not be null. `column` holds values of `data_type`, which is a type of the
-/// table above.
+/// Appends the bytes of one value, which must not be null. `column` holds values of `data_type`, which is one of the
+/// types in the table above.
 pub fn append(data_type: &DataType, column: &dyn Array, row: usize, out: &mut Vec<u8>) {
     debug_assert!(column.is_valid(row), "key columns are NOT NULL");
     match data_type {
@@ -48,7 +48,8 @@ pub fn append(data_type: &DataType, column: &dyn Array, row: usize, out: &mut Ve
     }
 }
 
-/// Appends bytes that are equal for equal values: as [`append`], but -0.0 is 0.0, and one NaN is like any other.
+/// Appends bytes that are equal for equal values. Differs from [`append`] for floats: -0.0 is encoded as 0.0, and all
+/// NaNs alike.
 pub fn append_equal(data_type: &DataType, column: &dyn Array, row: usize, out: &mut Vec<u8>) {
     match data_type {
         DataType::Float32 => {
@@ -63,7 +64,7 @@ pub fn append_equal(data_type: &DataType, column: &dyn Array, row: usize, out: &
     }
 }
 
-/// The same bytes from single values.
+/// Encodes one key from single values, with the same result as [`encode_row`].
 pub fn encode_values<'a>(
     types: impl IntoIterator<Item = &'a DataType, IntoIter: Clone>,
     values: &[Value],
@@ -87,8 +88,8 @@ pub fn encode_values<'a>(
     Ok(out)
 }
 
-/// As [`append`]; the value is cast to `data_type`. [`Kind::Invalid`](crate::Kind::Invalid) for null, and for what has no
-/// order.
+/// Appends the bytes of one value after casting it to `data_type`, with the same result as [`append`].
+/// [`Kind::Invalid`](crate::Kind::Invalid) for null and for types without an order.
 pub fn append_value(data_type: &DataType, value: &Value, out: &mut Vec<u8>) -> Result<()> {
     match value.clone().cast(data_type)? {
         Value::Bool(v) => out.push(u8::from(v)),
@@ -106,14 +107,14 @@ pub fn append_value(data_type: &DataType, value: &Value, out: &mut Vec<u8>) -> R
     Ok(())
 }
 
-/// The bytes with which all texts begin that begin with this one.
+/// Appends the bytes that every encoded text with this prefix begins with.
 pub fn append_prefix(prefix: &str, out: &mut Vec<u8>) {
     text(prefix.as_bytes(), out);
-    // Without the end.
+    // The terminator is removed.
     out.truncate(out.len() - 2);
 }
 
-/// The hash under which key runs hold a key: XXH3, 64 bits, seed 0.
+/// Hashes a key for key runs: XXH3, 64 bits, seed 0.
 pub fn hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }
@@ -128,7 +129,7 @@ fn int64(value: i64, out: &mut Vec<u8>) {
 
 fn float32(value: f32, out: &mut Vec<u8>) {
     let bits = value.to_bits() as i32;
-    // All bits but the sign of a negative number are turned around, as `f32::total_cmp` does.
+    // All bits but the sign of a negative number are flipped, as `f32::total_cmp` does.
     int32(bits ^ (((bits >> 31) as u32) >> 1) as i32, out);
 }
 
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(from_row, key(&values, &types));
     }
 
-    /// Stored key runs hold these; they must never change.
+    /// Stored key runs hold these hashes, so they must never change.
     #[test]
     fn the_hash_is_fixed() {
         assert_eq!(hash(b""), 0x2d06_8005_38d3_94c2);

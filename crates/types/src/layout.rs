@@ -1,9 +1,9 @@
-//! How a table's files lie in the lake: what `partition_by` and `sort_by` mean.
+//! The layout of a table's files in the lake: parses the options `partition_by` and `sort_by`.
 //!
-//! Both are kept as their owner wrote them, in [`TableOptions`](crate::TableOptions), and understood here. A partition is
-//! one of Iceberg's transforms of one column:
+//! Both options are stored in [`TableOptions`](crate::TableOptions) as their owner wrote them, and parsed here. A
+//! partition expression is one of Iceberg's transforms applied to one column:
 //!
-//! | written | of a column of type | its value |
+//! | written | column types | partition value |
 //! |---|---|---|
 //! | `country`, `identity(country)` | bool, integers, floats, decimal, string, json, binary, date, timestamp, uuid | the value itself |
 //! | `years(at)`, `months(at)`, `days(at)` | date, timestamp | since 1970 |
@@ -11,21 +11,21 @@
 //! | `bucket(16, user)` | integers, decimal, string, json, binary, date, timestamp, uuid | a hash, below 16 |
 //! | `truncate(4, code)` | integers, decimal, string, json, binary | the multiple of 4 below, or the first 4 characters or bytes |
 //!
-//! `year`, `month`, `day`, `hour` are the same words. A column whose name is no plain word stands in double quotes.
-//! `sort_by` names columns: `user`, `at desc`, `at desc nulls last`; as in SQL here, nulls are the largest.
+//! `year`, `month`, `day`, `hour` are synonyms. A column name that is not a plain word is put in double quotes.
+//! `sort_by` names columns: `user`, `at desc`, `at desc nulls last`. Nulls are the largest values, as in SQL here.
 
 use std::fmt;
 
 use crate::name::{self, printable};
 use crate::{ColumnId, DataType, Error, ROW_ID, ROW_ID_NAME, Result, TIME, TIME_NAME, TableDef};
 
-/// What a value becomes to say which partition its row is in.
+/// Iceberg's function from a column value to its partition value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transform {
     Identity,
-    /// Into so many.
+    /// Hashes the value into this many buckets.
     Bucket(u32),
-    /// To so many characters or bytes, or to multiples of it.
+    /// Cuts a text to this many characters or bytes; rounds a number down to a multiple of this.
     Truncate(u32),
     Year,
     Month,
@@ -33,14 +33,14 @@ pub enum Transform {
     Hour,
 }
 
-/// One part of what says which partition a row is in.
+/// One partition expression: a transform and its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionBy {
     pub transform: Transform,
     pub column: ColumnId,
 }
 
-/// One column that rows are sorted by.
+/// One sort expression: a column and its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SortBy {
     pub column: ColumnId,
@@ -48,11 +48,11 @@ pub struct SortBy {
     pub nulls_first: bool,
 }
 
-/// Expressions of each kind.
+/// The greatest number of expressions in each of `partition_by` and `sort_by`.
 pub const LAYOUT_MAX: usize = 16;
 
 impl fmt::Display for Transform {
-    /// As Iceberg writes it.
+    /// Writes the transform in Iceberg's notation.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Transform::Identity => f.write_str("identity"),
@@ -67,7 +67,7 @@ impl fmt::Display for Transform {
 }
 
 impl Transform {
-    /// Whether Iceberg has it for values of a type.
+    /// Returns true if Iceberg defines this transform for values of the type.
     pub fn takes(self, data_type: &DataType) -> bool {
         use DataType::{
             Binary, Bool, Date, Decimal, Float32, Float64, Int32, Int64, Json, String, Timestamp, Uuid,
@@ -85,7 +85,8 @@ impl Transform {
         }
     }
 
-    /// What readers of Iceberg do wrong with such partitions, as measured with DuckDB 1.4.4 and PyIceberg 0.12.
+    /// Describes wrong results that readers of Iceberg return for such partitions, measured with DuckDB 1.4.4 and
+    /// PyIceberg 0.12.
     fn fault_of_readers(self, data_type: &DataType) -> Option<&'static str> {
         match (self, data_type) {
             (Transform::Identity, DataType::Date | DataType::Timestamp | DataType::Decimal { .. }) => {
@@ -116,14 +117,14 @@ impl Transform {
 }
 
 impl TableDef {
-    /// What `partition_by` means. [`crate::Kind::Invalid`] where it says what Iceberg does not have.
+    /// Parses `partition_by`. [`crate::Kind::Invalid`] for an expression that Iceberg does not have.
     pub fn partitions(&self) -> Result<Vec<PartitionBy>> {
         let by = &self.options.partition_by;
         check_count("partition_by", by.len())?;
         let mut all: Vec<PartitionBy> = Vec::with_capacity(by.len());
         for text in by {
             let one = self.partition(text)?;
-            // Iceberg's own rule: of one column's times the finest says all.
+            // Iceberg's own rule: of several time transforms of one column, the finest implies the others.
             let says_the_same = |other: &&PartitionBy| {
                 other.column == one.column
                     && (other.transform == one.transform
@@ -139,7 +140,7 @@ impl TableDef {
         Ok(all)
     }
 
-    /// What `sort_by` means; empty: rows lie in the order of their ids.
+    /// Parses `sort_by`. Empty: rows are in the order of their ids.
     pub fn sort_columns(&self) -> Result<Vec<SortBy>> {
         let by = &self.options.sort_by;
         check_count("sort_by", by.len())?;
@@ -159,14 +160,14 @@ impl TableDef {
         Ok(all)
     }
 
-    /// Partitions the table's lake by these from now on; none: not at all.
+    /// Sets the partition expressions of the table's lake for files written from now on. Empty: not partitioned.
     pub fn set_partition_by(&mut self, by: &[String]) -> Result<()> {
         let before = std::mem::replace(&mut self.options.partition_by, trimmed(by));
         self.partitions().map(drop).inspect_err(|_| self.options.partition_by = before)
     }
 
-    /// Which readers leave out rows of a table partitioned so, by faults of their own; a sentence for each part of `partition_by` that
-    /// one of them meets. `docs/lake.md` says more.
+    /// Returns a warning for each expression of `partition_by` for which some reader of Iceberg, by a fault of its
+    /// own, leaves out rows. `docs/lake.md` has the details.
     pub fn partition_warnings(&self) -> Vec<String> {
         let warning = |text: &String| {
             let by = self.partition(text).ok()?;
@@ -175,7 +176,7 @@ impl TableDef {
                 ROW_ID => &DataType::Int64,
                 column => &self.schema.column(column)?.data_type,
             };
-            // Rows did not arrive before 1970.
+            // No row arrived before 1970.
             let fault = by
                 .transform
                 .fault_of_readers(data_type)
@@ -185,19 +186,20 @@ impl TableDef {
         self.options.partition_by.iter().filter_map(warning).collect()
     }
 
-    /// Sorts the files of the table's lake by these from now on; none: by row id.
+    /// Sets the sort expressions of the table's lake for files written from now on. Empty: sorted by row id.
     pub fn set_sort_by(&mut self, by: &[String]) -> Result<()> {
         let before = std::mem::replace(&mut self.options.sort_by, trimmed(by));
         self.sort_columns().map(drop).inspect_err(|_| self.options.sort_by = before)
     }
 
-    /// What is wrong with `partition_by` and `sort_by`. Versions before this one took any text.
+    /// Fails if `partition_by` or `sort_by` cannot be parsed. Earlier versions stored any text.
     pub fn check_layout(&self) -> Result<()> {
         self.partitions()?;
         self.sort_columns().map(drop)
     }
 
-    /// What lays the table out by a column: `partitioned by` or `sorted by`, the option, and the expression.
+    /// Finds the first layout expression that uses a column: `partitioned by` or `sorted by`, the option's name, and
+    /// the expression.
     pub fn laid_out_by(&self, column: ColumnId) -> Option<(&'static str, &'static str, &str)> {
         let options = &self.options;
         let partitions = options.partition_by.iter().map(|by| (self.partition(by).map(|p| p.column), by));
@@ -312,7 +314,7 @@ impl TableDef {
         Error::invalid(format!("there is no column `{}`", printable(text))).with("table", &self.name)
     }
 
-    /// A column by its name, in double quotes or not; the system's too.
+    /// Finds a column by its name, quoted or not, system columns included.
     fn column_of_layout(&self, text: &str) -> Option<(ColumnId, DataType)> {
         let text = text.trim();
         let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
@@ -326,7 +328,7 @@ impl TableDef {
     }
 }
 
-/// A list as it stands in one text, at its commas outside of brackets and quotes: `days(at), bucket(16, user)` are two.
+/// Splits a list at its commas outside of brackets and quotes: `days(at), bucket(16, user)` has two parts.
 pub fn split_list(text: &str) -> Vec<String> {
     let (mut parts, mut part) = (Vec::new(), String::new());
     let (mut depth, mut in_quotes) = (0usize, false);
@@ -362,7 +364,7 @@ fn is_plain_word(text: &str) -> bool {
     name::check_column(text).is_ok() && !text.contains(['(', ')', ','])
 }
 
-/// What stands before a last word, if that is the one.
+/// Returns the text before its last word if that word is `word`.
 fn without_last<'t>(text: &'t str, word: &str) -> Option<&'t str> {
     let text = text.trim_end();
     let at = text.len().checked_sub(word.len()).filter(|at| text.is_char_boundary(*at))?;

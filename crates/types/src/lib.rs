@@ -1,10 +1,10 @@
 //! Ids, data types, schemas, values, principals and errors. No I/O, no threads, no clock.
 //!
-//! Everything that is stored goes through [`codec`], so a stored byte has exactly one writer and one reader; the
-//! layouts are drawn in `docs/format.md`. Everything that a user may name goes through [`name`].
+//! All stored values go through [`codec`], so a stored byte has exactly one writer and one reader; the layouts are
+//! drawn in `docs/format.md`. All names chosen by users go through [`name`].
 //!
-//! Start at [`TableDef`]: what a table is. [`DataType`] lists what a column may hold and how Arrow holds it,
-//! [`key`] how a primary key becomes bytes that sort like the values, [`Error`] what can go wrong.
+//! Start at [`TableDef`], the definition of a table. [`DataType`] lists the column types and their Arrow types,
+//! [`key`] encodes primary keys as bytes that sort like the values, and [`Error`] lists the kinds of failure.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,11 @@
-//! What arrays take.
+//! The memory size of Arrow arrays.
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::DataType;
 
-/// Bytes that the values of an array need; a slice counts only what it shows. As [`ArrayData::get_slice_memory_size`], which
-/// it asks where arrays are nested; that makes an [`ArrayData`] first, a dozen allocations for each row that comes alone.
+/// Returns the bytes that the values of an array need; a slice counts only its own rows. The result equals
+/// [`ArrayData::get_slice_memory_size`], which this calls for nested arrays. Calling it for all arrays would be
+/// slower: it needs an [`ArrayData`] first, which takes a dozen allocations for each single-row batch.
 ///
 /// [`ArrayData`]: arrow::array::ArrayData
 /// [`ArrayData::get_slice_memory_size`]: arrow::array::ArrayData::get_slice_memory_size

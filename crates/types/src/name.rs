@@ -1,9 +1,9 @@
 //! Names of tables and columns.
 //!
-//! `[namespace.]table`, default namespace `main`. A part is 1 to 128 characters: letters, digits, `_` and `-`
-//! (letters of any script), not starting with a digit, `-` or `_`. That keeps a name usable as a path component, in
-//! a URL and in Iceberg; a new one has at most 200 bytes in a part, so that it fits into a file name. Column names are freer: any text of 1 to 255 bytes without control characters that does
-//! not start with `_`.
+//! A table name is `[namespace.]table`, with the default namespace `main`. Each part has 1 to 128 characters: letters
+//! of any script, digits, `_` and `-`, starting with a letter. That keeps a name usable as a path component, in a URL
+//! and in Iceberg. A part of a new name has at most 200 bytes, so that it fits into a file name. Column names are
+//! freer: any text of 1 to 255 bytes without control characters that does not start with `_`.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::{Error, Kind, Result};
 
 pub const DEFAULT_NAMESPACE: &str = "main";
 
-/// Holds Polynya's own tables (metrics, requests); users read it and never write it.
+/// The namespace of Polynya's own tables (metrics, requests). Users read them and never write them.
 pub const RESERVED_NAMESPACE: &str = "polynya";
 
 pub const PART_CHARS_MAX: usize = 128;
@@ -30,14 +30,15 @@ pub fn full_table_name(text: &str) -> Result<String> {
     Ok(format!("{namespace}.{table}"))
 }
 
-/// Whether a table of this name would be one of Polynya's own. The namespace decides, in whatever case it is written, since
-/// names are found without regard to case. Takes `[namespace.]table`, checked or not.
+/// Returns true if a table of this name would be one of Polynya's own. Only the namespace decides, compared without
+/// regard to case, because tables are found without regard to case. Takes `[namespace.]table`, validated or not.
 pub fn is_reserved(name: &str) -> bool {
     let (namespace, _) = name.split_once('.').unwrap_or((DEFAULT_NAMESPACE, name));
     namespace.chars().flat_map(char::to_lowercase).eq(RESERVED_NAMESPACE.chars())
 }
 
-/// The text with the default namespace if it has none, unchecked: a table that has this name has a good one.
+/// Adds the default namespace if the text has none. Nothing is validated: a table found under this name has a valid
+/// one.
 pub fn qualified(text: &str) -> Cow<'_, str> {
     match text.contains('.') {
         true => Cow::Borrowed(text),
@@ -45,7 +46,8 @@ pub fn qualified(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a table may be made of this name, which has passed [`full_table_name`]. Tables that have a longer one keep it.
+/// Fails if the name is too long for a new table. It must have passed [`full_table_name`]. Existing tables with longer
+/// names keep them.
 pub fn check_new_table(full_name: &str) -> Result<()> {
     match full_name.split('.').find(|part| part.len() > NEW_PART_BYTES_MAX) {
         None => Ok(()),
@@ -58,7 +60,7 @@ pub fn check_new_table(full_name: &str) -> Result<()> {
     }
 }
 
-/// What users write for a full name: without the default namespace.
+/// Returns the name as users write it: without the default namespace.
 pub fn short_table_name(full_name: &str) -> &str {
     full_name.strip_prefix("main.").unwrap_or(full_name)
 }
@@ -77,7 +79,7 @@ fn check_part(part: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Checks the name of a column. [`Kind::Schema`] if no column can have it.
+/// Fails with [`Kind::Schema`] unless a column may have this name.
 pub fn check_column(name: &str) -> Result<()> {
     let why = if name.is_empty() {
         "it is empty".to_owned()
@@ -111,8 +113,8 @@ pub fn resolve<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option
     folded.filter(|_| !several)
 }
 
-/// A name as it may appear in a message: cut to 80 characters, and what cannot be seen escaped. Quotes stand as they
-/// are: messages put names between backticks.
+/// Formats a name for a message: cut to 80 characters, with invisible characters escaped. Quotes are kept, because
+/// messages put names between backticks.
 pub fn printable(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars().take(80) {

@@ -1,26 +1,27 @@
-//! Checks the footer of a Parquet file that comes from outside, before a library builds anything of it.
+//! Checks the footer of a foreign Parquet file before a library parses it.
 //!
-//! A footer is one Thrift structure. The library that reads it makes a tree of the schema by recursion and reserves memory for
-//! as many things as a list says that it has, so a few kilobytes could overflow a stack or exhaust memory, and either aborts
-//! the process. [`check`] walks the same bytes without recursion over the schema and without an allocation of their choosing.
-//! Each known field must have the type that the format gives it: a reader that trusts the format then sees the same structure.
+//! A footer is one Thrift structure. The library that reads it builds a tree of the schema by recursion and reserves
+//! memory for as many items as a list claims to have. A few kilobytes could therefore overflow a stack or exhaust
+//! memory, and both abort the process. [`check`] walks the same bytes without recursion over the schema, and allocates
+//! nothing in proportion to the claimed counts. Each known field must have the type that the format gives it, so that
+//! a reader that trusts the format sees the same structure.
 
 use crate::{Error, Kind, Result};
 
-/// Groups within groups. A table's types nest [`crate::NESTING_MAX`] deep, each in two groups at most.
+/// The deepest nesting of groups. A table's types nest [`crate::NESTING_MAX`] deep, each in two groups at most.
 pub const DEPTH_MAX: usize = 64;
 pub const FOOTER_BYTES_MAX: usize = 128 << 20;
-/// A row group's number has 16 bits.
+/// The greatest number of row groups: the format numbers them with 16 bits.
 const ROW_GROUPS_MAX: usize = 1 << 15;
-/// The length of the footer and the magic word behind it.
+/// Bytes at the end of the file: the length of the footer and the magic word.
 const TAIL_BYTES: u64 = 8;
-/// How deep structures nest in fields that the format does not know.
+/// The deepest nesting of structures in fields that the format does not know.
 const UNKNOWN_DEPTH_MAX: usize = 32;
 
-/// Fails with [`Kind::Schema`] unless the footer of a file of `len` bytes is safe to be read, and says how many rows its row
-/// groups have. `read` gives the bytes at an offset, so many as are asked for.
+/// Fails with [`Kind::Schema`] unless the footer of a file of `len` bytes is safe to parse and its row count equals
+/// the sum over its row groups. `read` returns the requested number of bytes at an offset.
 ///
-/// What is no footer at all passes: the library says so.
+/// Bytes that do not form a footer pass this check; the library reports them.
 pub fn check(len: u64, mut read: impl FnMut(u64, usize) -> Result<Vec<u8>>) -> Result<()> {
     let Some(tail_at) = len.checked_sub(TAIL_BYTES) else { return Ok(()) };
     let tail = read(tail_at, TAIL_BYTES as usize)?;
@@ -40,7 +41,7 @@ fn bad(why: impl std::fmt::Display) -> Error {
         .hint("write the file anew with another program")
 }
 
-/// What a field holds, by the format's definition.
+/// The type of a field, by the format's definition.
 #[derive(Clone, Copy)]
 enum Shape {
     Bool,
@@ -203,7 +204,7 @@ impl Walker<'_> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The id and the wire type of the next field; `None` at the end of the structure.
+    /// Reads the id and the wire type of the next field; `None` at the end of the structure.
     fn field(&mut self, before: i16) -> Result<Option<(i16, u8)>> {
         let header = self.byte()?;
         let (delta, wire) = (i16::from(header >> 4), header & 0x0f);
@@ -217,7 +218,7 @@ impl Walker<'_> {
         Ok(Some((id.ok_or_else(|| bad("a field's number is out of range"))?, wire)))
     }
 
-    /// The wire type of a list's items, and how many there are. Each takes a byte at least.
+    /// Reads the header of a list: the wire type of its items and their number. Each item takes at least one byte.
     fn list(&mut self) -> Result<(u8, usize)> {
         let header = self.byte()?;
         let count = match header >> 4 {
@@ -233,7 +234,8 @@ impl Walker<'_> {
         Ok((header & 0x0f, count))
     }
 
-    /// A list of structures; each has a field at least, so that what is reserved for them is in proportion to the bytes.
+    /// Reads the header of a list of structures and returns their number. Each structure must have at least one field,
+    /// so that the memory reserved for the list is in proportion to its bytes.
     fn structs(&mut self, wire: u8) -> Result<usize> {
         if wire != List(&EMPTY).wire() {
             return Err(mistyped());
@@ -256,10 +258,11 @@ impl Walker<'_> {
         if wire == shape.wire() { self.zigzag() } else { Err(mistyped()) }
     }
 
-    /// The schema: groups and columns from the outside in, each with how many of those that follow lie in it.
+    /// Checks the schema. It is a list of groups and columns in depth-first order; each group is followed by its
+    /// children.
     fn schema(&mut self, wire: u8) -> Result<()> {
         let count = self.structs(wire)?;
-        // How many more elements each open group has.
+        // The number of elements that each open group still lacks.
         let mut open: Vec<usize> = Vec::new();
         for at in 0..count {
             self.check_begun()?;
@@ -284,7 +287,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// How many elements lie in this one, and whether it has values itself.
+    /// Reads a schema element. Returns its number of children and whether it holds values itself.
     fn schema_element(&mut self) -> Result<(usize, bool)> {
         let Struct(fields) = SCHEMA_ELEMENT else { return Ok((0, false)) };
         let (mut id, mut children, mut has_values) = (0, 0, false);
@@ -300,7 +303,7 @@ impl Walker<'_> {
         children.map(|n| (n, has_values)).map_err(|_| bad("a group is said to have fewer than no fields"))
     }
 
-    /// The rows of all row groups.
+    /// Checks the row groups and returns the sum of their rows.
     fn row_groups(&mut self, wire: u8) -> Result<i64> {
         let Struct(fields) = ROW_GROUP else { return Ok(0) };
         let count = self.structs(wire)?;
@@ -329,7 +332,7 @@ impl Walker<'_> {
         }
     }
 
-    /// A field of the format. The shapes nest a few levels deep, and so does this.
+    /// Checks a field that the format defines. The shapes nest a few levels deep, which bounds the recursion.
     fn value(&mut self, shape: Shape, wire: u8) -> Result<()> {
         match shape {
             Bool if matches!(wire, 1 | 2) => Ok(()),
@@ -356,7 +359,7 @@ impl Walker<'_> {
         }
     }
 
-    /// A value by its wire type alone.
+    /// Skips a value, knowing only its wire type.
     fn skip(&mut self, wire: u8, depth: usize) -> Result<()> {
         if depth > UNKNOWN_DEPTH_MAX {
             return Err(bad("a field that the format does not know nests too deep"));
@@ -372,7 +375,7 @@ impl Walker<'_> {
             }
             9 => {
                 let (item, count) = self.list()?;
-                // Readers differ in how many bytes such items take.
+                // Readers disagree on the number of bytes that such items take.
                 if matches!(item, 1 | 2) && count > 0 {
                     return Err(bad("a field that the format does not know is a list of truth values"));
                 }
@@ -392,7 +395,7 @@ impl Walker<'_> {
 }
 
 impl Shape {
-    /// Thrift's number of its type in a field's header.
+    /// Thrift's number for the type in a field's header.
     fn wire(self) -> u8 {
         match self {
             Bool => 1,
@@ -416,7 +419,7 @@ fn mistyped() -> Error {
 mod tests {
     use super::*;
 
-    /// A file that is its footer alone.
+    /// Makes a file that holds nothing but its footer.
     fn file(footer: &[u8]) -> Vec<u8> {
         [b"PAR1", footer, &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat()
     }
@@ -435,11 +438,11 @@ mod tests {
         bytes
     }
 
-    /// The list of a schema with so many children in each element, as field 2 behind field 1.
+    /// Makes the list of schema elements, given the number of children of each, as field 2 after field 1.
     fn schema(children: &[u64]) -> Vec<u8> {
         let mut bytes = [&[0x15, 2, 0x19, 0xfc][..], &varint(children.len() as u64)].concat();
         for count in children {
-            // The type of what has values; repetition, name, number of children, end.
+            // A physical type for columns; then repetition, name, number of children, end.
             bytes.extend(if *count == 0 { &[0x15, 2, 0x25, 0][..] } else { &[0x35, 0] });
             bytes.extend([0x18, 1, b'a', 0x15]);
             bytes.extend(varint(count * 2));
@@ -454,7 +457,8 @@ mod tests {
         assert!(error.to_string().contains(said), "{said}: {error}");
     }
 
-    /// A write key aborted the process with such a file: the library that reads it goes down once for each group.
+    /// An attacker with a write key could abort the process with such a file: the library that reads it recurses once
+    /// for each group.
     #[test]
     fn a_schema_of_ten_thousand_nested_groups_is_refused() {
         let nested =
@@ -463,11 +467,11 @@ mod tests {
         refused(&nested(DEPTH_MAX + 1), "nests more than 64 levels deep");
         refused(&nested(10_000), "nests more than 64 levels deep");
         refused(&nested(1_000_000), "nests more than 64 levels deep");
-        // Many columns are no depth.
+        // Many columns at one level are not deep.
         checked(&file(&[schema(&[vec![20_000], vec![0; 20_000]].concat()), vec![0]].concat())).unwrap();
     }
 
-    /// Such a field was left out of the rows without a word.
+    /// Such a field was silently left out of the rows.
     #[test]
     fn a_group_without_fields_is_refused() {
         let element = |children: &[u8]| [&[0x35, 0, 0x18, 1, b'a'][..], children, &[0]].concat();
@@ -475,7 +479,7 @@ mod tests {
         refused(&footer, "a group without fields");
     }
 
-    /// The library reserves memory for what a list says that it has, and a process that cannot have it aborts.
+    /// The library reserves memory for as many items as a list claims, and a process that cannot get it aborts.
     #[test]
     fn a_list_that_says_it_has_more_than_its_bytes_can_hold_is_refused() {
         let many = varint(i32::MAX as u64);
@@ -488,7 +492,7 @@ mod tests {
         refused(&empty_groups, "an item of a list is empty");
     }
 
-    /// Such a field hid a schema from this check: a reader that trusts the format reads on in the middle of it.
+    /// Such a field hid a schema from this check: a reader that trusts the format goes on reading in the middle of it.
     #[test]
     fn a_field_of_another_type_than_the_format_says_is_refused() {
         refused(&[0x15, 2, 0x18, 1, b'x', 0], "another type");
@@ -498,7 +502,7 @@ mod tests {
         refused(&element(&[0x6c, 0x5c, 0x18, 1, b'x', 0, 0]), "another type");
     }
 
-    /// `repeated_no_annotation.parquet` says that it has no rows, and has 6.
+    /// `repeated_no_annotation.parquet` claims to have no rows, and has 6.
     #[test]
     fn rows_that_the_footer_does_not_count_are_not_left_out() {
         let groups = [0x19, 0x1c, 0x36, 12, 0];

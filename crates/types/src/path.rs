@@ -1,17 +1,17 @@
-//! Dotted paths: where in an object of JSON a column's values stand, when they do not stand under its name.
+//! Dotted paths: the place of a column's values in a JSON object, when it is not the field with the column's name.
 
 use std::fmt;
 
 use crate::{Error, Result, name};
 
-/// Names of fields from the outside in: `payload.user.id`. A name with a dot, a space or a quote stands in double quotes, those
-/// in it doubled: `a."b.c"`.
+/// Field names from the outside in: `payload.user.id`. A name with a dot, a space or a quote is put in double quotes,
+/// with its own quotes doubled: `a."b.c"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     parts: Vec<String>,
 }
 
-/// Objects within objects that a path goes through.
+/// The greatest number of names in a path, that is, of nested objects.
 const PARTS_MAX: usize = 16;
 const BYTES_MAX: usize = 1_000;
 
@@ -55,13 +55,13 @@ impl Path {
         Ok(Path { parts })
     }
 
-    /// The names, from the outside in; at least one.
+    /// The names, from the outside in. There is at least one.
     pub fn parts(&self) -> &[String] {
         &self.parts
     }
 }
 
-/// What stands before the closing quote, and what behind it.
+/// Splits at the closing quote: returns the unescaped text before it and the rest after it.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let (mut part, mut rest) = (String::new(), text);
     loop {

@@ -1,8 +1,9 @@
-//! Who asks. Every read and write takes a [`Principal`]; `engine` turns it into the set of tables that exist for it.
+//! The caller of a request. Every read and write takes a [`Principal`]; `engine` turns it into the set of tables that
+//! the caller can see.
 
 use crate::{Error, Kind, Result};
 
-/// What a principal may do; each includes the ones before it.
+/// The rights of a principal; each scope includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     Read,
@@ -29,11 +30,11 @@ impl Scope {
     }
 }
 
-/// Which tables exist for a principal, by full name (`namespace.table`).
+/// The tables that a principal can see, by full name (`namespace.table`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableSet {
     All,
-    /// These and no others. `namespace.*` stands for a whole namespace.
+    /// The listed tables and no others. `namespace.*` stands for a whole namespace.
     Only(Vec<String>),
 }
 
@@ -51,17 +52,17 @@ impl TableSet {
     }
 }
 
-/// Who asks, and what that may touch.
+/// The caller of a request, with its rights and tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Shown in telemetry and logs: the key's name, or `local`.
+    /// The name shown in telemetry and logs: the key's name, or `local`.
     pub name: String,
     pub scope: Scope,
     pub tables: TableSet,
 }
 
 impl Principal {
-    /// The owner of the process: everything is allowed.
+    /// The owner of the process, with all rights.
     pub fn local() -> Self {
         Principal { name: "local".into(), scope: Scope::Admin, tables: TableSet::All }
     }
@@ -78,8 +79,8 @@ impl Principal {
         .hint(format!("make a key with `polynya key create NAME --scope {}`", scope.name())))
     }
 
-    /// Fails with [`Kind::Forbidden`] unless this principal is an admin of everything: what concerns the whole process is not
-    /// for one that is limited to some tables.
+    /// Fails with [`Kind::Forbidden`] unless this principal is an admin of all tables. Matters of the whole process
+    /// need this.
     pub fn require_unlimited(&self) -> Result<()> {
         self.require(Scope::Admin)?;
         match self.tables {
@@ -92,7 +93,7 @@ impl Principal {
         }
     }
 
-    /// Whether the table of this full name exists as far as this principal can tell (A1).
+    /// Returns true if the table of this full name is visible to this principal (A1).
     pub fn may_see(&self, full_name: &str) -> bool {
         self.tables.contains(full_name)
     }

@@ -1,5 +1,5 @@
-//! What a table is: its columns, its key, its options. Immutable values; a change makes a new one with a higher
-//! [`SchemaVersion`].
+//! The definition of a table: its columns, its key, its options. Definitions are immutable values; a change makes a
+//! new one with a higher [`SchemaVersion`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub const ROW_ID_NAME: &str = "_row_id";
 /// The system column that holds the time of arrival: timestamp, second in every batch, never falling with the row id.
 pub const TIME: ColumnId = ColumnId(2);
 pub const TIME_NAME: &str = "_time";
-/// Ids below belong to system columns.
+/// The smallest id of a user's column. Lower ids are reserved for system columns.
 pub const FIRST_USER_COLUMN: ColumnId = ColumnId(16);
 
 pub const COLUMNS_MAX: usize = 1_000;
@@ -28,14 +28,14 @@ pub const TABLES_MAX: usize = 10_000;
 /// The kind of index that finds rows by the values of columns, and may be unique.
 pub const INDEX_COLUMN: &str = "column";
 
-/// The option of a unique index by which rows of a table without a key are left out if they are there already; its value is
-/// `skip`. Without it they are refused.
+/// The option of a unique index of a keyless table by which new rows that repeat an existing one are skipped. Its
+/// value is `skip`. Without the option such rows are refused.
 pub const OPTION_REPEATS: &str = "repeats";
 
-/// The option under which a unique index is stored.
+/// The option name under which the state of a unique index is stored.
 const UNIQUE: &str = "unique";
 
-/// The kind of index that makes a table a vault: `site` publishes what is in it.
+/// The kind of index that makes a table a vault: `site` publishes the vault's notes.
 pub const INDEX_SITE: &str = "site";
 
 /// A column of a table.
@@ -44,15 +44,15 @@ pub struct Column {
     pub id: ColumnId,
     pub name: String,
     pub data_type: DataType,
-    /// Whether stored rows may hold nulls: said when the column is made, and only ever loosened, so that whatever was
-    /// stored under its id can be read.
+    /// True if stored rows may hold nulls. It is set when the column is made and can only change to true, so that
+    /// every value stored under this id can be read.
     pub nullable: bool,
-    /// No new row may hold a null, though the column is nullable: SET NOT NULL came later, and rows that ended before may
-    /// hold some.
+    /// True if new rows must not hold null although the column is nullable. SET NOT NULL came after the column was
+    /// made, and older, ended rows may hold nulls.
     pub refuses_null: bool,
-    /// What a row gets that is written without this column.
+    /// The value for new rows that are written without this column.
     pub default: Option<Value>,
-    /// What rows show that were written before the column was added. Fixed when the column is added.
+    /// The value shown for rows that were written before the column was added. Fixed when the column is added.
     pub initial: Option<Value>,
 }
 
@@ -63,7 +63,7 @@ pub struct Schema {
     pub columns: Vec<Column>,
 }
 
-/// An index that a table declares. Built by a materializer; the definition alone says what must exist.
+/// An index that a table declares. A materializer builds it; this definition only declares that it must exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexDef {
     pub name: String,
@@ -72,51 +72,54 @@ pub struct IndexDef {
     pub columns: Vec<ColumnId>,
     /// Options of the kind, by name.
     pub options: Vec<(String, String)>,
-    /// Whether no two rows may have equal values in all of the columns; a row with a null in one of them is equal to none.
+    /// The state of the unique constraint, if there is one: no two rows may have equal values in all of the columns. A
+    /// row with a null in one of them equals no other row.
     pub unique: Option<Unique>,
 }
 
-/// How far the promise of a unique index holds.
+/// The state of a unique index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unique {
-    /// Rows that were there before the index are still being compared.
+    /// Rows that existed before the index are still being compared.
     Checking,
-    /// No two live rows are equal, and no write makes two.
+    /// No two live rows are equal, and writes are checked to keep it so.
     Enforced,
-    /// Two rows were equal, which the text names: nothing is promised, and nothing checked any more.
+    /// Two rows were equal; the text names them. Uniqueness is not guaranteed and writes are not checked any more.
     Failed(String),
 }
 
-/// What a table's owner asked for beyond its columns.
+/// The options of a table, as set by its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Whether the table lands in the lake; `None` follows the server.
+    /// True if the table is copied to the lake; `None` follows the server's setting.
     pub lake: Option<bool>,
-    /// Rows older than this many microseconds may go. Keyless tables only.
+    /// Age in microseconds after which rows may be deleted. Keyless tables only.
     pub retention: Option<i64>,
-    /// What of the table stays on this machine; what is older is in the lake alone. `None`: everything. Keyless tables with a lake
-    /// only.
+    /// The amount of the table that stays on this machine; older rows are in the lake only. `None`: everything. Only
+    /// keyless tables with a lake may set it.
     pub hot: Option<Hot>,
-    /// Rows are deleted once their time (that of [`TableDef::time`], else of arrival) is so many microseconds past.
+    /// Age in microseconds after which rows are deleted, by the time column ([`TableDef::time`]) or else the time of
+    /// arrival.
     pub ttl: Option<i64>,
-    /// How the table's files in the lake are partitioned, as written: [`TableDef::partitions`].
+    /// The partition expressions of the table's files in the lake, as written; parsed by [`TableDef::partitions`].
     pub partition_by: Vec<String>,
-    /// What the rows in them are sorted by, as written: [`TableDef::sort_columns`]. None: in the order of their ids.
+    /// The sort expressions of those files, as written; parsed by [`TableDef::sort_columns`]. Empty: the order of row
+    /// ids.
     pub sort_by: Vec<String>,
-    /// Columns that are filled from within the objects that rows of JSON are, one path a column.
+    /// Paths of columns whose values are nested in the JSON objects that rows come as; one path for a column.
     pub paths: Vec<(ColumnId, Path)>,
-    /// The json column that takes every field of a row of JSON that no column takes.
+    /// The json column that takes every field of a JSON row that has no column of its own.
     pub rest: Option<ColumnId>,
-    /// What numbers in timestamp columns count, where it is declared; elsewhere microseconds.
+    /// The declared units of numbers in timestamp columns. Columns not listed take microseconds.
     pub inputs: Vec<(ColumnId, EpochUnit)>,
 }
 
-/// How much of a table stays on this machine beside its lake.
+/// The amount of a table that stays on this machine beside its lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hot {
-    /// Rows that came within so many microseconds.
+    /// Rows that arrived within this many microseconds.
     Micros(i64),
-    /// About so many bytes of its newest rows.
+    /// About this many bytes of the newest rows.
     Bytes(u64),
 }
 
@@ -129,18 +132,18 @@ impl Hot {
     }
 }
 
-/// A table: everything but its rows.
+/// The complete definition of a table, without its rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableDef {
     pub id: TableId,
     /// `namespace.table`.
     pub name: String,
     pub schema: Schema,
-    /// The id that the next added column or nested field gets.
+    /// The id of the next column or nested field to be added.
     pub next_column: ColumnId,
-    /// Empty for a keyless table.
+    /// The columns of the primary key, in key order. Empty for a keyless table.
     pub primary_key: Vec<ColumnId>,
-    /// The column that time queries mean, if it is not [`TIME`].
+    /// The column that queries by time use, if it is not [`TIME`].
     pub time: Option<ColumnId>,
     pub indexes: Vec<IndexDef>,
     pub options: TableOptions,
@@ -165,19 +168,19 @@ impl Unique {
 }
 
 impl IndexDef {
-    /// Whether writes are checked against it.
+    /// Returns true if writes are checked against this index.
     pub fn checks_writes(&self) -> bool {
         matches!(self.unique, Some(Unique::Checking | Unique::Enforced))
     }
 
-    /// Whether it says which rows of a table without a key are there already: [`OPTION_REPEATS`].
+    /// Returns true if the index skips new rows that repeat an existing one: [`OPTION_REPEATS`].
     pub fn skips_repeats(&self) -> bool {
         self.options.iter().any(|(key, _)| key == OPTION_REPEATS)
     }
 }
 
 impl Column {
-    /// Whether a row may be written with null here.
+    /// Returns true if a new row may hold null in this column.
     pub fn takes_null(&self) -> bool {
         self.nullable && !self.refuses_null
     }
@@ -188,7 +191,7 @@ impl Schema {
         self.columns.iter().find(|column| column.id == id)
     }
 
-    /// By name: exact, else the only one that differs by case.
+    /// Finds a column by name: an exact match, else the only one that differs by case.
     pub fn column_named(&self, wanted: &str) -> Option<&Column> {
         let exact = self.columns.iter().find(|column| column.name == wanted);
         exact.or_else(|| {
@@ -197,13 +200,13 @@ impl Schema {
         })
     }
 
-    /// Whether each name of `rows` is that of the same column here and in `other`, or of none in both.
+    /// Returns true if each field name of `rows` means the same column, or no column, in both schemas.
     pub fn names_the_same(&self, other: &Schema, rows: &ArrowSchema) -> bool {
         let id = |schema: &Schema, name: &str| schema.column_named(name).map(|column| column.id);
         rows.fields().iter().all(|field| id(self, field.name()) == id(other, field.name()))
     }
 
-    /// `_row_id`, `_time`, then the columns.
+    /// Returns the Arrow schema of stored rows: `_row_id`, `_time`, then the columns.
     pub fn to_arrow(&self) -> SchemaRef {
         let row_id = arrow_field(ROW_ID_NAME, &DataType::Int64, false, ROW_ID);
         let time = arrow_field(TIME_NAME, &DataType::Timestamp, false, TIME);
@@ -211,7 +214,7 @@ impl Schema {
         Arc::new(ArrowSchema::new([row_id, time].into_iter().chain(columns).collect::<Vec<_>>()))
     }
 
-    /// The columns alone, as rows arrive: without the system columns.
+    /// Returns the Arrow schema of rows as users write them: without the system columns.
     pub fn to_arrow_user(&self) -> SchemaRef {
         let columns = self.columns.iter().map(|c| arrow_field(&c.name, &c.data_type, c.nullable, c.id));
         Arc::new(ArrowSchema::new(columns.collect::<Vec<_>>()))
@@ -219,7 +222,7 @@ impl Schema {
 }
 
 impl TableDef {
-    /// An empty table definition without columns. `full_name` must have passed [`name::full_table_name`].
+    /// Returns a definition without columns. `full_name` must have passed [`name::full_table_name`].
     pub fn new(id: TableId, full_name: impl Into<String>) -> Self {
         TableDef {
             id,
@@ -237,39 +240,40 @@ impl TableDef {
         !self.primary_key.is_empty()
     }
 
-    /// Whether some of its indexes are unique, whatever has come of it.
+    /// Returns true if any of its indexes was declared unique, in whatever state it is now.
     pub fn has_unique(&self) -> bool {
         self.indexes.iter().any(|index| index.unique.is_some())
     }
 
-    /// Whether a write to it may be refused for the rows that are there.
+    /// Returns true if a write may be refused because of existing rows: the table has a key or an enforced unique
+    /// index.
     pub fn is_checked(&self) -> bool {
         self.is_keyed() || self.indexes.iter().any(IndexDef::checks_writes)
     }
 
-    /// Whether rows that are sent to it are left out if they are there already, by the values of a unique index.
+    /// Returns true if new rows that repeat an existing one, by the columns of a unique index, are skipped.
     pub fn skips_repeats(&self) -> bool {
         self.indexes.iter().any(|index| index.skips_repeats() && index.checks_writes())
     }
 
-    /// Whether its rows are notes and files, of which only the published ones are for everybody: whoever is no admin
-    /// reads none of its rows, and finds the published ones by search.
+    /// Returns true if the rows are notes and files of a site. Only admins may read them as rows; all others find just
+    /// the published ones, by search.
     pub fn is_vault(&self) -> bool {
         self.indexes.iter().any(|index| index.kind == INDEX_SITE)
     }
 
-    /// The key's columns in key order.
+    /// Returns the key's columns in key order.
     pub fn key_columns(&self) -> impl Iterator<Item = &Column> + Clone {
         self.primary_key.iter().filter_map(|id| self.schema.column(*id))
     }
 
-    /// What numbers for a column mean, where it says so.
+    /// Returns the declared unit of numbers in a timestamp column.
     pub fn input_of(&self, column: ColumnId) -> Option<EpochUnit> {
         self.options.inputs.iter().find(|(id, _)| *id == column).map(|(_, unit)| *unit)
     }
 
-    /// Adds a column at the end, giving it and its nested fields fresh ids (those in `data_type` are replaced).
-    /// Leaves the schema's version to the caller, who may add several.
+    /// Adds a column at the end and gives it and its nested fields fresh ids; the ids in `data_type` are replaced. The
+    /// caller increments the schema's version, since it may add several columns.
     pub fn add_column(
         &mut self,
         column_name: &str,
@@ -388,7 +392,7 @@ impl TableDef {
                 }
             }
         });
-        // Options are named, so that a later version can add one without a new format.
+        // Options are stored by name, so that a later version can add one without a new format.
         let options = &self.options;
         let mut pairs = Vec::new();
         if let Some(lake) = options.lake {
@@ -410,7 +414,7 @@ impl TableDef {
         encode_pairs(e, &pairs);
     }
 
-    /// Fails if rows are to leave this machine that must stay.
+    /// Fails with [`Kind::Schema`] if the table has the option `hot` but its rows must stay on this machine.
     pub fn check_hot(&self) -> Result<()> {
         let Some(hot) = self.options.hot else { return Ok(()) };
         let refuse = |what: &str, hint: &str| {
@@ -438,8 +442,8 @@ impl TableDef {
         Ok(())
     }
 
-    /// Fails unless what [`TableDef::encode`] writes is read back as the same definition. The last line of defence
-    /// before a definition is logged: one that cannot be decoded would keep the whole database from opening.
+    /// Fails unless [`TableDef::decode`] reads the encoded definition back unchanged. This is the last check before a
+    /// definition is logged: one that cannot be decoded would keep the whole database from opening.
     pub fn check_stored(&self) -> Result<()> {
         self.check_hot()?;
         for column in &self.schema.columns {
@@ -453,7 +457,7 @@ impl TableDef {
         let written = bytes(self);
         let mut d = Decoder::new(&written);
         let read = TableDef::decode(&mut d).and_then(|def| d.finish().map(|()| def));
-        // Compared as bytes, since a default may be a NaN, which equals nothing.
+        // The definitions are compared as bytes, since a default may be a NaN, which equals nothing.
         match read {
             Ok(read) if bytes(&read) == written => Ok(()),
             Ok(_) => Err(Error::invalid("the table's definition would not be stored as it is")
@@ -550,7 +554,7 @@ impl TableDef {
                     let id = id.filter(|id| columns.iter().any(|column| column.id == *id));
                     options.rest = Some(id.ok_or_else(|| d.damaged("a column for the rest that is none"))?);
                 }
-                // Written by a later version of the same format; this one does not act on it.
+                // The option was written by a later version of the same format; this version ignores it.
                 _ => {}
             }
         }
@@ -573,7 +577,8 @@ fn decode_pairs(d: &mut Decoder<'_>) -> Result<Vec<(String, String)>> {
     d.list(|d| Ok((d.str()?.to_owned(), d.str()?.to_owned())))
 }
 
-/// The column ids of an Arrow schema made by [`Schema::to_arrow`], in its order; `None` where a field carries none.
+/// Returns the column ids of an Arrow schema made by [`Schema::to_arrow`], in its order; `None` for a field without an
+/// id.
 pub fn column_ids(schema: &ArrowSchema) -> Vec<Option<ColumnId>> {
     let id_of = |metadata: &HashMap<String, String>| {
         metadata.get(crate::data_type::FIELD_ID_KEY).and_then(|id| id.parse().ok()).map(ColumnId)
@@ -648,7 +653,7 @@ mod tests {
         assert_eq!(ids, [16, 17, 18, 19, 20]);
     }
 
-    /// `INT[][]…` with 17 and more brackets was once accepted, logged, and never decoded again.
+    /// A type `INT[][]…` with 17 or more brackets was accepted and logged, and could never be decoded again.
     #[test]
     fn a_type_that_storage_cannot_read_back_enters_no_definition() {
         let nested = |levels: usize| {

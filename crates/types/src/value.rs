@@ -1,4 +1,4 @@
-//! Single values: defaults, keys, rows given one by one.
+//! Single values: defaults, keys, and rows that are given value by value.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::codec::{Decoder, Encoder};
 use crate::data_type::NESTING_MAX;
 use crate::{DataType, Error, Kind, Result};
 
-/// One value of a column. Which column type it belongs to is said by the column, not by the value.
+/// One value of a column. Its data type is determined by the column, not by the value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Null,
@@ -39,7 +39,7 @@ pub enum Value {
     /// JSON text.
     Json(String),
     List(Vec<Value>),
-    /// In the order of the type's fields.
+    /// The fields' values, in the order of the type's fields.
     Struct(Vec<Value>),
     Vector(Vec<f32>),
     /// `lon`, `lat`.
@@ -69,13 +69,13 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// The days from 0001-01-01 to 9999-12-31, since 1970-01-01: what every format can say.
+/// The range of dates that every format can represent: 0001-01-01 to 9999-12-31, in days since 1970-01-01.
 pub const DATES: RangeInclusive<i32> = -719_162..=2_932_896;
-/// The microseconds in them.
+/// The range of timestamps on those dates, in microseconds.
 pub const TIMES: RangeInclusive<i64> = -62_135_596_800_000_000..=253_402_300_799_999_999;
 
 impl Value {
-    /// Fails with [`Kind::Schema`] unless this can stand in a column of `data_type` (null can in any).
+    /// Fails with [`Kind::Schema`] unless a column of `data_type` can hold this value. Null passes for every type.
     pub fn check(&self, data_type: &DataType) -> Result<()> {
         let value = self.clone().cast(data_type)?;
         let what = match value {
@@ -86,8 +86,9 @@ impl Value {
         Err(Error::new(Kind::Schema, format!("a {what} lies beyond the years 1 to 9999")))
     }
 
-    /// This value as one of `data_type`, where no information is lost: integers widen, an integer becomes a float or
-    /// decimal that holds it exactly, text becomes a JSON text as it is. Anything else is [`Kind::Schema`].
+    /// Converts this value to `data_type` if no information is lost: integers widen, an integer becomes a float or
+    /// decimal that holds it exactly, and text becomes JSON text unchanged. All other casts fail with
+    /// [`Kind::Schema`].
     pub fn cast(self, data_type: &DataType) -> Result<Value> {
         let misfit = |value: &Value| {
             Error::new(Kind::Schema, format!("{data_type} expected, {} found", value.kind_name()))
@@ -151,7 +152,7 @@ impl Value {
         })
     }
 
-    /// The name of the value's kind, as types are written.
+    /// Returns the name of the value's kind, as types are written.
     pub fn kind_name(&self) -> &'static str {
         match self {
             Value::Null => "null",
@@ -175,13 +176,13 @@ impl Value {
         }
     }
 
-    /// An array of `data_type` holding `values`, each cast as by [`Value::cast`].
+    /// Makes an array of `data_type` from `values`, each converted by [`Value::cast`].
     pub fn to_array(values: &[Value], data_type: &DataType) -> Result<ArrayRef> {
         let cast: Vec<Value> = values.iter().map(|v| v.clone().cast(data_type)).collect::<Result<_>>()?;
         Ok(build(&cast, data_type))
     }
 
-    /// The value at `row` of an array that holds `data_type` as [`DataType::to_arrow`] says.
+    /// Returns the value at `row` of an array whose type is [`DataType::to_arrow`] of `data_type`.
     pub fn from_array(array: &dyn Array, data_type: &DataType, row: usize) -> Value {
         if array.is_null(row) {
             return Value::Null;
@@ -345,7 +346,7 @@ fn cast_nested(value: Value, data_type: &DataType, nullable: bool, name: &str) -
     value.cast(data_type)
 }
 
-/// Builds one array from values that were cast to `data_type`, without room to spare.
+/// Builds one array from values that were cast to `data_type`. The capacity is exact.
 fn build(values: &[Value], data_type: &DataType) -> ArrayRef {
     macro_rules! fill {
         ($builder:expr, $variant:ident($v:ident) => $value:expr) => {{
@@ -440,7 +441,8 @@ fn build(values: &[Value], data_type: &DataType) -> ArrayRef {
     }
 }
 
-/// What stands in a NOT NULL child where its parent is null: never shown, but Arrow wants the child without nulls.
+/// Returns the filler for a NOT NULL child of a null parent. It is never shown, but Arrow requires the child to have
+/// no nulls.
 fn zero(data_type: &DataType) -> Value {
     match data_type {
         DataType::Bool => Value::Bool(false),

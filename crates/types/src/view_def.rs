@@ -1,45 +1,46 @@
-//! A view: a query that has a name.
+//! Views: named queries.
 
 use crate::codec::{Decoder, Encoder};
 use crate::name::{self, printable};
 use crate::{ColumnId, Error, Kind, Result, TableId};
 
-/// A database has at most so many.
+/// The greatest number of views in a database.
 pub const VIEWS_MAX: usize = 1_000;
 const QUERY_BYTES_MAX: usize = 64 << 10;
 const COLUMNS_MAX: usize = 1_000;
-/// Columns of tables that the query of one view may read.
+/// The greatest number of table columns that the query of one view may read.
 const READ_MAX: usize = 10_000;
 
-/// A query under a name. Its text is read anew wherever the view is named, with the rights of who reads.
+/// A named query. Its text is planned again by every statement that names the view, with the rights of that
+/// statement's principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewDef {
-    /// `namespace.view`; no table has the same.
+    /// The full name, `namespace.view`. No table may have the same name.
     pub name: String,
-    /// What it selects, its tables named in full.
+    /// The text of the query, with the full names of its tables.
     pub query: String,
     /// The columns that the query had when the view was made.
     pub columns: Vec<ViewColumn>,
-    /// The tables that the query names, and what its names mean. Nothing of a view that was made before this was kept: its
-    /// names mean whatever has them.
+    /// The tables and columns that the query's names stood for when the view was made. Empty for a view stored before
+    /// this was recorded: its names then mean whichever tables have them now.
     pub reads: Vec<ViewRead>,
 }
 
-/// What a view's query reads of one table.
+/// The table and columns that a name in a view's query stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewRead {
     pub table: TableId,
-    /// `namespace.table`, as the query calls it.
+    /// The table's name in the query, `namespace.table`.
     pub name: String,
-    /// At least the columns that the query names, and how it calls them.
+    /// The columns that the query names, and possibly more, with their names in the query.
     pub columns: Vec<(ColumnId, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewColumn {
-    /// As the query calls it.
+    /// The name in the query.
     pub from: String,
-    /// As the view shows it.
+    /// The name that the view shows.
     pub name: String,
 }
 
@@ -72,7 +73,7 @@ impl ViewDef {
         Ok(())
     }
 
-    /// All but [`ViewDef::reads`].
+    /// Encodes everything but [`ViewDef::reads`].
     pub fn encode(&self, e: &mut Encoder) {
         e.str(&self.name);
         e.str(&self.query);
@@ -82,7 +83,7 @@ impl ViewDef {
         });
     }
 
-    /// Behind [`ViewDef::encode`], where the format has it.
+    /// Encodes [`ViewDef::reads`], which newer formats put after [`ViewDef::encode`].
     pub fn encode_reads(&self, e: &mut Encoder) {
         e.list(&self.reads, |e, read| {
             e.varint(read.table.0.into());
@@ -103,7 +104,7 @@ impl ViewDef {
         })
     }
 
-    /// With [`ViewDef::reads`].
+    /// Decodes a definition that includes [`ViewDef::reads`].
     pub fn decode_with_reads(d: &mut Decoder<'_>) -> Result<Self> {
         let view = ViewDef::decode(d)?;
         let column = |d: &mut Decoder<'_>| Ok((ColumnId(d.varint32()?), d.str()?.to_owned()));

@@ -1,2 +1,3 @@
-//! No code: this crate's `Cargo.toml` names the features of third-party crates, so that they are compiled once
-//! whichever of ours is built. Written by `cargo hakari generate`; see `.config/hakari.toml`.
+//! Unifies the features of third-party crates; holds no code. Its `Cargo.toml` names the features, so that each of those
+//! crates is compiled only once, whether one crate of the workspace is built or all. Written by `cargo hakari generate`;
+//! see `.config/hakari.toml`.

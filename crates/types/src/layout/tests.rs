@@ -162,7 +162,7 @@ fn columns_that_lay_a_table_out_keep_their_names_until_it_is_laid_out_otherwise(
             assert!(error.hint_text().unwrap().contains("first"), "{error}");
         }
     }
-    // Words of the expressions are no columns.
+    // Keywords in the expressions are not column names.
     laid_out.altered(&[Change::DropColumn { name: name("desc"), if_exists: false }]).unwrap().unwrap();
     laid_out.altered(&[Change::DropColumn { name: name("day"), if_exists: false }]).unwrap().unwrap();
     let free = [
@@ -174,7 +174,7 @@ fn columns_that_lay_a_table_out_keep_their_names_until_it_is_laid_out_otherwise(
     assert!(free.options.partition_by.is_empty() && free.options.sort_by.is_empty());
 }
 
-/// Versions before this one stored any text.
+/// Earlier versions stored any text.
 #[test]
 fn what_was_stored_before_it_was_checked_keeps_nobody_from_changing_the_table() {
     let mut old = def();
