@@ -1,4 +1,4 @@
-//! Time.
+//! The clock interface.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 /// Microseconds since 1970-01-01T00:00:00Z.
 pub type Micros = i64;
 
-/// Where time comes from.
+/// A source of time.
 pub trait Clock: Send + Sync + Debug {
-    /// Wall-clock time. May jump either way; whoever needs order keeps its own maximum.
+    /// Wall-clock time. May jump either way; a caller that needs ascending times keeps its own maximum.
     fn now(&self) -> Micros;
 
-    /// Time since some fixed point of this process; never goes back.
+    /// Time since some fixed point of this process. Never goes back.
     fn monotonic(&self) -> Duration;
 }

@@ -1,4 +1,4 @@
-//! Files and directories as the rest of Polynya sees them.
+//! The file system interface: files and directories as the rest of Polynya sees them.
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// How a file is opened.
+/// The way in which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     Read,
-    /// To be read through once, by nobody who is waited for: the machine keeps in memory what of it was there before, and
-    /// nothing else. So a backup of a large database does not drive out what readers use.
+    /// Read-only access for one pass over the file by a background task. Pages that were not in the page cache before
+    /// are dropped again after they are read, and pages that were there stay. A backup of a large database therefore
+    /// does not evict the pages that readers use.
     ReadOnce,
     ReadWrite,
 }
@@ -36,11 +37,11 @@ pub trait Disk: Send + Sync + Debug {
     /// Opens an existing file.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>>;
 
-    /// Gives a file another name, replacing what had it. Durable after [`Disk::sync_dir`] of both directories.
+    /// Renames a file, replacing a file that has the new name. Durable after [`Disk::sync_dir`] of both directories.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file's name. Handles, mappings and other names keep the bytes; where there are none, those of a large file may
-    /// be freed a part at a time, so that other writes need not wait for the whole.
+    /// Removes a file's name. Handles, mappings and other names keep the bytes. If there are none, the space of a
+    /// large file may be freed in steps, so that other writes need not wait for all of it.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Removes an empty directory.
@@ -52,19 +53,19 @@ pub trait Disk: Send + Sync + Debug {
     /// Makes the names in `path` durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// A handle that makes the names in `path` durable without opening anything, for those that must not fail for want
-    /// of file descriptors. `None` if this disk's [`Disk::sync_dir`] needs none.
+    /// Opens a handle that makes the names in `path` durable without opening anything later. It is for callers that
+    /// must not fail for lack of file descriptors. `None` if this disk's [`Disk::sync_dir`] needs no descriptor.
     fn open_dir(&self, _path: &Path) -> io::Result<Option<Arc<dyn Dir>>> {
         Ok(None)
     }
 
-    /// The names in a directory, sorted.
+    /// Lists the names in a directory, sorted.
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
 
-    /// Whether a file or directory of that name exists.
+    /// Returns true if a file or directory of that name exists.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
-    /// Bytes that can still be allocated on the file system holding `path`.
+    /// The number of bytes that can still be allocated on the file system holding `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
 
     /// Takes the lock file at `path` for this process, making it if missing. `WouldBlock` if another holder lives.
@@ -77,7 +78,7 @@ pub trait Lock: Send + Sync + Debug {}
 
 /// An open directory.
 pub trait Dir: Send + Sync + Debug {
-    /// As [`Disk::sync_dir`].
+    /// Makes the names in this directory durable, like [`Disk::sync_dir`].
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -89,12 +90,12 @@ pub trait File: Send + Sync + Debug {
     /// Writes all of `parts` one after the other from `offset`, growing the file if needed.
     fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()>;
 
-    /// Makes everything written so far durable, the file's length included (`fdatasync`).
+    /// Makes all bytes written so far durable, and the file's length too (`fdatasync`).
     fn sync(&self) -> io::Result<()>;
 
-    /// Has the medium take these bytes now rather than with the next [`File::sync`], and waits until it has if that is
-    /// `awaited`. Makes nothing durable; a disk may do nothing at all. An error is one of writing what was written before, as
-    /// of a sync.
+    /// Starts writing these bytes to the medium now, instead of with the next [`File::sync`]. If `awaited`, waits
+    /// until they are written. This is a hint: nothing becomes durable, and a disk may ignore it. An error means that
+    /// an earlier write failed, as an error of `sync` does.
     fn write_back(&self, range: Range<u64>, awaited: bool) -> io::Result<()> {
         let _ = (range, awaited);
         Ok(())
@@ -105,10 +106,10 @@ pub trait File: Send + Sync + Debug {
     /// `StorageFull` if there is no room; the file may then be longer than before, but holds no garbage.
     fn allocate(&self, len: u64) -> io::Result<()>;
 
-    /// Cuts or extends (with zeros, without taking space) to `len` bytes.
+    /// Cuts the file or extends it to `len` bytes. An extension reads as zeros and takes no space.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Bytes.
+    /// The length of the file in bytes.
     fn len(&self) -> io::Result<u64>;
 
     /// True if the file holds no byte.
@@ -116,30 +117,31 @@ pub trait File: Send + Sync + Debug {
         Ok(self.len()? == 0)
     }
 
-    /// Nobody will read the file soon: what the machine keeps of it in memory may go, where nobody has it mapped. After
-    /// [`File::sync`]; before it, nothing can.
+    /// Hints that the file will not be read soon, so that the kernel may drop it from the page cache, except pages
+    /// that are mapped. Call it after [`File::sync`]: unsynced pages cannot be dropped.
     fn set_aside(&self) {}
 
-    /// The whole file as memory. The caller promises that nobody writes to the file while the bytes live; Polynya
-    /// maps only files that are never changed after they got their name. Aligned to at least 64 bytes.
+    /// Maps the whole file into memory, aligned to at least 64 bytes. The caller must ensure that nobody writes to the
+    /// file while the bytes live; Polynya maps only files that are never changed after they got their final name.
     fn map(&self) -> io::Result<Bytes>;
 }
 
-/// How much of a new file that is written from front to back is on its way to the medium. One step is written while the one
-/// before is on its way, so that neither the processor nor the disk waits for the other, and whoever syncs another file
-/// meanwhile finds at most two steps queued before it.
+/// Paces the write-back of a new file that is written from front to back. One step is being written to the medium
+/// while the caller produces the next, so that neither the processor nor the disk waits for the other. A sync of
+/// another file in the meantime finds at most two steps queued before it.
 #[derive(Debug, Default)]
 pub struct WriteBehind {
-    /// Up to here the medium has taken it.
+    /// The end of the bytes that the medium has finished writing.
     taken: u64,
-    /// Up to here it has been told to.
+    /// The end of the bytes whose write-back has been started.
     told: u64,
 }
 
 const WRITE_BEHIND_BYTES: u64 = 1 << 20;
 
 impl WriteBehind {
-    /// To be called after each write: the file now has `len` bytes. Makes nothing durable, as [`File::write_back`].
+    /// Must be called after each write, with the file's new length `len`. Makes nothing durable, like
+    /// [`File::write_back`].
     pub fn wrote(&mut self, file: &dyn File, len: u64) -> io::Result<()> {
         if len < self.told + WRITE_BEHIND_BYTES {
             return Ok(());

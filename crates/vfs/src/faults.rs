@@ -1,30 +1,31 @@
-//! Major faults of threads that answer reads: how often one of them waited for the disk because memory that it touched
-//! was not there.
+//! Counts the major page faults of threads that answer reads: how often such a thread waited for the disk because a
+//! page that it touched was not in memory.
 //!
-//! A thread counts from its first [`read_path`](crate::read_path) scope on. What it costs is one look at a flag; the
-//! kernel counts, and is asked only when somebody wants to know. At most [`READERS_MAX`] living threads are counted.
+//! A thread is counted from its first [`read_path`](crate::read_path) scope on. The cost for the thread is one check
+//! of a flag. The kernel does the counting and is queried only on request. At most [`READERS_MAX`] living threads are
+//! counted.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
 
-/// Threads beyond them are not counted while so many live.
+/// The greatest number of living threads that are counted. Further threads are not counted while so many live.
 pub const READERS_MAX: usize = 1024;
 
 const NOBODY: i32 = 0;
 
 struct Slot {
     thread: AtomicI32,
-    /// Faults of the thread before it read.
+    /// The faults of the thread before its first read.
     before: AtomicU64,
 }
 
 static SLOTS: [Slot; READERS_MAX] =
     [const { Slot { thread: AtomicI32::new(NOBODY), before: AtomicU64::new(0) } }; READERS_MAX];
 
-/// Of threads that ended.
+/// Faults of threads that ended.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
-/// What was said last: a thread that ends meanwhile must not make the sum fall.
+/// The last reported sum. A thread that ends during the next sum must not make the result fall.
 static SAID: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -32,7 +33,7 @@ thread_local! {
     static READER: Reader = Reader::enter();
 }
 
-/// A thread's stay in the list.
+/// The registration of a thread in [`SLOTS`]; ends with the thread.
 struct Reader(Option<&'static Slot>);
 
 impl Reader {
@@ -58,21 +59,21 @@ impl Drop for Reader {
     }
 }
 
-/// The calling thread reads: it counts from now on.
+/// Counts the faults of the calling thread from now on.
 #[inline]
 pub(crate) fn reads() {
     if !IS_READER.with(|flag| flag.replace(true)) {
-        // A thread that is ending has no list to enter any more.
+        // A thread that is ending can no longer register.
         let _ = READER.try_with(|_| ());
     }
 }
 
-/// Major faults since the start of threads that answer reads. Never falls. Asks the kernel about each of them: not for a
-/// read path.
+/// The number of major faults since the process started, in threads that answer reads. Never falls. Queries the kernel
+/// once for each thread, so it must not be called on a read path.
 pub fn read_major_faults() -> u64 {
     let living = SLOTS.iter().map(|slot| {
         let thread = slot.thread.load(SeqCst);
-        // One that is just entering has none yet.
+        // A thread that is just registering has no faults yet.
         let faults = if thread > 0 { of(thread).unwrap_or(0) } else { 0 };
         faults.saturating_sub(slot.before.load(SeqCst))
     });
@@ -80,12 +81,13 @@ pub fn read_major_faults() -> u64 {
     SAID.fetch_max(sum, SeqCst).max(sum)
 }
 
-/// The kernel's count of a thread of this process. `None` if it does not tell, or there is no such thread.
+/// Returns the kernel's fault count of a thread of this process. `None` if there is no such thread or the kernel does
+/// not tell.
 fn of(thread: i32) -> Option<u64> {
     parse(&std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?)
 }
 
-/// `majflt`, the 12th field. The second one, a name in parentheses, may hold anything.
+/// Parses `majflt`, the 12th field. The second field is a name in parentheses that may hold any character.
 fn parse(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(9)?.parse().ok()
 }

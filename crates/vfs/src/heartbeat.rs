@@ -1,10 +1,11 @@
-//! One heartbeat per serving thread: since when it has been busy with one turn of its loop, and its longest turn.
+//! Heartbeats: for each serving thread, how long it has been busy with the present turn of its loop, and its longest
+//! turn.
 //!
-//! A thread that serves many must never be long in one turn: whoever comes next waits. Metrics show the longest turn
-//! of each thread, and an unfinished one counts too, so a thread that hangs is seen while it hangs.
+//! A thread that serves many requests must never be long in one turn, because the next request waits. Metrics show the
+//! longest turn of each thread. An unfinished turn counts too, so a thread that hangs is visible while it hangs.
 //!
-//! Beating takes no lock and shares no cache line with another thread. The list of threads is behind a lock that
-//! only starting, ending and listing threads take.
+//! Beating takes no lock and shares no cache line with another thread. The list of threads is behind a lock that is
+//! taken only by starting, ending and listing threads.
 
 #[cfg(test)]
 mod tests;
@@ -16,15 +17,15 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::lock::{Mutex, Rank};
 
-/// How far back [`Status::longest_recent`] looks, in whole seconds.
+/// The span that [`Status::longest_recent`] covers, in whole seconds.
 pub const RECENT_SECONDS: u64 = 10;
 
-/// One slot for each recent second, the running one, and some that are being overwritten.
+/// The number of slots: one for each recent second, one for the current second, and some that are being overwritten.
 const SLOTS: usize = 16;
 
 static REGISTRY: Mutex<Vec<Arc<Beat>>> = Mutex::new(Rank::new(127, "heartbeats"), Vec::new());
 
-/// Enters the calling thread in the list. `class` is the thread class's name, for metrics.
+/// Adds the calling thread to the list. `class` is the name of its thread class, for metrics.
 pub fn register(clock: Arc<dyn Clock>, name: impl Into<String>, class: &'static str) -> Heartbeat {
     let beat = Arc::new(Beat {
         name: name.into(),
@@ -39,46 +40,47 @@ pub fn register(clock: Arc<dyn Clock>, name: impl Into<String>, class: &'static 
     Heartbeat(beat)
 }
 
-/// All serving threads, in the order they were started. Not for a read path: it takes the list's lock.
+/// Returns the status of all serving threads, in the order in which they started. Must not be called on a read path:
+/// it takes the list's lock.
 pub fn heartbeats() -> Vec<Status> {
     let beats = REGISTRY.lock().clone();
     beats.iter().map(|beat| beat.status()).collect()
 }
 
-/// What is known of one serving thread.
+/// The status of one serving thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     pub name: String,
     pub class: &'static str,
-    /// How long the present turn has taken so far; `None` while the thread has nothing to do.
+    /// The time that the present turn has taken so far; `None` while the thread is idle.
     pub busy_for: Option<Duration>,
-    /// Finished turns.
+    /// The number of finished turns.
     pub turns: u64,
-    /// The longest turn since the thread started, an unfinished one included.
+    /// The longest turn since the thread started, including an unfinished one.
     pub longest: Duration,
-    /// The same over the last [`RECENT_SECONDS`].
+    /// The longest turn of the last [`RECENT_SECONDS`], including an unfinished one.
     pub longest_recent: Duration,
 }
 
-/// A serving thread's own end; dropping it takes the thread off the list.
+/// The serving thread's handle to its own heartbeat. Dropping it removes the thread from the list.
 #[derive(Debug)]
 pub struct Heartbeat(Arc<Beat>);
 
 impl Heartbeat {
-    /// A turn begins, after there was nothing to do or right after the last one, which then ends here.
+    /// Begins a turn. If a turn is running, it ends here.
     pub fn busy(&self) {
         let now = self.0.now();
         self.0.end_turn(now);
         self.0.busy_since.store(now, Relaxed);
     }
 
-    /// The turn is over and the thread waits for work.
+    /// Ends the turn: the thread waits for work.
     pub fn idle(&self) {
         self.0.end_turn(self.0.now());
         self.0.busy_since.store(IDLE, Relaxed);
     }
 
-    /// A turn for the length of a scope.
+    /// Begins a turn that ends when the returned value is dropped.
     pub fn turn(&self) -> Turn<'_> {
         self.busy();
         Turn(self)
@@ -91,7 +93,7 @@ impl Drop for Heartbeat {
     }
 }
 
-/// The thread is busy until this is dropped.
+/// A running turn; dropping it ends the turn.
 #[derive(Debug)]
 #[must_use = "the turn ends when the value is dropped"]
 pub struct Turn<'a>(&'a Heartbeat);
@@ -104,20 +106,20 @@ impl Drop for Turn<'_> {
 
 const IDLE: u64 = u64::MAX;
 
-/// Written by one thread, read by any. The fields are read one by one: a listing may show a turn as both finished
-/// and running, which is no matter for a metric.
+/// The figures of one thread, written by that thread and read by any. Readers load the fields one by one, so a listing
+/// may show a turn as both finished and running. For a metric that is acceptable.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Beat {
     name: String,
     class: &'static str,
     clock: Arc<dyn Clock>,
-    /// Nanoseconds of the monotonic clock, or [`IDLE`].
+    /// The start of the present turn in nanoseconds of the monotonic clock, or [`IDLE`].
     busy_since: AtomicU64,
     turns: AtomicU64,
     longest_ns: AtomicU64,
-    /// The longest turn that ended in a second: the second in the upper half, microseconds in the lower. Packed, so
-    /// that a reader cannot pair one second with another's figure.
+    /// The longest turn that ended in each recent second. The upper half of a slot is the second, the lower half is
+    /// microseconds. They are packed so that a reader cannot pair one second with another's figure.
     slots: [AtomicU64; SLOTS],
 }
 

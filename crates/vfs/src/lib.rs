@@ -1,18 +1,20 @@
-//! The only door to files, clock and randomness.
+//! Access to the machine: files, clock and randomness. No other crate touches these directly.
 //!
-//! Everything below the network reaches the machine through [`Env`]. The real one is [`Env::real`]; the
-//! simulator (`crates/sim`) brings another whose disk loses unsynced sectors, tears writes and forgets renames,
-//! whose clock moves when it is told to, and whose randomness comes from a seed.
+//! Everything below the network reaches the machine through [`Env`]. The real one is [`Env::real`]. The simulator
+//! (`crates/sim`) provides another: its disk loses unsynced sectors, tears writes and forgets renames, its clock moves
+//! only on request, and its randomness comes from a seed.
 //!
-//! Not here: buffering, caching, retries, asynchrony. A call does one thing to the machine, at once, and
-//! reports what the machine said.
+//! Not here: buffering, caching, retries, asynchrony. A call does one operation on the machine, at once, and returns
+//! the machine's result.
 //!
-//! Also here, because every crate above needs them: [`Mutex`], the lock that counts its waits and checks its order,
-//! [`read_path`], which marks where no lock may be taken (R1), [`read_major_faults`], how often a reader waited for the
-//! disk, [`pass_through`], which marks background work so that what it touches makes way first, and [`heartbeat`], which
-//! shows what a thread is at.
+//! Some utilities are here because every crate above needs them:
+//! - [`Mutex`]: a lock that counts its waits and checks the lock order;
+//! - [`read_path`]: marks code in which no lock may be taken (R1);
+//! - [`read_major_faults`]: counts how often a reader waited for the disk;
+//! - [`pass_through`]: marks background work, so that the pages it touches are evicted first;
+//! - [`heartbeat`]: shows how long each thread has been busy.
 //!
-//! ## What the medium is assumed to do
+//! ## Assumptions about the medium
 //! - After [`File::sync`] returns `Ok`, the bytes written to that file before the call survive power loss.
 //! - Between syncs any subset of the written 512-byte sectors may survive, each either old or new.
 //! - A created, renamed or removed name survives only after [`Disk::sync_dir`] on its directory.
@@ -40,7 +42,7 @@ pub use touched::{Passing, is_passing, pass_through, passed};
 
 use std::sync::Arc;
 
-/// What a component may know of the machine: its disk, its clock, its randomness.
+/// The parts of the machine that a component may use: a disk, a clock, randomness.
 #[derive(Clone, Debug)]
 pub struct Env {
     pub disk: Arc<dyn Disk>,

@@ -1,11 +1,11 @@
 //! The project's lock: counted, ordered, and forbidden to readers.
 //!
-//! Three mistakes become visible here, all of which otherwise show only as a rare stall:
-//! - *contention*: [`lock_stats`] tells for each [`Rank`] how often a thread had to wait, and how long;
-//! - *deadlock by order*: locks are taken in ascending rank; debug builds panic at the first acquisition that is
-//!   out of order, whether or not the other thread happened to be there;
-//! - *a reader that waits* (R1): a thread inside [`read_path`] must take no lock. Debug builds panic; release builds
-//!   count, and the count is shown in metrics.
+//! It makes three mistakes visible that otherwise show only as a rare stall:
+//! - *contention*: [`lock_stats`] tells for each [`Rank`] how often and how long threads had to wait;
+//! - *deadlock by order*: locks must be taken in ascending rank. Debug builds panic at the first acquisition that is
+//!   out of order, even if no other thread is involved at that moment;
+//! - *a waiting reader* (R1): a thread inside [`read_path`] must take no lock. Debug builds panic; release builds
+//!   count such acquisitions and show the count in metrics.
 
 #[cfg(test)]
 mod tests;
@@ -17,11 +17,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Where a lock stands in the one order that all locks of the program have. A thread that holds a lock may take only
-/// those of higher rank, so the outer crates' locks have the lower numbers: server 10 to 29, query 30 to 39, engine
-/// 40 to 69, table 70 to 79, commitlog 80 to 99, and what is taken last of all 100 to 127.
+/// The position of a lock in the total order of all locks of the program. A thread that holds a lock may take only
+/// locks of higher rank, so the outer crates' locks have the lower numbers: server 10 to 29, query 30 to 39, engine 40
+/// to 69, table 70 to 79, commitlog 80 to 99. The innermost locks of all have 100 to 127.
 ///
-/// Two locks that are never held together may share a rank; they are then counted together, under one name.
+/// Two locks that are never held together may share a rank if they also share the name; they are then counted
+/// together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rank {
     order: u8,
@@ -31,7 +32,7 @@ pub struct Rank {
 const RANKS: usize = 128;
 
 impl Rank {
-    /// `order` below 128; `name` for metrics and messages, such as `"commit queue"`.
+    /// Makes a rank. `order` is below 128; `name` is for metrics and messages, such as `"commit queue"`.
     pub const fn new(order: u8, name: &'static str) -> Self {
         assert!((order as usize) < RANKS, "lock ranks end at 127");
         Rank { order, name }
@@ -48,8 +49,8 @@ impl fmt::Debug for Rank {
     }
 }
 
-/// A value that one thread at a time may touch. No poisoning: a thread that panics while it holds the lock leaves
-/// the value as it is, so what is kept in one must be whole after every statement.
+/// A mutual exclusion lock without poisoning. A thread that panics while it holds the lock leaves the value as it is,
+/// so the value must be consistent after every statement.
 pub struct Mutex<T: ?Sized> {
     rank: Rank,
     inner: parking_lot::Mutex<T>,
@@ -83,7 +84,7 @@ impl<T: ?Sized> Mutex<T> {
         let guard = match self.inner.try_lock() {
             Some(guard) => guard,
             None => {
-                // Counted before the wait, so that one which never ends is seen too.
+                // The wait is counted before it begins, so that an endless wait is visible too.
                 counters.waits.fetch_add(1, Relaxed);
                 counters.read_path_waits.fetch_add(u64::from(on_read_path), Relaxed);
                 let start = Instant::now();
@@ -96,8 +97,8 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { inner: guard, rank: self.rank }
     }
 
-    /// Takes the lock if that needs no waiting. It cannot deadlock and cannot stall, so it is allowed out of order
-    /// and on the read path.
+    /// Takes the lock if it is free. This cannot deadlock and cannot stall, so it is allowed out of order and on the
+    /// read path.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = self.inner.try_lock()?;
         self.rank.counters().count_acquisition(self.rank);
@@ -105,7 +106,7 @@ impl<T: ?Sized> Mutex<T> {
         Some(MutexGuard { inner: guard, rank: self.rank })
     }
 
-    /// No lock is needed where nobody else can have a reference.
+    /// Returns the value without locking: an exclusive reference proves that no other thread has one.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -123,7 +124,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     }
 }
 
-/// Releases the lock when dropped. Stays on its thread.
+/// Releases the lock when dropped. Cannot be sent to another thread.
 pub struct MutexGuard<'a, T: ?Sized> {
     inner: parking_lot::MutexGuard<'a, T>,
     rank: Rank,
@@ -155,7 +156,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
     }
 }
 
-/// Lets threads that hold a [`Mutex`] wait for others to change what it guards.
+/// A condition variable: lets threads that hold a [`Mutex`] wait until other threads change the guarded value.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 
@@ -164,15 +165,16 @@ impl Condvar {
         Condvar(parking_lot::Condvar::new())
     }
 
-    /// Releases the lock, waits for a notification, takes the lock again. May also wake without one. Debug builds
-    /// panic if the thread holds another lock, since nobody could take that one for an unbounded time.
+    /// Releases the lock, waits for a notification, takes the lock again. May also wake without a notification. Debug
+    /// builds panic if the thread holds another lock, which would stay taken for an unbounded time.
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         check_wait(guard.rank);
         self.0.wait(&mut guard.inner);
     }
 
-    /// Like [`Condvar::wait`], but no longer than `timeout`. True if it was notified (or woke by chance) before.
+    /// Waits like [`Condvar::wait`], but no longer than `timeout`. Returns true if it was notified (or woke by chance)
+    /// before.
     #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         check_wait(guard.rank);
@@ -199,8 +201,8 @@ fn check_wait(rank: Rank) {
     }
 }
 
-/// Marks the thread as answering a read until the value is dropped: it may take no [`Mutex`] and wait for no
-/// [`Condvar`] (R1). Scopes nest.
+/// Marks the thread as answering a read until the returned value is dropped. The thread may take no [`Mutex`] and wait
+/// for no [`Condvar`] in that time (R1). Scopes nest.
 #[must_use = "the scope ends when the value is dropped"]
 pub fn read_path() -> ReadPath {
     crate::faults::reads();
@@ -208,12 +210,12 @@ pub fn read_path() -> ReadPath {
     ReadPath { _stays_on_its_thread: PhantomData }
 }
 
-/// Whether this thread is inside a [`read_path`] scope.
+/// Returns true if this thread is inside a [`read_path`] scope.
 pub fn on_read_path() -> bool {
     READ_PATH_DEPTH.with(|depth| depth.get() > 0)
 }
 
-/// The scope that [`read_path`] opened.
+/// The scope that [`read_path`] opens; it ends when this is dropped.
 #[derive(Debug)]
 pub struct ReadPath {
     _stays_on_its_thread: PhantomData<*const ()>,
@@ -229,24 +231,24 @@ thread_local! {
     static READ_PATH_DEPTH: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
-/// What the locks of one rank cost since the process started.
+/// The counters of the locks of one rank since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockStats {
     pub rank: u8,
     pub name: &'static str,
-    /// Times a lock of this rank was taken.
+    /// The number of times that a lock of this rank was taken.
     pub acquisitions: u64,
-    /// Of these, how often another thread held it.
+    /// The number of acquisitions that had to wait because another thread held the lock.
     pub waits: u64,
     /// The sum of those waits.
     pub waited: Duration,
-    /// Acquisitions by a thread inside [`read_path`]; anything but 0 is a defect (R1).
+    /// The number of acquisitions inside [`read_path`]. Any value but 0 is a defect (R1).
     pub read_path_locks: u64,
-    /// Of these, how often the reader had to wait.
+    /// The number of those acquisitions, and of waits for a notification, in which the reader had to wait.
     pub read_path_lock_waits: u64,
 }
 
-/// The counters of all ranks in use, by rank. Takes no lock.
+/// Returns the counters of all ranks in use, by rank. Takes no lock.
 pub fn lock_stats() -> Vec<LockStats> {
     let used = |(rank, counters): (usize, &Counters)| {
         Some(LockStats {
@@ -264,7 +266,7 @@ pub fn lock_stats() -> Vec<LockStats> {
 
 static COUNTERS: [Counters; RANKS] = [const { Counters::new() }; RANKS];
 
-/// On cache lines of their own, so that counting one lock does not slow another.
+/// Counters have cache lines of their own, so that counting one lock does not slow another.
 #[repr(align(128))]
 struct Counters {
     name: OnceLock<&'static str>,
@@ -299,7 +301,7 @@ impl Counters {
     }
 }
 
-/// The locks that this thread holds; only debug builds keep account.
+/// The locks that this thread holds. Only debug builds track them.
 mod order {
     use super::Rank;
     #[cfg(debug_assertions)]
@@ -310,7 +312,8 @@ mod order {
         static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// A lock may be taken only above all that are held: then no two threads can ever wait for each other.
+    /// Panics unless the rank is above those of all locks held. This order makes it impossible for two threads to wait
+    /// for each other.
     #[track_caller]
     #[inline]
     pub(super) fn check(_rank: Rank) {
@@ -337,10 +340,10 @@ mod order {
         HELD.with_borrow_mut(|held| held.push(_rank));
     }
 
-    /// Guards may be dropped in any order.
+    /// Removes a lock from those held. Guards may be dropped in any order.
     #[inline]
     pub(super) fn pop(_rank: Rank) {
-        // A guard may be dropped by another thread-local's destructor, when this one is already gone.
+        // The destructor of another thread-local may drop a guard after this one is gone.
         #[cfg(debug_assertions)]
         let _ = HELD.try_with(|held| {
             let mut held = held.borrow_mut();

@@ -1,8 +1,8 @@
-//! Randomness.
+//! The randomness interface.
 
 use std::fmt::Debug;
 
-/// Where random bytes come from. The real one is fit for keys and tokens.
+/// A source of random bytes. The real one is fit for keys and tokens.
 pub trait Random: Send + Sync + Debug {
     fn fill(&self, buf: &mut [u8]);
 

@@ -1,4 +1,4 @@
-//! The machine this process runs on.
+//! The real machine: its file systems, clocks and random numbers.
 
 mod raw;
 pub(crate) use raw::first_to_go;
@@ -21,38 +21,39 @@ use crate::clock::{Clock, Micros};
 use crate::disk::{Access, Dir, Disk, Entry, File, Lock};
 use crate::random::Random;
 
-/// How much [`File::allocate`] has on its way to the medium at once.
+/// The largest number of bytes that [`File::allocate`] has on its way to the medium at once.
 const ALLOCATE_STEP_BYTES: usize = 1 << 20;
 
-/// What [`File::allocate`] writes. One for the process: it is never changed, so it stays in the binary's zero pages.
+/// The zeros that [`File::allocate`] writes. All calls share them; they are never changed, so they stay in the
+/// binary's zero pages.
 static ZEROS: Zeros = Zeros([0; ALLOCATE_STEP_BYTES]);
 
-/// Where the medium takes them from by itself they have to begin with a block.
+/// The buffer is aligned to a block, because direct I/O requires that.
 #[repr(align(4096))]
 struct Zeros([u8; ALLOCATE_STEP_BYTES]);
 
-/// A multiple of most media's blocks.
+/// The alignment of direct writes: a multiple of the block size of most media.
 const BLOCK_BYTES: u64 = align_of::<Zeros>() as u64;
 
-/// Of a large file that is removed, so much at a time becomes free. Where the file system tells the medium what is free
-/// (`discard`), that takes a millisecond for each MiB, in which nothing else is written: a sync of the log would wait for all
-/// of the file.
+/// Bytes of a large removed file that are freed in one step. If the file system tells the medium about freed space
+/// (`discard`), freeing takes a millisecond for each MiB and blocks other writes: a sync of the log would wait for the
+/// whole file.
 const FREE_STEP_BYTES: u64 = 2 << 20;
 
-/// Of a file that is read once, so much at a time is in memory for our sake.
+/// Bytes of a [`Access::ReadOnce`] file that are read, and held in the page cache, at a time.
 const ONCE_STEP_BYTES: usize = 256 << 10;
 
-/// No piece that the kernel keeps of a file is larger (a huge page of x86-64 and of most others).
+/// The largest unit in which the kernel caches a file: a huge page of x86-64 and of most other machines.
 const BEHIND_BYTES: u64 = 2 << 20;
 
-/// What is stored is its owner's alone, whatever the umask says. (It can only take bits away.)
+/// The mode of new files: only the owner has access, whatever the umask says. (A umask can only remove bits.)
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
-/// The most parts that one `pwritev` takes (Linux: `UIO_MAXIOV`).
+/// The greatest number of parts that one `pwritev` takes (Linux: `UIO_MAXIOV`).
 const PARTS_MAX: usize = 1024;
 
-/// A file that is worth being freed in steps, and its length.
+/// Opens a file that is large enough to be freed in steps, and returns its length.
 fn large_file(path: &Path) -> Option<(fs::File, u64)> {
     let found = fs::symlink_metadata(path).ok()?;
     if !found.is_file() || found.len() <= 2 * FREE_STEP_BYTES {
@@ -62,8 +63,8 @@ fn large_file(path: &Path) -> Option<(fs::File, u64)> {
     Some((file, found.len()))
 }
 
-/// Lets go of the bytes of a file that has no name any more, from its end, unless somebody else has them: then they go with
-/// the last who does.
+/// Frees the space of a file without a name in steps, from its end. Does nothing if another handle or mapping of the
+/// file exists; the last of those frees the space.
 fn free(file: &fs::File, len: u64) {
     use std::os::unix::fs::MetadataExt;
     let has_a_name = file.metadata().map_or(true, |found| found.nlink() > 0);
@@ -95,7 +96,7 @@ impl Disk for RealDisk {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
         let mut once = None;
-        // The kernel maps no empty range.
+        // The kernel refuses to map an empty range.
         if access == Access::ReadOnce && file.metadata()?.len() > 0 {
             once = Some(raw::Mapping::new(&file)?.absent());
         }
@@ -107,7 +108,8 @@ impl Disk for RealDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        // The handle keeps the bytes until they are freed here. Without one they go all at once.
+        // The open handle keeps the space until `free` releases it in steps. Without a handle all of it is freed at
+        // once.
         let large = large_file(path);
         fs::remove_file(path)?;
         if let Some((file, len)) = large {
@@ -138,11 +140,12 @@ impl Disk for RealDisk {
             let entry = entry?;
             let metadata = match entry.metadata() {
                 Ok(metadata) => metadata,
-                // Removed since the directory was read: then it is no longer in it.
+                // The entry was removed after the directory was read, so it is no longer in it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            // All names that Polynya gives are ASCII; somebody else's name need only be shown.
+            // All names that Polynya gives are ASCII. Other programs' names are only displayed, so a lossy conversion
+            // is enough.
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_dir = metadata.is_dir();
             entries.push(Entry { name, len: if is_dir { 0 } else { metadata.len() }, is_dir });
@@ -162,15 +165,15 @@ impl Disk for RealDisk {
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        // `f_bavail`, not `f_bfree`: the blocks reserved for root are not ours to count on.
+        // `f_bavail` is used instead of `f_bfree`, because the blocks reserved for root cannot be relied on.
         let stat = rustix::fs::statvfs(path)?;
-        // Some file systems do not say.
+        // Some file systems do not report their free space.
         let is_told = stat.f_blocks > 0;
         Ok(if is_told { stat.f_bavail.saturating_mul(stat.f_frsize) } else { u64::MAX })
     }
 
-    /// `flock`, not `fcntl`: it belongs to the open file, so a second open in the same process is refused too, and
-    /// closing some other handle of the file does not release it.
+    /// Takes the lock by `flock`, not `fcntl`. An `flock` belongs to the open file: a second open in the same process
+    /// is refused too, and closing another handle of the file does not release it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
         let file = OpenOptions::new()
             .read(true)
@@ -184,8 +187,8 @@ impl Disk for RealDisk {
     }
 }
 
-/// Released when it is dropped. The kernel would do so with the last handle of this open file: a program that another thread
-/// starts at that moment has one until it begins.
+/// A held lock file. Dropping it unlocks explicitly. Closing the file is not enough: a program that another thread
+/// starts at that moment briefly has a copy of the handle, and the kernel releases the lock only with the last one.
 #[derive(Debug)]
 struct RealLock {
     file: fs::File,
@@ -193,7 +196,7 @@ struct RealLock {
 
 impl Drop for RealLock {
     fn drop(&mut self) {
-        // What remains if this fails is what closing the file releases.
+        // If unlocking fails, closing the file still releases the lock.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -205,7 +208,7 @@ struct RealDir(fs::File);
 
 impl RealDir {
     fn open(path: &Path) -> io::Result<Self> {
-        // The empty path is what `Path::parent` answers for a bare file name.
+        // `Path::parent` returns the empty path for a bare file name.
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         Ok(RealDir(OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)?))
     }
@@ -220,7 +223,7 @@ impl Dir for RealDir {
 #[derive(Debug)]
 struct RealFile {
     file: fs::File,
-    /// Of [`Access::ReadOnce`]: what of it was not in memory when it was opened, in whole pages.
+    /// For [`Access::ReadOnce`]: the ranges, in whole pages, that were not in the page cache when the file was opened.
     once: Option<Vec<Range<u64>>>,
 }
 
@@ -237,7 +240,7 @@ impl File for RealFile {
         if total == 0 {
             return Ok(());
         }
-        // Nearly always the kernel takes everything in the first call; only then does nothing need to be copied.
+        // Nearly always the kernel takes all bytes in the first call, and then `parts` need not be copied.
         let mut written = self.write_some(&parts[..parts.len().min(PARTS_MAX)], offset)?;
         if written == total {
             return Ok(());
@@ -261,15 +264,15 @@ impl File for RealFile {
         raw::write_back(&self.file, range, awaited)
     }
 
-    /// `fallocate` alone would not do: it reserves blocks but marks them *unwritten*, and the first write to each
-    /// turns its extent into a written one, which is a change of metadata. A log file prepared that way pays a
-    /// journal commit beside the flush in every `fdatasync`. Writing zeros pays for all of it now, on whatever
-    /// thread prepares files. `fallocate` still comes first: it finds out at once that there is no room, and gets
-    /// few, long extents.
+    /// Writes zeros, because `fallocate` alone would not suffice: it reserves blocks but marks them *unwritten*, and
+    /// the first write to each turns its extent into a written one, which is a change of metadata. A log file prepared
+    /// that way pays a journal commit beside the flush in every `fdatasync`. Writing zeros pays for all of it now, on
+    /// the thread that prepares files. `fallocate` still comes first: it detects a full disk at once, and gets few,
+    /// long extents.
     ///
-    /// Each step is waited for before the next one is written, so the log's own flush, which runs meanwhile, finds
-    /// at most one step queued before it. Where it can be the zeros go to the medium from where they are, since
-    /// copying them first takes more CPU than all else here.
+    /// Each step is awaited before the next one is written, so the log's own flush, which runs meanwhile, finds at
+    /// most one step queued before it. Zeros are written by direct I/O where possible, since copying them into the
+    /// page cache takes more CPU than all the rest.
     fn allocate(&self, len: u64) -> io::Result<()> {
         let old = self.len()?;
         if old >= len {
@@ -277,8 +280,8 @@ impl File for RealFile {
         }
         let result = self.allocate_from(old, len);
         if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
-            // What was reserved beyond the old length would keep others from writing. The caller learns of the
-            // full disk either way, so a failure to give back adds nothing.
+            // Space reserved beyond the old length would keep other files from growing. The caller learns of the full
+            // disk either way, so a failure to give the space back is ignored.
             let _ = self.file.set_len(old);
         }
         result
@@ -293,13 +296,13 @@ impl File for RealFile {
     }
 
     fn set_aside(&self) {
-        // Advice: where it is not taken, memory stays as full as it was.
+        // This is advice: if the kernel ignores it, the pages just stay cached.
         let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
     }
 
     fn map(&self) -> io::Result<Bytes> {
         if self.len()? == 0 {
-            // The kernel maps no empty range.
+            // The kernel refuses to map an empty range.
             return Ok(Bytes::new());
         }
         Ok(Bytes::from_owner(raw::Mapping::new(&self.file)?))
@@ -307,7 +310,7 @@ impl File for RealFile {
 }
 
 impl RealFile {
-    /// One `pwritev`, repeated only when a signal interrupted it before it wrote anything.
+    /// Makes one `pwritev` call, repeated only if a signal interrupted it before it wrote anything.
     fn write_some(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         loop {
             match rustix::io::pwritev(&self.file, parts, offset) {
@@ -321,15 +324,16 @@ impl RealFile {
         }
     }
 
-    /// Lets go of what was not in memory before, behind itself. The kernel lets go of no page that somebody has mapped and
-    /// touched meanwhile.
+    /// Reads and then drops the pages behind the read position that were not cached before. The kernel drops no page
+    /// that another process has mapped and touched meanwhile.
     fn read_once(&self, absent: &[Range<u64>], buf: &mut [u8], offset: u64) -> io::Result<()> {
         let mut at = offset;
         for step in buf.chunks_mut(ONCE_STEP_BYTES) {
             self.file.read_exact_at(step, at)?;
             let end = at + step.len() as u64;
-            // From further back: of what is read in parts only the last one can let go, be it a page or, where the kernel
-            // keeps larger pieces, one of those.
+            // The dropped range begins further back than this step. The kernel drops a page, or a larger cache unit,
+            // only when the range covers all of it. A unit that is read in several steps can thus be dropped only
+            // after the last of them.
             let read = at.saturating_sub(BEHIND_BYTES) / BEHIND_BYTES * BEHIND_BYTES..end;
             for gap in &absent[absent.partition_point(|gap| gap.end <= read.start)..] {
                 let (start, end) = (gap.start.max(read.start), gap.end.min(read.end));
@@ -345,7 +349,7 @@ impl RealFile {
         use rustix::io::Errno;
         loop {
             match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, old, len - old) {
-                // Not every file system can reserve; on those the zeros below find out about the room.
+                // Not every file system can reserve space. On those, a full disk is detected by writing the zeros.
                 Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
@@ -360,18 +364,18 @@ impl RealFile {
                 use io::ErrorKind::{Interrupted, InvalidInput, Unsupported};
                 match file.write_at(&ZEROS.0[..whole as usize], offset) {
                     Ok(n) if n > 0 => {
-                        // Some file systems take it into memory all the same.
+                        // Some file systems put the bytes into the page cache all the same.
                         raw::write_back(&self.file, offset..offset + n as u64, true)?;
                         offset += n as u64;
                     }
                     Err(error) if error.kind() == Interrupted => {}
                     Err(error) if !matches!(error.kind(), InvalidInput | Unsupported) => return Err(error),
-                    // Other blocks than these are wanted there, or none at all.
+                    // The file system requires other alignments, or does not support direct writes.
                     _ => past = None,
                 }
                 continue;
             }
-            // Up to the next block at most, so that the rest can go past.
+            // Writes up to the next block boundary only, so that the rest can be written directly.
             let n = left.min(match past {
                 Some(_) => BLOCK_BYTES - offset % BLOCK_BYTES,
                 None => left,
@@ -383,9 +387,9 @@ impl RealFile {
         Ok(())
     }
 
-    /// The file once more, for writes that the medium takes from where they are, past the memory that the kernel keeps of files:
-    /// what nobody reads need not be copied there first. `None` where there is no such way, and on file systems with larger blocks:
-    /// these had to be read when a part of one is written.
+    /// Opens the file again for direct I/O, which bypasses the page cache: these zeros will not be read, so copying
+    /// them there is wasted. `None` if direct I/O is not available, and on file systems with larger blocks, which
+    /// would have to read a block before writing a part of it.
     #[cfg(target_os = "linux")]
     fn past_memory(&self) -> Option<fs::File> {
         use std::os::fd::AsRawFd;
@@ -410,7 +414,7 @@ pub struct RealClock {
 }
 
 impl RealClock {
-    /// [`Clock::monotonic`] counts from here.
+    /// Makes a clock whose [`Clock::monotonic`] counts from now.
     pub fn new() -> Self {
         RealClock { start: Instant::now() }
     }
@@ -441,7 +445,8 @@ pub struct RealRandom;
 
 impl Random for RealRandom {
     fn fill(&self, buf: &mut [u8]) {
-        // Keys and tokens must never be made from less; a kernel without randomness is nothing to run on.
+        // Keys and tokens must never be made from weaker randomness, so a failure of the kernel's source ends the
+        // process.
         getrandom::fill(buf).expect("the kernel gives random bytes");
     }
 }

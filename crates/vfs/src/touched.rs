@@ -1,10 +1,11 @@
-//! What background work touches in passing makes way first: a build that reads a whole table must not drive out of memory
-//! what readers use.
+//! Marks pages that only background work touches as the first to be evicted. A build that reads a whole table must not
+//! evict the pages that readers use.
 //!
-//! Background work opens a scope with [`pass_through`]. Whoever hands out bytes of a mapped file inside of it, of which no
-//! reader has had a part yet, says so with [`passed`]. The last of them are remembered; the kernel is told of each, a little
-//! later and at the end of the scope, that it may go before all others. Nothing is lost by it: bytes that a reader comes to
-//! want are as near as before, as long as memory lasts.
+//! Background work opens a scope with [`pass_through`]. Code that hands out bytes of a mapped file inside such a scope
+//! reports them with [`passed`], unless a reader has used a part of them already. The last few reports are kept,
+//! because the work may still use those bytes. For older ones, and for all at the end of the scope, the kernel is told
+//! to evict them before other pages. The bytes stay cached as long as there is enough memory, so a later reader loses
+//! nothing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ use bytes::Bytes;
 
 use crate::real::first_to_go;
 
-/// Blocks that may still be in use by the work itself.
+/// The number of latest blocks kept back, which the work itself may still be using.
 const REMEMBERED: usize = 16;
 
 thread_local! {
@@ -22,21 +23,21 @@ thread_local! {
     static PASSED: RefCell<VecDeque<Bytes>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Until the value is dropped, this thread does background work. Scopes nest.
+/// Marks the thread as doing background work until the returned value is dropped. Scopes nest.
 #[must_use = "the scope ends when the value is dropped"]
 pub fn pass_through() -> Passing {
     DEPTH.with(|depth| depth.set(depth.get() + 1));
     Passing { _stays_on_its_thread: PhantomData }
 }
 
-/// Whether this thread is inside a [`pass_through`] scope.
+/// Returns true if this thread is inside a [`pass_through`] scope.
 #[inline]
 pub fn is_passing() -> bool {
     DEPTH.with(|depth| depth.get() > 0)
 }
 
-/// Bytes of a mapped file that this thread is about to read inside a [`pass_through`] scope, and that nobody else has
-/// wanted.
+/// Reports bytes of a mapped file that this thread is about to read inside a [`pass_through`] scope and that no reader
+/// has used.
 pub fn passed(bytes: Bytes) {
     PASSED.with_borrow_mut(|passed| {
         if passed.back().is_some_and(|last| last.as_ptr() == bytes.as_ptr()) {
@@ -51,7 +52,7 @@ pub fn passed(bytes: Bytes) {
     });
 }
 
-/// The scope that [`pass_through`] opened.
+/// The scope that [`pass_through`] opens; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Passing {
     _stays_on_its_thread: PhantomData<*const ()>,

@@ -2,7 +2,7 @@ use super::*;
 use crate::Micros;
 use std::thread;
 
-/// A clock that moves when it is told to.
+/// A clock that moves only when a test advances it.
 #[derive(Debug, Default)]
 struct Hand(AtomicU64);
 
@@ -26,7 +26,7 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Tests run side by side and share the list.
+/// Finds a thread by name, because concurrent tests share the list.
 fn status_of(name: &str) -> Option<Status> {
     heartbeats().into_iter().find(|status| status.name == name)
 }

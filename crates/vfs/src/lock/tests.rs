@@ -3,12 +3,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-/// Every test uses ranks of its own, since the counters belong to the process.
+/// Returns the counters of a rank. Every test uses its own ranks, since the counters belong to the process.
 fn stats_of(rank: Rank) -> LockStats {
     lock_stats().into_iter().find(|stats| stats.rank == rank.order).unwrap_or_default()
 }
 
-/// The message of the panic that `run` must end with.
+/// Returns the message of the panic that `run` must end with.
 fn panic_of(run: impl FnOnce()) -> String {
     let payload = catch_unwind(AssertUnwindSafe(run)).expect_err("this must panic");
     payload
@@ -52,7 +52,7 @@ fn locks_taken_in_ascending_rank_nest() {
     for _ in 0..2 {
         let first = outer.lock();
         let second = inner.lock();
-        // Released in the order of taking: the account must not assume a stack.
+        // The locks are released in the order of taking: the held locks must not be tracked as a stack.
         drop(first);
         assert_eq!(*second, "b");
     }

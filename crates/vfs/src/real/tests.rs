@@ -41,7 +41,7 @@ fn allocated_bytes_are_zero_and_those_before_are_kept() {
     let dir = testkit::temp_dir("allocate");
     let (path, file) = file_at(&dir, "a");
     file.write_at(&[IoSlice::new(b"head")], 0).unwrap();
-    // Neither its begin nor its end is that of a block.
+    // Neither the start nor the end of the range is at a block boundary.
     let len = ALLOCATE_STEP_BYTES as u64 * 2 + 4097;
     file.allocate(len).unwrap();
     assert_eq!(file.len().unwrap(), len);
@@ -119,7 +119,7 @@ fn a_lock_ends_with_its_holder_though_a_program_that_begins_still_has_the_file()
     let dir = testkit::temp_dir("lock");
     let path = dir.join("lock");
     let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
-    // What fork gives to a child until it is another program.
+    // A child process has such a copy between fork and exec.
     let copy = file.try_clone().unwrap();
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
     let first = RealLock { file };
@@ -150,7 +150,7 @@ fn what_is_made_is_for_its_owner_alone() {
     let (path, _file) = file_at(&inner, "a");
     let _lock = RealDisk.lock(&inner.join("lock")).unwrap();
     assert_eq!((mode(&path), mode(&inner.join("lock"))), (0o600, 0o600));
-    // What is there already is its owner's decision.
+    // The mode of an existing directory is its owner's decision.
     fs::set_permissions(&inner, fs::Permissions::from_mode(0o750)).unwrap();
     RealDisk.create_dir_all(&inner).unwrap();
     assert_eq!(mode(&inner), 0o750);
@@ -167,8 +167,8 @@ fn an_open_directory_is_synced_as_one_by_its_path() {
     assert!(RealDisk.open_dir(&path).is_err(), "a file, and gone");
 }
 
-/// Makes a durable file of that many bytes that nobody has in memory. `None` where the file system keeps all in memory, as
-/// `tmpfs` does.
+/// Makes a durable file of that many bytes that is not in the page cache. `None` if the file system keeps all files in
+/// memory, as `tmpfs` does.
 fn cold_file(dir: &Path, len: usize) -> Option<PathBuf> {
     let (path, file) = file_at(dir, "cold");
     file.write_at(&[IoSlice::new(&vec![7; len])], 0).unwrap();
@@ -177,7 +177,7 @@ fn cold_file(dir: &Path, len: usize) -> Option<PathBuf> {
     (resident(&path) < len / 8).then_some(path)
 }
 
-/// Bytes of a file that are in memory.
+/// Returns the number of a file's bytes that are in the page cache.
 fn resident(path: &Path) -> usize {
     let file = fs::File::open(path).unwrap();
     let len = file.metadata().unwrap().len();
@@ -185,13 +185,13 @@ fn resident(path: &Path) -> usize {
     (len - absent.iter().map(|gap| gap.end - gap.start).sum::<u64>()) as usize
 }
 
-/// A backup of a database larger than memory drove out everything that readers used.
+/// A backup of a database larger than memory evicted all pages that readers used.
 #[test]
 fn what_is_read_once_leaves_in_memory_what_was_there_and_no_more() {
     let dir = testkit::temp_dir("once");
     let (used_bytes, len) = (4 << 20, 32 << 20);
     let Some(path) = cold_file(&dir, len) else { return eprintln!("this file system is memory") };
-    // Somebody has its beginning in use, and the kernel has read ahead.
+    // A reader has the beginning in use, and the kernel has read ahead.
     let bytes = RealDisk.open(&path, Access::Read).unwrap().map().unwrap();
     let used: u64 = bytes[..used_bytes].iter().step_by(512).map(|byte| u64::from(*byte)).sum();
     assert_eq!(used, 7 * (used_bytes as u64 / 512));
@@ -200,7 +200,7 @@ fn what_is_read_once_leaves_in_memory_what_was_there_and_no_more() {
 
     let once = RealDisk.open(&path, Access::ReadOnce).unwrap();
     let mut block = vec![0; 1_000_003];
-    // In pieces that are no whole pages.
+    // The file is read in pieces that are not whole pages.
     for at in (0..len).step_by(block.len()) {
         let end = block.len().min(len - at);
         block.fill(0);
@@ -210,7 +210,7 @@ fn what_is_read_once_leaves_in_memory_what_was_there_and_no_more() {
     assert_eq!(once.read_at(&mut block, len as u64 - 5).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     let after = resident(&path);
     assert!(after >= used_bytes && after <= before + (1 << 20), "{before} before, {after} after");
-    // Read as anything else is, it stays.
+    // A file read in the ordinary way stays cached.
     let all = RealDisk.open(&path, Access::Read).unwrap();
     all.read_at(&mut vec![0; len], 0).unwrap();
     assert_eq!(resident(&path), len);
@@ -221,7 +221,7 @@ fn a_reader_that_waits_for_the_disk_is_counted_also_once_it_is_gone() {
     let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("faults");
     let Some(path) = cold_file(&dir, 4 << 20) else { return eprintln!("this file system is memory") };
-    // The count before and after a thread touched the whole file.
+    // Returns the fault count before and after a thread touches the whole file.
     let touch = |reads: bool| {
         let path = path.clone();
         thread::spawn(move || {
@@ -249,14 +249,14 @@ fn a_reader_that_waits_for_the_disk_is_counted_also_once_it_is_gone() {
         eprintln!(
             "round {nth}, before and after: cold {cold:?}, warm {warm:?}, by who reads nothing {unread:?}"
         );
-        // What is there costs nobody a fault, and who reads nothing is not counted.
+        // A cached page costs no fault, and threads that do not answer reads are not counted.
         cold.1 > cold.0 && warm.1 == warm.0 && unread.1 == unread.0
     };
-    // The kernel may take a page back in between, and may not let one go.
+    // The kernel may reclaim a page in between, or refuse to drop one.
     assert!((0..4).any(round), "no round of four went as it should");
 }
 
-/// The kernel's word for it: pages that were touched lately are *referenced*; these are the last to go.
+/// Checks the kernel's *referenced* count: pages touched lately are referenced, and are evicted last.
 #[test]
 fn what_work_touches_in_passing_is_the_first_to_go() {
     let dir = testkit::temp_dir("passing");
@@ -283,7 +283,7 @@ fn what_work_touches_in_passing_is_the_first_to_go() {
     assert_eq!(resident(&path), len, "it is there all the same");
 }
 
-/// Bytes of a mapping that were touched lately.
+/// Returns the number of bytes of a mapping that were touched lately.
 fn referenced(bytes: &[u8]) -> usize {
     let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
     let start = format!("{:x}-", bytes.as_ptr() as usize);
@@ -292,7 +292,7 @@ fn referenced(bytes: &[u8]) -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }
 
-/// Whoever has a file keeps all of it when its name goes: a handle, a mapping, another name.
+/// Handles, mappings and other names keep the whole file when one of its names is removed.
 #[test]
 fn a_large_file_that_is_removed_stays_whole_for_those_who_have_it() {
     let dir = testkit::temp_dir("remove");
@@ -320,13 +320,13 @@ fn a_large_file_that_is_removed_stays_whole_for_those_who_have_it() {
     RealDisk.remove(&path).unwrap();
     assert!(fs::read(&other).unwrap() == expected && !path.exists());
 
-    // A name that leads elsewhere goes alone.
+    // Removing a symbolic link leaves its target alone.
     let link = dir.join("link");
     std::os::unix::fs::symlink(&other, &link).unwrap();
     RealDisk.remove(&link).unwrap();
     assert!(fs::read(&other).unwrap() == expected && fs::symlink_metadata(&link).is_err());
 
-    // What only its owner may not even write.
+    // A file that even its owner may not write can be removed too.
     fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
     RealDisk.remove(&other).unwrap();
     assert!(!other.exists());
@@ -342,7 +342,7 @@ fn who_else_has_a_file_is_noticed() {
     let open = || OpenOptions::new().write(true).open(&path).unwrap();
     let file = open();
     if !raw::is_alone(&file) {
-        // Nothing is told here: files are freed as one, which is all that depends on it.
+        // This system does not tell; files are then freed in one step, which is the only consequence.
         return;
     }
     let reader = fs::File::open(&path).unwrap();
