@@ -1,10 +1,11 @@
-//! What the tests of all crates share. Never shipped; depends on no other crate of Polynya, so every one may use it.
+//! Utilities for the tests of all crates. Never shipped. Depends on no other crate of Polynya, so every crate may use
+//! it.
 //!
-//! - [`limit`]: a test that hangs prints the stacks of all threads and ends the process.
-//! - [`package`]: where the files of the repository lie.
-//! - [`scale`], [`scaled`]: how large a test's input should be on this machine.
-//! - [`seeds`], [`for_each_seed`], [`Rng`]: randomness that a failing run can be repeated with.
-//! - [`temp_dir`]: a directory that is removed afterwards, and kept when the test fails.
+//! - [`limit`]: a time limit; a test that hangs prints the stacks of all threads and ends the process.
+//! - [`package`]: the folder of the tested package.
+//! - [`scale`], [`scaled`]: a suitable input size for this machine.
+//! - [`seeds`], [`for_each_seed`], [`Rng`]: randomness that can be repeated after a failure.
+//! - [`temp_dir`]: a directory that is removed afterwards, and kept if the test fails.
 //!
 //! | variable | meaning |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! A time limit for tests that says where the time went.
+//! A time limit for tests that prints all stacks when it is exceeded.
 
 #[cfg(target_os = "linux")]
 mod stacks;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use crate::scale;
 
-/// Until the guard is dropped, the test may run this many seconds (times [`scale`] if that is above 1). If it
-/// does not make it, the stacks of all threads are printed to stderr and the process aborts: a test that hangs
-/// cannot be ended otherwise, since a Rust thread cannot be killed.
+/// Limits the test to this many seconds (times [`scale`] if that is above 1) until the guard is dropped. If the test
+/// takes longer, the stacks of all threads are printed to stderr and the process aborts. There is no other way to end
+/// a hanging test, since a Rust thread cannot be killed.
 ///
 /// Take it first: `let _limit = testkit::limit(30);`. A bare `_` would drop it at once.
 #[track_caller]
@@ -42,7 +42,7 @@ pub fn limit(seconds: u64) -> Guard {
     Guard { id }
 }
 
-/// The test runs under a limit while this lives.
+/// The time limit of a running test; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Guard {
     id: u64,
@@ -70,7 +70,7 @@ struct Watch {
 static WATCH: Mutex<Watch> = Mutex::new(Watch { running: BTreeMap::new(), last_id: 0, started: false });
 static CHANGED: Condvar = Condvar::new();
 
-/// A poisoned lock is taken all the same: nothing here panics between two changes that belong together.
+/// Takes the lock even if it is poisoned: nothing here panics between two changes that belong together.
 fn lock() -> MutexGuard<'static, Watch> {
     WATCH.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -83,7 +83,7 @@ fn watch_over() {
             give_up(late);
         }
         let wait = watch.running.values().map(|running| running.deadline - now).min();
-        // Removed deadlines leave a wait that ends too early, never one that ends too late.
+        // A removed deadline can make this wait end too early, never too late.
         watch = match wait {
             Some(wait) => CHANGED.wait_timeout(watch, wait).unwrap_or_else(PoisonError::into_inner).0,
             None => CHANGED.wait(watch).unwrap_or_else(PoisonError::into_inner),
@@ -92,7 +92,7 @@ fn watch_over() {
 }
 
 fn give_up(late: &Running) -> ! {
-    // Not `eprintln`: the test harness would capture it, and lose it with the process.
+    // The test harness would capture the output of `eprintln`, and lose it with the process.
     let mut out = std::io::stderr();
     let _ = writeln!(
         out,

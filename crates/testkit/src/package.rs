@@ -1,12 +1,12 @@
-//! Where the files of the repository lie.
+//! The place of the repository's files.
 
 use std::env;
 use std::path::PathBuf;
 
-/// The folder of the package whose test (or program, under `cargo run`) this is.
+/// Returns the folder of the package whose test (or program, under `cargo run`) is running.
 ///
-/// Asked when it runs, not when it is compiled as `env!` is: checkouts may share a target directory, and a test that was
-/// compiled in one of them would read the files of that one, which may be gone.
+/// The variable is read at run time, not at compile time as by `env!`. Checkouts may share a target directory, and a
+/// test compiled in one checkout would otherwise read the files of that one, which may be gone.
 pub fn package() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it for what it runs").into()
 }

@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats. Not for keys.
+//! Random numbers that a seed reproduces. Not for keys.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// Equal seeds give equal numbers, on every machine and in every version of Polynya.
+    /// Makes a generator. Equal seeds give equal numbers, on every machine and in every version of Polynya.
     pub fn new(seed: u64) -> Self {
         let mut x = seed;
         let state = std::array::from_fn(|_| {
@@ -34,40 +34,41 @@ impl Rng {
         result
     }
 
-    /// Uniform over `0..n`; panics if `n` is 0.
+    /// Returns a number uniform over `0..n`; panics if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0, "nothing to choose from");
-        // Lemire's multiplication; its bias below 2^-32 for any n that a test uses is no matter here.
+        // This is Lemire's multiplication. Its bias is below 2^-32 for any n that a test uses, which is negligible
+        // here.
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// Uniform over a range; panics if it is empty.
+    /// Returns a number uniform over a range; panics if it is empty.
     pub fn range(&mut self, range: Range<u64>) -> u64 {
         assert!(range.start < range.end, "nothing to choose from");
         range.start + self.below(range.end - range.start)
     }
 
-    /// Uniform over `0..n`, for indexes.
+    /// Returns an index uniform over `0..n`.
     pub fn index(&mut self, n: usize) -> usize {
         self.below(n as u64) as usize
     }
 
-    /// True once in `n` times on average.
+    /// Returns true once in `n` times on average.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// True with this probability: never at 0, always at 1.
+    /// Returns true with this probability: never at 0, always at 1.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
-    /// Uniform over 0 (included) to 1 (not).
+    /// Returns a number uniform over 0 (included) to 1 (excluded).
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// One of `items`; panics if there is none.
+    /// Returns one of `items`; panics if there is none.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.index(items.len())]
     }
@@ -90,12 +91,12 @@ impl Rng {
         bytes
     }
 
-    /// Lower-case letters.
+    /// Returns a random word of lower-case letters.
     pub fn word(&mut self, len: usize) -> String {
         (0..len).map(|_| char::from(b'a' + self.below(26) as u8)).collect()
     }
 
-    /// Another generator, independent of what this one is used for afterwards.
+    /// Returns another generator, independent of the later output of this one.
     pub fn fork(&mut self) -> Rng {
         Rng::new(self.next_u64())
     }

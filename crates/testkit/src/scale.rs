@@ -1,4 +1,4 @@
-//! How large a test's input should be.
+//! The size of test inputs, adapted to the machine.
 
 use std::sync::OnceLock;
 use std::thread;
@@ -31,7 +31,7 @@ fn of_machine(cores: usize, memory: Option<u64>) -> f64 {
     by_cores.min(by_memory).clamp(0.125, 4.0)
 }
 
-/// The machine's memory where the kernel tells it in `/proc`.
+/// Returns the machine's memory in bytes, if the kernel reports it in `/proc`.
 fn memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

@@ -1,10 +1,10 @@
-//! Which seeds a randomised test runs, and how a failing one is named.
+//! The seeds of randomised tests, and the report of a failing one.
 
 use std::ops::Range;
 use std::thread;
 
-/// The seeds a test should run: `0..default_count` unless `POLYNYA_TEST_SEEDS` says otherwise. `200` means the
-/// first two hundred, `7..8` seed 7 alone.
+/// Returns the seeds that a test should run: `0..default_count` unless `POLYNYA_TEST_SEEDS` says otherwise. `200`
+/// means the first two hundred, `7..8` seed 7 alone.
 pub fn seeds(default_count: u64) -> Range<u64> {
     match std::env::var("POLYNYA_TEST_SEEDS") {
         Ok(text) => parse(&text).unwrap_or_else(|message| panic!("{message}")),
@@ -12,7 +12,7 @@ pub fn seeds(default_count: u64) -> Range<u64> {
     }
 }
 
-/// Runs `test` for each of [`seeds`]; if it panics, says how to repeat that one.
+/// Runs `test` for each of [`seeds`]. If it panics, prints how to repeat that seed.
 #[track_caller]
 pub fn for_each_seed(default_count: u64, mut test: impl FnMut(u64)) {
     for seed in seeds(default_count) {

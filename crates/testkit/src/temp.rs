@@ -4,9 +4,10 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// An empty directory of its own for a test. `name` stands in the path so that a left one can be told.
+/// Makes an empty directory for one test. `name` is part of the path, so that a directory left behind can be
+/// identified.
 ///
-/// Put it before the things that use it: values are dropped in the reverse order.
+/// Declare it before the values that use it: values are dropped in the reverse order.
 pub fn temp_dir(name: &str) -> TempDir {
     let dir = tempfile::Builder::new()
         .prefix(&format!("polynya-{name}-"))
@@ -15,7 +16,7 @@ pub fn temp_dir(name: &str) -> TempDir {
     TempDir(Some(dir))
 }
 
-/// Removes the directory when dropped. While the test panics it is kept, and its path is printed.
+/// A directory that is removed when this is dropped. If the test panics, it is kept and its path is printed.
 #[derive(Debug)]
 pub struct TempDir(Option<tempfile::TempDir>);
 

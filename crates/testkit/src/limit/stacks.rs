@@ -1,9 +1,9 @@
 //! Prints the stack of every thread of this process, without a debugger.
 //!
-//! Each thread in turn is sent a signal whose handler captures its own stack. Capturing allocates and takes std's
-//! backtrace lock, which a signal handler must not do in a program that goes on; this one is about to abort, and a
-//! thread that was interrupted at the wrong place costs only its own stack. Sleeping threads come first, since
-//! those (a deadlock's) hold no allocator lock, and every thread gets a bounded time to answer.
+//! Each thread in turn gets a signal whose handler captures its own stack. Capturing allocates and takes std's
+//! backtrace lock. A signal handler must not do that in a program that goes on, but this one is about to abort. A
+//! thread that was interrupted at a bad place costs only its own stack. Sleeping threads come first: those of a
+//! deadlock hold no allocator lock. Every thread gets a bounded time to answer.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A thread that has not captured its stack by then never will.
+/// The time within which a thread must capture its stack. A thread that exceeds it never will.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 struct Answer {
@@ -23,7 +23,7 @@ struct Answer {
     stack: Backtrace,
 }
 
-/// Whose answer is awaited; an answer by anybody else comes too late and is dropped.
+/// The id of the thread whose answer is awaited. An answer by any other thread is too late and is dropped.
 static ASKED: AtomicI32 = AtomicI32::new(0);
 static ANSWER: Mutex<Option<Answer>> = Mutex::new(None);
 
@@ -61,7 +61,7 @@ fn install(signal: libc::c_int) {
     }
 }
 
-/// Runs on the thread that is asked.
+/// The signal handler; runs on the signalled thread.
 #[inline(never)]
 extern "C" fn answer(_signal: libc::c_int) {
     let own = own_id();
@@ -81,7 +81,7 @@ extern "C" fn answer(_signal: libc::c_int) {
 fn wait() -> Option<Answer> {
     let deadline = Instant::now() + ANSWER_MAX;
     while Instant::now() < deadline {
-        // The handler must not have to wait for this lock, so it is polled at a distance.
+        // The handler must not have to wait for this lock, so it is polled with pauses.
         thread::sleep(Duration::from_millis(1));
         if let Some(answer) = ANSWER.lock().ok()?.take() {
             return Some(answer);
@@ -90,9 +90,10 @@ fn wait() -> Option<Answer> {
     None
 }
 
-/// Cuts the frames of the handler itself, which stand above those of interest.
+/// Cuts off the frames of the handler itself, which are above the interesting ones.
 fn below_the_signal(stack: &str) -> &str {
-    // By its file: whether a frame shows the function's whole path depends on the debug information.
+    // The handler is found by its file name, because the debug information decides whether a frame shows a function's
+    // full path.
     let Some(handler) = stack.rfind("limit/stacks.rs:") else { return stack };
     let rest = &stack[handler..];
     // The next line that starts with a frame's number is the kernel's trampoline.
@@ -114,7 +115,7 @@ fn tasks() -> Vec<Task> {
         .filter_map(|entry| {
             let entry = entry.ok()?;
             let id = entry.file_name().to_str()?.parse().ok()?;
-            // "id (name) state …"; the name may itself hold parentheses.
+            // The format is "id (name) state …"; the name may itself hold parentheses.
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
             let (head, tail) = stat.rsplit_once(") ")?;
             let name = head.split_once('(')?.1.to_owned();

@@ -1,5 +1,5 @@
-//! The limit is tested in a process of its own, since it ends that process: each test starts this test program again
-//! with one of the `on_request_…` tests, which do nothing unless asked by the variable.
+//! Tests the limit in a process of its own, since it ends that process. Each test starts this test program again with
+//! one of the `on_request_…` tests, which do nothing unless the variable requests them.
 
 use super::*;
 use std::process::{Command, Output};
@@ -53,7 +53,7 @@ fn on_request_a_test_ends_in_time() {
         let _inner = limit(1);
     }
     drop(outer);
-    // Beyond the limits that have been dropped, the watcher must let it be.
+    // This waits longer than the dropped limits; the watcher must not abort the process.
     let (_keep, wake) = mpsc::channel::<()>();
     assert!(wake.recv_timeout(Duration::from_millis(1200)).is_err());
 }
@@ -72,7 +72,7 @@ fn a_test_over_its_limit_shows_every_thread_and_aborts() {
         assert!(stderr.contains(expected), "no {expected} in\n{stderr}");
     }
     assert!(!stderr.contains("limit/stacks.rs"), "the handler's own frames are of no interest:\n{stderr}");
-    // The thread's whole name, which the kernel does not know.
+    // The full thread name is printed; the kernel knows only its first 15 bytes.
     assert!(stderr.contains("\"limit::tests::on_request_two_threads_hang\" (waiting)"), "{stderr}");
 }
 
