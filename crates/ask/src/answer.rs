@@ -1,4 +1,4 @@
-//! What is answered.
+//! Answers, as they are sent to clients in JSON.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -7,23 +7,23 @@ use serde_json::Value as Json;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     pub q: String,
-    /// The whole in some sentences.
+    /// The whole answer in a few sentences.
     pub answer: String,
-    /// Its parts, each from one source.
+    /// The parts of the answer, each from one source.
     pub sections: Vec<Section>,
-    /// Every source that was asked, or would have been.
+    /// Every source that was asked, and those that were skipped.
     pub sources: Vec<Consulted>,
-    /// From the question to this answer.
+    /// Milliseconds from the question to this answer.
     pub took_ms: f64,
-    /// All parts stand at this commit.
+    /// The lsn at which all parts were read.
     pub lsn: u64,
-    /// When it was made. UTC.
+    /// The time at which the answer was made, in UTC.
     pub as_of: String,
-    /// Made for an equal question before, from tables that have not changed since.
+    /// True if the answer was made for an equal earlier question, from tables that have not changed since.
     pub cached: bool,
 }
 
-/// What one source says.
+/// The answer of one source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Section {
     pub title: String,
@@ -32,7 +32,7 @@ pub struct Section {
     pub columns: Vec<Column>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub rows: Vec<Vec<Json>>,
-    /// The statement behind it: `POST /v1/sql` gives the same with these parameters.
+    /// The statement that gave the rows: `POST /v1/sql` returns the same with these parameters.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sql: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -47,42 +47,42 @@ pub struct Column {
     pub data_type: String,
 }
 
-/// A source and what came of asking it.
+/// A source with the result of asking it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Consulted {
     pub name: String,
     /// `table`, `notes`, `metrics`, `requests`, `changes` or `tables`.
     pub kind: String,
     pub state: State,
-    /// The commit at which it was read.
+    /// The lsn at which the source was read.
     pub lsn: u64,
-    /// How new its newest data is, where it has a time. UTC.
+    /// The time of the source's newest data in UTC, if the data has times.
     pub as_of: Option<String>,
     pub took_ms: f64,
-    /// Why it did not answer, or what to know about how it did.
+    /// The reason why the source did not answer, or a remark on its answer.
     pub detail: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It has something to say.
+    /// The source has something to say.
     Answered,
-    /// It was asked and has nothing about this.
+    /// The source was asked and has nothing about this.
     Nothing,
-    /// It could not be read.
+    /// The source could not be read.
     Failed,
-    /// It was not through when the answer was due.
+    /// The source had not finished at the deadline.
     Timeout,
-    /// It was not asked.
+    /// The source was not asked.
     Skipped,
 }
 
-/// What a question that is answered in pieces yields.
+/// An event of a streamed answer.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A section as soon as it is there, in no particular order.
+    /// A section, sent as soon as it is ready. Sections come in no particular order.
     Section(Section),
-    /// The whole, last.
+    /// The complete answer, sent last.
     Answer(Box<Answer>),
 }

@@ -1,4 +1,4 @@
-//! The door: questions in, answers out; equal ones share one evaluation.
+//! The entry point: answers questions, caches the answers and shares one evaluation among equal questions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,29 +20,29 @@ use crate::time::SECOND;
 use crate::understand::World;
 use crate::words::normal;
 
-/// Sources that are no tables.
+/// Sources other than tables.
 const SOURCES: [&str; 5] = ["metrics", "requests", "changes", "notes", "tables"];
-/// Events of a stream that wait for its reader.
+/// The capacity of a stream, in events.
 const EVENTS_WAITING_MAX: usize = 64;
-/// Sets of rights whose names are kept apart.
+/// The number of cached lexicons. Each distinct set of visible definitions has its own.
 const LEXICONS_MAX: u64 = 16;
-/// Questions whose last moment is known.
+/// The number of questions whose time of last evaluation is remembered.
 const MOMENTS_MAX: u64 = 10_000;
-/// How often an asker tries again whose neighbour's evaluation came to nothing that can be shared.
+/// Attempts to answer while the shared evaluation of another asker is refused as busy.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// How questions are answered.
+/// The limits of answering.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// When an answer is due that did not say so.
+    /// The default time limit of a question that names none.
     pub deadline: Duration,
-    /// The longest that may be asked for.
+    /// The longest time limit that a question may name.
     pub deadline_max: Duration,
-    /// Answers that are made at once; beyond, [`Kind::Busy`].
+    /// The number of concurrent evaluations. Further questions get [`Kind::Busy`].
     pub running_max: usize,
-    /// What kept answers may take.
+    /// Bytes that cached answers may take.
     pub cache_bytes: u64,
-    /// How long an answer is kept.
+    /// The time for which an answer is cached.
     pub cache_time: Duration,
 }
 
@@ -63,15 +63,15 @@ impl Default for Options {
 pub struct Status {
     /// Questions since the start.
     pub asked: u64,
-    /// Those for which sources were asked; the others shared one of these.
+    /// Questions that were evaluated; the others shared one of these evaluations.
     pub evaluations: u64,
-    /// Evaluations under way.
+    /// Evaluations in progress.
     pub running: usize,
-    /// Answers that are kept.
+    /// Answers in the cache.
     pub kept: u64,
 }
 
-/// Answers questions. Cheap to clone; all clones share what is kept.
+/// Answers questions. Cheap to clone; all clones share one cache.
 #[derive(Clone)]
 pub struct Ask(Arc<Inner>);
 
@@ -80,54 +80,54 @@ struct Inner {
     sql: Sql,
     search: Option<Search>,
     options: Options,
-    /// By fingerprint; principals with other rights have others.
+    /// Lexicons by fingerprint. Principals that see other definitions have other fingerprints.
     lexicons: Cache<u64, Arc<Lexicon>>,
     kept: Cache<Key, Arc<Answer>>,
-    /// When those that depend on the time were last asked: for a second after that they are the same question.
+    /// The time at which a question that depends on the time was last evaluated. For one second the same answer serves.
     moments: Cache<Key, Micros>,
     running: Semaphore,
     asked: AtomicU64,
     evaluations: AtomicU64,
 }
 
-/// What makes two questions the same.
+/// The identity of a question in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// As [`normal`] has it.
+    /// The text after [`normal`].
     question: String,
     sources: Vec<String>,
     deadline: Duration,
-    /// What the asker may see.
+    /// The tables that the asker may see.
     tables: Vec<String>,
     admin: bool,
-    /// Definitions of the tables there are, which decide what the question means.
+    /// Fingerprint of the visible definitions, which decide the meaning of the question.
     names: u64,
-    /// What is read, each table at its lsn (S3).
+    /// The tables that the plan reads, each at its lsn (S3).
     read: Vec<(Option<TableId>, Lsn)>,
-    /// When the second began for which it is kept, if the answer depends on the time.
+    /// The beginning of the second for which the answer is valid, if it depends on the time.
     moment: Option<Micros>,
 }
 
-/// Why an evaluation is not kept.
+/// The reason for not caching an evaluation.
 #[derive(Clone)]
 enum Unkept {
-    /// Something is missing in it; those who waited for it get it all the same.
+    /// The answer is incomplete. Askers that waited for it receive it all the same.
     Partial(Arc<Answer>),
     Failed(Error),
 }
 
-/// A question that was understood over a view.
+/// A question after its analysis over a view.
 struct Understood {
     view: View,
     plan: Plan,
     key: Key,
     now: Micros,
-    /// Listed by the asker, and not what the question is about.
+    /// Sources that the asker listed and that the question is not about.
     unasked: Vec<String>,
 }
 
 impl Ask {
-    /// `search` finds notes and other texts; without it they are not asked.
+    /// Creates the service. `search` finds notes and other texts; `None` leaves them out.
     pub fn new(engine: Engine, sql: Sql, search: Option<Search>, options: Options) -> Ask {
         let weigh = |key: &Key, answer: &Arc<Answer>| {
             let rows: usize =
@@ -158,19 +158,20 @@ impl Ask {
         }))
     }
 
-    /// Answers. May be awaited on any runtime with a timer; dropping the future ends the work, unless others wait for it too.
+    /// Answers a question. May be awaited on any runtime with a timer. Dropping the future ends the work, unless others wait for
+    /// the same evaluation.
     ///
-    /// [`Kind::Invalid`] for an empty question, [`Kind::NotFound`] for a source that is not there, [`Kind::Busy`] while too
-    /// many answers are being made. A source that fails is no failure: the answer says so.
+    /// Fails with [`Kind::Invalid`] for an empty question, [`Kind::NotFound`] for an unknown source and [`Kind::Busy`] while too
+    /// many evaluations run. A source that fails is not an error: the answer reports it.
     pub async fn ask(&self, principal: &Principal, question: &Question) -> Result<Answer> {
         self.answer(principal, question, None).await
     }
 
-    /// The same in pieces: each section when it is there, then the whole. Where the answer is shared with an equal question,
-    /// the sections come together. Dropping the receiver ends it.
+    /// Answers like [`Ask::ask`], in pieces: each section as soon as it is ready, then the complete answer. An answer shared with
+    /// an equal question sends its sections together. Dropping the receiver ends the work.
     pub fn stream(&self, principal: &Principal, question: &Question) -> mpsc::Receiver<Result<Event>> {
         let (out, stream) = mpsc::channel(EVENTS_WAITING_MAX);
-        // Before it is copied: it may be of any size.
+        // The question may be of any size, so it is checked before it is copied.
         if let Err(error) = question.check() {
             let _ = out.try_send(Err(error));
             return stream;
@@ -192,7 +193,7 @@ impl Ask {
                     }
                 }
             };
-            // The sender inside `answering` keeps the channel open as long as it works.
+            // The sender inside `answering` keeps the channel open while it works.
             let answer = tokio::select! {
                 (answer, ()) = async { tokio::join!(answering, forwarding) } => answer,
                 () = out.closed() => return,
@@ -212,7 +213,7 @@ impl Ask {
         stream
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn status(&self) -> Status {
         let inner = &self.0;
         Status {
@@ -267,7 +268,7 @@ impl Ask {
                 if whole { Ok(Arc::new(answer)) } else { Err(Unkept::Partial(Arc::new(answer))) }
             };
             let kept = inner.kept.try_get_with(key, make);
-            // Whoever waits for an equal question's evaluation has a deadline of their own.
+            // The evaluation may belong to another asker who began at another time, so this asker applies its own deadline.
             let result = match tokio::time::timeout_at((due + GRACE).into(), kept).await {
                 Ok(result) => result.map_err(|unkept| Unkept::clone(&unkept)),
                 Err(_) => {
@@ -279,7 +280,7 @@ impl Ask {
             let answer = match result {
                 Ok(answer) => answer,
                 Err(Unkept::Partial(answer)) => answer,
-                // Somebody else's failure: perhaps there is room by now.
+                // The failure belongs to another asker; there may be room by now.
                 Err(Unkept::Failed(error))
                     if cached && error.kind() == Kind::Busy && attempt < ATTEMPTS_MAX =>
                 {
@@ -346,7 +347,7 @@ impl Ask {
         Ok(Understood { view, plan, key, now, unasked })
     }
 
-    /// Names are taken apart once for each change of a definition and each set of rights (O1).
+    /// Returns the lexicon of a view. It is built once for each change of a definition and each set of rights (O1).
     async fn lexicon(&self, view: &View) -> Arc<Lexicon> {
         let fingerprint = lexicon::fingerprint(view);
         self.0.lexicons.get_with(fingerprint, async { Arc::new(Lexicon::new(view, fingerprint)) }).await
@@ -359,7 +360,7 @@ impl std::fmt::Debug for Ask {
     }
 }
 
-/// What putting an answer together may take beyond its deadline.
+/// Time beyond its deadline that an answer may take to be assembled.
 const GRACE: Duration = Duration::from_millis(250);
 
 fn unknown(wanted: &str, view: &View) -> Error {
@@ -375,7 +376,7 @@ fn unknown(wanted: &str, view: &View) -> Error {
     error.hint(format!("sources are {}{tables}", SOURCES.join(", ")))
 }
 
-/// Leaves out what the asker does not want to be asked; returns what was listed and is not asked.
+/// Removes the tasks of sources that the asker did not list. Returns the listed sources that have no task.
 fn restrict(plan: &mut Plan, sources: &[String]) -> Vec<String> {
     if sources.is_empty() {
         return Vec::new();
@@ -402,17 +403,17 @@ fn restrict(plan: &mut Plan, sources: &[String]) -> Vec<String> {
     sources.iter().filter(|source| !asked.contains(source)).cloned().collect()
 }
 
-/// Whether nothing is hidden from a principal, so that every commit may be known to it.
+/// Returns true if nothing is hidden from the principal, so that it may learn of every commit.
 fn is_whole(view: &View, principal: &Principal) -> bool {
     principal.tables == TableSet::All && view.tables().len() == view.searchables().len()
 }
 
-/// The newest commit in the tables that may be seen. What was dropped since shows in their names.
+/// Returns the newest commit in the visible tables. A table dropped since is missing in the key's names.
 fn newest(view: &View) -> Lsn {
     view.tables().iter().map(|table| table.lsn()).max().unwrap_or(Lsn(0))
 }
 
-/// What a plan reads, as it is now: while that is the same, so is the answer.
+/// Returns the tables that a plan reads with their current lsns. While these are equal, the answer is the same.
 fn read(view: &View, plan: &Plan) -> Vec<(Option<TableId>, Lsn)> {
     let mut read = Vec::new();
     let inner = plan.condition.iter().flat_map(|condition| match &condition.then {
@@ -427,13 +428,13 @@ fn read(view: &View, plan: &Plan) -> Vec<(Option<TableId>, Lsn)> {
             What::Requests(_) => &["polynya.requests"],
             What::Table(table) => &[table.def.name.as_str()],
             What::Notes(_) => {
-                // Those it may search, which may be more than it sees.
+                // The searchable tables may be more than the visible ones.
                 for table in view.searchables().iter().filter(|table| catalog::has_text(table.def())) {
                     read.push((Some(table.def().id), table.lsn()));
                 }
                 continue;
             }
-            // Any table.
+            // These may read any table.
             What::Changes(_) | What::Values(_) | What::Catalog => {
                 read.push((None, newest(view)));
                 continue;

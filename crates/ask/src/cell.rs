@@ -1,4 +1,4 @@
-//! Rows of small answers as values.
+//! Values of small query results.
 
 use std::cmp::Ordering;
 
@@ -13,12 +13,11 @@ use serde_json::{Value as Json, json};
 use crate::number::Number;
 use crate::time::{DAY, rfc3339};
 
-/// Characters of a text in an answer; a longer one is cut, with `…` at its end.
+/// The longest text in an answer, in characters. A longer one is cut and ends with `…`.
 const TEXT_CHARS_MAX: usize = 300;
-/// Beyond, JSON's readers would round.
+/// The largest integer that JSON readers keep exactly. Larger ones are written as strings.
 const EXACT_MAX: u64 = 1 << 53;
 
-/// One value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
     Null,
@@ -56,7 +55,7 @@ impl Cell {
         }
     }
 
-    /// How it compares with a number, in all digits that it has.
+    /// Compares the value with a number, over all digits of both. Returns `None` for values that are not numbers.
     pub fn order(&self, number: Number) -> Option<Ordering> {
         match self {
             Cell::Int(value) => Some(Number::from(*value).order(number)),
@@ -81,7 +80,7 @@ impl Cell {
         if let Cell::Text(text) = self { Some(text) } else { None }
     }
 
-    /// For sentences.
+    /// Returns the value as it appears in a sentence.
     pub fn said(&self) -> String {
         match self {
             Cell::Null => "nothing".into(),
@@ -95,7 +94,7 @@ impl Cell {
     }
 }
 
-/// The rows of a batch.
+/// Converts a batch to rows of cells.
 pub(crate) fn rows(batch: &RecordBatch) -> Vec<Vec<Cell>> {
     let columns: Vec<Vec<Cell>> = batch.columns().iter().map(cells).collect();
     (0..batch.num_rows()).map(|row| columns.iter().map(|column| column[row].clone()).collect()).collect()
@@ -172,7 +171,7 @@ fn one(array: &ArrayRef, at: usize, value: impl Fn(usize) -> Cell) -> Cell {
     if array.is_null(at) || *array.data_type() == Arrow::Null { Cell::Null } else { value(at) }
 }
 
-/// At most [`TEXT_CHARS_MAX`] characters.
+/// Cuts a text to [`TEXT_CHARS_MAX`] characters.
 pub(crate) fn cut(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
         None => text.to_owned(),

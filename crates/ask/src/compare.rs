@@ -27,12 +27,12 @@ impl Op {
         }
     }
 
-    /// Of what is not a number nothing holds.
+    /// Returns true if the comparison holds. It never holds for NaN.
     pub fn holds(self, left: f64, right: f64) -> bool {
         left.partial_cmp(&right).is_some_and(|order| self.fits(order))
     }
 
-    /// Whether it holds of what is compared like that.
+    /// Returns true if the comparison holds for operands in this order.
     pub fn fits(self, order: Ordering) -> bool {
         match self {
             Op::Above => order.is_gt(),
@@ -44,7 +44,7 @@ impl Op {
         }
     }
 
-    /// `above 80 %`.
+    /// Returns the words of a sentence: `above` in `above 80 %`.
     pub fn said(self) -> &'static str {
         match self {
             Op::Above => "above",
@@ -56,7 +56,7 @@ impl Op {
         }
     }
 
-    /// What holds where this does not.
+    /// Returns the operator that holds exactly where this one does not.
     fn turned(self) -> Op {
         match self {
             Op::Above => Op::AtMost,
@@ -68,19 +68,19 @@ impl Op {
         }
     }
 
-    /// Whether it is large values that fulfil it.
+    /// Returns true if large values satisfy the comparison.
     pub fn is_upward(self) -> bool {
         matches!(self, Op::Above | Op::AtLeast)
     }
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Percent,
-    /// With how many microseconds it has.
+    /// Time, with the microseconds of one unit.
     Time(u64),
-    /// With how many bytes it has.
+    /// Bytes, with the bytes of one unit.
     Bytes(u64),
 }
 
@@ -113,22 +113,22 @@ pub(crate) struct Comparison {
     pub op: Op,
     pub number: Number,
     pub unit: Option<Unit>,
-    /// It was said of speed: `slower than`, `longer than`.
+    /// True if the words speak of speed: `slower than`, `longer than`.
     pub of_time: bool,
-    /// The rows for which it does not hold are meant, and those that have nothing to compare.
+    /// True if the rows for which the comparison fails are asked for, including those without a value.
     pub negated: bool,
-    /// It is of each row, also where a figure of all is asked for: `average price of orders with size above 5`.
+    /// True if it applies to each row, even where an aggregate is asked for: `average price of orders with size above 5`.
     pub of_rows: bool,
-    /// As it was asked: `slower than 20 ms`.
+    /// The comparison as written: `slower than 20 ms`.
     pub said: String,
-    /// The word before it, which may name what is compared.
+    /// Position of the word before the comparison, which may name the compared column.
     pub before: Option<usize>,
-    /// The word behind it, which may name what is counted.
+    /// Position of the word after the comparison, which may name the counted things.
     pub behind: Option<usize>,
 }
 
 impl Comparison {
-    /// The number in microseconds, a number without unit being milliseconds.
+    /// Returns the number in microseconds. A number without a unit counts as milliseconds.
     pub fn micros(&self) -> Option<f64> {
         match self.unit {
             Some(Unit::Time(micros)) => Some(self.number.float() * micros as f64),
@@ -138,7 +138,7 @@ impl Comparison {
     }
 }
 
-/// Phrases that compare, longer ones first; whether they are about time.
+/// Phrases of comparison with their operator, and true if they speak of time. Longer phrases come first.
 const PHRASES: [(&[&str], Op, bool); 52] = [
     (&["greater", "than", "or", "equal", "to"], Op::AtLeast, false),
     (&["less", "than", "or", "equal", "to"], Op::AtMost, false),
@@ -217,7 +217,7 @@ pub(crate) fn comparisons(words: &mut Words) -> Vec<Comparison> {
     found
 }
 
-/// `between 5 and 10 ms`, both included. Between two times is [`crate::time::window`]'s, which looks first.
+/// Parses `between 5 and 10 ms`, both bounds included. [`crate::time::window`] runs first and takes `between` two times.
 fn between(words: &Words, at: usize) -> Option<([Comparison; 2], usize)> {
     if words.at(at) != "between" || words.list[at].used {
         return None;
@@ -241,7 +241,7 @@ fn between(words: &Words, at: usize) -> Option<([Comparison; 2], usize)> {
     Some(([one(Op::AtLeast, low, low_unit), one(Op::AtMost, high, high_unit)], end))
 }
 
-/// The word that a comparison is about.
+/// Returns the position of the word that a comparison is about.
 fn named_before(words: &Words, at: usize) -> Option<usize> {
     let mut before = at.checked_sub(1)?;
     while before > 0
@@ -257,7 +257,7 @@ fn at_word(words: &Words, at: usize) -> Option<(Comparison, usize)> {
         return None;
     }
     let known = |at: usize| PHRASES.iter().find(|(phrase, ..)| words.starts(at, phrase));
-    // `not equal to 5`: those that have their own phrase come before.
+    // `not equal to 5`: phrases that contain their own `not` have precedence.
     let turned = known(at).is_none() && words.at(at) == "not" && !words.list[at].used;
     let (phrase, op, of_time) = known(at + usize::from(turned))?;
     let op = &if turned { op.turned() } else { *op };
@@ -266,12 +266,12 @@ fn at_word(words: &Words, at: usize) -> Option<(Comparison, usize)> {
     let unit = Unit::parse(words.at(number_at + 1));
     let mut end = number_at + 1 + usize::from(unit.is_some());
     let mut op = *op;
-    // `20 ms or more` says it the other way round and is read below; `above 20 ms or more` is no English.
+    // `20 ms or more` names the bound first. Only `= 20 ms or more` is handled here; `above 20 ms or more` is not English.
     if words.starts(end, &["or", "more"]) && op == Op::Equal {
         (op, end) = (Op::AtLeast, end + 2);
     }
     let before = named_before(words, at);
-    // A decimal comma is said as the point that it was read as.
+    // A decimal comma is repeated in answers as a point, the way it was parsed.
     let is_comma = words.at(number_at).contains(',') && number.int().is_none();
     let shown = |at: usize| if is_comma && at == number_at { number.said() } else { words.at(at).to_owned() };
     let said = (at..end).map(shown).collect::<Vec<_>>().join(" ");
@@ -292,7 +292,7 @@ fn at_word(words: &Words, at: usize) -> Option<(Comparison, usize)> {
     ))
 }
 
-/// In digits, or in words up to ten.
+/// Parses a number in digits, or in words up to ten.
 pub(crate) fn number(word: &str) -> Option<Number> {
     const NAMES: [&str; 11] =
         ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];

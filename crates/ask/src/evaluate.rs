@@ -1,4 +1,4 @@
-//! Carries out a plan: sources concurrently, over one view, until the deadline.
+//! Carries out a plan: asks the sources concurrently, over one view, until the deadline.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::sources;
 use crate::task::*;
 use crate::time;
 
-/// What every source gets.
+/// The input common to all sources.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub view: View,
@@ -24,40 +24,40 @@ pub(crate) struct Context {
     pub search: Option<Search>,
     pub now: Micros,
     pub due: Instant,
-    /// The newest commit in what the asker may see; of others it hears nothing (A1).
+    /// The newest commit in the tables that the asker may see; nothing is revealed of others (A1).
     pub lsn: Lsn,
-    /// When that was; `None` where only the time of a commit in something else is known.
+    /// The time of that commit. `None` if only the time of a commit in another table is known.
     pub time: Option<Micros>,
-    /// The asker may see every table, so that what is not there is not there.
+    /// True if the asker may see every table, so that a missing table does not exist.
     pub all: bool,
 }
 
-/// What one source came to.
+/// The result of one source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub sections: Vec<Section>,
-    /// Whether it has something to say.
+    /// True if the source has something to say.
     pub answered: bool,
-    /// What was asked holds; `None`: it was no such question, or nobody can tell.
+    /// Tells whether the condition holds. `None` if the question was not one of yes or no, or cannot be decided.
     pub verdict: Option<bool>,
-    /// How new its newest data is.
+    /// The time of the newest data.
     pub as_of: Option<Micros>,
     pub detail: Option<String>,
 }
 
-/// What a part of a question came to.
+/// The result of one part of a question.
 struct Done {
     sections: Vec<Section>,
     verdict: Option<bool>,
     answered: bool,
     consulted: Vec<Consulted>,
-    /// Why nobody was asked.
+    /// The reason for asking no source.
     refused: Option<Refused>,
-    /// Nobody was late or failed.
+    /// True if no source was late or failed.
     whole: bool,
 }
 
-/// An answer in the making.
+/// An answer under construction.
 #[derive(Default)]
 struct Draft {
     texts: Vec<String>,
@@ -68,7 +68,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Notes who was asked; what they said is the caller's to add.
+    /// Records the sources of a part with their states. The caller adds their texts.
     fn note(&mut self, done: &mut Done) {
         self.answered |= done.answered;
         self.partial |= !done.whole;
@@ -92,7 +92,7 @@ impl Draft {
     }
 }
 
-/// A small answer of SQL.
+/// A small result of SQL.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     pub columns: Vec<Column>,
@@ -100,7 +100,7 @@ pub(crate) struct Table {
 }
 
 impl Context {
-    /// Runs a statement that is made of names and `$1` only; at most `rows_max` rows.
+    /// Runs a statement and returns up to `rows_max` rows. The statement consists of names and parameters (`$1`) only.
     pub async fn rows(&self, sql: &str, params: &[Value], rows_max: usize) -> Result<Table> {
         let left = self.due.saturating_duration_since(Instant::now());
         let limits =
@@ -115,7 +115,7 @@ impl Context {
         Ok(Table { columns, rows })
     }
 
-    /// When the newest row of a table was stored, looked for at its end only.
+    /// Returns the time at which the newest row of a table was stored. Only the last rows of the table are searched.
     pub async fn newest(&self, table: &str) -> Result<Option<Micros>> {
         const NEAR_END: u64 = 1_000;
         let Some(snapshot) = self.view.find(table) else { return Ok(None) };
@@ -125,7 +125,7 @@ impl Context {
         Ok(rows.first().and_then(|row| row.first()?.time()))
     }
 
-    /// Work that is none of SQL's and done at once, off this thread.
+    /// Runs work outside SQL that takes a millisecond or two, as a lookup does, on another thread.
     pub async fn brief<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -133,7 +133,7 @@ impl Context {
         self.sql.brief(self.due.saturating_duration_since(Instant::now()), work).await
     }
 
-    /// Work that is none of SQL's, off this thread.
+    /// Runs work outside SQL on another thread.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -142,7 +142,7 @@ impl Context {
     }
 }
 
-/// The answer, and whether all of it may be given again to others: nothing is missing for want of time or by failure.
+/// An answer, and true if it may be shared and cached: no source failed or ran out of time.
 pub(crate) struct Evaluated {
     pub answer: Answer,
     pub whole: bool,
@@ -152,14 +152,14 @@ pub(crate) struct Evaluation<'a> {
     pub context: Context,
     pub q: &'a str,
     pub events: Option<mpsc::Sender<Event>>,
-    /// Listed by the asker although the question is not about them.
+    /// Sources that the asker listed although the question is not about them.
     pub unasked: Vec<String>,
 }
 
 impl Evaluation<'_> {
     pub async fn run(self, plan: &Plan) -> Evaluated {
         let started = Instant::now();
-        // Parts do not wait for each other; only what follows a condition waits for that.
+        // Parts run concurrently; only a consequence waits for its condition.
         let conditional = async {
             match &plan.condition {
                 Some(condition) => self.conditional(condition).await,
@@ -210,20 +210,20 @@ impl Evaluation<'_> {
         let verdicts: Vec<Option<bool>> = parts.iter().map(|done| done.verdict).collect();
         let verdict = joined(condition.join, &verdicts);
         let if_text = condition.text.trim();
-        // `is X Y, if so …` is a question, and said back as one.
+        // The condition of `is X Y, if so …` is a question and is repeated as one.
         let is_question = is_question(if_text);
         let that = if is_question { format!(": {if_text}?") } else { format!(" that {if_text}.") };
         let (mut found, mut sections) = (Vec::new(), Vec::new());
         for mut done in parts {
             let mut texts = said(&done.sections);
             if texts.is_empty() {
-                // Why there is nothing to tell it from.
+                // The reason why the condition cannot be decided.
                 let why = |c: &Consulted| {
                     Some(format!("{}: {}.", c.name, c.detail.as_ref()?.trim_end_matches('.')))
                 };
                 texts.extend(done.consulted.iter().filter_map(why));
             }
-            // What holds is said of the whole.
+            // The verdict is given for the whole condition, so `Yes:` and `No:` of its parts are dropped.
             let plain = |text: &str| {
                 let plain = text.strip_prefix("Yes: ").or_else(|| text.strip_prefix("No: "));
                 sources::sentence(plain.unwrap_or(text))
@@ -260,7 +260,7 @@ impl Evaluation<'_> {
             }
             Some(false) => {
                 draft.texts.push(format!("It does not hold{that} {found}"));
-                // What would have been shown is not, but how it was found out is.
+                // The rows that `show` asked for are left out, but the text of the check is kept.
                 draft.sections.extend(sections.into_iter().map(|section| match condition.then {
                     Then::Show => Section { columns: Vec::new(), rows: Vec::new(), ..section },
                     _ => section,
@@ -289,7 +289,7 @@ impl Evaluation<'_> {
         draft
     }
 
-    /// Asks all sources of a part at once.
+    /// Asks all sources of a part concurrently.
     async fn part(&self, part: &Part) -> Done {
         if let Some(refused) = part.refused {
             return self.refused(part, refused);
@@ -314,7 +314,8 @@ impl Evaluation<'_> {
         while let Some((nth, outcome, took)) = running.next().await {
             if let (Some(events), Ok(Ok(outcome))) = (&self.events, &outcome) {
                 for section in &outcome.sections {
-                    // A slow reader finds it in the whole: others wait for this too.
+                    // A slow reader misses this event but finds the section in the final answer; others wait for the same
+                    // evaluation.
                     let _ = events.try_send(Event::Section(section.clone()));
                 }
             }
@@ -352,13 +353,13 @@ impl Evaluation<'_> {
             };
             done.consulted.push(self.entry(&task.source, task.kind, state, as_of, took, detail));
         }
-        // Who was late or failed might have said otherwise.
+        // A source that was late or failed might have decided otherwise.
         verdicts.resize(part.tasks.len(), None);
         done.verdict = joined(part.join, &verdicts);
         done
     }
 
-    /// Nobody is asked; who would have been is listed.
+    /// Asks no source of a refused part; lists its sources as skipped.
     fn refused(&self, part: &Part, refused: Refused) -> Done {
         let entry = |task: &Task| {
             let detail = Some(refused.why().trim_end_matches('.').to_owned());
@@ -395,13 +396,13 @@ impl Evaluation<'_> {
     }
 }
 
-/// Whether a condition is written as a question.
+/// Returns true if a condition is written as a question.
 fn is_question(text: &str) -> bool {
     const BEGIN: [&str; 9] = ["is", "are", "was", "were", "has", "have", "do", "does", "did"];
     text.split_whitespace().next().is_some_and(|first| BEGIN.contains(&first.to_lowercase().as_str()))
 }
 
-/// Whether several conditions together hold. One that nobody can tell leaves the whole untold, unless another decides it.
+/// Combines the verdicts of several conditions. An undecided one leaves the result undecided, unless another decides it.
 fn joined(join: Join, verdicts: &[Option<bool>]) -> Option<bool> {
     let decides = match (join, verdicts) {
         (_, []) => return None,
@@ -416,9 +417,9 @@ fn joined(join: Join, verdicts: &[Option<bool>]) -> Option<bool> {
     verdicts.iter().all(|verdict| *verdict == Some(!decides)).then_some(!decides)
 }
 
-/// One source that was asked several things.
+/// Merges the results of several tasks of one source.
 fn join(known: &mut Consulted, other: Consulted) {
-    // What is missing is told before what is there.
+    // A failure takes precedence over an answer.
     let weight = |state: State| match state {
         State::Failed => 4,
         State::Timeout => 3,
@@ -436,7 +437,7 @@ fn join(known: &mut Consulted, other: Consulted) {
     }
 }
 
-/// What a source that was meant says of why it has nothing to say.
+/// Returns the reason that a source gives for having nothing, if the question was about that source.
 fn reason(entry: &Consulted) -> Option<String> {
     let is_meant = matches!(entry.kind.as_str(), "metrics" | "requests" | "table" | "changes");
     let detail = entry.detail.as_ref().filter(|_| is_meant && entry.state == State::Nothing)?;
@@ -451,7 +452,7 @@ pub(crate) fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
-/// Several statements at a time, but not all that there are: others want to run theirs too.
+/// Runs statements a few at a time, so that those of others also get their turn.
 pub(crate) async fn few_at_once<T, F: Future<Output = T>>(work: Vec<F>) -> Vec<T> {
     const AT_ONCE: usize = 3;
     let mut results = Vec::with_capacity(work.len());

@@ -1,4 +1,4 @@
-//! The names that exist for the asker: tables and their columns.
+//! The names that the asker can see: tables and their columns.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,27 +10,26 @@ use types::{TableDef, name};
 use crate::vocabulary::singular;
 use crate::words::Words;
 
-/// Names of a view's tables. Depends on definitions only, so it is made once for each change of them.
+/// The names of a view's tables and columns. They depend on definitions only, so a lexicon is built once per change of them.
 #[derive(Debug)]
 pub(crate) struct Lexicon {
     pub fingerprint: u64,
     pub tables: Vec<Entry>,
-    /// Tables by the first word of a name of theirs, in the singular.
+    /// Tables by the first word of each of their names, in the singular.
     first: HashMap<String, Vec<(usize, Vec<String>)>>,
-    /// Columns likewise: table, column, words of its name.
+    /// Columns by the first word of their name: table, column, words of the name.
     columns: HashMap<String, Vec<(usize, usize, Vec<String>)>>,
 }
 
-/// One table.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub def: Arc<TableDef>,
 }
 
-/// Columns whose names are looked at; tables beyond are found by their own name only.
+/// The number of columns whose names are indexed. Tables beyond this number are found by their own names only.
 const COLUMNS_MAX: usize = 20_000;
 
-/// Which definitions a view has.
+/// Returns a hash of all definitions in a view: tables, columns, keys and indexes.
 pub(crate) fn fingerprint(view: &View) -> u64 {
     let mut hasher = DefaultHasher::new();
     for table in view.tables() {
@@ -53,7 +52,7 @@ impl Lexicon {
             let at = lexicon.tables.len();
             let short = name::short_table_name(&def.name);
             let mut names = vec![vec![def.name.to_lowercase()], vec![short.to_lowercase()]];
-            // The vocabulary means these two anyway.
+            // The vocabulary already maps the words `metrics` and `requests` to these two tables.
             if !matches!(def.name.as_str(), "polynya.metrics" | "polynya.requests") {
                 names.push(split(def.name.rsplit('.').next().unwrap_or(short)));
             }
@@ -78,7 +77,7 @@ impl Lexicon {
         lexicon
     }
 
-    /// Tables that a question names, with the places of their names; longer names win over parts of them.
+    /// Returns the tables that a question names, with the position of each name. A longer name wins over a part of it.
     pub fn tables_in(&self, words: &Words) -> Vec<(usize, std::ops::Range<usize>)> {
         let mut found: Vec<(usize, std::ops::Range<usize>)> = Vec::new();
         let mut at = 0;
@@ -104,7 +103,7 @@ impl Lexicon {
         found
     }
 
-    /// Columns that a question names, each time that it does: table, column, place.
+    /// Returns every mention of a column in a question: table, column, position.
     pub fn columns_in(
         &self,
         words: &Words,
@@ -141,7 +140,7 @@ fn fits(words: &Words, at: usize, name: &[String]) -> bool {
     })
 }
 
-/// `web_logs`, `webLogs` and `web-logs` are two words.
+/// Splits a name into words: `web_logs`, `webLogs` and `web-logs` each give two.
 fn split(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut word = String::new();

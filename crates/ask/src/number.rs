@@ -1,16 +1,16 @@
-//! Numbers as they were written: whole ones and decimals keep all their digits.
+//! Decimal numbers that keep all digits that were written.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// `mantissa` · 10^-`scale`, in as few digits as it has.
+/// The number `mantissa` · 10^-`scale`, with the smallest possible scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Number {
     mantissa: i128,
     scale: u32,
 }
 
-/// Digits that fit.
+/// The largest number of significant digits.
 const DIGITS_MAX: usize = 38;
 
 impl Number {
@@ -22,7 +22,7 @@ impl Number {
         number
     }
 
-    /// `-3`, `1.5`, `1,000`, `1e9`. A comma that does not stand before three digits is that of a decimal: `50,5`.
+    /// Parses `-3`, `1.5`, `1,000` or `1e9`. A comma that does not group three digits is a decimal comma: `50,5`.
     pub fn parse(word: &str) -> Option<Number> {
         let (plain, power) = match word.split_once(['e', 'E']) {
             Some((plain, power)) => (plain, power.parse::<i32>().ok().filter(|p| p.abs() < 40)?),
@@ -51,17 +51,17 @@ impl Number {
         self.to_string().parse().unwrap_or(f64::NAN)
     }
 
-    /// `None` unless it is whole and fits.
+    /// Returns the number as an integer, or `None` if it has a fraction or does not fit.
     pub fn int(self) -> Option<i64> {
         (self.scale == 0).then(|| i64::try_from(self.mantissa).ok()).flatten()
     }
 
-    /// Whether a float says it all.
+    /// Returns true if a float reproduces all digits of the number.
     pub fn is_short(self) -> bool {
         self.mantissa.unsigned_abs() < 1_000_000_000_000_000
     }
 
-    /// `None` where it would not fit.
+    /// Multiplies; returns `None` on overflow.
     pub fn times(self, factor: u64) -> Option<Number> {
         Some(Number::new(self.mantissa.checked_mul(factor.into())?, self.scale))
     }
@@ -73,12 +73,12 @@ impl Number {
         };
         match (at(self), at(other)) {
             (Some(a), Some(b)) => a.cmp(&b),
-            // So far apart that floats tell.
+            // The numbers are so far apart that floats order them correctly.
             _ => self.float().total_cmp(&other.float()),
         }
     }
 
-    /// `1,234.5`, all of its digits.
+    /// Returns the number for sentences, with all digits: `1,234.5`.
     pub fn said(self) -> String {
         let text = self.to_string();
         let (sign, text) = text.strip_prefix('-').map_or(("", &*text), |text| ("-", text));
@@ -94,7 +94,7 @@ impl Number {
     }
 }
 
-/// As SQL and JSON have it: `-1234.5`.
+/// Formats the number as SQL and JSON do: `-1234.5`.
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scale = self.scale as usize;
@@ -112,7 +112,7 @@ impl From<i64> for Number {
     }
 }
 
-/// What stands before the point and behind it.
+/// Returns the digits before and after the decimal point. Thousands separators are removed.
 fn parts(digits: &str) -> Option<(String, &str)> {
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
     let Some((first, rest)) = whole.split_once(',') else { return Some((whole.to_owned(), part)) };
@@ -121,7 +121,7 @@ fn parts(digits: &str) -> Option<(String, &str)> {
         && rest.split(',').all(|three| three.len() == 3);
     match is_grouped {
         true => Some((whole.replace(',', ""), part)),
-        // `50,5`; of `1,00,5` nobody knows.
+        // `50,5` has a decimal comma; `1,00,5` is ambiguous and refused.
         false => (!digits.contains('.') && !rest.contains(',') && !rest.is_empty())
             .then(|| (first.to_owned(), rest)),
     }

@@ -1,4 +1,4 @@
-//! What is asked, and within which bounds.
+//! A question and its bounds.
 
 use std::time::Duration;
 
@@ -6,20 +6,21 @@ use types::{Error, Kind, Result};
 
 use crate::words::Words;
 
-/// Characters of a question.
+/// The length of the longest question, in characters.
 const CHARS_MAX: usize = 1_000;
-/// And its words. A longer one is refused rather than cut: what is left out may turn what is asked.
+/// The length of the longest question, in words. A longer one is refused rather than cut: the words cut off might reverse its
+/// meaning.
 const WORDS_MAX: usize = 200;
-/// Names of sources that may be listed.
+/// The number of sources that a question may list.
 const SOURCES_MAX: usize = 50;
 
-/// A question. `Question::new("is the disk nearly full?")` asks whatever source can answer.
+/// A question. `Question::new("is the disk nearly full?")` lets every source answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Question {
     pub text: String,
-    /// Only these: `metrics`, `requests`, `changes`, `notes`, `tables`, or a table's name. Empty: all.
+    /// Sources to ask: `metrics`, `requests`, `changes`, `notes`, `tables`, or a table's name. Empty: all.
     pub sources: Vec<String>,
-    /// When the answer is due, whoever has answered by then. `None`: [`crate::Options::deadline`].
+    /// The time limit. The answer then consists of the sources that have answered. `None`: [`crate::Options::deadline`].
     pub deadline: Option<Duration>,
 }
 

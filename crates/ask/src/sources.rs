@@ -1,4 +1,4 @@
-//! What can be asked: each file one source.
+//! The sources that can be asked, one per file.
 
 pub(crate) mod catalog;
 mod changes;
@@ -29,7 +29,7 @@ pub(crate) async fn run(context: &Context, task: &Task) -> Result<Outcome> {
     }
 }
 
-/// A statement in the making: text of ours and quoted names, values as parameters.
+/// The conditions and parameters of a statement. Values are parameters, names are quoted, the rest is fixed text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Statement {
     pub conditions: Vec<String>,
@@ -37,7 +37,7 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    /// `$1` for a value.
+    /// Adds a parameter and returns its placeholder, such as `$1`.
     pub fn param(&mut self, value: impl Into<Value>) -> String {
         self.params.push(value.into());
         format!("${}", self.params.len())
@@ -63,7 +63,7 @@ impl Statement {
         }
     }
 
-    /// ` WHERE …`, or nothing.
+    /// Returns ` WHERE …`, or an empty text without conditions.
     pub fn filter(&self) -> String {
         if self.conditions.is_empty() {
             String::new()
@@ -73,24 +73,24 @@ impl Statement {
     }
 }
 
-/// A name in SQL, whatever is in it.
+/// Quotes a name for SQL, whatever characters it has.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A table in SQL.
+/// Quotes a table's full name for SQL.
 pub(crate) fn quoted_table(full_name: &str) -> String {
     full_name.splitn(2, '.').map(quoted).collect::<Vec<_>>().join(".")
 }
 
-/// The column that times of a table mean.
+/// Returns the column that times in questions about a table refer to: the declared time column, or `_time`.
 pub(crate) fn time_column(def: &TableDef) -> String {
     let declared = def.time.and_then(|id| def.schema.column(id));
     quoted(declared.map_or(TIME_NAME, |column| &column.name))
 }
 
-/// A figure of a column, in the unit that its name ends with: `rss_bytes`, `cpu_percent`. Whole numbers and decimals with all
-/// their digits, unless they are an average.
+/// Formats a value of a column in the unit that the column's name ends with: `rss_bytes`, `cpu_percent`. Integers and decimals
+/// keep all their digits, unless they are an average.
 pub(crate) fn of_column(column: &str, cell: &Cell, is_average: bool) -> String {
     let Some(value) = cell.number() else { return cell.said() };
     let name = column.to_lowercase();
@@ -102,7 +102,7 @@ pub(crate) fn of_column(column: &str, cell: &Cell, is_average: bool) -> String {
     }
 }
 
-/// A section that shows rows, with the statement that gave them.
+/// Returns a section that shows rows, with the statement that gave them.
 pub(crate) fn section(
     source: &str,
     title: impl Into<String>,
@@ -137,7 +137,7 @@ fn json(value: &Value) -> serde_json::Value {
     }
 }
 
-/// `1,234`.
+/// Formats an integer with thousands separators: `1,234`.
 pub(crate) fn grouped(value: i64) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut text = String::new();
@@ -150,13 +150,13 @@ pub(crate) fn grouped(value: i64) -> String {
     if value < 0 { format!("-{text}") } else { text }
 }
 
-/// `3 rows`.
+/// Formats a count with its noun: `3 rows`.
 pub(crate) fn counted(count: i64, what: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("{} {what}{s}", grouped(count))
 }
 
-/// A number to three or four digits: `12.3`, `0.00123`, `1,234`.
+/// Formats a number with three or four digits: `12.3`, `0.00123`, `1,234`.
 pub(crate) fn figure(value: f64) -> String {
     if !value.is_finite() {
         return "no number".into();
@@ -176,7 +176,7 @@ pub(crate) fn figure(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A sentence that begins with our own words rather than with a name.
+/// Capitalizes a sentence that begins with `the`; one that begins with a name stays as it is.
 pub(crate) fn sentence(text: &str) -> String {
     if text.starts_with("the ") { capital(text) } else { text.to_owned() }
 }
@@ -186,7 +186,7 @@ pub(crate) fn capital(text: &str) -> String {
     chars.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + chars.as_str())
 }
 
-/// `37.1 GB`.
+/// Formats a number of bytes: `37.1 GB`.
 pub(crate) fn bytes(value: f64) -> String {
     let mut value = value;
     for unit in ["bytes", "kB", "MB", "GB", "TB"] {
@@ -198,12 +198,12 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{value:.1} PB")
 }
 
-/// A full name as answers write it.
+/// Returns a table's full name as answers write it.
 pub(crate) fn short(full_name: &str) -> &str {
     name::short_table_name(full_name)
 }
 
-/// What to say of words that nobody understood.
+/// Returns the sentence that lists the words that were not understood.
 pub(crate) fn not_understood(left: &[String]) -> Option<String> {
     let words: Vec<String> = left.iter().map(|word| format!("“{word}”")).collect();
     (!words.is_empty()).then(|| format!("Not understood here: {}.", words.join(", ")))

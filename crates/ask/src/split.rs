@@ -1,8 +1,9 @@
-//! Where a question comes apart: `if X, Y`, several sentences, `and`. Nothing that is quoted parts anything.
+//! Splits a question into parts: `if X, Y`, several sentences, `and`. Separators inside quotes are ignored.
 
 use crate::words::{Words, quoted};
 
-/// Splits `if X, Y`, `if X then Y`, `Y if X`. `tell me if X` asks X alone.
+/// Splits `if X, Y`, `if X then Y` and `Y if X` into the condition X and the consequence Y. Returns `None` for `tell me if X`,
+/// which asks X itself.
 pub(crate) fn conditional(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
     let lower = masked(text);
@@ -26,10 +27,10 @@ pub(crate) fn conditional(text: &str) -> Option<(&str, &str)> {
             " how ",
         ];
         let (at, end) = ENDS.iter().find_map(|end| lower[from..].find(end).map(|at| (at + from, *end)))?;
-        // The words of a consequence belong to it.
+        // A consequence keeps its first words (`show`, `tell`, `list` …); only pure separators are cut off.
         let separator = if end.starts_with([',', ':']) || end == " then " { end.len() } else { 1 };
         let (condition, consequence) = (&text[from..at], &text[at + separator..]);
-        // `when was …` asks for a time.
+        // `when was …` asks for a time and is not a condition.
         let is_question = *begin == "when " && end.starts_with(' ') && end != " then ";
         return (!is_question && !condition.trim().is_empty() && !consequence.trim().is_empty())
             .then_some((condition, consequence));
@@ -51,13 +52,14 @@ pub(crate) fn conditional(text: &str) -> Option<(&str, &str)> {
     (!only_asks && !behind.trim().is_empty()).then_some((behind, consequence))
 }
 
-/// The text in ASCII lower case, byte by byte as long, with nothing to be found in what is quoted.
+/// Returns the text in ASCII lower case with quoted parts blanked out. It has the same length in bytes, so positions found in it
+/// hold for the original.
 pub(crate) fn masked(text: &str) -> String {
     let mut masked = String::with_capacity(text.len());
     let mut is_begin = true;
     let mut at = 0;
     while let Some(first) = text[at..].chars().next() {
-        // Other quotes than these stand at the beginning of a word.
+        // A single quote opens a quotation only at the beginning of a word; elsewhere it is an apostrophe.
         let is_open = first == '"' || is_begin;
         match quoted(&text[at..], first).filter(|_| is_open) {
             Some((_, length)) => {

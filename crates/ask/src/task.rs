@@ -1,4 +1,4 @@
-//! What a question was found to mean: which source is asked, and what.
+//! The meaning of a question: the sources to ask, and the request to each of them.
 
 use std::sync::Arc;
 
@@ -7,46 +7,46 @@ use types::TableDef;
 use crate::compare::Comparison;
 use crate::time::Window;
 
-/// A whole question.
+/// The meaning of a whole question.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub condition: Option<Condition>,
-    /// Asked in any case, or because of the condition.
+    /// Parts that are asked whether or not the condition holds.
     pub parts: Vec<Part>,
-    /// Its answer depends on when it is asked.
+    /// True if the answer depends on the time of the question.
     pub timed: bool,
 }
 
-/// `if X, …`.
+/// A condition, `if X, …`, with its consequence.
 #[derive(Clone, Debug)]
 pub(crate) struct Condition {
     pub text: String,
     pub parts: Vec<Part>,
-    /// How the parts make one condition.
+    /// The way in which the parts are combined.
     pub join: Join,
     pub then: Then,
 }
 
-/// How several conditions make one.
+/// The way in which several conditions are combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Join {
-    /// `or`, or nothing that joins them.
+    /// Joined by `or`, or by nothing.
     #[default]
     Any,
     /// `and`.
     All,
-    /// Both: what belongs together cannot be told.
+    /// Joined by both `and` and `or`, so that their grouping is ambiguous.
     Unclear,
 }
 
-/// What is to be done if the condition holds.
+/// The consequence of a condition that holds.
 #[derive(Clone, Debug)]
 pub(crate) enum Then {
-    /// `show it`, `tell me`: what made it hold is the answer.
+    /// `show it`, `tell me`: the facts that made the condition hold are the answer.
     Show,
     /// Another question.
     Ask(Vec<Part>),
-    /// Something that a server of answers does not do.
+    /// An action that this server, which only answers, does not perform.
     Other(String),
 }
 
@@ -55,22 +55,22 @@ pub(crate) enum Then {
 pub(crate) struct Part {
     pub text: String,
     pub tasks: Vec<Task>,
-    /// The vocabulary or a name led to these tasks, rather than the lack of anything better.
+    /// True if the vocabulary or a name led to these tasks. False for a guess, made for lack of anything better.
     pub strong: bool,
-    /// What it is about was named, so that it is a question by itself.
+    /// True if the part names its subject, so that it can stand as a question by itself.
     pub named: bool,
-    /// How what its tasks find makes one condition.
+    /// The way in which the results of its tasks make one condition.
     pub join: Join,
-    /// Why nobody is asked although it was understood what it is about.
+    /// The reason for asking no source although the part was understood.
     pub refused: Option<Refused>,
 }
 
-/// What answers cannot be.
+/// The reason for refusing a part of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It wants something to be done.
+    /// The part orders an action.
     Order,
-    /// It is about what is to come.
+    /// The part is about the future.
     Future,
 }
 
@@ -83,10 +83,10 @@ impl Refused {
     }
 }
 
-/// One source's share of a part.
+/// The request to one source.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
-    /// As the answer lists it.
+    /// The source's name in the answer.
     pub source: String,
     pub kind: &'static str,
     pub what: What,
@@ -99,21 +99,21 @@ pub(crate) enum What {
     Table(Box<Table>),
     Notes(Notes),
     Changes(Changes),
-    /// Words that may be values of some table, each with those that `or` joins to it.
+    /// Words that may be values of some table, each with its alternatives joined by `or`.
     Values(Vec<Vec<String>>),
     Catalog,
 }
 
-/// Common to questions about rows.
+/// The attributes common to all questions about rows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
     pub window: Option<Window>,
-    /// The opposite was asked.
+    /// True if the opposite was asked.
     pub negated: bool,
     pub aggregate: Option<Aggregate>,
-    /// How many rows were asked for.
+    /// The number of rows that were asked for.
     pub limit: Option<usize>,
-    /// Words that nobody understood so far; a source may know them as values.
+    /// Words not understood so far; a source may know them as values.
     pub left: Vec<String>,
 }
 
@@ -133,15 +133,15 @@ pub(crate) enum Aggregate {
 pub(crate) struct Metrics {
     pub measure: Measure,
     pub predicate: Option<Predicate>,
-    /// It asks for the time at which the predicate held.
+    /// True if the question is when the predicate held.
     pub when: bool,
     pub scope: Scope,
 }
 
-/// What is measured.
+/// A quantity of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
-    /// File systems, by what is free of their size.
+    /// File systems, by the free share of their size.
     Filesystem(Quantity),
     Memory(Quantity),
     Cpu,
@@ -166,13 +166,13 @@ pub(crate) enum Quantity {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Predicate {
-    /// As the vocabulary has it: `nearly full` with its bound.
+    /// A word of the vocabulary with its bound: `nearly full`.
     Word {
         said: &'static str,
         op: crate::compare::Op,
         bound: f64,
     },
-    /// The load is as high as there are cores.
+    /// The load is at least the number of cores.
     LoadPerCore,
     Compare(Comparison),
 }
@@ -180,29 +180,29 @@ pub(crate) enum Predicate {
 /// A question about `polynya.requests`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requests {
-    /// Bounds of the duration in microseconds.
+    /// Bounds of the duration.
     pub duration: Vec<Comparison>,
-    /// `slow` was said, without a number.
+    /// True if the question says `slow` without a number.
     pub slow: bool,
-    /// Lowest and highest status asked for, by a word: `failed`.
+    /// Lowest and highest status, from a word: `failed`.
     pub status: Option<(i64, i64)>,
-    /// `status 404`, `other than 404`.
+    /// Statuses given as numbers: `status 404`, `other than 404`.
     pub statuses: Choice<i64>,
-    /// `status above 400`.
+    /// Bounds of the status: `status above 400`.
     pub status_bounds: Vec<Comparison>,
     pub methods: Choice<String>,
     pub routes: Choice<String>,
     pub table: Option<String>,
-    /// The column for each of whose values they are counted.
+    /// The column to count by.
     pub group: Option<&'static str>,
-    /// How many there are compared with a number.
+    /// A bound on the number of requests.
     pub count: Option<Comparison>,
-    /// It asks whether there are any.
+    /// True if the question is whether there are any such requests.
     pub whether: bool,
     pub scope: Scope,
 }
 
-/// One of these, or none of them.
+/// A set of values to match, or to exclude.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Choice<T> {
     pub values: Vec<T>,
@@ -210,7 +210,7 @@ pub(crate) struct Choice<T> {
 }
 
 impl<T> Choice<T> {
-    /// Whether it goes together with what is chosen by now: `GET or POST`, not `GET, not POST`.
+    /// Adds a value. Returns false if it contradicts the values so far: `GET or POST` is possible, `GET, not POST` is not.
     pub fn add(&mut self, value: T, negated: bool) -> bool {
         let fits = self.values.is_empty() || self.negated == negated;
         if fits {
@@ -225,27 +225,27 @@ impl<T> Choice<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub def: Arc<TableDef>,
-    /// Columns that were named, by position.
+    /// Positions of the named columns.
     pub columns: Vec<usize>,
-    /// Columns compared with numbers.
+    /// Columns with the numbers they are compared with.
     pub comparisons: Vec<(usize, Comparison)>,
-    /// Comparisons whose column is not known.
+    /// Comparisons whose column is unknown.
     pub unclear: Vec<Comparison>,
-    /// `kind is click`, `kind is not click or view`.
+    /// Columns with required or excluded values: `kind is click`, `kind is not click or view`.
     pub values: Vec<Named>,
-    /// Columns without a value, or with one: `no price`, `with a price`.
+    /// Columns with true if they must have no value (`no price`), false if they must have one (`with a price`).
     pub missing: Vec<(usize, bool)>,
-    /// `click or view`, without a column.
+    /// Words without a column that may be values: `click or view`.
     pub bare: Vec<Bare>,
-    /// How all of these make one condition.
+    /// The way in which all of these make one condition.
     pub join: Join,
     pub group: Option<usize>,
-    /// The column that the window, or the order of the rows, is about, where one was named.
+    /// The named column that the window, or the order of the rows, is about.
     pub time: Option<usize>,
-    /// It asks when the newest or the oldest was.
+    /// True if the question asks for the time of the newest or the oldest row.
     pub when: bool,
     pub count: Option<Comparison>,
-    /// The column whose different values are counted: `how many countries`.
+    /// The column whose distinct values are counted: `how many countries`.
     pub distinct: Option<usize>,
     pub whether: bool,
     pub scope: Scope,
@@ -256,7 +256,7 @@ pub(crate) struct Table {
 pub(crate) struct Named {
     pub column: usize,
     pub values: Vec<String>,
-    /// Those of them that are small words too, and values only if the column has them.
+    /// Values that are also small words of English (`at`, `in`). They count as values only if the column has them.
     pub unsure: Vec<String>,
     pub negated: bool,
 }
@@ -265,34 +265,34 @@ pub(crate) struct Named {
 #[derive(Clone, Debug)]
 pub(crate) struct Bare {
     pub words: Vec<String>,
-    /// The negation before them, as it was written.
+    /// The negation before the words, as written.
     pub not: Option<String>,
 }
 
-/// Words to be looked for in notes.
+/// A search of the notes.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes {
     pub words: Vec<String>,
-    /// Notes were asked for by that name.
+    /// True if the question says `notes`.
     pub named: bool,
-    /// How many there are.
+    /// True if the question asks for the number of notes.
     pub count: bool,
-    /// What a search knows nothing of: times, negations.
+    /// Words that a full-text search cannot express: times, negations.
     pub left: Vec<String>,
 }
 
-/// What changed.
+/// A question about changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Changes {
     pub window: Window,
-    /// No time was named.
+    /// True if the question names no time.
     pub default_window: bool,
-    /// These tables only, by full name; empty: all.
+    /// Full names of the tables; empty: all.
     pub tables: Vec<String>,
     pub negated: bool,
-    /// Those that did not change are asked for: `which tables did not change`.
+    /// True if the tables that did not change are asked for: `which tables did not change`.
     pub others: bool,
-    /// Notes were asked for, and this asker sees no table of them.
+    /// True if notes were asked for and the asker sees no table of them.
     pub unseen_notes: bool,
     pub left: Vec<String>,
 }

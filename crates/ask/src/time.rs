@@ -1,4 +1,4 @@
-//! Times in questions and answers. UTC throughout, and answers say so.
+//! Times in questions and answers. All are in UTC, and answers say so.
 
 use types::Micros;
 
@@ -9,22 +9,22 @@ pub(crate) const MINUTE: Micros = 60 * SECOND;
 pub(crate) const HOUR: Micros = 60 * MINUTE;
 pub(crate) const DAY: Micros = 24 * HOUR;
 
-/// A stretch of time that a question is about.
+/// The period that a question is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub from: Micros,
-    /// Exclusive; `None`: until now.
+    /// The exclusive end; `None`: until now.
     pub to: Option<Micros>,
-    /// How an answer names it: `in the last hour`.
+    /// The period as answers name it: `in the last hour`.
     pub said: String,
 }
 
-/// A time in a question.
+/// A time found in a question.
 pub(crate) struct Found {
     pub window: Window,
-    /// Where its words stand.
+    /// The positions of its words.
     pub place: std::ops::Range<usize>,
-    /// It is a date by itself, which may be a text as well.
+    /// True for a date by itself, which may be a text too.
     pub is_day: bool,
 }
 
@@ -52,12 +52,12 @@ pub(crate) fn window(words: &mut Words, now: Micros) -> Option<Found> {
     })
 }
 
-/// Whether words that mean a time begin there.
+/// Returns true if the words of a time begin at `at`.
 pub(crate) fn begins(words: &Words, at: usize, now: Micros) -> bool {
     at_word(words, at, now).is_some()
 }
 
-/// A date, or a moment with a date: `2026-11-20`, `2026-11-20 14:00`.
+/// Parses a date, or a moment with a date: `2026-11-20`, `2026-11-20 14:00`.
 fn day_at(words: &Words, at: usize) -> Option<(Window, usize)> {
     let of_day = date(words.at(at)).is_some().then(|| time_of_day(words.at(at + 1))).flatten();
     match (of_day, of_word(words.at(at))) {
@@ -67,7 +67,7 @@ fn day_at(words: &Words, at: usize) -> Option<(Window, usize)> {
     }
 }
 
-/// The window of `2026-11-20` or `2026-11-20T14:00:00Z`.
+/// Returns the window of `2026-11-20` or `2026-11-20T14:00:00Z`.
 pub(crate) fn of_word(word: &str) -> Option<Window> {
     let word = word.to_lowercase();
     if let Some(from) = date(&word) {
@@ -76,13 +76,13 @@ pub(crate) fn of_word(word: &str) -> Option<Window> {
     timestamp(&word).map(moment_of)
 }
 
-/// A minute, or a second where seconds are said.
+/// Returns the window of a moment: one minute, or one second if the text names seconds.
 fn moment_of(from: Micros) -> Window {
     let length = if from.rem_euclid(MINUTE) == 0 { MINUTE } else { SECOND };
     Window { from, to: Some(from + length), said: format!("at {}", shown(from)) }
 }
 
-/// `2026-11-20`.
+/// Returns the date of a time: `2026-11-20`.
 fn day(time: Micros) -> String {
     rfc3339(time)[..].split('T').next().unwrap_or_default().to_owned()
 }
@@ -91,7 +91,7 @@ fn at_word(words: &Words, at: usize, now: Micros) -> Option<(Window, usize)> {
     let midnight = now.div_euclid(DAY) * DAY;
     let window =
         |from: Micros, to: Option<Micros>, said: String, end: usize| Some((Window { from, to, said }, end));
-    // The end of a day that is named by its date, for what includes it or begins behind it.
+    // Returns the end of a day named by its date, for windows that include that day or begin after it.
     let day_end = |at: usize| {
         let (time, end) = moment(words, at, now)?;
         let is_day = end == at + 1 && date(words.at(at)).is_some();
@@ -174,7 +174,7 @@ fn at_word(words: &Words, at: usize, now: Micros) -> Option<(Window, usize)> {
         "after" | ">" => after(at + 1),
         "before" | "<" => before(at + 1),
         "until" | "till" | "through" | "<=" | "=<" => until(at + 1),
-        // `up to` a date, where a number is compared otherwise.
+        // `up to` a date; with a number it is a comparison.
         "to" | "by" if date(words.at(at + 1)).is_some() => until(at + 1),
         "=" => day_at(words, at + 1),
         first @ ("between" | "from") => {
@@ -187,7 +187,7 @@ fn at_word(words: &Words, at: usize, now: Micros) -> Option<(Window, usize)> {
             if !is_joined {
                 return None;
             }
-            // The last day is one of those that are meant.
+            // The last day is included.
             let (to, end, is_day) = day_end(middle + 1)?;
             if is_day && date(words.at(at + 1)).is_some() {
                 let said = format!("from {} to {} (UTC)", day(from), day(to - DAY));
@@ -197,7 +197,7 @@ fn at_word(words: &Words, at: usize, now: Micros) -> Option<(Window, usize)> {
             window(from, Some(to), format!("between {} and {}", shown(from), shown(to)), end)
         }
         _ => {
-            // `10 minutes ago`: what happened since then.
+            // `10 minutes ago` means since then.
             let count = count(words.at(at))?;
             let (length, unit) = unit(words.at(at + 1))?;
             if words.at(at + 2) != "ago" {
@@ -210,8 +210,8 @@ fn at_word(words: &Words, at: usize, now: Micros) -> Option<(Window, usize)> {
     }
 }
 
-/// `14:00`, `2pm`, `2026-11-21`, `2026-11-21 14:00`, `2026-11-21T14:00:00Z`, `yesterday`, `today`, `midnight`, `noon`,
-/// `10 minutes ago`. A time of day is the last one that has passed.
+/// Parses a moment: `14:00`, `2pm`, `2026-11-21`, `2026-11-21 14:00`, `2026-11-21T14:00:00Z`, `yesterday`, `today`, `midnight`,
+/// `noon`, `10 minutes ago`. A time of day is the most recent one that has passed.
 fn moment(words: &Words, at: usize, now: Micros) -> Option<(Micros, usize)> {
     let midnight = now.div_euclid(DAY) * DAY;
     let passed = |of_day: Micros| {
@@ -287,7 +287,7 @@ fn unit(word: &str) -> Option<(Micros, &'static str)> {
     })
 }
 
-/// `14:00`, `14:00:30`, `2pm`, `2:30pm`, with or without `z`.
+/// Parses `14:00`, `14:00:30`, `2pm` or `2:30pm`, with or without `z`.
 fn time_of_day(word: &str) -> Option<Micros> {
     let word = word.strip_suffix('z').unwrap_or(word);
     let (word, half) = match (word.strip_suffix("am"), word.strip_suffix("pm")) {
@@ -303,7 +303,7 @@ fn time_of_day(word: &str) -> Option<Micros> {
     };
     let mut hour = number(parts.next(), 23)?;
     let minute = match parts.next() {
-        // A bare number is no time of day.
+        // A bare number is not a time of day.
         None if half.is_none() => return None,
         None => 0,
         part => number(part, 59)?,
@@ -324,7 +324,7 @@ fn time_of_day(word: &str) -> Option<Micros> {
     Some(hour * HOUR + minute * MINUTE + second * SECOND)
 }
 
-/// `2026-11-21`.
+/// Parses `2026-11-21`.
 fn date(word: &str) -> Option<Micros> {
     let mut parts = word.split('-');
     let mut number = |len: usize| -> Option<i64> {
@@ -336,13 +336,13 @@ fn date(word: &str) -> Option<Micros> {
     (parts.next().is_none() && civil(wanted) == (year, month, day)).then_some(wanted * DAY)
 }
 
-/// `2026-11-21t14:00:00z`.
+/// Parses `2026-11-21t14:00:00z`.
 fn timestamp(word: &str) -> Option<Micros> {
     let (day, time) = word.split_once('t')?;
     Some(date(day)? + time_of_day(time)?)
 }
 
-/// Days since 1970-01-01 of a date of the proleptic Gregorian calendar.
+/// Returns the days from 1970-01-01 to a date of the proleptic Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -351,7 +351,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// The date of a day since 1970-01-01.
+/// Returns the date of a day counted from 1970-01-01.
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
@@ -364,7 +364,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// `2026-11-21T14:03:05.123456Z`, as everywhere on the wire.
+/// Formats a time as everywhere on the wire: `2026-11-21T14:03:05.123456Z`.
 pub(crate) fn rfc3339(time: Micros) -> String {
     let (year, month, day) = civil(time.div_euclid(DAY));
     let of_day = time.rem_euclid(DAY);
@@ -373,13 +373,13 @@ pub(crate) fn rfc3339(time: Micros) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }
 
-/// For sentences: `2026-11-21 14:03:05 UTC`.
+/// Formats a time for sentences: `2026-11-21 14:03:05 UTC`.
 pub(crate) fn shown(time: Micros) -> String {
     let text = rfc3339(time);
     format!("{} {} UTC", &text[..text.len() - 17], &text[text.len() - 16..text.len() - 8])
 }
 
-/// `3 h 20 min`, in its two largest units.
+/// Formats a duration in its two largest units: `3 h 20 min`.
 pub(crate) fn length(micros: Micros) -> String {
     let seconds = micros.max(0) / SECOND;
     let two = |large: i64, large_name: &str, small: i64, small_name: &str| match small {

@@ -1,4 +1,4 @@
-//! From words to tasks.
+//! Turns the words of a question into tasks.
 
 mod machine;
 mod negations;
@@ -19,9 +19,9 @@ use crate::time::{self, DAY, Window};
 use crate::vocabulary as v;
 use crate::words::{Word, Words};
 
-/// Tables that one question may name.
+/// The number of tables that one question may name.
 const TABLES_MAX: usize = 6;
-/// Parts of one question.
+/// The number of parts of one question.
 const PARTS_MAX: usize = 5;
 const AND: &[&str] = &[", and also ", " and also ", ", and ", " and "];
 const OR: &[&str] = &[", or ", " or "];
@@ -29,23 +29,23 @@ const OR: &[&str] = &[", or ", " or "];
 /// The recorder's table of the busiest and largest processes, written each second.
 const PROCESSES: &str = "polynya.processes";
 
-/// What is known of the asker's world.
+/// The names and the time against which a question is interpreted.
 pub(crate) struct World<'a> {
     pub lexicon: &'a Lexicon,
     pub now: Micros,
-    /// Tables listed as sources, which need not be named again.
+    /// Tables listed as sources; the question need not name them again.
     pub listed: &'a [usize],
 }
 
 impl World<'_> {
-    /// The whole question.
+    /// Returns the plan of a whole question.
     pub fn plan(&self, text: &str) -> Plan {
         let Some((condition, consequence)) = conditional(text) else {
             let parts = self.parts(text);
             return Plan { timed: timed(&parts), condition: None, parts };
         };
         let (conditions, join) = self.conditions(condition);
-        // `…, and also X`: asked in any case.
+        // `…, and also X`: X is asked in any case.
         let (consequence, also) = match split_once_any(consequence, &[", and also ", " and also ", "; "]) {
             Some((consequence, also)) => (consequence, Some(also)),
             None => (consequence, None),
@@ -59,7 +59,7 @@ impl World<'_> {
         Plan { timed, condition: Some(Condition { text, parts: conditions, join, then }), parts }
     }
 
-    /// `A and B` is two conditions where each can be decided by itself; `A or B` likewise.
+    /// Splits `A and B` or `A or B` into two conditions if each can be decided by itself.
     fn conditions(&self, text: &str) -> (Vec<Part>, Join) {
         for (separators, join) in [(AND, Join::All), (OR, Join::Any)] {
             let mut parts = Vec::new();
@@ -109,7 +109,7 @@ impl World<'_> {
         Then::Other(text.trim().trim_end_matches(['.', '!', '?', ',']).to_owned())
     }
 
-    /// Taken apart at `?`, `;` and `and` where each piece is a question by itself.
+    /// Splits a text at `?` and `;`, and at `and` where each piece is a question by itself.
     fn parts(&self, text: &str) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -133,14 +133,14 @@ impl World<'_> {
         }
     }
 
-    /// Takes a text apart where both sides are questions by themselves.
+    /// Splits a text at the separators where both sides are questions by themselves.
     fn apart(&self, text: &str, separators: &[&str], parts: &mut Vec<Part>) {
         if parts.len() + 1 < PARTS_MAX
             && let Some((left, right)) = split_once_any(text, separators)
         {
             let (first, rest) = (self.part(left), self.part(right));
             let stands = |part: &Part| part.named && part.tasks.iter().all(|task| task.left().is_empty());
-            // `is the disk or the memory nearly full`: what is asked of one side is asked of both.
+            // `is the disk or the memory nearly full`: the predicate on one side applies to both, so the text is not split.
             let is_open = |part: &Part, text: &str| {
                 let is_open =
                     |task: &Task| matches!(&task.what, What::Metrics(asked) if asked.predicate.is_none());
@@ -156,7 +156,7 @@ impl World<'_> {
         parts.push(self.part(text));
     }
 
-    /// One question by itself.
+    /// Interprets one question that is not split further.
     fn part(&self, text: &str) -> Part {
         let mut words = Words::of(text);
         let text = trimmed(text).to_owned();
@@ -179,7 +179,7 @@ impl World<'_> {
             (Some(window), Some(Place { range: place, is_day }))
         });
         let comparisons = comparisons(&mut words);
-        // Those of a comparison, as in `not above`, are taken by now.
+        // Negations inside a comparison, as in `not above`, are already marked.
         let mut negations = Vec::new();
         for at in (0..words.len()).filter(|at| is_negation(&words, *at)).collect::<Vec<_>>() {
             let Word { text, raw, .. } = &words.list[at];
@@ -206,7 +206,7 @@ impl World<'_> {
             |task: &Task| matches!(&task.what, What::Requests(asked) if !asked.methods.values.is_empty());
         let is_future =
             |task: &Task| task.left().iter().any(|w| v::FUTURE.contains(&w.to_lowercase().as_str()));
-        // Of what is not here all the same, where it cannot be words to look for.
+        // An order about unknown things is refused too, if its words cannot be a search (`delete all rows`).
         let is_whole = words.any(&["all", "every", "everything", "table", "rows", "row"]);
         if (part.strong || is_whole) && orders && !part.tasks.iter().any(is_method) {
             part.refused = Some(Refused::Order);
@@ -248,7 +248,7 @@ impl World<'_> {
         }
         let of_processes = found.tables.iter().any(|t| is_records(t, PROCESSES));
         let measures = if of_processes { Vec::new() } else { machine::measures(words, &found) };
-        // Words that led to one measure are understood beside the others too.
+        // Words that led to one measure count as understood for the others too.
         let used: Vec<&[&str]> = measures.iter().flat_map(|(_, used)| used).copied().collect();
         let several = measures.len() > 1;
         for (measure, _) in measures {
@@ -271,7 +271,7 @@ impl World<'_> {
         self.weak(words, found, part);
     }
 
-    /// Nothing was named: columns, then words of notes and values of tables.
+    /// Makes tasks for a question that names no table and no measure: first columns, then words of notes and values of tables.
     fn weak(&self, words: &mut Words, mut found: Found, part: &mut Part) {
         let content = |range: &std::ops::Range<usize>| {
             words.list[range.clone()]
@@ -297,7 +297,7 @@ impl World<'_> {
             }
         }
         if part.tasks.is_empty() {
-            // `country is DE or AT`: whatever table has such a column.
+            // `country is DE or AT`: every table with such a column is asked.
             let mut tables: Vec<usize> = Vec::new();
             for (table, _, range) in self.lexicon.columns_in(words, None) {
                 let def = self.def(table);
@@ -341,7 +341,7 @@ impl World<'_> {
         tables.dedup();
         let default_window = found.window.is_none();
         let negated = found.is_negated();
-        // `which tables did not change` wants the others; of notes nobody lists them.
+        // `which tables did not change` wants the other tables; notes are not listed that way.
         let which = words.any(&["which", "what", "list", "show"]) && found.nots().next().is_some();
         let others = which && of_notes.is_empty();
         let nots = found.nots().filter(|_| which && !others).map(|not| not.raw.clone()).collect::<Vec<_>>();
@@ -364,30 +364,30 @@ impl World<'_> {
     }
 }
 
-/// What every kind of question may contain.
+/// The elements that every kind of question may contain.
 struct Found {
     window: Option<Window>,
-    /// Where it stands.
+    /// The position of the window's words.
     place: Option<Place>,
     comparisons: Vec<Comparison>,
-    /// `not`, `no`.
+    /// Negations such as `not` and `no`.
     negations: Vec<Negation>,
     limit: Option<usize>,
     tables: Vec<(usize, std::ops::Range<usize>)>,
 }
 
-/// The words of a time.
+/// The position of the words of a time.
 struct Place {
     range: std::ops::Range<usize>,
-    /// A date by itself, which may be a text too.
+    /// True for a date by itself, which may be a text too.
     is_day: bool,
 }
 
-/// A word that says that something is not so.
+/// A negating word.
 struct Negation {
     at: usize,
     text: String,
-    /// As it was written.
+    /// The word as written.
     raw: String,
 }
 
@@ -396,12 +396,12 @@ impl Found {
         !self.negations.is_empty()
     }
 
-    /// Those that want something behind them.
+    /// Returns the negations that need a word after them.
     fn nots(&self) -> impl Iterator<Item = &Negation> {
         self.negations.iter().filter(|not| v::NOT.contains(&not.text.as_str()))
     }
 
-    /// A date by itself is a text like others where texts are looked for.
+    /// Drops a window that is a date by itself. In a search for texts it is a text like others.
     fn unday(&mut self, words: &mut Words) {
         if let Some(place) = self.place.take_if(|place| place.is_day) {
             words.unmark(place.range);
@@ -411,7 +411,7 @@ impl Found {
 }
 
 impl Task {
-    /// Words of it that nobody understood.
+    /// Returns the words of the task that were not understood.
     pub fn left(&self) -> &[String] {
         match &self.what {
             What::Metrics(task) => &task.scope.left,
@@ -425,7 +425,7 @@ impl Task {
 
     fn is_timed(&self) -> bool {
         match &self.what {
-            // It says how old a reading is.
+            // The answer states the age of the reading.
             What::Metrics(_) => true,
             What::Requests(task) => task.scope.window.is_some(),
             What::Table(task) => task.scope.window.is_some(),
@@ -444,7 +444,7 @@ pub(crate) fn is_number(def: &TableDef, column: usize) -> bool {
     matches!(def.schema.columns[column].data_type, Int32 | Int64 | Float32 | Float64 | Decimal { .. })
 }
 
-/// A column that holds how long something took.
+/// Returns true for a column that, by its name, holds a duration.
 pub(crate) fn is_duration(column: &str) -> bool {
     let name = column.to_lowercase();
     ["duration", "latency", "elapsed", "took", "delay", "runtime", "response_time"]
@@ -452,7 +452,7 @@ pub(crate) fn is_duration(column: &str) -> bool {
         .any(|part| name.contains(part))
 }
 
-/// Whether notes are what is asked for. In `orders with no note` they are not, nor where a table is called `pages`.
+/// Returns true if the question is about notes. It is not in `orders with no note`, nor where a table is called `pages`.
 fn of_notes_alone(words: &Words, found: &Found, is_vault: impl Fn(usize) -> bool) -> bool {
     let is_table = |at: usize| {
         let mut tables = found.tables.iter().filter(|(table, _)| !is_vault(*table));
@@ -461,7 +461,7 @@ fn of_notes_alone(words: &Words, found: &Found, is_vault: impl Fn(usize) -> bool
     (0..words.len()).find(|at| v::NOTES.contains(&words.at(*at))).is_some_and(|at| !is_table(at))
 }
 
-/// Whether something is to be done rather than told.
+/// Returns true if the text orders an action instead of asking.
 fn is_order(words: &Words) -> bool {
     const POLITE: [&str; 6] = ["please", "can", "could", "would", "will", "you"];
     let first = (0..words.len()).find(|at| !POLITE.contains(&words.at(*at)));

@@ -1,4 +1,4 @@
-//! The words that mean something by themselves. `docs/ask.md` lists them for people.
+//! The words that have a meaning by themselves. `docs/ask.md` lists them for people.
 
 /// Words that carry no meaning of their own in a question.
 pub(crate) const FILLERS: &[&str] = &[
@@ -166,12 +166,12 @@ pub(crate) const FILLERS: &[&str] = &[
     "almost",
 ];
 
-/// Say that something is not so.
+/// Words that negate.
 pub(crate) const NEGATIONS: &[&str] = &["no", "not", "never", "none", "without", "nothing", "neither"];
-/// Those that may stand before a value rather than say that there is nothing.
+/// Negations that may stand before a value: `not DE`. The others say that there is nothing.
 pub(crate) const NOT: &[&str] = &["not", "without"];
 
-/// Ask for more than there is to say. In a search for texts they are worth nothing.
+/// Question words that ask for more than an answer can give. Full-text searches ignore them.
 pub(crate) const ASKING: &[&str] = &["why", "who", "whom", "will", "shall", "should"];
 
 /// Words that no value begins with: `kind is the …`.
@@ -179,13 +179,13 @@ pub(crate) const NO_VALUES: &[&str] = &[
     "a", "an", "the", "any", "some", "all", "there", "here", "this", "that", "these", "those", "and", "or",
     "is", "are", "was", "were", "what", "which", "how", "than",
 ];
-/// Words that are a value only at the end of what is said of a column: `country is at`.
+/// Words that are values only at the end of a phrase about a column: `country is at`.
 pub(crate) const SMALL: &[&str] =
     &["it", "in", "on", "at", "of", "for", "to", "by", "from", "with", "too", "so", "most", "more", "no"];
 
-/// Say that it is about what is to come.
+/// Words about the future.
 pub(crate) const FUTURE: &[&str] = &["will", "shall", "tomorrow"];
-/// Ask for something to be done, at the beginning of a question.
+/// Verbs that order an action, at the beginning of a question.
 pub(crate) const ORDERS: &[&str] = &[
     "delete", "drop", "remove", "insert", "update", "create", "truncate", "rename", "erase", "purge", "wipe",
     "alter", "destroy",
@@ -198,7 +198,7 @@ pub(crate) const CHANGED: &[&str] = &[
     "added", "inserted", "deleted", "removed", "written", "edited", "created", "arrived", "came",
 ];
 
-/// What only a question about all changes says.
+/// Nouns that occur only in questions about all changes.
 pub(crate) const CHANGE_NOUNS: &[&str] = &["changes", "news", "activity"];
 
 pub(crate) const REQUESTS: &[&str] = &[
@@ -294,10 +294,10 @@ pub(crate) const LOWEST: &[&str] = &["lowest", "min", "minimum", "smallest", "le
 pub(crate) const LATEST: &[&str] = &["latest", "newest", "last", "recent", "recently"];
 pub(crate) const OLDEST: &[&str] = &["oldest", "first", "earliest"];
 
-/// Words before a column's name by which rows are grouped.
+/// Words before the name of a column to group by.
 pub(crate) const GROUPED: &[&str] = &["by", "per", "each", "every"];
 
-/// Asks for what can be asked.
+/// Phrases that ask for help.
 pub(crate) const HELP: [&[&str]; 9] = [
     &["what", "can", "i", "ask"],
     &["what", "can", "you"],
@@ -310,16 +310,16 @@ pub(crate) const HELP: [&[&str]; 9] = [
     &["show", "tables"],
 ];
 
-/// A file system from this share on is nearly full.
+/// The used share from which a file system is nearly full.
 pub(crate) const NEARLY_FULL_PERCENT: f64 = 90.0;
-/// And full from this on.
+/// The used share from which a file system is full.
 pub(crate) const FULL_PERCENT: f64 = 99.0;
-/// CPU, disk or memory from this on is busy, or high.
+/// The share from which CPU, disk or memory is busy, or high.
 pub(crate) const BUSY_PERCENT: f64 = 80.0;
-/// A request is slow from this on, where no number is given.
+/// The duration from which a request is slow, in a question that names no number.
 pub(crate) const SLOW_MICROS: f64 = 100_000.0;
 
-/// Whether a word means something by itself.
+/// Returns true if a word has a meaning by itself.
 pub(crate) fn is_known(word: &str) -> bool {
     const LISTS: [&[&str]; 31] = [
         FILLERS,
@@ -357,7 +357,7 @@ pub(crate) fn is_known(word: &str) -> bool {
     LISTS.iter().any(|list| list.contains(&word))
 }
 
-/// A word without the ending of the plural, so that `events` and `event` meet.
+/// Returns a word without its plural ending, so that `events` and `event` match.
 pub(crate) fn singular(word: &str) -> String {
     let cut = |n: usize| word[..word.len() - n].to_owned();
     if word.len() > 4 && word.ends_with("ies") {

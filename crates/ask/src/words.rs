@@ -1,17 +1,17 @@
-//! A question as words.
+//! The words of a question.
 
 use crate::vocabulary as v;
 
-/// One word, and whether its meaning is known by now.
+/// One word of a question, with a mark once its meaning is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// Lower case, without punctuation around it.
+    /// The word in lower case, without punctuation around it.
     pub text: String,
-    /// As it was written.
+    /// The word as written.
     pub raw: String,
-    /// It stood in quotes: a name or a value, never vocabulary.
+    /// True if the word stood in quotes: then it is a name or a value, never vocabulary.
     pub quoted: bool,
-    /// It is in capitals where others are not, so that `AT` may be a value and `at` is none.
+    /// True if the word is in capitals in a text that is not all capitals. So `AT` may be a value where `at` cannot.
     pub capital: bool,
     pub used: bool,
 }
@@ -21,12 +21,12 @@ impl Word {
         Word { text: raw.to_lowercase(), raw: raw.to_owned(), quoted, capital: false, used: false }
     }
 
-    /// `York`: one capital before small letters.
+    /// Returns true for `York`: one capital before small letters.
     pub fn is_title(&self) -> bool {
         !self.quoted && is_title(&self.raw)
     }
 
-    /// `AT`, `IT`, `NO`: two capitals, as codes of countries have them. `OR` and `IF` are said loudly rather.
+    /// Returns true for two capitals, as in country codes: `AT`, `IT`, `NO`. `OR` and `IF` count as emphasis instead.
     pub fn is_code(&self) -> bool {
         self.capital && self.raw.len() == 2 && !matches!(self.raw.as_str(), "OR" | "IF")
     }
@@ -38,10 +38,10 @@ pub(crate) struct Words {
     pub list: Vec<Word>,
 }
 
-/// Of requests; in capitals alone, since people get and put all sorts of things.
+/// HTTP methods. They count only in capitals, since `get` and `put` are common verbs.
 pub(crate) const METHODS: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"];
 
-/// What is said shorter.
+/// Contractions with their full forms.
 const CONTRACTIONS: [(&str, &[&str]); 25] = [
     ("what's", &["what", "is"]),
     ("whats", &["what", "is"]),
@@ -89,7 +89,7 @@ impl Words {
             rest = &rest[end..];
         }
         let is_capital = |word: &Word| word.raw.len() > 1 && word.raw.chars().all(|c| c.is_uppercase());
-        // Where all is in capitals they say nothing.
+        // A text that is all in capitals gives no information by them.
         if list.iter().any(|word| !word.quoted && word.raw.chars().any(char::is_lowercase)) {
             list.iter_mut().for_each(|word| word.capital = !word.quoted && is_capital(word));
         }
@@ -100,22 +100,22 @@ impl Words {
         self.list.len()
     }
 
-    /// The text of a word that is not quoted; empty beyond the end.
+    /// Returns the text of an unquoted word; empty past the end.
     pub fn at(&self, at: usize) -> &str {
         self.list.get(at).filter(|word| !word.quoted).map_or("", |word| &word.text)
     }
 
-    /// Whether these words stand at `at`.
+    /// Returns true if these words stand at `at`.
     pub fn starts(&self, at: usize, words: &[&str]) -> bool {
         words.iter().enumerate().all(|(i, word)| self.at(at + i) == *word)
     }
 
-    /// Whether any word that is not quoted is one of these.
+    /// Returns true if any unquoted word is one of these.
     pub fn any(&self, of: &[&str]) -> bool {
         self.list.iter().any(|word| !word.quoted && of.contains(&word.text.as_str()))
     }
 
-    /// Marks every word that is one of these; whether there was one.
+    /// Marks every unquoted word that is one of these. Returns true if there was one.
     pub fn take(&mut self, of: &[&str]) -> bool {
         let mut any = false;
         for word in self.list.iter_mut().filter(|word| !word.quoted && of.contains(&word.text.as_str())) {
@@ -135,28 +135,28 @@ impl Words {
         self.list[range.start.min(end)..end].iter_mut().for_each(|word| word.used = false);
     }
 
-    /// Makes several words one, as if they were quoted.
+    /// Joins several words into one, as if they were quoted.
     pub fn join(&mut self, range: std::ops::Range<usize>) {
         let raw: Vec<&str> = self.list[range.clone()].iter().map(|word| word.raw.as_str()).collect();
         let joined = Word::new(&raw.join(" "), true);
         self.list.splice(range, [joined]);
     }
 
-    /// Words whose meaning nobody knows yet.
+    /// Returns the words that are not marked as understood.
     #[cfg(test)]
     pub fn left(&self) -> Vec<&Word> {
         self.list.iter().filter(|word| !word.used).collect()
     }
 }
 
-/// A word that in small letters means something else than a value.
+/// Returns true for a word that in small letters is a filler or a negation rather than a value.
 pub(crate) fn is_small(word: &str) -> bool {
     let word = word.to_lowercase();
     v::FILLERS.contains(&word.as_str()) || v::NEGATIONS.contains(&word.as_str())
 }
 
-/// The same for questions that mean the same but for case, spaces and the end's punctuation; different for any others. What is
-/// quoted, a method, a path or a metric's name is taken as it is written, so there case tells questions apart.
+/// Returns the cache key of a question. It is equal for questions that differ only in case, spaces and final punctuation. Quoted
+/// parts, methods, paths and names of metrics depend on case, so they are kept as written.
 pub(crate) fn normal(text: &str) -> String {
     let text = text.trim();
     let is_apostrophe = |c: char| matches!(c, '\'' | '‘');
@@ -193,8 +193,9 @@ fn is_title(word: &str) -> bool {
     chars.next().is_some_and(char::is_uppercase) && chars.next().is_some_and(char::is_lowercase)
 }
 
-/// What stands in quotes at the beginning of a text, and where it ends. A single quote is an apostrophe too, so one ends
-/// only what it closes as one: in `'O'Brien'` the last, in `'tis don't` none.
+/// Returns the quoted part at the beginning of a text and the position of its end. A single quote may also be an apostrophe. It
+/// closes a quotation only after a character other than a space, and before one that is not alphanumeric: `'O'Brien'` ends at the
+/// last one, `'tis don't` has none.
 pub(crate) fn quoted(text: &str, first: char) -> Option<(&str, usize)> {
     let close = closing_quote(first)?;
     let inside = &text[first.len_utf8()..];
@@ -223,7 +224,7 @@ fn closing_quote(open: char) -> Option<char> {
     }
 }
 
-/// Takes punctuation off a word, says contractions in full, and parts a number from its unit.
+/// Splits a raw word: removes punctuation, expands contractions, and separates a sign, a number and its unit.
 fn push(text: &str, list: &mut Vec<Word>) {
     let text = text.replace('’', "'");
     // `!=` is a sign, not the end of a sentence.
@@ -236,7 +237,7 @@ fn push(text: &str, list: &mut Vec<Word>) {
     let lower = text.to_lowercase();
     if let Some((_, full)) = CONTRACTIONS.iter().find(|(short, _)| *short == lower) {
         list.extend(full.iter().map(|word| Word::new(word, false)));
-        // Said back as it was written.
+        // Answers repeat the negation as written: `don't`.
         list.iter_mut()
             .last()
             .filter(|last| last.text == "not")
@@ -289,7 +290,7 @@ mod tests {
         let quoted: Vec<&str> = words.list.iter().filter(|w| w.quoted).map(|w| w.raw.as_str()).collect();
         assert_eq!(quoted, ["New York", "x  y", "main.t"]);
         assert_eq!(texts("an \"open end"), ["an", "open", "end"]);
-        // Single quotes, and apostrophes, which are none.
+        // Single quotes delimit; apostrophes do not.
         let words = Words::of("is 'New York' or 'O'Brien', ‘don’t’, the users' O'Brien and don't");
         let quoted: Vec<&str> = words.list.iter().filter(|w| w.quoted).map(|w| w.raw.as_str()).collect();
         assert_eq!(quoted, ["New York", "O'Brien", "don’t"]);
@@ -312,7 +313,7 @@ mod tests {
             ("orders \"DE\"", "orders \"de\""),
             ("orders IT", "orders it"),
             ("orders from country NO", "orders from country no"),
-            // Where a comma stands decides what the condition is.
+            // The position of the comma decides what the condition is.
             ("if a is b, c d", "if a is b c, d"),
             ("orders New York", "orders new york"),
             ("orders 'DE'", "orders 'de'"),
@@ -321,7 +322,7 @@ mod tests {
         ] {
             assert_ne!(normal(one), normal(other), "{one} · {other}");
         }
-        // Nothing is left out at the end of a long one.
+        // No part at the end of a long question is ignored.
         let long = "the ".repeat(220);
         assert_ne!(normal(&format!("{long}orders AT")), normal(&format!("{long}orders DE")));
     }

@@ -1,4 +1,4 @@
-//! What there is to ask about.
+//! The list of things that can be asked about.
 
 use crate::answer::Section;
 use crate::evaluate::{Context, Outcome};
@@ -26,7 +26,7 @@ pub(crate) fn run(context: &Context) -> Outcome {
     Outcome { sections: vec![section], answered: true, as_of: context.time, ..Outcome::default() }
 }
 
-/// One paragraph for somebody who asked for something else.
+/// Returns one paragraph on possible questions, for an asker whose question has no answer.
 pub(crate) fn help(context: &Context) -> String {
     let tables = context.view.tables();
     let has = |name: &str| tables.iter().any(|table| table.def().name == name);
@@ -55,7 +55,7 @@ pub(crate) fn help(context: &Context) -> String {
     format!("You can ask about {}.", can.join("; "))
 }
 
-/// Whether a table has an index over its texts.
+/// Returns true if a table has a text index.
 pub(crate) fn has_text(def: &types::TableDef) -> bool {
     def.indexes.iter().any(|index| index.kind == "text")
 }

@@ -1,8 +1,8 @@
-//! What was written and deleted in a stretch of time.
+//! Writes and deletes in a period of time.
 //!
-//! Rows carry the time of their commit, deletes only its lsn. So a moment becomes two lsns by the rows around it: the last
-//! row of any table before it, and the first one after it. What was deleted by a commit between those two may have been
-//! before or after the moment; then a range is said.
+//! Rows carry the time of their commit, deletes only its lsn. So a moment is mapped to two lsns by the rows around it: that of
+//! the last row of any table before it, and that of the first one after it. A delete committed between those two may have
+//! happened before or after the moment. The answer then gives a range.
 
 use std::sync::Arc;
 
@@ -20,30 +20,31 @@ use crate::sources::{
 use crate::task::Changes;
 use crate::time::Window;
 
-/// Tables that are read; of the others only their number is said.
+/// The number of tables that are read; the others are only counted.
 const TABLES_MAX: usize = 100;
-/// Tables of which rows are shown.
+/// The number of tables whose rows are shown.
 const EXAMPLES_MAX: usize = 8;
 const EXAMPLES: usize = 3;
-/// Columns of an example.
+/// The number of columns of an example row.
 const COLUMNS_MAX: usize = 8;
 
-/// What happened in one table.
+/// The changes of one table.
 struct Changed {
     table: Arc<Snapshot>,
-    /// Rows that are there now and were written in that time.
+    /// Live rows that were written in the window.
     written: i64,
     newest: Option<Micros>,
-    /// Row versions that were deleted or replaced, at least and at most; `None` if that is not remembered so far back.
+    /// The smallest and largest possible number of row versions deleted or replaced. `None` if the delete history does not reach
+    /// back that far.
     ended: Option<(i64, i64)>,
 }
 
 /// The commits around a moment.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
-    /// The last one that is known to be before it.
+    /// The last commit known to be before the moment.
     before: Lsn,
-    /// The first one that is known not to be.
+    /// The first commit known not to be before it.
     after: Option<Lsn>,
 }
 
@@ -65,7 +66,7 @@ pub(crate) async fn run(context: &Context, asked: &Changes) -> Result<Outcome> {
     let (moments, window) = (all.clone(), asked.window.clone());
     let last = (context.lsn, context.time);
     let find = move || bounds(&moments, &window, last);
-    // A few lookups in each table.
+    // This takes a few lookups in each table.
     let bounds = if all.len() <= TABLES_MAX { context.brief(find).await? } else { context.run(find).await? };
     let work =
         wanted.iter().take(TABLES_MAX).map(|table| changed(context, table, &asked.window, bounds)).collect();
@@ -79,7 +80,7 @@ pub(crate) async fn run(context: &Context, asked: &Changes) -> Result<Outcome> {
         |changed: &&Changed| changed.written > 0 || changed.ended.is_some_and(|(_, most)| most > 0);
     let records: i64 = changed.iter().filter(|c| is_record(c)).map(|c| c.written).sum();
     let own: Vec<&Changed> = changed.iter().filter(|c| !is_record(c)).filter(happened).collect();
-    // Notes first, then what is newest.
+    // Vaults come first, then the tables with the newest rows.
     let mut own = own;
     own.sort_by_key(|c| (!c.table.def().is_vault(), std::cmp::Reverse(c.newest)));
     let unknown: Vec<&str> = changed
@@ -132,7 +133,7 @@ pub(crate) async fn run(context: &Context, asked: &Changes) -> Result<Outcome> {
     for section in few_at_once(work).await {
         sections.push(section?);
     }
-    // Where nothing changed that is how it stands since the last commit.
+    // If no row was written, the answer holds as of the last commit.
     let as_of = changed.iter().filter_map(|c| c.newest).max().or(last.1.filter(|time| *time > 0));
     Ok(Outcome { sections, answered: true, verdict, as_of, detail: None })
 }
@@ -141,7 +142,7 @@ fn one_said(changed: &Changed) -> String {
     let def = changed.table.def();
     let name = short(&def.name);
     let (least, most) = changed.ended.unwrap_or((0, 0));
-    // A row that is replaced ends and is written anew.
+    // Replacing a row ends one version and writes another.
     let (what, wrote, version, ended) = match (def.is_vault(), def.is_keyed()) {
         (true, _) => ("file", "new or replaced", "version", "deleted or replaced"),
         (_, true) => ("row", "new or replaced", "version", "deleted or replaced"),
@@ -165,7 +166,7 @@ impl Changed {
     }
 }
 
-/// Tables that did not change, and those of which that is open.
+/// Returns the sentences that list the tables without changes, and those for which this is uncertain.
 fn others(said: &str, changed: &[Changed], is_record: impl Fn(&Changed) -> bool) -> String {
     let names = |is: &dyn Fn(&Changed) -> bool| -> Vec<String> {
         let these = changed.iter().filter(|c| !is_record(c) && is(c));
@@ -227,7 +228,7 @@ async fn changed(
     if untouched {
         return Ok(Changed { table: table.clone(), written: 0, newest: None, ended });
     }
-    // Where nothing is older than the window, its rows are the table's, and only the newest is looked for.
+    // If no row is older than the window, all rows of the table are in it; only the newest remains to be found.
     let is_whole =
         window.to.is_none() && table.row_at_time(window.from)? == table.row_at_time(Micros::MIN)?;
     if is_whole && table.rows() > 0 {
@@ -254,7 +255,7 @@ fn ended(table: &Snapshot, (from, to): (Moment, Option<Moment>)) -> Result<(i64,
             .deleted_since(&Checkpoint { row: RowId(u64::MAX), lsn, state: Vec::new() })
             .map(|rows| rows.len() as i64)
     };
-    // A commit that wrote a row may have deleted others.
+    // The commit of the row at the boundary may itself contain deletes.
     let certainly_after =
         |moment: Moment| moment.after.map_or(Ok(0), |after| since(Lsn(after.0.saturating_sub(1))));
     let perhaps_after = |moment: Moment| since(moment.before);
@@ -263,8 +264,8 @@ fn ended(table: &Snapshot, (from, to): (Moment, Option<Moment>)) -> Result<(i64,
     Ok((least.max(0), most.max(0)))
 }
 
-/// The commits around both ends of a window. `last` is the newest commit that may be known of, with its time; without one
-/// it may be older than the window as well as in it.
+/// Returns the commits around both ends of a window. `last` is the newest commit that may be revealed. Without its time, that
+/// commit may be older than the window or inside it.
 fn bounds(
     tables: &[Arc<Snapshot>],
     window: &Window,
@@ -277,7 +278,7 @@ fn bounds(
         }
         let mut moment = Moment { before: Lsn(0), after: newest.map(|_| lsn) };
         for table in tables {
-            // A damaged table says nothing about time; the others do.
+            // A damaged table gives no bounds; the other tables do.
             let Ok(first) = table.row_at_time(time) else { continue };
             moment.before = moment.before.max(last_before(table, first));
             moment.after = moment.after.into_iter().chain(first_from(table, first)).min();
@@ -291,28 +292,29 @@ fn bounds(
     Ok((from, window.to.map(moment)))
 }
 
-/// How far a live row is looked for; dead ones say nothing.
+/// The number of row ids searched for a live row. Deleted rows have no lsn.
 const LOOK: u64 = 64;
 
-/// The commit of the last live row below `first`.
+/// Returns the commit of the last live row below `first`.
 fn last_before(table: &Snapshot, first: RowId) -> Lsn {
     let from = first.0.saturating_sub(LOOK).max(1);
     (from..first.0).rev().find_map(|row| table.lsn_of(RowId(row)).ok().flatten()).unwrap_or(Lsn(0))
 }
 
-/// The commit of the first live row from `first` on.
+/// Returns the commit of the first live row from `first` on.
 fn first_from(table: &Snapshot, first: RowId) -> Option<Lsn> {
     let end = first.0.saturating_add(LOOK).min(table.next_row().0);
     (first.0..end).find_map(|row| table.lsn_of(RowId(row)).ok().flatten())
 }
 
-/// The newest rows are at the end, so they are looked for there first: a large table is not read for three of them.
+/// The number of rows at the end of a table that are searched first for the newest ones. So a large table is not read for three
+/// rows.
 const NEAR_END: u64 = 10_000;
 
 fn near_end(table: &Snapshot, window: &Window) -> Statement {
     let mut statement = Statement::default();
     statement.within("_time", Some(window));
-    // A parameter: the plan is made once, not for each row that came since.
+    // The bound is a parameter, so that one cached plan serves while rows arrive.
     let from = statement.param(table.next_row().0.saturating_sub(NEAR_END) as i64);
     statement.is(format!("_row_id >= {from}"));
     statement

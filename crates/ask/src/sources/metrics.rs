@@ -1,4 +1,4 @@
-//! `polynya.metrics`: what the recorder reads of this machine each second.
+//! Answers from `polynya.metrics`: the readings of this machine that the recorder takes each second.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,23 @@ use crate::task::{Aggregate, Measure, Metrics, Predicate, Quantity};
 use crate::time::{MINUTE, length, shown};
 
 const TABLE: &str = "polynya.metrics";
-/// The newest reading is among so many rows; a reading has at most 100.
+/// The number of last rows that contain the newest reading. One reading has up to 100 rows.
 const NEWEST_ROWS: u64 = 1_000;
 const ROWS_MAX: usize = 100;
-/// A reading older than this is called old.
+/// The age from which a reading is called old.
 const OLD: Micros = 2 * MINUTE;
 
-/// What a measure is made of.
+/// The metrics behind a measure, and the way to show it.
 struct Made {
     title: String,
-    /// Metrics by name: the part, and the whole that it is a part of.
+    /// The metric of the part. The next field is that of the whole, if the measure is a share.
     part: String,
     whole: Option<&'static str>,
-    /// What is in use of the whole, where that and the part do not make all of it: a file system keeps some for itself.
+    /// The metric of the other part. It replaces the whole if both parts do not add up to it: a file system reserves some space
+    /// for itself.
     rest: Option<&'static str>,
     quantity: Option<Quantity>,
-    /// The part is what is free of the whole.
+    /// True if the part is the free share of the whole.
     part_is_free: bool,
     unit: Shown,
 }
@@ -82,7 +83,7 @@ fn made(measure: &Measure) -> Made {
 }
 
 impl Made {
-    /// The figure of one reading.
+    /// Returns the figure of one reading.
     fn value(&self, part: f64, whole: Option<f64>) -> Option<f64> {
         let Some(quantity) = self.quantity else { return Some(part) };
         let whole = whole.filter(|whole| *whole > 0.0)?;
@@ -95,7 +96,7 @@ impl Made {
         })
     }
 
-    /// The same in SQL, of the rows of one time and device.
+    /// Returns the same figure in SQL, over the rows of one time and device.
     fn expression(&self, statement: &mut Statement) -> String {
         let part_name = statement.param(self.part.as_str());
         let part = format!("max(CASE WHEN name = {part_name} THEN value END)");
@@ -129,7 +130,7 @@ impl Made {
         }
     }
 
-    /// How a device is called in a sentence.
+    /// Returns the name of a device in a sentence.
     fn device(&self, device: &str) -> String {
         match (self.part.as_str(), device) {
             ("filesystem_free", "data") => "the disk of the data directory".to_owned(),
@@ -137,7 +138,7 @@ impl Made {
         }
     }
 
-    /// `full`, `free`, `busy`.
+    /// Returns the word after the figure: ` full`, ` free`, ` busy`.
     fn word(&self) -> &'static str {
         match self.quantity {
             Some(Quantity::UsedPercent) if self.part_is_free => " full",
@@ -149,17 +150,17 @@ impl Made {
     }
 }
 
-/// A question that can be decided.
+/// A bound that makes the question one of yes or no.
 struct Bound {
     op: Op,
     number: f64,
-    /// What was asked, in figures: `above 80 %`.
+    /// The bound in figures: `above 80 %`.
     said: String,
-    /// What a word was taken to mean.
+    /// The explanation of a word of the vocabulary in figures.
     meaning: Option<String>,
 }
 
-/// One device's newest figure.
+/// The newest figure of one device.
 struct Reading {
     device: Option<String>,
     value: f64,
@@ -187,7 +188,7 @@ pub(crate) async fn run(context: &Context, asked: &Metrics) -> Result<Outcome> {
         Some(Predicate::LoadPerCore) => self::newest(context, &self::made(&Measure::Cores)).await?.len(),
         _ => 0,
     };
-    // What is left may name a device.
+    // The remaining words may name a device.
     let (devices, left): (Vec<&String>, Vec<&String>) = asked.scope.left.iter().partition(|word| {
         newest
             .iter()
@@ -214,7 +215,7 @@ pub(crate) async fn run(context: &Context, asked: &Metrics) -> Result<Outcome> {
     if asked.scope.negated {
         outcome.verdict = outcome.verdict.map(|holds| !holds);
     }
-    // When it was is no matter of yes or no.
+    // A question for the time has no verdict.
     if !said.is_empty() || asked.when {
         outcome.verdict = None;
     }
@@ -235,7 +236,7 @@ fn bound(made: &Made, asked: &Metrics, cores: usize) -> (Option<Bound>, Option<S
     match &asked.predicate {
         None => (None, None),
         Some(Predicate::Word { said, op, bound }) => {
-            // The words of the vocabulary are about what is used, in percent.
+            // The words of the vocabulary mean used shares in percent.
             if made.unit != Shown::Percent {
                 return (None, None);
             }
@@ -277,7 +278,7 @@ fn number(made: &Made, comparison: &Comparison) -> Option<f64> {
     }
 }
 
-/// The newest figure of each device.
+/// Returns the newest figure of each device.
 async fn newest(context: &Context, made: &Made) -> Result<Vec<Reading>> {
     let Some(table) = context.view.find(TABLE) else { return Ok(Vec::new()) };
     let first = i64::try_from(table.next_row().0.saturating_sub(NEWEST_ROWS)).unwrap_or(0);
@@ -304,7 +305,7 @@ async fn newest(context: &Context, made: &Made) -> Result<Vec<Reading>> {
     Ok(Vec::new())
 }
 
-/// From rows, newest first.
+/// Takes the newest reading of each device from rows that are ordered newest first.
 fn readings(made: &Made, rows: &[Vec<Cell>]) -> Vec<Reading> {
     let mut by_device: BTreeMap<Option<String>, Reading> = BTreeMap::new();
     for row in rows {
@@ -315,7 +316,7 @@ fn readings(made: &Made, rows: &[Vec<Cell>]) -> Vec<Reading> {
         if name != made.part || by_device.contains_key(&device) {
             continue;
         }
-        // A share is of the whole at the same moment.
+        // A share uses the whole of the same moment and device.
         let same = |name: Option<&str>| {
             let mut all = rows.iter().filter(|other| other[1] == row[1] && other[3] == row[3]);
             all.find(|other| name.is_some() && other[0].text() == name)?[2].number()
@@ -327,7 +328,7 @@ fn readings(made: &Made, rows: &[Vec<Cell>]) -> Vec<Reading> {
     by_device.into_values().collect()
 }
 
-/// As the newest reading has it.
+/// Answers from the newest reading.
 fn now(
     context: &Context,
     made: &Made,
@@ -336,7 +337,7 @@ fn now(
     asked: &Metrics,
 ) -> Outcome {
     let upward = bound.is_none_or(|bound| bound.op.is_upward());
-    // What is most likely to fulfil the condition comes first.
+    // The device most likely to satisfy the condition comes first.
     readings.sort_by(|a, b| if upward { b.value.total_cmp(&a.value) } else { a.value.total_cmp(&b.value) });
     let of = |reading: &Reading| {
         let device = reading.device.as_deref().map(|device| made.device(device));
@@ -354,7 +355,7 @@ fn now(
     };
     let verdict = bound.map(|bound| {
         let fulfils = |reading: &Reading| bound.op.holds(reading.value, bound.number);
-        // `enough room` wants every one to have it, `nearly full` one that is.
+        // `enough room` must hold for every device, `nearly full` for one.
         match asked.predicate {
             Some(Predicate::Word { op: Op::Below, .. }) => readings.iter().all(fulfils),
             _ => readings.iter().any(fulfils),
@@ -387,7 +388,7 @@ fn now(
     };
     let rows = readings.iter().take(ROWS_MAX).map(|reading| {
         let device = reading.device.clone().map_or(Cell::Null, Cell::Text);
-        // As many digits as anybody reads; the statement gives all.
+        // Answers round to two digits; the statement returns all.
         let value =
             if made.unit == Shown::Percent { (reading.value * 100.0).round() / 100.0 } else { reading.value };
         [device, Cell::Float(value), Cell::Text(unit.into()), Cell::Time(reading.time)]
@@ -411,7 +412,7 @@ fn now(
     Outcome { sections: vec![section], answered: true, verdict, ..Outcome::default() }
 }
 
-/// Over a stretch of time.
+/// Answers over a period of time.
 async fn over(
     context: &Context,
     asked: &Metrics,

@@ -1,4 +1,4 @@
-//! Texts by their words: notes of a vault, and whatever else has a text index.
+//! Finds texts by their words: notes of a vault, and every other table with a text index.
 
 use query::search::{Found, Hit, Request};
 use types::{Kind, Result};
@@ -9,13 +9,13 @@ use crate::evaluate::{Context, Outcome};
 use crate::sources::{catalog, column, counted, not_understood, short};
 use crate::task::Notes;
 
-/// Rows that an answer shows.
+/// The number of hits that an answer shows.
 const HITS: usize = 5;
-/// And where only some of the words are in them.
+/// The number of hits shown if they contain only some of the words.
 const NEAR_HITS: usize = 3;
 const SNIPPET_CHARS: usize = 240;
 
-/// Names of the columns that are shown of a table's rows, their values, and the rows' keys.
+/// The rows of one table: names of the shown columns, values, keys.
 type Rows = (Vec<String>, Vec<Vec<Cell>>, Vec<Vec<Cell>>);
 
 /// One text as an answer shows it.
@@ -67,7 +67,7 @@ async fn found(context: &Context, asked: &Notes) -> Result<Outcome> {
         if asked.words.len() < 2 {
             return nothing(detail);
         }
-        // No answer, and said to be none.
+        // Partial hits are not an answer, and the text says so.
         let near = shown(&search.run_in(context.view.clone(), request("", NEAR_HITS)).await?);
         if near.is_empty() {
             return nothing(detail);
@@ -95,7 +95,7 @@ async fn found(context: &Context, asked: &Notes) -> Result<Outcome> {
     Ok(Outcome { sections: vec![section(text, &texts)], answered: true, as_of: newest, ..Outcome::default() })
 }
 
-/// A word of the question as the query language has it; a name of several is a phrase.
+/// Returns a word as a term of the query language. A name of several words becomes a phrase.
 fn term(sign: &str, word: &str) -> String {
     let plain = word.replace(['"', '“', '”', '„'], " ");
     match plain.trim().contains(|c: char| !c.is_alphanumeric()) {
@@ -123,7 +123,7 @@ fn shown(found: &Found) -> Vec<Shown> {
             keys.get(hit.at).into_iter().flatten().filter_map(|cell| cell.text().map(cell::cut)).collect();
         let name = if key.is_empty() { format!("row {}", hit.row) } else { key.join(", ") };
         let title = field("title").and_then(Cell::text).map_or_else(|| name.clone(), cell::cut);
-        // What is in the title is said already.
+        // The title is shown already.
         let snippet = hit.snippets.iter().find(|(column, _)| column != "title").or(hit.snippets.first());
         Shown {
             table: short(&found.tables[hit.table].table.def().name).to_owned(),
@@ -136,7 +136,7 @@ fn shown(found: &Found) -> Vec<Shown> {
     found.hits.iter().map(one).collect()
 }
 
-/// The text of a snippet's HTML, on one line.
+/// Returns the text of a snippet's HTML, on one line.
 fn plain(html: &str) -> String {
     let mut text = String::with_capacity(html.len());
     let mut rest = html;
@@ -146,7 +146,7 @@ fn plain(html: &str) -> String {
     }
     text.push_str(rest);
     let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&#39;", "'");
-    // Last, so that no other is made of what it leaves.
+    // `&amp;` comes last, so that its result is not taken for another entity.
     text.replace("&amp;", "&").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -173,12 +173,12 @@ fn section(text: String, texts: &[Shown]) -> Section {
     }
 }
 
-/// `how many notes are there`: those that the asker may find.
+/// Answers `how many notes are there`: counts the notes that the asker may find.
 async fn how_many(context: &Context) -> Result<Outcome> {
     let view = context.view.clone();
     let mut as_of = None;
     for table in view.searchables().into_iter().filter(|table| catalog::has_text(table.def())) {
-        // Of notes that are not published even the time is nobody's business.
+        // For unpublished notes even the time is private.
         if view.row_filter(&table).is_none() {
             as_of = as_of.max(context.newest(&table.def().name).await?);
         }
@@ -202,7 +202,7 @@ async fn how_many(context: &Context) -> Result<Outcome> {
     Ok(Outcome { sections: vec![section], answered: true, as_of, ..Outcome::default() })
 }
 
-/// `list my notes`: where texts are.
+/// Answers `list my notes` with the tables that hold texts.
 fn listed(context: &Context, asked: &Notes) -> Outcome {
     if !asked.named {
         return Outcome { detail: Some("the question has no word to look for".into()), ..Outcome::default() };
@@ -213,7 +213,7 @@ fn listed(context: &Context, asked: &Notes) -> Outcome {
         .map(|table| {
             let name = short(&table.def().name);
             match context.view.row_filter(table) {
-                // How many there are besides those that are published is nobody's business.
+                // The total would reveal the number of unpublished notes.
                 Some(_) => name.to_owned(),
                 None => {
                     format!("{name} ({})", counted(i64::try_from(table.rows()).unwrap_or(i64::MAX), "row"))

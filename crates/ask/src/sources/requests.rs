@@ -1,4 +1,4 @@
-//! `polynya.requests`: what this server was asked, how it answered, how long that took.
+//! Answers from `polynya.requests`: the requests to this server with their status and duration.
 
 use types::{Result, Value};
 
@@ -22,7 +22,7 @@ pub(crate) async fn run(context: &Context, asked: &Requests) -> Result<Outcome> 
         };
         return Ok(Outcome { detail: Some(detail.into()), ..Outcome::default() });
     }
-    // Everything that is asked about, then what of it fulfils the condition.
+    // `all` selects the requests that the question is about, `some` those of them that satisfy its condition.
     let mut all = Statement::default();
     all.within("time", asked.scope.window.as_ref());
     let within = all.clone();
@@ -77,7 +77,7 @@ pub(crate) async fn run(context: &Context, asked: &Requests) -> Result<Outcome> 
         (true, 0) => format!("None of {of}{when} {}.", said.join(" and ")),
         (true, count) => format!("{} of {of}{when} {}.", crate::sources::grouped(count), said.join(" and ")),
     };
-    // Those beyond what is recorded a second are counted in the row of that second.
+    // Requests beyond the recorded number per second are counted in one row of that second.
     let uncounted = whole.others;
     if uncounted > 0 && predicate {
         text += &format!(
@@ -92,7 +92,7 @@ pub(crate) async fn run(context: &Context, asked: &Requests) -> Result<Outcome> 
         );
     }
     let shown_figures = if predicate && part.count == 0 { &whole } else { &part };
-    // How long they took says nothing of how they ended.
+    // Durations are beside the point for a question about statuses.
     let of_time = !predicate || asked.slow || !asked.duration.is_empty() || asked.scope.aggregate.is_some();
     if shown_figures.count > 0 && of_time {
         let about = if predicate && part.count == 0 { "Of all, the" } else { "The" };
@@ -119,12 +119,12 @@ pub(crate) async fn run(context: &Context, asked: &Requests) -> Result<Outcome> 
             Some(holds)
         }
         None if asked.scope.aggregate == Some(Aggregate::Average) => average(asked, &whole, &mut text),
-        // One of those that were only counted may have been such a one.
+        // An unrecorded request may have satisfied the condition.
         None if predicate && part.count == 0 && uncounted > 0 => None,
         None if predicate || asked.whether => Some(part.count > 0),
         None => None,
     };
-    // More of them would not turn it.
+    // Further requests would not change this verdict.
     let is_sure = match &asked.count {
         Some(comparison) => comparison.op.is_upward() && verdict == Some(true),
         None => part.count > 0,
@@ -132,14 +132,14 @@ pub(crate) async fn run(context: &Context, asked: &Requests) -> Result<Outcome> 
     if asked.scope.negated {
         verdict = verdict.map(|holds| !holds);
     }
-    // Nothing that is recorded is no proof that there was nothing.
+    // Requests older than the records are unknown, so their absence is not claimed.
     if let Some(window) = asked.scope.window.as_ref() {
         let sql = "SELECT min(time) FROM polynya.requests";
         let oldest = context.rows(sql, &[], 1).await?.rows.first().and_then(|row| row[0].time());
         let is_early = oldest.is_some_and(|oldest| window.from < oldest);
         let oldest = oldest.map_or(String::new(), shown);
         let mut is_empty = whole.count == 0 && uncounted == 0;
-        // Of other methods, routes or tables there may be some.
+        // There may be requests of other methods, routes or tables.
         if is_empty && all.conditions.len() > within.conditions.len() {
             let recorded = figures(context, &within).await?;
             is_empty = recorded.count == 0 && recorded.others == 0;
@@ -216,7 +216,7 @@ fn has_status(asked: &Requests) -> bool {
     asked.status.is_some() || !asked.statuses.values.is_empty() || !asked.status_bounds.is_empty()
 }
 
-/// `method = …`, or none of several.
+/// Adds a condition that a column has one of the values, or none of them.
 fn one_of<T: Clone + Into<Value> + std::fmt::Display>(
     statement: &mut Statement,
     column: &str,

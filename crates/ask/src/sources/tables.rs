@@ -1,4 +1,4 @@
-//! Any table: how many, of which value, in which time, average, highest, latest.
+//! Answers from any table: counts, values, windows of time, averages, highest and latest rows.
 
 use types::{Column, DataType, Result, TIME_NAME, TableDef, name};
 
@@ -16,9 +16,9 @@ use crate::vocabulary::singular;
 
 const ROWS: usize = 5;
 const GROUPS: usize = 20;
-/// Columns of the rows that are shown.
+/// The number of columns of the shown rows.
 const COLUMNS_MAX: usize = 12;
-/// Columns in which a word is looked for as a value, and words that are looked for.
+/// The number of columns in which a word is looked for as a value. The next constant limits the words.
 const VALUE_COLUMNS_MAX: usize = 12;
 const VALUE_WORDS_MAX: usize = 4;
 
@@ -30,7 +30,7 @@ pub(crate) async fn run(context: &Context, asked: &Table) -> Result<Outcome> {
     }
     let mut statement = Statement::default();
     within(&mut statement, asked);
-    // What is asked of rows beside their time, in SQL and in words.
+    // The conditions besides the window, in SQL and in words.
     let (mut conditions, mut said) = (Vec::new(), Vec::new());
     let mut missing = Vec::new();
     for named in &asked.values {
@@ -60,7 +60,7 @@ pub(crate) async fn run(context: &Context, asked: &Table) -> Result<Outcome> {
         said.push(format!("{name} {is} missing"));
     }
     let figured = asked.figures();
-    // `is the average price above 10`: the average is compared, not each row.
+    // `is the average price above 10` compares the average, not each row.
     let compared: Vec<&(usize, Comparison)> = asked.compared().collect();
     let mut notes = Vec::new();
     for (column, comparison) in asked.comparisons.iter().filter(|one| !compared.contains(one)) {
@@ -129,7 +129,7 @@ pub(crate) async fn run(context: &Context, asked: &Table) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A question with its conditions.
+/// A question with its statement.
 struct Asked<'a> {
     context: &'a Context,
     asked: &'a Table,
@@ -146,7 +146,8 @@ impl Asked<'_> {
         short(&self.asked.def.name)
     }
 
-    /// ` in the last hour where kind is click`, with the column that the time is about.
+    /// Returns the window and the conditions in words, ` in the last hour where kind is click`, with the column that the window
+    /// applies to.
     fn when(&self) -> String {
         let def = &self.asked.def;
         let named = self.asked.time.map(|column| def.schema.columns[column].name.as_str());
@@ -164,13 +165,14 @@ impl Asked<'_> {
         window + &conditions
     }
 
-    /// The column of times that decides what is new.
+    /// Returns the time column that orders the rows.
     fn time(&self) -> String {
         let def = &self.asked.def;
         self.asked.time.map_or_else(|| time_column(def), |c| quoted(&def.schema.columns[c].name))
     }
 
-    /// `` by `placed` ``, where the newest or the oldest was asked for and it may be by another column.
+    /// Returns `` by `placed` `` if the newest or the oldest is asked for and the table has its own time columns that could
+    /// decide it.
     fn by(&self) -> String {
         let is_asked = matches!(self.asked.scope.aggregate, Some(Aggregate::Latest | Aggregate::Oldest));
         let def = &self.asked.def;
@@ -182,7 +184,7 @@ impl Asked<'_> {
         }
     }
 
-    /// How many rows there are, and some of them.
+    /// Answers with the number of rows and some of them.
     async fn counted(self) -> Result<Outcome> {
         let def = &self.asked.def;
         let time = self.time();
@@ -191,11 +193,11 @@ impl Asked<'_> {
         let count = row.first().and_then(Cell::int).unwrap_or(0);
         let mut newest = row.get(1).and_then(Cell::time);
         if newest.is_none() {
-            // None of these is how it stands with the newest row of all.
+            // Without any matching row, the newest row of the whole table gives the time.
             newest = self.context.newest(&def.name).await?;
         }
         let mut text = format!("{} has {}{}.", self.name(), counted(count, "row"), self.when());
-        // `do orders have a price?` asks something of a column that is not known.
+        // `do orders have a price?` asks about the column in a way that is not understood, so there is no verdict.
         let open = self.asked.whether && self.said.is_empty() && !self.asked.columns.is_empty();
         let mut verdict = ((self.asked.whether && !open) || !self.said.is_empty()).then_some(count > 0);
         if let Some(comparison) = &self.asked.count {
@@ -243,7 +245,7 @@ impl Asked<'_> {
         Ok(self.outcome(text, &rows, &sql, verdict, newest))
     }
 
-    /// How many different values a column has.
+    /// Answers with the number of distinct values of a column.
     async fn distinct(self) -> Result<Outcome> {
         let def = &self.asked.def;
         let name = self.asked.distinct.map_or("", |column| &def.schema.columns[column].name);
@@ -266,7 +268,7 @@ impl Asked<'_> {
         Ok(self.outcome(text, &rows, &sql, verdict, row.get(1).and_then(Cell::time)))
     }
 
-    /// An average, a sum, the highest or the lowest.
+    /// Answers with an average, a sum, the highest or the lowest.
     async fn figured(self, compared: &[&(usize, Comparison)]) -> Result<Outcome> {
         let def = &self.asked.def;
         let aggregate = self.asked.scope.aggregate;
@@ -335,7 +337,7 @@ impl Asked<'_> {
         };
         let verdict = (!verdicts.is_empty() && verdicts.len() == compared.len()).then_some(holds);
         if at >= 3 {
-            // The rows themselves say more.
+            // The rows with the extreme value are shown.
             let order = if at == 3 { "ASC" } else { "DESC" };
             let limit = self.asked.scope.limit.unwrap_or(1);
             let mut statement = self.statement.clone();
@@ -355,7 +357,7 @@ impl Asked<'_> {
         Ok(self.outcome(text, &figures, &sql, verdict, newest))
     }
 
-    /// For each value of a column.
+    /// Answers with one figure for each value of a column.
     async fn grouped(self, group: usize) -> Result<Outcome> {
         let def = &self.asked.def;
         let group = &def.schema.columns[group];
@@ -376,7 +378,7 @@ impl Asked<'_> {
             _ => ("count(*)".to_owned(), "count"),
         };
         let order = if self.asked.scope.aggregate == Some(Aggregate::Lowest) { "ASC" } else { "DESC" };
-        // Of figures it is not clear whether so many groups are meant or so many rows of each.
+        // With other figures than counts, the number could mean groups or rows of each group, so it is ignored.
         let limit = self.asked.scope.limit.filter(|_| word == "count").unwrap_or(GROUPS);
         let sql = format!(
             "SELECT {} AS {}, {figure_sql} AS {word}, max({}) AS newest FROM {}{} GROUP BY {} ORDER BY 2 {order} NULLS LAST, 1 LIMIT {limit}",
@@ -428,7 +430,7 @@ impl Asked<'_> {
         Outcome { sections: vec![section], answered: true, verdict, as_of, detail: None }
     }
 
-    /// The columns that rows are shown with.
+    /// Returns the columns of the shown rows.
     fn shown(&self) -> String {
         let def = &self.asked.def;
         let large = |c: &&Column| c.data_type != DataType::Binary && !is_large(def, &c.name);
@@ -439,7 +441,7 @@ impl Asked<'_> {
     }
 }
 
-/// Rows of the window, by the column that the question names, the table's own or the time of storing.
+/// Restricts the rows to the window, by the column that the question names, the table's time column or `_time`.
 fn within(statement: &mut Statement, asked: &Table) {
     let def = &asked.def;
     let named = asked.time.map(|column| &def.schema.columns[column]);
@@ -447,7 +449,7 @@ fn within(statement: &mut Statement, asked: &Table) {
     statement.within(&time, asked.scope.window.as_ref());
 }
 
-/// A column of dates or times, to be compared with a time.
+/// Returns a column of dates or times in the form that compares with a timestamp.
 fn time_of(column: &Column) -> String {
     match column.data_type {
         DataType::Date => format!("CAST({} AS TIMESTAMP)", quoted(&column.name)),
@@ -455,7 +457,7 @@ fn time_of(column: &Column) -> String {
     }
 }
 
-/// Whether a column has a value that is a small word too.
+/// Returns true if a column has the value; asked of words that are also small words of English.
 async fn has_value(context: &Context, def: &TableDef, column: usize, word: &str) -> Result<bool> {
     let mut statement = Statement::default();
     let is = is_value(&mut statement, &def.schema.columns[column], word);
@@ -463,7 +465,7 @@ async fn has_value(context: &Context, def: &TableDef, column: usize, word: &str)
     Ok(!context.rows(&sql, &statement.params, 1).await?.rows.is_empty())
 }
 
-/// Looks for what nobody understood among the values of the table; returns what is not there either.
+/// Looks for the words that were not understood among the values of the table. Returns those that are not there either.
 async fn values(
     context: &Context,
     asked: &Table,
@@ -495,7 +497,7 @@ async fn values(
     let sql = format!("SELECT {} FROM {}", counts.join(", "), quoted_table(&def.name));
     let row = context.rows(&sql, &lookup.params, 1).await?.rows.pop().unwrap_or_default();
     let mut left = asked.scope.left.clone();
-    // Columns that have a word as a value.
+    // Returns the columns that have a word as a value.
     let columns_of = |word: &String| -> Vec<&str> {
         let Some(nth) = words.iter().position(|known| *known == word) else { return Vec::new() };
         let of_word = row.iter().skip(nth * texts.len()).take(texts.len()).zip(&texts);
@@ -506,7 +508,7 @@ async fn values(
     };
     for bare in &asked.bare {
         let columns: Vec<Vec<&str>> = bare.words.iter().map(columns_of).collect();
-        // `click or something` is understood whole or not at all.
+        // `click or something` is understood as a whole or not at all.
         if columns.iter().any(Vec::is_empty) {
             left.extend(bare.not.clone());
             continue;
@@ -523,7 +525,7 @@ async fn values(
         }
         conditions.push(one_of(&any, negated));
         said.push(match (negated, is_same) {
-            // `country is not DE or AT`: neither of them.
+            // `country is not DE or AT` excludes both.
             (true, true) => format!("{} is not {}", columns[0].join(" or "), bare.words.join(" or ")),
             (true, false) => alternatives.join(" and "),
             (false, _) => alternatives.join(" or "),
@@ -533,7 +535,7 @@ async fn values(
     Ok(left)
 }
 
-/// ` That is above 5.`
+/// Returns the sentence of a verdict: ` That is above 5.`
 fn fulfils(holds: bool, said: &str) -> String {
     match (holds, said.strip_prefix("not ")) {
         (true, _) => format!(" That is {said}."),
@@ -542,7 +544,7 @@ fn fulfils(holds: bool, said: &str) -> String {
     }
 }
 
-/// Any of these conditions, or none of them. A value that is missing is none of those that are named.
+/// Joins conditions by OR, or negates their disjunction. A null value counts as different from every named one.
 fn one_of(conditions: &[String], negated: bool) -> String {
     let any = conditions.join(" OR ");
     match (negated, conditions.len()) {
@@ -552,7 +554,7 @@ fn one_of(conditions: &[String], negated: bool) -> String {
     }
 }
 
-/// `clicks` may be the value `click`.
+/// Returns the parameters for a word and its singular: `clicks` may be the value `click`.
 pub(crate) fn one_or_many(statement: &mut Statement, word: &str) -> String {
     let lower = word.to_lowercase();
     let one = singular(&lower);
@@ -595,20 +597,20 @@ fn is_value(statement: &mut Statement, column: &Column, value: &str) -> String {
     }
 }
 
-/// A number beside a column. Whole ones as integers, so that blocks and keys can be looked up by them, and nothing as a float
-/// that one would round.
+/// Returns a number as an operand for a column. Integers stay integers, so that blocks and keys can be pruned by them. A number
+/// that a float would round is not passed as a float.
 fn number_param(statement: &mut Statement, column: &Column, number: Number) -> String {
     let is_float = matches!(column.data_type, DataType::Float32 | DataType::Float64);
     let is_decimal = matches!(column.data_type, DataType::Decimal { .. });
     match number.int().filter(|_| !is_float) {
         Some(int) => statement.param(int),
         None if is_float || (number.is_short() && !is_decimal) => statement.param(number.float()),
-        // Nothing but digits and a point.
+        // The text consists only of digits and a point, so it is safe in SQL.
         None => number.to_string(),
     }
 }
 
-/// The number of a comparison in the unit of a column, and what to say of how it was read.
+/// Returns the number of a comparison in the unit of a column, and a remark on how it was interpreted.
 fn number(column: &Column, comparison: &Comparison) -> Result<(Number, Option<String>), String> {
     let cannot = || format!("Cannot compare {} with “{}”.", column.name, comparison.said);
     match comparison.unit {
@@ -640,12 +642,12 @@ fn number(column: &Column, comparison: &Comparison) -> Result<(Number, Option<St
     }
 }
 
-/// Whether a column holds whole notes.
+/// Returns true if a column holds whole notes.
 pub(crate) fn is_large(def: &TableDef, column: &str) -> bool {
     def.is_vault() && matches!(column, "text" | "source")
 }
 
-/// Whether a table is one whose values may be looked through for a word.
+/// Returns true if the values of a table may be searched for a word: not for system tables and vaults.
 pub(crate) fn is_own(def: &TableDef) -> bool {
     !name::is_reserved(&def.name) && !def.is_vault()
 }

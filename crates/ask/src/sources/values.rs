@@ -1,4 +1,4 @@
-//! Words that are nobody's name: looked for as values in the tables that are small enough to be read through.
+//! Looks for words that name no table or column as values, in tables small enough to be scanned.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::evaluate::{Context, Outcome, few_at_once};
 use crate::sources::tables::{is_own, one_or_many};
 use crate::sources::{Statement, counted, quoted, quoted_table, section, short};
 
-/// Rows of a table that is read through, and how many of them.
+/// The number of rows up to which a table is scanned.
 const ROWS_MAX: u64 = 100_000;
 const TABLES_MAX: usize = 8;
 const COLUMNS_MAX: usize = 12;
@@ -50,7 +50,7 @@ fn texts(table: &Snapshot) -> impl Iterator<Item = &Column> {
     table.def().schema.columns.iter().filter(|c| c.data_type == DataType::String).take(COLUMNS_MAX)
 }
 
-/// Rows that have every word as a value, or one that `or` joins to it.
+/// Returns the rows that have, for every word, that word or one of its alternatives as a value.
 async fn find(
     context: &Context,
     table: &Snapshot,

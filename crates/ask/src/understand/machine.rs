@@ -1,4 +1,4 @@
-//! Questions about the machine: what is measured, and what is asked of it.
+//! Questions about the machine: the measure, and the condition on it.
 
 use types::{Micros, TableDef};
 
@@ -9,7 +9,7 @@ use crate::time::{MINUTE, Window};
 use crate::vocabulary as v;
 use crate::words::Words;
 
-/// What of the machine a question is about, with the words that say so.
+/// Returns the measures that a question is about, with the words that named each.
 pub(super) fn measures(words: &Words, found: &Found) -> Vec<(Measure, Vec<&'static [&'static str]>)> {
     let mut measures: Vec<(Measure, Vec<&'static [&'static str]>)> = Vec::new();
     let bytes = found.comparisons.iter().any(|c| matches!(c.unit, Some(Unit::Bytes(_))));
@@ -44,7 +44,7 @@ pub(super) fn measures(words: &Words, found: &Found) -> Vec<(Measure, Vec<&'stat
         (v::PRESSURE, Measure::Pressure),
     ];
     for (vocabulary, measure) in simple {
-        // `cpu load` is what the CPU does; `cpu cores` are the cores.
+        // `cpu load` means CPU usage; `cpu cores` means the cores.
         let shadowed = match measure {
             Measure::Load => words.any(v::CPU),
             Measure::Cpu => words.any(v::CORES) || words.any(v::PRESSURE),
@@ -70,7 +70,7 @@ pub(super) fn measures(words: &Words, found: &Found) -> Vec<(Measure, Vec<&'stat
         measures.push((Measure::Cpu, used.clone()));
         measures.push((Measure::Load, used));
     }
-    // A metric's own name has an underscore.
+    // A metric named directly has an underscore.
     let named =
         words.list.iter().filter(|word| !word.used && word.text.contains('_') && !word.text.starts_with('_'));
     for word in named.filter(|_| found.tables.iter().all(|(_, range)| range.is_empty())) {
@@ -79,7 +79,7 @@ pub(super) fn measures(words: &Words, found: &Found) -> Vec<(Measure, Vec<&'stat
     measures
 }
 
-/// `several`: the question is about other measures too.
+/// Returns the task for one measure. `several`: the question is about other measures too.
 pub(super) fn metrics(measure: Measure, words: &mut Words, found: &Found, several: bool) -> Task {
     let original = words.clone();
     if let Measure::Named(name) = &measure {
@@ -117,15 +117,15 @@ pub(super) fn metrics(measure: Measure, words: &mut Words, found: &Found, severa
     };
     let predicate = found.comparisons.first().cloned().map(Predicate::Compare).or(by_word);
     let mut left = left(words);
-    // What one process uses is not what the machine uses.
+    // The share of one process is not that of the machine.
     let own = original.list.iter().find(|word| !word.quoted && word.text == "polynya");
     left.extend(own.map(|word| word.raw.clone()));
-    // One bound is compared; of several it is not clear what they are about.
+    // One bound is compared; with several it is unclear which applies.
     if found.comparisons.len() > 1 {
         let of = if several { 0 } else { 1 };
         left.extend(found.comparisons.iter().skip(of).map(|comparison| comparison.said.clone()));
     }
-    // When something held can be told, not since when or until when nothing was asked of it.
+    // The time at which a condition held can be answered, not the time since or until which it did.
     let asks_when = original.any(&["when"]);
     let when = asks_when && predicate.is_some() && aggregate.is_none();
     if asks_when && !when {
@@ -145,7 +145,7 @@ pub(super) fn metrics(measure: Measure, words: &mut Words, found: &Found, severa
     }
 }
 
-/// `which process uses the most memory`: by name, of the last readings, unless something else is said.
+/// Interprets `which process uses the most memory`: groups by name over the last readings, unless the question says otherwise.
 pub(super) fn processes(
     def: &TableDef,
     words: &mut Words,

@@ -1,4 +1,4 @@
-//! What a `not` stands before. One that stands before nothing is named as not understood.
+//! Assigns each negation to the words that it negates. A negation left without any is named as not understood.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use super::Found;
 use crate::vocabulary as v;
 use crate::words::Words;
 
-/// Words that may stand between a negation and what it is about: `not from DE`, `without a country of DE`.
+/// Words that may stand between a negation and its object: `not from DE`, `without a country of DE`.
 const BETWEEN: [&str; 24] = [
     "with", "from", "in", "of", "to", "for", "at", "on", "by", "where", "whose", "having", "have", "has",
     "a", "an", "the", "any", "yet", "been", "being", "already", "come", "comes",
 ];
-/// Say it in two words, or in words that are no negation elsewhere.
+/// Negations of two words, or of words that do not negate elsewhere.
 const OTHERS: [&[&str]; 7] = [
     &["other", "than"],
     &["except", "for"],
@@ -27,9 +27,9 @@ pub(super) struct Negations(Vec<One>);
 
 struct One {
     range: Range<usize>,
-    /// As it was written.
+    /// The words as written.
     raw: String,
-    /// `not` and its like; `no` says that there is nothing, unless it stands behind `with`.
+    /// True for `not` and the like. `no` means absence, unless it follows `with`.
     is_not: bool,
     used: bool,
 }
@@ -64,18 +64,18 @@ impl Negations {
         Negations(all)
     }
 
-    /// Where the one ends that begins there.
+    /// Returns the end of the negation that begins at `at`.
     pub fn end_at(&self, at: usize) -> Option<usize> {
         let one = self.0.iter().find(|one| one.range.start == at && one.is_not && !one.used)?;
         Some(one.range.end)
     }
 
-    /// Takes those in a stretch of words.
+    /// Takes the negations in a range of words.
     pub fn take_in(&mut self, range: Range<usize>) {
         self.0.iter_mut().filter(|one| range.contains(&one.range.start)).for_each(|one| one.used = true);
     }
 
-    /// Takes the one before a word, if it is wanted there; as it was written.
+    /// Takes the negation before a word if `wanted` accepts it, and returns it as written.
     pub fn take_before(
         &mut self,
         words: &Words,
@@ -98,7 +98,7 @@ impl Negations {
         }
     }
 
-    /// What is left over: words that stood before nothing, and whether it is asked whether there is nothing.
+    /// Returns the words of the negations that negate nothing, and true if the question asks for absence.
     pub fn left(self, words: &Words) -> (Vec<String>, bool) {
         let mut left = Vec::new();
         let mut is_nothing = false;
@@ -113,16 +113,16 @@ impl Negations {
     }
 }
 
-/// A negation that stands before something.
+/// A negation with its surroundings.
 pub(super) struct Before<'a> {
     pub is_not: bool,
-    /// It stands behind `with`.
+    /// True if it follows `with`.
     pub with: bool,
     pub text: &'a str,
 }
 
 impl Before<'_> {
-    /// It turns a condition: `not from DE`, `with no price above 25`.
+    /// Returns true if it negates a condition: `not from DE`, `with no price above 25`.
     pub fn turns(&self) -> bool {
         self.is_not || self.with
     }

@@ -1,4 +1,4 @@
-//! Phrases of a question: numbers of rows, figures, values behind columns, what joins conditions, and what is left over.
+//! Phrases of a question: row limits, aggregates, values after column names, conjunctions, and the rest.
 
 use types::TableDef;
 
@@ -10,10 +10,10 @@ use crate::time;
 use crate::vocabulary as v;
 use crate::words::{Word, Words};
 
-/// Rows that a question may ask for.
+/// The largest number of rows that a question may ask for.
 const LIMIT_MAX: usize = 100;
 
-/// `last 5`, `top 3`, `5 newest`: how many rows.
+/// Returns the row limit of `last 5`, `top 3` or `5 newest`.
 pub(super) fn limit(words: &mut Words) -> Option<usize> {
     for at in 0..words.len() {
         let ranks = [v::LATEST, v::OLDEST, v::HIGHEST, v::LOWEST, v::SLOWEST, v::FASTEST];
@@ -33,7 +33,7 @@ pub(super) fn limit(words: &mut Words) -> Option<usize> {
 }
 
 pub(super) fn aggregate(words: &mut Words) -> Option<Aggregate> {
-    // `most recent` is no number.
+    // `most recent` is not a maximum.
     for at in 0..words.len() {
         if words.at(at) == "most" && matches!(words.at(at + 1), "recent" | "recently") {
             words.mark(at..at + 1);
@@ -55,13 +55,13 @@ pub(super) fn aggregate(words: &mut Words) -> Option<Aggregate> {
         (v::LATEST, Aggregate::Latest),
         (v::OLDEST, Aggregate::Oldest),
     ];
-    // `at least` is a comparison by now, and no lowest.
+    // `at least` was already taken as a comparison.
     let (of, kind) = kinds.into_iter().find(|(of, _)| free(words, of).next().is_some())?;
     words.take(of);
     Some(kind)
 }
 
-/// The values behind a column's name, and how many `or` there are between them.
+/// Returns the values after a column's name, and the number of `or` between them.
 pub(super) fn named_values(
     def: &TableDef,
     column: usize,
@@ -76,7 +76,7 @@ pub(super) fn named_values(
     let (mut at, mut said) = (name.end, matches!(before.as_str(), "with" | "where" | "whose" | "having"));
     let mut negated = false;
     loop {
-        // `country IS`, with nothing behind it.
+        // `country IS` with nothing after it: `IS` is the value.
         let is_last =
             words.list.get(at + 1).is_none_or(|next| next.used || matches!(next.text.as_str(), "or" | "and"));
         if is_last && words.list.get(at).is_some_and(Word::is_code) {
@@ -115,7 +115,7 @@ pub(super) fn named_values(
         values.push(value);
         words.mark(at..end);
         at = end - 1;
-        // Behind `or` stands what was meant before it, whatever word it is.
+        // A word after `or` is a value, even if it has another meaning.
         if words.at(at + 1) != "or" || is_name(at + 2) || value_at(words, at + 2, true, wants).is_none() {
             break;
         }
@@ -132,7 +132,7 @@ pub(super) fn named_values(
     (!values.is_empty()).then_some((Named { column, values, unsure, negated }, ors))
 }
 
-/// What a column has for values.
+/// The kind of values that a column has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wants {
     Anything,
@@ -158,7 +158,7 @@ impl Wants {
     }
 }
 
-/// `price is null`, `price is not missing`: whether it is.
+/// Parses `price is null` (true) and `price is not missing` (false).
 pub(super) fn null(
     name: &std::ops::Range<usize>,
     words: &mut Words,
@@ -175,7 +175,7 @@ pub(super) fn null(
     })
 }
 
-/// Whether rows that have no value in a column are asked for (`Some(true)`), or those that have one.
+/// Returns `Some(true)` if rows without a value in the column are asked for, `Some(false)` if rows with one are.
 pub(super) fn missing(
     def: &TableDef,
     column: usize,
@@ -192,7 +192,7 @@ pub(super) fn missing(
     }
     let data_type = &def.schema.columns[column].data_type;
     let is_time = matches!(data_type, types::DataType::Timestamp | types::DataType::Date);
-    // `not shipped` is a time that there is none of; `not price` means nothing.
+    // `not shipped` means that the time is missing; `not price` has no meaning.
     let none = |not: &Before| not.text == "no" || not.text == "without" || (is_time && not.is_not);
     if *data_type != types::DataType::Bool && negations.take_before(words, name.start, none).is_some() {
         return Some(true);
@@ -202,7 +202,8 @@ pub(super) fn missing(
     (*data_type != types::DataType::Bool && (with || done)).then_some(false)
 }
 
-/// Whether a value stands there behind a column's name, and whether that is sure. `said`: something like `is` leads to it.
+/// Returns `Some` if the word after a column's name is a value, with true if that is certain. `said`: a word such as `is` leads
+/// to it.
 fn value_at(words: &Words, at: usize, said: bool, wants: Wants) -> Option<bool> {
     let word = words.list.get(at)?;
     if !wants.can_be(&word.text) {
@@ -210,7 +211,7 @@ fn value_at(words: &Words, at: usize, said: bool, wants: Wants) -> Option<bool> 
     }
     let text = word.text.as_str();
     let is_small = v::FILLERS.contains(&text) || v::SMALL.contains(&text) || v::NO_VALUES.contains(&text);
-    // `country is OR`, with nothing that it could join.
+    // `country is OR`, with nothing for it to join.
     let joins = matches!(text, "or" | "and" | "if" | "not");
     let next = words.list.get(at + 1);
     let is_end = next.is_none_or(|next| next.used || matches!(next.text.as_str(), "or" | "and"));
@@ -226,15 +227,15 @@ fn value_at(words: &Words, at: usize, said: bool, wants: Wants) -> Option<bool> 
     }
 }
 
-/// Whether a word says that something is not so. `NO` is a country.
+/// Returns true for a negating word. `NO` is a country.
 pub(super) fn is_negation(words: &Words, at: usize) -> bool {
     let word = &words.list[at];
-    // `no` wants something behind it: `country is no` has none.
+    // `no` negates the word after it; in `country is no` there is none.
     let is_last = word.text == "no" && matches!(words.at(at + 1), "" | "or" | "and");
     !is_last && !word.quoted && !word.used && !word.is_code() && v::NEGATIONS.contains(&word.text.as_str())
 }
 
-/// Words that nobody knows, those that `or` joins together.
+/// Returns the unknown words, with those that `or` joins in one group.
 pub(super) fn bare(words: &Words, mut negation: impl FnMut(usize) -> Option<String>) -> Vec<Bare> {
     let is_unknown = |at: usize| words.list.get(at).is_some_and(is_unknown);
     let mut found: Vec<Bare> = Vec::new();
@@ -251,7 +252,7 @@ pub(super) fn bare(words: &Words, mut negation: impl FnMut(usize) -> Option<Stri
     found
 }
 
-/// The column that requests are counted by: `per route`.
+/// Returns the column to count requests by: `per route`.
 pub(super) fn grouped(words: &mut Words) -> Option<&'static str> {
     const COLUMNS: [(&str, &str); 9] = [
         ("route", "route"),
@@ -275,7 +276,7 @@ pub(super) fn grouped(words: &mut Words) -> Option<&'static str> {
     None
 }
 
-/// What joins conditions in a text.
+/// Returns the conjunction of the conditions in a text.
 pub(super) fn join_of(words: &Words) -> Join {
     let any = |word: &str| free(words, &[word]).next().is_some();
     match (any("and"), any("or")) {
@@ -285,7 +286,7 @@ pub(super) fn join_of(words: &Words) -> Join {
     }
 }
 
-/// Words that are one of these, and that nobody has taken.
+/// Returns the unmarked words that are one of these.
 pub(super) fn free<'a>(words: &'a Words, of: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
     let is_free = move |word: &&Word| !word.used && !word.quoted && of.contains(&word.text.as_str());
     words.list.iter().filter(is_free).map(|word| word.text.as_str())
@@ -295,14 +296,14 @@ pub(super) fn trimmed(text: &str) -> &str {
     text.trim().trim_end_matches(['?', '.', '!', ',', ';', ' '])
 }
 
-/// Whether the answer is yes or no.
+/// Returns true if the answer is yes or no.
 pub(super) fn is_whether(words: &Words) -> bool {
     const BEGIN: [&str; 13] =
         ["is", "are", "was", "were", "has", "have", "had", "do", "does", "did", "can", "any", "whether"];
     BEGIN.contains(&words.at(0)) || words.any(&["any", "whether", "anything", "ever"])
 }
 
-/// What nobody understood. Fillers are not worth it.
+/// Returns the words that were not understood, without fillers.
 pub(super) fn left(words: &Words) -> Vec<String> {
     words.list.iter().filter(|word| is_unknown(word)).map(|word| word.raw.clone()).collect()
 }
@@ -313,7 +314,7 @@ pub(super) fn is_unknown(word: &Word) -> bool {
         && word.text.chars().any(char::is_alphanumeric)
 }
 
-/// The same by what `or` joins, for values of tables.
+/// Returns the unknown words in groups joined by `or`, to be looked up as values of tables.
 pub(super) fn alternatives(words: &Words) -> Vec<Vec<String>> {
     let is_sought = |word: &String| !v::ASKING.contains(&word.to_lowercase().as_str());
     let found =
@@ -321,7 +322,7 @@ pub(super) fn alternatives(words: &Words) -> Vec<Vec<String>> {
     found.filter(|words: &Vec<String>| !words.is_empty()).collect()
 }
 
-/// The same for a search: who asks why still wants texts about it.
+/// Returns the unknown words for a full-text search. Question words such as `why` are dropped.
 pub(super) fn sought(words: &Words) -> Vec<String> {
     let is_sought =
         |word: &&Word| is_unknown(word) && (word.quoted || !v::ASKING.contains(&word.text.as_str()));

@@ -1,4 +1,4 @@
-//! Values that are written like words with a meaning of their own: `who is New York`, `status is new`.
+//! Recognizes values that look like words with another meaning: `who is New York`, `status is new`.
 
 use types::DataType;
 
@@ -8,13 +8,13 @@ use crate::time;
 use crate::vocabulary as v;
 use crate::words::{Word, Words};
 
-/// Words that a value may begin with, or be, although the vocabulary has them.
+/// Words of the vocabulary that a value may begin with, or be.
 const LIKE_VALUES: [&[&str]; 5] = [v::CHANGED, v::LATEST, v::OLDEST, v::HIGHEST, v::LOWEST];
-/// Of a value in capitals.
+/// The number of words of a capitalized value.
 const WORDS_MAX: usize = 4;
 
 impl World<'_> {
-    /// Takes such values as if they were quoted. Comes first, since it changes the places of words.
+    /// Joins and quotes such values. This runs first, since it changes the positions of words.
     pub fn quote_values(&self, words: &mut Words) {
         self.join_capitals(words);
         let tables = self.lexicon.tables_in(words);
@@ -39,9 +39,9 @@ impl World<'_> {
         }
     }
 
-    /// `New York` inside a sentence is one value.
+    /// Joins capitalized words inside a sentence: `New York` is one value.
     fn join_capitals(&self, words: &mut Words) {
-        // A heading says nothing with its capitals.
+        // In a heading, where all words are capitalized, capitals give no information.
         if !words.list.iter().any(|word| !word.quoted && word.raw.starts_with(char::is_lowercase)) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Questions about requests: of which method, route and status, how slow, how many.
+//! Questions about requests: their method, route and status, their duration and number.
 
 use super::negations::Negations;
 use super::phrases::*;
@@ -27,7 +27,7 @@ impl World<'_> {
         let mut before = false;
         for at in 0..words.len() {
             let word = &words.list[at];
-            // `not GET or POST` is neither of them.
+            // `not GET or POST` excludes both.
             let goes_on =
                 at >= 2 && matches!(words.at(at - 1), "or" | "nor" | "and") && words.list[at - 2].used;
             if word.used || word.quoted {
@@ -49,7 +49,7 @@ impl World<'_> {
                 words.mark(at..at + 1);
             }
         }
-        // The name of what was chosen: `a method other than POST`.
+        // The noun of the chosen values: `a method other than POST`.
         if !asked.methods.values.is_empty() {
             words.take(&["method", "methods"]);
         }
@@ -78,7 +78,7 @@ impl World<'_> {
             match of_time {
                 true => asked.duration.push(comparison),
                 false if comparison.unit.is_none() && asked.count.is_none() => asked.count = Some(comparison),
-                // Bytes and shares of requests are not compared.
+                // Requests have no bytes or shares to compare.
                 false => asked.scope.left.push(comparison.said),
             }
         }
@@ -113,7 +113,7 @@ impl World<'_> {
         if words.any(&["or"]) && conditions > 1 {
             asked.scope.left.push("or".into());
         }
-        // `did requests not fail` is whether none did. `did any not fail`, and how many did not, is something else.
+        // `did requests not fail` asks if none failed. `did any not fail`, and how many did not, is something else.
         let is_turned = asked.whether
             && conditions > 0
             && nots.len() == 1
@@ -126,7 +126,7 @@ impl World<'_> {
     }
 }
 
-/// Whether a method, a route or a status is one that is not meant: `not POST`, `status other than 404`, `method != GET`.
+/// Returns true if a method, a route or a status is excluded: `not POST`, `status other than 404`, `method != GET`.
 fn is_negated(words: &Words, at: usize, negations: &mut Negations) -> bool {
     const NAMES: [&str; 7] = ["status", "code", "codes", "method", "route", "path", "url"];
     let Some(before) = at.checked_sub(1) else { return false };

@@ -1,4 +1,4 @@
-//! Questions about a table: its columns and values, what is figured, and of which time.
+//! Questions about a table: its columns and values, the aggregate, and the window of time.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ impl World<'_> {
             true => self.time_column(table, words, place),
             false => None,
         };
-        // `the top 3 by placed`: of a time, the highest is the newest.
+        // `the top 3 by placed`: the highest time is the newest.
         if by_figure && window.is_none() {
             let is_sorted = |range: &Range<usize>| {
                 before(range) == "by" || range.start.checked_sub(1).is_some_and(|at| ranks.contains(&at))
@@ -56,14 +56,14 @@ impl World<'_> {
                 continue;
             }
             let before = range.start.checked_sub(1).map_or("", |at| words.at(at));
-            // A filler alone names no column: `at`, `to`.
+            // A filler word names a column only where a phrase says so: `at`, `to`.
             let plain =
                 words.list[range.clone()].iter().all(|w| !w.quoted && v::FILLERS.contains(&w.text.as_str()));
             let said = matches!(words.at(range.end), "is" | "=") || matches!(before, "with" | "whose");
             if plain && !said {
                 continue;
             }
-            // `the top 3 orders by price` are in that order.
+            // `the top 3 orders by price` gives their order, not groups.
             let orders = by_figure && before == "by" && numbers.len() == 1 && is_number(&def, *column);
             if v::GROUPED.contains(&before) && group.is_none() && !orders {
                 group = Some(*column);
@@ -72,7 +72,7 @@ impl World<'_> {
             }
         }
         columns.retain(|column| group != Some(*column));
-        // `the id of the order with the highest price`: what is figured stands behind the word for it.
+        // `the id of the order with the highest price`: the aggregated column follows the word of rank.
         if let Some(rank) = ranks.first().filter(|_| by_figure) {
             let is_behind = |range: &Range<usize>| range.start > *rank;
             let figured = named.iter().find(|(_, column, range)| {
@@ -138,7 +138,7 @@ impl World<'_> {
             }
         }
         words.take(&["rows", "row", "entries", "entry", "records", "record", "table", "exist", "exists"]);
-        // Of a table's rows only this much is known: when they were stored.
+        // The only event known of a row is its storing, so verbs of change add nothing to a window.
         if window.is_some() {
             let unsaid = ["deleted", "removed"];
             let changed: Vec<&str> =
@@ -149,7 +149,7 @@ impl World<'_> {
         if def.name == PROCESSES {
             machine::processes(&def, words, &mut columns, &mut group, &mut window, self.now);
         }
-        // `kind = click` has no number, so nobody has taken its sign.
+        // `kind = click` has no number, so no comparison took its sign.
         words.take(&["=", "equals"]);
         for (_, column, range) in &named {
             let column = *column;
@@ -159,7 +159,7 @@ impl World<'_> {
                 words.mark(range.clone());
             }
         }
-        // `the last order` is one.
+        // `the last order` means one row.
         let name = name::short_table_name(&def.name).to_lowercase();
         let is_one = |(of, range): &(usize, std::ops::Range<usize>)| {
             *of == table
@@ -195,7 +195,7 @@ impl World<'_> {
         for bare in &task.bare {
             ors = ors.saturating_sub(bare.words.len() - 1);
         }
-        // `how many countries`; behind the table's name or before it that is not clear.
+        // `how many countries`. Right before the table's name it is unclear, so it does not count.
         let is_counted = |(_, column, range): &&(usize, usize, Range<usize>)| {
             Some(range.start) == counted
                 && task.columns.contains(column)
@@ -217,7 +217,7 @@ impl World<'_> {
         if ors > 0 && conditions > 1 {
             task.join = if free(words, &["and"]).next().is_some() { Join::Unclear } else { Join::Any };
         }
-        // `are all orders paid` is not whether any is.
+        // `are all orders paid` does not ask if any is.
         let is_all = |(of, range): &(usize, Range<usize>)| {
             let before = (1..=2).filter_map(|back| range.start.checked_sub(back));
             let all = before.into_iter().find(|at| matches!(words.at(*at), "all" | "every" | "each"))?;
@@ -237,8 +237,8 @@ impl World<'_> {
         Task { source, kind: "table", what: What::Table(Box::new(task)) }
     }
 
-    /// Finds what a number is compared with: the column named before it, what is counted behind it, or the only column that
-    /// it can be.
+    /// Assigns a comparison to a column: the one named before it, the counted things named after it, or the only column that
+    /// fits.
     fn compare(
         &self,
         table: usize,
@@ -260,7 +260,7 @@ impl World<'_> {
             let before = before.as_str();
             words.mark(range);
             let of_rows = negated || matches!(before, "with" | "whose" | "where" | "having");
-            // `average price of orders with price above 5`: one is figured, the other compared.
+            // `average price of orders with price above 5`: the column is averaged and compared as well.
             let columns = self.lexicon.columns_in(words, Some(table));
             let is_once = columns.iter().filter(|(_, other, _)| *other == column).count() == 1;
             let keeps = of_rows && !is_once && task.figures();
@@ -268,7 +268,7 @@ impl World<'_> {
             task.comparisons.push((column, Comparison { negated, of_rows, ..comparison.clone() }));
             return;
         }
-        // `country above 5` is of no other column.
+        // `country above 5` does not apply to another column.
         let other = comparison.before.is_some_and(|at| {
             let mut columns = self.lexicon.columns_in(words, Some(table)).into_iter();
             columns.any(|(_, column, range)| {
@@ -308,7 +308,7 @@ impl World<'_> {
         }
     }
 
-    /// The time that is asked about; none if the date is what a column of texts is to have.
+    /// Returns the window of the question; `None` if the date is the value of a text column.
     fn window(
         &self,
         table: usize,
@@ -330,8 +330,8 @@ impl World<'_> {
         found.window.clone()
     }
 
-    /// The column of times that a question names: `placed`, for a column `placed` or `placed_at`. Of several the one before
-    /// `place`, where the time stands.
+    /// Returns the time column that a question names: `placed`, for a column `placed` or `placed_at`. Of several, the one before
+    /// `place`, the position of the time, is taken.
     pub(super) fn time_column(
         &self,
         table: usize,
@@ -366,7 +366,7 @@ impl World<'_> {
 }
 
 impl Table {
-    /// Comparisons with what is figured rather than with each row: `is the average price above 10`.
+    /// Returns the comparisons with the aggregate rather than with each row: `is the average price above 10`.
     pub fn compared(&self) -> impl Iterator<Item = &(usize, Comparison)> {
         let figured = self.figures() && self.group.is_none();
         let named = self.columns.iter().copied().find(|column| is_number(&self.def, *column));
@@ -375,13 +375,13 @@ impl Table {
         self.comparisons.iter().filter(move |(of, comparison)| Some(*of) == column && !comparison.of_rows)
     }
 
-    /// Whether a figure of a column is asked for.
+    /// Returns true if an aggregate of a column is asked for.
     pub fn figures(&self) -> bool {
         use Aggregate::{Average, Highest, Lowest, Sum};
         matches!(self.scope.aggregate, Some(Average | Sum | Highest | Lowest))
     }
 
-    /// Names what was said of the table and has no part in the answer.
+    /// Adds the words about columns that have no part in the answer to those not understood.
     fn unused(&mut self, named: &[(usize, usize, Range<usize>)], words: &Words, ranks: &[usize]) {
         let (aggregate, def) = (self.scope.aggregate, &self.def);
         let is_number = |column: &usize| is_number(def, *column);
@@ -396,9 +396,9 @@ impl Table {
         for (nth, column) in self.columns.iter().enumerate() {
             let range = named.iter().find(|(_, of, _)| of == column).map(|(_, _, range)| range.clone());
             let before = range.as_ref().and_then(|range| range.start.checked_sub(1));
-            // `the highest country` is not that of another column.
+            // `the highest country` does not rank by another column.
             let is_ranked = !is_number(column) && before.is_some_and(|at| ranks.contains(&at));
-            // Where rows are counted, none is shown.
+            // A count shows no rows.
             let is_counted = aggregate == Some(Aggregate::Count) && self.distinct != Some(*column);
             let is_shown = self.group.is_none() && !is_counted && (!figures || (shows_rows && !is_ranked));
             if Some(nth) == figured || is_shown {
@@ -409,7 +409,7 @@ impl Table {
             self.scope.left.extend(said);
         }
         if self.group.is_some() {
-            // The newest of each is not what is shown.
+            // The newest row of each group is not shown.
             if ranked {
                 self.scope.left.extend(ranks.first().map(|at| words.list[*at].raw.clone()));
             }
@@ -420,10 +420,10 @@ impl Table {
     }
 }
 
-/// May stand before what is counted: `how many different countries`.
+/// Words between `how many` and the counted noun: `how many different countries`.
 const DIFFERENT: [&str; 3] = ["different", "distinct", "unique"];
 
-/// Where what is counted stands: behind `how many`.
+/// Returns the position of the counted noun, after `how many`.
 fn counted(words: &Words) -> Option<usize> {
     let behind =
         |at: usize| v::COUNT.iter().find(|count| words.starts(at, count)).map(|count| at + count.len());
@@ -431,7 +431,7 @@ fn counted(words: &Words) -> Option<usize> {
     Some(at + usize::from(DIFFERENT.contains(&words.at(at))))
 }
 
-/// Whether a word puts rows in an order.
+/// Returns true if a word orders the rows.
 fn is_rank(words: &Words, at: usize) -> bool {
     !words.list[at].used
         && [v::HIGHEST, v::LOWEST, v::LATEST, v::OLDEST].iter().any(|list| list.contains(&words.at(at)))

@@ -1,4 +1,4 @@
-//! What changed, over changes that are known.
+//! Questions about changes, over a history that is known.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ async fn history(world: &World) {
     world.run("CREATE TABLE quiet (id int64)").await;
     world.run("INSERT INTO quiet VALUES (1)").await;
     world.notes(&[("plan.md", "Plan", "what is planned", false)]);
-    // As a server that is asked something now and then: requests are recorded between the deletes.
+    // Requests are recorded between the deletes, as on a server in use. They date the deletes.
     let request = |at: i64| {
         world.at(at);
         world.requests(&[(at, "GET", "/health", 200, 5, None)]);
@@ -117,7 +117,7 @@ async fn a_delete_whose_time_nobody_knows_is_said_as_a_range() {
     world.at(NOON - 3 * HOUR);
     world.run("CREATE TABLE events (n int64)").await;
     world.run("INSERT INTO events VALUES (1), (2), (3)").await;
-    // Nothing is written between these two, so which of them is in the last hour shows nowhere.
+    // Nothing is written between these two deletes, so nothing shows which of them is in the last hour.
     world.at(NOON - 2 * HOUR);
     world.run("DELETE FROM events WHERE n = 1").await;
     world.at(NOON - 30 * MINUTE);

@@ -1,4 +1,4 @@
-//! `if X, Y`.
+//! Questions of the form `if X, Y`.
 
 use crate::world::*;
 
@@ -79,7 +79,7 @@ async fn two_questions_in_one_are_two() {
     let answer = world.ask("how many events are there and is the cpu above 80 %?").await;
     says(&answer, &["events has 2 rows", "No", "5.0 %"]);
     assert_eq!(states(&answer), ["events answered", "metrics answered"]);
-    // What is one stays one.
+    // This is one question and is not split.
     let answer = world.ask("salt and pepper").await;
     assert_eq!(answer.sections.len(), 0);
 }

@@ -1,4 +1,5 @@
-//! What was once answered as something else: other requests, rounded numbers, records that there are none of.
+//! Regressions: questions that were once answered as others. Exclusions were ignored, numbers were rounded, and "no" was said of
+//! times without records.
 
 use ask::Question;
 
@@ -46,7 +47,7 @@ async fn requests_that_are_not_of_a_method_route_or_status_are_the_others() {
         ("requests with status above 200", "2 of 4 recorded requests"),
         ("were there requests with a status other than 200?", "Yes: 2 of 4"),
         ("are there no POST requests?", "No: 1 request answered"),
-        // What cannot be told apart is named.
+        // Words that leave the request ambiguous are named.
         ("GET requests, not POST", "Not understood here: “POST”"),
         ("how many non-POST requests", "Not understood here: “non-POST”"),
         ("did any request not fail?", "Not understood here: “not”"),
@@ -85,14 +86,14 @@ async fn no_verdict_comes_of_a_time_that_nobody_recorded() {
         says(&answer, &["cannot be told", since]);
         never_says(&answer, &["It holds", "It does not hold"]);
     }
-    // Where the records begin later, one that fulfils it is enough, and none is not.
+    // If the records begin after the window does, one match is enough for a yes, but no match is not enough for a no.
     says(&world.ask("did any request fail today").await, &["Yes: 2 of 4 recorded requests today", since]);
     let answer = world.ask("was any request slow today").await;
     says(&answer, &["None of 4 recorded requests today", since]);
     never_says(&answer, &["No:"]);
     says(&world.ask("were there more than 3 requests today").await, &["Yes: 4 requests", since]);
     never_says(&world.ask("were there fewer than 5 requests today").await, &["Yes", "No:"]);
-    // Nothing is open where all of the time is recorded.
+    // The records cover the whole window, so the answer is definite.
     says(&world.ask("was any request slow in the last hour").await, &["No: None of 3 recorded requests"]);
     says(&world.ask("were there any requests in the last 5 minutes").await, &["No: 0 requests answered"]);
 }
@@ -174,7 +175,7 @@ async fn what_is_counted_is_what_was_said() {
     }
     world.run("CREATE TABLE pages (name string)").await;
     says(&world.ask("how many pages").await, &["pages has 0 rows."]);
-    // How new the newest is, also where none is counted.
+    // The answer states the age of the newest row, even if the count is 0.
     for q in ["how many notes", "how many orders from country FR", "how many orders with price above 500"] {
         assert!(world.ask(q).await.sources[0].as_of.is_some(), "{q}");
     }

@@ -1,4 +1,4 @@
-//! What nobody can answer, answers that are due, and questions that are none.
+//! Unanswerable questions, answers at a deadline, and invalid questions.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn an_answer_comes_when_it_is_due_and_says_who_was_late() {
     assert_eq!(states(&answer), ["orders timeout"]);
     says(&answer, &["orders could not be asked"]);
     assert!(answer.sources[0].detail.is_some());
-    // Not kept: with time it answers.
+    // The partial answer was not cached; with enough time the table answers.
     let answer = world.ask("how many orders?").await;
     says(&answer, &["orders has 0 rows"]);
 }
@@ -56,7 +56,7 @@ async fn questions_and_sources_that_are_none_are_refused() {
     let refuse = async |question: Question| world.ask.ask(&Principal::local(), &question).await.unwrap_err();
     assert_eq!(refuse(Question::new("  ")).await.kind(), Kind::Invalid);
     assert_eq!(refuse(Question::new("x".repeat(1_001))).await.kind(), Kind::TooLarge);
-    // Not cut: what stands at the end may turn it.
+    // The question is refused and not cut, since its last words might reverse it.
     assert_eq!(refuse(Question::new("a ".repeat(201))).await.kind(), Kind::TooLarge);
     let error = refuse(Question { sources: vec!["weather".into()], ..Question::new("rain?") }).await;
     assert_eq!(error.kind(), Kind::NotFound);
@@ -79,7 +79,7 @@ async fn only_the_listed_sources_are_asked() {
     says(&answer, &["Nothing here answers that"]);
     let answer = ask("is the cpu above 80 %?", &["metrics"]).await;
     assert_eq!(states(&answer), ["metrics answered"]);
-    // A listed table need not be named again.
+    // The question need not name a listed table again.
     let answer = ask("how many rows in the last hour?", &["orders"]).await;
     says(&answer, &["orders has 0 rows stored in the last hour"]);
 }

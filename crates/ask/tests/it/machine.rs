@@ -1,4 +1,4 @@
-//! Questions about the machine, over figures that are known.
+//! Questions about the machine, over metrics that are known.
 
 use crate::world::*;
 
@@ -24,7 +24,7 @@ async fn a_disk_is_nearly_full_from_ninety_percent_on() {
         [(93.0, "Yes", "93.0 %"), (90.0, "Yes", "90.0 %"), (89.9, "No", "89.9 %"), (20.0, "No", "20.0 %")]
     {
         let world = World::new("ask-disk");
-        // What was so before is not what is asked.
+        // An older reading does not count.
         disks(&world, NOON - HOUR, &[("data", 99.5)]);
         disks(&world, NOON - SECOND, &[("data", used)]);
         let answer = world.ask("Is the disk nearly full?").await;
@@ -61,10 +61,10 @@ async fn every_file_system_is_told_and_the_fullest_decides() {
         ],
     );
     assert_eq!(column(&answer, "device"), ["backup", "root", "data"]);
-    // Full is more than nearly full.
+    // `full` means more than `nearly full`.
     let answer = world.ask("is the disk full?").await;
     says(&answer, &["No", "99 % or more"]);
-    // A device by its name.
+    // A device is found by its name.
     let answer = world.ask("is the data disk nearly full?").await;
     says(&answer, &["No", "the disk of the data directory is 40.0 % full"]);
     never_says(&answer, &["backup"]);
@@ -145,7 +145,7 @@ async fn figures_are_compared_now_and_over_time() {
         says(&answer, expected);
         assert_eq!(states(&answer), ["metrics answered"], "{q}");
     }
-    // When something was so.
+    // Questions for the time at which a condition held.
     let answer = world.ask("when was the cpu above 80 %?").await;
     says(
         &answer,
@@ -161,7 +161,7 @@ async fn figures_are_compared_now_and_over_time() {
         never_says(answer, &["Yes", "No:", "Not understood"]);
     }
     says(&world.ask("when did the load change its mind").await, &["Not understood here"]);
-    // What cannot be compared is not.
+    // A bound in bytes cannot be compared with a percentage.
     let answer = world.ask("is the cpu above 5 gb?").await;
     says(&answer, &["cannot be compared"]);
     never_says(&answer, &["Yes", "No:"]);

@@ -1,6 +1,6 @@
-//! Questions over real databases whose contents are known. One binary, because each links all of DataFusion.
+//! Questions over real databases whose contents are known. All tests are one binary, because each binary links all of DataFusion.
 
-// The name by which the workspace knows the crate.
+// The workspace imports the crate under this name.
 extern crate polynya_ask as ask;
 
 mod changes;

@@ -1,4 +1,5 @@
-//! Plain words that were once read as something else, silently: what is newest, dates, negations, names like words.
+//! Regressions: plain words that were once silently misread. They are superlatives, dates, negations and names that look like
+//! words.
 
 use crate::world::*;
 
@@ -6,7 +7,7 @@ async fn orders(world: &World) {
     world
         .run("CREATE TABLE orders (id int64 PRIMARY KEY, country string, price float64, placed timestamp, paid bool, who string)")
         .await;
-    // Stored today, in another order than they were placed.
+    // All rows are stored today, in another order than they were placed.
     world
         .run(
             "INSERT INTO orders VALUES (1, 'DE', 10.5, '2026-11-20T10:00:00Z', true, 'Ann'), \
@@ -17,7 +18,7 @@ async fn orders(world: &World) {
         .await;
 }
 
-/// What is said, and the rows that are shown, by their id.
+/// Checks the text of each answer and the ids of the rows that it shows.
 async fn check(world: &World, cases: &[(&str, &str, &[i64])]) {
     for (q, expected, ids) in cases {
         let answer = world.ask(q).await;
@@ -89,7 +90,7 @@ async fn a_date_is_its_day() {
                 &[3, 1, 4],
             ),
             ("orders placed on 2026-11-20 from DE", "(UTC) where country is DE.", &[1]),
-            // Of these only one is asked, and the other named.
+            // Only one of the two dates is used; the answer names the other as not understood.
             ("orders placed 2026-11-19 or 2026-11-20", "Not understood here: “2026-11-20”.", &[4]),
             ("orders placed 2026-11", "Not understood here: “2026-11”.", &[4, 3, 2, 1]),
             ("orders not placed on 2026-11-20", "Not understood here: “not”.", &[3, 1]),
@@ -97,11 +98,11 @@ async fn a_date_is_its_day() {
     )
     .await;
     says(&world.ask("orders on 2026-11-20").await, &["0 rows stored on 2026-11-20 (UTC, by `_time`)."]);
-    // A text that is a date.
+    // A date may be the value of a text column.
     world.run("CREATE TABLE visits (id int64, day string)").await;
     world.run("INSERT INTO visits VALUES (1, '2026-11-20'), (2, '2026-11-21')").await;
     check(&world, &[("visits with day 2026-11-20", "visits has 1 row where day is 2026-11-20.", &[1])]).await;
-    // And the title of a note.
+    // A date may be the title of a note.
     world.notes(&[("daily.md", "2026-11-20", "rain", true)]);
     let answer = world.ask("notes about 2026-11-20").await;
     never_says(&answer, &["Not understood", "Nothing here"]);
@@ -145,7 +146,7 @@ async fn a_negation_is_of_what_stands_behind_it_or_is_named() {
             ("orders with price not equal to 30", "3 rows where price is not equal to 30.", &[4, 3, 1]),
             ("orders without price above 20", "2 rows where price is not above 20.", &[4, 1]),
             ("lowest price of orders not from FR", "where country is not FR is 10.5, of 3 rows", &[1]),
-            // Named as it was written.
+            // The answer repeats the word as written.
             ("orders that don't live in DE", "Not understood here: “live”, “don't”.", &[1]),
             (
                 "orders whose price is not expensive",
@@ -250,7 +251,7 @@ async fn names_may_be_written_like_words_with_a_meaning() {
     says(&world.ask("how many orders where who is New York").await, &[new_york]);
     says(&world.ask("orders with who new").await, &["orders has 0 rows where who is new."]);
     says(&world.ask("orders with who San Francisco").await, &["0 rows where who is San Francisco."]);
-    // Without a capital behind it, it is what changed.
+    // Without a capitalized word after it, `new` asks for changes.
     for q in ["what's new?", "what is New today", "new orders today", "What Changed Today?"] {
         says(&world.ask(q).await, &["Changed ", "orders (5 rows"]);
     }

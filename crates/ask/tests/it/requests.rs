@@ -31,7 +31,7 @@ async fn slower_than_twenty_milliseconds_means_longer_than_exactly_that() {
     assert_eq!(states(&answer), ["requests answered"]);
     let answer = world.ask("if any request was slower than 20 ms in the last hour, show it").await;
     assert_eq!(column(&answer, "ms").len(), 2);
-    // And when none was.
+    // No request was that slow.
     let answer = world.ask("if any request was slower than 90 ms, show it").await;
     says(
         &answer,
@@ -94,7 +94,7 @@ async fn without_requests_nothing_is_claimed_of_them() {
     let answer = world.ask("if any request was slower than 20 ms, show it").await;
     says(&answer, &["cannot be told"]);
     assert_eq!(states(&answer), ["requests nothing"]);
-    // Who may see all is told that there is none; nobody speaks of keys.
+    // An asker that may see all tables is told that there are no requests; its key is not blamed.
     let answer = world.ask("the slowest request").await;
     assert!(answer.answer.starts_with("No request is recorded yet."), "{}", answer.answer);
     never_says(&answer, &["key", "Nothing here"]);

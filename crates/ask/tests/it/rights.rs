@@ -1,4 +1,4 @@
-//! What a key may not see is not there, whatever is asked (A1).
+//! Tables that a key may not see do not exist for it, in any question (A1).
 
 use ask::Question;
 use types::Kind;
@@ -48,7 +48,7 @@ async fn a_key_for_one_table_is_answered_from_that_table_alone() {
     assert!(!error.to_string().contains("polynya.metrics"), "{error}");
 }
 
-/// Whatever an admin asked before, a reader is answered as in a world that has nothing but what the reader may read.
+/// A reader gets the same answer as in a database that has only the tables it may read, even after an admin asked the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_is_answered_as_if_the_rest_were_not_there() {
     let _limit = testkit::limit(180);
@@ -62,7 +62,7 @@ async fn a_reader_is_answered_as_if_the_rest_were_not_there() {
     whole.metrics(&[(NOON - SECOND, "cpu_busy", None, 5.0)]);
     whole.requests(&[(NOON, "GET", "/v1/hidden", 200, 4_711_000, None)]);
     whole.notes(&[("diary.md", "Diary", "topsecret thoughts", false)]);
-    // For the reader there is no vault in the one and an empty one in the other.
+    // In one database the reader sees no vault, in the other the vault is empty.
     let reader = reader(&["main.open"]);
     for q in [
         "how many open?",
@@ -86,7 +86,7 @@ async fn a_reader_is_answered_as_if_the_rest_were_not_there() {
         let question = Question::new(q);
         let one = whole.ask.ask(&reader, &question).await.unwrap();
         let two = small.ask.ask(&reader, &question).await.unwrap();
-        // Times of commits differ between the two; everything else is the same.
+        // The times of commits differ between the two databases; everything else is the same.
         assert_eq!(one.answer, two.answer, "{q}; an admin hears: {}", admin.answer);
         assert_eq!(states(&one), states(&two), "{q}");
         let titles =
@@ -140,6 +140,6 @@ async fn nothing_tells_of_commits_in_tables_that_may_not_be_seen() {
             }
         }
     }
-    // Who may see everything is told of the newest commit.
+    // A principal that may see everything is told the newest commit.
     assert_eq!(world.ask("what tables are there?").await.lsn, world.engine.root().lsn().0);
 }

@@ -1,4 +1,4 @@
-//! Equal questions make one evaluation; an answer is given again only while what it was made from is unchanged (S3).
+//! Equal questions share one evaluation. A cached answer is used only while the tables it was made from are unchanged (S3).
 
 use ask::{Event, Options, Question};
 use futures::future::join_all;
@@ -14,7 +14,7 @@ async fn five_hundred_equal_cold_questions_at_once_make_one_evaluation() {
     world.run("INSERT INTO events SELECT 'a' FROM generate_series(1, 20000)").await;
     let before = world.ask.status();
     let spellings = ["how many events?", "How many EVENTS", "  how   many events ?! ", "how many events"];
-    // Each on a task of its own, so that they truly come at once.
+    // Each question runs on its own task, so that they are truly concurrent.
     let asking = (0..500).map(|i| {
         let ask = world.ask.clone();
         tokio::spawn(
@@ -42,7 +42,7 @@ async fn a_kept_answer_ends_with_a_change_of_what_it_read() {
     assert!(!world.ask("how many events?").await.cached);
     let first = world.ask("how many events?").await;
     assert!(first.cached);
-    // Something else changed: the same answer, at the lsn at which it was made.
+    // Another table changed: the answer is the same, at the lsn at which it was made.
     world.run("INSERT INTO others VALUES ('b')").await;
     let again = world.ask("how many events?").await;
     assert!(again.cached);
@@ -51,7 +51,7 @@ async fn a_kept_answer_ends_with_a_change_of_what_it_read() {
     let new = world.ask("how many events?").await;
     assert!(!new.cached && new.lsn > first.lsn);
     says(&new, &["events has 2 rows"]);
-    // A table more may be what is meant.
+    // A new table may be the one that the question means.
     world.run("CREATE TABLE more (kind string)").await;
     assert!(!world.ask("how many events?").await.cached);
 }
@@ -69,7 +69,7 @@ async fn what_depends_on_the_time_is_kept_for_a_second() {
     assert!(!world.ask(q).await.cached);
     world.at(NOON + 2 * HOUR);
     says(&world.ask(q).await, &["events has 0 rows"]);
-    // A second from the first who asked, and not one of the clock: those at once share, whenever that is.
+    // The second begins with the first asker and not with the clock, so that concurrent askers share one answer at any time.
     world.at(NOON + 3 * HOUR + 900_000);
     assert!(!world.ask(q).await.cached);
     world.at(NOON + 3 * HOUR + 1_100_000);
@@ -84,7 +84,7 @@ async fn questions_that_only_look_equal_have_answers_of_their_own() {
     let world = World::new("ask-alike");
     world.run("CREATE TABLE orders (country string, price float64)").await;
     world.run("INSERT INTO orders VALUES ('AT', 1), ('DE', 2), ('DE', 3)").await;
-    // What follows the comma is another question, and only what stands before it decides.
+    // The comma decides which part is the condition, so these are two questions.
     let first = world.ask("if orders have country AT, how many orders").await;
     let other = world.ask("if orders have country, AT how many orders").await;
     assert!(!other.cached && other.answer != first.answer, "{}", other.answer);
@@ -103,7 +103,7 @@ async fn a_reader_of_a_stream_who_stands_still_keeps_nobody_waiting() {
     }
     let q = "what changed today; what changed in the last hour; what changed yesterday";
     let events = world.ask.stream(&Principal::local(), &Question::new(q));
-    // Nobody reads them.
+    // No one reads the stream.
     says(&world.ask(q).await, &["Changed today"]);
     drop(events);
     assert_eq!(world.ask.status().running, 0);
@@ -121,7 +121,7 @@ async fn all_parts_of_an_answer_stand_at_one_lsn() {
         std::thread::spawn(move || {
             use std::sync::Arc;
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                // Both tables in one commit: at any lsn they have as many rows.
+                // Each commit writes to both tables, so at any lsn they have equally many rows.
                 let batch = || {
                     arrow::array::RecordBatch::try_from_iter([(
                         "n",
@@ -167,7 +167,7 @@ async fn a_stream_gives_sections_then_the_whole() {
     world.run("CREATE TABLE events (kind string)").await;
     world.metrics(&[(NOON - SECOND, "cpu_busy", None, 5.0)]);
     for _ in 0..2 {
-        // The second time it is kept, and comes the same way.
+        // The second answer comes from the cache and arrives in the same form.
         let mut events =
             world.ask.stream(&Principal::local(), &Question::new("how many events; is the cpu above 80 %?"));
         let (mut sections, mut whole) = (Vec::new(), None);
@@ -179,7 +179,7 @@ async fn a_stream_gives_sections_then_the_whole() {
             }
         }
         let mut whole = whole.unwrap();
-        // As they were ready, which is not the order of the questions.
+        // Sections arrive when they are ready, which is not the order of the questions.
         sections.sort_by(|a, b| a.title.cmp(&b.title));
         whole.sections.sort_by(|a, b| a.title.cmp(&b.title));
         assert_eq!(sections, whole.sections);

@@ -1,4 +1,4 @@
-//! Questions about tables of one's own.
+//! Questions about tables that users created.
 
 use serde_json::json;
 
@@ -104,7 +104,8 @@ async fn the_statement_behind_an_answer_gives_the_same() {
     assert_eq!((count, section.rows.len()), (2, 2));
 }
 
-/// As a float it would be compared with every row instead of being looked up by its block or key.
+/// An integer was once passed as a float. Then it was compared with every row, where blocks and keys could have been pruned by
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_whole_number_is_sought_as_one_in_a_column_of_whole_numbers() {
     let _limit = testkit::limit(60);
@@ -165,14 +166,14 @@ async fn values_that_are_small_words_too_are_found_or_named() {
         ("orders AT or NO", "orders has 2 rows where country is AT or country is NO."),
         ("orders with state OR", "orders has 2 rows where state is OR."),
         ("orders with state CA or IN", "orders has 2 rows where state is CA or IN."),
-        // Not there: none, or named.
+        // Values that no row has: the answer counts 0 rows, or names the word as not understood.
         ("how many orders with country IS", "orders has 0 rows where country is IS."),
         ("how many BE orders", "Not understood here: “BE”."),
         ("how many orders with country so", "Not understood here: “so”."),
-        // Without the table.
+        // The question does not name the table.
         ("country is DE or AT", "orders has 2 rows where country is DE or AT."),
         ("DE or AT", "orders has 2 rows with “DE” or “AT”."),
-        // Said loudly, and no value.
+        // Capitals for emphasis are not values.
         ("HOW MANY ORDERS WITH COUNTRY DE", "orders has 1 row where country is DE."),
         ("how many orders are NOT DE", "orders has 3 rows where country is not DE."),
     ] {

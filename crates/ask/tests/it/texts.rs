@@ -89,7 +89,7 @@ async fn notes_are_counted_as_far_as_the_asker_may_find_them() {
     let question = ask::Question::new("how many notes are there?");
     let answer = world.ask.ask(&reader, &question).await.unwrap();
     says(&answer, &["vault has 1 note."]);
-    // What a search cannot mind is named.
+    // Words that a full-text search cannot express are named as not understood.
     says(&world.ask("how many notes yesterday").await, &["Not understood here: “yesterday (UTC)”"]);
     says(&world.ask("not router and not boiler").await, &["Not understood here: “not”"]);
     says(&world.ask("how many notes changed today").await, &["vault (3 files new or replaced)"]);

@@ -1,4 +1,4 @@
-//! The same things asked in many ways, and things that nobody can know. The world is as small as a demo's, and known.
+//! Many wordings of the same questions, and questions that have no answer. The database is as small as a demo's, and known.
 
 use crate::world::*;
 
@@ -36,7 +36,7 @@ async fn many_wordings_have_right_answers() {
     let _limit = testkit::limit(300);
     let world = World::new("ask-wording");
     demo(&world).await;
-    // What the file system keeps for itself is neither used nor free: 76 of 80 can be used.
+    // Space that the file system reserves is neither used nor free: 76 of 80 GB can be used.
     for (q, expected) in [
         (
             "is the disk nearly full?",
@@ -86,7 +86,7 @@ async fn many_wordings_have_right_answers() {
         ("did anything change in the last 5 minutes?", &["Nothing changed in the last 5 minutes."]),
         ("how many events?", &["events has 3 rows."]),
         ("how many clicks?", &["events has 2 rows with “clicks”."]),
-        // Words that mean nothing by themselves may be values.
+        // Words without a meaning of their own may be values.
         ("events where kind is hello", &["events has 1 row where kind is hello."]),
         ("how many events with kind hello or click", &["events has 3 rows where kind is hello or click."]),
         ("how many events are not click", &["events has 1 row where kind is not click."]),
@@ -121,7 +121,7 @@ async fn many_wordings_have_right_answers() {
             assert!(is_told, "{q}: {source:?} does not say how new it is");
         }
     }
-    // The longest that is taken.
+    // The longest question that is accepted.
     let long = world.ask(&"is the disk nearly full ".repeat(40)).await;
     says(&long, &["Yes: the disk of the data directory is 95.0 %"]);
 }
@@ -132,7 +132,7 @@ async fn what_cannot_be_known_is_never_claimed() {
     let world = World::new("ask-unknowable");
     demo(&world).await;
     for q in [
-        // About what is not recorded, or not yet.
+        // The question is about things that are not recorded, or about the future.
         "will the disk be full tomorrow?",
         "when will the disk be full?",
         "why is the cpu high?",
@@ -190,7 +190,7 @@ async fn several_conditions_hold_as_they_are_joined() {
     let _limit = testkit::limit(120);
     let world = World::new("ask-joined");
     demo(&world).await;
-    // The disk is nearly full, the memory is not; the CPU is at 85 %; nobody knows about plex.
+    // The disk is nearly full, the memory is not, the CPU is at 85 %, and there is no data on plex.
     for (condition, holds) in [
         ("the disk is nearly full and the cpu is above 80 %", Some(true)),
         ("the disk is nearly full and the cpu is above 90 %", Some(false)),
@@ -239,7 +239,7 @@ async fn orders_and_what_is_to_come_are_refused_with_the_reason() {
         assert!(states(&answer).iter().all(|state| state.ends_with("skipped")), "{q}: {:?}", states(&answer));
         assert!(answer.sections.is_empty(), "{q}");
     }
-    // The other half of a question is answered all the same.
+    // The other part of the question is answered all the same.
     let answer = world.ask("how many events; will the disk be full tomorrow?").await;
     says(&answer, &["events has 3 rows.", future]);
     never_says(&answer, &["Nothing here"]);
@@ -247,7 +247,7 @@ async fn orders_and_what_is_to_come_are_refused_with_the_reason() {
     says(&answer, &["cannot be told", future]);
     let answer = world.ask("if the disk is nearly full, delete all events").await;
     says(&answer, &["So: delete all events."]);
-    // Neither is one: a method, and a past.
+    // These are not orders: one names a method, the other is in the past tense.
     says(&world.ask("DELETE requests").await, &["0 requests answered"]);
     says(&world.ask("deleted events today").await, &["Changed today"]);
 }

@@ -1,4 +1,4 @@
-//! A database with what tests put into it, at times that they choose.
+//! A database that tests fill at times of their choice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -26,7 +26,7 @@ type Note<'a> = (&'a str, &'a str, &'a str, bool);
 /// Time, method, route, status, microseconds, table.
 type Request<'a> = (i64, &'a str, &'a str, i32, i64, Option<&'a str>);
 
-/// A clock that stands still until it is told.
+/// A clock that stands still until it is set.
 #[derive(Debug)]
 pub struct Clock {
     now: AtomicI64,
@@ -111,7 +111,7 @@ impl World {
         self.engine.commit(&Principal::local(), Transaction::new(vec![op]).internal()).unwrap();
     }
 
-    /// Figures as the recorder writes them: time, name, device, value.
+    /// Inserts metrics as the recorder writes them: time, name, device, value.
     pub fn metrics(&self, rows: &[(i64, &str, Option<&str>, f64)]) {
         use DataType::{Float64, String, Timestamp};
         let columns =
@@ -130,7 +130,7 @@ impl World {
         );
     }
 
-    /// Processes as the recorder writes them: time, name, share of a core, bytes.
+    /// Inserts processes as the recorder writes them: time, name, share of a core, bytes.
     pub fn processes(&self, rows: &[(i64, &str, f64, i64)]) {
         use DataType::{Float64, Int64, String, Timestamp};
         let columns = [("time", Timestamp), ("name", String), ("cpu_percent", Float64), ("rss_bytes", Int64)];
@@ -146,7 +146,7 @@ impl World {
         );
     }
 
-    /// Requests as the server records them: time, method, route, status, microseconds, table.
+    /// Inserts requests as the server records them: time, method, route, status, microseconds, table.
     pub fn requests(&self, rows: &[Request<'_>]) {
         use DataType::{Int32, Int64, String, Timestamp};
         let columns = [
@@ -175,7 +175,7 @@ impl World {
         );
     }
 
-    /// Notes of a vault: path, title, text, whether published.
+    /// Inserts notes into a vault: path, title, text, and true if published.
     pub fn notes(&self, notes: &[Note<'_>]) {
         let mut def = TableDef::new(TableId(0), "main.vault");
         for (name, data_type, nullable) in [
@@ -235,13 +235,13 @@ fn times(times: impl Iterator<Item = i64>) -> ArrayRef {
     Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("UTC"))
 }
 
-/// Sources with their states, as `name state`.
+/// Returns the sources with their states, as `name state`.
 pub fn states(answer: &Answer) -> Vec<String> {
     let state = |state: State| serde_json::to_value(state).unwrap().as_str().unwrap().to_owned();
     answer.sources.iter().map(|source| format!("{} {}", source.name, state(source.state))).collect()
 }
 
-/// The answer has all of these texts.
+/// Asserts that the answer contains all of these texts.
 #[track_caller]
 pub fn says(answer: &Answer, texts: &[&str]) {
     for text in texts {
@@ -266,7 +266,7 @@ pub fn never_says(answer: &Answer, texts: &[&str]) {
     }
 }
 
-/// Values of a column of the first section that has rows.
+/// Returns the values of a column of the first section that has rows.
 pub fn column(answer: &Answer, name: &str) -> Vec<serde_json::Value> {
     let Some(section) = answer.sections.iter().find(|section| !section.rows.is_empty()) else {
         return Vec::new();
