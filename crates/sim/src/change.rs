@@ -1,4 +1,4 @@
-//! Changes that a failing disk, a person or a wrong restore makes to single files.
+//! Damage to single files, as a failing disk, a person or a wrong restore causes it.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -8,23 +8,23 @@ use vfs::{Access, Disk};
 
 use crate::{SECTOR_BYTES, SimDisk};
 
-/// A change of one file.
+/// One change to a file.
 #[derive(Clone, PartialEq, Eq)]
 pub enum FileChange {
-    /// One bit of the byte at `offset` is another: which one depends on the offset alone.
+    /// Flips one bit of the byte at `offset`. The offset alone determines which bit.
     FlipBit {
         offset: u64,
     },
-    /// The file ends after `len` bytes.
+    /// Cuts the file to `len` bytes.
     CutTo {
         len: u64,
     },
-    /// The first `bytes` bytes are zero.
+    /// Overwrites the first `bytes` bytes with zeros.
     ZeroStart {
         bytes: u64,
     },
     Delete,
-    /// The file has these bytes: those of an earlier time.
+    /// Replaces the file's bytes with those of an earlier time.
     OlderCopy(Vec<u8>),
 }
 
@@ -41,8 +41,9 @@ impl fmt::Debug for FileChange {
 }
 
 impl FileChange {
-    /// One of `parts` disjoint sets of changes to try on a file of these bytes; all of them together flip a bit in every
-    /// byte and cut the file at every sector. `older` is what the file held earlier. What there is one of is in part 0.
+    /// Returns one of `parts` disjoint sets of changes to try on a file with these bytes. All sets together flip a bit
+    /// in every byte and cut the file at every sector. `older` is an earlier content of the file. Changes that exist
+    /// only once are in part 0.
     pub fn part(bytes: &[u8], older: Option<&[u8]>, part: usize, parts: usize) -> Vec<FileChange> {
         let len = bytes.len() as u64;
         let in_part = |step: usize| (0..len).step_by(step).skip(part).step_by(parts);
@@ -56,13 +57,13 @@ impl FileChange {
 }
 
 impl SimDisk {
-    /// Changes the file at `path`, which exists.
+    /// Applies a change to the file at `path`, which must exist.
     pub fn change(&self, path: &Path, change: &FileChange) {
         let open = || self.open(path, Access::ReadWrite).expect("a file to change");
         match change {
             FileChange::FlipBit { offset } => {
                 let byte = self.contents(path).expect("a file to damage")[*offset as usize];
-                // Any of the eight, as the offset's hash has it.
+                // A hash of the offset selects one of the eight bits.
                 let bit = offset.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61;
                 open().write_at(&[IoSlice::new(&[byte ^ 1 << bit])], *offset).expect("flipping a bit");
             }
@@ -81,7 +82,7 @@ impl SimDisk {
         }
     }
 
-    /// All files with their bytes, sorted by path, without a call.
+    /// Returns all files with their bytes, sorted by path. Does not count as a call.
     pub fn files_with_contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let with_bytes = |path: PathBuf| self.contents(&path).map(|bytes| (path, bytes));
         self.files().into_iter().filter_map(with_bytes).collect()

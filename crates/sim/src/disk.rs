@@ -1,17 +1,17 @@
-//! A disk that keeps apart what was written and what is durable.
+//! A simulated disk that separates written from durable data.
 //!
-//! - `content`: one file's bytes, durable and not, sector by sector.
+//! - `content`: the written and the durable bytes of one file, sector by sector.
 //! - `names`: directories, and the changes of names that no `sync_dir` has made durable.
-//! - `state`: the calls, their numbers, faults and record; what a crash leaves.
+//! - `state`: the calls, their numbers, faults and trace; the state after a crash.
 //! - `file`: open files.
 //!
-//! What a crash may do, and therefore sooner or later does:
+//! A crash may do each of the following, and over many seeds does all of them:
 //! - Each 512-byte sector that was written since its file's last sync holds its old content, its new one, or one
-//!   that it had between. A write of many sectors tears anywhere, in any order.
-//! - A length that was not synced is the old one, the new one, or one between. Bytes that the file grew by without
-//!   its data getting there are zero.
-//! - Each change of a name that was not synced is kept or lost by itself, but never a later change of a name
-//!   without the earlier ones of the same name. A rename within a directory is one step; one across directories may
+//!   that it had in between. A write of many sectors can tear anywhere, in any order.
+//! - A length that was not synced is the old one, the new one, or one in between. If the file grew but the new data
+//!   did not reach the medium, the new bytes are zero.
+//! - Each change of a name that was not synced is kept or lost independently, but a change of a name is never kept
+//!   if an earlier one of the same name is lost. A rename within a directory is one step; one across directories may
 //!   leave both names, never none. One crash in three keeps the order of all changes, as ext4 does.
 //! - Synced bytes and names stay. File contents and names are independent: a durable name may belong to a file whose
 //!   bytes are lost.
@@ -41,15 +41,15 @@ use state::{Fate, Kind, State};
 pub use content::SECTOR_BYTES;
 pub use state::{Crashed, is_crash};
 
-/// A simulated disk, as seen by one simulated process. Clones are the same disk.
+/// A simulated disk, as seen by one simulated process. Clones share the same disk.
 ///
-/// Methods of this type are the test's; they are no calls. Those of [`vfs::Disk`] and [`vfs::File`] are: each has a
-/// number, from 1.
+/// The methods of this type are for the test and do not count as calls. Those of [`vfs::Disk`] and [`vfs::File`] are
+/// calls: each has a number, from 1.
 #[derive(Clone)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
 impl SimDisk {
-    /// An empty disk. The seed decides what failing calls leave behind.
+    /// Makes an empty disk. The seed decides what failing calls leave behind.
     pub fn new(seed: u64) -> Self {
         SimDisk::of(State::new(Names::new(), BTreeMap::new(), seed, 0))
     }
@@ -58,62 +58,62 @@ impl SimDisk {
         SimDisk(Arc::new(Mutex::new(state)))
     }
 
-    /// How many calls there were so far.
+    /// The number of calls so far.
     pub fn calls(&self) -> u64 {
         self.0.lock().calls()
     }
 
-    /// Of these, how many were syncs of files or directories.
+    /// The number of calls that were syncs of files or directories.
     pub fn syncs(&self) -> u64 {
         self.0.lock().syncs()
     }
 
-    /// A hash over all calls since the first disk of this line: what they were asked, what they were given, how they
-    /// ended. It goes on over [`SimDisk::crash`] and [`SimDisk::kill`].
+    /// A hash over all calls: their arguments, the bytes read and their outcomes. It continues over [`SimDisk::crash`]
+    /// and [`SimDisk::kill`], so it covers all predecessors of this disk too.
     pub fn trace_hash(&self) -> u64 {
         self.0.lock().hash()
     }
 
-    /// The last few hundred calls, for the message of a failing test.
+    /// Returns the last few hundred calls, for the message of a failing test.
     pub fn last_calls(&self) -> Vec<String> {
         self.0.lock().last_calls()
     }
 
-    /// Kills the process in the middle of the call of this number: it and all after it return [`Crashed`]. What
-    /// the call changed counts as written but not as durable, so a crash can tear it, keep it or lose it.
+    /// Kills the process in the middle of the call of this number. That call and all later ones return [`Crashed`].
+    /// The changes of that call count as written but not as durable, so a crash can tear, keep or lose them.
     pub fn crash_at(&self, call: u64) {
         self.0.lock().crash_at = Some(call);
     }
 
-    /// Whether the process is dead: by [`SimDisk::crash_at`], or because its successor's disk was built.
+    /// Returns true if the process is dead, by [`SimDisk::crash_at`] or because its successor's disk was made.
     pub fn is_dead(&self) -> bool {
         self.0.lock().dead
     }
 
-    /// The power fails: the disk that the next process finds. All that was not synced is decided by `rng`; what is
-    /// on the new disk is durable. This one is dead from now on.
+    /// Simulates a power failure and returns the disk that the next process finds. `rng` decides the fate of
+    /// everything unsynced; all that is on the new disk is durable. This disk is dead from now on.
     pub fn crash(&self, rng: &mut Rng) -> SimDisk {
         SimDisk::of(self.0.lock().after_crash(rng))
     }
 
-    /// The process is killed but the machine lives (`kill -9`): the next process sees all that was written, and what
-    /// was not synced is still not durable. This disk is dead from now on.
+    /// Simulates a killed process on a living machine (`kill -9`) and returns the disk of the next process. That
+    /// process sees everything written, and unsynced data is still not durable. This disk is dead from now on.
     pub fn kill(&self) -> SimDisk {
         SimDisk::of(self.0.lock().after_kill())
     }
 
-    /// The `nth` read or mapping from now on, counted from 1, fails with EIO.
+    /// Makes the `nth` read or mapping from now on, counted from 1, fail with EIO.
     pub fn fail_read(&self, nth: u64) {
         self.fail(Kind::Read, nth);
     }
 
-    /// The `nth` write, `allocate` or `set_len` from now on fails with EIO; a part of it may have been done.
+    /// Makes the `nth` write, `allocate` or `set_len` from now on fail with EIO. A part of the write may be done.
     pub fn fail_write(&self, nth: u64) {
         self.fail(Kind::Write, nth);
     }
 
-    /// The `nth` sync of a file or directory from now on fails with EIO. What it was to make durable is durable or
-    /// lost at random, and no later sync changes that; reads may still show it or show the old bytes.
+    /// Makes the `nth` sync of a file or directory from now on fail with EIO. The data to be synced is durable or lost
+    /// at random, and no later sync changes that. Reads may show either the new bytes or the old ones.
     pub fn fail_sync(&self, nth: u64) {
         self.fail(Kind::Sync, nth);
     }
@@ -123,21 +123,22 @@ impl SimDisk {
         self.0.lock().failures.insert(kind, nth);
     }
 
-    /// For canaries: syncs of the files and directories that `lost` picks report success and do nothing, as if the
-    /// code under test had forgotten them. A test that then still passes tests nothing. A file goes by the path it
-    /// was opened with.
+    /// Makes syncs of the files and directories that `lost` selects report success and do nothing, as if the code
+    /// under test had forgotten them. This is for canaries: a test that still passes then tests nothing. A file is
+    /// identified by the path with which it was opened.
     pub fn lose_syncs(&self, lost: impl Fn(&Path) -> bool + Send + Sync + 'static) {
         self.0.lock().lost_syncs.0.push(Box::new(lost));
     }
 
-    /// From now on so many bytes can be taken, in blocks of 4096; `None` lifts the limit. It holds after a crash.
+    /// Limits the free space to this many bytes, in blocks of 4096; `None` lifts the limit. The limit survives a
+    /// crash.
     pub fn set_free_bytes(&self, free: Option<u64>) {
         let mut state = self.0.lock();
         state.blocks_max = free.map(|free| state.used_blocks() + free / BLOCK_BYTES);
     }
 
-    /// Damages the byte at `offset`, on the medium and in what reads show (its bit `offset % 8`). Mappings that
-    /// live keep what they showed. Panics if there is no such byte.
+    /// Damages the byte at `offset`, on the medium and for reads: flips its bit `offset % 8`. Living mappings keep the
+    /// old byte. Panics if there is no such byte.
     pub fn flip_bit(&self, path: &Path, offset: u64) {
         let mut state = self.0.lock();
         let id = state.names.file(path).expect("a file to damage");
@@ -146,14 +147,14 @@ impl SimDisk {
         content.flip_bit(offset);
     }
 
-    /// What the process would read, without a call; `None` if there is no such file.
+    /// Returns the bytes that the process would read; `None` if there is no such file. Does not count as a call.
     pub fn contents(&self, path: &Path) -> Option<Vec<u8>> {
         let mut state = self.0.lock();
         let id = state.names.file(path).ok()?;
         Some(state.file(id).content.data().to_vec())
     }
 
-    /// The paths of all files, sorted, without a call.
+    /// Returns the paths of all files, sorted. Does not count as a call.
     pub fn files(&self) -> Vec<PathBuf> {
         self.0.lock().names.paths()
     }

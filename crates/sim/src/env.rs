@@ -10,7 +10,7 @@ use vfs::Env;
 
 use crate::{SimClock, SimDisk, SimRandom};
 
-/// Disk, clock and randomness of one simulated machine.
+/// The disk, clock and randomness of one simulated machine.
 ///
 /// A crash test runs its workload once to learn how many calls it makes, then once for each of them:
 /// ```
@@ -44,7 +44,7 @@ pub struct SimEnv {
 }
 
 impl SimEnv {
-    /// An empty disk, the clock at its start.
+    /// Makes a machine with an empty disk and the clock at 2026-01-01T00:00:00Z.
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         SimEnv {
@@ -54,22 +54,23 @@ impl SimEnv {
         }
     }
 
-    /// What the code under test is given.
+    /// Returns the environment for the code under test.
     pub fn env(&self) -> Env {
         Env { disk: Arc::new(self.disk.clone()), clock: self.clock.clone(), random: self.random.clone() }
     }
 
-    /// The power fails: the machine after it, with what the disk kept ([`SimDisk::crash`]). Time went on.
+    /// Simulates a power failure and returns the machine after it, with the surviving data ([`SimDisk::crash`]). The
+    /// clock goes on.
     pub fn crash(&self, rng: &mut Rng) -> SimEnv {
         SimEnv { disk: self.disk.crash(rng), ..self.clone() }
     }
 
-    /// The process is killed, the machine lives on ([`SimDisk::kill`]).
+    /// Simulates a killed process on a living machine ([`SimDisk::kill`]).
     pub fn kill(&self) -> SimEnv {
         SimEnv { disk: self.disk.kill(), ..self.clone() }
     }
 
-    /// Equal in two runs that did the same on their disks, in the same order.
+    /// A hash that is equal in two runs that made the same calls on their disks in the same order.
     pub fn trace_hash(&self) -> u64 {
         self.disk.trace_hash()
     }

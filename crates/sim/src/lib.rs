@@ -1,21 +1,21 @@
-//! A simulated machine: a disk that forgets what was not synced, a clock that moves when it is told to, randomness
-//! from a seed, and a schedule that decides whose turn it is. Never shipped.
+//! A simulated machine: a disk that forgets unsynced data, a clock that moves only on request, randomness from a seed,
+//! and a schedule that decides which actor steps next. Never shipped.
 //!
-//! Not a model of one file system but of what [`vfs`] promises about all of them: after a crash, a test sees any state
-//! that its contract allows, the unlikely ones as often as the likely.
+//! The disk does not model one file system. It models the contract that [`vfs`] states for all of them: after a crash,
+//! a test sees any state that the contract allows, unlikely ones as often as likely ones.
 //!
-//! - [`SimDisk`] keeps apart what was written and what is durable, per 512-byte sector and per name. It counts every
-//!   call, can stop the process at any of them ([`SimDisk::crash_at`]), and then builds the disk that the next
+//! - [`SimDisk`] separates written from durable data, per 512-byte sector and per name. It counts every
+//!   call, can stop the process at any of them ([`SimDisk::crash_at`]), and then makes the disk that the next
 //!   process finds ([`SimDisk::crash`]).
-//! - [`SimClock`], [`SimRandom`]: the other two thirds of a [`vfs::Env`]; [`SimEnv`] bundles them.
-//! - [`Schedule`]: which of several actors steps next.
-//! - [`FileChange`]: what a failing disk or a person does to a file.
-//! - [`SlowDisk`]: a real disk whose syncs take time.
+//! - [`SimClock`], [`SimRandom`]: the other two parts of a [`vfs::Env`]; [`SimEnv`] bundles all three.
+//! - [`Schedule`]: selects which of several actors steps next.
+//! - [`FileChange`]: damage that a failing disk or a person does to a file.
+//! - [`SlowDisk`]: a wrapper that makes the syncs of another disk take longer.
 //!
-//! Everything is a function of the seed as long as one thread makes the calls, and [`SimEnv::trace_hash`] shows it:
-//! it covers every call with its arguments, bytes and outcome, so two runs that agree in it did the same.
+//! As long as one thread makes the calls, the seed determines everything. [`SimEnv::trace_hash`] shows that: it covers
+//! every call with its arguments, bytes and outcome, so two runs with equal hashes did the same.
 //!
-//! Start at [`SimEnv`]; the loop of a crash test is drawn there.
+//! Start at [`SimEnv`], whose example is the loop of a crash test.
 
 #![forbid(unsafe_code)]
 

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use testkit::Rng;
 use vfs::Random;
 
-/// Gives the same bytes for the same seed and the same order of calls.
+/// A generator that returns the same bytes for the same seed and the same order of calls.
 #[derive(Debug)]
 pub struct SimRandom(Mutex<Rng>);
 

@@ -1,11 +1,11 @@
-//! Whose turn it is.
+//! The order in which actors take their steps.
 
 use testkit::Rng;
 
-/// Picks which of several actors steps next, by a seed.
+/// Selects by a seed which of several actors steps next.
 ///
-/// An even choice at every step would hardly ever let one actor run far ahead of another, which is where races hide.
-/// So each actor has a weight, from rare to frequent, and the weights are drawn anew every few dozen steps.
+/// An even choice at every step would hardly ever let one actor run far ahead of another, but that is when races show.
+/// So each actor has a weight, from rare to frequent, and the weights are drawn again every few dozen steps.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     rng: Rng,
@@ -13,7 +13,7 @@ pub struct Schedule {
     steps_left: u64,
 }
 
-/// An actor's chance beside the others': the rarest gets one step in some hundred.
+/// The possible weights of an actor; the rarest gets one step in some hundred.
 const WEIGHTS: [u64; 5] = [1, 3, 10, 30, 100];
 
 impl Schedule {
@@ -21,12 +21,12 @@ impl Schedule {
         Schedule { rng: Rng::new(seed), weights: Vec::new(), steps_left: 0 }
     }
 
-    /// One of `0..actors`; panics if there are none.
+    /// Returns one of `0..actors`; panics if there are none.
     pub fn next(&mut self, actors: usize) -> usize {
         self.next_where(actors, |_| true).expect("there is an actor")
     }
 
-    /// One of those actors that can step now; `None` if none can, which with unfinished actors is a deadlock.
+    /// Returns one of the actors that can step now. `None` if none can; with unfinished actors that is a deadlock.
     pub fn next_where(&mut self, actors: usize, can_step: impl Fn(usize) -> bool) -> Option<usize> {
         if self.steps_left == 0 || self.weights.len() != actors {
             self.weights = (0..actors).map(|_| *self.rng.pick(&WEIGHTS)).collect();
@@ -48,7 +48,7 @@ impl Schedule {
         })
     }
 
-    /// For choices within a step that must follow the same seed.
+    /// The generator for choices within a step, so that they follow the same seed.
     pub fn rng(&mut self) -> &mut Rng {
         &mut self.rng
     }

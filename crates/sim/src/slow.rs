@@ -1,4 +1,4 @@
-//! A disk of which tests say how slow it is.
+//! A disk whose syncs a test can slow down.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use vfs::{Access, Disk, Entry, File, Lock};
 
-/// A disk on which each sync of a file takes so much longer.
+/// A disk wrapper on which each sync of a file takes longer by a set time.
 #[derive(Debug)]
 pub struct SlowDisk {
     disk: Arc<dyn Disk>,
@@ -23,7 +23,7 @@ struct SlowFile {
 }
 
 impl SlowDisk {
-    /// As fast as `disk` until told otherwise.
+    /// Wraps a disk; no delay is set at first.
     pub fn new(disk: Arc<dyn Disk>) -> SlowDisk {
         SlowDisk { disk, micros: Arc::default() }
     }

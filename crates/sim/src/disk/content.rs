@@ -1,24 +1,24 @@
-//! One file's bytes: what a read sees, what the medium holds, and how they may mix.
+//! The bytes of one file: those that a read sees, those on the medium, and the mixtures that a crash may leave.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use testkit::Rng;
 
-/// The unit that is written whole or not at all.
+/// The unit of writing: a sector is written whole or not at all.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// The unit in which space is taken.
+/// The unit of space allocation, in bytes.
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
-/// How many contents of a sector between the durable one and the present one are remembered. The machine may have
-/// written any of them; more than a few find no further defect.
+/// The number of contents of a sector that are remembered between the durable and the present one. The machine may
+/// have written any of them; remembering more has found no further defects.
 const BETWEEN_MAX: usize = 3;
 
 type Sector = [u8; SECTOR_BYTES as usize];
 
-/// How much of what was not synced gets to the medium: all, nothing, or each sector by chance. The extremes are
-/// drawn as often as the rest, because a coin for every sector would hardly ever leave a whole write or none.
+/// Draws the probability with which an unsynced sector reaches the medium. The extremes 0 and 1 are drawn as often as
+/// other values, because a coin toss for every sector would hardly ever keep or lose a whole write.
 pub(super) fn draw_survival(rng: &mut Rng) -> f64 {
     *rng.pick(&[0.0, 0.1, 0.5, 0.9, 1.0])
 }
@@ -27,16 +27,16 @@ pub(super) fn draw_survival(rng: &mut Rng) -> f64 {
 pub(super) struct Content {
     data: Vec<u8>,
     durable: Vec<u8>,
-    /// Sectors written since the last sync, each with what it held between the durable and the present content.
+    /// Sectors written since the last sync, each with its contents between the durable and the present one.
     dirty: BTreeMap<u64, Vec<Sector>>,
-    /// Lengths the file had since the last sync; empty if its length is the durable one.
+    /// The lengths of the file since the last sync; empty if its length is the durable one.
     lens: Vec<usize>,
-    /// Which blocks have space.
+    /// Marks the blocks that have space allocated.
     blocks: Vec<bool>,
 }
 
 impl Content {
-    /// A file as it lies on the medium.
+    /// Makes a file whose bytes are all durable.
     pub(super) fn durable(bytes: Vec<u8>) -> Self {
         let blocks = vec![true; bytes.len().div_ceil(BLOCK_BYTES as usize)];
         Content { data: bytes.clone(), durable: bytes, blocks, ..Content::default() }
@@ -66,7 +66,7 @@ impl Content {
     pub(super) fn set_len(&mut self, len: u64) {
         let old = self.len();
         if len < old {
-            // The cut bytes become zeros, should the file grow again; until a sync the medium may keep them.
+            // The cut bytes read as zeros if the file grows again. Until a sync the medium may keep the old bytes.
             self.touch(len..old);
             self.blocks.truncate(len.div_ceil(BLOCK_BYTES) as usize);
         }
@@ -75,11 +75,11 @@ impl Content {
         }
     }
 
-    /// Zeros with space taken, up to `len`.
+    /// Extends the file to `len` with zeros, and allocates the space.
     pub(super) fn allocate(&mut self, len: u64) {
         let old = self.len();
         if len > old {
-            // The real disk writes in steps, so a crash may leave the file at a length between.
+            // The real disk writes in steps, so a crash may leave the file at a length in between.
             self.resize(old + (len - old) / 2);
             self.resize(len);
             self.take_space(old..len);
@@ -100,9 +100,9 @@ impl Content {
         }
     }
 
-    /// The machine tried to write and could not: what was to be written is on the medium or not, sector by sector,
-    /// and will not be tried again, since the kernel takes the pages for clean now. Reads show the lost bytes until
-    /// the pages are evicted, which may be at once.
+    /// Simulates a failed sync. Each sector to be written has reached the medium or not, and will not be written
+    /// again, since the kernel now considers the pages clean. Reads show the lost bytes until the pages are evicted,
+    /// which may be at once.
     pub(super) fn fail_sync(&mut self, rng: &mut Rng) {
         let survival = draw_survival(rng);
         self.durable = self.after_crash(survival, rng);
@@ -117,7 +117,7 @@ impl Content {
         }
     }
 
-    /// What the medium holds if the power fails now.
+    /// Returns the bytes that the medium holds if the power fails now.
     pub(super) fn after_crash(&self, survival: f64, rng: &mut Rng) -> Vec<u8> {
         let len = match self.lens.last() {
             None => self.durable.len(),
@@ -144,7 +144,7 @@ impl Content {
         bytes
     }
 
-    /// Damage: on the medium and in what is read.
+    /// Flips a bit on the medium and for reads.
     pub(super) fn flip_bit(&mut self, offset: u64) {
         let mask = 1 << (offset % 8);
         for bytes in [&mut self.data, &mut self.durable] {
@@ -158,7 +158,8 @@ impl Content {
         self.blocks.iter().filter(|taken| **taken).count() as u64
     }
 
-    /// Where in `range` writing has to stop if only `free_blocks` more can be taken; its end if all fits.
+    /// Returns the position in `range` at which a write must stop if only `free_blocks` more can be allocated. If all
+    /// fits, this is the range's end.
     pub(super) fn fitting(&self, range: Range<u64>, free_blocks: u64) -> u64 {
         let mut free = free_blocks;
         for block in range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES) {
@@ -185,7 +186,7 @@ impl Content {
         self.lens.push(len as usize);
     }
 
-    /// Notes that the sectors of `range` are about to change.
+    /// Marks the sectors of `range` as dirty and remembers their present content.
     fn touch(&mut self, range: Range<u64>) {
         for at in range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES) {
             match self.dirty.get_mut(&at) {
@@ -197,7 +198,7 @@ impl Content {
     }
 }
 
-/// A sector's bytes; those beyond the end are zero.
+/// Returns a sector's bytes. Bytes beyond the end are zero.
 fn sector(bytes: &[u8], at: u64) -> Sector {
     let mut sector = [0; SECTOR_BYTES as usize];
     let part = &bytes[clip(at, bytes.len())];

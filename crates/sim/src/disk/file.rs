@@ -18,14 +18,14 @@ use super::state::{Fate, Kind, State};
 pub(super) struct SimFile {
     state: Arc<Mutex<State>>,
     id: Id,
-    /// As it was opened; for the trace.
+    /// The path with which the file was opened, for the trace.
     path: PathBuf,
     access: Access,
 }
 
 impl SimFile {
-    /// The handle must have been counted ([`State::open`]). It is made outside the call, because dropping it takes the
-    /// disk's lock.
+    /// Makes a handle that [`State::open`] has counted. It must be made outside the call, because dropping it takes
+    /// the disk's lock.
     pub(super) fn new(state: Arc<Mutex<State>>, id: Id, path: PathBuf, access: Access) -> Self {
         SimFile { state, id, path, access }
     }
@@ -45,8 +45,8 @@ impl SimFile {
         })
     }
 
-    /// On a real machine this would change memory that is lent as constant: undefined behaviour, or a reader that
-    /// sees another file's bytes. A simulation can afford to notice.
+    /// Panics if the file is mapped. On a real machine a write would then change memory that was lent as constant:
+    /// that is undefined behaviour, or a reader sees wrong bytes. The simulation can detect it.
     fn assert_not_mapped(&self, state: &mut State) {
         let mappings = Arc::strong_count(&state.file(self.id).mappings) - 1;
         assert!(
@@ -81,7 +81,7 @@ impl File for SimFile {
             let mut until = fitting(state, self.id, offset..end);
             let full = until < end;
             if fate == Fate::Failed {
-                // Some of it may be done, and nobody says how much.
+                // A random part of the write is done, and the caller does not learn how much.
                 until = offset + state.rng.below(until - offset + 1);
             }
             state.file(self.id).content.write(&bytes[..(until - offset) as usize], offset);
@@ -97,7 +97,7 @@ impl File for SimFile {
                     state.file(self.id).content.fail_sync(&mut rng);
                 }
                 Fate::Done if !state.loses_syncs_of(&self.path) => state.file(self.id).content.sync(),
-                // Some sectors may have got there, which is what a crash makes of unsynced ones anyway.
+                // Some sectors may have reached the medium, but a crash decides that for all unsynced sectors anyway.
                 Fate::Done | Fate::Crashed => {}
             }
             Ok(())
@@ -112,7 +112,7 @@ impl File for SimFile {
             }
             let until = fitting(state, self.id, old..len);
             let full = until < len;
-            // Both failures may leave the file longer than it was, holding zeros.
+            // Both failures may leave the file longer than it was, with zeros at its end.
             let until =
                 if full || fate == Fate::Failed { old + state.rng.below(until - old + 1) } else { until };
             state.file(self.id).content.allocate(until);
@@ -166,7 +166,7 @@ fn fitting(state: &mut State, id: Id, range: Range<u64>) -> u64 {
     state.file(id).content.fitting(range, free)
 }
 
-/// A copy of a file's bytes, aligned as a real mapping is, that keeps its file from being written to.
+/// A copy of a file's bytes, aligned like a real mapping. While it lives, writes to the file panic.
 struct Mapping {
     bytes: Vec<u8>,
     range: Range<usize>,
@@ -178,7 +178,7 @@ const ALIGNMENT: usize = 64;
 impl Mapping {
     fn new(content: &Content, mapped: Arc<()>) -> Self {
         let data = content.data();
-        // Once allocated, the vector's memory does not move.
+        // The vector has its full capacity, so its memory does not move.
         let mut bytes: Vec<u8> = Vec::with_capacity(data.len() + ALIGNMENT);
         let start = bytes.as_ptr().align_offset(ALIGNMENT);
         bytes.resize(start, 0);
@@ -193,7 +193,7 @@ impl AsRef<[u8]> for Mapping {
     }
 }
 
-/// A lock file that is held. Like a file, made outside the call.
+/// A held lock file. It must be made outside the call, like [`SimFile`].
 #[derive(Debug)]
 pub(super) struct SimLock {
     pub(super) state: Arc<Mutex<State>>,

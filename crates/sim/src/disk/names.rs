@@ -1,4 +1,4 @@
-//! Directories: the names as they are, the names as the medium has them, and the changes between.
+//! Directories: the names as the process sees them, the names on the medium, and the pending changes in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -16,17 +16,17 @@ pub(super) enum Node {
     File(Id),
 }
 
-/// Something's place: a directory and a name in it.
+/// A position in the tree: a directory and a name in it.
 type Place = (Id, String);
 
-/// A name that gets another meaning.
+/// A change of one name: it points to another node or is removed.
 #[derive(Clone, Debug)]
 struct Change {
     place: Place,
     to: Option<Node>,
 }
 
-/// What one call changed: one name, or for a rename the new name and then the old one.
+/// The changes of one call: one name, or for a rename the new name and then the old one.
 #[derive(Clone, Debug)]
 struct Op(Vec<Change>);
 
@@ -65,7 +65,7 @@ impl Names {
         }
     }
 
-    /// Gives a new file its name.
+    /// Creates a new file under the path.
     pub(super) fn create(&mut self, path: &Path) -> io::Result<Id> {
         let place = self.place(path)?;
         if self.at(&place).is_some() {
@@ -98,7 +98,7 @@ impl Names {
     }
 
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        // The order of checks is Linux's.
+        // The checks are in the order in which Linux makes them.
         let (source, target) = (self.place(from)?, self.place(to)?);
         let node = self.node(from)?;
         match (node, self.at(&target)) {
@@ -143,8 +143,9 @@ impl Names {
         Ok(self.dirs[&dir].now.iter().map(|(name, node)| (name.clone(), *node)).collect())
     }
 
-    /// Makes the changes in one directory durable, and what cannot come later than they: earlier changes of the same
-    /// names, and the old name of a file that was moved out of it. The old name of one that was moved *in* may stay.
+    /// Makes the changes in one directory durable, and all changes that cannot be later than they are: earlier changes
+    /// of the same names, and the removal of the old name of a file that was moved out of it. The old name of a file
+    /// that was moved *in* may stay.
     pub(super) fn sync_dir(&mut self, path: &Path) -> io::Result<()> {
         let dir = self.dir(path)?;
         let mut due: BTreeSet<Place> = BTreeSet::new();
@@ -172,7 +173,7 @@ impl Names {
         Ok(())
     }
 
-    /// The changes in a directory got to the medium or not, and will not be tried again.
+    /// Simulates a failed directory sync: each change reached the medium or not, and will not be tried again.
     pub(super) fn fail_sync_dir(&mut self, path: &Path, survival: f64, rng: &mut Rng) -> io::Result<()> {
         let dir = self.dir(path)?;
         let (tried, rest) = std::mem::take(&mut self.pending)
@@ -185,12 +186,13 @@ impl Names {
         Ok(())
     }
 
-    /// The names that the medium holds if the power fails now.
+    /// Returns the names that the medium holds if the power fails now.
     pub(super) fn after_crash(&self, survival: f64, rng: &mut Rng) -> Names {
         let mut after = self.clone();
         let pending = std::mem::take(&mut after.pending);
         if rng.one_in(3) {
-            // A journal that keeps everything in order, as ext4's: some moment of the past.
+            // This simulates a journal that keeps all changes in order, as ext4's: the names are those of some past
+            // moment.
             let kept = rng.index(pending.len() + 1);
             pending.into_iter().take(kept).for_each(|op| after.make_durable(op));
         } else {
@@ -213,19 +215,19 @@ impl Names {
         after
     }
 
-    /// Files that have a name as seen by the process.
+    /// Returns the files that have a name as seen by the process.
     pub(super) fn linked(&self) -> BTreeSet<Id> {
         self.dirs.values().flat_map(|dir| dir.now.values()).filter_map(file_id).collect()
     }
 
-    /// Files that have a name, had one on the medium, or may get one back by a crash.
+    /// Returns the files that have a name, have one on the medium, or may get one back by a crash.
     pub(super) fn referenced(&self) -> BTreeSet<Id> {
         let maps = self.dirs.values().flat_map(|dir| dir.now.values().chain(dir.durable.values()));
         let pending = self.pending.iter().flat_map(|op| op.0.iter()).filter_map(|change| change.to.as_ref());
         maps.chain(pending).filter_map(file_id).collect()
     }
 
-    /// The paths of all files.
+    /// Returns the paths of all files, sorted.
     pub(super) fn paths(&self) -> Vec<PathBuf> {
         let mut paths = Vec::new();
         let mut unvisited = vec![(PathBuf::from("/"), ROOT)];
@@ -284,8 +286,9 @@ impl Op {
         self.0.iter().map(|change| change.place.clone())
     }
 
-    /// A file's rename from one directory to another can reach the medium in two steps: first both names, then only
-    /// the new one. Never the other way round, which would lose the file. Within a directory it is one step.
+    /// Splits a file's rename from one directory to another, which can reach the medium in two steps: first both
+    /// names, then only the new one. The opposite order would lose the file and never happens. Within a directory a
+    /// rename is one step.
     fn halves(&self) -> Option<(Op, Op)> {
         match &self.0[..] {
             [target, source]
@@ -298,8 +301,8 @@ impl Op {
     }
 }
 
-/// Keeps or loses each change by itself, except that no change of a name survives one that came before it: no file
-/// system writes an entry's later state and afterwards its earlier one.
+/// Keeps or loses each change independently, except that no change survives if an earlier change of the same name is
+/// lost: no file system writes an entry's later state and afterwards its earlier one.
 fn surviving(ops: Vec<Op>, survival: f64, rng: &mut Rng) -> Vec<Op> {
     let mut lost: BTreeSet<Place> = BTreeSet::new();
     let mut kept = Vec::new();
@@ -333,7 +336,7 @@ fn file_id(node: &Node) -> Option<Id> {
     }
 }
 
-/// The names along a path. Relative paths start at the root: a simulation has no working directory.
+/// Splits a path into its names. Relative paths start at the root: a simulation has no working directory.
 fn parts(path: &Path) -> io::Result<Vec<String>> {
     path.components()
         .filter_map(|component| match component {

@@ -1,4 +1,4 @@
-//! Everything that one simulated disk is, behind its lock: files, names, faults to come, and the record of calls.
+//! The complete state of one simulated disk, behind its lock: files, names, planned faults, and the trace of calls.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -12,13 +12,13 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::content::{BLOCK_BYTES, Content, draw_survival};
 use super::names::{Id, Names};
 
-/// How many of the last calls a failing test can show.
+/// The number of recent calls kept for the message of a failing test.
 const LAST_CALLS: usize = 200;
 
-/// Free space as long as no limit is set.
+/// The free space in bytes if no limit is set.
 const UNLIMITED_BYTES: u64 = 1 << 40;
 
-/// What every call returns once the simulated process is dead.
+/// The error that every call returns once the simulated process is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crashed;
 
@@ -30,12 +30,13 @@ impl fmt::Display for Crashed {
 
 impl std::error::Error for Crashed {}
 
-/// Whether an error comes from [`super::SimDisk::crash_at`], and not from a fault that the code under test must handle.
+/// Returns true if an error comes from [`super::SimDisk::crash_at`], not from a fault that the code under test must
+/// handle.
 pub fn is_crash(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Crashed>())
 }
 
-/// Kinds of call that faults are counted by.
+/// The kinds of call by which faults are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Read,
@@ -45,28 +46,28 @@ pub(super) enum Kind {
     Look,
 }
 
-/// What becomes of a call.
+/// The outcome that the simulation has chosen for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Done,
-    /// The machine reports an error.
+    /// The call returns an I/O error.
     Failed,
-    /// The process dies in the middle of it. What the call had done to memory is done; nothing is durable by it.
+    /// The process dies in the middle of the call. The call's changes in memory are made, but none of them is durable.
     Crashed,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileNode {
     pub(super) content: Content,
-    /// Open handles.
+    /// The number of open handles.
     pub(super) open: u32,
-    /// Held by every mapping that is alive.
+    /// A reference that every living mapping holds.
     pub(super) mappings: Arc<()>,
 }
 
 type PickPath = Box<dyn Fn(&Path) -> bool + Send + Sync>;
 
-/// Syncs of these paths do nothing and report success.
+/// Selects the paths whose syncs do nothing and report success.
 #[derive(Default)]
 pub(super) struct LostSyncs(pub(super) Vec<PickPath>);
 
@@ -81,13 +82,13 @@ pub(super) struct State {
     pub(super) names: Names,
     pub(super) files: BTreeMap<Id, FileNode>,
     pub(super) locked: BTreeSet<Id>,
-    /// Blocks that all files together may take.
+    /// The greatest number of blocks for all files together.
     pub(super) blocks_max: Option<u64>,
-    /// For choices that faults make.
+    /// The generator for the random choices that faults make.
     pub(super) rng: Rng,
     pub(super) crash_at: Option<u64>,
     pub(super) dead: bool,
-    /// How many more calls of a kind until one fails.
+    /// For each kind, the number of calls until one fails.
     pub(super) failures: BTreeMap<Kind, u64>,
     pub(super) lost_syncs: LostSyncs,
     calls: u64,
@@ -115,7 +116,7 @@ impl State {
         }
     }
 
-    /// Runs one call: numbers it, decides its fate, records it.
+    /// Runs one call: numbers it, chooses its fate, records it.
     pub(super) fn call<T>(
         &mut self,
         kind: Kind,
@@ -171,7 +172,7 @@ impl State {
         self.last_calls.push_back(line);
     }
 
-    /// Adds to the trace's hash.
+    /// Adds bytes to the hash of the trace.
     pub(super) fn note(&mut self, bytes: &[u8]) {
         self.hash = xxh3_64_with_seed(bytes, self.hash);
     }
@@ -192,7 +193,7 @@ impl State {
         self.last_calls.iter().cloned().collect()
     }
 
-    /// Counts a handle.
+    /// Counts a new handle of a file.
     pub(super) fn open(&mut self, id: Id) -> Id {
         self.files.entry(id).or_default().open += 1;
         id
@@ -206,7 +207,7 @@ impl State {
         self.lost_syncs.0.iter().any(|lost| lost(path))
     }
 
-    /// Space counts while a file has a name or a handle, as on a real file system.
+    /// The number of allocated blocks of all files that have a name or a handle, as a real file system counts them.
     pub(super) fn used_blocks(&self) -> u64 {
         let linked = self.names.linked();
         let counts = |(id, file): &(&Id, &FileNode)| file.open > 0 || linked.contains(id);
@@ -220,7 +221,7 @@ impl State {
         }
     }
 
-    /// Forgets files that no handle, name or crash can reach.
+    /// Removes files that no handle, name or crash can reach.
     pub(super) fn collect(&mut self) {
         let referenced = self.names.referenced();
         self.files.retain(|id, file| file.open > 0 || referenced.contains(id));
@@ -255,5 +256,5 @@ impl State {
     }
 }
 
-/// Linux's number; the errors of a simulation need only look real.
+/// The Linux error number; simulated errors need only look real.
 const EIO: i32 = 5;

@@ -1,5 +1,5 @@
-//! The simulator is what other tests are believed by, so it is tested for both halves of its promise: nothing that
-//! is durable is ever lost, and everything that may be lost sooner or later is.
+//! All crash tests rely on the simulator, so both halves of its promise are tested: nothing durable is ever lost, and
+//! everything that may be lost is lost under some seed.
 
 mod bytes;
 mod faults;
@@ -10,7 +10,7 @@ mod protocol;
 use super::*;
 use std::io::IoSlice;
 
-/// Crashes enough for each outcome of a coin with odds of one in thirty.
+/// Number of crashes: enough to see every outcome that has odds of one in thirty.
 const CRASHES: u64 = 400;
 
 fn at(path: &str) -> &Path {
@@ -21,7 +21,7 @@ fn write(file: &Arc<dyn File>, bytes: &[u8], offset: u64) {
     file.write_at(&[IoSlice::new(bytes)], offset).unwrap();
 }
 
-/// A file that is durable in every respect.
+/// Makes a file whose bytes and name are durable.
 fn durable_file(disk: &SimDisk, path: &str, bytes: &[u8]) -> Arc<dyn File> {
     let file = disk.create(at(path)).unwrap();
     write(&file, bytes, 0);
@@ -30,7 +30,7 @@ fn durable_file(disk: &SimDisk, path: &str, bytes: &[u8]) -> Arc<dyn File> {
     file
 }
 
-/// Runs `before` on a new disk for each seed, crashes, and hands what is left to `check`.
+/// Runs `before` on a new disk for each seed, crashes it, and passes the disk after the crash to `check`.
 fn after_crashes(mut before: impl FnMut(&SimDisk), mut check: impl FnMut(u64, &SimDisk)) {
     for seed in testkit::seeds(CRASHES) {
         let disk = SimDisk::new(seed);
@@ -39,7 +39,7 @@ fn after_crashes(mut before: impl FnMut(&SimDisk), mut check: impl FnMut(u64, &S
     }
 }
 
-/// The outcomes that a test saw, to assert that each of them occurs.
+/// The outcomes that a test observed, to assert that each possible one occurs.
 #[derive(Debug, Default)]
 struct Seen<T>(BTreeMap<T, u64>);
 
@@ -51,7 +51,7 @@ impl<T: Ord + fmt::Debug> Seen<T> {
     #[track_caller]
     fn assert_exactly(self, expected: impl IntoIterator<Item = T>) {
         let expected: Vec<T> = expected.into_iter().collect();
-        // A run that repeats single seeds cannot see everything.
+        // A run of a few chosen seeds cannot show all outcomes.
         if self.0.values().sum::<u64>() >= CRASHES {
             assert!(
                 expected.iter().all(|outcome| self.0.contains_key(outcome)),

@@ -1,15 +1,15 @@
-//! What a crash does to the bytes of a file.
+//! The effects of a crash on the bytes of a file.
 
 use super::*;
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 
-/// The first byte of each sector.
+/// Returns the first byte of each sector.
 fn letters(bytes: &[u8]) -> String {
     bytes.chunks(SECTOR).map(|sector| char::from(sector[0])).collect()
 }
 
-/// A sector is written whole or not at all.
+/// Panics if a sector is torn: it must be written whole or not at all.
 fn assert_sectors_whole(bytes: &[u8]) {
     assert!(
         bytes.chunks(SECTOR).all(|sector| sector.iter().all(|byte| *byte == sector[0])),
@@ -126,8 +126,8 @@ fn allocation_that_was_not_synced_leaves_any_of_its_lengths() {
     seen.assert_exactly([0, 4096, 8192]);
 }
 
-/// The rules once more, for any sequence of calls and by another method: remember the whole file after each call;
-/// after the crash, each sector must be that of some state since the last sync, and so must the length.
+/// Checks the rules with any sequence of calls and by another method. The test remembers the whole file after each
+/// call. After the crash, each sector must equal that of some state since the last sync, and so must the length.
 #[test]
 fn after_any_calls_every_sector_and_the_length_are_of_some_moment_since_the_last_sync() {
     let _limit = testkit::limit(60);

@@ -33,8 +33,8 @@ fn a_failed_write_may_have_done_any_part_of_its_work() {
     seen.assert_exactly([b"....", b".a..", b".ab.", b".abc"].map(|bytes| bytes.to_vec()));
 }
 
-/// The story of fsync on Linux: after an error the pages count as clean. A second fsync succeeds and writes nothing,
-/// and a program that took that for success lost data.
+/// After an fsync error Linux counts the pages as clean: a second fsync succeeds and writes nothing. Programs that
+/// took that for success lost data.
 #[test]
 fn after_a_failed_sync_no_later_one_makes_the_lost_bytes_durable() {
     let mut seen = Seen::default();

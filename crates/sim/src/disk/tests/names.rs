@@ -1,8 +1,8 @@
-//! What a crash does to names.
+//! The effects of a crash on names.
 
 use super::*;
 
-/// The files on a disk as `path=contents`, space between.
+/// Formats the files of a disk as `path=contents`, separated by spaces.
 fn tree(disk: &SimDisk) -> String {
     let show = |path: PathBuf| {
         let bytes = disk.contents(&path).unwrap();

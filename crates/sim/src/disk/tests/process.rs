@@ -1,10 +1,10 @@
-//! The life of a simulated process: calls, death, successors, locks, mappings, and the record of it all.
+//! The life of a simulated process: calls, death, successors, locks, mappings, and the trace.
 
 use super::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-/// Some of every call.
+/// Makes calls of every kind.
 fn workload(disk: &SimDisk) -> io::Result<()> {
     let dir = at("/data/log");
     disk.create_dir_all(dir)?;

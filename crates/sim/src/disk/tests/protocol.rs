@@ -1,10 +1,10 @@
-//! The simulator at its work: it must pass a right way to replace a file and find each way to get it wrong. And it
-//! must answer as the real disk does, as long as nothing fails.
+//! Uses the simulator as crash tests do: it must pass a correct way to replace a file and detect each wrong way. It
+//! must also answer as the real disk does, as long as nothing fails.
 
 use super::*;
 use vfs::RealDisk;
 
-/// Replaces `/d/a` by `version`, as every file of Polynya is written.
+/// Replaces `/d/a` by `version`, in the way in which Polynya replaces every file.
 fn replace(disk: &SimDisk, version: u8) -> io::Result<()> {
     let file = disk.create(at("/d/temp"))?;
     file.write_at(&[IoSlice::new(&[version; 2000])], 0)?;
@@ -20,7 +20,7 @@ fn recover(disk: &SimDisk) -> io::Result<()> {
     Ok(())
 }
 
-/// Crashes in every call of a few replacements, and again within recovery. `Err` says what was lost.
+/// Crashes in every call of a few replacements, and again within recovery. `Err` describes the loss.
 fn survives_crashes(canary: Option<&'static str>) -> Result<(), String> {
     let seeds = testkit::seeds(4);
     for seed in seeds {
@@ -82,7 +82,7 @@ fn forgetting_to_sync_the_directory_is_found() {
     assert!(lost.contains("acknowledged"), "{lost}");
 }
 
-/// The same random calls on both disks must give the same answers.
+/// Makes the same random calls on both disks, which must give the same answers.
 #[test]
 fn the_simulated_disk_answers_as_the_real_one() {
     let _limit = testkit::limit(120);
