@@ -1,7 +1,8 @@
-//! How good the order of keyword search is, on a judged collection.
+//! Measures the ranking quality of keyword search on a judged collection.
 //!
-//! `judge DIR [any|all]`, where `DIR` holds `corpus.jsonl.gz` (`_id`, `title`, `text`), `queries.jsonl` (`_id`, `text`)
-//! and `qrels.tsv` (query, document, grade). Prints the mean nDCG@10 over the queries that have a judged document.
+//! `judge DIR [any|all] [WEIGHTS] [LANGUAGE]`, where `DIR` holds `corpus.jsonl.gz` (`_id`, `title`, `text`),
+//! `queries.jsonl` (`_id`, `text`) and `qrels.tsv` (query, document, grade). It prints the mean nDCG@10 over the
+//! queries that have a judged document.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -78,7 +79,7 @@ fn main() -> Result<(), Failure> {
     for query in lines(&std::fs::read_to_string(dir.join("queries.jsonl"))?)? {
         let field = |name: &str| query.get(name).and_then(|v| v.as_str()).unwrap_or_default();
         let Some(grades) = judged.get(field("_id")) else { continue };
-        // These are sentences for people; a hyphen is no exclusion.
+        // The queries are sentences for people, so a hyphen does not mean an exclusion.
         let words: String =
             field("text").chars().map(|c| if c.is_alphanumeric() { c } else { ' ' }).collect();
         let hits = searcher.search(&Query { mode, ..Query::new(&words) })?.hits;

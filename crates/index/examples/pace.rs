@@ -1,8 +1,9 @@
-//! How fast keyword search is: building an index, and answering from index and tail.
+//! Benchmark of keyword search: building an index, and answering from index and tail.
 //!
-//! `pace [ROWS]`: so many documents (100,000) of 10 to 70 words, as words of a language are distributed. Prints rows a
-//! second of the first build, and the latency of queries of one to four words: from the index; with no index at all, all
-//! rows in the tail; and from both, while 20 rows come with each search.
+//! `pace [ROWS]` indexes `ROWS` documents (default 100,000) of 10 to 70 words, with the word frequencies of a natural
+//! language. It prints the rows per second of the first build, and the latency of queries of one to four words in three
+//! cases: all rows in the index; no index at all, so that all rows are in the tail; and both, while each search is
+//! preceded by 20 new rows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ const BATCH: u64 = 2_000;
 const TAIL_ROWS: u64 = 2_000;
 const SEARCHES: usize = 2_000;
 
-/// Of rank r with a probability of about 1/r.
+/// Returns a random word. The word of rank r has a probability of about 1/r.
 fn word(rng: &mut Rng) -> String {
     let exponent = rng.below(1 << 20) as f64 / f64::from(1 << 20);
     format!("w{}", (VOCABULARY as f64).powf(exponent) as u64)
@@ -46,7 +47,7 @@ impl Bench {
         self.engine.commit(&Principal::local(), Transaction::insert("docs", batch, Write::Append)).map(|_| ())
     }
 
-    /// One search, as a server does it; whether anything was found.
+    /// Makes one search as a server does. Returns its time and the number of rows in the tail.
     fn search(&mut self) -> types::Result<(Duration, u64)> {
         let words: Vec<String> = (0..1 + self.rng.below(4)).map(|_| word(&mut self.rng)).collect();
         let words = words.join(" ");
@@ -121,7 +122,7 @@ fn main() -> Result<(), Failure> {
 
     bench.searches("from the index", |_| Ok(()))?;
 
-    // A reader that knows no position has all rows in its tail.
+    // A reader without a position has all rows in its tail.
     let root = engine.root();
     let table = root.table("main.docs").ok_or("the table is gone")?;
     let alone = Text::new();

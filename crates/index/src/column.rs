@@ -1,15 +1,15 @@
-//! Indexes over columns: which rows have a value, or one between two.
+//! Column indexes: find the rows with a value in some columns, or with a value between two bounds.
 //!
-//! An index is a list of immutable *runs* in row-id order, each the entries of the rows that it covers, sorted, in one
-//! file (`run`). Deletes write nothing: a row that has died is found still, and the table's snapshot leaves it out.
-//! Rows that no run covers yet are the *tail*: whoever looks for rows compares them all, as without an index. So what a
-//! reader finds never depends on how far the index has come (M2).
+//! An index is a list of immutable *runs* in row-id order. Each run is one file with the sorted entries of the rows
+//! that it covers (`run`). Deletes write nothing: the index still finds a row that has died, and the table's snapshot
+//! filters it out. Rows that no run covers yet are the *tail*: a reader compares them one by one, as without an index.
+//! So the answer to a query never depends on how far the index has come (M2).
 //!
 //! - [`Column`] is the materializer; it publishes [`Indexes`].
-//! - [`Columns::range`] says where entries lie, [`Index::count`] how many there are, [`Index::rows`] which rows have them,
-//!   [`Index::walk`] goes over them in order.
-//! - `unique.rs` finds rows that are equal, for unique indexes: [`table::unique`].
-//! - [`check`] tells a table's maker what is wrong with a definition: `IndexDef { kind: "column", columns, options: [] }`.
+//! - [`Columns::range`] turns a condition into a range of entries. [`Index::count`] counts the entries of a range,
+//!   [`Index::rows`] returns their rows, and [`Index::walk`] visits them in order.
+//! - `unique.rs` finds equal rows, for unique indexes: [`table::unique`].
+//! - [`check`] validates a definition before its table is made: `IndexDef { kind: "column", columns, options: [] }`.
 
 mod build;
 mod codec;

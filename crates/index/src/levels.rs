@@ -1,20 +1,23 @@
-//! Which neighbours become one: pieces of an index in row-id order, few and large in the end.
+//! The merge policy: selects neighbouring pieces of an index (its immutable files, in row-id order) to merge, so that
+//! few large pieces remain.
 
 use std::ops::Range;
 
-/// Pieces of one merge. The longer windows are for a large piece among small ones, which no shorter one may take.
+/// Number of pieces in one merge. The longer window serves a large piece among small ones: with a shorter window its
+/// rows would not come into a piece twice as large.
 const WINDOWS: [usize; 2] = [8, 16];
-/// Fewer suffice if what they make is so large that no merge will take it again.
+/// Number of pieces in a final merge. Fewer pieces suffice here, because the result is so large that no later merge
+/// takes it.
 const WINDOWS_LAST: std::ops::Range<usize> = 2..8;
 
-/// What no merge makes more of: it is one step, and while it lasts the tail grows.
+/// Upper limits on the result of one merge. A merge is a single step, and the tail grows for as long as the step lasts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Largest {
     pub rows: u64,
     pub bytes: u64,
 }
 
-/// What the plan looks at.
+/// Size of one piece, as input to [`plan`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub live: u64,
@@ -22,9 +25,10 @@ pub(crate) struct Size {
     pub bytes: u64,
 }
 
-/// The next merge: neighbours only, so that pieces stay in row-id order.
+/// Returns the range of pieces to merge next, or `None` if no merge is worth its writes. A merge takes only neighbours,
+/// so that the pieces stay in row-id order. A range of one piece means rewriting that piece without its dead rows.
 pub(crate) fn plan(sizes: &[Size], largest: Largest) -> Option<Range<usize>> {
-    // The dead cost each search their check, and their room.
+    // A piece with more than 30 % dead rows is rewritten first: dead rows take space, and each search must check them.
     if let Some(at) = sizes.iter().position(|s| s.dead > 0 && s.dead * 10 > (s.live + s.dead) * 3) {
         return Some(at..at + 1);
     }
@@ -32,7 +36,8 @@ pub(crate) fn plan(sizes: &[Size], largest: Largest) -> Option<Range<usize>> {
         let live: u64 = window.iter().map(|s| s.live).sum();
         let bytes: u64 = window.iter().map(|s| s.bytes).sum();
         let most = window.iter().map(|s| s.live).max().unwrap_or(0);
-        // Every row must come into a piece at least twice as large as its own.
+        // Every row must move into a piece at least twice as large as its old one. This bounds how often a row is
+        // rewritten.
         (live <= largest.rows && bytes <= largest.bytes && most * 2 <= live).then_some(live)
     };
     let windows = |len: usize| {

@@ -1,4 +1,4 @@
-//! How far a declared index has come, whatever its kind.
+//! Build progress of a declared index, for every kind of index.
 
 use std::sync::Arc;
 
@@ -9,22 +9,28 @@ use crate::column;
 #[cfg(feature = "text")]
 use crate::text;
 
-/// Where an index stands.
+/// Build progress and size of one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The last row that it has taken in; 0 before the first. Readers find later ones all the same.
+    /// The last row in the index; 0 before the first. Readers still find later rows, through the tail.
     pub reached: RowId,
-    /// Of its files.
+    /// Total size of the index files in bytes.
     pub bytes: u64,
-    /// That it holds, some of which may be dead by now.
+    /// Number of rows in the index. Some of them may be dead by now.
     pub rows: u64,
 }
 
-/// Fewer missing rows than this make no difference to who asks: they are compared in some microseconds.
+/// The largest number of missing rows at which an index still counts as ready: a reader compares so few rows in some
+/// microseconds.
 const FEW_ROWS: u64 = table::BATCH_ROWS as u64;
 
-/// What an index is about, in a word, and what went wrong with it: `building`; of a unique one whose rows are being compared
-/// `checking`, and `failed` if two of them were equal; else `ready`. `missing` are rows that it has not taken in.
+/// Returns the state of an index as a word, and the reason if it failed. `missing` is the number of rows that the index
+/// lacks.
+///
+/// - `building`: more than [`FEW_ROWS`] rows are missing.
+/// - `checking`: a unique index whose rows are still being compared.
+/// - `failed`: a unique index over rows of which two were equal.
+/// - `ready`: otherwise.
 pub fn state(index: &IndexDef, missing: u64) -> (&'static str, Option<&str>) {
     match &index.unique {
         Some(Unique::Failed(why)) => ("failed", Some(why)),
@@ -34,7 +40,8 @@ pub fn state(index: &IndexDef, missing: u64) -> (&'static str, Option<&str>) {
     }
 }
 
-/// The materializer that builds indexes of a kind: the name of its positions.
+/// Returns the name of the materializer that builds indexes of this kind, under which its positions are kept. Returns
+/// `None` if this build has no such materializer.
 pub fn materializer(kind: &str) -> Option<&'static str> {
     match kind {
         column::KIND => Some(column::NAME),
@@ -44,7 +51,8 @@ pub fn materializer(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// Of an index of a table, at what its materializer has published. `None` of one that is not built here.
+/// Returns the progress of one index, as of the position that its materializer has published. Returns `None` if this
+/// build cannot build indexes of its kind.
 pub fn progress(def: &TableDef, index: &IndexDef, position: Option<&Position>) -> Option<Progress> {
     materializer(&index.kind)?;
     let nothing = Progress { reached: RowId(0), bytes: 0, rows: 0 };
@@ -65,6 +73,6 @@ pub fn progress(def: &TableDef, index: &IndexDef, position: Option<&Position>) -
         }),
         _ => None,
     };
-    // What was built for another definition does not count.
+    // An index that was built for another definition does not count.
     Some(known.unwrap_or(nothing))
 }

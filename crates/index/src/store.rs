@@ -1,5 +1,5 @@
-//! What all indexes of this crate do with their files: each is written once, has a number for a name, and goes when
-//! nobody holds it.
+//! Index files on disk, for all kinds of index. Each file is written once, has a number as its name, and is removed
+//! when no reader holds it.
 
 use std::collections::HashMap;
 use std::io::IoSlice;
@@ -12,10 +12,11 @@ use table::materializer::{Budget, Place};
 use types::{Error, Lsn, Result, TableId};
 use vfs::{Access, File, Mutex};
 
-/// Bytes between two syncs of a file that grows: one large flush would stall the log's.
+/// Bytes written between two syncs of a growing file. One large flush at the end would stall the syncs of the commit
+/// log.
 const SYNC_BYTES: usize = 4 << 20;
 
-/// The files of one kind in a place: `<number><extension>`.
+/// The files of one kind in a directory, named `<number><extension>`.
 #[derive(Clone, Copy)]
 pub(crate) struct Files {
     pub extension: &'static str,
@@ -30,7 +31,8 @@ impl Files {
         place.dir.join(self.name(id))
     }
 
-    /// Those in a directory. Only names that are given here: whatever else is there belongs to somebody.
+    /// Lists the ids of these files in the directory. Skips names that [`Files`] would not have given: such files
+    /// belong to another program.
     pub fn list(self, place: &Place) -> Result<Vec<u64>> {
         let failed = |e| Error::io(format!("listing {}", place.dir.display()), e);
         let entries = place.env.disk.list(&place.dir).map_err(failed)?;
@@ -44,7 +46,7 @@ impl Files {
         place.env.disk.remove(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))
     }
 
-    /// The first number that no file here has, and none before `least`.
+    /// Returns the smallest id that is at least `least` and greater than the id of every file here.
     pub fn next(self, place: &Place, least: u64) -> Result<u64> {
         Ok(self.list(place)?.into_iter().max().map_or(least, |id| least.max(id + 1)))
     }
@@ -55,7 +57,7 @@ impl Files {
         place.env.disk.open(&path, Access::Read).map_err(failed)?.map().map_err(failed)
     }
 
-    /// A new file.
+    /// Creates a new, empty file.
     pub fn create(self, place: &Place, id: u64) -> Result<Output> {
         let path = self.path(place, id);
         let file = place.env.disk.create(&path).map_err(|e| in_writing(&path, e))?;
@@ -67,7 +69,7 @@ fn in_writing(path: &Path, error: std::io::Error) -> Error {
     Error::io(format!("writing {}", path.display()), error)
 }
 
-/// A file that is being written from its beginning to its end.
+/// A file under construction, written sequentially and synced every [`SYNC_BYTES`].
 pub(crate) struct Output {
     file: Arc<dyn File>,
     path: PathBuf,
@@ -76,7 +78,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Bytes so far.
+    /// Bytes written so far, including bytes that are still buffered.
     pub fn len(&self) -> u64 {
         self.written + self.waiting.len() as u64
     }
@@ -104,7 +106,8 @@ impl Output {
         (budget.tick)(bytes)
     }
 
-    /// The whole file, which survives a crash from now on.
+    /// Writes and syncs the rest, syncs the directory, and maps the finished file. The file survives a crash once this
+    /// returns.
     pub fn finish(mut self, place: &Place, budget: &mut Budget<'_>) -> Result<Bytes> {
         if !self.waiting.is_empty() {
             self.flush(budget)?;
@@ -114,24 +117,27 @@ impl Output {
     }
 }
 
-/// What a materializer remembers of tables and files between its steps. Only the background touches it.
+/// In-memory state that a materializer keeps between its steps, for each table and file. Only background steps touch
+/// it.
 pub(crate) struct Memory<T> {
-    /// Since when a table has had less to take in than pays.
+    /// Tables that wait for more rows because a step over few rows does not pay: their position, and the monotonic time
+    /// at which the wait began.
     waiting: HashMap<TableId, (Lsn, Duration)>,
-    /// Files that somebody may hold still.
+    /// Files that a reader may still hold.
     open: HashMap<(TableId, u64), Weak<T>>,
-    /// Of which tables dead rows are to leave the files.
+    /// Tables whose dead rows must be erased from the index files, on request.
     expunging: HashMap<TableId, Expunging>,
 }
 
-/// Rows that are dead at `lsn` are to leave the files of a table.
+/// A request to erase from the files of a table the rows that are dead at `lsn`.
 struct Expunging {
     lsn: Lsn,
-    /// Files from this number on were written of a later state. `None`: no step of one has begun.
+    /// Files with this id or a higher one were written from a state at `lsn` or later, so they hold no such rows.
+    /// `None` until a step at such a state begins.
     mark: Option<u64>,
 }
 
-/// For how long a file that is not named any more is waited for, between two looks.
+/// Time between two attempts to remove an unreferenced file that a reader still holds.
 pub(crate) const HELD_PAUSE: Duration = Duration::from_millis(100);
 
 impl<T> Default for Memory<T> {
@@ -141,7 +147,8 @@ impl<T> Default for Memory<T> {
 }
 
 impl<T> Memory<T> {
-    /// How long rows wait for more, if they have waited since this position for less than `longest`.
+    /// Returns the time for which a table should still wait for more rows, or `None` if it has waited for `longest` at
+    /// this position. The first call at a new position starts the wait.
     pub fn wait(
         &mut self,
         table: TableId,
@@ -172,7 +179,7 @@ impl<T> Memory<T> {
         self.open.insert((table, id), Arc::downgrade(file));
     }
 
-    /// Whether a reader still has a file in hand.
+    /// Tells whether a reader still holds a file.
     pub fn is_held(&mut self, table: TableId, id: u64) -> bool {
         let held = self.open.get(&(table, id)).is_some_and(|file| file.strong_count() > 0);
         if !held {
@@ -198,14 +205,16 @@ impl<T> Memory<T> {
         self.expunging.contains_key(&table)
     }
 
-    /// Files before this number may hold rows that are to leave them; `None`: nothing is to be done. A step asks that begins at
-    /// a snapshot of `table` at `at`, and gives its files numbers from `next_id` on.
+    /// Returns the file id before which files may hold rows to erase, or `None` if nothing is to be erased. A step
+    /// calls it when it begins: `at` is the lsn of its snapshot of `table`, and its new files have ids from `next_id`
+    /// on.
     pub fn mark(&mut self, table: TableId, at: Lsn, next_id: u64) -> Option<u64> {
         let asked = self.expunging.get_mut(&table).filter(|asked| asked.lsn <= at)?;
         Some(*asked.mark.get_or_insert(next_id))
     }
 
-    /// Nothing before `mark` holds such rows any more. Somebody may have asked for more meanwhile.
+    /// Ends the erasure that began at `mark`: no file before it holds rows to erase any more. A newer request that
+    /// arrived meanwhile stays.
     pub fn expunged(&mut self, table: TableId, mark: u64) {
         if self.expunging.get(&table).is_some_and(|asked| asked.mark == Some(mark)) {
             self.expunging.remove(&table);
@@ -213,7 +222,8 @@ impl<T> Memory<T> {
     }
 }
 
-/// Removes files that are not named, of those before `mark`; whether none is left, for want of a reader that holds it.
+/// Removes the files with ids before `mark` that the index does not name, except those that a reader holds. Returns
+/// true if no such file is left.
 pub(crate) fn remove_before<T>(
     files: Files,
     place: &Place,
@@ -233,7 +243,7 @@ pub(crate) fn remove_before<T>(
     Ok(!left)
 }
 
-/// A place's directory is named after its table.
+/// Returns the table to which a directory belongs: the directory is named after the table's id.
 pub(crate) fn table_of(place: &Place) -> Option<TableId> {
     Some(TableId(place.dir.file_name()?.to_str()?.parse().ok()?))
 }

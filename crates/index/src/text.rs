@@ -1,24 +1,30 @@
-//! Keyword search: BM25 over the columns that a table declares `text`.
+//! Keyword search: BM25 over the columns that a table declares as `text` indexes.
 //!
-//! An index is a list of immutable *pieces*, each a tantivy segment in one file (`bundle`), in row-id order. Deletes
-//! write nothing: a piece keeps what it was built from, and the table's snapshot says which of its rows are dead
-//! (`dead`). Rows that no piece holds yet are the *tail*: readers index them in memory, once for all (`tail`, `fresh`). A
-//! search goes over pieces and tail with one statistic of the live rows (`search`), and adds up a row's score in the
-//! order of the query, never of the pieces. So neither order nor score tells how the rows are divided (M2).
+//! An index is a list of immutable *pieces* in row-id order. Each piece is one tantivy segment in one file (`bundle`).
+//! Deletes write nothing: a piece keeps all of its rows, and the table's snapshot tells which of them are dead
+//! (`dead`). Rows that no piece holds yet are the *tail*: readers index them in memory and share the result (`tail`,
+//! `fresh`). A search covers pieces and tail with one statistic over all live rows (`search`). It adds up the score of
+//! a row in the order of the query, never in the order of the pieces. So neither the order nor the scores depend on how
+//! the rows are divided into pieces (M2).
 //!
-//! - [`Text`] is the materializer, and makes a [`Searcher`] of a snapshot with its position.
+//! - [`Text`] is the materializer. It makes a [`Searcher`] from a snapshot and its position.
 //! - [`Searcher::search`] answers a [`Query`] with [`Hits`]; [`Searcher::marker`] cuts [`Snippet`]s.
-//! - [`Scanner`] searches columns that nobody declared, by reading every row.
-//! - [`check`] tells a table's maker what is wrong with an index definition; [`fields`] what is indexed, and how.
+//! - [`Scanner`] searches columns without an index, by reading every row.
+//! - [`check`] validates an index definition before its table is made; [`fields`] returns the indexed columns and their
+//!   options.
 //!
-//! tantivy builds, merges and reads the segments; it starts no thread, takes no lock file and sees no file system
-//! (`files`). Its query evaluation is not used: it sums scores in an order that depends on the segment, and the
-//! averages it estimates after a merge with deletes are not those of a fresh index.
+//! tantivy builds, merges and reads the segments. It starts no thread, takes no lock file and sees no file system
+//! (`files`). Its query evaluation is not used, for two reasons: it sums scores in an order that depends on the
+//! segment, and after a merge with deletes its estimated averages differ from those of a fresh index.
 //!
 //! ## An index definition
-//! `IndexDef { kind: "text", columns, options }`: string columns. Options: `language`, `english` unless said otherwise,
-//! `none` for no stemming, or another that [`Language::parse`] knows; `weights`, such as `2,1`, one number for each
-//! column in order, by which its part of the score is multiplied. A column named by several definitions follows the first.
+//! `IndexDef { kind: "text", columns, options }`, over string columns. The options are:
+//! - `language`: the language for stemming, one that [`Language::parse`] knows. The default is `english`; `none` turns
+//!   stemming off.
+//! - `weights`, such as `2,1`: one number for each column in order, by which the column's part of the score is
+//!   multiplied.
+//!
+//! If several definitions name the same column, the first one applies.
 
 mod analyzer;
 mod build;
@@ -55,7 +61,8 @@ pub use step::{NAME, Text};
 
 use types::Error;
 
-/// An error of tantivy's where none can come from outside: the bytes were checked, or are our own.
+/// Wraps an error of tantivy that no outside input can cause: the bytes were verified before, or this process made
+/// them.
 fn internal(what: &str, error: impl std::fmt::Display) -> Error {
     Error::internal(format!("{what} failed: {error}"))
 }

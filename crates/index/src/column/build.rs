@@ -1,4 +1,4 @@
-//! Runs from rows, and one run from several.
+//! Builds runs: a new run from rows, and one run from several.
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -9,11 +9,11 @@ use types::{Error, Result, RowId};
 use super::codec::Columns;
 use super::run::{Block, Run, Writer};
 
-/// Entries of rows that are to become a run.
+/// Collects the entries of rows in memory for a new run.
 pub(super) struct Builder<'a> {
     columns: &'a Columns,
     entries: Vec<u8>,
-    /// Where each entry ends.
+    /// End offset of each entry in `entries`.
     ends: Vec<usize>,
     rows: Vec<RowId>,
 }
@@ -27,12 +27,13 @@ impl<'a> Builder<'a> {
         self.rows.len()
     }
 
-    /// Of the entries.
+    /// Total size of the entries in bytes.
     pub fn bytes(&self) -> usize {
         self.entries.len()
     }
 
-    /// Rows later than all before. `batch` holds row ids first; `places` say where the index's columns are in it.
+    /// Adds rows, all later than those before. The first column of `batch` holds the row ids; `places` gives the
+    /// positions of the index's columns in it.
     pub fn add(&mut self, batch: &RecordBatch, places: &[usize]) -> Result<()> {
         let rows = batch
             .column(0)
@@ -52,7 +53,7 @@ impl<'a> Builder<'a> {
         &self.entries[start..self.ends[at]]
     }
 
-    /// A run of these rows, which are all that live between `first` and `last`.
+    /// Sorts the entries and writes the run. The rows must be all live rows between `first` and `last`.
     pub fn finish(
         self,
         place: &Place,
@@ -61,7 +62,7 @@ impl<'a> Builder<'a> {
         last: RowId,
         budget: &mut Budget<'_>,
     ) -> Result<Run> {
-        // Most entries differ in their first bytes, which are compared without going to them.
+        // Most entries differ in their first bytes, so the sort compares a copy of those and avoids a memory access.
         let mut order: Vec<(u64, u32)> =
             (0..self.len()).map(|at| (beginning(self.entry(at)), at as u32)).collect();
         order.sort_unstable_by(|a, b| {
@@ -76,8 +77,8 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Eight bytes that sort as the entries do, as far as they go. The first byte of an entry, which says that it is no null,
-/// is left out.
+/// Returns the first eight bytes of an entry as an integer that sorts as entries do, up to ties. It leaves out the
+/// first byte, which marks a value that is not null; nulls sort last.
 fn beginning(entry: &[u8]) -> u64 {
     match entry {
         [1, rest @ ..] => {
@@ -90,7 +91,7 @@ fn beginning(entry: &[u8]) -> u64 {
     }
 }
 
-/// One run of neighbours, without the rows that are dead in `table`.
+/// Merges neighbouring runs into one, without the rows that are dead in `table`. Returns `None` if no row is left.
 pub(super) fn merge(
     place: &Place,
     id: u64,
@@ -103,7 +104,7 @@ pub(super) fn merge(
     let (first, last) = (first.head.first, last.head.last);
     let mut writer = Writer::create(place, id, first, last, columns.width(), budget)?;
     let mut cursors: Vec<Cursor> = runs.iter().map(|run| Cursor::new(run)).collect::<Result<_>>()?;
-    // Runs are in row-id order, so the rows of an entry ascend if earlier runs come first.
+    // Runs are in row-id order, so visiting earlier runs first keeps the rows of an entry ascending.
     while let Some(least) = cursors.iter().filter_map(|cursor| cursor.entry).min() {
         for cursor in &mut cursors {
             while cursor.entry == Some(least) {
@@ -120,14 +121,14 @@ pub(super) fn merge(
     Ok((run.head.rows > 0).then_some(run))
 }
 
-/// Goes over the entries of a run.
+/// Iterates over the entries of a run.
 struct Cursor<'a> {
     run: &'a Run,
-    /// The block after this one.
+    /// Index of the block after the current one.
     next: usize,
     block: Option<Block<'a>>,
     at: usize,
-    /// That of the block at `at`; `None` at the end.
+    /// The current entry, at `at` in the block; `None` at the end of the run.
     entry: Option<&'a [u8]>,
 }
 
@@ -149,7 +150,7 @@ impl<'a> Cursor<'a> {
         self.settle()
     }
 
-    /// Goes on to the next block at the end of one.
+    /// Moves to the next block if the current one is exhausted, and loads the current entry.
     fn settle(&mut self) -> Result<()> {
         while self.block.is_none_or(|block| self.at >= block.len()) {
             if self.next >= self.run.block_count() {

@@ -1,8 +1,8 @@
-//! Entries of an index as bytes: the values of its columns, one after the other, each behind a byte that says whether it
-//! is null. They sort as the values do, nulls last, floats in total order.
+//! The byte encoding of index entries. An entry is the values of the index's columns, one after the other, each after a
+//! byte that tells a value from a null. Entries sort as their values do: nulls last, floats in total order.
 //!
-//! An entry is cut at [`KEY_BYTES_MAX`]. What is found by a cut entry may be more than was asked for, never less: whoever
-//! reads the rows compares them anyway.
+//! An entry is cut at [`KEY_BYTES_MAX`]. A lookup with a cut entry may find too many rows, never too few. Readers
+//! compare the values of the rows again anyway.
 
 use std::ops::Bound;
 
@@ -12,38 +12,40 @@ use types::{ColumnId, DataType, Error, IndexDef, Result, TableDef, Value, key, n
 
 /// The kind of an index definition that this module builds.
 pub const KIND: &str = types::INDEX_COLUMN;
+/// The largest number of columns of one index.
 pub const COLUMNS_MAX: usize = 16;
-/// Entries are cut here.
+/// The length in bytes at which entries are cut.
 pub const KEY_BYTES_MAX: usize = 1_024;
 
 pub(super) const VALUE: u8 = 1;
 pub(super) const NULL: u8 = 2;
 
-/// What an index of a table is made of.
+/// The columns of an index with their types, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Columns {
     pub(super) list: Vec<(ColumnId, DataType)>,
 }
 
-/// Entries between two byte strings: from `low` on, and before `high` where there is one.
+/// A range of entries as byte strings: from `low` inclusive to `high` exclusive; without `high` to the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
     pub(super) low: Vec<u8>,
     pub(super) high: Option<Vec<u8>>,
 }
 
-/// What is asked of the column behind those that are known.
+/// The condition on the column that follows those with known values.
 #[derive(Clone, Copy, Debug)]
 pub enum Next<'a> {
-    /// Anything, null too.
+    /// No condition; nulls match too.
     Any,
-    /// A value between these; never null.
+    /// A value between these bounds. Nulls do not match.
     Between(Bound<&'a Value>, Bound<&'a Value>),
-    /// A text that begins so.
+    /// A string with this prefix.
     StartsWith(&'a str),
 }
 
-/// What is wrong with an index over such columns.
+/// Checks the definition of a column index. Fails if it has an unknown option, too many columns, or a column whose type
+/// has no order.
 pub fn check(def: &TableDef, index: &IndexDef) -> Result<()> {
     let wrong = |what: String| Error::invalid(what).with("table", name::short_table_name(&def.name));
     if let Some((option, _)) = index.options.iter().find(|(option, _)| option != types::OPTION_REPEATS) {
@@ -70,7 +72,7 @@ fn is_ordered(data_type: &DataType) -> bool {
     data_type.is_key() || matches!(data_type, DataType::Float32 | DataType::Float64)
 }
 
-/// Bytes of each value of a type; `None` if they differ.
+/// Returns the size in bytes of the values of a type, or `None` if they vary in size.
 fn width(data_type: &DataType) -> Option<usize> {
     Some(match data_type {
         DataType::Bool => 1,
@@ -82,7 +84,7 @@ fn width(data_type: &DataType) -> Option<usize> {
 }
 
 impl Columns {
-    /// `None` if a column is not there any more, or cannot be indexed.
+    /// Returns the columns of a definition, or `None` if a column was dropped or cannot be indexed.
     pub fn of(def: &TableDef, index: &IndexDef) -> Option<Columns> {
         let column = |id: &ColumnId| {
             let column = def.schema.column(*id)?;
@@ -99,7 +101,7 @@ impl Columns {
         &self.list[at].1
     }
 
-    /// Equal for columns whose entries are the same bytes.
+    /// Returns a hash that is equal for columns whose entries have the same encoding.
     pub fn fingerprint(&self) -> u64 {
         let mut e = Encoder::new();
         e.list(&self.list, |e, (id, data_type)| {
@@ -109,13 +111,14 @@ impl Columns {
         xxhash_rust::xxh3::xxh3_64(&e.bytes)
     }
 
-    /// Bytes of each entry; `None` if they differ.
+    /// Returns the size in bytes of every entry, or `None` if entries vary in size.
     pub fn width(&self) -> Option<usize> {
         let all: Option<usize> = self.list.iter().map(|(_, data_type)| Some(1 + width(data_type)?)).sum();
         all.filter(|width| *width <= KEY_BYTES_MAX)
     }
 
-    /// How many bytes of an entry its first columns take; `None` if it was cut before their end.
+    /// Returns the number of bytes that the first `columns` columns take in an entry, or `None` if the entry was cut
+    /// before their end.
     pub fn prefix_len(&self, entry: &[u8], columns: usize) -> Option<usize> {
         let mut at = 0;
         for (_, data_type) in self.list.get(..columns)? {
@@ -130,7 +133,7 @@ impl Columns {
         (at <= entry.len()).then_some(at)
     }
 
-    /// Appends the entry of a row. `columns` hold the values in the order of the index.
+    /// Appends the entry of a row to `out`. `columns` holds the values in the order of the index.
     pub fn append(&self, columns: &[&dyn Array], row: usize, out: &mut Vec<u8>) {
         let start = out.len();
         for ((_, data_type), column) in self.list.iter().zip(columns) {
@@ -146,12 +149,13 @@ impl Columns {
 
     fn append_null(&self, data_type: &DataType, out: &mut Vec<u8>) {
         out.push(NULL);
-        // As long as a value, so that all entries stay of one length.
+        // A null is padded to the size of a value, so that all entries keep one length.
         out.resize(out.len() + width(data_type).unwrap_or(0), 0);
     }
 
-    /// The entries whose first columns have these values (null is one of them), and whose next column is as asked.
-    /// A value that is none of its column's type is an error; so are more columns than there are.
+    /// Returns the range of entries whose first columns have the values `equal` (null is a value here) and whose next
+    /// column meets `next`. Fails if a value does not fit the type of its column, or if there are more values than
+    /// columns.
     pub fn range(&self, equal: &[Value], next: Next<'_>) -> Result<Range> {
         let mut prefix = Vec::new();
         let mut types = self.list.iter().map(|(_, data_type)| data_type);
@@ -188,7 +192,7 @@ impl Columns {
                 let low = match low {
                     Bound::Unbounded => tagged(VALUE),
                     Bound::Included(value) => with(value)?,
-                    // Of a cut entry nobody knows whether it is this value or a greater one.
+                    // A cut entry may be this value or a greater one, so it stays in the range.
                     Bound::Excluded(value) => match with(value)? {
                         long if long.len() > KEY_BYTES_MAX => long,
                         bytes => after(&bytes).unwrap_or(bytes),
@@ -209,7 +213,8 @@ impl Columns {
     }
 }
 
-/// Bytes of a text with its end, of which more may follow. A zero within it is followed by 0xff.
+/// Returns the length of an encoded string including its terminator, at the start of `bytes`. A zero byte within the
+/// string is followed by 0xff, the terminator by another zero.
 fn text_len(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -225,7 +230,7 @@ pub(super) fn cut(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The first byte string after all that begin so; `None`: there is none.
+/// Returns the smallest byte string greater than all that begin with `prefix`, or `None` if there is none.
 pub(super) fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     let at = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut bytes = prefix[..=at].to_vec();
@@ -234,7 +239,7 @@ pub(super) fn after(prefix: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Range {
-    /// Everything.
+    /// Returns the range of all entries.
     pub fn all() -> Range {
         Range { low: Vec::new(), high: None }
     }
@@ -243,12 +248,12 @@ impl Range {
         self.high.as_ref().is_some_and(|high| *high <= self.low)
     }
 
-    /// Whether it holds the entries that were asked for and no others: no bound of it was cut.
+    /// Returns true if the range holds only entries that meet the condition. This is so if none of its bounds was cut.
     pub fn is_exact(&self) -> bool {
         self.low.len().max(self.high.as_ref().map_or(0, Vec::len)) < KEY_BYTES_MAX
     }
 
-    /// What lies in both.
+    /// Returns the intersection of two ranges.
     pub fn and(self, other: Range) -> Range {
         let high = match (self.high, other.high) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -257,7 +262,7 @@ impl Range {
         Range { low: self.low.max(other.low), high }
     }
 
-    /// The same entries by ranges that do not overlap, ascending.
+    /// Returns the union of the ranges as ranges that ascend and do not overlap.
     pub fn apart(mut ranges: Vec<Range>) -> Vec<Range> {
         ranges.sort_by(|a, b| a.low.cmp(&b.low));
         let mut apart: Vec<Range> = Vec::with_capacity(ranges.len());
@@ -275,7 +280,8 @@ impl Range {
         apart
     }
 
-    /// What lies in ranges of both. Each of them ascend and do not overlap, and so does this.
+    /// Returns the intersection of two lists of ranges. The ranges of each list must ascend and not overlap, and so do
+    /// those of the result.
     pub fn common(one: &[Range], other: &[Range]) -> Vec<Range> {
         let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
         let mut common = Vec::new();

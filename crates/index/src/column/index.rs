@@ -1,4 +1,4 @@
-//! What is published of a table's column indexes, how a checkpoint names it, and how readers look rows up.
+//! The published value of a table's column indexes: how a checkpoint stores it, and how readers look rows up in it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,43 +15,46 @@ use crate::levels::Size;
 
 const VERSION: u8 = 1;
 
-/// All column indexes of a table: an immutable value.
+/// All column indexes of a table, as an immutable value.
 #[derive(Clone, Default)]
 pub struct Indexes {
     pub(super) list: Vec<Index>,
-    /// No run has had this id yet.
+    /// The id of the next run. No run has had it yet.
     pub(super) next_id: u64,
 }
 
-/// One index, up to a row of its table. Rows that died since are found in it still; those after [`Index::reached`] are not in
-/// it, and readers look for them in the table itself.
+/// One column index, complete up to the row [`Index::reached`]. It still contains rows that died since. Later rows are
+/// not in it; readers look for them in the table itself.
 #[derive(Clone)]
 pub struct Index {
     columns: Columns,
     fingerprint: u64,
     pub(super) row: RowId,
-    /// Of comparing its rows, if it is unique and not known to be. Not stored: what it leads to is, in the table's definition.
+    /// The result of comparing its rows with each other, if the index is unique and still being checked. It is not
+    /// stored, because its outcome becomes part of the table's definition.
     pub(super) verdict: Verdict,
-    /// In row-id order.
+    /// The runs, in row-id order.
     pub(super) runs: Vec<Arc<Run>>,
 }
 
-/// Where an index has the entries of some ranges. Of use with that very index only.
+/// The positions of the entries of some ranges in an index. It is valid only with the index that made it.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Which of the runs, and where in it.
+    /// Index of a run, with the span within that run.
     spans: Vec<(usize, Span)>,
-    /// [`Index::count`].
+    /// Number of entries, as returned by [`Index::count`].
     pub rows: u64,
 }
 
-/// One run of an index, for those who look after it.
+/// Description of one run of an index, for status reports and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunInfo {
     pub id: u64,
-    /// The rows that it covers, and how many of them it holds.
+    /// The first row that the run covers.
     pub first: RowId,
+    /// The last row that the run covers.
     pub last: RowId,
+    /// Number of rows in the run: those between `first` and `last` that were live when it was written.
     pub rows: u64,
     pub bytes: u64,
 }
@@ -71,22 +74,24 @@ impl Index {
         &self.columns
     }
 
-    /// The last row taken in.
+    /// Returns the last row that the index has taken in.
     pub fn reached(&self) -> RowId {
         self.row
     }
 
-    /// How many rows have entries in these ranges, which do not overlap. Rows that are dead by now count.
+    /// Counts the rows with entries in these ranges, which must not overlap. The count includes rows that have died
+    /// since.
     pub fn count(&self, ranges: &[Range]) -> Result<u64> {
         self.find(ranges).map(|found| found.rows)
     }
 
-    /// Those rows, ascending. Some may be dead, and where long values were cut, some may have another value.
+    /// Returns the rows with entries in these ranges, ascending. Some may be dead; and since long values are cut, some
+    /// may have another value.
     pub fn rows(&self, ranges: &[Range]) -> Result<Vec<RowId>> {
         self.rows_found(&self.find(ranges)?)
     }
 
-    /// Where the entries of these ranges lie.
+    /// Finds the positions of the entries of these ranges.
     pub fn find(&self, ranges: &[Range]) -> Result<Found> {
         let mut found = Found { spans: Vec::new(), rows: 0 };
         for (at, run) in self.runs.iter().enumerate() {
@@ -100,7 +105,7 @@ impl Index {
         Ok(found)
     }
 
-    /// [`Index::rows`] of what this index has found.
+    /// Returns the rows of an earlier [`Index::find`] on this same index, ascending.
     pub fn rows_found(&self, found: &Found) -> Result<Vec<RowId>> {
         let mut rows = Vec::with_capacity(found.rows as usize);
         for (at, span) in &found.spans {
@@ -113,11 +118,11 @@ impl Index {
         Ok(rows)
     }
 
-    /// Whether all rows that it holds live in this table: then [`Index::count`] counts no dead ones. The table must be the
-    /// one of the same root.
+    /// Tells whether all rows of the index are alive in `table`, so that [`Index::count`] is exact. The snapshot and
+    /// the index must come from the same root.
     pub fn is_all_alive(&self, table: &Snapshot) -> Result<bool> {
         let held: u64 = self.runs.iter().map(|run| run.head.rows).sum();
-        // All rows up to where it has come that live are held, so what is not in the tail is.
+        // The index holds every live row up to `self.row`, so a live row that it lacks is in the tail.
         let last = RowId(table.next_row().0.saturating_sub(1));
         let tail = if self.row < last { table.rows_between(self.row.next(), last)? } else { 0 };
         Ok(held + tail == table.rows())
@@ -135,10 +140,11 @@ impl Index {
         self.runs.iter().any(|run| run.is_damaged())
     }
 
-    /// For [`levels::plan`](crate::levels::plan). Which runs hold the dead is looked up only if there are many of them.
+    /// Returns the sizes of the runs for [`levels::plan`](crate::levels::plan). The dead rows of each run are counted
+    /// only if the index has many of them.
     pub(super) fn sizes(&self, table: &Snapshot) -> Result<Vec<Size>> {
         let rows: u64 = self.runs.iter().map(|run| run.head.rows).sum();
-        // At most so many of them live.
+        // The number of live rows of the table bounds the number of live rows in the index.
         let has_many_dead = rows.saturating_sub(table.rows()) * 10 > rows * 3;
         let size = |run: &Arc<Run>| {
             let Head { first, last, rows, .. } = run.head;
@@ -156,23 +162,24 @@ impl fmt::Debug for Indexes {
 }
 
 impl Indexes {
-    /// The indexes that are published of those that the table declares.
+    /// Returns the published indexes, among those that the table declares.
     pub fn list(&self) -> &[Index] {
         &self.list
     }
 
-    /// The index of a definition, if it has begun.
+    /// Returns the index that belongs to a definition, if its build has begun.
     pub fn of(&self, def: &TableDef, index: &IndexDef) -> Option<&Index> {
         let fingerprint = Columns::of(def, index)?.fingerprint();
         self.list.iter().find(|index| index.fingerprint == fingerprint)
     }
 
-    /// The last row that all of them have taken in.
+    /// Returns the last row that all indexes have taken in.
     pub(super) fn reached(&self) -> RowId {
         self.list.iter().map(|index| index.row).min().unwrap_or_default()
     }
 
-    /// As a table declares them now: new ones begin with nothing, others go. Two over the same columns are one.
+    /// Returns these indexes adapted to the table's current declarations: new ones start empty, dropped ones disappear.
+    /// Two declarations over the same columns share one index.
     pub(super) fn declared(&self, def: &TableDef) -> Indexes {
         let mut list: Vec<Index> = Vec::new();
         for columns in declared(def) {
@@ -180,7 +187,8 @@ impl Indexes {
             if list.iter().all(|other| other.fingerprint != index.fingerprint) {
                 let known = self.list.iter().find(|known| known.fingerprint == index.fingerprint);
                 let mut index = known.cloned().unwrap_or(index);
-                // Where it was published it was acted upon: who asks again has made the index anew since.
+                // The engine has already acted on a published `Equal` verdict. A definition that asks again was made
+                // anew since, so its rows must be compared again.
                 if matches!(index.verdict, Verdict::Equal(_)) {
                     index.verdict = Verdict::Unknown;
                 }
@@ -215,7 +223,7 @@ impl Indexes {
         e.bytes
     }
 
-    /// Finds the runs of a checkpoint again. Of each only the footer is read.
+    /// Opens the runs that a checkpoint names. Reads only the footer of each.
     pub(super) fn open(place: &Place, def: &TableDef, checkpoint: &Checkpoint) -> Result<Indexes> {
         let mut d = Decoder::new(&checkpoint.state);
         let version = d.u8()?;
@@ -230,7 +238,7 @@ impl Indexes {
         let list = d.list(|d| {
             let (fingerprint, row) = (d.u64()?, RowId(d.varint()?));
             let runs = d.list(|d| Ok((d.varint()?, d.u32()?)))?;
-            // Dropped since: its files go with the next step.
+            // The index was dropped since; the next step removes its files.
             let Some(index) = declared.iter().find(|index| index.fingerprint == fingerprint) else {
                 return Ok(None);
             };
@@ -256,7 +264,7 @@ fn open(place: &Place, id: u64, crc: u32) -> Result<Arc<Run>> {
     Ok(Arc::new(run))
 }
 
-/// The indexes that a table declares, as far as they can be built.
+/// Returns the columns of each index that the table declares, without those that cannot be built.
 pub(super) fn declared(def: &TableDef) -> impl Iterator<Item = Columns> + '_ {
     def.indexes.iter().filter(|index| index.kind == KIND).filter_map(|index| Columns::of(def, index))
 }

@@ -1,17 +1,18 @@
-//! A run: the entries of neighbouring rows, sorted, in one file that never changes.
+//! A run: the sorted entries of a contiguous range of rows, in one immutable file.
 //!
 //! ```text
 //! magic (8) · block … · footer · footer length u32 · crc32c u32 of the footer and its length
 //! block:  entries u32 · rows u32 · bytes of the entries u32 · bytes of each entry u32, 0 if they differ
 //!         · end of each entry u32 …, if they differ · end of each entry's rows u32 … · entries · rows u32 …
-//! footer: version u8 · run id · first row · last row · rows · [first entry, offset, length, crc32c, rows] of each block
+//! footer: version u8 · run id · first row · last row · rows · [first entry, offset, length, crc32c, rows] of each
+//! block
 //! ```
 //!
-//! Numbers are little-endian. An entry stands once, with the rows that have it, ascending, as distances from the first
-//! row that the run covers. An entry of many rows goes on in the next block.
+//! Numbers are little-endian. A block stores an entry once, followed by its rows in ascending order, as distances from
+//! the first row that the run covers. An entry of many rows continues in the next block.
 //!
-//! The footer is read when a run is opened; a block is checked when it is touched first, by whoever comes first, and
-//! two that come at once do it twice (R1).
+//! Opening a run reads its footer. The first reader that touches a block verifies its checksum; two readers that come
+//! at the same time both verify it, so that neither waits for a lock (R1).
 
 use std::ops;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,44 +28,49 @@ use crate::store::{Files, Output};
 pub(super) const FILES: Files = Files { extension: ".run" };
 const MAGIC: &[u8; 8] = b"PNCOLM\r\n";
 const VERSION: u8 = 1;
-/// A block is written when its entries and rows take so many bytes.
+/// The size in bytes of entries and rows at which a block is written.
 const BLOCK_BYTES: usize = 16 << 10;
+/// Bytes of the header of a block: four 32-bit numbers.
 const BLOCK_HEAD: usize = 16;
 
-/// See the module.
+/// An open run: its decoded footer and its mapped file.
 pub(super) struct Run {
     pub head: Head,
+    /// Checksum of the footer, which in turn holds the checksums of the blocks.
     crc: u32,
     bytes: Bytes,
     blocks: Vec<Fence>,
-    /// First entries of the blocks, one after the other.
+    /// The first entries of all blocks, concatenated.
     first_entries: Vec<u8>,
-    /// One bit for each block.
+    /// One bit for each block: set once the block's checksum was verified.
     checked: Vec<AtomicU64>,
     damaged: AtomicBool,
 }
 
-/// What a run says of itself.
+/// The identity of a run and the rows that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub id: u64,
-    /// The rows that it covers: all that were live then.
+    /// The first row of the covered range.
     pub first: RowId,
+    /// The last row of the covered range.
     pub last: RowId,
+    /// Number of rows in the run: all rows of the range that were live when the run was written.
     pub rows: u64,
 }
 
+/// The footer's description of one block.
 struct Fence {
-    /// Where the first entry ends in [`Run::first_entries`].
+    /// End offset of the block's first entry in [`Run::first_entries`].
     entry_end: usize,
     offset: usize,
     len: usize,
     crc: u32,
-    /// Rows of the blocks before.
+    /// Number of rows in all earlier blocks.
     rows_before: u64,
 }
 
-/// The entries of one block.
+/// A decoded view of one block.
 #[derive(Clone, Copy)]
 pub(super) struct Block<'a> {
     width: usize,
@@ -93,7 +99,7 @@ impl<'a> Block<'a> {
         self.entries.get(start..end).unwrap_or_default()
     }
 
-    /// Which of [`Block::row`] have the entries `at`.
+    /// Returns the positions for [`Block::row`] of the rows that belong to the entries `at`.
     pub fn rows_of(&self, at: ops::Range<usize>) -> ops::Range<usize> {
         let end = |entries: usize| match entries {
             0 => 0,
@@ -102,12 +108,12 @@ impl<'a> Block<'a> {
         end(at.start)..end(at.end)
     }
 
-    /// A distance from the run's first row.
+    /// Returns a row as its distance from the run's first row.
     pub fn row(&self, at: usize) -> u32 {
         u32_at(self.rows, at)
     }
 
-    /// The entries within a range.
+    /// Returns the positions of the entries within a range.
     pub fn within(&self, range: &Range) -> ops::Range<usize> {
         let len = self.len();
         let start = first(0..len, |at| self.entry(at) >= range.low.as_slice());
@@ -115,7 +121,8 @@ impl<'a> Block<'a> {
         start..first_near(start..len, |at| range.ends_before(self.entry(at)))
     }
 
-    /// Whether its parts fit together: then nothing above can go beyond them.
+    /// Tells whether the parts of the block fit together, so that no accessor above can read out of bounds. `rows_span`
+    /// is the number of row ids that the run covers.
     fn is_whole(&self, rows_span: u64) -> bool {
         let ascends = |ends: &[u8], last: usize| {
             let mut ends = ends.chunks_exact(4).map(|c| u32_at(c, 0) as usize);
@@ -170,7 +177,7 @@ impl Run {
         Ok(Run { head, crc, bytes, blocks, first_entries, checked, damaged: AtomicBool::new(false) })
     }
 
-    /// Names the content.
+    /// Returns the checksum that identifies the content of the run.
     pub fn crc(&self) -> u32 {
         self.crc
     }
@@ -179,7 +186,7 @@ impl Run {
         self.bytes.len() as u64
     }
 
-    /// Whether a block was found damaged so far.
+    /// Tells whether a reader has found a damaged block.
     pub fn is_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
     }
@@ -193,7 +200,7 @@ impl Run {
         &self.first_entries[start..self.blocks[block].entry_end]
     }
 
-    /// A block, checked when it is touched first.
+    /// Returns a block. Verifies its checksum at the first touch.
     pub fn block(&self, at: usize) -> Result<Block<'_>> {
         let fence = &self.blocks[at];
         let bytes = &self.bytes[fence.offset..fence.offset + fence.len];
@@ -214,15 +221,15 @@ impl Run {
         block.ok_or_else(|| Error::internal("a block that was checked cannot be read"))
     }
 
-    /// The blocks that may hold entries of a range.
+    /// Returns the indexes of the blocks that may hold entries of a range.
     pub fn blocks_of(&self, range: &Range) -> ops::Range<usize> {
         let all = self.blocks.len();
-        // The block before may end with such entries.
+        // The block before may end with entries of the range.
         let start = first(0..all, |at| self.first_entry(at) >= range.low.as_slice()).saturating_sub(1);
         start..first_near(start..all, |at| range.ends_before(self.first_entry(at)))
     }
 
-    /// Where the entries of a range lie. Reads two blocks at most.
+    /// Finds the position of the entries of a range. Reads at most two blocks.
     pub fn find(&self, range: &Range) -> Result<Option<Span>> {
         let blocks = self.blocks_of(range);
         let Some(last) = blocks.end.checked_sub(1).filter(|last| *last >= blocks.start) else {
@@ -239,7 +246,7 @@ impl Run {
         Ok(Some(Span { first: (blocks.start, begun.start), last: (last, end), rows }))
     }
 
-    /// Appends the rows of a span, in the order of entries, ascending within each.
+    /// Appends the rows of a span to `out`, in the order of entries and ascending within each entry.
     pub fn rows(&self, span: &Span, out: &mut Vec<RowId>) -> Result<()> {
         let first = self.head.first.0;
         for at in span.first.0..=span.last.0 {
@@ -252,16 +259,18 @@ impl Run {
     }
 }
 
-/// Where in a run the rows of a range are: from a place in one block to a place in another.
+/// The position of a range's rows in a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
+    /// Block, and position within it, of the first row.
     first: (usize, usize),
-    /// Past the last.
+    /// Block of the last row, and the position after it.
     last: (usize, usize),
     pub rows: u64,
 }
 
-/// The first place from which on `is_behind` holds, which never ends once it does; the end if there is none.
+/// Returns the first index at which `is_behind` holds, or the end of `within` if there is none. `is_behind` must hold
+/// for all indexes after the first for which it holds (binary search).
 fn first(within: ops::Range<usize>, is_behind: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (within.start, within.end);
     while low < high {
@@ -275,7 +284,8 @@ fn first(within: ops::Range<usize>, is_behind: impl Fn(usize) -> bool) -> usize 
     low
 }
 
-/// [`first`] by ever longer steps from the start: in a few looks if it is near.
+/// Does the same as [`first`] by steps that double from the start (galloping search). It needs few comparisons if the
+/// result is near the start.
 fn first_near(within: ops::Range<usize>, is_behind: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut step) = (within.start, 1);
     loop {
@@ -287,6 +297,7 @@ fn first_near(within: ops::Range<usize>, is_behind: impl Fn(usize) -> bool) -> u
     }
 }
 
+/// Splits the bytes of a block into its parts, or returns `None` if their lengths do not add up.
 fn split(bytes: &[u8]) -> Option<Block<'_>> {
     let (head, rest) = bytes.split_at_checked(BLOCK_HEAD)?;
     let [entries, rows, entry_bytes, width] = [0, 1, 2, 3].map(|at| u32_at(head, at) as usize);
@@ -311,8 +322,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// `width` is that of all entries, if they have one. Rows are between `first` and `last`, which are at most
-    /// `u32::MAX` apart.
+    /// Creates the file of a run. `width` is the size of all entries if they have one size. All rows lie between
+    /// `first` and `last`, which are at most `u32::MAX` apart.
     pub fn create(
         place: &Place,
         id: u64,
@@ -337,7 +348,7 @@ impl Writer {
         })
     }
 
-    /// The next row with this entry: entries ascend, and the rows of each.
+    /// Adds a row with this entry. Entries must ascend, and so must the rows of one entry.
     pub fn push(&mut self, entry: &[u8], row: RowId, budget: &mut Budget<'_>) -> Result<()> {
         debug_assert!(self.width == 0 || entry.len() == self.width);
         debug_assert!(self.head.first <= row && row <= self.head.last);
@@ -389,7 +400,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The run, which survives a crash from now on.
+    /// Writes the footer and opens the run. The run survives a crash once this returns.
     pub fn finish(mut self, place: &Place, budget: &mut Budget<'_>) -> Result<Run> {
         self.end_block(budget)?;
         let mut footer = Encoder::new();

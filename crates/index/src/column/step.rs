@@ -1,4 +1,4 @@
-//! The materializer: sorts rows into runs and keeps the runs few.
+//! The materializer of column indexes: sorts new rows into runs and merges runs so that they stay few.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,23 +17,24 @@ use super::unique::compare;
 use crate::levels::{self, Largest};
 use crate::store::{self, HELD_PAUSE, Memory, table_of};
 
-/// The name of its checkpoints and directory.
+/// The name of the materializer's checkpoints and directory.
 pub const NAME: &str = "column";
 
-/// Rows that make a step worth while: readers compare so many in some microseconds.
+/// Number of missing rows that starts a step at once. Readers compare fewer rows than this in some microseconds.
 const GATHER_ROWS: u64 = 8_192;
-/// How long fewer wait.
+/// The longest time for which fewer rows wait for more.
 const GATHER_TIME: Duration = Duration::from_millis(500);
-/// With more rows missing, taking them in comes before merging, unless there are many runs already.
+/// Number of missing rows above which taking in rows comes before merging, unless an index has [`RUNS_MAX`] runs
+/// already.
 const BEHIND_ROWS: u64 = 8 * GATHER_ROWS;
 const RUNS_MAX: usize = 64;
 const READ_ROWS: usize = 8_192;
-/// Entries of one run are sorted in memory.
+/// Bytes of entries that are sorted in memory for the new runs of one step.
 const SORTED_BYTES: usize = 32 << 20;
-/// No merge makes more: it is one step, and while it lasts the tail grows.
+/// The largest run that a merge writes. A merge is a single step, and the tail grows for as long as it lasts.
 const LARGEST: Largest = Largest { rows: 1 << 21, bytes: 256 << 20 };
 
-/// Builds the column indexes of tables that declare some.
+/// The materializer that builds the column indexes of all tables that declare some.
 pub struct Column {
     memory: Mutex<Memory<Run>>,
 }
@@ -56,7 +57,7 @@ impl Column {
         }
     }
 
-    /// How long to wait for more rows; `None`: begin.
+    /// Returns the time to wait for more rows, or `None` if the step should begin now.
     fn gather(&self, place: &Place, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
         let (id, now) = (table.def().id, place.env.clock.monotonic());
         let mut memory = self.memory.lock();
@@ -124,7 +125,7 @@ impl Materializer for Column {
         let missing = last.0.saturating_sub(indexes.reached().0);
         let mark = self.memory.lock().mark(table.def().id, table.lsn(), indexes.next_id);
         let expunge = mark.map_or(Ok(None), |mark| with_dead(&indexes, table, mark))?;
-        // What is published is what is declared: nothing else names a file.
+        // If the published indexes are the declared ones, no other index names a file.
         let stands = known.is_some() && before.is_as_declared(table.def());
         let is_held = match mark.filter(|_| expunge.is_none() && stands) {
             Some(mark) => !self.expunged(place, table, &indexes, mark)?,
@@ -154,7 +155,8 @@ impl Materializer for Column {
             }
             _ => self.take_in(place, table, &mut indexes, last, budget)?,
         }
-        // Once they hold all rows, and in this step: nobody asks for another one before the table changes.
+        // Rows are compared once the index holds all of them, and within this step: no other step is requested before
+        // the table changes.
         while let Some((at, key)) = indexes.next_to_compare(table.def())
             && indexes.reached() == last
         {
@@ -184,7 +186,7 @@ impl Materializer for Column {
     }
 }
 
-/// The first run before a mark with a row that is dead, and of which index it is.
+/// Returns the first run with an id below `mark` that has dead rows: the position of its index, and the run as a range.
 fn with_dead(
     indexes: &Indexes,
     table: &Snapshot,
@@ -200,12 +202,12 @@ fn with_dead(
     Ok(None)
 }
 
-/// Which index, and which of its runs.
+/// Returns the next merge: the position of an index, and the range of its runs.
 fn next_merge(indexes: &Indexes, table: &Snapshot) -> Result<Option<(usize, std::ops::Range<usize>)>> {
     for (at, index) in indexes.list.iter().enumerate() {
         let Some(range) = levels::plan(&index.sizes(table)?, LARGEST) else { continue };
         let (first, last) = (index.runs[range.start].head.first, index.runs[range.end - 1].head.last);
-        // Rows stand in a run as distances.
+        // A run stores each row as a 32-bit distance from its first row.
         if last.0 - first.0 <= u64::from(u32::MAX) {
             return Ok(Some((at, range)));
         }
@@ -214,7 +216,8 @@ fn next_merge(indexes: &Indexes, table: &Snapshot) -> Result<Option<(usize, std:
 }
 
 impl Column {
-    /// No run of `indexes` before `mark` has rows that are to leave. Whether no file has them any more either.
+    /// Removes files of runs that still hold erased rows; `indexes` itself names no such run before `mark`. Returns
+    /// true, and ends the erasure, if no such file is left.
     fn expunged(&self, place: &Place, table: &Snapshot, indexes: &Indexes, mark: u64) -> Result<bool> {
         let (id, memory) = (table.def().id, &self.memory);
         let done = store::remove_before(FILES, place, memory, id, mark, |file| indexes.names(file))?;
@@ -224,8 +227,8 @@ impl Column {
         Ok(done)
     }
 
-    /// Rows become a run of each index that is furthest behind, up to where the next ones stand: what several lack is
-    /// read once.
+    /// Takes in rows: writes one run for each of the indexes that are furthest behind, up to the row that the next
+    /// index has reached. Rows that several indexes lack are read once.
     fn take_in(
         &self,
         place: &Place,
@@ -239,7 +242,7 @@ impl Column {
             return Ok(());
         }
         let others = indexes.list.iter().map(|index| index.row).filter(|row| *row > from);
-        // In a run rows stand as distances.
+        // A run stores each row as a 32-bit distance from its first row.
         let end = others.min().unwrap_or(last).min(last).min(RowId(from.0.saturating_add(u32::MAX.into())));
         let behind: Vec<usize> = (0..indexes.list.len()).filter(|at| indexes.list[*at].row == from).collect();
         let mut wanted: Vec<ColumnId> = vec![ROW_ID];
@@ -264,7 +267,7 @@ impl Column {
             let batch = table.scan_from(row.next(), limit, &projection)?;
             let batch = crate::rows::up_to(&batch, end);
             let Some(newest) = crate::rows::last(&batch) else {
-                // Whatever lies between is dead already.
+                // All rows up to `end` are dead already.
                 row = end;
                 break;
             };

@@ -1,4 +1,5 @@
-//! Column indexes as a whole: the contract of all materializers, lookups against a scan, damage, definitions.
+//! Tests of column indexes as a whole: the contract of all materializers, lookups against a scan, damaged files,
+//! definitions.
 
 mod expunged;
 mod lookups;

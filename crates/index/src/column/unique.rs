@@ -1,4 +1,4 @@
-//! What unique indexes ask of the runs: which rows may have some values, and whether any two live rows are equal.
+//! Support for unique indexes: finds candidate rows for given values, and checks whether any two live rows are equal.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,11 +13,11 @@ use types::{ColumnId, DataType, IndexDef, ROW_ID, Result, RowId, TableDef, Uniqu
 use super::codec::{Columns, KEY_BYTES_MAX, Range};
 use super::index::{Index, Indexes};
 
-/// Entries between two looks at whether the database is closing.
+/// Number of entries between two checks for a closing database.
 const LOOK_EVERY: usize = 16_384;
-/// Rows that begin alike and are read at once.
+/// Number of rows read from the table at once, among rows with the same (cut) entry.
 const READ_ROWS: usize = 8_192;
-/// What a refusal shows of a value.
+/// The longest excerpt of a value in an error message, in characters.
 const SHOWN_CHARS: usize = 100;
 
 impl Lookup for Indexes {
@@ -40,7 +40,7 @@ impl Indexes {
         self.list.iter().find(|index| index.columns().are(columns))
     }
 
-    /// The next of those whose rows are to be compared, and what for.
+    /// Returns the position of the next index whose rows must be compared, with its unique key.
     pub(super) fn next_to_compare(&self, def: &TableDef) -> Option<(usize, Key)> {
         let checking = def.indexes.iter().filter(|index| index.unique == Some(Unique::Checking));
         checking.filter_map(|index| self.to_compare(def, index)).next()
@@ -58,7 +58,8 @@ impl Indexes {
     }
 }
 
-/// Compares the rows of an index with each other.
+/// Compares the rows of an index with each other and returns the verdict: all distinct up to its last row, or two equal
+/// rows.
 pub(super) fn compare(
     index: &Index,
     key: &Key,
@@ -87,14 +88,15 @@ pub(super) fn compare(
         if entries % LOOK_EVERY == 0 {
             (budget.tick)(0)?;
         }
-        // Nulls may be many, and are equal to nothing.
+        // Nulls equal nothing, and there may be many.
         if !index.columns().has_null(entry) {
             rows.extend(found);
         }
     }
 }
 
-/// Two of these rows, which have one entry, that live and are equal; or one of them and a row of another entry.
+/// Returns two equal live rows, if there are any. `rows` are the rows with this entry. The second row may have another
+/// entry, because floats that are equal (0 and -0, two NaNs) can differ in their bytes.
 fn equal_rows(
     index: &Index,
     key: &Key,
@@ -113,7 +115,7 @@ fn equal_rows(
         }
     }
     let Some(first) = live.first() else { return Ok(None) };
-    // Another zero, another NaN: equal, under another entry.
+    // The other zero or another NaN is equal but lies under another entry.
     if is_odd {
         let values = key.values(&fetch(key, table, &[*first])?.slice(0, 1), 0)?;
         live = Vec::new();
@@ -153,13 +155,13 @@ fn equal_rows(
     Ok(None)
 }
 
-/// Row ids and the key's columns.
+/// Reads the row ids and the columns of the key.
 fn fetch(key: &Key, table: &Snapshot, rows: &[RowId]) -> Result<RecordBatch> {
     let ids: Vec<ColumnId> = [ROW_ID].into_iter().chain(key.columns.iter().map(|(id, _)| *id)).collect();
     table.fetch(rows, &table.projection(&ids)?)
 }
 
-/// Which values two rows have in common.
+/// Formats the reason of a failed unique index: the values that two rows have in common.
 fn told(key: &Key, table: &Snapshot, (first, second): (RowId, RowId)) -> Result<String> {
     let row = table.row(first)?;
     let part = |(id, _): &(ColumnId, DataType)| {
@@ -190,7 +192,8 @@ impl Columns {
         self.list == columns
     }
 
-    /// The entries of rows that have these values, none of which is null; where values are long, and more.
+    /// Returns the ranges of entries with these values, none of which is null. If the values are longer than an entry
+    /// can hold, the ranges also contain other values.
     fn equal_to(&self, values: &[Value]) -> Result<Vec<Range>> {
         let mut prefixes = vec![Vec::new()];
         let mut ranges = Vec::new();
@@ -233,12 +236,13 @@ impl Columns {
         Ok(Range::apart(ranges))
     }
 
-    /// Whether a row with this entry is known to have a null.
+    /// Returns true if an entry shows a null among the columns that it holds uncut.
     fn has_null(&self, entry: &[u8]) -> bool {
         self.parts(entry).any(|(_, is_null, _)| is_null)
     }
 
-    /// Whether an entry holds a float that is equal to one with other bytes.
+    /// Returns true if an entry holds a float that equals another float with different bytes: a zero or a NaN other
+    /// than the usual two.
     fn has_odd_float(&self, entry: &[u8]) -> bool {
         self.parts(entry).any(|(data_type, is_null, bytes)| {
             let encode = |number: f64| {
@@ -258,7 +262,7 @@ impl Columns {
         })
     }
 
-    /// The columns of an entry as far as it goes: type, whether it is null, its bytes.
+    /// Splits an entry into its columns, as far as it was not cut: type, null flag, bytes of the value.
     fn parts<'a>(&'a self, entry: &'a [u8]) -> impl Iterator<Item = (&'a DataType, bool, &'a [u8])> {
         let mut start = 0;
         (1..=self.list.len()).map_while(move |columns| {
@@ -279,7 +283,8 @@ fn float(value: &Value) -> Option<f64> {
     }
 }
 
-/// NaNs other than the usual ones: no arithmetic makes them, a file may hold some. What comes behind them is not looked at.
+/// Returns the ranges of NaNs other than the two usual ones. Arithmetic makes no such NaNs, but a file may hold some.
+/// The ranges ignore the columns that follow.
 fn odd_nans(prefix: &[u8], least: &[u8], greatest: &[u8], usual: &[Vec<u8>; 2]) -> [Range; 4] {
     let at = |bytes: &[u8]| [prefix, bytes].concat();
     let behind = |bytes: &[u8]| super::codec::after(&at(bytes)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The entries of an index in order, over all of its runs.
+//! Ordered iteration over the entries of an index, across all of its runs.
 
 use std::ops;
 
@@ -8,14 +8,15 @@ use super::codec::{Range, after};
 use super::index::Index;
 use super::run::{Block, Run};
 
-/// Goes over the entries of a range, least first or greatest first. Reads a block of a run when it comes to it.
+/// Iterates over the entries of a range, ascending or descending. Reads a block of a run only when the iteration
+/// reaches it.
 pub struct Walk<'a> {
     range: Range,
     descending: bool,
     sides: Vec<Side<'a>>,
 }
 
-/// The rows that have an entry. An entry of many rows comes several times.
+/// Iterates over the rows with an entry. An entry of many rows is returned several times, each time with some of them.
 #[derive(Clone)]
 pub struct Rows<'a> {
     first: u64,
@@ -23,18 +24,18 @@ pub struct Rows<'a> {
     places: ops::Range<usize>,
 }
 
-/// One run.
+/// The iteration over one run.
 struct Side<'a> {
     run: &'a Run,
-    /// Those that are still to come.
+    /// Indexes of the blocks that are not read yet.
     blocks: ops::Range<usize>,
     block: Option<Block<'a>>,
-    /// Of the block; the next is the first of them, or the last.
+    /// The remaining entries of the block. The next one is the first of them, or the last if descending.
     entries: ops::Range<usize>,
 }
 
 impl Index {
-    /// The entries of a range in order. Rows that are dead by now come too.
+    /// Returns an iterator over the entries of a range in order. It includes rows that have died since.
     pub fn walk(&self, range: Range, descending: bool) -> Result<Walk<'_>> {
         let mut sides = Vec::with_capacity(self.runs.len());
         for run in self.runs.iter().filter(|_| !range.is_empty()) {
@@ -47,14 +48,14 @@ impl Index {
 }
 
 impl<'a> Walk<'a> {
-    /// The next entry.
+    /// Returns the next entry and its rows, or `None` at the end.
     #[allow(clippy::should_implement_trait, reason = "it may fail")]
     pub fn next(&mut self) -> Result<Option<(&'a [u8], Rows<'a>)>> {
         let entries = self.sides.iter().enumerate().filter_map(|(at, side)| {
             let (entry, ..) = side.entry(self.descending)?;
             Some((entry, at))
         });
-        // Of equal ones that of the run with the lowest row ids.
+        // Among equal entries, the one of the run with the lowest row ids comes first.
         let next = match self.descending {
             false => entries.min_by_key(|(entry, _)| *entry),
             true => entries.rev().max_by_key(|(entry, _)| *entry),
@@ -71,7 +72,8 @@ impl<'a> Walk<'a> {
         Ok(Some((entry, rows)))
     }
 
-    /// Leaves out what begins so: going up, with a beginning no less than that of the entry that came last.
+    /// Skips all entries with this prefix, in an ascending walk. The prefix must not sort before the same number of
+    /// bytes of the last entry returned.
     pub fn skip(&mut self, prefix: &[u8]) -> Result<()> {
         debug_assert!(!self.descending);
         match after(prefix) {
@@ -94,7 +96,7 @@ impl<'a> Side<'a> {
         Some((block.entry(at), block, at))
     }
 
-    /// Goes on to the next block at the end of one.
+    /// Moves to the next block with entries of the range if the current one is exhausted.
     fn settle(&mut self, range: &Range, descending: bool) -> Result<()> {
         while self.entries.is_empty() {
             let next = if descending { self.blocks.next_back() } else { self.blocks.next() };
@@ -105,7 +107,7 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    /// To the first entry of a range that begins later than before.
+    /// Moves forward to the first entry of a range whose lower bound has grown.
     fn skip(&mut self, range: &Range) -> Result<()> {
         let Some(block) = self.block else { return Ok(()) };
         let is_past = |at: usize| block.entry(at) >= range.low.as_slice();

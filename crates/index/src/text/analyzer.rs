@@ -1,23 +1,27 @@
-//! Text to terms, the same for documents, queries and snippets.
+//! The text analyzer, which splits text into terms. Documents, queries and snippets share it.
 //!
-//! Words are runs of letters and digits with their combining marks, in lower case. Scripts that are written without
-//! spaces (Han, Kana, Thai, …) give one term for each character; a query's neighbours among them are a phrase. What
-//! follows an apostrophe in `don't`, `it's`, `we'll` is left out. `c++` and `c#` are words. Accents are folded to
-//! ASCII. A word longer than [`WORD_BYTES_MAX`] is cut there, in queries too, so that it is still found.
+//! - A word is a run of letters and digits with their combining marks, in lower case.
+//! - In scripts without spaces (Han, Kana, Thai, …) each character is a term. Neighbouring characters of a query form a
+//!   phrase.
+//! - The ending after an apostrophe is left out: `don't`, `it's`, `we'll`.
+//! - `c++` and `c#` are words.
+//! - Accents are folded to ASCII.
+//! - A word longer than [`WORD_BYTES_MAX`] is cut there. Words of a query are cut too, so that it is still found.
 
 use tantivy::tokenizer::{AsciiFoldingFilter, Stemmer, TextAnalyzer, Token, TokenStream, Tokenizer};
 use types::{Error, Result};
 
-/// Part of the fingerprint of an index: another number, and all are built anew.
+/// Version of the analyzer, part of the fingerprint of an index. A new number makes every index be rebuilt.
 pub(super) const VERSION: u32 = 1;
+/// The longest term, in bytes of UTF-8.
 pub(super) const WORD_BYTES_MAX: usize = 255;
 
-/// What words are brought to their stems by.
+/// The language whose rules reduce words to their stems.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Language {
     /// No stemming.
     None,
-    /// What is indexed unless said otherwise: stems of other languages' words suffer little from it.
+    /// The default. English rules do little harm to words of other languages.
     #[default]
     English,
     Arabic,
@@ -64,7 +68,7 @@ const LANGUAGES: [(&str, Language, Option<Stems>); 19] = [
 ];
 
 impl Language {
-    /// From its English name in lower case, or `none`.
+    /// Parses the English name of a language in lower case, or `none`.
     pub fn parse(name: &str) -> Result<Language> {
         LANGUAGES.iter().find(|row| row.0 == name).map(|row| row.1).ok_or_else(|| {
             let names: Vec<&str> = LANGUAGES.iter().map(|row| row.0).collect();
@@ -84,7 +88,8 @@ impl Language {
         let words = TextAnalyzer::builder(Words);
         match self.row().2 {
             None => words.filter(AsciiFoldingFilter).build(),
-            // English accents are ornaments; elsewhere endings carry them, so stems come first.
+            // In English, accents carry no meaning and are folded before stemming. In other languages endings depend on
+            // them, so stemming comes first.
             Some(Stems::English) => {
                 words.filter(AsciiFoldingFilter).filter(Stemmer::new(Stems::English)).build()
             }
@@ -93,12 +98,13 @@ impl Language {
     }
 }
 
-/// A word of a text.
+/// A word of a text, with the term that it is indexed as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     pub term: String,
-    /// Where it stands, in bytes.
+    /// Byte offset of its start in the text.
     pub from: usize,
+    /// Byte offset of its end in the text.
     pub to: usize,
 }
 
@@ -112,7 +118,8 @@ pub(super) fn analyze(analyzer: &mut TextAnalyzer, text: &str) -> Vec<Word> {
     words
 }
 
-/// A prefix: in lower case and folded, but no stem.
+/// Returns the last word of a text in lower case and without accents, but not stemmed. Prefixes are compared in this
+/// form.
 pub(super) fn fold(text: &str) -> String {
     let mut words = analyze(&mut Language::None.analyzer(), text);
     words.pop().map(|word| word.term).unwrap_or_default()
@@ -167,7 +174,7 @@ fn starts_word(c: char) -> bool {
     c.is_alphanumeric()
 }
 
-/// Written without spaces: each character is a term.
+/// Tells whether a character belongs to a script without spaces, where each character is a term.
 fn stands_alone(c: char) -> bool {
     matches!(u32::from(c),
         0x3040..=0x30FF | 0x31F0..=0x31FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xF900..=0xFAFF
@@ -176,12 +183,12 @@ fn stands_alone(c: char) -> bool {
         | 0x0E00..=0x0EFF | 0x1000..=0x109F | 0x1780..=0x17FF)
 }
 
-/// Combining marks, joiners and soft hyphens: within a word, never its beginning.
+/// Tells whether a character continues a word but cannot begin one: combining marks, joiners and soft hyphens.
 fn continues(c: char) -> bool {
     let code = u32::from(c);
     matches!(code, 0xAD | 0x300..=0x36F | 0x1AB0..=0x1AFF | 0x1DC0..=0x1DFF | 0x200C | 0x200D | 0x20D0..=0x20FF
         | 0xFE20..=0xFE2F | 0x0E31..=0x0E4E | 0x0EB1..=0x0ECE | 0x102B..=0x103E | 0x17B4..=0x17D3)
-        // Signs of the Indic scripts that are no letters, their full stops apart.
+        // These are the signs of the Indic scripts other than letters, without their full stops.
         || (0x0900..=0x0DFF).contains(&code) && !c.is_alphanumeric() && !matches!(code, 0x964 | 0x965 | 0x970)
 }
 
@@ -193,13 +200,14 @@ fn character(word: &str, first: char) -> usize {
 fn word_len(word: &str) -> usize {
     let ends = |c: char| stands_alone(c) || !(c.is_alphanumeric() || continues(c));
     let len = word.find(ends).unwrap_or(word.len());
-    // c++, f#: names of languages, not punctuation.
+    // `c++` and `f#` name programming languages, so the signs belong to the word.
     let sign = ["++", "#"].iter().find(|sign| word[len..].starts_with(**sign)).map_or(0, |sign| sign.len());
     let apart = !word[len + sign..].starts_with(|c: char| c.is_alphanumeric());
     if len <= 2 && word.starts_with(|c: char| c.is_ascii_alphabetic()) && apart { len + sign } else { len }
 }
 
-/// Bytes of an apostrophe with up to two letters behind a word: `'s`, `'ll`.
+/// Returns the length in bytes of a contraction after a word: an apostrophe with one or two letters, such as `'s` or
+/// `'ll`.
 fn contraction(rest: &str) -> usize {
     let Some(mark) = rest.chars().next().filter(|c| matches!(c, '\'' | '’')) else { return 0 };
     let tail = &rest[mark.len_utf8()..];
@@ -210,7 +218,7 @@ fn contraction(rest: &str) -> usize {
 
 fn push_lower(out: &mut String, word: &str) {
     for c in word.chars() {
-        // A mark over a letter is folded like the letter that has it built in.
+        // A combining mark is dropped, as the accent of a precomposed letter is.
         if matches!(u32::from(c), 0x300..=0x36F | 0xAD | 0x200C | 0x200D) {
             continue;
         }

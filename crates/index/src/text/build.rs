@@ -1,4 +1,4 @@
-//! Rows to a segment, and segments to one.
+//! Builds pieces: a segment from rows, and one segment from several.
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -18,12 +18,14 @@ use super::files::Files;
 use super::internal;
 use super::piece::Piece;
 
-/// Sizes tantivy's hash table at the start; it grows from there. The smaller for few rows.
+/// Memory in bytes by which tantivy sizes its initial hash table, for at most [`ROWS_SMALL`] rows. The table grows from
+/// there.
 const TABLE_BYTES_SMALL: usize = 1 << 17;
+/// Memory in bytes by which tantivy sizes its initial hash table, for more rows.
 const TABLE_BYTES: usize = 15 << 20;
 const ROWS_SMALL: usize = 4_000;
 
-/// Takes rows in row-id order.
+/// Builds a segment from rows in row-id order.
 pub(super) struct Builder {
     files: Files,
     writer: SingleSegmentIndexWriter,
@@ -45,7 +47,7 @@ impl Builder {
         Ok(Builder { files, writer, fields: fields.list.len(), docs: 0, bytes: 0 })
     }
 
-    /// Rows of [`Fields::columns`], later than all before.
+    /// Adds rows with the columns [`Fields::columns`], all later than those before.
     pub fn add(&mut self, batch: &RecordBatch) -> Result<()> {
         let no_such = || Error::internal("a text index was given columns that it did not ask for");
         let rows = batch.column(0).as_primitive_opt::<Int64Type>().ok_or_else(no_such)?;
@@ -70,12 +72,12 @@ impl Builder {
         self.docs
     }
 
-    /// Bytes of text taken in.
+    /// Bytes of text added so far.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The bundle of rows `first` to `last`.
+    /// Finishes the segment and returns the bundle of the rows `first` to `last`.
     pub fn finish(self, id: u64, first: RowId, last: RowId) -> Result<Bytes> {
         self.writer.finalize().map_err(|e| internal("finishing a piece", e))?;
         let head = Head { id, first, last, docs: self.docs };
@@ -83,7 +85,7 @@ impl Builder {
     }
 }
 
-/// Neighbours as one, without the dead, and how many rows it has.
+/// Merges neighbouring pieces into one, without their dead rows. Returns the bundle and its number of rows.
 pub(super) fn merge(id: u64, inputs: &[(&Piece, &Dead)]) -> Result<(Bytes, u32)> {
     let (Some((first, _)), Some((last, _))) = (inputs.first(), inputs.last()) else {
         return Err(Error::internal("nothing to merge"));
@@ -113,7 +115,7 @@ fn alive_of(piece: &Piece, dead: &Dead) -> Result<AliveBitSet> {
     Ok(AliveBitSet::open(OwnedBytes::new(bytes)))
 }
 
-/// Nothing is stored, so nothing is compressed, and no thread does it.
+/// Returns the settings of an index without stored documents: no compression, and no thread for it.
 fn settings() -> IndexSettings {
     IndexSettings {
         docstore_compression: Compressor::None,

@@ -1,11 +1,12 @@
-//! One piece as one file: the segment's files one after the other, then what they are.
+//! The file format of a piece: the files of its segment one after the other, then a footer that lists them.
 //!
 //! ```text
 //! magic (8) · file … each at a multiple of 8 · footer · footer length u32 · crc32c u32 of everything before
 //! footer: version u8 · piece id · first row · last row · documents · [name, offset, length]
 //! ```
 //!
-//! One file, because a piece appears, is checked and goes as a whole: one name, one checksum, one sync of the directory.
+//! A piece is a single file because it appears, is checked and goes as a whole: one name, one checksum, one sync of the
+//! directory.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +18,15 @@ const MAGIC: &[u8; 8] = b"PNTEXT\r\n";
 const VERSION: u8 = 1;
 const ALIGN: usize = 8;
 
-/// What a bundle says of itself.
+/// The identity of a piece and the rows that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub id: u64,
-    /// The rows that it covers: all that were live then.
+    /// The first row of the covered range.
     pub first: RowId,
+    /// The last row of the covered range.
     pub last: RowId,
+    /// Number of documents: all rows of the range that were live when the piece was built.
     pub docs: u32,
 }
 
@@ -54,12 +57,12 @@ pub(super) fn write(head: &Head, files: &BTreeMap<String, Bytes>) -> Vec<u8> {
     out
 }
 
-/// The checksum that [`write`] put at the end: it names the content.
+/// Returns the checksum that [`write`] put at the end. It identifies the content.
 pub(super) fn crc(bytes: &[u8]) -> Option<u32> {
     bytes.last_chunk::<4>().map(|crc| u32::from_le_bytes(*crc))
 }
 
-/// Checks all of it.
+/// Verifies the checksum and returns the head and the files.
 pub(super) fn read(bytes: &Bytes) -> Result<(Head, Vec<(String, Bytes)>)> {
     let damaged = |what: &str| Error::damaged(format!("a piece of a text index: {what}"));
     let end = bytes.len().checked_sub(8).filter(|end| *end >= MAGIC.len());

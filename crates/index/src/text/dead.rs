@@ -1,4 +1,4 @@
-//! Which rows of a piece are no longer in the table.
+//! The dead rows of a piece: those that are no longer in the table.
 
 use std::sync::Arc;
 
@@ -12,16 +12,17 @@ use types::{Kind, Result, RowId};
 use super::piece::Piece;
 use super::postings::{Need, Postings};
 
-/// Terms whose dead documents are remembered; beyond it all are forgotten.
+/// The number of terms in the cache of [`Dead`]. When it is full, the cache is emptied.
 const CACHE_TERMS_MAX: usize = 4_096;
 
-/// The dead of one piece at some lsn: an immutable value, shared by readers.
+/// The dead documents of one piece at some lsn, as an immutable value that readers share.
 pub(super) struct Dead {
     bits: Vec<u64>,
     count: u32,
-    /// Words of the dead, by column.
+    /// Number of words in the dead documents, for each column.
     tokens: Vec<u64>,
-    /// How many of the dead contain a term. The same for as long as this value lives (O1).
+    /// Cache of the number of dead documents that contain a term. The numbers never change during the life of this
+    /// value (O1).
     known: ArcSwap<imbl::HashMap<Term, u32>>,
 }
 
@@ -30,7 +31,7 @@ impl Dead {
         Dead { bits: Vec::new(), count: 0, tokens: vec![0; piece.columns.len()], known: Default::default() }
     }
 
-    /// These too. `None` if all of them were dead already.
+    /// Returns a copy with these documents dead too, or `None` if all of them were dead already.
     pub fn with(&self, piece: &Piece, docs: impl IntoIterator<Item = u32>) -> Option<Dead> {
         let mut more: Option<Dead> = None;
         for doc in docs {
@@ -80,7 +81,7 @@ impl Dead {
         })
     }
 
-    /// How many live documents of the piece contain a term.
+    /// Returns the number of live documents of the piece that contain a term.
     pub fn live_df(&self, piece: &Piece, column: usize, term: &Term) -> Result<u64> {
         let column = &piece.columns[column].column;
         let df = column.df(term)?;
@@ -106,7 +107,7 @@ impl Dead {
         Ok(u64::from(df - dead))
     }
 
-    /// Goes through the shorter of both.
+    /// Counts the dead documents in a posting list. Iterates over the shorter of the two.
     fn count_in(&self, mut postings: Postings<'_>) -> u32 {
         let mut count = 0;
         if postings.df() / 8 <= self.count {
@@ -127,7 +128,7 @@ impl Dead {
     }
 }
 
-/// A piece with its dead.
+/// A piece with its dead documents.
 #[derive(Clone)]
 pub(super) struct View {
     pub piece: Arc<Piece>,
@@ -152,11 +153,11 @@ impl View {
     }
 }
 
-/// What died after a checkpoint.
+/// The rows that were deleted after a checkpoint.
 pub(super) enum Deaths {
-    /// Ascending.
+    /// The deleted rows, ascending.
     Rows(Vec<RowId>),
-    /// Deletes are not remembered that far back: the snapshot is asked for each row.
+    /// The table no longer remembers deletes that far back. The snapshot must be asked for each row.
     Unknown,
 }
 
@@ -173,7 +174,7 @@ impl Deaths {
         matches!(self, Deaths::Rows(rows) if rows.is_empty())
     }
 
-    /// A piece as the snapshot sees it.
+    /// Returns the piece with the dead documents that `table` sees.
     pub fn apply(&self, table: &Snapshot, view: View) -> Result<View> {
         match self {
             Deaths::Rows(rows) => {

@@ -1,10 +1,10 @@
-//! A query against one piece, document by document.
+//! Evaluation of a query on one piece, document by document.
 //!
-//! A document's score is the sum of its groups' in the order of the query, so that it has the same bits in whatever
-//! piece the document is. Once enough rows were counted, a group whose best possible score, with those of all smaller
-//! groups, is no better than the worst of the best rows no longer proposes documents (MaxScore). Only the best score that
-//! any term frequency can give is used for that: it is exact, where the bounds that segments store are made with the
-//! averages of their time.
+//! The score of a document is the sum of the scores of its groups in the order of the query. So it has the same bits in
+//! whichever piece the document is. Pruning follows MaxScore: once enough rows were counted, a group no longer proposes
+//! documents if its best possible score, added to those of all smaller groups, does not exceed the worst of the best
+//! rows. The bound of a group is the best score that any term frequency can give. That bound always holds; the bounds
+//! stored in segments do not, because they were computed with the averages of an earlier time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -20,24 +20,25 @@ use super::piece::Indexed;
 use super::postings::{Column, Need, Postings};
 use super::query::{Hit, Hits, Query};
 
-/// What BM25 makes of the length of a text, by the byte that stands for the length.
+/// The length part of BM25 for each value of the byte that stands for a text's length.
 pub(super) type Norms = [f32; 256];
 
 pub(super) const K1: f32 = 1.2;
 pub(super) const B: f32 = 0.75;
 
-/// Steps of terms from document to document between two questions whether to go on.
+/// Number of steps from document to document between two calls of [`Query::check`].
 pub(super) const CHECK_EVERY: u32 = 1 << 14;
 
-/// The statistic of a query: the same for all pieces.
+/// The statistic of a query, the same for all pieces.
 pub(super) struct Statistic {
-    /// By column.
+    /// The length parts, for each column.
     pub norms: Vec<Norms>,
-    /// By group and leaf: what a term's frequency is multiplied by.
+    /// The factor of a term's frequency, for each group and leaf.
     pub weights: Vec<Vec<f32>>,
 }
 
-/// The best rows so far. Pieces come in row-id order, so a later row must be better, not as good.
+/// The best rows so far. Pieces are visited in row-id order, so a later row must have a greater score to displace an
+/// earlier one.
 pub(super) struct Best {
     wanted: usize,
     heap: BinaryHeap<Worst>,
@@ -69,7 +70,7 @@ impl Best {
         Best { wanted, heap: BinaryHeap::new(), total: 0, count_max, exact: true, since_check: 0 }
     }
 
-    /// A row must be better to be among the best.
+    /// Returns the score that a row must exceed to be among the best.
     fn threshold(&self) -> f32 {
         match self.heap.peek() {
             _ if self.wanted == 0 => f32::INFINITY,
@@ -78,7 +79,7 @@ impl Best {
         }
     }
 
-    /// Counts a row and keeps it if it is good enough.
+    /// Counts a row, and keeps it if it is among the best.
     pub fn add(&mut self, hit: Hit) {
         self.total += 1;
         self.offer(hit);
@@ -93,7 +94,8 @@ impl Best {
         }
     }
 
-    /// After so many steps; asks now and then whether to go on.
+    /// Records that `steps` steps were made. Calls [`Query::check`] once in [`CHECK_EVERY`] steps, and fails if it
+    /// does.
     pub fn worked(&mut self, steps: u32, query: &Query<'_>) -> Result<()> {
         self.since_check += steps;
         if self.since_check >= CHECK_EVERY {
@@ -103,7 +105,7 @@ impl Best {
         Ok(())
     }
 
-    /// Whether rows may be passed over.
+    /// Tells whether rows may be skipped without being counted.
     fn prunes(&self) -> bool {
         self.total >= self.count_max
     }
@@ -115,7 +117,7 @@ impl Best {
     }
 }
 
-/// Adds a piece's rows to the best.
+/// Adds the matching rows of a piece to the best.
 pub(super) fn run(
     view: &View,
     groups: &[Group],
@@ -143,19 +145,19 @@ struct Walk<'a, 'q> {
     view: &'a View,
     query: &'a Query<'q>,
     not: Vec<Cursor<'a>>,
-    /// By group, of the document at hand.
+    /// Score of the current document in each group.
     scores: Vec<f32>,
 }
 
 impl Walk<'_, '_> {
-    /// Each document that all of `must` contain.
+    /// Visits each document that all groups in `must` contain.
     fn all<'c>(
         &mut self,
         mut must: Vec<(usize, Cursor<'c>)>,
         mut should: Vec<(usize, Cursor<'c>)>,
         best: &mut Best,
     ) -> Result<()> {
-        // The rarest leads.
+        // The group with the fewest documents leads.
         must.sort_by_key(|(_, cursor)| cursor.size);
         let mut doc = must[0].1.doc;
         'docs: while doc != TERMINATED {
@@ -182,12 +184,13 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Each document that one of `groups` contains.
+    /// Visits each document that at least one of `groups` contains.
     fn any(&mut self, mut groups: Vec<(usize, Cursor<'_>)>, best: &mut Best) -> Result<()> {
         groups.retain(|(_, cursor)| cursor.doc != TERMINATED);
         groups.sort_by(|a, b| a.1.max.total_cmp(&b.1.max));
         let mut sum = 0.0;
-        // The best that a group and all smaller ones can give; a little more, since sums are rounded.
+        // Upper bound on the score from a group and all smaller ones together. It is a little larger than their sum,
+        // since sums are rounded.
         let bounds: Vec<f32> = groups
             .iter()
             .map(|(_, cursor)| {
@@ -225,7 +228,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Fills the scores of a document; false as soon as it cannot be better than the threshold.
+    /// Computes the scores of a document. Returns false as soon as it cannot exceed the threshold.
     fn scored(
         &mut self,
         doc: u32,
@@ -262,7 +265,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Live, not excluded, not refused.
+    /// Returns true if a document is alive, not excluded by the query, and not refused by its filter.
     fn is_wanted(&mut self, doc: u32) -> bool {
         !self.view.dead.contains(doc)
             && self.not.iter_mut().all(|cursor| cursor.seek(doc) != doc)
@@ -274,14 +277,14 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Where one group stands.
+/// A cursor over the documents of one group.
 struct Cursor<'a> {
     leaves: Vec<LeafCursor<'a>>,
-    /// The least of its leaves' documents.
+    /// The smallest current document of its leaves.
     doc: u32,
-    /// No document scores more.
+    /// Upper bound on the score of any document.
     max: f32,
-    /// About how many documents there are.
+    /// Approximate number of documents.
     size: u64,
 }
 
@@ -292,7 +295,7 @@ enum LeafCursor<'a> {
         norms: &'a Norms,
         weight: f32,
     },
-    /// Found out beforehand.
+    /// Documents with their scores, computed when the cursor was opened.
     List {
         docs: Vec<(u32, f32)>,
         at: usize,
@@ -340,7 +343,7 @@ impl<'a> Cursor<'a> {
         LeafCursor::List { docs, at: 0 }
     }
 
-    /// The first document from `target` on.
+    /// Moves to the first document that is at least `target`, and returns it.
     fn seek(&mut self, target: u32) -> u32 {
         if self.doc < target {
             self.doc = self.leaves.iter_mut().map(|leaf| leaf.seek(target)).min().unwrap_or(TERMINATED);
@@ -348,7 +351,7 @@ impl<'a> Cursor<'a> {
         self.doc
     }
 
-    /// Of the document where it stands.
+    /// Returns the score of the current document.
     fn score(&self) -> f32 {
         self.leaves.iter().filter(|leaf| leaf.doc() == self.doc).map(LeafCursor::score).sum()
     }
@@ -389,13 +392,13 @@ impl LeafCursor<'_> {
     }
 }
 
-/// BM25's share of a frequency, below 1.
+/// Returns the saturated frequency of BM25, below 1.
 fn saturated(times: u32, norms: &Norms, column: &Column, doc: u32) -> f32 {
     let times = times as f32;
     times / (times + norms[usize::from(column.length_id(doc))])
 }
 
-/// The lengths' part of BM25, once for each query and column.
+/// Computes the length part of BM25 for one column, once for each query. `average` is the average number of words.
 pub(super) fn norms(average: f32) -> Norms {
     std::array::from_fn(|id| {
         let length = FieldNormReader::id_to_fieldnorm(id as u8) as f32;

@@ -1,4 +1,4 @@
-//! What of a table is indexed, and how.
+//! The indexed columns of a table and their options.
 
 use std::sync::Arc;
 
@@ -10,9 +10,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::analyzer::{self, Language};
 
-/// The kind of an index definition that this module follows.
+/// The kind of index definitions that this module builds.
 pub const KIND: &str = "text";
 
+/// The largest weight of a column.
 const WEIGHT_MAX: f32 = 1000.0;
 
 /// One indexed column.
@@ -21,18 +22,18 @@ pub struct Field {
     pub column: ColumnId,
     pub name: String,
     pub language: Language,
-    /// Its part of a score is multiplied by this.
+    /// The factor of its part of a score.
     pub weight: f32,
 }
 
-/// A table's indexed columns, by column id.
+/// The indexed columns of a table, ordered by column id.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fields {
     pub(super) list: Arc<[Field]>,
 }
 
-/// What is indexed of such a table; `None` if it declares no text index over a string column. What [`check`] would have
-/// refused is read leniently: a table must not become unsearchable by an option.
+/// Returns the indexed columns of a table, or `None` if it declares no text index over a string column. Options that
+/// [`check`] would refuse are ignored, so that a bad option does not make a table unsearchable.
 pub fn fields(def: &TableDef) -> Option<Fields> {
     let mut list: Vec<Field> = Vec::new();
     for index in def.indexes.iter().filter(|index| index.kind == KIND) {
@@ -54,7 +55,7 @@ pub fn fields(def: &TableDef) -> Option<Fields> {
     (!list.is_empty()).then(|| Fields { list: list.into() })
 }
 
-/// Whether an index definition can be followed; for those who take one from a user.
+/// Checks an index definition that a user gives. Fails with the reason if it cannot be built.
 pub fn check(def: &TableDef, index: &IndexDef) -> Result<()> {
     let table = types::name::short_table_name(&def.name);
     let wrong = |what: String| Error::invalid(what).with("table", table).with("index", &index.name);
@@ -108,7 +109,8 @@ impl Fields {
         self.list.iter()
     }
 
-    /// Names what the bytes of an index depend on: not the weights, not the names.
+    /// Returns a hash of the settings on which the bytes of an index depend: columns, languages and the analyzer's
+    /// version. Weights and names of columns do not count.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut e = Encoder::new();
         e.varint(analyzer::VERSION.into());
@@ -119,12 +121,12 @@ impl Fields {
         xxh3_64(&e.bytes)
     }
 
-    /// `_row_id`, then the columns in order.
+    /// Returns the columns to read from the table: `_row_id`, then the indexed columns in order.
     pub(super) fn columns(&self) -> Vec<ColumnId> {
         std::iter::once(ROW_ID).chain(self.list.iter().map(|field| field.column)).collect()
     }
 
-    /// Field 0 is the row id, field n the n-th column.
+    /// Returns the tantivy schema. Field 0 is the row id, field n the n-th column.
     pub(super) fn schema(&self) -> Schema {
         let mut builder = Schema::builder();
         builder.add_u64_field("row", FAST);
@@ -140,7 +142,7 @@ impl Fields {
 
     pub(super) fn analyzers(&self) -> TokenizerManager {
         let manager = TokenizerManager::new();
-        // tantivy wants one for each field, though it has no words.
+        // tantivy requires a tokenizer for each field, even for the row id, which has no words.
         manager.register("default", Language::None.analyzer());
         for field in self.list.iter() {
             manager.register(field.language.name(), field.language.analyzer());

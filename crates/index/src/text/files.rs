@@ -1,7 +1,7 @@
-//! A tantivy directory that is only memory: the files of one segment while it is built, or slices of a mapped bundle.
+//! A tantivy directory in memory. It holds the files of one segment while it is built, or slices of a mapped bundle.
 //!
-//! A segment's files carry a random number in their names; here they are known by what they are (`idx`, `pos`, …), so
-//! a bundle's layout does not depend on chance.
+//! tantivy puts a random number into the names of a segment's files. Here a file is named by its role (`idx`, `pos`,
+//! …), so that the layout of a bundle does not depend on chance.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,12 +16,13 @@ use tantivy::directory::{
     AntiCallToken, DirectoryLock, FileHandle, Lock, TerminatingWrite, WatchCallback, WatchHandle, WritePtr,
 };
 
-/// tantivy's list of what it wrote; kept nowhere, since a bundle is written and removed as a whole.
+/// The file in which tantivy lists the files that it wrote. It is not kept, since a bundle is written and removed as a
+/// whole.
 const MANAGED: &str = ".managed.json";
 
-/// See the module. Clones share the files.
+/// The files of one segment. Clones share them.
 ///
-/// The lock is seen only by the thread that builds or opens this segment; what is open is read without it.
+/// Only the thread that builds or opens the segment takes the lock; reading an open segment needs no lock.
 #[derive(Clone, Default)]
 pub(super) struct Files(Arc<Mutex<BTreeMap<String, Bytes>>>);
 
@@ -30,7 +31,7 @@ impl Files {
         Files(Arc::new(Mutex::new(files.into_iter().collect())))
     }
 
-    /// Everything written, by name.
+    /// Takes out all files that were written, by name.
     pub fn take(&self) -> BTreeMap<String, Bytes> {
         std::mem::take(&mut self.lock())
     }
@@ -44,7 +45,7 @@ impl Files {
     }
 }
 
-/// `<number>.idx` is `idx`, `meta.json` is `json`.
+/// Returns the name under which a file is kept: `idx` for `<number>.idx`, `json` for `meta.json`.
 fn name(path: &Path) -> &str {
     let full = path.to_str().unwrap_or_default();
     if full == MANAGED {

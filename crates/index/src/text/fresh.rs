@@ -1,12 +1,13 @@
-//! A piece made in memory, of rows that no segment holds yet: the terms of a column in order, each with its documents and
-//! positions.
+//! A piece built in memory from rows that no segment holds yet: the terms of a column in order, each with its documents
+//! and positions.
 //!
-//! It answers as a segment of tantivy's does, to the last bit ([`Terms::length_id`] is its measure of a text's length).
-//! It is not one because a reader makes it while somebody waits: tantivy's writer sets up tables of megabytes before it
-//! takes the first word, which costs more than the words of a hundred rows.
+//! It gives the same answers as a tantivy segment of the same rows, to the last bit. For that it stores the length of a
+//! text as tantivy does ([`Terms::length_id`]). It is not a tantivy segment because a reader builds it while a user
+//! waits: tantivy's writer sets up tables of megabytes before it takes the first word, which costs more than the words
+//! of a hundred rows.
 //!
-//! Everything lies in a few flat lists, about twice as large as the text: two neighbours are joined by copying, and
-//! whoever lets go of a piece last frees little.
+//! The data lies in a few flat lists, about twice as large as the text. So two neighbours are joined by copying, and
+//! dropping the last reference to a piece frees only a few allocations.
 
 use std::collections::HashMap;
 
@@ -19,40 +20,41 @@ use types::{Error, Result};
 
 use super::fields::Fields;
 
-/// One column's terms.
+/// The terms of one column.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Terms {
-    /// All terms, one after the other, ascending.
+    /// All terms, concatenated in ascending order.
     text: String,
-    /// Of each term, where it begins in `text`, and where its documents begin.
+    /// For each term: its start offset in `text`, and the index in `docs` of its first document.
     terms: Vec<(u32, u32)>,
-    /// Term by term, ascending: a document, and where its positions begin.
+    /// The documents of each term, ascending within a term: the document, and the index in `positions` of its first
+    /// position.
     docs: Vec<(u32, u32)>,
     positions: Vec<u32>,
-    /// Of each document's text, as tantivy stores it: one byte that stands for the number of words, rounded down.
+    /// Length of each document's text as tantivy stores it: one byte that stands for the number of words, rounded down.
     lengths: Vec<u8>,
 }
 
-/// The documents of a term, one after the other.
+/// Iterates over the documents of a term.
 pub(super) struct Cursor<'a> {
     of: &'a Terms,
-    /// Which of [`Terms::docs`], and where those of the term begin and end.
+    /// The current index in [`Terms::docs`]; the documents of the term are those from `from` to `to`.
     at: usize,
     from: usize,
     to: usize,
 }
 
-/// Takes rows in row-id order.
+/// Builds the terms of all columns from rows in row-id order.
 pub(super) struct Builder {
     columns: Vec<Column>,
     rows: Vec<u64>,
     bytes: usize,
 }
 
-/// A column in the making.
+/// The terms of one column under construction.
 struct Column {
     analyzer: TextAnalyzer,
-    /// Terms by number, as they come.
+    /// Number of each term, in order of first appearance.
     known: HashMap<Box<str>, u32>,
     /// Term, document and position of each word.
     words: Vec<(u32, u32, u32)>,
@@ -71,8 +73,8 @@ impl Builder {
         Builder { columns, rows: Vec::new(), bytes: 0 }
     }
 
-    /// Rows of [`Fields::columns`], later than all before. False, and the rest is left out, as soon as it holds more than
-    /// `bytes_max` of text.
+    /// Adds rows with the columns [`Fields::columns`], all later than those before. Returns false as soon as the total
+    /// exceeds `bytes_max` bytes of text; the remaining rows are then left out.
     pub fn add(&mut self, batch: &RecordBatch, bytes_max: usize) -> Result<bool> {
         let no_such = || Error::internal("a text index was given columns that it did not ask for");
         let rows = batch.column(0).as_primitive_opt::<Int64Type>().ok_or_else(no_such)?;
@@ -96,19 +98,19 @@ impl Builder {
         self.rows.len()
     }
 
-    /// Bytes of text taken in.
+    /// Bytes of text added so far.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The row ids, and each column's terms.
+    /// Returns the row ids, and the terms of each column.
     pub fn finish(self) -> (Vec<u64>, Vec<Terms>) {
         (self.rows, self.columns.into_iter().map(Column::finish).collect())
     }
 }
 
 impl Column {
-    /// The next document's text.
+    /// Adds the text of the next document.
     fn add(&mut self, doc: u32, text: &str) {
         let mut count = 0;
         let mut stream = self.analyzer.token_stream(text);
@@ -133,7 +135,7 @@ impl Column {
         order.sort_unstable();
         let mut ranks = vec![0; order.len()];
         order.iter().zip(0u32..).for_each(|((_, term), rank)| ranks[*term as usize] = rank);
-        // Stable: within a term they stay in the order in which they came.
+        // The sort is stable, so the words of a term keep their order.
         self.words.sort_by_key(|(term, ..)| ranks[*term as usize]);
         let mut terms = Terms { lengths: self.lengths, ..Terms::default() };
         terms.positions.reserve_exact(self.words.len());
@@ -153,13 +155,13 @@ impl Column {
 }
 
 impl Terms {
-    /// What comes next is of this term.
+    /// Starts a term: the documents that are added next belong to it.
     fn begin(&mut self, term: &str) {
         self.terms.push((self.text.len() as u32, self.docs.len() as u32));
         self.text.push_str(term);
     }
 
-    /// Neighbours as one.
+    /// Joins neighbouring parts into one.
     pub fn join(parts: &[&Terms]) -> Terms {
         let mut firsts = Vec::with_capacity(parts.len());
         let mut joined = Terms::default();
@@ -169,7 +171,7 @@ impl Terms {
         }
         joined.docs.reserve_exact(parts.iter().map(|part| part.docs.len()).sum());
         joined.positions.reserve_exact(parts.iter().map(|part| part.positions.len()).sum());
-        // Of each part the term that comes next.
+        // The index of the next term of each part.
         let mut next = vec![0; parts.len()];
         loop {
             let term = parts.iter().zip(&next).filter_map(|(part, at)| part.term(*at)).min();
@@ -184,7 +186,7 @@ impl Terms {
         }
     }
 
-    /// The documents of another's term, behind those that are there. `first`: what its first document is here.
+    /// Appends the documents of a term of `other`. `first` is the number in `self` of the first document of `other`.
     fn append(&mut self, other: &Terms, term: usize, first: u32) {
         let docs = other.docs_of(term);
         let from = other.positions_from(docs.start);
@@ -205,12 +207,13 @@ impl Terms {
         self.terms[term].1 as usize..to
     }
 
-    /// Where the positions of one of [`Terms::docs`] begin; behind the last, where all end.
+    /// Returns the index in `positions` of the first position of `docs[at]`, or the end of `positions` for the index
+    /// after the last.
     fn positions_from(&self, at: usize) -> usize {
         self.docs.get(at).map_or(self.positions.len(), |(_, from)| *from as usize)
     }
 
-    /// The first term that is not below this one.
+    /// Returns the index of the first term that is not less than `wanted`.
     fn lower_bound(&self, wanted: &str) -> usize {
         let (mut low, mut high) = (0, self.terms.len());
         while low < high {
@@ -234,7 +237,7 @@ impl Terms {
         (self.term(at) == Some(term)).then(|| self.cursor_at(at))
     }
 
-    /// The documents of each term that begins so.
+    /// Returns a cursor for each term with this prefix.
     pub fn beginning_with<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = Cursor<'a>> {
         let fits = move |at: &usize| self.term(*at).is_some_and(|term| term.starts_with(prefix));
         (self.lower_bound(prefix)..self.terms.len()).take_while(fits).map(|at| self.cursor_at(at))
@@ -251,13 +254,13 @@ impl<'a> Cursor<'a> {
         self.doc()
     }
 
-    /// The first document from `target` on.
+    /// Moves to the first document that is at least `target`, and returns it.
     pub fn seek(&mut self, target: u32) -> u32 {
         self.at += self.of.docs[self.at..self.to].partition_point(|(doc, _)| *doc < target);
         self.doc()
     }
 
-    /// Ascending.
+    /// Returns the positions of the term in the current document, ascending.
     pub fn positions(&self) -> &'a [u32] {
         if self.at == self.to {
             return &[];
@@ -265,7 +268,7 @@ impl<'a> Cursor<'a> {
         &self.of.positions[self.of.positions_from(self.at)..self.of.positions_from(self.at + 1)]
     }
 
-    /// Documents in all.
+    /// Returns the number of documents with the term.
     pub fn df(&self) -> u32 {
         (self.to - self.from) as u32
     }

@@ -1,4 +1,4 @@
-//! A query as the terms that it is about.
+//! Compiles a query into groups of terms.
 
 use tantivy::schema::{Field as TantivyField, Term};
 use tantivy::tokenizer::TextAnalyzer;
@@ -10,15 +10,17 @@ use super::parse::{self, Kind, Sign};
 use super::query::{Mode, Query};
 use super::stop;
 
-/// More are refused: each costs a look into every piece.
+/// The largest number of different groups in a query. Each group costs a lookup in every piece.
 const GROUPS_MAX: usize = 256;
+/// The longest query, in bytes.
 const TEXT_BYTES_MAX: usize = 32 << 10;
 
-/// One word, phrase or prefix, in each column where it may stand. A row matches it if one leaf does.
+/// One word, phrase or prefix, with a leaf for each column in which it is searched. A row matches the group if it
+/// matches one leaf.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Group {
     pub sign: Sign,
-    /// How often it is asked for.
+    /// The number of times that it occurs in the query.
     pub times: f32,
     pub leaves: Vec<Leaf>,
 }
@@ -33,21 +35,23 @@ pub(super) struct Leaf {
 pub(super) enum What {
     Term(Term),
     Phrase(Vec<Term>),
-    /// All terms that begin so, and the stem of the whole: `databases*` finds what `databases` does.
+    /// All terms with this prefix, and the stem of the whole word, so that `databases*` finds all that `databases`
+    /// does.
     Prefix {
         prefix: String,
         stem: Option<Term>,
     },
 }
 
-/// The groups of a query in its order. Stop words without a sign are left out if any other word is sought.
+/// Compiles a query into groups, in the order of the query. Stop words without a sign are left out if the query has any
+/// other word.
 pub(super) fn compile(query: &Query<'_>, fields: &Fields) -> Result<Vec<Group>> {
     if query.text.len() > TEXT_BYTES_MAX {
         return Err(Error::new(ErrorKind::TooLarge, format!("a query has at most {TEXT_BYTES_MAX} bytes")));
     }
     let mut analyzers: Vec<(Language, TextAnalyzer)> = Vec::new();
     let mut groups: Vec<Group> = Vec::new();
-    // By group: whether it may be left out.
+    // For each group: true if it is a stop word that may be left out.
     let mut idle: Vec<bool> = Vec::new();
     for clause in parse::parse(query.text, &fields.list) {
         let sign =
@@ -66,7 +70,7 @@ pub(super) fn compile(query: &Query<'_>, fields: &Fields) -> Result<Vec<Group>> 
             });
             words.push((column, analyzer::analyze(&mut analyzers[at].1, clause.text)));
         }
-        // Where words begin and end does not depend on the language.
+        // The boundaries of words do not depend on the language.
         let Some(places) = words.first().map(|(_, words)| words.clone()) else { continue };
         for range in ranges(&places, clause.kind, sign) {
             let is_prefix = clause.kind == Kind::Prefix && range.end == places.len();
@@ -116,19 +120,19 @@ pub(super) fn compile(query: &Query<'_>, fields: &Fields) -> Result<Vec<Group>> 
     Ok(groups)
 }
 
-/// Which words of a clause belong together.
+/// Divides the words of a clause into ranges that are searched together.
 fn ranges(words: &[Word], kind: Kind, sign: Sign) -> Vec<std::ops::Range<usize>> {
     if words.is_empty() {
         return Vec::new();
     }
-    // To exclude `time-sharing` is not to exclude `time`.
+    // Excluding `time-sharing` must not exclude `time`, so the words are one phrase.
     if kind == Kind::Phrase || (kind == Kind::Words && sign == Sign::MustNot) {
         return std::iter::once(0..words.len()).collect();
     }
     let mut ranges = Vec::new();
     let mut first = 0;
     for at in 1..=words.len() {
-        // Terms that touch are characters of a script without spaces: their order is what makes them a word.
+        // Adjacent terms without a gap are characters of a script without spaces. Only together do they make a word.
         let touches = at < words.len() && words[at - 1].to == words[at].from;
         let is_prefix = kind == Kind::Prefix && at + 1 == words.len();
         if !touches || is_prefix {

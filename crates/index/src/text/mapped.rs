@@ -1,4 +1,4 @@
-//! File bytes as tantivy takes them.
+//! Adapter that hands the bytes of a file to tantivy without a copy.
 #![allow(unsafe_code)]
 
 use std::ops::Deref;
@@ -21,7 +21,7 @@ impl Deref for Mapped {
 // they are, and they stay until the last handle is dropped.
 unsafe impl StableDeref for Mapped {}
 
-/// Shares the bytes; nothing is copied.
+/// Wraps bytes for tantivy. The bytes are shared, not copied.
 pub(super) fn owned(bytes: Bytes) -> OwnedBytes {
     OwnedBytes::new(Mapped(bytes))
 }

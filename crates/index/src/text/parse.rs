@@ -1,12 +1,12 @@
-//! The query language: lenient, so that whatever a person types means something.
+//! The parser of the query language. It is lenient, so that any text that a person types has a meaning.
 
 use super::fields::Field;
 
-/// A clause as it was written.
+/// One clause of a query, as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clause<'a> {
     pub sign: Sign,
-    /// Index of the column that it is about.
+    /// Index of the column that the clause names, if it names one.
     pub column: Option<usize>,
     pub kind: Kind,
     pub text: &'a str,
@@ -43,7 +43,7 @@ pub(super) fn parse<'a>(text: &'a str, fields: &[Field]) -> Vec<Clause<'a>> {
     clauses
 }
 
-/// A sign stands right before its word.
+/// Splits off a sign. It counts as a sign only directly before a word.
 fn sign(text: &str) -> (Sign, &str) {
     let sign = match text.as_bytes()[0] {
         b'+' => Sign::Must,
@@ -54,7 +54,8 @@ fn sign(text: &str) -> (Sign, &str) {
     if after.starts_with(|c: char| !c.is_whitespace()) { (sign, after) } else { (Sign::Should, text) }
 }
 
-/// Only the name of an indexed column makes a colon special: `https://…` and `12:30` are words.
+/// Splits off a column name. A colon is special only after the name of an indexed column: `https://…` and `12:30` are
+/// words.
 fn column<'a>(text: &'a str, fields: &[Field]) -> (Option<usize>, &'a str) {
     let named = text.split_once(':').filter(|(_, after)| after.starts_with(|c: char| !c.is_whitespace()));
     let Some((name, after)) = named else { return (None, text) };
@@ -67,11 +68,11 @@ fn column<'a>(text: &'a str, fields: &[Field]) -> (Option<usize>, &'a str) {
     }
 }
 
-/// Always takes something off a text that is not empty.
+/// Splits off a phrase, prefix or word. It consumes at least one character of a text that is not empty.
 fn body(text: &str) -> (Kind, &str, &str) {
     if let Some(quote) = text.chars().next().filter(|c| QUOTES.contains(c)) {
         let inside = &text[quote.len_utf8()..];
-        // Without its other quote a phrase goes to the end.
+        // A phrase without a closing quote extends to the end.
         let end = inside.find(QUOTES).unwrap_or(inside.len());
         let after = inside[end..].trim_start_matches(QUOTES);
         return (Kind::Phrase, &inside[..end], after);

@@ -1,4 +1,4 @@
-//! A piece: one segment, open for reading, or what stands for one in memory.
+//! A piece of a text index, open for reading: one tantivy segment, or its equivalent in memory.
 
 use bytes::Bytes;
 use tantivy::Index;
@@ -12,17 +12,18 @@ use super::files::Files;
 use super::fresh::{self, Terms};
 use super::postings::Column;
 
-/// Immutable. Everything that a search needs of tantivy is taken out of it here: its own way there leads over locks (R1).
+/// An open piece. It is immutable. It takes from tantivy all readers that a search needs, because tantivy's own path to
+/// them takes locks (R1).
 pub(super) struct Piece {
     pub head: Head,
     rows: Rows,
-    /// In the order of [`Fields`].
+    /// The columns, in the order of [`Fields`].
     pub columns: Vec<Indexed>,
-    /// Its file; nothing of one in memory.
+    /// The bytes of its file; empty for a piece in memory.
     bytes: Bytes,
 }
 
-/// The row of each document.
+/// The row ids of the documents.
 enum Rows {
     Stored(tantivy::fastfield::Column<u64>),
     Fresh(Vec<u64>),
@@ -31,7 +32,7 @@ enum Rows {
 /// One column of a piece.
 pub(super) struct Indexed {
     pub column: Column,
-    /// Of all its rows, as [`Indexed::length`] tells them.
+    /// Number of words in all rows, as [`Indexed::length`] counts them.
     pub tokens: u64,
 }
 
@@ -42,15 +43,15 @@ impl Indexed {
         indexed
     }
 
-    /// Words of a row, rounded down as they are stored, in one byte. Averages are made of these too: then they add up
-    /// exactly, however the rows are divided into pieces.
+    /// Returns the number of words of a row, rounded down to a value that one byte can store. Averages use these
+    /// rounded numbers too, so that they add up exactly however the rows are divided into pieces.
     pub fn length(&self, doc: u32) -> u64 {
         FieldNormReader::id_to_fieldnorm(self.column.length_id(doc)).into()
     }
 }
 
 impl Piece {
-    /// Checks the bytes before it believes any of them.
+    /// Opens a piece from the bytes of its file. Verifies the checksum of all bytes first.
     pub fn open(bytes: Bytes, fields: &Fields) -> Result<Piece> {
         let (head, files) = bundle::read(&bytes)?;
         let damaged = |e: tantivy::TantivyError| Error::damaged(format!("a piece of a text index: {e}"));
@@ -76,7 +77,7 @@ impl Piece {
         Ok(Piece { head, rows: Rows::Stored(rows), columns, bytes })
     }
 
-    /// The rows `first` to `last`, in memory.
+    /// Returns a piece in memory that covers the rows `first` to `last`.
     pub fn fresh(first: RowId, last: RowId, built: fresh::Builder) -> Piece {
         let (rows, columns) = built.finish();
         Piece::of_terms(first, last, rows, columns)
@@ -89,7 +90,7 @@ impl Piece {
         Piece { head, rows: Rows::Fresh(rows), columns, bytes: Bytes::new() }
     }
 
-    /// Neighbours as one; `None` unless all are in memory.
+    /// Joins neighbouring pieces into one. Returns `None` unless all of them are in memory.
     pub fn join(parts: &[&Piece]) -> Option<Piece> {
         let (first, last) = (parts.first()?.head.first, parts.last()?.head.last);
         let mut rows = Vec::new();
@@ -105,7 +106,7 @@ impl Piece {
         Some(Piece::of_terms(first, last, rows, columns))
     }
 
-    /// A column of a piece in memory.
+    /// Returns the terms of a column if the piece is in memory.
     fn terms(&self, column: usize) -> Option<&Terms> {
         match &self.columns[column].column {
             Column::Fresh(terms) => Some(terms),
@@ -132,13 +133,13 @@ impl Piece {
         })
     }
 
-    /// The document of a row, if it was live when the piece was built. Documents are in row-id order.
+    /// Returns the document of a row, if the row was alive when the piece was built. Documents are in row-id order.
     pub fn doc(&self, row: RowId) -> Option<u32> {
         let at = self.first_after(RowId(row.0.checked_sub(1)?));
         (at < self.docs() && self.row(at) == row).then_some(at)
     }
 
-    /// The first document of a row after this one.
+    /// Returns the first document whose row comes after this row.
     pub fn first_after(&self, row: RowId) -> u32 {
         let (mut low, mut high) = (0, self.docs());
         while low < high {
@@ -148,7 +149,7 @@ impl Piece {
         low
     }
 
-    /// For a merge.
+    /// Opens the segment as a tantivy index, as input to a merge.
     pub fn index(&self) -> Result<Index> {
         let (_, files) = bundle::read(&self.bytes)?;
         Index::open(Files::new(files)).map_err(|e| super::internal("opening a piece to merge it", e))

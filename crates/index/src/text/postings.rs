@@ -1,4 +1,4 @@
-//! The documents of a term, from wherever a piece holds them: a segment of tantivy's, or memory.
+//! Postings: the documents of a term, read from a tantivy segment or from a piece in memory.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ pub(super) enum Column {
     Fresh(fresh::Terms),
 }
 
-/// Where one term stands. At [`tantivy::TERMINATED`] behind the last document.
+/// A cursor over the documents of one term. It stands at [`tantivy::TERMINATED`] after the last document.
 pub(super) enum Postings<'a> {
     Stored(Box<SegmentPostings>),
     Fresh(fresh::Cursor<'a>),
 }
 
-/// What is asked of a term beside its documents.
+/// The data that a caller needs for each document of a term.
 #[derive(Clone, Copy)]
 pub(super) enum Need {
     Documents,
@@ -43,7 +43,7 @@ impl Need {
 }
 
 impl Column {
-    /// The byte that stands for the number of words of a document's text.
+    /// Returns the byte that stands for the number of words in a document's text.
     pub fn length_id(&self, doc: u32) -> u8 {
         match self {
             Column::Stored { norms, .. } => norms.fieldnorm_id(doc),
@@ -51,7 +51,7 @@ impl Column {
         }
     }
 
-    /// How many documents contain a term.
+    /// Returns the number of documents that contain a term.
     pub fn df(&self, term: &Term) -> Result<u32> {
         Ok(match self {
             Column::Stored { terms, .. } => {
@@ -61,7 +61,7 @@ impl Column {
         })
     }
 
-    /// `None` if no document contains the term.
+    /// Returns the postings of a term, or `None` if no document contains it.
     pub fn postings(&self, term: &Term, need: Need) -> Result<Option<Postings<'_>>> {
         Ok(match self {
             Column::Stored { terms, .. } => {
@@ -72,7 +72,7 @@ impl Column {
         })
     }
 
-    /// The documents of each term that begins so, until `take` fails.
+    /// Calls `take` with the postings of each term that begins with `prefix`. Stops if `take` fails.
     pub fn beginning_with(
         &self,
         prefix: &str,
@@ -109,7 +109,7 @@ impl Postings<'_> {
         }
     }
 
-    /// The first document from `target` on.
+    /// Moves to the first document that is at least `target`, and returns it.
     pub fn seek(&mut self, target: u32) -> u32 {
         match self.doc() {
             doc if doc >= target => doc,
@@ -121,7 +121,7 @@ impl Postings<'_> {
         }
     }
 
-    /// How often the term stands in the document at hand.
+    /// Returns the number of occurrences of the term in the current document.
     pub fn frequency(&self) -> u32 {
         match self {
             Postings::Stored(postings) => postings.term_freq(),
@@ -129,7 +129,7 @@ impl Postings<'_> {
         }
     }
 
-    /// Where, ascending.
+    /// Replaces the content of `into` with the positions of the term in the current document, ascending.
     pub fn positions(&mut self, into: &mut Vec<u32>) {
         match self {
             Postings::Stored(postings) => postings.positions(into),
@@ -140,7 +140,7 @@ impl Postings<'_> {
         }
     }
 
-    /// Documents in all.
+    /// Returns the number of documents with the term.
     pub fn df(&self) -> u32 {
         match self {
             Postings::Stored(postings) => postings.doc_freq(),
@@ -149,7 +149,7 @@ impl Postings<'_> {
     }
 }
 
-/// Terms are made of text alone here.
+/// Returns the text of a term. All terms in this module are text.
 pub(super) fn text_of(term: &Term) -> &str {
     std::str::from_utf8(term.serialized_value_bytes()).unwrap_or_default()
 }

@@ -1,37 +1,38 @@
-//! What is asked, and what is answered.
+//! The query and the answer of a keyword search.
 
 use types::{ColumnId, Result, RowId};
 
-/// What several words mean.
+/// The meaning of several words in a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// A row needs one of them; those with more, and rarer ones, come first.
+    /// A row matches if it has at least one of the words. Rows with more of them, and with rarer ones, come first.
     #[default]
     Any,
-    /// A row needs all of them.
+    /// A row matches if it has all words.
     All,
 }
 
-/// A search. `Query::new("words")` asks for the ten best rows.
+/// A keyword query. `Query::new("words")` asks for the ten best rows.
 ///
-/// Everything is a query; nothing is a syntax error. Words, `"a phrase"`, `+must`, `-must_not`, `prefix*`,
-/// `column:word`. Words that no text can contain, such as
-/// `&`, are left out, and so are English stop words, unless there is nothing else, they have a sign, or are in a phrase. With words to exclude alone nothing is
-/// found.
+/// Every text is a valid query; there are no syntax errors. The forms are words, `"a phrase"`, `+must`, `-must_not`,
+/// `prefix*` and `column:word`. Words that no text can contain, such as `&`, are ignored. English stop words are
+/// ignored too, unless the query has no other words, or they have a sign or stand in a phrase. A query that only
+/// excludes words finds nothing.
 #[derive(Clone, Copy)]
 pub struct Query<'a> {
     pub text: &'a str,
-    /// Empty: all indexed columns.
+    /// The columns to search. Empty means all indexed columns.
     pub columns: &'a [ColumnId],
     pub mode: Mode,
     pub limit: usize,
     pub offset: usize,
-    /// Rows that it refuses are neither answered nor counted. They do count in the statistic.
+    /// A filter. Rows for which it returns false are neither returned nor counted, but they do count in the statistic.
     pub filter: Option<&'a dyn Fn(RowId) -> bool>,
-    /// Rows are counted exactly up to this; beyond it, those that cannot be among the best are passed over.
+    /// The number up to which matching rows are counted exactly. Beyond it, rows that cannot be among the best are
+    /// skipped.
     pub count_max: u64,
-    /// Asked each time after some tens of microseconds of work, up to a millisecond; its error ends the search: a deadline,
-    /// or a bound on the work.
+    /// Called after every some tens of microseconds of work, at most a millisecond. Its error ends the search: a
+    /// deadline, or a limit on the work.
     pub check: Option<&'a dyn Fn() -> Result<()>>,
 }
 
@@ -50,19 +51,19 @@ impl<'a> Query<'a> {
     }
 }
 
-/// One row that was found.
+/// One matching row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hit {
     pub row: RowId,
     pub score: f32,
 }
 
-/// The best rows, best first; equal ones by row id.
+/// The best rows of a query, best first. Rows with equal scores are ordered by row id.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hits {
     pub hits: Vec<Hit>,
-    /// Rows that match.
+    /// Number of matching rows.
     pub total: u64,
-    /// Else there are at least so many.
+    /// True if `total` is exact. Otherwise it is a lower bound.
     pub exact: bool,
 }

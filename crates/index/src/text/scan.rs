@@ -1,9 +1,10 @@
-//! Searching columns that no index covers: every live row is read.
+//! Keyword search without an index, by reading every live row.
 //!
-//! A row is found if an index with default options would find it: the same words, stems and signs. The order is simpler,
-//! since nothing is known of rows that were not read yet: a word counts one, and each doubling of how often it stands in
-//! the row half as much again; more different words come first. What it costs is the table's size, so whoever calls it
-//! bounds its time ([`Query::check`]) and gives it no thread that readers wait for.
+//! A row matches if an index with default options would find it: words, stems and signs are the same. The ranking is
+//! simpler, since nothing is known of rows that were not read yet. Each word of the query that a row contains adds one
+//! to its score, and each doubling of its occurrences adds a half. So rows with more different words come first. The
+//! cost grows with the size of the table. The caller must limit the time ([`Query::check`]) and must not run the scan
+//! on a thread that other readers wait for.
 
 use std::collections::HashMap;
 
@@ -24,17 +25,17 @@ use super::search::check_window;
 use super::snippet::Marker;
 use crate::rows;
 
-/// Rows between two questions whether to go on.
+/// Number of rows between two calls of [`Query::check`].
 const READ_ROWS: usize = 512;
 
-/// A search without an index, over string columns of a table.
+/// A search without an index over string columns of a table.
 pub struct Scanner {
     fields: Fields,
 }
 
 impl Scanner {
-    /// Over these columns; without any, over all of the table's string columns. Fails with [`types::Kind::Invalid`] for a
-    /// column that holds no strings, or if there is none.
+    /// Makes a scanner over these columns, or over all string columns of the table if `columns` is empty. Fails with
+    /// [`types::Kind::Invalid`] if a column does not hold strings, or if there is no string column.
     pub fn new(def: &TableDef, columns: &[ColumnId]) -> Result<Scanner> {
         let mut list = Vec::new();
         for column in &def.schema.columns {
@@ -66,7 +67,7 @@ impl Scanner {
         &self.fields
     }
 
-    /// The best rows of a query, all of them read.
+    /// Returns the best rows of a query. Reads every row of the table.
     pub fn search(&self, table: &Snapshot, query: &Query<'_>) -> Result<Hits> {
         let wanted = check_window(query)?;
         let groups = leaf::compile(query, &self.fields)?;
@@ -87,7 +88,7 @@ impl Scanner {
         Ok(best.finish(query.offset))
     }
 
-    /// Marks a query's words in texts.
+    /// Returns a marker for the words of a query in texts.
     pub fn marker(&self, query: &Query<'_>) -> Result<Marker> {
         Ok(Marker::new(&self.fields, &leaf::compile(query, &self.fields)?))
     }
@@ -122,11 +123,11 @@ impl Scanner {
     }
 }
 
-/// The words of one text.
+/// The words of one text, with an index by term.
 #[derive(Default)]
 struct Words {
     list: Vec<Word>,
-    /// Where each stands in the list.
+    /// Positions in `list` of each term.
     places: HashMap<String, Vec<usize>>,
 }
 
@@ -170,7 +171,7 @@ impl Words {
     }
 }
 
-/// `None` if the row is not found.
+/// Returns the score of a row, or `None` if it does not match.
 fn score(groups: &[Group], columns: &[Words]) -> Option<f32> {
     let (mut score, mut found) = (0.0, false);
     for group in groups {

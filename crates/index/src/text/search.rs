@@ -1,4 +1,4 @@
-//! Searches in a table at one lsn.
+//! Keyword search in a table at one lsn.
 
 use std::sync::Arc;
 
@@ -19,23 +19,24 @@ use super::snippet::Marker;
 use super::state::Index;
 use super::tail::Tails;
 
-/// Rows that one answer goes down to.
+/// The largest sum of limit and offset of a query, in rows.
 const WINDOW_MAX: usize = 10_000;
-/// What a piece costs by itself, as steps from document to document.
+/// Fixed cost of searching a piece, counted in steps from document to document.
 const PIECE_WORK: u32 = 256;
-/// What finding a term of a prefix costs, as steps from document to document.
+/// Cost of finding one term with a prefix, counted in steps from document to document.
 const CHECK_TERM: u32 = 64;
 
-/// A table's text at one lsn: index and tail. Made for each root, or each query; sharing one saves little.
+/// The text of a table at one lsn: index and tail. A searcher is made for each root or each query; sharing one saves
+/// little.
 pub struct Searcher {
     fields: Fields,
-    /// In row-id order.
+    /// The pieces of index and tail, in row-id order.
     views: Vec<View>,
-    /// Live rows.
+    /// Number of live rows.
     rows: u64,
-    /// Words of the live rows, by column.
+    /// Number of words in the live rows, for each column.
     tokens: Vec<u64>,
-    /// Live rows that the index does not hold yet.
+    /// Number of live rows that the index does not hold yet.
     tail_rows: u64,
 }
 
@@ -69,7 +70,7 @@ impl Searcher {
         Ok(searcher)
     }
 
-    /// Makes the statistic of what is searched.
+    /// Computes the numbers of rows and words over all pieces.
     fn count(&mut self) {
         let views = &self.views;
         let words = |column: usize| {
@@ -84,8 +85,8 @@ impl Searcher {
         &self.fields
     }
 
-    /// Searches as if the table had these rows alone: for readers who may not know of the others, not even by how rare
-    /// a word is. Costs a look at every row.
+    /// Restricts the search to rows for which `may_see` returns true, as if the table had no others. It serves readers
+    /// who must not learn of other rows, not even from the rarity of a word. It visits every row once.
     #[must_use]
     pub fn only(mut self, may_see: &dyn Fn(RowId) -> bool) -> Searcher {
         for view in &mut self.views {
@@ -98,24 +99,25 @@ impl Searcher {
         self
     }
 
-    /// Live rows searched.
+    /// Returns the number of live rows that a search covers.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Those of them that the index does not hold yet.
+    /// Returns the number of those rows that the index does not hold yet.
     pub fn tail_rows(&self) -> u64 {
         self.tail_rows
     }
 
-    /// Pieces of index and tail.
+    /// Returns the number of pieces of index and tail.
     pub fn pieces(&self) -> usize {
         self.views.len()
     }
 
-    /// The best rows of a query.
+    /// Returns the best rows of a query.
     ///
-    /// [`Kind::TooLarge`] for too long a query or too far an offset; [`Kind::NotFound`] for a column that is not indexed.
+    /// Fails with [`Kind::TooLarge`] if the query is too long or its offset too large, and with [`Kind::NotFound`] if
+    /// it names a column without an index.
     pub fn search(&self, query: &Query<'_>) -> Result<Hits> {
         let wanted = check_window(query)?;
         let indexed = |id| self.fields.list.iter().any(|field| field.column == id);
@@ -124,7 +126,7 @@ impl Searcher {
         }
         let groups = leaf::compile(query, &self.fields)?;
         let mut best = Best::new(wanted, query.count_max);
-        // Exclusions alone exclude everything.
+        // A query that only excludes words finds nothing.
         if groups.iter().all(|group| group.sign == Sign::MustNot) {
             return Ok(best.finish(query.offset));
         }
@@ -137,12 +139,13 @@ impl Searcher {
         Ok(best.finish(query.offset))
     }
 
-    /// Marks a query's words in texts.
+    /// Returns a marker for the words of a query in texts.
     pub fn marker(&self, query: &Query<'_>) -> Result<Marker> {
         Ok(Marker::new(&self.fields, &leaf::compile(query, &self.fields)?))
     }
 
-    /// Over the live rows of all pieces, so that none of them shows in a score.
+    /// Computes the statistic of a query over the live rows of all pieces, so that the division into pieces does not
+    /// show in a score.
     fn statistic(&self, groups: &[Group]) -> Result<Statistic> {
         let average = |tokens: &u64| (*tokens as f32 / self.rows.max(1) as f32).max(f32::MIN_POSITIVE);
         let norms = self.tokens.iter().map(|tokens| evaluate::norms(average(tokens))).collect();
@@ -155,7 +158,7 @@ impl Searcher {
                     What::Phrase(terms) => terms
                         .iter()
                         .try_fold(0.0, |sum, term| Ok::<_, Error>(sum + self.idf(leaf.column, term)?))?,
-                    // What a prefix finds is as good as any other that it finds.
+                    // All terms with the prefix count the same, however rare they are.
                     What::Prefix { .. } => 1.0 / (K1 + 1.0),
                 };
                 of_group.push(rarity * (K1 + 1.0) * self.fields.list[leaf.column].weight * group.times);
@@ -175,8 +178,8 @@ impl Searcher {
     }
 }
 
-/// The index at a position, if it is one of this table as it is declared now, and knows of no deletes that this snapshot
-/// does not.
+/// Returns the index at a position if a reader of `snapshot` can use it: it was built for the current definition, and
+/// it knows of no deletes after the lsn of the snapshot.
 pub(super) fn usable<'p>(
     snapshot: &Snapshot,
     fields: &Fields,
@@ -187,7 +190,7 @@ pub(super) fn usable<'p>(
     (index.fingerprint == fields.fingerprint() && index.lsn <= snapshot.lsn()).then_some((position, index))
 }
 
-/// How many of the best rows a query asks for, if that is not too many.
+/// Returns the number of best rows that a query needs (limit and offset). Fails if it exceeds [`WINDOW_MAX`].
 pub(super) fn check_window(query: &Query<'_>) -> Result<usize> {
     let wanted = query.limit.saturating_add(query.offset);
     if wanted > WINDOW_MAX {
@@ -200,7 +203,7 @@ pub(super) fn check_window(query: &Query<'_>) -> Result<usize> {
     Ok(wanted)
 }
 
-/// Documents in which the terms follow each other, with how often they do.
+/// Returns the documents in which the terms follow each other, each with the number of occurrences.
 pub(super) fn phrase(column: &Column, terms: &[Term], query: &Query<'_>) -> Result<Vec<(u32, u32)>> {
     let mut lists: Vec<Postings<'_>> = Vec::with_capacity(terms.len());
     for term in terms {
@@ -240,7 +243,7 @@ pub(super) fn phrase(column: &Column, terms: &[Term], query: &Query<'_>) -> Resu
     Ok(found)
 }
 
-/// Documents with a term that begins so, or with the stem.
+/// Returns the documents with a term that begins with `prefix`, or with the term `stem`.
 pub(super) fn prefixed(
     column: &Column,
     docs: u32,

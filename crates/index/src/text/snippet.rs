@@ -1,4 +1,4 @@
-//! The part of a text that shows why it was found.
+//! Snippets: the part of a text that shows why it matches a query.
 
 use std::ops::Range;
 
@@ -10,14 +10,14 @@ use super::fields::Fields;
 use super::leaf::{Group, What};
 use super::parse::Sign;
 
-/// Of a longer text only the beginning is looked at.
+/// Bytes of a text that are searched for a snippet. Only the beginning of a longer text is searched.
 const TEXT_BYTES_MAX: usize = 256 << 10;
-/// Of each of many texts a part is looked at, but never less.
+/// Bytes of each text that are searched even if an answer has many texts.
 const TEXT_BYTES_MIN: usize = 4 << 10;
-/// Text that is looked at for one answer.
+/// Bytes of text that are searched for the snippets of one answer.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// Marks the words of one query.
+/// Finds and marks the words of one query in texts.
 pub struct Marker {
     columns: Vec<Column>,
     text_bytes_max: usize,
@@ -30,15 +30,15 @@ struct Column {
     prefixes: Vec<String>,
 }
 
-/// A part of a text with the places of the query's words.
+/// A part of a text, with the words of the query marked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snippet<'a> {
     pub text: &'a str,
     /// Byte ranges within `text`, ascending.
     pub marks: Vec<Range<usize>>,
-    /// There is text before it.
+    /// True if the text continues before the snippet.
     pub before: bool,
-    /// There is text behind it.
+    /// True if the text continues after the snippet.
     pub behind: bool,
 }
 
@@ -73,13 +73,14 @@ impl Marker {
         Marker { columns, text_bytes_max: TEXT_BYTES_MAX }
     }
 
-    /// For an answer of so many texts: less of each is looked at, so that long ones cost a bounded time together.
+    /// Divides the work for an answer among its texts: with many texts, less of each is searched, so that the total
+    /// time is bounded.
     pub fn share(&mut self, texts: usize) {
         self.text_bytes_max = (ANSWER_BYTES_MAX / texts.max(1)).clamp(TEXT_BYTES_MIN, TEXT_BYTES_MAX);
     }
 
-    /// The part of a column's text, of at most `max_chars`, with the most different words of the query; the beginning
-    /// if there are none.
+    /// Returns the part of a column's text, of at most `max_chars` characters, with the most different words of the
+    /// query. Returns the beginning if it contains none of them.
     pub fn snippet<'a>(&self, column: ColumnId, text: &'a str, max_chars: usize) -> Snippet<'a> {
         let whole = text;
         let text = &text[..text.floor_char_boundary(self.text_bytes_max)];
@@ -96,7 +97,7 @@ impl Marker {
         }
     }
 
-    /// Where the query's words are, and which.
+    /// Returns the byte ranges of the query's words in a text, each with the number of the word.
     fn found(&self, column: ColumnId, text: &str) -> Vec<(Range<usize>, usize)> {
         let Some(column) = self.columns.iter().find(|c| c.id == column) else { return Vec::new() };
         if column.terms.is_empty() && column.prefixes.is_empty() {
@@ -116,9 +117,9 @@ impl Marker {
     }
 }
 
-/// The bytes to show.
+/// Chooses the byte range to show.
 fn window(text: &str, found: &[(Range<usize>, usize)], max_chars: usize) -> Range<usize> {
-    // Byte offsets of all characters, and the end.
+    // The byte offsets of all characters, and of the end.
     let offsets: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let chars = offsets.len() - 1;
     if chars <= max_chars {
@@ -144,12 +145,12 @@ fn window(text: &str, found: &[(Range<usize>, usize)], max_chars: usize) -> Rang
             _ => drop(counts.remove(which)),
         }
     }
-    // A third of the room that is left goes before the words.
+    // A third of the remaining room goes before the words.
     let room = max_chars.saturating_sub(best.1.saturating_sub(best.0));
     let from = best.0.saturating_sub(room / 3).min(chars - max_chars);
     let (from, to) = (from, from + max_chars);
     let is_space = |at: usize| text[offsets[at]..].starts_with(char::is_whitespace);
-    // To the borders of words, unless that would cut the words that were found or leave nothing.
+    // The range shrinks to word boundaries, unless that would cut a word of the query or leave nothing.
     let start = if from == 0 {
         0
     } else {
@@ -166,7 +167,7 @@ fn window(text: &str, found: &[(Range<usize>, usize)], max_chars: usize) -> Rang
 }
 
 impl Snippet<'_> {
-    /// For a page: the query's words in `<mark>`, everything else escaped, `…` where text is left out.
+    /// Formats the snippet as HTML: the query's words in `<mark>`, everything else escaped, `…` where text is left out.
     pub fn html(&self) -> String {
         let mut out = String::with_capacity(self.text.len() + 16 * self.marks.len() + 8);
         out.push_str(if self.before { "… " } else { "" });

@@ -1,4 +1,4 @@
-//! What is published, and how a checkpoint names it.
+//! The published value of a text index, and how a checkpoint stores it.
 
 use std::sync::Arc;
 
@@ -17,26 +17,29 @@ use crate::store::Files;
 const VERSION: u8 = 1;
 pub(super) const FILES: Files = Files { extension: ".piece" };
 
-/// A text index up to its position: an immutable value.
+/// A text index up to its position, as an immutable value.
 pub struct Index {
-    /// What it was built for; a changed definition makes it useless.
+    /// Fingerprint of the definition that the index was built for. If the definition has changed, the index is useless.
     pub(super) fingerprint: u64,
-    /// In row-id order.
+    /// The pieces with their dead rows, in row-id order.
     pub(super) pieces: Vec<View>,
-    /// The dead are known up to here.
+    /// Deletes up to this lsn are known in `pieces`.
     pub(super) lsn: Lsn,
-    /// No piece has had this id yet.
+    /// The id of the next piece. No piece has had it yet.
     pub(super) next_id: u64,
 }
 
-/// One piece of an index, for those who look after it.
+/// Description of one piece of an index, for status reports and tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PieceInfo {
     pub id: u64,
-    /// The rows that it covers.
+    /// The first row that the piece covers.
     pub first: RowId,
+    /// The last row that the piece covers.
     pub last: RowId,
+    /// Number of its rows that are alive.
     pub live: u64,
+    /// Number of its rows that were deleted since.
     pub dead: u64,
     pub bytes: u64,
 }
@@ -52,17 +55,17 @@ impl Index {
         self.pieces.iter().map(info).collect()
     }
 
-    /// Whether it was built for a table as it is defined.
+    /// Tells whether the index was built for the table's current definition.
     pub fn is_of(&self, def: &TableDef) -> bool {
         fields(def).is_some_and(|fields| fields.fingerprint() == self.fingerprint)
     }
 
-    /// Live rows of all pieces.
+    /// Returns the number of live rows in all pieces.
     pub fn rows(&self) -> u64 {
         self.pieces.iter().map(View::live).sum()
     }
 
-    /// Rows and bytes of all pieces, the dead counted too.
+    /// Returns the rows and bytes of all pieces, including dead rows.
     pub(super) fn size(&self) -> (u64, u64) {
         let add =
             |(rows, bytes), view: &View| (rows + u64::from(view.piece.docs()), bytes + view.piece.bytes());
@@ -89,7 +92,8 @@ impl Index {
         e.bytes
     }
 
-    /// Finds the pieces of a checkpoint again. All of each is read: tantivy trusts its bytes.
+    /// Opens the pieces that a checkpoint names. Reads and verifies each of them completely, because tantivy trusts its
+    /// bytes.
     pub(super) fn open(place: &Place, fields: &Fields, checkpoint: &Checkpoint) -> Result<Index> {
         let mut d = Decoder::new(&checkpoint.state);
         let version = d.u8()?;
@@ -123,7 +127,7 @@ fn read(place: &Place, id: u64, fields: &Fields) -> Result<Piece> {
     Piece::open(FILES.map(place, id)?, fields).map_err(|e| e.with("file", FILES.path(place, id).display()))
 }
 
-/// Writes a bundle so that it survives a crash, then opens it.
+/// Writes a bundle to a new file, syncs it, and opens it as a piece.
 pub(super) fn store(
     place: &Place,
     id: u64,

@@ -1,4 +1,4 @@
-//! The materializer: gathers rows into pieces and keeps the pieces few.
+//! The materializer of text indexes: gathers new rows into pieces and merges pieces so that they stay few.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,29 +18,32 @@ use super::tail::{self, Tails};
 use crate::levels::{self, Largest};
 use crate::store::{self, HELD_PAUSE, Memory, table_of};
 
-/// The name of its checkpoints and directory.
+/// The name of the materializer's checkpoints and directory.
 pub const NAME: &str = "text";
 
-/// Rows that make a step worth while; the tail that readers index themselves hardly grows beyond.
+/// Number of missing rows that starts a step at once. The tail that readers index themselves grows little beyond it.
 const GATHER_ROWS: u64 = 2_000;
-/// How long fewer wait. The tail answers meanwhile, so this only bounds how many small files are made and synced.
+/// The longest time for which fewer rows wait for more. The tail answers for them meanwhile, so this only limits how
+/// many small files are made and synced.
 const GATHER_TIME: Duration = Duration::from_millis(500);
-/// With more rows missing, taking them in comes before merging, unless there are many pieces already.
+/// Number of missing rows above which taking in rows comes before merging, unless the index has [`PIECES_MAX`] pieces
+/// already.
 const BEHIND_ROWS: u64 = 4 * GATHER_ROWS;
 const PIECES_MAX: usize = 64;
-/// Rows are read in parts, so that long texts do not come all at once.
+/// Number of rows read at once, so that long texts are not all in memory together.
 const READ_ROWS: usize = 1024;
-/// What the index may lack before writers are refused: less than what a reader takes in itself, since one more commit
-/// comes on top.
+/// Number of rows that the index may lack before writers are refused. It is half of the number that a reader indexes
+/// itself, since one more commit can come on top.
 const LAG_ROWS_MAX: u64 = tail::READER_ROWS_MAX / 2;
+/// Bytes of text that the index may lack before writers are refused.
 const LAG_TEXT_BYTES_MAX: usize = tail::READER_TEXT_BYTES_MAX / 2;
-/// Text of one piece.
+/// Bytes of text at which a new piece is finished.
 const PIECE_TEXT_BYTES: usize = 32 << 20;
-/// No merge makes more: it is one step, and while it lasts the tail grows.
+/// The largest piece that a merge writes. A merge is a single step, and the tail grows for as long as it lasts.
 const LARGEST: Largest = Largest { rows: 1 << 18, bytes: 64 << 20 };
 
-/// Follows tables with a text index, and makes searchers. One for each engine; searchers of an engine must all come
-/// from the one that is registered with it, since it keeps their common tails.
+/// The materializer of tables with a text index, which also makes searchers. An engine has exactly one. All searchers
+/// of an engine must come from the one that is registered with it, since it keeps their shared tails.
 pub struct Text {
     tails: Tails,
     memory: Mutex<Memory<Piece>>,
@@ -57,7 +60,8 @@ impl Text {
         Arc::default()
     }
 
-    /// Row ids that a searcher would have to index itself, at most: before that nobody shares them.
+    /// Returns an upper bound on the number of rows that a new searcher must index itself, because no other reader has
+    /// indexed them in memory yet.
     pub fn unbuilt(&self, snapshot: &Snapshot, position: Option<&Position>) -> u64 {
         let Some(fields) = fields(snapshot.def()) else { return 0 };
         let reached =
@@ -65,11 +69,11 @@ impl Text {
         self.tails.unbuilt(snapshot, reached, &fields)
     }
 
-    /// For searches in a table as it is in `snapshot`. `position` is what the same root holds for the table under
-    /// [`NAME`]; without one everything is tail.
+    /// Returns a searcher for the table as of `snapshot`. `position` is the position that the same root holds for the
+    /// table under [`NAME`]; without one, all rows are tail.
     ///
-    /// [`types::Kind::NotFound`] if the table has no text index; [`types::Kind::IndexBuilding`] while more rows are missing from
-    /// the index than a reader takes in itself: an answer would be late, or lack rows.
+    /// Fails with [`types::Kind::NotFound`] if the table has no text index, and with [`types::Kind::IndexBuilding`] if
+    /// the index lacks more rows than a reader may index itself: the answer would be late or incomplete.
     pub fn searcher(&self, snapshot: &Arc<Snapshot>, position: Option<&Position>) -> Result<Searcher> {
         Searcher::new(&self.tails, snapshot, position)
     }
@@ -81,7 +85,7 @@ impl Text {
         }
     }
 
-    /// How long to wait for more rows; `None`: begin.
+    /// Returns the time to wait for more rows, or `None` if the step should begin now.
     fn gather(&self, place: &Place, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
         let (id, now) = (table.def().id, place.env.clock.monotonic());
         let mut memory = self.memory.lock();
@@ -93,7 +97,7 @@ impl Text {
     }
 }
 
-/// Where a step begins.
+/// The state from which a step continues.
 struct From<'a> {
     checkpoint: &'a Checkpoint,
     index: Arc<Index>,
@@ -115,7 +119,7 @@ impl Materializer for Text {
     fn lag(&self, table: &Snapshot, position: &Position) -> f64 {
         let Some(index) = position.published::<Index>() else { return 0.0 };
         let missing = position.checkpoint.missing(table) as f64;
-        // Of the text only its index is known; that is about half as long.
+        // The size of the missing text is estimated from the size of the index, which is about half of its text.
         let (rows, bytes) = index.size();
         let text = missing * 2.0 * bytes as f64 / rows.max(1) as f64;
         (missing / LAG_ROWS_MAX as f64).max(text / LAG_TEXT_BYTES_MAX as f64)
@@ -156,7 +160,7 @@ impl Materializer for Text {
         let fingerprint = fields.fingerprint();
         let begun = from.and_then(|from| {
             let index = from.published::<Index>()?;
-            // What was built for another definition is no beginning.
+            // An index of another definition is of no use; the step starts from nothing.
             (index.fingerprint == fingerprint).then_some(From { checkpoint: &from.checkpoint, index })
         });
         let next_id = from.and_then(|from| from.published::<Index>()).map_or(1, |index| index.next_id);
@@ -190,7 +194,7 @@ impl Materializer for Text {
                 (index, from.checkpoint.row, expunge)
             }
         };
-        // What readers have to take in themselves costs them more than a few pieces too many.
+        // Rows that readers must index themselves cost them more than a few extra pieces do.
         let is_behind = table.next_row().0.saturating_sub(row.0 + 1) > BEHIND_ROWS;
         let expunge = expunge.map(|at| at..at + 1);
         match expunge.or_else(|| levels::plan(&index.sizes(), LARGEST)) {
@@ -226,13 +230,14 @@ impl Materializer for Text {
     }
 }
 
-/// The first piece before a mark with a row that is dead.
+/// Returns the position of the first piece with an id below `mark` that has dead rows.
 fn with_dead(pieces: &[View], mark: u64) -> Option<usize> {
     pieces.iter().position(|view| view.piece.head.id < mark && view.dead.count() > 0)
 }
 
 impl Text {
-    /// No piece of `index` before `mark` has rows that are to leave. Whether no file has them any more either.
+    /// Removes files of pieces that still hold erased rows; `index` itself names no such piece before `mark`. Returns
+    /// true, and ends the erasure, if no such file is left.
     fn expunged(&self, place: &Place, table: &Snapshot, index: &Index, mark: u64) -> Result<bool> {
         let (id, memory) = (table.def().id, &self.memory);
         let is_named = |file| index.pieces.iter().any(|view| view.piece.head.id == file);
@@ -243,7 +248,7 @@ impl Text {
         Ok(done)
     }
 
-    /// Rows after `row` become a piece.
+    /// Takes in rows: writes a piece of the rows after `row`, and moves `row` to its last row.
     fn take_in(
         &self,
         place: &Place,
@@ -266,7 +271,7 @@ impl Text {
             let batch = table.scan_from(row.next(), limit, &projection)?;
             match crate::rows::last(&batch) {
                 Some(newest) => *row = newest,
-                // Whatever lies beyond is dead already.
+                // All later rows are dead already.
                 None => {
                     *row = last;
                     break;

@@ -1,9 +1,10 @@
-//! The rows that the index has not reached, indexed in memory by whoever searches first, for all.
+//! The tail: the rows that the index has not reached. The first search indexes them in memory, and all later searches
+//! share the result.
 //!
-//! A table's tail is a chain of parts, each a piece of the rows of one range as of some lsn; later deletes are taken
-//! from the snapshot, as with any piece. A search indexes only rows that came since the last one, and joins parts so that
-//! they stay few: nothing is read or taken apart again for that. It publishes what it made by compare-and-swap: two
-//! readers that do the same work at once waste it, and wait for nobody (R1).
+//! The tail of a table is a chain of parts. Each part is a piece of a range of rows as of some lsn; later deletes are
+//! taken from the snapshot, as with any piece. A search indexes only the rows that came since the last search. It joins
+//! parts so that they stay few, without reading or analyzing their rows again. It publishes its result by
+//! compare-and-swap. Two readers may do the same work at the same time, but neither waits for the other (R1).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,29 +20,33 @@ use super::fresh::Builder;
 use super::piece::Piece;
 use crate::rows;
 
-/// Rows that a reader indexes itself, at most. A database that keeps up has about 2,000, most of them indexed already.
+/// The largest number of rows that a reader indexes itself. If the index keeps up, about 2,000 rows are in the tail,
+/// and earlier readers have indexed most of them.
 pub(super) const READER_ROWS_MAX: u64 = 100_000;
+/// The largest number of bytes of text that a reader indexes itself.
 pub(super) const READER_TEXT_BYTES_MAX: usize = 32 << 20;
-/// Parts are joined up to this size: they stay few, and no reader pays for more than a millisecond or two of it.
+/// The largest number of rows of a joined part. It keeps the parts few, and limits the cost of a join to one or two
+/// milliseconds for a reader.
 const PART_ROWS: u32 = 1_024;
+/// The largest number of bytes of text of a joined part.
 const PART_TEXT_BYTES: usize = 256 << 10;
 const READ_ROWS: usize = 128;
 
-/// The tails of all tables that are searched.
+/// The tails of all tables that were searched.
 #[derive(Default)]
 pub(super) struct Tails {
     tables: ArcSwap<imbl::HashMap<TableId, Arc<Slot>>>,
 }
 
-/// One table's.
+/// The tail of one table.
 #[derive(Default)]
 struct Slot {
     chain: ArcSwapOption<Chain>,
-    /// The row that the index has reached.
+    /// The last row that the index has taken in.
     passed: AtomicU64,
 }
 
-/// Neighbouring parts in row-id order; each was built at the lsn of the one before or later.
+/// Neighbouring parts in row-id order. Each was built at the same lsn as the one before it, or later.
 struct Chain {
     fingerprint: u64,
     parts: Vec<Part>,
@@ -50,11 +55,11 @@ struct Chain {
 #[derive(Clone)]
 struct Part {
     view: View,
-    /// Whoever reads at this lsn or later finds in it what he has to.
+    /// The lowest lsn of readers for which the part is complete.
     lsn: Lsn,
-    /// Deletes that came later may hit it.
+    /// The lsn after which deletes may affect rows of the part.
     since: Lsn,
-    /// Of the text that it was made of.
+    /// Bytes of text in the part.
     text_bytes: usize,
 }
 
@@ -67,12 +72,13 @@ impl Part {
         self.view.piece.head.last
     }
 
-    /// Documents, and bytes of their text.
+    /// Returns the number of documents and the bytes of their text.
     fn size(&self) -> (u32, usize) {
         (self.view.piece.docs(), self.text_bytes)
     }
 
-    /// Neighbours as one: of rows that were dead when a later part was made, an earlier one may hold some.
+    /// Joins neighbouring parts into one. An earlier part may contain rows that had died by the lsn of a later one, so
+    /// the result takes `since` from the first part.
     fn join(parts: &[Part]) -> Option<Part> {
         let pieces: Vec<&Piece> = parts.iter().map(|part| &*part.view.piece).collect();
         let piece = Piece::join(&pieces)?;
@@ -84,14 +90,15 @@ impl Part {
         })
     }
 
-    /// Whether whoever reads `table` finds in it what he has to, and nothing that he may not see.
+    /// Tells whether a reader of `table` can use the part: it must contain all rows that the reader needs, and no row
+    /// later than the snapshot.
     fn serves(&self, table: &Snapshot) -> bool {
         self.lsn <= table.lsn() && self.last() < table.next_row()
     }
 }
 
-/// Joins the last parts as a binary counter carries, all at once. Not the newest: readers at an lsn just before it do
-/// without it, and must not lose more than that.
+/// Joins the last parts in the manner of a carry in a binary counter, several at a time. The newest part stays as it
+/// is: a reader at an lsn just before it cannot use it, and must not lose older parts too.
 fn carry(parts: &mut Vec<Part>) {
     let Some(newest) = parts.pop() else { return };
     let mut from = parts.len().saturating_sub(1);
@@ -113,20 +120,22 @@ fn carry(parts: &mut Vec<Part>) {
     parts.push(newest);
 }
 
-/// What died in neighbouring parts. A part is asked for more than it has to know: what it never held is not found in it.
+/// Returns the rows that died in neighbouring parts. The list may contain rows that a part never held; applying them
+/// has no effect.
 fn deaths(table: &Snapshot, first: &Part, last: &Part) -> Result<Deaths> {
     let died = Checkpoint { row: last.last(), lsn: first.since, state: Vec::new() };
     Deaths::since(table, &died)
 }
 
-/// Whether parts hold anything that need not be held.
+/// Tells whether parts hold dead rows, which a rebuild would leave out.
 fn has_dead(table: &Snapshot, parts: &[Part]) -> Result<bool> {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(false) };
     Ok(!deaths(table, first, last)?.is_none())
 }
 
 impl Tails {
-    /// Pieces of all rows after `after` that are live in `table`.
+    /// Returns pieces that cover all rows after `after` that are live in `table`. Builds and publishes the missing
+    /// parts.
     pub fn of(&self, table: &Snapshot, after: RowId, fields: &Fields) -> Result<Vec<View>> {
         let end = RowId(table.next_row().0 - 1);
         if after >= end {
@@ -149,14 +158,15 @@ impl Tails {
         if let Some((first, next)) = before
             && first < next
         {
-            // An older root than the one that the tail was made for.
+            // The snapshot is older than the one for which the tail was built, so the rows before the first part are
+            // missing.
             let last = RowId(next.0 - 1);
             let missing = build(table, first, last, fields, READER_TEXT_BYTES_MAX)?;
             views.extend(missing.map(|(piece, _)| View::new(Arc::new(piece))));
         }
         if from <= end {
-            // All parts together are held in memory (R2). What died in them counts until they take too much: then they
-            // are made anew of what is live.
+            // All parts are in memory, so their total size is limited (R2). Dead rows count towards it until they take
+            // too much; then the parts are rebuilt from live rows only.
             let held: usize = parts.iter().map(|part| part.text_bytes).sum();
             let docs: u64 = parts.iter().map(|part| u64::from(part.view.piece.docs())).sum();
             let room = READER_TEXT_BYTES_MAX.saturating_sub(held);
@@ -179,7 +189,7 @@ impl Tails {
             }
             let newest = |chain: &Chain| chain.parts.last().map(Part::last);
             let ours = Chain { fingerprint, parts: parts.clone() };
-            // A reader of an older root does not take away what those of newer ones have made.
+            // A reader of an older root must not replace parts that readers of newer roots have made.
             if known.as_ref().is_none_or(|k| k.fingerprint != fingerprint || newest(k) <= newest(&ours)) {
                 slot.publish(&known, ours);
             }
@@ -195,7 +205,8 @@ impl Tails {
         Ok(views)
     }
 
-    /// Row ids after `after` that nobody has indexed in memory yet for who reads `table`: what he has to do himself.
+    /// Returns the number of row ids after `after` that no reader has indexed in memory yet in a form that a reader of
+    /// `table` can use. The reader must index these rows itself.
     pub fn unbuilt(&self, table: &Snapshot, after: RowId, fields: &Fields) -> u64 {
         let end = table.next_row().0 - 1;
         let tables = self.tables.load();
@@ -207,10 +218,10 @@ impl Tails {
         end.saturating_sub(built.unwrap_or(after).max(after).0)
     }
 
-    /// The index has reached `row`.
+    /// Records that the index of a table has reached `row`, and drops the parts that it holds by now.
     pub fn passed(&self, table: TableId, row: RowId) {
         if let Some(slot) = self.tables.load().get(&table) {
-            // Lower than before where the index is built anew.
+            // The row may be lower than before if the index is being rebuilt.
             slot.passed.store(row.0, Ordering::Release);
             slot.shed();
         }
@@ -234,14 +245,15 @@ impl Tails {
 }
 
 impl Slot {
-    /// Unless somebody else was faster: then the next reader makes up for it.
+    /// Publishes a chain, unless another reader has replaced `known` meanwhile; then the next reader does the work
+    /// again.
     fn publish(&self, known: &Option<Arc<Chain>>, chain: Chain) {
         self.chain.compare_and_swap(known, Some(Arc::new(chain)));
-        // The index may have come further meanwhile, and found nothing to take away.
+        // The index may have advanced meanwhile and found no parts to drop.
         self.shed();
     }
 
-    /// Lets go of parts that the index holds by now.
+    /// Drops the parts that the index holds by now.
     fn shed(&self) {
         let row = RowId(self.passed.load(Ordering::Acquire));
         let known = self.chain.load_full();
@@ -255,7 +267,8 @@ impl Slot {
     }
 }
 
-/// A piece in memory of the live rows `first` to `last`, with the bytes of its text; `None` if there are none.
+/// Builds a piece in memory from the live rows `first` to `last`. Returns it with the bytes of its text, or `None` if
+/// there are no such rows.
 fn build(
     table: &Snapshot,
     first: RowId,
@@ -281,7 +294,7 @@ fn build(
     Ok(Some((Piece::fresh(first, last, builder), text_bytes)))
 }
 
-/// A tail that has grown beyond what readers make is no tail any more (R2).
+/// Fails if the tail has more live rows than a reader may index itself (R2).
 fn check_size(table: &Snapshot, after: RowId) -> Result<()> {
     if table.next_row().0 - 1 - after.0 <= READER_ROWS_MAX {
         return Ok(());

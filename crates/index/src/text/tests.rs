@@ -1,4 +1,5 @@
-//! Keyword search as a whole: the contract of all materializers, index and tail against a fresh index, the language.
+//! Tests of keyword search as a whole: the contract of all materializers, index and tail against a fresh index, the
+//! query language.
 
 mod damage;
 mod definition;

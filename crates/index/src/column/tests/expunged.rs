@@ -1,4 +1,4 @@
-//! Values of rows that were deleted leave the runs when that is asked for.
+//! Tests of erasure: on request, the values of deleted rows leave the runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ struct Machine {
 }
 
 impl Machine {
-    /// A table of names in two indexes: one of the names alone, one of a number before them.
+    /// Opens an engine with a table of names in two indexes: one over the names alone, one over the city and then the
+    /// name.
     fn new(seed: u64) -> Machine {
         let sim = SimEnv::new(seed);
         let engine = Engine::open_stepped(sim.env(), "db".as_ref(), Options::default()).unwrap();
@@ -64,7 +65,7 @@ impl Machine {
         self.engine.root().table("main.people").unwrap().def().id
     }
 
-    /// Files of runs that have a text in them, and all.
+    /// Returns the run files that contain a text, and the number of all run files.
     fn files(&self, text: &str) -> (Vec<PathBuf>, usize) {
         let of_runs = |path: &PathBuf| path.starts_with(Path::new("/db/derived").join(NAME));
         let all: Vec<PathBuf> = self.sim.disk.files().into_iter().filter(of_runs).collect();
@@ -101,12 +102,12 @@ fn no_run_has_a_value_of_a_row_that_was_erased() {
         assert!(state.ended.clone().is_some_and(|ended| ended.is_ok()), "{state:?}");
         assert_eq!(machine.files(SECRET), (Vec::new(), 4));
         assert_eq!(machine.files("person 41").0.len(), 2, "what lives stays");
-        // Of the others no file was written anew.
+        // The runs that held the secret were replaced, and no other run was rewritten.
         assert!(with.iter().all(|path| !machine.sim.disk.files().contains(path)));
     }
 }
 
-/// An index that is dropped, or a table, is waited for no more.
+/// An erasure does not wait for an index that was dropped.
 #[test]
 fn what_is_not_followed_any_more_is_not_waited_for() {
     let _limit = testkit::limit(60);

@@ -1,5 +1,5 @@
-//! M1 and M2: however far an index has come, and however its rows are divided into runs, readers find the rows that a scan
-//! finds.
+//! Tests of M1 and M2: readers find the same rows as a scan, however far an index has come and however its rows are
+//! divided into runs.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ fn runs_stay_few_and_what_is_dead_goes_with_merges() {
     assert_eq!(bench.files(), named, "no file is left that nobody names");
     let table = bench.table();
     observe(&table, bench.position.as_deref()).unwrap();
-    // With everything dead, a merge leaves nothing.
+    // If all rows are dead, a merge leaves none of them.
     bench.delete(&(1..table.next_row().0).map(RowId).collect::<Vec<_>>());
     for _ in 0..200 {
         bench.append(&random_rows(&mut rng, 30, 1_000_000));
@@ -126,7 +126,7 @@ fn a_damaged_run_is_never_believed_and_is_built_anew() {
         let entries = bench.place.env.disk.list(&bench.place.dir).unwrap();
         let entry = &entries[rng.below(entries.len() as u64) as usize];
         bench.machine.disk.flip_bit(&bench.place.dir.join(&entry.name), rng.below(entry.len));
-        // A new process: nothing is known of the files but what they say.
+        // A new process knows of the files only their contents.
         let position = bench.position.clone().unwrap();
         bench.column = Column::new();
         match bench.column.open(&bench.place, &bench.table(), &position.checkpoint) {

@@ -1,4 +1,4 @@
-//! A table of several types, and what a reader finds in it through its indexes and without.
+//! Test support: a table with columns of several types, and lookups in it with and without its indexes.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -85,7 +85,7 @@ pub fn random_rows(rng: &mut Rng, count: usize, ids: u64) -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-/// What is asked of an index: the first columns' values, and a condition on the next.
+/// A lookup in an index: the values of the first columns, and a condition on the next.
 struct Lookup {
     index: usize,
     equal: Vec<Value>,
@@ -146,7 +146,7 @@ fn order(a: &Value, b: &Value) -> Ordering {
 }
 
 impl Lookup {
-    /// Said with nothing of what the index is made of.
+    /// Evaluates the lookup on the values of a row. It is the model of the test, so it shares no code with the index.
     fn is_met(&self, row: &[Value]) -> bool {
         let same = |(wanted, value): (&Value, &Value)| match (wanted, value) {
             (Value::Null, value) => *value == Value::Null,
@@ -177,7 +177,8 @@ impl Lookup {
         }
     }
 
-    /// The rows of `batch` that meet it; its first column is the row id, then come the index's.
+    /// Appends the rows of `batch` that meet the lookup. The first column of `batch` is the row id; the columns of the
+    /// index follow.
     fn of_batch(&self, batch: &RecordBatch, types: &[DataType], out: &mut Vec<RowId>) {
         for at in 0..batch.num_rows() {
             let value = |column: usize, t: &DataType| Value::from_array(batch.column(column), t, at);
@@ -189,8 +190,8 @@ impl Lookup {
         }
     }
 
-    /// What a reader finds, as readers do it: by the index as far as it goes, and in the table beyond; without the index
-    /// where that is damaged.
+    /// Finds rows as a reader does: through the index as far as it has come, then in the tail by a scan. Scans the
+    /// whole table if the index is damaged.
     fn find(&self, table: &Snapshot, position: Option<&Position>) -> Result<Vec<RowId>> {
         let def = table.def();
         let declared = &def.indexes[self.index];
@@ -227,7 +228,8 @@ impl Lookup {
     }
 }
 
-/// The rows of a range, ascending, as those find them who go over its entries; `columns` of which are skipped at once.
+/// Returns the rows of a range, ascending, by walking over its entries. Also checks that descending and skipping walks
+/// agree; a skip leaves out the entries with the same first `columns` columns.
 fn in_order(index: &crate::column::Index, range: &crate::column::Range, columns: usize) -> Vec<RowId> {
     let collect = |descending| {
         let mut walk = index.walk(range.clone(), descending).unwrap();
@@ -261,7 +263,7 @@ fn in_order(index: &crate::column::Index, range: &crate::column::Range, columns:
     rows
 }
 
-/// What readers find, for many lookups; equal to what a scan finds.
+/// Runs many lookups, checks that each finds the same rows as a scan, and returns those rows.
 pub fn observe(table: &Arc<Snapshot>, position: Option<&Position>) -> Result<Vec<Vec<RowId>>> {
     let _reads = vfs::read_path();
     let mut seen = Vec::new();
@@ -273,7 +275,7 @@ pub fn observe(table: &Arc<Snapshot>, position: Option<&Position>) -> Result<Vec
     Ok(seen)
 }
 
-/// A table in memory, and its index stepped by hand.
+/// A table in memory with an index whose steps the test calls.
 pub struct Bench {
     pub tip: table::Tip,
     pub column: Arc<Column>,
@@ -312,7 +314,7 @@ impl Bench {
         self.tip.snapshot(types::Lsn(self.lsn))
     }
 
-    /// One step of at most so many rows; false if there is nothing to do.
+    /// Makes one step of at most `rows` rows. Returns false if there is nothing to do.
     pub fn step(&mut self, rows: usize) -> Result<bool> {
         let tick: &mut dyn FnMut(u64) -> Result<()> = &mut |_| Ok(());
         let mut budget = Budget { rows, urgent: true, tick };

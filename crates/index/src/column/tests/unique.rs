@@ -1,5 +1,5 @@
-//! Unique indexes, by a model: no two live rows are ever equal once one is enforced, nothing is refused that need not be,
-//! and none is enforced over rows that are equal; through crashes, damage and rebuilds.
+//! Tests unique indexes against a model, through crashes, damage and rebuilds. No two live rows are equal once an index
+//! is enforced; only writes that would break it are refused; an index over equal rows is never enforced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,7 +17,8 @@ const DIR: &str = "db";
 const TABLE: &str = "main.t";
 const FLOATS: [Option<f64>; 6] = [None, Some(0.0), Some(-0.0), Some(f64::NAN), Some(1.5), Some(-1.5)];
 
-/// `a` and `b` are unique together, `n` is alone.
+/// A row of the test table. `a` and `b` are unique together, `n` by itself; `a` and `b` are indexes into lists of
+/// values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Row {
     id: i64,
@@ -32,7 +33,7 @@ fn text(a: usize) -> Option<String> {
     match a {
         0 => None,
         1 => Some("x".into()),
-        // Longer than what an index keeps of a value.
+        // A value longer than an index entry can hold.
         a => Some("long ".repeat(300) + &a.to_string()),
     }
 }
@@ -48,7 +49,8 @@ impl Row {
         }
     }
 
-    /// Equal for rows that are equal in the columns of an index; `None` with a null.
+    /// Returns a string that is equal for rows that are equal in the columns of an index, or `None` if one of these is
+    /// null.
     fn claim(&self, index: &str) -> Option<String> {
         match index {
             "n" => self.n.map(|n| n.to_string()),
@@ -87,7 +89,7 @@ fn unique(name: &str) -> NewIndex {
     NewIndex { name: name.into(), kind: "column".into(), columns, unique: true, ..NewIndex::default() }
 }
 
-/// The rows of a table with their row ids.
+/// Reads all rows of the table, by `id`, with their row ids.
 fn contents(root: &Root) -> BTreeMap<i64, (RowId, Row)> {
     let table = root.table(TABLE).unwrap();
     let mut rows = BTreeMap::new();
@@ -134,12 +136,13 @@ fn has_equal<'r>(rows: impl Iterator<Item = &'r Row>, index: &str) -> bool {
 #[derive(Clone, Debug)]
 enum Effect {
     Insert(Vec<Row>, Mode),
-    /// New versions of these keys, whatever else their rows were.
+    /// Replaces the rows of these keys, whatever their values are.
     Update(Vec<Row>),
     Delete(Vec<i64>),
 }
 
-/// What becomes of the rows; `None` if it is to be refused for these indexes.
+/// Applies an effect to the model. Returns `None` if a write must be refused because of these indexes or the primary
+/// key.
 fn applied(rows: &Rows, effect: &Effect, indexes: &[String]) -> Option<Rows> {
     let mut next = rows.clone();
     let taken = |rows: &Rows, row: &Row, but: &BTreeSet<i64>| {
@@ -159,7 +162,7 @@ fn applied(rows: &Rows, effect: &Effect, indexes: &[String]) -> Option<Rows> {
             }
         }
         Effect::Insert(new, mode) => {
-            // Of one key the last counts.
+            // If several rows have one key, the last one counts.
             let last: Rows = new.iter().map(|row| (row.id, *row)).collect();
             let is_append = *mode == Mode::Append;
             if is_append && (last.len() < new.len() || new.iter().any(|row| next.contains_key(&row.id))) {
@@ -196,11 +199,11 @@ type Outcome = Arc<Mutex<Option<Result<(), Kind>>>>;
 struct Life<'m> {
     machine: &'m SimEnv,
     engine: Engine,
-    /// As the commit thread has them.
+    /// The rows as the commit thread sees them.
     rows: Rows,
-    /// With the indexes that were being checked or enforced when they were prepared.
+    /// Submitted writes, each with the indexes that were being checked or enforced when it was prepared.
     queue: Vec<(Effect, Outcome, Vec<String>)>,
-    /// Pairs of equal rows came to be while an index was checked.
+    /// Number of refused writes.
     refused: u64,
     distinct: bool,
 }
@@ -241,7 +244,7 @@ impl Life<'_> {
     fn write(&mut self, rng: &mut Rng) {
         let count = 1 + rng.below(4) as usize;
         let mut new: Vec<Row> = (0..count).map(|_| Row::random(rng, self.distinct)).collect();
-        // Values that differ nearly always, so that an index may hold, and now and then one that is taken.
+        // Values are nearly always distinct, so that an index can hold; now and then one is taken already.
         if self.distinct && rng.one_in(6) && !self.rows.is_empty() {
             let there: Vec<i64> = self.rows.keys().copied().collect();
             new[0].n = self.rows[rng.pick(&there)].n;
@@ -258,7 +261,8 @@ impl Life<'_> {
                 let (op, mode) = insert(Mode::Upsert);
                 (op, Effect::Insert(new, mode))
             }
-            // While an index is checked, what is skipped follows from what it knows by then.
+            // While an index is being checked, the rows that it skips depend on how many it knows by then, which the
+            // model cannot tell.
             5 if !states(&self.engine.root()).values().any(|state| *state == Unique::Checking) => {
                 let (op, mode) = insert(Mode::InsertIfAbsent);
                 (op, Effect::Insert(new, mode))
@@ -296,7 +300,8 @@ impl Life<'_> {
         if self.machine.disk.is_dead() || self.engine.status().write_error.is_some() {
             return;
         }
-        // What may have changed in this very group is not known; what was enforced is.
+        // An index may have changed its state within this commit group. Only indexes that were enforced before are sure
+        // to be.
         let enforced = before.into_iter().filter(|(_, state)| *state == Unique::Enforced);
         let enforced: Vec<String> = enforced.map(|(name, _)| name).collect();
         for (effect, outcome, maybe) in std::mem::take(&mut self.queue) {
@@ -317,7 +322,7 @@ impl Life<'_> {
         }
     }
 
-    /// Definitions change while nobody writes.
+    /// Drops or adds an index, if no write is pending.
     fn change_indexes(&mut self, rng: &mut Rng) {
         if !self.is_quiet() {
             return;
@@ -465,7 +470,8 @@ fn what_a_write_reads_for_a_unique_index_does_not_grow_with_the_table() {
     }
 }
 
-/// A stepped engine whose unique indexes are always built first, with a plain index over the same column.
+/// Opens a stepped engine that builds every unique index before it enforces it, with a plain index over the same
+/// column.
 fn bench(machine: &SimEnv) -> Engine {
     let options = Options { unique_at_once_rows: 0, ..Options::default() };
     let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options).unwrap();
@@ -483,7 +489,7 @@ fn submit(engine: &Engine, op: Op) {
     });
 }
 
-/// Nor does anybody gather rows any longer.
+/// Runs all pending work, and advances the clock so that no index waits for more rows.
 fn settle(machine: &SimEnv, engine: &Engine) {
     for _ in 0..3 {
         while engine.step(Step::Commit) | engine.step(Step::Sync) | engine.step(Step::Background) {}
@@ -507,7 +513,8 @@ fn state(engine: &Engine) -> Option<Unique> {
     root.table(TABLE).unwrap().def().index_named("n").and_then(|index| index.unique.clone())
 }
 
-/// What an index once found stayed with the plain index over the same columns.
+/// The `Equal` verdict of a failed unique index stayed with the plain index over the same columns, so a new unique
+/// index failed too.
 #[test]
 fn an_index_that_failed_can_be_made_again_once_its_rows_are_distinct() {
     let _limit = testkit::limit(60);
@@ -538,7 +545,8 @@ fn an_index_that_failed_can_be_made_again_once_its_rows_are_distinct() {
     }
 }
 
-/// An index that was dropped and made in one step was enforced only once no row came while it was compared.
+/// An index that was dropped and made again in one step was enforced only if no row arrived while its rows were
+/// compared.
 #[test]
 fn an_index_that_replaces_one_of_its_name_is_enforced_while_rows_keep_coming() {
     let _limit = testkit::limit(60);
@@ -553,7 +561,7 @@ fn an_index_that_replaces_one_of_its_name_is_enforced_while_rows_keep_coming() {
     engine.step(Step::Sync);
     assert_eq!(state(&engine), Some(Unique::Checking));
     for id in 3..23 {
-        // It comes before what is derived from those before it.
+        // The insert commits before the verdict over the earlier rows does.
         insert(&engine, &[(id, id)]);
         machine.clock.advance(std::time::Duration::from_secs(60));
         engine.step(Step::Background);
@@ -563,7 +571,7 @@ fn an_index_that_replaces_one_of_its_name_is_enforced_while_rows_keep_coming() {
     assert_eq!(state(&engine), Some(Unique::Enforced));
 }
 
-/// Until then each write reads all rows, and merging them may take long.
+/// Each write reads all rows until the index is open, and merging segments first may take long.
 #[test]
 fn after_a_restart_the_index_that_writers_ask_comes_before_merging() {
     let _limit = testkit::limit(60);
@@ -607,7 +615,8 @@ fn after_a_restart_the_index_that_writers_ask_comes_before_merging() {
     assert!(engine.status().compactions > merged, "there was something to merge");
 }
 
-/// A step compares what it has found; a row that is on its way meanwhile is known to no one yet.
+/// A step compares the rows of the index. A row that is being committed meanwhile is neither in the index nor in the
+/// commit thread's map.
 #[test]
 fn a_row_that_comes_while_rows_are_compared_is_compared_too() {
     let _limit = testkit::limit(120);
@@ -634,7 +643,8 @@ fn a_row_that_comes_while_rows_are_compared_is_compared_too() {
     life.engine.step(Step::Commit);
     while life.engine.step(Step::Sync) {}
     assert_eq!(states(&life.engine.root())["n"], Unique::Checking);
-    // Looked up before the index has anything, and taken after it has compared all that it knew.
+    // This row is checked before the index has any rows, and committed after the index has compared all rows that it
+    // knew.
     let outcome = life.submit(vec![insert(&[row(20, 3)])]);
     for _ in 0..20 {
         life.engine.step(Step::Background);

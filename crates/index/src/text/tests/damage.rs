@@ -1,4 +1,4 @@
-//! Bytes on disk that are not what was written.
+//! Tests of damage: index files and checkpoints with wrong or missing bytes.
 
 use std::io::IoSlice;
 
@@ -65,7 +65,7 @@ fn no_flipped_bit_or_cut_gets_past_opening_and_none_panics() {
         assert!(try_with(&whole[..at]).is_err(), "cut at {at}");
     }
     try_with(&whole).unwrap();
-    // A checkpoint that is damaged, or of a later version.
+    // The checkpoint may be damaged too, or come from a later version.
     for at in 0..checkpoint.state.len() {
         let mut state = checkpoint.state.clone();
         state[at] ^= 0x55;

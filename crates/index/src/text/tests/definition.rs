@@ -1,4 +1,4 @@
-//! Indexes that come and go while their table stays, and writers that are faster than an index.
+//! Tests of indexes that are added to and dropped from a table, and of writers that are faster than an index.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn alter(drop: &[&str], add: &[NewIndex]) -> Op {
     Op::AlterIndexes { table: "notes".into(), drop, add: add.to_vec() }
 }
 
-/// What becomes of an operation.
+/// Submits an operation and returns its result.
 fn outcome(engine: &Engine, op: Op) -> Result<(), Error> {
     let seen = Arc::new(Mutex::new(None));
     let noted = seen.clone();
@@ -55,7 +55,7 @@ fn an_index_is_added_to_a_table_with_rows_changed_and_dropped() {
     let files = machine.files();
     assert!(!files.is_empty());
 
-    // Another language: other terms. What was built for the first is not used for a moment.
+    // Another language makes other terms. The old index is not used even for a moment.
     machine.write(alter(&["words"], &[over(&["body"], "none")]));
     assert_eq!(machine.rows("river"), [3]);
     machine.catch_up();

@@ -1,4 +1,4 @@
-//! M1 and M2: however the rows are divided into pieces and tail, the answers are those of a fresh index.
+//! Tests of M1 and M2: the answers are those of a fresh index, however the rows are divided into pieces and tail.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn an_index_killed_at_any_step_ends_as_one_built_from_nothing() {
     }
 }
 
-/// Scores are compared bit by bit, which is more than the 1e-5 that is promised.
+/// Compares scores bit by bit, although only 1e-5 is promised.
 #[test]
 fn index_and_tail_answer_as_a_fresh_index_on_random_rows_deletes_and_positions() {
     let _limit = testkit::limit(600);
@@ -55,7 +55,7 @@ fn index_and_tail_answer_as_a_fresh_index_on_random_rows_deletes_and_positions()
             let found = observe(shared, &table, position.as_deref()).unwrap();
             assert_eq!(found, expected, "round {round} at {position:?}");
             held.push((table, position, expected));
-            // A reader of an older root sees what it saw, whatever came since.
+            // A reader of an older root still gets the same answers, whatever came since.
             let (table, position, expected) = &held[rng.below(held.len() as u64) as usize];
             assert_eq!(&observe(shared, table, position.as_deref()).unwrap(), expected);
         }
@@ -130,7 +130,8 @@ fn readers_share_what_they_index_and_take_in_only_what_is_new() {
     }
 }
 
-/// Parts are joined as they were made: who reads at an lsn in between must not lose a row by it, nor see one that is dead.
+/// Parts of the tail are joined without being rebuilt. A reader at an lsn in between must neither lose a row nor see a
+/// dead one.
 #[test]
 fn joined_parts_serve_readers_of_every_lsn_after_the_last_of_them() {
     let _limit = testkit::limit(120);
@@ -139,7 +140,8 @@ fn joined_parts_serve_readers_of_every_lsn_after_the_last_of_them() {
         let machine = Machine::new(seed, keyed());
         let mut seen = Vec::new();
         for round in 0..60 {
-            // Some replace rows of earlier parts; some commits only delete, so that an lsn alone tells two roots apart.
+            // Some inserts replace rows of earlier parts. Some commits only delete, so that two roots differ in nothing
+            // but the lsn.
             let last = machine.table().next_row().0;
             if last > 1 && rng.below(3) == 0 {
                 machine.delete(vec![types::RowId(1 + rng.below(last - 1))]);
@@ -148,7 +150,7 @@ fn joined_parts_serve_readers_of_every_lsn_after_the_last_of_them() {
                 machine.insert(random_rows(&mut rng, count, 120));
             }
             let table = machine.table();
-            // Not every lsn has a reader of its own.
+            // Some lsns have no reader.
             if rng.below(3) > 0 {
                 observe(&machine.text, &table, None).unwrap();
             }
@@ -160,7 +162,7 @@ fn joined_parts_serve_readers_of_every_lsn_after_the_last_of_them() {
     });
 }
 
-/// What died in a tail is held with it, and must not keep a small table from being searched.
+/// Dead rows stay in the tail's memory, but must not make a small table unsearchable.
 #[test]
 fn rows_that_are_replaced_again_and_again_do_not_fill_the_tail() {
     let _limit = testkit::limit(240);
@@ -174,7 +176,8 @@ fn rows_that_are_replaced_again_and_again_do_not_fill_the_tail() {
     }
 }
 
-/// Term by term: what a reader makes in memory and what tantivy makes of the same rows.
+/// Compares, term by term, the piece that a reader builds in memory with the segment that tantivy builds of the same
+/// rows.
 #[test]
 fn a_piece_in_memory_is_a_segment_of_the_same_rows() {
     use crate::text::postings::{Column, Need};
@@ -273,7 +276,7 @@ fn a_column_added_to_the_index_later_is_found_in_old_rows_too() {
     machine.insert(batch(&[(1, Some("heron".into()), Some("a bird".into()))]));
     machine.catch_up();
     let table = machine.table();
-    // The same table as if its definition had been changed; indexes of existing tables cannot be changed yet.
+    // This table has the same rows, but its definition indexes only the body until `set_def` below.
     let mut narrow = (**table.def()).clone();
     narrow.indexes = vec![super::support::declared(&[super::support::BODY], &[])];
     let text = Text::new();

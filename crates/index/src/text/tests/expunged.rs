@@ -1,4 +1,4 @@
-//! Rows that were deleted leave the pieces when that is asked for, whatever merges would do.
+//! Tests of erasure: on request, deleted rows leave the pieces even if no merge would be due.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::text::{Index, Query};
 
 const SECRET: &str = "zebediah";
 
-/// How many pieces have a word, live or dead.
+/// Counts the pieces that contain a word, in live or dead rows.
 fn pieces_with(machine: &Machine, word: &str) -> usize {
     let index = machine.position().unwrap().published::<Index>().unwrap();
     let has = |column: &Column| {
@@ -22,7 +22,8 @@ fn pieces_with(machine: &Machine, word: &str) -> usize {
     index.pieces.iter().filter(|view| view.piece.columns.iter().any(|of| has(&of.column))).count()
 }
 
-/// Three pieces, in two of which somebody is named, who is deleted: too few rows for a merge of its own accord.
+/// Makes three pieces, two of which contain the name of a person in a row that is then deleted. Too few rows are dead
+/// for an ordinary merge.
 fn pieces(machine: &Machine) -> Lsn {
     for nth in 0..3 {
         let body = |row: i64| match row == 5 && nth < 2 {
@@ -60,7 +61,7 @@ fn no_piece_has_a_word_of_a_row_that_was_erased() {
     assert_eq!((pieces_with(&machine, SECRET), machine.files().len()), (0, 3));
     assert!(machine.files().contains(&untouched.unwrap()), "a piece without such rows stays as it is");
     assert_eq!(machine.search(&Query::new("person")).total, 148);
-    // Once more there is nothing to do.
+    // A second erasure has nothing to do.
     let files = machine.files();
     assert!(erase(&machine, lsn, 5).ended.unwrap().is_ok());
     assert_eq!(machine.files(), files);
@@ -76,7 +77,7 @@ fn a_piece_that_a_reader_holds_is_waited_for() {
     assert_eq!((state.ended.is_none(), state.indexes_left), (true, vec![crate::text::NAME]));
     assert_eq!(pieces_with(&machine, SECRET), 0, "later readers have the new ones");
     assert_eq!(machine.files().len(), 5);
-    // Rows are taken in meanwhile.
+    // The index takes in new rows meanwhile.
     machine.insert_bodies(&["ufo"]);
     erase(&machine, lsn, 20);
     assert_eq!((pieces_with(&machine, "ufo"), machine.rows("ufo").len()), (1, 1));
@@ -86,7 +87,7 @@ fn a_piece_that_a_reader_holds_is_waited_for() {
     assert_eq!(machine.files().len(), 4);
 }
 
-/// What is asked for ends although rows go on being deleted: only what was there is written anew.
+/// An erasure ends even if rows keep being deleted: it rewrites only the pieces that existed when it began.
 #[test]
 fn deletes_that_go_on_do_not_keep_it_from_ending() {
     let _limit = testkit::limit(60);

@@ -1,4 +1,4 @@
-//! What a query finds.
+//! Tests of the query language: the rows that a query finds.
 
 use types::{Kind, RowId};
 

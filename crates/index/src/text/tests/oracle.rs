@@ -1,4 +1,4 @@
-//! Index and tail against BM25 as a textbook has it, over every row, with nothing of the index in it.
+//! Compares index and tail with a textbook BM25 that reads every row and shares no code with the index.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const WORDS: [&str; 12] =
     ["heron", "crane", "stork", "ibis", "river", "lake", "marsh", "reed", "egg", "nest", "wing", "beak"];
 const WEIGHTS: [f64; 2] = [2.0, 1.0];
 
-/// A live row's words, by column.
+/// A live row with its words in each column.
 type Document = (RowId, [Vec<String>; 2]);
 
 fn documents(machine: &Machine) -> Vec<Document> {
@@ -31,7 +31,7 @@ fn count(words: &[String], wanted: &str) -> f64 {
     words.iter().filter(|word| *word == wanted).count() as f64
 }
 
-/// Rows with one of the words, best first.
+/// Returns the rows with at least one of the words and their scores, best first.
 fn expected(documents: &[Document], words: &[&str]) -> Vec<(RowId, f64)> {
     let (k1, b) = (1.2, 0.75);
     let rows = documents.len() as f64;
@@ -62,7 +62,7 @@ fn scores_are_those_of_bm25_over_the_live_rows_whatever_the_index_has_reached() 
         def.indexes = vec![declared(&[TITLE, BODY], &[("weights", "2,1"), ("language", "none")])];
         let machine = Machine::new(seed, def);
         for round in 0..12 {
-            // Up to 39 words: longer texts' lengths are rounded.
+            // Texts have at most 39 words, because the lengths of longer ones are rounded.
             let words = |rng: &mut testkit::Rng, most: u64| -> String {
                 let word = |rng: &mut testkit::Rng| WORDS[rng.below(12).min(rng.below(12)) as usize];
                 (0..1 + rng.below(most)).map(|_| word(rng)).collect::<Vec<_>>().join(" ")
@@ -90,7 +90,7 @@ fn scores_are_those_of_bm25_over_the_live_rows_whatever_the_index_has_reached() 
                     let close = (f64::from(hit.score) - score).abs() <= 1e-5 * score.max(1.0);
                     assert!(close, "round {round}, {asked:?}, place {at}: {} is not {score}", hit.score);
                 }
-                // Where scores are apart, so are the rows.
+                // Rows whose scores clearly differ from their neighbours' must be in the expected order.
                 for (at, (hit, (row, score))) in found.hits.iter().zip(&expected).enumerate() {
                     let apart = |other: Option<&(RowId, f64)>| {
                         other.is_none_or(|(_, near)| (near - score).abs() > 1e-4)

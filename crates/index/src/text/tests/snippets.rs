@@ -1,4 +1,4 @@
-//! Snippets: safe in a page, and about the query.
+//! Tests of snippets: they are safe in a page, and they show the words of the query.
 
 use super::support::{BODY, Machine, notes};
 use crate::text::{Marker, Query};

@@ -1,4 +1,4 @@
-//! R1: a disk on which nothing moves any more stops the writer and the materializer, and no search.
+//! Test of R1: a disk whose syncs hang blocks the writer and the materializer, but no search.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::text::{self, Query, Text};
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of paths of files whose syncs do not return.
+    /// Substrings of paths: syncs of files with such a path hang.
     parts: Vec<&'static str>,
-    /// Threads in such syncs.
+    /// Number of threads that hang in such syncs.
     stuck: usize,
 }
 
-/// Which syncs do not return, and how many are at it.
+/// Blocks syncs of chosen files until it is opened.
 #[derive(Debug, Default)]
 struct Gate {
     state: Mutex<State>,
@@ -36,7 +36,7 @@ impl Gate {
         self.changed.wait(state).unwrap()
     }
 
-    /// Syncs of files whose path contains this do not return until [`Gate::open`].
+    /// Makes syncs of files whose path contains `part` hang until [`Gate::open`].
     fn close(&self, part: &'static str) {
         self.state().parts.push(part);
     }

@@ -1,4 +1,4 @@
-//! A table of notes, rows of few words, and a machine that steps by hand.
+//! Test support: a table of notes, random rows of few words, and an engine that is stepped by hand.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::text::{self, Hits, Query, Text};
 pub const TITLE: ColumnId = ColumnId(17);
 pub const BODY: ColumnId = ColumnId(18);
 
-/// `(id int64, title string, body string)`, both indexed.
+/// `(id int64, title string, body string)`, with `title` and `body` indexed.
 pub fn notes() -> TableDef {
     let mut def = TableDef::new(TableId(0), "main.notes");
     def.add_column("id", &DataType::Int64, true, None).unwrap();
@@ -76,7 +76,7 @@ const WORDS: [&str; 24] = [
     "run",
 ];
 
-/// Few words, the first ones often.
+/// Returns at most `most` random words. Words at the start of the list are more frequent.
 pub fn words(rng: &mut Rng, most: u64) -> String {
     let count = rng.below(most + 1);
     let word = |rng: &mut Rng| {
@@ -115,12 +115,12 @@ pub const QUERIES: [&str; 14] = [
     "naive don't nothing",
 ];
 
-/// Rows with the bits of their scores, and how many there are.
+/// The answer to a query: rows with the bits of their scores, and the number of matching rows.
 pub type Seen = (Vec<(RowId, u32)>, u64);
 
-/// What a reader sees: for several queries, rows and scores as they are, in full bits.
+/// Runs all queries as a reader does, and returns their answers with scores to the last bit.
 pub fn observe(text: &Text, table: &Arc<Snapshot>, position: Option<&Position>) -> Result<Vec<Seen>> {
-    // R1: in debug builds any lock of ours would panic.
+    // In debug builds, any lock of ours on the read path would panic (R1).
     let _reads = vfs::read_path();
     let searcher = text.searcher(table, position)?;
     let mut seen = Vec::new();
@@ -134,7 +134,7 @@ pub fn observe(text: &Text, table: &Arc<Snapshot>, position: Option<&Position>) 
     Ok(seen)
 }
 
-/// An engine whose background steps when told to.
+/// An engine whose background work runs only when the test steps it.
 pub struct Machine {
     pub sim: SimEnv,
     pub engine: Engine,
@@ -204,19 +204,19 @@ impl Machine {
         Place { env: self.sim.env(), dir: dir.into() }
     }
 
-    /// What the background does after a step; one that is stepped by hand does not.
+    /// Removes unneeded files. The background thread does so after a step, but a stepped engine does not.
     pub fn clean(&self) {
         self.text.clean(&self.place(), &self.position().unwrap()).unwrap();
     }
 
-    /// The files in the index's directory.
+    /// Returns the files in the directory of the index.
     pub fn files(&self) -> Vec<std::path::PathBuf> {
         let place = self.place();
         let entries = place.env.disk.list(&place.dir).unwrap();
         entries.into_iter().map(|entry| place.dir.join(entry.name)).collect()
     }
 
-    /// The files that a materializer keeps of the table; none if it has no directory.
+    /// Returns the files that a materializer keeps for the table, or none if it has no directory.
     pub fn files_of(&self, materializer: &str) -> Vec<std::path::PathBuf> {
         let dir = std::path::PathBuf::from(format!("db/derived/{materializer}/{}", self.table().def().id));
         let env = self.sim.env();
@@ -224,7 +224,7 @@ impl Machine {
         entries.into_iter().map(|entry| dir.join(entry.name)).collect()
     }
 
-    /// Until nothing is left to do.
+    /// Runs background steps until none is left.
     pub fn catch_up(&self) {
         for _ in 0..1_000 {
             let table = self.table();
@@ -237,7 +237,7 @@ impl Machine {
     }
 }
 
-/// A position of a table, by steps of so many rows, up to some row.
+/// Builds an index in a directory of its own, with at most `steps` steps of at most `rows` rows each.
 pub fn built(
     text: &Text,
     table: &Arc<Snapshot>,
@@ -274,7 +274,7 @@ pub fn carry_on(
     position
 }
 
-/// Rows of one commit, straight into a table.
+/// Appends rows to a table as one commit.
 pub fn append(tip: &mut table::Tip, rows: RecordBatch, lsn: u64) {
     let count = rows.num_rows() as u64;
     tip.append(tip.next_row(), 0, &[(types::Lsn(lsn), count)], &rows).unwrap();
