@@ -1,4 +1,4 @@
-//! The workloads from the command line, for measuring without the `polynya` binary around:
+//! Runs the workloads from the command line, to measure a server without the `polynya` binary:
 //! `cargo run --release -p polynya-bench --example bench -- ingest 127.0.0.1:8484 --pid 4711 --data polynya-data`.
 
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ struct Command {
 
 #[derive(Subcommand)]
 enum Workload {
-    /// Batches of events as fast as they are acknowledged, or at a rate.
+    /// Insert batches of events as fast as they are acknowledged, or at a rate.
     Ingest {
         #[command(flatten)]
         server: Server,
@@ -29,47 +29,47 @@ enum Workload {
         /// Events per request.
         #[arg(long, default_value_t = 100)]
         batch: usize,
-        /// Events a second; without it, as fast as possible.
+        /// Events per second; without it, as fast as possible.
         #[arg(long)]
         rate: Option<f64>,
         #[arg(long, default_value = "bench_events")]
         table: String,
-        /// Acknowledge at admission.
+        /// Acknowledge rows before they are durable.
         #[arg(long)]
         memory: bool,
         #[arg(long, default_value_t = 1)]
         threads: usize,
-        /// A second server: both are measured, interleaved.
+        /// A second server; both are measured, interleaved.
         #[arg(long)]
         against: Option<String>,
-        /// Pairs of a comparison.
+        /// Pairs of runs in a comparison.
         #[arg(long, default_value_t = 3)]
         pairs: usize,
     },
-    /// Point reads alone, beside a saturating writer and beside heavy SQL.
+    /// Read single rows alone, beside a saturating writer and beside heavy SQL.
     Reads {
         #[command(flatten)]
         server: Server,
         #[command(flatten)]
         reads: Reads,
-        /// By row id instead of by key.
+        /// Read by row id instead of by key.
         #[arg(long)]
         row_id: bool,
     },
-    /// Small SQL statements, alone and beside a saturating writer.
+    /// Run small SQL statements, alone and beside a saturating writer.
     SqlSmall {
         #[command(flatten)]
         server: Server,
         #[command(flatten)]
         reads: Reads,
-        /// About 100 rows of a group instead of one row.
+        /// Aggregate a group of about 100 rows instead of reading one row.
         #[arg(long)]
         group: bool,
     },
     /// Kill a server under load, again and again; every acknowledged row must be there once.
     Kill9 {
         program: PathBuf,
-        /// Its arguments instead of `serve --data {data} --listen {listen}`.
+        /// Arguments of the program instead of `serve --data {data} --listen {listen}`.
         #[arg(last = true)]
         args: Vec<String>,
         #[arg(long, default_value_t = 20)]
@@ -80,7 +80,7 @@ enum Workload {
         batch: usize,
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Where the data directory is made.
+        /// The parent of the data directory.
         #[arg(long, default_value = ".")]
         root: PathBuf,
     },
@@ -93,7 +93,7 @@ struct Server {
     /// The server's process id, for its CPU and writes.
     #[arg(long)]
     pid: Option<u32>,
-    /// The server's data directory, to measure fsync in.
+    /// The server's data directory, in which fsync is measured.
     #[arg(long)]
     data: Option<PathBuf>,
     #[arg(long)]
@@ -112,14 +112,14 @@ struct Server {
 struct Reads {
     #[arg(long)]
     rows: Option<u64>,
-    /// Reads a second.
+    /// Reads per second.
     #[arg(long)]
     rate: Option<f64>,
     #[arg(long)]
     connections: Option<usize>,
     #[arg(long)]
     writers: Option<usize>,
-    /// Clients of heavy SQL.
+    /// Clients that run heavy SQL.
     #[arg(long)]
     heavy: Option<usize>,
     #[arg(long)]
@@ -132,7 +132,7 @@ impl Server {
         Timing { warm: seconds(self.warm), measure: seconds(self.measure), ..Timing::default() }
     }
 
-    /// The server, started if asked to; it lives as long as the second value.
+    /// Returns the server, started if the address says so. It lives as long as the second value.
     fn target(&self) -> Result<(Target, Option<(child::Server, child::Home)>)> {
         if let Some(program) = self.server.strip_prefix("start:") {
             let mut home = child::Home::new(child::Options::new(program))?;

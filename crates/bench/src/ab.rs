@@ -1,12 +1,12 @@
-//! Two configurations compared in one run, interleaved A B B A A B …, so that whatever drifts (heat, neighbours, a
-//! growing table) meets both alike. Ratios of neighbours are what is believed; the absolute figures inform.
+//! Compares two configurations in one run, interleaved A B B A A B …, so that any drift (heat, neighbours, a growing table)
+//! affects both sides alike. The ratios of neighbouring measurements are the result; the absolute figures only inform.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use types::{Error, Result};
 
-/// Which of the two runs.
+/// One of the two configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     A,
@@ -23,17 +23,17 @@ pub struct Comparison {
     pub b: Spread,
     /// B divided by A, pair by pair.
     pub ratio: Spread,
-    /// All pairs agree on which side is higher. Without it, there is no difference to speak of.
+    /// True if all pairs agree on the side with the higher value. Otherwise there is no difference to report.
     pub clear: bool,
 }
 
-/// Where values lie.
+/// Median and range of repeated measurements of one figure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub median: f64,
     pub lowest: f64,
     pub highest: f64,
-    /// In the order in which they were measured.
+    /// All values in the order of their measurement.
     pub values: Vec<f64>,
 }
 
@@ -88,7 +88,7 @@ pub fn compare(
         .collect()
 }
 
-/// One figure measured on both sides the same number of times, in neighbouring pairs.
+/// Compares one figure that both sides measured the same number of times, in neighbouring pairs.
 pub(crate) fn paired(
     figure: String,
     (a_name, a): (&str, Vec<f64>),

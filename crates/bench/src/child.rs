@@ -1,4 +1,4 @@
-//! A server of our own: started with a data directory of its own, watched by its process id, stopped or killed.
+//! Starts a server as a child process with its own data directory, watches it by its process id, and stops or kills it.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -20,19 +20,19 @@ pub struct Options {
     /// `{data}` and `{listen}` are replaced by the directory and the address.
     pub args: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// The data directory is made in here. It should be on the disk that matters, which a `tmpfs` is not.
+    /// The parent of the data directory. It should be on the disk under test; on a `tmpfs` an fsync means nothing.
     pub root: PathBuf,
-    /// How the directory's name begins.
+    /// The beginning of the directory's name.
     pub prefix: &'static str,
-    /// Takes no setting from this process's environment, and no signal that a terminal sends to it: whoever starts it
-    /// ends it.
+    /// Isolates the server: it takes no setting from this process's environment and no signal that a terminal sends to this
+    /// process. The caller ends it.
     pub alone: bool,
     pub ready_within: Duration,
     pub stop_within: Duration,
 }
 
 impl Options {
-    /// `PROGRAM serve --data … --listen …`, its directory below the current one.
+    /// Options for `PROGRAM serve --data … --listen …` with a directory below the current one.
     pub fn new(program: impl Into<PathBuf>) -> Options {
         Options {
             program: program.into(),
@@ -47,7 +47,8 @@ impl Options {
     }
 }
 
-/// A data directory and an address, over as many starts as wanted. Removed with the value unless kept.
+/// A data directory and an address that serve any number of server starts. Dropping it removes the directory, unless
+/// [`Home::keep`] was called.
 #[derive(Debug)]
 pub struct Home {
     options: Options,
@@ -73,7 +74,7 @@ impl Home {
             })?;
         fs::create_dir(directory.path().join("data"))
             .map_err(|error| Error::io("making the server's data directory", error))?;
-        // Free now; should somebody take it before the server does, the server says so and the start fails.
+        // The port is free now. If another program takes it before the server does, the server reports that and the start fails.
         let listen = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .map_err(|error| Error::io("looking for a free port", error))?
@@ -85,23 +86,23 @@ impl Home {
         self.directory.path().join("data")
     }
 
-    /// The directory that holds everything: the data, what the server printed, what a workload puts there.
+    /// The directory that holds the data, the server's output and the files that a workload adds.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// A variable of the server's environment, from the next start on.
+    /// Sets a variable of the server's environment, from the next start on.
     pub fn env(&mut self, name: &str, value: &str) {
         self.options.env.retain(|(known, _)| known != name);
         self.options.env.push((name.into(), value.into()));
     }
 
-    /// Leaves the directory where it is, to look at what went wrong.
+    /// Leaves the directory in place for inspection.
     pub fn keep(self) -> PathBuf {
         self.directory.keep()
     }
 
-    /// Starts the server and waits until `/ready` says yes.
+    /// Starts the server and waits until `/ready` answers with success.
     pub fn start(&mut self) -> Result<Server> {
         let mut server = self.spawn()?;
         server.wait_until_ready(self.options.ready_within)?;
@@ -152,17 +153,17 @@ impl Server {
         self.child.id()
     }
 
-    /// From the start to the first yes of `/ready`.
+    /// The time from the start of the wait until the first success of `/ready`.
     pub fn ready_after(&self) -> Duration {
         self.ready_after
     }
 
-    /// Whether the process has not ended.
+    /// Returns true if the process has not ended.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Where its output goes.
+    /// The file that receives the server's output.
     pub fn log(&self) -> &Path {
         &self.log
     }
@@ -186,9 +187,9 @@ impl Server {
         }
     }
 
-    /// `kill -9`, to this process and no other, and waits for its end.
+    /// Sends SIGKILL to this process only and waits for its end.
     pub fn kill(&mut self) -> Result<()> {
-        // Our own child is not reaped before `wait`, so its id cannot belong to anybody else.
+        // This process has not reaped the child before `wait`, so no other process can have its id.
         self.child
             .kill()
             .and_then(|()| self.child.wait())
@@ -196,7 +197,7 @@ impl Server {
             .map_err(|error| Error::io("killing the server", error))
     }
 
-    /// SIGTERM, and waits for its end.
+    /// Sends SIGTERM and waits for the end of the process.
     pub fn stop(&mut self, within: Duration) -> Result<ExitStatus> {
         let what = |error| Error::io("stopping the server", error);
         let since = Instant::now();
@@ -227,7 +228,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already, which is as good.
+        // A failure is fine here: the server may have ended already.
         let _ = self.kill();
     }
 }

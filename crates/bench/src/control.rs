@@ -1,11 +1,11 @@
-//! The control thread: what the machine itself did to a thread that wanted nothing but to sleep.
+//! Runs a control thread, which shows how the machine itself delays a thread that only sleeps.
 //!
-//! It sleeps in steps of one millisecond and records by how much each step was late. A stall that it saw too is the
-//! machine's (a neighbour, the hypervisor, too few cores), one that it did not see is the program's.
+//! The thread sleeps in steps of one millisecond and records how late each step ended. A stall that the control thread saw too
+//! comes from the machine (a neighbour, the hypervisor, too few cores); a stall that it did not see comes from the program.
 //!
-//! What a step costs it in CPU is always the same few microseconds. Where a step costs a millisecond, the core itself was slow
-//! or stood still under it: a virtual machine whose memory comes late, or whose host has other things to do, and does not
-//! count that as stolen. Waiting for a core is no part of it.
+//! The CPU time of a step is always the same few microseconds. If a step takes a millisecond of CPU time, the core itself was
+//! slow or stood still: the memory of a virtual machine arrives late, or its host is busy and does not count that as stolen time.
+//! The time that the thread waits for a core is not included.
 
 use std::fs;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ pub struct Control {
     since: Instant,
 }
 
-/// What the machine did meanwhile.
+/// The machine's own delays during a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hiccups {
-    /// How late 1 ms sleeps ended.
+    /// Lateness of the ends of the 1 ms sleeps.
     pub late: Summary,
     /// The CPU time of each step from one sleep to the next.
     #[serde(default)]
@@ -60,7 +60,7 @@ impl Control {
         let steps = self.thread.join().expect("the control thread only sleeps");
         let after = CpuTime::read();
         let total = (after.total - self.before.total).max(1) as f64;
-        // Too short to have a tick: nothing can be said.
+        // Too short an interval to contain a tick of the clock, so the shares are unknown.
         let share = |ticks: u64| if self.since.elapsed() < STEP * 20 { 0.0 } else { ticks as f64 / total };
         Hiccups {
             late: steps.late.summary(),
@@ -110,7 +110,8 @@ impl CpuTime {
         fs::read_to_string("/proc/stat").map(|stat| CpuTime::parse(&stat)).unwrap_or_default()
     }
 
-    /// First line: `cpu user nice system idle iowait irq softirq steal guest guest_nice`; guest is part of user.
+    /// Parses the first line, `cpu user nice system idle iowait irq softirq steal guest guest_nice`; guest time is part of user
+    /// time.
     fn parse(stat: &str) -> Self {
         let fields: Vec<u64> = stat
             .lines()

@@ -1,4 +1,4 @@
-//! The table that reads are measured on, derived from a seed, and the requests that read it.
+//! The table that the read benchmarks use, derived from a seed, and the requests that read it.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::wire;
 
 const BATCH: u64 = 1000;
 
-/// Rows `{"id": n, "group_id": n % groups, "value": 60 characters}`, `id` being the key.
+/// A table of rows `{"id": n, "group_id": n % groups, "value": 60 characters}` with the key `id`.
 #[derive(Clone, Debug)]
 pub(crate) struct Dataset {
     pub(crate) table: String,
@@ -23,7 +23,7 @@ pub(crate) struct Dataset {
 }
 
 impl Dataset {
-    /// Makes the table anew and fills it, then counts it.
+    /// Recreates the table, fills it, and checks its row count.
     pub(crate) fn load(client: &mut Client, table: &str, rows: u64, seed: u64) -> Result<Dataset> {
         if rows == 0 {
             return Err(Error::invalid("expected at least one row to read, found 0"));
@@ -82,7 +82,7 @@ impl Dataset {
     }
 }
 
-/// How one row is asked for.
+/// The way in which a request reads a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// `GET …/rows/{key}`
@@ -96,7 +96,7 @@ pub enum By {
     SqlGroup,
 }
 
-/// Reads of single random rows. Which ones depends on the seed and the thread; the answer must hold the row.
+/// Reads of single random rows, chosen by the seed and the thread. An answer without the expected row fails the run.
 pub(crate) struct Points {
     requests: Vec<(Bytes, String)>,
     next: usize,
@@ -157,18 +157,18 @@ impl Requests for Points {
     }
 }
 
-/// Whether `body` has `part`, spaces outside strings aside (they are none of our business).
+/// Returns true if `body` contains `part`, ignoring spaces: the server may format its JSON as it likes.
 fn holds(body: &[u8], part: &[u8]) -> bool {
     let found = |body: &[u8]| {
-        // The value may be the last of its row.
+        // The value may be the last one of its row.
         let end = [&part[..part.len() - 1], b"}"].concat();
         body.windows(part.len()).any(|window| window == part || window == end)
     };
     found(body) || found(&body.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect::<Vec<_>>())
 }
 
-/// Statements that keep every core busy: a self-join, a sort of everything with a window, a count of distinct
-/// strings. A number in each is never the same, so that nothing remembered can answer.
+/// Statements that keep every core busy: a self-join, a sort of all rows with a window, and a count of distinct strings. Each
+/// contains a new random number, so that no result cache can answer it.
 pub(crate) struct Heavy {
     target: Target,
     table: String,

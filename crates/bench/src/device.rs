@@ -1,8 +1,8 @@
-//! What a block device wrote between two moments, from `/sys`.
+//! Reads from `/sys` how many bytes a block device wrote between two moments.
 //!
-//! A process's own count of bytes written (`/proc/PID/io`) cannot be used for a log: since file systems keep files in
-//! large folios, the kernel adds a whole folio, up to 2 MiB, for every small write that dirties one. The device's counter
-//! tells what was really sent to it, by everybody.
+//! The byte count of a process (`/proc/PID/io`) is useless for a log: file systems keep files in large folios, and the kernel
+//! counts a whole folio, up to 2 MiB, for every small write that dirties one. The device's counter holds the bytes that all
+//! processes really sent to it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,28 +10,28 @@ use std::path::{Path, PathBuf};
 
 const SECTOR_BYTES: u64 = 512;
 
-/// The device below a directory.
+/// The block device that holds a directory.
 #[derive(Clone, Debug)]
 pub struct Device(PathBuf);
 
 impl Device {
-    /// `None` where a directory is on no block device, such as a `tmpfs`, or `/sys` does not tell.
+    /// Finds the device. `None` if the directory is on no block device, such as a `tmpfs`, or if `/sys` has no counters of it.
     pub fn of(directory: &Path) -> Option<Device> {
         let number = fs::metadata(directory).ok()?.dev();
-        // As the C library splits them.
+        // Splits the number into major and minor like the C library.
         let major = (number >> 8) & 0xfff | (number >> 32) & !0xfff;
         let minor = number & 0xff | (number >> 12) & !0xff;
         let device = Device(PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat")));
         device.written_bytes().map(|_| device)
     }
 
-    /// Since the machine started.
+    /// Bytes written since the machine started.
     pub fn written_bytes(&self) -> Option<u64> {
         parse(&fs::read_to_string(&self.0).ok()?)
     }
 }
 
-/// The seventh field is sectors written.
+/// Returns the bytes written: the seventh field counts sectors.
 fn parse(stat: &str) -> Option<u64> {
     stat.split_ascii_whitespace().nth(6)?.parse::<u64>().ok()?.checked_mul(SECTOR_BYTES)
 }

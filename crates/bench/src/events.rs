@@ -1,5 +1,5 @@
-//! The events that ingest is measured with: an 82-character random string and a millisecond time each, rendered
-//! before the run from a seed.
+//! The events of the ingest benchmark: a random string of 82 characters and a time in milliseconds each. They are rendered from a
+//! seed before the run.
 
 use bytes::Bytes;
 use types::{Error, Result};
@@ -14,18 +14,18 @@ pub const TEXT_CHARS: usize = 82;
 /// The time of the first event; a constant, since the payload of a seed must never change.
 pub const FIRST_MS: u64 = 1_767_225_600_000;
 
-/// Request bodies, drawn in turn.
+/// Request bodies that the clients send in turn.
 #[derive(Clone, Debug)]
 pub struct Pool {
     bodies: Vec<Vec<u8>>,
-    /// Of each body.
+    /// The sum of the events' times after [`FIRST_MS`] of each body, in milliseconds.
     offsets: Vec<u64>,
     batch: usize,
     hash: String,
 }
 
 impl Pool {
-    /// `batches` bodies of `batch` events each. A batch of one is a JSON object, else it is an array.
+    /// Renders `batches` bodies of `batch` events each. A batch of one is a JSON object, a larger one an array.
     pub fn new(seed: u64, batches: usize, batch: usize) -> Result<Pool> {
         if batches == 0 || batch == 0 {
             return Err(Error::invalid(format!(
@@ -67,7 +67,7 @@ impl Pool {
         self.batch
     }
 
-    /// Of all bodies in order.
+    /// Hash of all bodies in order.
     pub fn hash(&self) -> &str {
         &self.hash
     }
@@ -76,18 +76,18 @@ impl Pool {
         &self.bodies
     }
 
-    /// For each body the sum of how long after [`FIRST_MS`] its events are: what a sum over the stored rows must come to.
+    /// For each body, the sum of its events' milliseconds after [`FIRST_MS`]. A sum over the stored rows is checked against it.
     pub fn offsets(&self) -> &[u64] {
         &self.offsets
     }
 
-    /// The mean body's bytes divided by its events.
+    /// Mean bytes of a body divided by its number of events.
     pub fn bytes_per_event(&self) -> f64 {
         let bytes: usize = self.bodies.iter().map(Vec::len).sum();
         bytes as f64 / (self.bodies.len() * self.batch) as f64
     }
 
-    /// Every body as a whole request.
+    /// Renders every body as a complete request.
     pub fn requests(&self, target: &Target, path: &str) -> Vec<Bytes> {
         self.bodies.iter().map(|body| render(target, "POST", path, "application/json", body)).collect()
     }

@@ -1,13 +1,13 @@
-//! `polynya bench freeze`: do readers stand still while indexes are built?
+//! `polynya bench freeze`: measures whether readers stall while indexes are built.
 //!
-//! Twelve databases in one process. In each a writer inserts rows one by one, and a reader asks for all rows of a category or
-//! of a range of prices. Both are open loops, paced so that the writers take a tenth of the machine and the readers a
-//! quarter. In the rounds that are compared with that, each database builds an index of either column meanwhile, again and
-//! again, all of them at once.
+//! The workload opens twelve databases in one process. In each, a writer inserts rows one by one, and a reader selects all rows
+//! of a category or of a range of prices. Both are open loops, paced so that the writers use a tenth of the machine and the
+//! readers a quarter. These rounds are the base. In the other rounds every database also builds an index of each of two columns,
+//! again and again, all databases at once.
 //!
-//! Every answer is checked: rows derive from their number and come in order, so an answer must be the rows 1 to n that match,
-//! at an n between what was acknowledged before the question and what was begun when it was answered (`products`). A scan
-//! of every table at the end shows that the rows are what the check takes them for.
+//! Every answer is checked. A row derives from its number, and rows are inserted in order, so an answer must equal the matching
+//! rows among the first n. Here n lies between the rows acknowledged before the query and those begun when its answer arrived
+//! (`products`). A scan of every table at the end verifies the rows themselves.
 
 mod products;
 mod round;
@@ -31,19 +31,19 @@ use round::{Fleet, Rates, Round};
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the databases' directories are made.
+    /// The parent of the databases' directories.
     pub root: PathBuf,
     pub databases: usize,
-    /// Half of them are in each table before the first round; the paced writers insert the others, and go on.
+    /// Rows per table. Half of them are inserted before the first round; the paced writers insert the others and go on.
     pub rows: u64,
-    /// Shares of all cores, 0 to 1.
+    /// Share of all cores that the writers use, and below it the share of the readers, 0 to 1.
     pub writing: f64,
     pub reading: f64,
-    /// Operations by which the cost of one is found.
+    /// Number of operations over which the cost of one operation is measured.
     pub calibrate: u64,
     /// Pairs of a round without builds and one with builds.
     pub pairs: usize,
-    /// Of one round.
+    /// Durations of one round.
     pub timing: Timing,
     pub seed: u64,
 }
@@ -67,7 +67,7 @@ impl Options {
 
 const SIDES: [&str; 2] = ["base", "building"];
 
-/// One peer over all rounds.
+/// One peer with its results over all rounds.
 struct Entrant<'a> {
     peer: &'a dyn Peer,
     fleet: Fleet,
@@ -87,9 +87,9 @@ struct Collected {
     sleeper_longest_ms: f64,
 }
 
-/// Runs the workload: all peers in turns, each on databases of its own. What is promised is promised of the first.
+/// Runs the workload: the peers take turns, each on databases of its own. The claims concern the first peer only.
 ///
-/// A wrong answer of the first fails the run; one of another is reported.
+/// A wrong answer of the first peer fails the run; one of another peer is reported.
 pub fn run(options: &Options, peers: &[&dyn Peer], progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::new("freeze", options.seed);
     report.set("databases", options.databases);
@@ -179,7 +179,7 @@ fn enter<'a>(options: &Options, peer: &'a dyn Peer, progress: Progress<'_>) -> R
     Ok(Entrant { peer, fleet, rates, sides, checked: 0, wrong: Vec::new(), locks: 0 })
 }
 
-/// Of what is written and asked first.
+/// Hashes the first rows and queries of the workload.
 fn work_hash(options: &Options) -> String {
     let mut hash = WorkHash::default();
     hash.add(format!("{:?}", (1..=1000).map(products::row).collect::<Vec<_>>()).as_bytes());
@@ -190,7 +190,7 @@ fn work_hash(options: &Options) -> String {
 }
 
 impl Entrant<'_> {
-    /// Checks what a round answered and keeps its figures; gives back what a report shows of it.
+    /// Checks the answers of a round, adds its figures to one side, and returns its run for the report.
     fn take(&mut self, round: Round, side: Side) -> crate::run::Run {
         for seen in &round.seen {
             self.checked += 1;

@@ -1,4 +1,4 @@
-//! What one flush costs in a directory: the floor under every durable acknowledgement.
+//! Measures the cost of one fsync in a directory: the lower bound of every durable acknowledgement.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,18 +12,18 @@ use crate::latency::{Latency, Summary};
 use crate::machine;
 
 const BLOCK: usize = 4096;
-/// The probe writes over the same space again and again, as a recycled log file does.
+/// The number of blocks of the probe's file, which it overwrites again and again, as a recycled log file is overwritten.
 const BLOCKS: u64 = 64;
 
-/// Flushes measured in a directory, beside a run and not during it.
+/// Latencies of fsyncs in a directory, measured before and after a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fsync {
     pub file_system: String,
-    /// One `fdatasync` after a write of 4 KiB into space that was written before.
+    /// Latency of an `fdatasync` after a write of 4 KiB into space that was written before.
     pub latency: Summary,
 }
 
-/// Collects probes from before and after a run.
+/// Collects fsync latencies before and after a run.
 pub(crate) struct Probe<'a> {
     directory: &'a Path,
     latency: Latency,
@@ -34,11 +34,11 @@ impl<'a> Probe<'a> {
         Probe { directory, latency: Latency::default() }
     }
 
-    /// Up to 200 flushes, at most half a second.
+    /// Measures up to 200 fsyncs, for at most half a second.
     pub(crate) fn measure(&mut self) -> Result<()> {
         let path = self.directory.join(format!(".polynya-bench-fsync-{}", std::process::id()));
         let measured = self.measure_in(&path);
-        // Also after a failure: the probe leaves nothing behind.
+        // The file is removed after a failure too.
         let removed = fs::remove_file(&path);
         measured.and(removed).map_err(|error| {
             Error::io(format_args!("measuring fsync in {}", self.directory.display()), error)

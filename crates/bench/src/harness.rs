@@ -1,4 +1,4 @@
-//! Work inside this process, measured like work over HTTP.
+//! Measures work inside this process in the same way as work over HTTP.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use crate::pace::{self, Due, Pace};
 use crate::random::{Random, WorkHash};
 use crate::run::{self, Run, Tally, Timing};
 
-/// What one operation did.
+/// The result of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Rows, events, documents: what throughput is counted in.
+    /// The number of rows, events or documents: the units of throughput.
     pub units: u64,
-    /// Anything that changes when the result does, such as a sum over what was found. Only [`Harness::count`] uses it.
+    /// A value that changes when the operation's result does, such as a sum over the rows found. Only [`Harness::count`] uses it.
     pub result: u64,
 }
 
@@ -27,7 +27,7 @@ pub struct Harness {
     pub threads: usize,
     pub pace: Pace,
     pub timing: Timing,
-    /// Where fsync is measured beside the work.
+    /// The directory in which fsync latency is measured before and after the work.
     pub data: Option<PathBuf>,
 }
 
@@ -38,8 +38,8 @@ impl Default for Harness {
 }
 
 impl Harness {
-    /// Runs `make(thread, its randomness)`'s closures for the time set, each in its own thread. A closure gets the
-    /// number of the operation within its thread. Its error fails the run.
+    /// Calls `make(thread, random)` for each thread and runs the returned closure there for the configured time. The closure
+    /// receives the number of the operation within its thread. An error of the closure fails the run.
     pub fn measure<W, M>(&self, name: &str, make: M) -> Result<Run>
     where
         W: FnMut(u64) -> Result<Done> + Send,
@@ -75,8 +75,8 @@ impl Harness {
         run::conduct(name, self.timing, watched, vec![stream])
     }
 
-    /// Runs exactly `operations` operations in this thread, without a warm-up, and hashes their results: the same
-    /// seed must give the same hash for ever. For small inputs in ordinary tests, and for set-up that is timed.
+    /// Runs exactly `operations` operations in this thread, without a warm-up, and hashes their results: the same seed must
+    /// always give the same hash. Meant for small inputs in ordinary tests, and for timed set-up.
     pub fn count(
         &self,
         operations: u64,
@@ -97,18 +97,18 @@ impl Harness {
     }
 }
 
-/// What [`Harness::count`] found.
+/// The result of [`Harness::count`].
 #[derive(Clone, Debug)]
 pub struct Counted {
     pub latency: Latency,
     pub units: u64,
     pub seconds: f64,
-    /// Of every operation's units and result, in order.
+    /// Hash over the units and result of every operation, in order.
     pub hash: String,
 }
 
 impl Counted {
-    /// As figures of a run: `NAME_per_s`, `NAME_p50_ms`, `NAME_p99_ms`, `NAME_longest_ms`.
+    /// Renders the figures of a run: `NAME_per_s`, `NAME_p50_ms`, `NAME_p99_ms`, `NAME_longest_ms`.
     pub fn figures(&self, name: &str) -> BTreeMap<String, f64> {
         let summary = self.latency.summary();
         BTreeMap::from([
@@ -163,7 +163,7 @@ mod tests {
             .expect("no failure");
         let stream = run.stream("stall");
         assert!(stream.warm.longest_ms >= 80.0, "{stream:?}");
-        // Of 150 operations about 80 waited; from the moment of sending only one did.
+        // About 80 of the 150 operations waited; measured from the moment of sending, only one was slow.
         assert!(stream.warm.p50_ms > 1.0, "{stream:?}");
         assert!(stream.warm_from_sent.p90_ms < stream.warm.p90_ms, "{stream:?}");
     }

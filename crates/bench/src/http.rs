@@ -1,5 +1,4 @@
-//! As much HTTP/1.1 as load needs: requests rendered once, answers read with little work, a blocking client for
-//! everything beside the load.
+//! A minimal HTTP/1.1 for load: requests rendered once, cheap reading of answers, and a blocking client for all other requests.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,11 +10,11 @@ use types::{Error, Kind, Result};
 
 use crate::target::Target;
 
-/// No answer that a benchmark asks for is larger.
+/// The largest answer that a benchmark accepts, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// A whole request as bytes.
+/// Renders a complete request.
 pub fn render(target: &Target, method: &str, path: &str, content_type: &str, body: &[u8]) -> Bytes {
     let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", target.address());
     if let Some(key) = &target.key {
@@ -30,7 +29,7 @@ pub fn render(target: &Target, method: &str, path: &str, content_type: &str, bod
     bytes.into()
 }
 
-/// An answer, read whole.
+/// A complete answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -43,7 +42,7 @@ impl Answer {
     }
 }
 
-/// The first 300 bytes of a body, for a message.
+/// Returns the first 300 bytes of a body, for a message.
 pub(crate) fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(300)]);
     if body.is_empty() { "an empty body".into() } else { text.into_owned() }
@@ -64,22 +63,22 @@ struct Head {
     retry_after: Option<u32>,
 }
 
-/// One answer while it arrives. One request is in flight at a time, so nothing may follow it.
+/// An answer while it arrives. A connection has one request in flight at a time, so bytes after the answer are an error.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
     buffer: Vec<u8>,
     filled: usize,
     head: Option<Head>,
-    /// Where the next unread byte of the body's framing lies.
+    /// The offset of the next unread byte of the body's framing.
     position: usize,
-    /// Where the body starts; for chunked bodies they are gathered in `chunks` instead.
+    /// The offset of the body's first byte. The data of chunked bodies is gathered in `chunks` instead.
     body: usize,
     chunks: Vec<u8>,
     finished: bool,
 }
 
 impl Incoming {
-    /// Where to read the next bytes to. Tell [`Incoming::received`] how many came.
+    /// The space for the next bytes. The caller reports the number of bytes read to [`Incoming::received`].
     pub(crate) fn space(&mut self) -> &mut [u8] {
         const STEP: usize = 16 << 10;
         if self.buffer.len() - self.filled < STEP / 4 {
@@ -89,7 +88,7 @@ impl Incoming {
         &mut self.buffer[self.filled..]
     }
 
-    /// Takes in `count` bytes; 0 means that the other side closed. True once the answer is whole.
+    /// Processes `count` new bytes; 0 means that the server closed the connection. Returns true once the answer is complete.
     pub(crate) fn received(&mut self, count: usize) -> Result<bool, String> {
         self.filled += count;
         if self.filled > ANSWER_BYTES_MAX {
@@ -135,7 +134,7 @@ impl Incoming {
         }
     }
 
-    /// Ready for the next answer; keeps its memory.
+    /// Prepares for the next answer; keeps the allocated memory.
     pub(crate) fn reset(&mut self) {
         self.filled = 0;
         self.head = None;
@@ -176,7 +175,7 @@ impl Incoming {
             };
             let data = line + 2;
             if size == 0 {
-                // No trailers are asked for; were there any, the empty line would come later.
+                // The client requests no trailers; with trailers, the empty line would come later.
                 let Some(end) = find(&rest[line..], b"\r\n\r\n") else { return Ok(false) };
                 return self.ends_at(self.position + line + end + 4);
             }
@@ -223,7 +222,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }
 
-/// A blocking client with one connection, made when needed and kept. For everything that is not load.
+/// A blocking client with one connection, which is made on first use and kept. It serves all requests that are not load.
 #[derive(Debug)]
 pub struct Client {
     target: Target,
@@ -242,7 +241,7 @@ impl Client {
         }
     }
 
-    /// How long one read or write may take. 60 s unless told.
+    /// Sets the time that one read or write may take. The default is 60 s.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Client {
         self.timeout = timeout;
@@ -253,10 +252,10 @@ impl Client {
         &self.target
     }
 
-    /// Sends a request and reads the answer, whatever its status. An error means that none came.
+    /// Sends a request and reads the answer, whatever its status. An error means that no answer came.
     pub fn request(&mut self, method: &str, path: &str, content_type: &str, body: &[u8]) -> Result<Answer> {
         let request = render(&self.target, method, path, content_type, body);
-        // A kept connection may have been closed by its idle limit; only then is a second try harmless.
+        // The server may have closed a kept connection at its idle limit; only then is a second attempt harmless.
         let kept = self.connection.is_some();
         match self.exchange(&request) {
             Err(_) if kept && self.incoming.is_empty() && matches!(method, "GET" | "HEAD") => {
@@ -269,7 +268,7 @@ impl Client {
         })
     }
 
-    /// Like [`Client::request`] with JSON both ways; any status but 2xx is an error with the start of its body.
+    /// Sends and receives JSON. Any status but 2xx is an error with the start of the answer's body.
     pub fn json(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
         let body = body.map(Value::to_string).unwrap_or_default();
         let answer = self.request(method, path, "application/json", body.as_bytes())?;

@@ -1,9 +1,9 @@
-//! `polynya bench ingest`: events in, acknowledged, counted.
+//! `polynya bench ingest`: inserts events, waits for their acknowledgements and counts them.
 //!
-//! Batches of JSON events from a pool that a seed determines, at full speed or at a rate, over 1 to 500 connections. A run
-//! fails on any answer but 2xx, on an answer whose count is not the batch's, and when the table afterwards holds another
-//! number of rows than were acknowledged. What came of it stands beside what is wanted ([`wanted`]); [`sweep`] measures
-//! all of that, each part with a server of its own.
+//! The load consists of batches of JSON events from a pool derived from a seed, at full speed or at a rate, over 1 to 500
+//! connections. A run fails on any answer but 2xx, on an answer whose count is not that of the batch, and if the table afterwards
+//! does not hold exactly the acknowledged rows. The report compares the results with the goals ([`wanted`]); [`sweep`] measures
+//! all of them, each part with a server of its own.
 
 pub mod sweep;
 pub mod wanted;
@@ -24,43 +24,43 @@ use crate::run::{Run, Timing};
 use crate::target::Target;
 use crate::wire;
 
-/// What an acknowledgement promises.
+/// The promise of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ack {
-    /// The rows survive a crash.
+    /// The rows are durable: they survive a crash.
     #[default]
     Durable,
-    /// The rows were admitted; they become durable and visible a moment later.
+    /// The server has accepted the rows; they become durable and visible shortly afterwards.
     Memory,
 }
 
-/// From one producer to very many.
+/// Numbers of connections to measure, from one producer to very many.
 pub const CONNECTIONS: [usize; 6] = [1, 10, 50, 100, 200, 500];
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub target: Target,
-    /// One run for each.
+    /// The numbers of connections, with one run for each.
     pub connections: Vec<usize>,
     /// Events per request; 1 sends single objects.
     pub batch: usize,
-    /// Events a second over all connections; `None` sends as fast as answers come.
+    /// Events per second over all connections; `None` sends as fast as answers come.
     pub rate: Option<f64>,
     pub timing: Timing,
-    /// Made by the first insert if it is missing, and then dropped at the end.
+    /// The table to insert into. If it is missing, the first insert creates it and the workload drops it at the end.
     pub table: String,
     pub ack: Ack,
     pub seed: u64,
-    /// Different events before the pool starts again.
+    /// Number of different events in the pool, which is sent repeatedly.
     pub pool_events: usize,
-    /// Threads that generate load. More than one only pays on machines with cores to spare.
+    /// Number of threads that generate load. More than one pays only on machines with spare cores.
     pub threads: usize,
-    /// Rest between runs, so that what one left behind does not slow the next.
+    /// Rest between runs, so that background work of one run does not slow the next.
     pub settle: Duration,
 }
 
 impl Options {
-    /// Batches of 100, as fast as possible, over each of [`CONNECTIONS`].
+    /// Options for batches of 100, as fast as possible, over each of [`CONNECTIONS`].
     pub fn new(target: Target) -> Options {
         Options {
             target,
@@ -82,7 +82,7 @@ impl Options {
     }
 }
 
-/// Runs the workload. Failures of the load are in the report; an error means that nothing could be measured.
+/// Runs the workload. Failures of the load are in the report; an error means that the measurement was impossible.
 pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::new("ingest", options.seed);
     let pool = options.pool()?;
@@ -97,11 +97,11 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
         let run = measure(options, &pool, *connections, &mut client)?;
         let failed = !run.failures.is_empty();
         report.runs.push(run);
-        // What a failed run left behind is evidence.
+        // The rows of a failed run are evidence and stay.
         if failed {
             break;
         }
-        // Rows of the run before would only fill the disk and be merged beside this one's.
+        // Rows of the previous run would only fill the disk, and their compaction would slow this run.
         if !was_there {
             client.json("DELETE", &format!("/v1/tables/{}", options.table), None)?;
         }
@@ -113,13 +113,13 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     Ok(report)
 }
 
-/// One run with so many connections, its rows counted before and after. For comparisons, too.
+/// Makes one run over `connections` connections and checks its row count. Comparisons use it too.
 pub fn run_once(options: &Options, connections: usize) -> Result<Run> {
     measure(options, &options.pool()?, connections, &mut Client::new(&options.target))
 }
 
-/// Two servers or two configurations, interleaved: `pairs` runs each with so many connections. The sides should differ
-/// in one thing; that their work is the same is checked by its hash.
+/// Compares two servers or two configurations, interleaved: `pairs` runs each over `connections` connections. The sides should
+/// differ in one thing; the hashes of their work must be equal.
 pub fn compare(
     a: (&str, &Options),
     b: (&str, &Options),
@@ -151,7 +151,7 @@ pub fn compare(
     report.runs = runs;
     match compared {
         Ok(comparisons) => report.comparisons = comparisons,
-        // A failed run ends the comparison; the report tells which and why.
+        // A failed run ends the comparison; the report names the run and the reason.
         Err(_) if !report.failures().is_empty() => {}
         Err(error) => return Err(error),
     }
@@ -205,7 +205,7 @@ fn describe(options: &Options, pool: &Pool, report: &mut Report) {
     report.set("pool", format!("{} events of {:.1} bytes", options.pool_events, pool.bytes_per_event()));
 }
 
-/// Writes a pool into a table, and afterwards compares rows stored with rows acknowledged.
+/// Writes a pool into a table, and afterwards compares the rows stored with the rows acknowledged.
 pub(crate) struct Writer {
     requests: Arc<[Payload]>,
     batch: u64,
@@ -236,13 +236,13 @@ impl Writer {
     pub(crate) fn stream<'a>(&self, name: &str, connections: usize, pace: Pace) -> Stream<'a> {
         let (requests, batch) = (self.requests.clone(), self.batch);
         Stream::new(name, connections, pace, move |thread| {
-            // Threads start in different places, so that they do not send the same events at the same time.
+            // Threads start at different positions of the pool, so that they do not send the same events at the same time.
             Box::new(Batches { requests: requests.clone(), next: thread * 37, batch })
         })
     }
 
-    /// Adds a failure to the run if the table does not hold what it acknowledged. A run that failed already is left
-    /// alone: requests in flight then have no known end.
+    /// Adds a failure to the run if the table does not hold exactly the acknowledged rows. A run that has already failed is not
+    /// checked, because the outcome of its requests in flight is unknown.
     pub(crate) fn check(&self, acknowledged: u64, client: &mut Client, run: &mut Run) {
         if !run.failures.is_empty() {
             return;
@@ -259,7 +259,7 @@ impl Writer {
     }
 
     fn count_when_visible(&self, expected: u64, client: &mut Client) -> Result<u64> {
-        // Durable rows are visible when they are acknowledged; waiting would hide that they are not.
+        // Durable rows must be visible once they are acknowledged; a wait would hide a violation.
         let patience = if self.ack == Ack::Memory { Duration::from_secs(30) } else { Duration::ZERO };
         let since = Instant::now();
         loop {

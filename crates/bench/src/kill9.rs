@@ -1,9 +1,9 @@
-//! `polynya bench kill9`: a server killed with -9 under load, again and again, must come back with every
-//! acknowledged row exactly once, and with unacknowledged batches once or not at all, never in part (L1, L2).
+//! `polynya bench kill9`: kills a server with SIGKILL under load, again and again. It must restart with every acknowledged row
+//! exactly once, and with each unacknowledged batch once or not at all, never in part (L1, L2).
 //!
-//! Each client has one batch in flight and numbers its batches from 0, so what it was acknowledged is a prefix, and a
-//! few aggregates per client prove the whole: see `Found::judge`. All earlier rounds are checked again after every
-//! restart. Sometimes the server is killed while it recovers, too.
+//! Each client has one batch in flight and numbers its batches from 0, so the acknowledged batches are a prefix. A few aggregates
+//! per client therefore prove that all rows are right: see `Found::judge`. Every restart checks all earlier rounds again.
+//! Sometimes the server is also killed during its recovery.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,11 +26,11 @@ pub struct Options {
     pub child: child::Options,
     pub rounds: usize,
     pub clients: usize,
-    /// Rows of a batch, which is one commit.
+    /// Rows of a batch. A batch is one commit.
     pub batch: usize,
-    /// The kill comes at a random moment between these, counted from the first request.
+    /// Least and greatest delay of the kill after the first request. The moment is random.
     pub kill_after: (Duration, Duration),
-    /// Kill in about a third of the recoveries as well.
+    /// True to kill the server in about a third of the recoveries as well.
     pub kill_recoveries: bool,
     pub table: String,
     pub seed: u64,
@@ -51,10 +51,10 @@ impl Options {
     }
 }
 
-/// Batches acknowledged, by round and client.
+/// Number of acknowledged batches by round and client.
 type Acknowledged = BTreeMap<(u64, u64), u64>;
 
-/// Runs the rounds. What was lost, doubled or torn is in the report's failures, and the directory is kept then.
+/// Runs the rounds. Lost, doubled or torn rows become failures of the report, and the directory is kept then.
 pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::new("kill9", options.seed);
     report.set("rounds", options.rounds);
@@ -85,7 +85,7 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
                 server.ready_after()
             ));
         }
-        // An orderly stop must keep everything as well.
+        // A clean stop must keep everything as well.
         server.stop(options.child.stop_within)?;
         let mut server = home.start()?;
         state.check(server.target())?;
@@ -156,7 +156,7 @@ impl State<'_> {
         home.start()
     }
 
-    /// Compares the table with what was acknowledged, all rounds so far.
+    /// Compares the table with the acknowledged batches of all rounds so far.
     fn check(&mut self, target: &Target) -> Result<()> {
         let mut client = Client::new(target);
         let mut found = BTreeMap::new();
@@ -193,25 +193,26 @@ impl State<'_> {
     }
 }
 
-/// What a table holds of one client's round.
+/// Aggregates over the rows of one client in one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Found {
     rows: u64,
-    /// Different rows.
+    /// Number of different pairs of batch and slot.
     distinct: u64,
-    /// Highest and lowest batch.
+    /// Highest and lowest batch number.
     last: u64,
     first: u64,
-    /// Lowest and highest place within a batch.
+    /// Lowest and highest slot within a batch.
     low: u64,
     high: u64,
 }
 
 impl Found {
-    /// Whether exactly the first `acknowledged` batches are there, or those and the one in flight (then true).
+    /// Checks that the table holds exactly the first `acknowledged` batches (returns false), or those and the batch in flight
+    /// (returns true).
     ///
-    /// Rows are distinct pairs out of `0..=last` × `0..batch`. If their number is `(last + 1) × batch`, every pair is
-    /// there once. That number must be the acknowledged batches, or one more.
+    /// Rows are distinct pairs out of `0..=last` × `0..batch`. If their number is `(last + 1) × batch`, every pair is there once.
+    /// The number of batches must then be `acknowledged` or one more.
     fn judge(self, acknowledged: u64, batch: u64) -> std::result::Result<bool, String> {
         if self.rows != self.distinct {
             return Err(format!("{} rows are there more than once: {self:?}", self.rows - self.distinct));
@@ -240,7 +241,7 @@ impl Found {
     }
 }
 
-/// Sends batches until the server is killed; returns how many were acknowledged.
+/// Sends batches until the server is killed, and returns the number of acknowledged batches.
 fn write_until_killed(
     options: &Options,
     target: &Target,

@@ -1,13 +1,13 @@
-//! `polynya bench lake`: a steady stream of events into one table for minutes, with the lake on.
+//! `polynya bench lake`: sends a steady stream of events into one table for minutes, with the lake on.
 //!
-//! First the quiet: the same load on a server without a lake, in stretches that end before a head is sealed, each into a
-//! table of its own. What is acknowledged then meets nothing but the log, so its p99.9 is what seals, compactions and
-//! commits of the lake are judged by. A longer quiet run does not exist at such a rate: a head is full within a second.
+//! The quiet part comes first. It sends the same load to a server without a lake, in stretches that end before a head is sealed,
+//! each into a table of its own. Its acknowledgements wait for the log only, so its p99.9 is the reference for the latency beside
+//! seals, compactions and commits of the lake. A longer quiet run is impossible at such a rate: a head is full within a second.
 //!
-//! Then the server as it is by default. Beside the load memory, debt, the lake's lag, files and the disk are looked at
-//! (`watch`). When the load is over, the lake has to catch up by itself and the background work has to end; only then is
-//! the CPU of the whole divided by the events, so that nothing is put off unpaid. Last, count and sum over the rows must be
-//! what was acknowledged, by SQL and by the lake's own files (`verify`).
+//! The steady part follows, on a server with default settings. During the load the benchmark samples memory, debt, the lag of the
+//! lake, files and the disk (`watch`). After the load it waits until the lake has caught up by itself and the background work has
+//! ended. Only then does it divide the CPU of the whole run by the events, so that postponed work is counted too. At the end the
+//! count and the sum over the rows must equal the acknowledged ones, by SQL and by the lake's own files (`verify`).
 
 mod verify;
 mod watch;
@@ -35,40 +35,40 @@ use crate::run::{Run, Timing};
 use crate::target::Target;
 use crate::wire;
 
-/// CPU of the server for one event in all, until the lake has it and nothing more is to be done.
+/// Largest CPU time of the server per event in microseconds, until the lake has the event and all background work is done.
 pub const CPU_US: f64 = 2.0;
-/// p99.9 of acknowledgements beside seals, compactions and commits, in that of the quiet.
+/// Largest p99.9 of acknowledgements beside seals, compactions and lake commits, as a multiple of the quiet p99.9.
 pub const P999_OF_QUIET: f64 = 3.0;
 
 const TABLE: &str = "bench_events";
-/// One event in memory, and when the engine seals a head: how long the quiet may last.
+/// Bytes of one event in a head. With the engine's seal size it limits the length of a quiet stretch.
 const EVENT_BYTES: f64 = 115.0;
 const SEAL_BYTES: f64 = 48.0 * 1_048_576.0;
 const QUIET_STRETCH_MAX: Duration = Duration::from_secs(3);
-/// In segments, and in files of the lake; a part of both twice while neighbours are merged.
+/// Bytes of one event in segments. A part of the segments exists twice while neighbours are merged.
 const EVENT_BYTES_IN_SEGMENTS: f64 = 125.0;
 const EVENT_BYTES_IN_LAKE: f64 = 125.0;
 const DISK_BYTES_LEFT: u64 = 1 << 30;
-/// The lake and the background work may take so long after the load.
+/// Time that the lake and the background work may take after the load.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub child: child::Options,
-    /// Events a second.
+    /// Rate of the load, in events per second.
     pub rate: f64,
     pub measure: Duration,
-    /// Load before the measured time.
+    /// Time of load before the measured time.
     pub warm: Duration,
-    /// Quiet load that is measured, over all stretches; zero: none, and nothing is said of the ratio.
+    /// Measured quiet load over all stretches. Zero skips the quiet part and the claim on its ratio.
     pub quiet: Duration,
     pub connections: usize,
     pub batch: usize,
     pub seed: u64,
     pub pool_events: usize,
-    /// How much of the table stays in segments; what is older is in the lake alone. `None`: all stays.
+    /// Bytes of the table that stay in segments; older rows are in the lake only. `None` keeps all rows in segments.
     pub hot_bytes: Option<u64>,
-    /// Leaves the directory, for other readers of the lake.
+    /// Keeps the directory, so that other programs can read the lake.
     pub keep: bool,
 }
 
@@ -93,7 +93,7 @@ impl Options {
         Pace::Open { per_second: self.rate / self.batch as f64 }
     }
 
-    /// How long one quiet stretch may be.
+    /// Returns the length of one quiet stretch, which ends before a head is full.
     fn stretch(&self) -> Duration {
         let seconds = SEAL_BYTES / EVENT_BYTES / self.rate * 0.75;
         Duration::try_from_secs_f64(seconds).unwrap_or(QUIET_STRETCH_MAX).min(QUIET_STRETCH_MAX)
@@ -101,14 +101,14 @@ impl Options {
 
     fn bytes_needed(&self) -> u64 {
         let events = self.rate * (self.measure + self.warm).as_secs_f64();
-        // While rows leave, as many again may wait for it.
+        // Up to as many bytes again may wait for their eviction.
         let hot_max = self.hot_bytes.map_or(u64::MAX, |bytes| bytes.saturating_mul(2));
         let segments = ((events * EVENT_BYTES_IN_SEGMENTS) as u64).min(hot_max);
         segments.saturating_add((events * EVENT_BYTES_IN_LAKE) as u64).saturating_add(2 * DISK_BYTES_LEFT)
     }
 }
 
-/// Runs it. Rows that differ from what was acknowledged are failures, and the directory is kept then.
+/// Runs the workload. Rows that differ from the acknowledged ones are failures, and the directory is kept then.
 pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::new("lake", options.seed);
     if options.rate < options.batch as f64 || options.batch == 0 || options.connections == 0 {
@@ -174,13 +174,13 @@ fn free_bytes(root: &Path) -> Result<u64> {
         .map_err(|error| Error::io(format_args!("asking how much room {} has", root.display()), error))
 }
 
-/// What was acknowledged so far.
+/// Counts the events acknowledged so far.
 #[derive(Debug, Default)]
 struct Acknowledged {
     events: AtomicU64,
-    /// Of how long after [`crate::events::FIRST_MS`] they are.
+    /// Sum over the events of their milliseconds after [`crate::events::FIRST_MS`].
     offsets: AtomicU64,
-    /// Latencies since somebody looked last.
+    /// Latencies since the last call of `take_recent`.
     recent: Mutex<Latency>,
 }
 
@@ -191,7 +191,7 @@ impl Acknowledged {
     }
 }
 
-/// A pool as requests into one table, counted as they are answered.
+/// Sends a pool's batches into one table and counts the acknowledged events.
 struct Batches<'a> {
     requests: Arc<[Payload]>,
     offsets: &'a [u64],
@@ -223,7 +223,7 @@ impl Requests for Batches<'_> {
     }
 }
 
-/// One open loop into a table of this name, which is made before it.
+/// Runs one open loop into an existing table of this name.
 fn load(
     options: &Options,
     target: &Target,
@@ -251,7 +251,7 @@ fn make(client: &mut Client, table: &str, hot_bytes: Option<u64>) -> Result<()> 
     wire::recreate(client, table, &definition)
 }
 
-/// The load without anything behind it.
+/// Measures the load without background work and returns its latencies.
 fn quiet(
     options: &Options,
     child: &child::Options,
@@ -262,7 +262,7 @@ fn quiet(
     let mut home = Home::new(child.clone())?;
     home.env("POLYNYA_LAKE", "false");
     let mut server = home.start()?;
-    // Without its directory: measuring fsync before and after each stretch would take longer than the stretch.
+    // The target has no data directory here: measuring fsync before and after each stretch would take longer than the stretch.
     let mut target = server.target().clone();
     target.data = None;
     let mut client = Client::new(&target);
@@ -281,7 +281,7 @@ fn quiet(
         }
         whole.merge(&run.stream("events").latencies);
         client.json("DELETE", &format!("/v1/tables/{table}"), None)?;
-        // Its head and its part of the log are let go of before the next one.
+        // The pause lets the server release the dropped table's head and log before the next stretch.
         std::thread::sleep(Duration::from_millis(300));
         (measured, round) = (measured + timing.measure, round + 1);
     }
@@ -299,7 +299,7 @@ fn quiet(
     Ok(whole.summary())
 }
 
-/// The measured part.
+/// Runs the measured part with the lake on.
 fn steady(
     options: &Options,
     home: &mut Home,
@@ -394,7 +394,7 @@ fn steady(
     server.stop(options.child.stop_within).map(drop)
 }
 
-/// Asks nobody to hurry: what is measured is the lake's own cadence.
+/// Waits for the lake without forcing a commit, because the lake's own schedule is under test.
 fn catch_up(client: &mut Client) -> Result<()> {
     let path = format!("/v1/tables/{TABLE}/watermarks?wait=lake&deadline_ms={}", PATIENCE.as_millis());
     client.json("GET", &path, None).map(drop)

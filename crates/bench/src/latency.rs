@@ -1,14 +1,14 @@
-//! Latencies: recorded per thread in a high-dynamic-range histogram, merged afterwards.
+//! Records latencies per thread in high-dynamic-range histograms, which are merged afterwards.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest latency that keeps its three digits; longer ones count, and `longest` stays exact.
+/// The upper bound of the histogram in nanoseconds: 10 minutes. Longer latencies count as this long, and `longest` stays exact.
 const TOP: u64 = 600_000_000_000;
 
-/// One thread's or one stream's latencies, in nanoseconds with three significant digits.
+/// Latencies of one thread or one stream, in nanoseconds with three significant digits.
 #[derive(Clone, Debug)]
 pub struct Latency {
     histogram: Histogram<u32>,
@@ -41,13 +41,13 @@ impl Latency {
         self.histogram.len()
     }
 
-    /// How many were longer than `limit`, within the histogram's three digits.
+    /// The number of latencies above `limit`, within the histogram's three digits.
     pub fn count_above(&self, limit: Duration) -> u64 {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(TOP).min(TOP);
         self.count() - self.histogram.count_between(0, limit)
     }
 
-    /// The latency that a share `quantile` (0 to 1) of all stayed at or below.
+    /// The latency that a share `quantile` (0 to 1) of all operations did not exceed.
     pub fn quantile(&self, quantile: f64) -> Duration {
         // A bucket's upper bound may lie above the longest value that fell into it.
         Duration::from_nanos(self.histogram.value_at_quantile(quantile).min(self.longest))
@@ -68,7 +68,7 @@ impl Latency {
     }
 }
 
-/// What a report says of a histogram. All zero when nothing was recorded.
+/// Count, mean and quantiles of a histogram for a report. All fields are zero if nothing was recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub count: u64,

@@ -1,25 +1,28 @@
 //! Harness and workloads behind `polynya bench`.
 //!
-//! What a figure must survive before it leaves this crate:
-//! - **No coordinated omission.** An open loop sends at a fixed rate and charges each operation from the moment at
-//!   which it *should* have been sent, so a stall is paid for by everything that it delayed ([`Pace`]).
-//! - **Cold and warm apart.** What ran before the warm-up was over has its own histogram ([`run::StreamResult`]).
-//! - **The machine's own hiccups beside it.** A control thread that only sleeps runs through every measurement
-//!   ([`control`]); what it saw, steal time and other programs' CPU stand in every report.
-//! - **The server's CPU apart from ours.** Read from `/proc` of the server's process, per operation ([`process`]).
-//! - **Work that nobody can change.** The bytes sent derive from a seed and their hash is reported ([`events`]).
-//! - **A wrong answer is no figure.** Any status but 2xx, a connection closed without an answer, or rows stored that
-//!   differ from rows acknowledged fail the run; [`Report::verdict`] is then an error and the report says so first.
+//! Rules for every figure that this crate reports:
+//! - **No coordinated omission.** An open loop sends at a fixed rate and measures each operation from the moment at which it
+//!   *should* have been sent, so a stall is charged to every operation that it delayed ([`Pace`]).
+//! - **Cold and warm apart.** Operations that started before the warm-up was over have a histogram of their own
+//!   ([`run::StreamResult`]).
+//! - **The machine's own hiccups shown beside it.** A control thread that only sleeps runs through every measurement
+//!   ([`control`]). Every report shows its delays, steal time and the CPU time of other programs.
+//! - **The server's CPU apart from the generator's.** It is read from `/proc` of the server's process and reported per operation
+//!   ([`process`]).
+//! - **Work that nobody can change unnoticed.** The bytes sent derive from a seed, and the report holds their hash ([`events`]).
+//! - **A wrong answer voids the figures.** A run fails on any status but 2xx, on a connection closed without an answer, and if
+//!   the rows stored differ from the rows acknowledged. [`Report::verdict`] is then an error, and the report says so first.
 //! - **Ratios from one run.** Two configurations are compared interleaved, A B B A … ([`ab`]).
 //!
-//! Not here: peers (`crates/compare` runs them in this harness), simulated disks (`crates/sim`), and any code of
-//! the server ([`waits`], [`freeze`] and [`tables`] use the library): the load speaks HTTP/1.1 over loopback to whatever listens there, and refuses other addresses,
-//! since a load generator is a weapon when it is pointed at somebody else.
+//! This crate contains no peers (`crates/compare` runs them in this harness), no simulated disks (`crates/sim`) and no code of
+//! the server ([`waits`], [`freeze`] and [`tables`] use the library). The load speaks HTTP/1.1 over loopback to the server that
+//! listens there. It refuses other addresses, since a load generator pointed at somebody else's machine is a weapon.
 //!
-//! Linux only: load is driven by `epoll` with sub-millisecond timeouts and `/proc` is where CPU is read.
+//! Linux only: `epoll` with sub-millisecond timeouts drives the load, and CPU times come from `/proc`.
 //!
-//! Start at [`Harness`] for work inside this process, at [`load::Load`] for work over HTTP; [`ingest`], [`landing`], [`reads`],
-//! [`sql_small`], [`kill9`], [`waits`], [`freeze`] and [`tables`] are the workloads, [`peer`] what the last two ask of a database, [`child`] starts and stops a server for them.
+//! Start at [`Harness`] for work inside this process, at [`load::Load`] for work over HTTP. The workloads are [`ingest`],
+//! [`landing`], [`reads`], [`sql_small`], [`kill9`], [`waits`], [`freeze`], [`tables`], [`soak`] and [`storm`]. [`peer`] is the
+//! interface through which `freeze` and `tables` use a database; [`child`] starts and stops a server for the others.
 
 #![forbid(unsafe_code)]
 
@@ -66,5 +69,5 @@ pub use report::{Claim, Report, Sheet};
 pub use run::{Run, Timing};
 pub use target::Target;
 
-/// Where a workload says what it is doing, one line at a time.
+/// Receives a line of text whenever a workload has progress to report.
 pub type Progress<'a> = &'a mut dyn FnMut(&str);

@@ -1,8 +1,8 @@
-//! Load over HTTP: streams of requests at a pace, each stream on its own threads and connections.
+//! Load over HTTP: streams of requests at a given pace. Each stream has its own threads and connections.
 //!
-//! A thread drives its connections through one `epoll`; a request is rendered before the run or by its [`Requests`], and
-//! nothing of a large one that was rendered before is copied ([`store`]). An answer costs one `read` and a look at its
-//! head, so that 500 connections leave the cores to the server.
+//! A thread drives its connections through one `epoll`. A request is rendered before the run or by its [`Requests`]; large
+//! requests that were rendered before are sent without a copy ([`store`]). An answer costs one `read` and a parse of its head, so
+//! 500 connections leave the cores to the server.
 
 mod connection;
 mod drive;
@@ -20,27 +20,27 @@ use crate::pace::Pace;
 use crate::run::{self, Run, Timing};
 use crate::target::Target;
 
-/// What one thread of a stream sends.
+/// Generates the requests of one thread of a stream and checks their answers.
 pub trait Requests: Send {
     /// The next request.
     fn next(&mut self) -> Request;
 
-    /// Takes the body of a 2xx answer to the request with that tag and tells how many units it stands for.
-    /// An error fails the run.
+    /// Checks the body of a 2xx answer to the request with that tag and returns the number of units that it stands for. An error
+    /// fails the run.
     fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String>;
 
-    /// Takes any other answer. It fails the run, unless this says that the next request may be sent.
+    /// Handles any other answer. An error, the default, fails the run; after `Ok` the thread sends the next request.
     fn refused(&mut self, tag: u64, status: u16, body: &[u8]) -> Result<(), String> {
         let _ = tag;
         Err(format!("expected a 2xx answer, found {status}: {}", excerpt(body)))
     }
 
-    /// Hears of an answer 429 after which the connection rests ([`Busy::Rests`]); that request is not sent again.
+    /// Called after an answer 429 that makes the connection rest ([`Busy::Rests`]). That request is not sent again.
     fn rests(&mut self, tag: u64) {
         let _ = tag;
     }
 
-    /// Hears how long a 2xx answer took, from the intended time in an open loop, before it is given to `answered`.
+    /// Called with the latency of a 2xx answer before `answered` is called. In an open loop it counts from the intended time.
     fn took(&mut self, tag: u64, latency: Duration) {
         let _ = (tag, latency);
     }
@@ -50,17 +50,17 @@ pub trait Requests: Send {
 #[derive(Clone, Debug)]
 pub struct Request {
     pub bytes: Payload,
-    /// Comes back with the answer.
+    /// Identifies the request when its answer arrives.
     pub tag: u64,
 }
 
-/// What an answer 429 means.
+/// The reaction to an answer 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
-    /// The run fails, as with any status but 2xx.
+    /// The run fails, as it does for any other status but 2xx.
     Fails,
-    /// The connection rests as long as the answer says, at most a second; it is counted. For load that is meant to
-    /// reach a limit.
+    /// The connection rests for the time that the answer asks for, at most a second, and the answer is counted. Meant for load
+    /// that is supposed to reach a limit.
     Rests,
 }
 
@@ -78,7 +78,7 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// `requests(thread)` makes what one thread sends. One thread unless told.
+    /// Creates a stream with one thread. `requests(thread)` creates the requests of that thread.
     pub fn new(
         name: &str,
         connections: usize,
@@ -97,7 +97,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Spreads the connections over so many threads, at most one a connection.
+    /// Spreads the connections over several threads, at most one thread for each connection.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.clamp(1, self.connections);
@@ -110,8 +110,8 @@ impl<'a> Stream<'a> {
         self
     }
 
-    /// Lowers the priority of the stream's own threads, so that what they make does not delay other streams' clocks on a
-    /// machine with few cores: what is measured is the server.
+    /// Lowers the priority of the stream's own threads. On a machine with few cores, their work then does not delay the clocks of
+    /// other streams: the server is under test.
     #[must_use]
     pub fn nice(mut self, nice: i32) -> Self {
         self.nice = nice;
@@ -138,21 +138,21 @@ impl<'a> Load<'a> {
         self
     }
 
-    /// Ends the run within a moment once this is true. Its figures mean nothing then.
+    /// Ends the run shortly after this becomes true. The figures are meaningless then.
     #[must_use]
     pub fn interrupt(mut self, interrupt: &'a AtomicBool) -> Self {
         self.interrupt = Some(interrupt);
         self
     }
 
-    /// Connects everything, then runs. What went wrong under load is in [`Run::failures`]; an error means that the
-    /// load could not start or could not be watched.
+    /// Opens all connections, then runs. Failures under load are in [`Run::failures`]; an error means that the load could not
+    /// start or that the server could not be watched.
     pub fn run(self, name: &str) -> Result<Run> {
         let mut streams = Vec::new();
         for stream in self.streams {
             let mut workers: Vec<run::Worker<'a>> = Vec::new();
             for thread in 0..stream.threads {
-                // The first threads take what does not divide evenly.
+                // The first threads get one connection more if the connections do not divide evenly.
                 let more = usize::from(thread < stream.connections % stream.threads);
                 let connections = stream.connections / stream.threads + more;
                 let requests = (stream.requests)(thread);
@@ -161,7 +161,7 @@ impl<'a> Load<'a> {
                 let nice = stream.nice;
                 workers.push(Box::new(move |context| {
                     if nice > 0 {
-                        // Refused where the whole process is nicer already.
+                        // The call fails if the process already has a lower priority.
                         let _ = rustix::process::setpriority_process(None, nice);
                     }
                     driver.drive(context)

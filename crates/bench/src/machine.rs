@@ -1,11 +1,11 @@
-//! What the figures were measured on.
+//! Describes the machine on which the figures were measured.
 
 use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine, as a report names it. No host or user name.
+/// The machine as a report describes it, without host or user name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Cores this process may use.
@@ -14,7 +14,7 @@ pub struct Machine {
     pub memory_bytes: u64,
     pub kernel: String,
     pub architecture: String,
-    /// Whether the code that measures was compiled with optimisation.
+    /// True if the measuring code was compiled with optimisation.
     pub optimised: bool,
 }
 
@@ -38,15 +38,15 @@ impl Machine {
     }
 }
 
-/// The type of the file system that holds `path`: `ext4`, `tmpfs` (where an fsync means nothing), …
+/// Returns the type of the file system that holds `path`: `ext4`, `tmpfs` (on which an fsync means nothing), …
 pub fn file_system(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     find_file_system(&mounts, &path).unwrap_or("unknown").to_owned()
 }
 
-/// A line reads `id parent major:minor root mount-point options [tags] - type source options`.
-/// Of mounts at one point the last counts.
+/// Finds the deepest mount above `path`. A line reads `id parent major:minor root mount-point options [tags] - type source
+/// options`. The last of several mounts at one point counts.
 fn find_file_system<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
     let mut best: Option<(usize, &str)> = None;
     for line in mounts.lines() {

@@ -1,4 +1,4 @@
-//! A report for people. Failures first, then figures, then what must be known to believe them.
+//! Renders a report for people: failures first, then figures, then the facts that a reader needs to believe them.
 
 use std::fmt::Write;
 
@@ -55,7 +55,7 @@ fn claims(report: &Report, out: &mut String) -> std::fmt::Result {
     writeln!(out)
 }
 
-/// Figures stand to the right, the first column to the left.
+/// Aligns the first column to the left and the figures to the right.
 fn sheet(sheet: &Sheet, out: &mut String) -> std::fmt::Result {
     writeln!(out, "{}\n", sheet.title)?;
     writeln!(out, "| {} |", sheet.columns.join(" | "))?;
@@ -102,7 +102,7 @@ fn latencies(runs: &[Run], out: &mut String) -> std::fmt::Result {
     writeln!(out)
 }
 
-/// What the server paid, for one operation and one unit of the first stream.
+/// Renders the server's resources per operation and per unit of the first stream.
 fn costs(runs: &[Run], out: &mut String) -> std::fmt::Result {
     if runs.iter().all(|run| run.server.is_none()) {
         return writeln!(out, "The server's process is not known, so its CPU and writes are not here.\n");
@@ -252,7 +252,7 @@ fn short(value: f64) -> String {
     if value.abs() >= 1000.0 { thousands(value) } else { format!("{value:.3}") }
 }
 
-/// `1234567.8` as `1,234,568`.
+/// Formats `1234567.8` as `1,234,568`.
 pub(crate) fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let (sign, digits) = digits.strip_prefix('-').map_or(("", digits.as_str()), |rest| ("-", rest));

@@ -1,4 +1,4 @@
-//! The same work of several databases, side by side.
+//! Compares several databases that did the same work.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,38 +6,38 @@ use crate::ab::Spread;
 use crate::markdown::{ms, thousands};
 use crate::report::{Claim, Sheet};
 
-/// One kind of work.
+/// The figures of all databases for one kind of work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     pub work: String,
-    /// `µs`, `rows/s` and so on.
+    /// The unit of the values: `µs`, `rows/s` and so on.
     pub unit: String,
     pub is: Is,
-    /// In the order of the peers.
+    /// The figures, in the order of the peers.
     pub of: Vec<Figure>,
 }
 
-/// What a figure is.
+/// The quantity that a figure measures, which decides whether high or low is good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Is {
-    /// How long a question takes: what peers are ranked by.
+    /// Time of a query, by which the peers are ranked.
     #[default]
     Time,
-    /// How long something else takes.
+    /// Time of another operation.
     OtherTime,
-    /// How much is done in a second.
+    /// Units of work per second.
     Rate,
-    /// How much room something takes.
+    /// Bytes of storage.
     Size,
 }
 
-/// What one peer came to.
+/// The figure of one peer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     pub peer: String,
     pub value: Spread,
-    /// What was wrong with an answer: then the figure counts for nothing.
+    /// The error in an answer, if there was one. Such a figure is not counted.
     pub wrong: Option<String>,
 }
 
@@ -46,13 +46,13 @@ impl Measured {
         self.of.get(at).filter(|figure| figure.wrong.is_none() && figure.value.median > 0.0).map(|f| &f.value)
     }
 
-    /// How many times better the first peer is than another.
+    /// Returns by how many times the first peer is better than another.
     fn ratio(&self, other: usize) -> Option<f64> {
         let (ours, theirs) = (self.counts(0)?.median, self.counts(other)?.median);
         Some(if self.is == Is::Rate { ours / theirs } else { theirs / ours })
     }
 
-    /// Whether the first peer is at least as good as another, or the two spreads overlap.
+    /// Returns true if the first peer is at least as good as another, or if the two spreads overlap.
     fn holds(&self, other: usize) -> bool {
         let Some(theirs) = self.counts(other) else { return true };
         let Some(ours) = self.counts(0) else { return false };
@@ -60,7 +60,7 @@ impl Measured {
     }
 }
 
-/// Medians with lowest and highest, and how many times better the first is.
+/// Renders medians with lowest and highest values, and by how many times the first peer is better.
 pub(crate) fn sheet(title: &str, all: &[Measured]) -> Sheet {
     let peers: Vec<&str> = all
         .first()
@@ -89,7 +89,8 @@ fn number(value: f64) -> String {
     if value >= 1000.0 { thousands(value) } else { ms(value) }
 }
 
-/// That the first peer is at least as fast as every other in each kind of work, and its geometric mean against each.
+/// Claims that the first peer is at least as fast as every other one in each kind of work, and that the geometric mean of the
+/// ratios against each peer reaches its goal.
 pub(crate) fn claims(all: &[Measured]) -> Vec<Claim> {
     let times: Vec<&Measured> = all.iter().filter(|measured| measured.is == Is::Time).collect();
     let others = times.first().map_or(1, |first| first.of.len());

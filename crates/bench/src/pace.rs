@@ -1,20 +1,20 @@
-//! When an operation should start.
+//! Schedules the starts of operations.
 
 use std::time::{Duration, Instant};
 
-/// How operations follow each other.
+/// The rule by which operations follow each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// So many a second, whatever the answers do. Latency counts from the intended time, so waiting for a free
-    /// connection or a late thread is part of it.
+    /// A fixed rate, independent of the answers. Latency counts from the intended time, so it includes the wait for a free
+    /// connection and the delay of a late thread.
     Open { per_second: f64 },
-    /// The next one as soon as the last is answered: finds the highest throughput. Latency counts from the start of
-    /// the operation, so a stall is charged only to the operations that it caught; read tails with that in mind.
+    /// The next operation starts as soon as the last one is answered, which finds the highest throughput. Latency counts from the
+    /// start of the operation, so a stall is charged only to the operations in flight. The tail of such latencies is too good.
     Closed,
 }
 
 impl Pace {
-    /// For a report: `1000/s` or `closed loop`.
+    /// Renders the pace for a report: `1000/s` or `closed loop`.
     pub fn describe(self) -> String {
         match self {
             Pace::Open { per_second } => format!("{per_second}/s"),
@@ -23,18 +23,18 @@ impl Pace {
     }
 }
 
-/// What to do next.
+/// The next step of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Start an operation; it should have started then.
+    /// Start an operation, which was intended for this time.
     Now(Instant),
-    /// Nothing before then.
+    /// Start no operation before this time.
     At(Instant),
-    /// The measurement has been scheduled to its end.
+    /// All operations up to the end of the measurement have been started.
     Never,
 }
 
-/// One thread's share of a pace: of every `of` operations, it starts number `index`.
+/// One thread's share of a pace: it starts operation `index` of every `of` operations.
 #[derive(Debug)]
 pub struct Schedule {
     pace: Pace,
@@ -53,8 +53,8 @@ impl Schedule {
         Schedule { pace, start, end, next: index as u64, step: of as u64 }
     }
 
-    /// Takes the next operation if it is due. Operation `n` of the whole pace is intended at `start + n / rate`,
-    /// computed from `n` each time so that no rounding adds up.
+    /// Takes the next operation if it is due. Operation `n` of the whole pace is intended at `start + n / rate`, computed from
+    /// `n` each time so that rounding errors do not add up.
     pub fn due(&mut self, now: Instant) -> Due {
         match self.pace {
             Pace::Closed if now >= self.end => Due::Never,
@@ -77,7 +77,7 @@ impl Schedule {
 
 /// Lets this thread sleep as precisely as the kernel can: by default Linux may add 50 µs to every timed wait.
 pub fn sleep_precisely() {
-    // Refused in some sandboxes; the only harm is 50 µs, which the control thread shows.
+    // Some sandboxes refuse the call. The sleeps are then up to 50 µs less precise, which the control thread shows.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }
 

@@ -1,7 +1,8 @@
-//! A database as the workloads see it, so that Polynya and its peers do the same work and are checked alike.
+//! The interface through which the workloads use a database, so that Polynya and its peers do the same work and are checked
+//! alike.
 //!
-//! Everything is said in the words that all of them share: tables of integers, floats and strings whose first column is the
-//! key, statements with `?` for parameters, answers of which every value of every row is read ([`Digest`]).
+//! It uses only features that all of them share: tables of integers, floats and strings whose first column is the key, and
+//! statements with `?` for parameters. Every value of every row of an answer is read ([`Digest`]).
 
 mod digest;
 mod ours;
@@ -17,13 +18,14 @@ pub use ours::{Polynya, read_batch};
 
 /// A kind of database.
 pub trait Peer: Sync {
-    /// As reports call it.
+    /// The database's name in reports.
     fn name(&self) -> &'static str;
 
-    /// A new database in an empty directory, durable at each commit.
+    /// Creates a database in an empty directory, durable at each commit.
     fn open(&self, dir: &Path) -> Result<Arc<dyn Store>>;
 
-    /// The same, set up so that of so many rows little stays in a log or in memory once [`Store::settle`] returned.
+    /// Creates a database that is set up for `rows` rows: once [`Store::settle`] has returned, few of them remain in a log or in
+    /// memory.
     fn open_to_settle(&self, dir: &Path, rows: u64) -> Result<Arc<dyn Store>> {
         let _ = rows;
         self.open(dir)
@@ -32,7 +34,7 @@ pub trait Peer: Sync {
 
 /// An open database.
 pub trait Store: Send + Sync {
-    /// What one thread works with.
+    /// Opens a session for one thread.
     fn session(&self) -> Result<Box<dyn Session>>;
 
     fn create(&self, table: &Table) -> Result<()>;
@@ -42,29 +44,29 @@ pub trait Store: Send + Sync {
 
     fn drop_indexes(&self, table: &Table, columns: &[&str]) -> Result<()>;
 
-    /// Does what the database would otherwise leave for a later statement or put off for long.
+    /// Completes work that the database would otherwise leave to a later statement or postpone for long.
     fn settle(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Bytes of what was loaded, and bytes besides, such as a log that is used again.
+    /// Returns the bytes of the loaded data, and the bytes of everything else, such as a log that is reused.
     fn disk(&self) -> Result<(u64, u64)>;
 
     fn close(&self) -> Result<()>;
 }
 
-/// A connection, or whatever a thread needs.
+/// A connection, or another handle that a thread needs.
 pub trait Session: Send {
     /// Reads every value of every row of the answer into `answer`.
     fn select(&mut self, statement: &Statement, params: &[Cell], answer: &mut Digest) -> Result<()>;
 
-    /// The row of a key, by the shortest way that the library has.
+    /// Reads the row of a key by the shortest way that the library offers.
     fn get(&mut self, table: &Table, key: i64, answer: &mut Digest) -> Result<()>;
 
-    /// One row, durable when this returns.
+    /// Inserts one row, which is durable when this returns.
     fn insert(&mut self, table: &Table, row: &[Cell]) -> Result<()>;
 
-    /// Many rows in one commit.
+    /// Inserts many rows in one commit.
     fn load(&mut self, table: &Table, rows: &Columns) -> Result<()>;
 }
 
@@ -76,12 +78,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// `id, customer, amount`.
+    /// Lists the columns: `id, customer, amount`.
     pub fn column_list(&self) -> String {
         self.columns.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     }
 
-    /// The statement that inserts one row, and the one that finds a row by its key.
+    /// Returns the statement that inserts one row, and the one that finds a row by its key.
     pub fn statements(&self) -> (String, String) {
         let marks = vec!["?"; self.columns.len()].join(", ");
         let (name, columns) = (self.name, self.column_list());
@@ -97,17 +99,17 @@ pub enum Type {
     Text,
 }
 
-/// A SELECT, as those write it who number parameters and as those do who do not.
+/// A SELECT in two notations: with unnumbered and with numbered parameters.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    /// With `?`.
+    /// The text with `?` for each parameter.
     pub text: String,
-    /// With `$1`, `$2` and so on.
+    /// The text with `$1`, `$2` and so on.
     pub numbered: String,
 }
 
 impl Statement {
-    /// No `?` may stand in `text` but for parameters.
+    /// Numbers the parameters of `text`, in which every `?` must be a parameter.
     pub fn new(text: &str) -> Statement {
         let mut parts = text.split('?');
         let mut numbered = parts.next().unwrap_or_default().to_owned();
@@ -118,7 +120,7 @@ impl Statement {
     }
 }
 
-/// Rows to be loaded, column by column.
+/// Rows to load, column by column.
 #[derive(Clone, Debug)]
 pub struct Columns(pub Vec<Column>);
 
@@ -140,13 +142,13 @@ impl Columns {
     }
 }
 
-/// Bytes of all files below a directory.
+/// Counts the bytes of all files below a directory.
 pub fn directory_bytes(dir: &Path) -> Result<u64> {
     let read = |error| types::Error::io(format_args!("reading {}", dir.display()), error);
     let mut bytes = 0;
     for entry in std::fs::read_dir(dir).map_err(read)? {
         let entry = entry.map_err(read)?;
-        // A file may go while it is looked at.
+        // A file may disappear during the walk.
         let Ok(found) = entry.metadata() else { continue };
         bytes += if found.is_dir() { directory_bytes(&entry.path())? } else { found.len() };
     }

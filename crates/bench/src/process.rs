@@ -1,4 +1,4 @@
-//! What a process used between two moments: CPU, context switches, bytes written, memory; from `/proc`.
+//! Reads from `/proc` the resources that a process used between two moments: CPU, context switches, bytes written, memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use types::{Error, Result};
 #[derive(Clone, Debug)]
 pub struct Sample {
     at: Instant,
-    /// User and system time of all threads, ended ones included; whole ticks (10 ms on most kernels).
+    /// User and system time of all threads, including ended ones, in whole ticks (10 ms on most kernels).
     ticked: Duration,
     threads: BTreeMap<u32, Thread>,
     io: Option<Io>,
@@ -23,9 +23,9 @@ pub struct Sample {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Thread {
     name: String,
-    /// Nanoseconds on a CPU.
+    /// Nanoseconds that the thread ran on a CPU.
     ran: u64,
-    /// Nanoseconds ready to run, waiting for a CPU.
+    /// Nanoseconds that the thread was ready to run and waited for a CPU.
     waited: u64,
     voluntary: u64,
     involuntary: u64,
@@ -38,35 +38,35 @@ struct Io {
     written_bytes: u64,
 }
 
-/// What a process used between two samples. Divide by operations for the cost of one.
+/// Resources that a process used between two samples. Divide by the operations for the cost of one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     pub seconds: f64,
     /// User and system time.
     pub cpu_seconds: f64,
-    /// Times a thread gave up the CPU: it waited for a lock, a disk, a socket, or for work.
+    /// Times that a thread gave up the CPU: it waited for a lock, a disk, a socket, or for work.
     pub voluntary_switches: u64,
-    /// Times a thread was pushed off the CPU.
+    /// Times that the scheduler took the CPU from a thread.
     pub involuntary_switches: u64,
     /// Time in which a thread could have run and no CPU was free.
     pub runqueue_seconds: f64,
-    /// Bytes sent to the storage layer as the kernel counts them, which for small writes is far too much: see
-    /// [`crate::device`]. Absent where `/proc` hides it.
+    /// Bytes sent to the storage layer as the kernel counts them, which is far too many for small writes: see [`crate::device`].
+    /// Absent if `/proc` hides the counter.
     pub written_bytes: Option<u64>,
-    /// Bytes given to `write` calls, whatever became of them.
+    /// Bytes passed to `write` calls, to files and sockets alike.
     pub written_chars: Option<u64>,
     /// Bytes fetched from the storage layer.
     pub read_bytes: Option<u64>,
     /// Resident memory at the end.
     pub memory_bytes: u64,
-    /// The most resident memory since the process started.
+    /// The largest resident memory since the process started.
     pub memory_bytes_max: u64,
-    /// By thread name without trailing digits, most CPU first.
+    /// CPU and switches by thread name without trailing digits, most CPU first.
     pub threads: Vec<ThreadGroup>,
 }
 
-/// Threads of a server that no acknowledgement waits for, by the names that ARCHITECTURE.md lists: what they do is behind
-/// it. Whatever is not in here counts as work up to it, threads that nobody has thought of included.
+/// Names of the server's threads on which no acknowledgement waits, as ARCHITECTURE.md lists them. All other threads, new kinds
+/// included, count as work on the path to an acknowledgement.
 pub const BEHIND: [&str; 9] = [
     "pn-background",
     "pn-reaper",
@@ -80,19 +80,19 @@ pub const BEHIND: [&str; 9] = [
 ];
 
 impl Usage {
-    /// CPU of work that no acknowledgement waits for: seals, compactions, the lake.
+    /// CPU seconds of work on which no acknowledgement waits: seals, compactions, the lake.
     pub fn behind_seconds(&self) -> f64 {
         let behind = self.threads.iter().filter(|group| BEHIND.contains(&group.name.as_str()));
         behind.map(|group| group.cpu_seconds).sum()
     }
 
-    /// All other CPU: connections, decoding, commits, syncs.
+    /// CPU seconds of all other work: connections, decoding, commits, syncs.
     pub fn acknowledging_seconds(&self) -> f64 {
         (self.cpu_seconds - self.behind_seconds()).max(0.0)
     }
 }
 
-/// Threads that share a name.
+/// Threads that share a name, and their resources together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadGroup {
     pub name: String,
@@ -104,7 +104,7 @@ pub struct ThreadGroup {
 }
 
 impl Sample {
-    /// The counters of process `pid` now. An error if there is no such process.
+    /// Reads the counters of process `pid`. Returns an error if there is no such process.
     pub fn of(pid: u32) -> Result<Sample> {
         let root = PathBuf::from(format!("/proc/{pid}"));
         let gone = |error| Error::io(format_args!("reading the counters of process {pid}"), error);
@@ -113,7 +113,7 @@ impl Sample {
         let mut threads = BTreeMap::new();
         for entry in fs::read_dir(root.join("task")).map_err(gone)?.flatten() {
             let Some(tid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // A thread may end while it is read; its CPU time is in the process's.
+            // A thread may end while it is read; its CPU time remains in that of the process.
             let Ok(status) = fs::read_to_string(entry.path().join("status")) else { continue };
             let schedstat = fs::read_to_string(entry.path().join("schedstat")).unwrap_or_default();
             threads.insert(tid, Thread::parse(&status, &schedstat));
@@ -128,17 +128,17 @@ impl Sample {
         })
     }
 
-    /// The counters of this process.
+    /// Reads the counters of this process.
     pub fn own() -> Result<Sample> {
         Sample::of(std::process::id())
     }
 
-    /// What was used from `self` to `later`.
+    /// Computes the resources used from `self` to `later`.
     pub fn until(&self, later: &Sample) -> Usage {
         let mut groups: BTreeMap<String, ThreadGroup> = BTreeMap::new();
         let none = Thread::default();
         for (tid, after) in &later.threads {
-            // A tid used again by a younger thread starts from zero, which saturation turns into a small loss.
+            // A younger thread that reuses a tid starts from zero; the saturating subtraction turns that into a small loss.
             let before = self.threads.get(tid).unwrap_or(&none);
             let group = groups.entry(group_name(&after.name)).or_default();
             group.threads += 1;
@@ -158,7 +158,7 @@ impl Sample {
         };
         Usage {
             seconds: (later.at - self.at).as_secs_f64(),
-            // Threads are exact but forget the dead; ticks know the dead but only in steps of a tick.
+            // The times of living threads are exact but exclude ended ones; ticks include ended threads but are coarse.
             cpu_seconds: living.max(ticked),
             voluntary_switches: threads.iter().map(|group| group.voluntary_switches).sum(),
             involuntary_switches: threads.iter().map(|group| group.involuntary_switches).sum(),
@@ -173,7 +173,7 @@ impl Sample {
     }
 }
 
-/// How often this thread has given up the CPU of its own accord: it waited for a lock, a disk, a socket, or for work.
+/// The number of times that this thread has given up the CPU voluntarily: it waited for a lock, a disk, a socket, or for work.
 pub fn own_voluntary_switches() -> Result<u64> {
     let status = fs::read_to_string("/proc/thread-self/status")
         .map_err(|error| Error::io("reading the counters of this thread", error))?;
@@ -186,13 +186,13 @@ pub fn own_cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// CPU time of this process, all threads, ended ones included.
+/// CPU time of all threads of this process, including ended ones.
 pub fn process_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Locks that threads of this process took or waited for on a read path, since it started.
+/// Number of locks that threads of this process have taken or waited for on a read path since the process started.
 pub fn read_path_locks() -> u64 {
     vfs::lock_stats().iter().map(|lock| lock.read_path_locks + lock.read_path_lock_waits).sum()
 }
@@ -220,7 +220,7 @@ impl Io {
     }
 }
 
-/// `utime` and `stime`, the 14th and 15th field. The second field, a name in parentheses, may hold anything.
+/// Parses `utime` and `stime`, the 14th and 15th field. The second field, a name in parentheses, may contain any character.
 pub(crate) fn parse_ticks(stat: &str, ticks_per_second: u64) -> Duration {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let fields: Vec<u64> = after_name
@@ -282,7 +282,7 @@ mod tests {
             n = std::hint::black_box(n + 1);
         }
         let usage = before.until(&Sample::own().expect("/proc is there"));
-        // A busy machine gives less than one core; far less would be a wrong unit.
+        // A busy machine gives less than one core, but a value far below would indicate a wrong unit.
         assert!(usage.cpu_seconds > 0.003, "{usage:?}");
         assert!(usage.memory_bytes > 0 && usage.memory_bytes_max >= usage.memory_bytes);
     }
@@ -302,7 +302,7 @@ mod tests {
             ("a-new-thread", 0.25),
         ];
         let threads = threads.map(|(name, cpu)| group(&group_name(name), cpu)).to_vec();
-        // A quarter of a second of threads that have ended: nobody knows of which kind.
+        // The remaining quarter of a second belongs to ended threads, whose kind is unknown.
         let usage = Usage { cpu_seconds: 10.0, threads, ..Usage::default() };
         assert_eq!((usage.behind_seconds(), usage.acknowledging_seconds()), (3.5, 6.5));
     }

@@ -1,8 +1,8 @@
-//! Seeded randomness and the hashes that pin a benchmark's work.
+//! Seeded random numbers, and the hashes that prove that a benchmark's work has not changed.
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// SplitMix64: one word of state, good enough for payloads, the same on every machine.
+/// A SplitMix64 generator: one word of state, good enough for payloads, the same on every machine.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -11,7 +11,7 @@ impl Random {
         Random(seed)
     }
 
-    /// An independent sequence for part `index` (a thread, a connection, a round) of a seeded run.
+    /// Creates an independent sequence for part `index` (a thread, a connection, a round) of a seeded run.
     pub fn part(seed: u64, index: u64) -> Self {
         let mut random = Random(seed ^ index.wrapping_mul(0xD6E8_FEB8_6659_FD93));
         Random(random.word())
@@ -25,7 +25,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`, which must not be zero.
+    /// Returns a number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "a bound above zero");
         ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// Hashes the work of a run. Parts are length-delimited, so moving a boundary changes the hash.
+/// Hashes the work of a run. The length of each part is hashed too, so moving a boundary changes the hash.
 #[derive(Default)]
 pub struct WorkHash(Xxh3);
 
@@ -56,7 +56,7 @@ impl WorkHash {
         self.0.update(part);
     }
 
-    /// 32 hexadecimal digits.
+    /// Returns the hash as 32 hexadecimal digits.
     pub fn finish(&self) -> String {
         format!("{:032x}", self.0.digest128())
     }

@@ -1,8 +1,8 @@
-//! `polynya bench reads`: point reads alone, beside a writer that saturates the log, and beside clients that run
-//! heavy SQL without end.
+//! `polynya bench reads`: point reads alone, beside a writer that saturates the log, and beside clients that continuously run
+//! heavy SQL.
 //!
-//! Shows R1 (voluntary context switches per warm read, alone and beside the writer) and R3 (p99 beside heavy SQL at
-//! most the larger of twice the p99 alone and 2 ms). Alone and beside are interleaved.
+//! Demonstrates R1 (voluntary context switches per warm read, alone and beside the writer) and R3 (p99 beside heavy SQL at most
+//! the larger of twice the p99 alone and 2 ms). Runs alone and beside other load are interleaved.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -27,18 +27,18 @@ use crate::target::Target;
 pub struct Options {
     pub target: Target,
     pub by: By,
-    /// Rows of the table that is read. It is made anew and dropped at the end.
+    /// Rows of the table under test, which the workload creates and drops at the end.
     pub rows: u64,
     pub table: String,
-    /// Connections that read.
+    /// Number of connections that read.
     pub connections: usize,
-    /// Reads a second in the open loop that latency comes from.
+    /// Reads per second in the open loop that measures latency.
     pub rate: f64,
-    /// Connections that write batches of 100 events without end, into `{table}_writes`.
+    /// Number of connections that continuously write batches of 100 events into `{table}_writes`.
     pub writers: usize,
-    /// Clients that run heavy SQL without end; 0 leaves that part out.
+    /// Number of clients that continuously run heavy SQL; 0 skips that part.
     pub heavy: usize,
-    /// Pairs of alone and beside.
+    /// Number of pairs of a run alone and a run beside other load.
     pub pairs: usize,
     pub timing: Timing,
     pub seed: u64,
@@ -62,13 +62,13 @@ impl Options {
     }
 }
 
-/// Runs the workload. Failures of the load are in the report; an error means that nothing could be measured.
+/// Runs the workload. Failures of the load are in the report; an error means that the measurement was impossible.
 pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     let report = Report::new("reads", options.seed);
     measure(options, report, progress)
 }
 
-/// What `reads` and `sql_small` share: they differ in how a row is asked for, and in what was promised.
+/// Runs the workload of `reads` and `sql_small`, which differ in the way a row is read and in the claims.
 pub(crate) fn measure(options: &Options, mut report: Report, progress: Progress<'_>) -> Result<Report> {
     describe(options, &mut report);
     let mut client = Client::new(&options.target);
@@ -86,7 +86,7 @@ pub(crate) fn measure(options: &Options, mut report: Report, progress: Progress<
             report.comparisons = comparisons;
             report.claims = claims;
         }
-        // A failed run ends the comparison; the report tells which and why.
+        // A failed run ends the comparison; the report names the run and the reason.
         Err(_) if !healthy => {}
         Err(error) => return Err(error),
     }
@@ -144,7 +144,7 @@ impl Bench<'_> {
         })
     }
 
-    /// One run; its figures for the comparison. A run that failed is an error here, and stays among the runs.
+    /// Makes one run and returns its figures for the comparison. A failed run is an error here and stays among the runs.
     fn once(&self, name: &str, pace: Pace, beside: Beside) -> Result<BTreeMap<String, f64>> {
         let options = self.options;
         let reads = Stream::new("reads", options.connections, pace, |thread| {
@@ -164,7 +164,7 @@ impl Bench<'_> {
                 writer = Some(made);
             }
             Beside::HeavySql => {
-                // Statements must differ from run to run, or a result cache could answer.
+                // Statements must differ from run to run, or a result cache could answer them.
                 let seed = options.seed ^ ((self.runs.borrow().len() as u64) << 32);
                 let heavy = Stream::new("heavy SQL", options.heavy, Pace::Closed, move |thread| {
                     let random = Random::part(seed, 2000 + thread as u64);
@@ -209,7 +209,7 @@ fn figures(run: &Run) -> BTreeMap<String, f64> {
     figures
 }
 
-/// R3, from the medians of interleaved runs.
+/// Judges R3 by the medians of interleaved runs.
 fn r3(p99: &Comparison) -> Claim {
     let (alone, beside) = (p99.a.median, p99.b.median);
     Claim {

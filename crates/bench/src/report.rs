@@ -1,4 +1,4 @@
-//! What a workload found, as JSON for machines and Markdown for people.
+//! The report of a workload, as JSON for machines and as Markdown for people.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,34 +12,34 @@ use crate::markdown;
 use crate::measured::Measured;
 use crate::run::Run;
 
-/// Everything needed to judge the figures, and to measure them again.
+/// Everything that a reader needs to judge the figures and to measure them again.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     pub workload: String,
     /// Seconds since 1970, UTC.
     pub started: u64,
-    /// Of this harness.
+    /// Version of this harness.
     pub version: String,
     pub machine: Machine,
     pub seed: u64,
     /// Every option that the workload ran with.
     pub config: BTreeMap<String, String>,
-    /// Of the bytes that the workload sends or the results it must find: equal hashes, equal work.
+    /// Hash of the bytes that the workload sends, or of the results that it must find. Equal hashes mean equal work.
     pub work_hash: String,
     pub runs: Vec<Run>,
     pub comparisons: Vec<Comparison>,
     pub claims: Vec<Claim>,
-    /// What a workload shows in a form of its own.
+    /// Tables of figures that have no common form.
     #[serde(default)]
     pub sheets: Vec<Sheet>,
-    /// The same work of several databases.
+    /// Figures of several databases that did the same work.
     #[serde(default)]
     pub measured: Vec<Measured>,
-    /// Why the figures may not be believed, the runs' own failures apart.
+    /// Reasons not to believe the figures, in addition to the failures of the runs.
     pub failures: Vec<String>,
 }
 
-/// Something that was promised, and what was found. A claim that does not hold is a result; the figures stand.
+/// A promise and the result of its check. A claim that does not hold is a result; the figures remain valid.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
     pub claim: String,
@@ -47,10 +47,10 @@ pub struct Claim {
     pub found: String,
 }
 
-/// Figures side by side, as they are shown.
+/// A table of figures as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sheet {
-    /// What stands above it.
+    /// The heading of the table.
     pub title: String,
     pub columns: Vec<String>,
     pub rows: Vec<Vec<String>>,
@@ -68,19 +68,19 @@ impl Report {
         }
     }
 
-    /// Notes an option.
+    /// Records an option of the workload.
     pub fn set(&mut self, option: &str, value: impl ToString) {
         self.config.insert(option.to_owned(), value.to_string());
     }
 
-    /// Every reason not to believe the figures.
+    /// Returns every reason not to believe the figures.
     pub fn failures(&self) -> Vec<String> {
         let of_runs =
             self.runs.iter().flat_map(|run| run.failures.iter().map(|why| format!("{}: {why}", run.name)));
         of_runs.chain(self.failures.iter().cloned()).collect()
     }
 
-    /// An error if any run failed: what a command's exit status should follow.
+    /// Returns an error if any run failed. The exit status of a command should follow it.
     pub fn verdict(&self) -> Result<()> {
         let failures = self.failures();
         if failures.is_empty() {
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn markdown_shows_the_cost_of_one_unit_and_the_hash() {
         let text = report().to_markdown();
-        // 0.5 s of CPU over 100,000 events.
+        // The CPU cost per event is 0.5 s over 100,000 events.
         for part in ["| 5.00 |", "| 120 |", "`abc`", "batch 100", "**missed**"] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }

@@ -1,5 +1,4 @@
-//! One measurement: several streams of operations at once, a warm-up, a measured time, and everything that is
-//! watched beside it.
+//! One measurement: several streams of operations at once, a warm-up, a measured time, and everything that is observed during it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,15 +16,14 @@ use crate::latency::{Latency, Summary};
 use crate::pace::{Pace, Schedule};
 use crate::process::{Sample, Usage};
 
-/// How long each part of a run takes.
+/// Durations of the parts of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
-    /// Load before the measurement; reported apart, as cold.
+    /// Time of load before the measurement. Its operations are reported separately, as cold.
     pub warm: Duration,
     pub measure: Duration,
-    /// How long after the end operations that were due may still be sent and answered. What an open loop could not
-    /// send by then is counted as unsent, at the latency that it has reached; what was sent and has no answer fails
-    /// the run.
+    /// Time after the end in which due operations may still be sent and answered. An operation that an open loop could not send
+    /// by then counts as unsent, with the latency that it has reached. A request that was sent and has no answer fails the run.
     pub grace: Duration,
 }
 
@@ -39,73 +37,73 @@ impl Default for Timing {
     }
 }
 
-/// What one measurement found.
+/// The results of one measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Run {
     pub name: String,
-    /// The measured time; the warm-up is not in it.
+    /// Duration of the measurement, without the warm-up.
     pub seconds: f64,
     pub streams: Vec<StreamResult>,
-    /// The server's process during the measured time.
+    /// Resources that the server's process used during the measured time, if the process is known.
     pub server: Option<Usage>,
-    /// This process during the measured time: what generating the load cost.
+    /// Resources that this process used during the measured time: the cost of generating the load.
     pub client: Usage,
     pub hiccups: Hiccups,
     /// Share of all cores' time used by neither this process nor the server, 0 to 1.
     pub elsewhere: f64,
     pub fsync: Option<Fsync>,
-    /// What the device below the server's directory wrote during the measured time, for whomever.
+    /// Bytes that the device below the server's directory wrote during the measured time, on behalf of all processes.
     #[serde(default)]
     pub device_written_bytes: Option<u64>,
     /// Further figures of a workload, by name with its unit last.
     pub figures: BTreeMap<String, f64>,
-    /// Why nothing here may be believed. Empty when all went well.
+    /// Reasons not to believe the figures. Empty if all went well.
     pub failures: Vec<String>,
 }
 
-/// What one stream of a run found.
+/// The results of one stream of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StreamResult {
     pub name: String,
     /// `closed loop`, or the rate of an open loop.
     pub pace: String,
     pub threads: usize,
-    /// 0 when the work is inside this process.
+    /// Number of connections, 0 if the work runs inside this process.
     pub connections: usize,
     /// Operations answered in the measured time.
     pub operations: u64,
-    /// Rows, events or whatever the operations count, done in the measured time.
+    /// Rows, events or other units that the operations count, done in the measured time.
     pub units: u64,
     pub operations_per_second: f64,
     pub units_per_second: f64,
-    /// Units of the whole run: warm-up, measured time and the answers that came after it.
+    /// Units of the whole run: of the warm-up, of the measured time and of answers after its end.
     pub units_in_all: u64,
-    /// Latency of operations meant for the warm-up.
+    /// Latency of operations intended for the warm-up.
     pub cold: Summary,
-    /// Latency of operations meant for the measured time; from the intended time in an open loop.
+    /// Latency of operations intended for the measured time. In an open loop it counts from the intended time.
     pub warm: Summary,
-    /// The same operations from the moment at which they were really sent. In an open loop the difference to `warm`
-    /// is the wait for a free connection; in a closed loop there is none.
+    /// Latency of the same operations, counted from the moment at which they were really sent. In an open loop the difference to
+    /// `warm` is the wait for a free connection; in a closed loop there is none.
     pub warm_from_sent: Summary,
-    /// What `warm` is of, to be merged with others; not in a report.
+    /// The histogram behind `warm`, which callers may merge with others. It is not part of a report.
     #[serde(skip)]
     pub latencies: Latency,
-    /// Operations that an open loop had to start and could not: it did not keep up.
+    /// Operations that were due in an open loop and never sent, because the loop could not keep up.
     pub unsent: u64,
-    /// Answers 429 of a stream that is allowed to get them.
+    /// Answers 429 in a stream whose connections rest after them, and other refusals that the stream accepts.
     pub refused: u64,
-    /// Connections made again because the server closed one between answers.
+    /// Connections reopened because the server closed them between answers.
     pub reconnects: u64,
 }
 
 impl Run {
-    /// The stream of that name; a zero one if there is none.
+    /// Returns the stream of that name, or one with zeros if there is none.
     pub fn stream(&self, name: &str) -> StreamResult {
         self.streams.iter().find(|stream| stream.name == name).cloned().unwrap_or_default()
     }
 }
 
-/// What is watched beside a run, and who may end it.
+/// The process and directory to observe during a run, and a flag that may end the run early.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Watching<'a> {
     pub(crate) pid: Option<u32>,
@@ -113,7 +111,7 @@ pub(crate) struct Watching<'a> {
     pub(crate) interrupt: Option<&'a AtomicBool>,
 }
 
-/// Set when a stream failed, or when somebody wants the run to end.
+/// Tells the workers to stop: set when a stream failed or when the caller interrupts the run.
 #[derive(Clone, Copy)]
 struct Stop<'a> {
     failed: &'a AtomicBool,
@@ -127,7 +125,7 @@ impl Stop<'_> {
     }
 }
 
-/// What a worker needs to know while it runs.
+/// The schedule, counters and stop flag that a worker uses while it runs.
 pub(crate) struct Context<'a> {
     pub(crate) start: Instant,
     pub(crate) warm_until: Instant,
@@ -145,19 +143,19 @@ impl Context<'_> {
         Schedule::new(self.pace, self.start, self.end, self.index, self.of)
     }
 
-    /// Somebody failed: whatever is measured from here on has no meaning.
+    /// Returns true if another worker failed or the caller ended the run; measurements from then on are meaningless.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.is_set()
     }
 
-    /// One operation is done.
+    /// Counts and records one completed operation.
     pub(crate) fn done(&self, tally: &mut Tally, intended: Instant, sent: Instant, now: Instant, units: u64) {
         self.counter.operations.fetch_add(1, Ordering::Relaxed);
         self.counter.units.fetch_add(units, Ordering::Relaxed);
         self.record(tally, intended, sent, now);
     }
 
-    /// One operation was due and never started.
+    /// Records one operation that was due and never sent.
     pub(crate) fn unsent(&self, tally: &mut Tally, intended: Instant, now: Instant) {
         tally.unsent += 1;
         self.record(tally, intended, now, now);
@@ -185,7 +183,7 @@ impl Counter {
     }
 }
 
-/// What one worker recorded.
+/// The latencies and counts that one worker recorded.
 #[derive(Default)]
 pub(crate) struct Tally {
     cold: Latency,
@@ -198,7 +196,7 @@ pub(crate) struct Tally {
 
 pub(crate) type Worker<'a> = Box<dyn FnOnce(&Context<'_>) -> Result<Tally, String> + Send + 'a>;
 
-/// A stream before it runs: its workers are connected and wait.
+/// A stream that is ready to run: its workers are connected and wait.
 pub(crate) struct Stream<'a> {
     pub(crate) name: String,
     pub(crate) pace: Pace,
@@ -206,7 +204,7 @@ pub(crate) struct Stream<'a> {
     pub(crate) workers: Vec<Worker<'a>>,
 }
 
-/// Runs the streams side by side, each worker in a thread of its own, and watches.
+/// Runs the streams side by side, each worker in a thread of its own, and observes the server and the machine.
 pub(crate) fn conduct(
     name: &str,
     timing: Timing,
@@ -227,7 +225,7 @@ pub(crate) fn conduct(
         failed.store(true, Ordering::Relaxed);
         failures.lock().unwrap_or_else(PoisonError::into_inner).push(message);
     };
-    // Threads need a moment to start; nobody may be late for the first operation because of that.
+    // Threads take a moment to start, which must not make their first operations late.
     let start = Instant::now() + Duration::from_millis(10);
     let warm_until = start + timing.warm;
     let end = warm_until + timing.measure;
@@ -245,7 +243,7 @@ pub(crate) fn conduct(
                 let (fail, name) = (&fail, stream.name.clone());
                 let work = move || {
                     let guard = StopOnPanic(context.stop.failed);
-                    // At once, not when somebody joins: the others must not go on for nothing.
+                    // Reported at once, not at the join, so that the other workers stop early.
                     let tally = worker(&context).map_err(|message| fail(format!("{name}: {message}"))).ok();
                     std::mem::forget(guard);
                     tally
@@ -278,7 +276,7 @@ pub(crate) fn conduct(
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     let watched = match watched {
         Ok(watched) => watched,
-        // The server is gone: what the streams met is the better story.
+        // The server is gone; the failures of the streams explain more than this error.
         Err(error) if failures.is_empty() => return Err(error),
         Err(_) => Watched::default(),
     };
@@ -293,7 +291,7 @@ pub(crate) fn conduct(
         probe.measure()?;
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-    // A test's server lives in this process; its CPU must not be taken off twice.
+    // In tests the server lives in this process; its CPU must not be subtracted twice.
     let server_cpu = match (&watched.server, pid) {
         (Some(server), Some(pid)) if pid != std::process::id() => server.cpu_seconds,
         _ => 0.0,
@@ -342,7 +340,7 @@ impl Tally {
     }
 }
 
-/// Forgotten by a worker that returned.
+/// Stops the run if a worker panics; a worker that returned forgets the guard.
 struct StopOnPanic<'a>(&'a AtomicBool);
 
 impl Drop for StopOnPanic<'_> {
@@ -362,7 +360,7 @@ struct Watched {
     device_written_bytes: Option<u64>,
 }
 
-/// Reads every counter at the two ends of the measured time.
+/// Reads every counter at the beginning and at the end of the measured time.
 fn watch(
     pid: Option<u32>,
     device: Option<&Device>,

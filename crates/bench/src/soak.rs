@@ -1,15 +1,16 @@
-//! `polynya bench soak`: everything that tables do, at once, for an hour, with as much data at its end as at its beginning.
-//! Memory, handles, mappings, threads and files must be as many, too, and no answer may be wrong.
+//! `polynya bench soak`: runs everything that tables do at once, for an hour, with as much data at the end as at the beginning.
+//! Memory, file handles, mappings, threads and files must not grow either, and no answer may be wrong.
 //!
-//! A server of its own with small heads and small log files, so that seals, merges and trims happen all the time. Each
-//! part (`Actor`) is a thread that asks and changes at its own modest pace: a table with a key and a model of every row
-//! (`orders`), transactions of several writers (`accounts`), rows over time that end by themselves (`events`), a unique
-//! index that comes and goes (`members`), tables and columns that do (`shapes`), a search index (`articles`), and beside
-//! them indexes, a change feed, slow readers, nonsense and backups (`beside`).
+//! The server is started for the run, with small heads and small log files, so that seals, merges and log trims happen all the
+//! time. Each part (`Actor`) is a thread that queries and changes data at its own modest pace: a table with a key and a model of
+//! every row (`orders`), transactions of several writers (`accounts`), rows that expire by a TTL (`events`), a unique index that
+//! is dropped and rebuilt (`members`), tables and columns that are created and dropped (`shapes`), and a search index
+//! (`articles`). Further parts create and drop indexes, follow the change feed, read slowly, send invalid requests and take
+//! backups (`beside`).
 //!
-//! Once a minute the process and its directory are measured (`sample`); at the end the slope of each figure over the
-//! later three quarters is judged (`verdict`). Then the server is killed with -9 under load, its directory examined,
-//! and a new one must have everything that was acknowledged.
+//! Once a minute the process and its directory are measured (`sample`). At the end the slope of each figure over the later three
+//! quarters is judged (`verdict`). Then the server is killed with SIGKILL under load, its directory is examined, and a restarted
+//! server must hold everything that was acknowledged.
 
 mod accounts;
 mod articles;
@@ -43,7 +44,7 @@ use crate::report::{Claim, Report, Sheet};
 use crate::wire;
 use watch::{Caller, Watch};
 
-/// Shorter ones are too short to say whether something grows: caches fill, the past begins.
+/// Shortest soak whose growth is judged. In a shorter one caches are still filling and the readable past is still growing.
 pub const JUDGED_FROM: Duration = Duration::from_secs(600);
 
 const TELLERS: usize = 3;
@@ -54,21 +55,21 @@ pub struct Options {
     pub child: child::Options,
     pub duration: Duration,
     pub size: Size,
-    /// How much is asked and changed: 1 is some 25 statements a second.
+    /// Scale of the load: 1 is about 25 statements per second.
     pub rate: f64,
     pub seed: u64,
 }
 
-/// How much of everything there is, from its beginning to its end.
+/// Size of the data, from the beginning of the soak to its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     pub orders: usize,
     pub accounts: usize,
     pub members: usize,
     pub articles: usize,
-    /// Rows of a batch of events.
+    /// Rows of one batch of events.
     pub batch: usize,
-    /// A head is sealed at so many rows.
+    /// Number of rows at which a head is sealed.
     pub seal_rows: usize,
     pub log_file_bytes: usize,
 }
@@ -92,7 +93,7 @@ impl Options {
         Options { child, duration: Duration::from_secs(3600), size: Size::default(), rate: 1.0, seed: 1 }
     }
 
-    /// For so long, with less of everything where it is short.
+    /// Sets the duration. A soak that is too short to be judged also gets less data.
     #[must_use]
     pub fn lasting(mut self, duration: Duration) -> Options {
         self.duration = duration;
@@ -111,7 +112,7 @@ impl Options {
         self
     }
 
-    /// How long the past can be read.
+    /// Time for which the past remains readable.
     fn keep(&self) -> Duration {
         (self.duration / 20).clamp(Duration::from_secs(6), Duration::from_secs(180))
     }
@@ -125,9 +126,9 @@ impl Options {
     }
 }
 
-/// One part: a thread with its own connection and its own knowledge.
+/// One part of the soak: a thread with its own connection and its own model.
 trait Actor: Send {
-    /// From one step to the next.
+    /// Time between the starts of two steps.
     fn every(&self) -> Duration;
 
     fn prepare(&mut self, _caller: &mut Caller<'_>) -> Result<()> {
@@ -136,7 +137,7 @@ trait Actor: Send {
 
     fn step(&mut self, caller: &mut Caller<'_>) -> Result<()>;
 
-    /// After the kill: is everything there that was acknowledged? What is wrong is told to the watch.
+    /// Checks after the kill that everything acknowledged to this part is there. Errors are reported to the watch.
     fn verify(&mut self, _caller: &mut Caller<'_>) -> Result<()> {
         Ok(())
     }
@@ -144,7 +145,7 @@ trait Actor: Send {
 
 type Cast = Vec<(&'static str, Box<dyn Actor>)>;
 
-/// Runs a soak. What grew, was wrong or lost is in the report's failures, and the directory is kept then.
+/// Runs a soak. Growth, wrong answers and lost rows are failures of the report, and the directory is kept then.
 pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::new("soak", options.seed);
     report.set("duration", format!("{:?}", options.duration));
@@ -156,7 +157,7 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
         ("POLYNYA_BENCH_SEAL_ROWS", options.size.seal_rows.to_string()),
         ("POLYNYA_BENCH_LOG_FILE_BYTES", options.size.log_file_bytes.to_string()),
         ("POLYNYA_HISTORY_KEEP", format!("{} s", options.keep().as_secs())),
-        // Each request is a row of `polynya.requests`, which would grow for a day.
+        // Each request is a row of `polynya.requests`, a table that would otherwise grow for a day.
         ("POLYNYA_RECORD_KEEP", format!("{} s", options.ttl().as_secs())),
         ("POLYNYA_LAKE", "false".to_owned()),
     ] {
@@ -206,12 +207,12 @@ fn soak(
         let mut caller = Caller::new(&target, watch, options.seed, number as u64);
         actor.prepare(&mut caller).map_err(|error| error.with("part", name))?;
     }
-    // A command that finds no server opens the directory itself, so none may run when the server is killed.
+    // A command that finds no server opens the directory itself, so no command may run when the server is killed.
     let early = Watch::default();
     let begin = |number: u64, name: &'static str, actor: &mut Box<dyn Actor>, rate: f64, until: &Watch| {
         let mut caller = Caller::new(&target, until, options.seed, number);
         let outcome = work(actor.as_mut(), &mut caller, rate);
-        // One that fails ends all.
+        // A part that fails ends the whole soak.
         watch.end.fetch_or(outcome.is_err(), Relaxed);
         outcome.map_err(|error| error.with("part", name))
     };
@@ -231,7 +232,7 @@ fn soak(
         progress("kill -9 under load");
         watch.killing.store(true, Relaxed);
         let killed = server.kill();
-        // The first one says why; others were ended by it.
+        // The first error explains the failure; it ended the other parts.
         let mut outcomes: Vec<Result<()>> = threads.into_iter().map(joined).collect();
         outcomes.push(backed_up);
         let failed = outcomes.into_iter().find(Result::is_err).unwrap_or(Ok(()));
@@ -255,7 +256,7 @@ fn soak(
     server.stop(options.child.stop_within).map(drop)
 }
 
-/// Everybody, and who makes backups.
+/// Creates all parts, and separately the one that takes backups.
 fn cast(options: &Options, home: &Home) -> (Cast, Box<dyn Actor>) {
     let (size, keep) = (&options.size, options.keep());
     let known = Arc::new(orders::Known::default());
@@ -294,12 +295,12 @@ fn joined(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     thread.join().map_err(|_| Error::internal("a part panicked"))?
 }
 
-/// Steps until the end.
+/// Runs the steps of a part until the end of the soak.
 fn work(actor: &mut dyn Actor, caller: &mut Caller<'_>, rate: f64) -> Result<()> {
     while !caller.watch.is_over() {
         let since = Instant::now();
         match actor.step(caller) {
-            // It was killed in the midst of it.
+            // The kill interrupted this step.
             Err(_) if caller.watch.killing.load(Relaxed) => return Ok(()),
             other => other?,
         }
@@ -308,7 +309,7 @@ fn work(actor: &mut dyn Actor, caller: &mut Caller<'_>, rate: f64) -> Result<()>
     Ok(())
 }
 
-/// A sample now and then, until the time is over or a part fails.
+/// Takes a sample at intervals, until the time is over or a part fails.
 fn look(
     options: &Options,
     server: &Server,
@@ -346,7 +347,7 @@ fn look(
     Ok(samples)
 }
 
-/// Rows of all tables, and the newest lsn.
+/// Returns the rows of all tables, and the newest lsn.
 fn contents(client: &mut Client) -> Result<(u64, u64)> {
     let listed = client.json("GET", "/v1/tables", None)?;
     let tables = listed["tables"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -384,7 +385,7 @@ fn line(sample: &Sample, before: Option<&Sample>) -> String {
     )
 }
 
-/// A figure, where it is found, what may be added to it, and whether it is bytes.
+/// A figure: its name, its value in a sample, the tolerated growth, and true if it counts bytes.
 type Figure = (&'static str, fn(&Sample) -> u64, Tolerance, bool);
 
 const FIGURES: [Figure; 8] = {
@@ -404,7 +405,7 @@ const FIGURES: [Figure; 8] = {
     ]
 };
 
-/// What each figure did.
+/// Judges the growth of each figure.
 pub fn growths(samples: &[Sample]) -> Vec<Growth> {
     let judged = FIGURES.iter().map(|(name, value, tolerance, _)| {
         let series: Vec<(f64, f64)> = samples.iter().map(|s| (s.at_s, value(s) as f64)).collect();
@@ -413,7 +414,7 @@ pub fn growths(samples: &[Sample]) -> Vec<Growth> {
     judged.collect()
 }
 
-/// Puts the samples and what they show into the report.
+/// Adds the samples and the verdicts on them to the report.
 fn told(options: &Options, samples: &[Sample], report: &mut Report) {
     let mut rows = Vec::new();
     for (growth, (.., is_bytes)) in growths(samples).into_iter().zip(FIGURES) {
@@ -468,7 +469,7 @@ fn told(options: &Options, samples: &[Sample], report: &mut Report) {
     });
 }
 
-/// Which parts of the directory have changed most, where that is what grew.
+/// Describes the parts of the directory, early and late, if the figure that grew concerns the directory.
 fn grown_part(figure: &str, samples: &[Sample]) -> String {
     let (Some(early), Some(late)) = (samples.get(samples.len() / 3), samples.last()) else {
         return String::new();
@@ -491,7 +492,8 @@ fn grown_part(figure: &str, samples: &[Sample]) -> String {
     text
 }
 
-/// Runs this very program as somebody without settings; what it prints. An error where it does.
+/// Runs the server's own program without settings from the environment and returns its output. A failure of the program is an
+/// error.
 fn run_program(program: &Path, directory: &Path, args: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("POLYNYA_")) {
@@ -518,7 +520,7 @@ fn run_program(program: &Path, directory: &Path, args: &[&str]) -> Result<String
 mod tests {
     use super::*;
 
-    /// An hour in which nothing grows but what `leak` does.
+    /// An hour of samples in which only the figure that `leak` changes grows.
     fn hour(leak: fn(&mut Sample, u64)) -> Vec<Sample> {
         let minutes = (1..=60).map(|minute| {
             let tooth = minute % 6;

@@ -1,5 +1,5 @@
-//! `polynya bench sql_small`: small SQL statements with parameters, measured as [`crate::reads`] measures reads:
-//! as fast as possible, then at a rate alone and beside a writer that saturates the log.
+//! `polynya bench sql_small`: small SQL statements with parameters, measured in the way of [`crate::reads`]: as fast as possible,
+//! then at a rate, alone and beside a writer that saturates the log.
 
 use types::{Error, Result};
 
@@ -8,7 +8,7 @@ use crate::reads::{self, By, Options};
 use crate::report::Report;
 use crate::target::Target;
 
-/// Options with what suits small SQL: lookups by key, no heavy SQL beside.
+/// Options for small SQL: lookups by key, no heavy SQL beside them.
 pub fn options(target: Target) -> Options {
     Options {
         by: By::Sql,
@@ -20,7 +20,7 @@ pub fn options(target: Target) -> Options {
     }
 }
 
-/// Runs the workload; `options.by` is [`By::Sql`] or [`By::SqlGroup`].
+/// Runs the workload. `options.by` must be [`By::Sql`] or [`By::SqlGroup`].
 pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     if !matches!(options.by, By::Sql | By::SqlGroup) {
         return Err(Error::invalid(format!("expected reads by SQL, found {:?}", options.by)));

@@ -1,16 +1,16 @@
-//! `polynya storm`: does anything freeze, and is anything lost, when everything happens at once?
+//! `polynya storm`: checks that nothing freezes and nothing is lost when everything happens at once.
 //!
-//! A server of its own on a directory of its own. For a quiet minute readers ask for rows, SQL, searches, pages and answers,
-//! at times that are fixed beforehand. Then the same readers, at the same pace, while events come in as fast as told, a
-//! text index is built from nothing again and again, every page is rendered anew again and again, rows are replaced, and
-//! the server seals, merges and lands in the lake by itself. Then it is killed with -9 under load and started again, and
-//! everything that was acknowledged must be there, in SQL and in the lake.
+//! The storm starts a server on a directory of its own. For a quiet minute readers request rows, SQL, searches, pages and answers
+//! to questions, at times that are fixed in advance. Then the same readers continue at the same pace beside everything else:
+//! events arrive at the configured rate, a text index is rebuilt from nothing again and again, every page is rendered again and
+//! again, rows are replaced, and the server seals, merges and commits to the lake by itself. Then the server is killed with
+//! SIGKILL under load and restarted, and everything that was acknowledged must be there, in SQL and in the lake.
 //!
-//! Every answer is checked (`expect`): each states something that must hold whatever happens meanwhile, such as *not
-//! older than what was acknowledged before the question*. Latency counts from the moment at which a question should have
-//! been sent, so that a stall is charged to all that it delayed.
+//! Every answer is checked (`expect`). Each check is a statement that must hold whatever happens at the same time, such as *not
+//! older than the acknowledged version at the time of the request*. Latency counts from the moment at which a request should have
+//! been sent, so a stall is charged to every request that it delayed.
 //!
-//! Reading order: `options`, `corpus` (what is written), `ledger` (what is known of it), `expect` and `readers`,
+//! Reading order: `options`, `corpus` (the data), `ledger` (the record of sent and acknowledged data), `expect` and `readers`,
 //! `writers`, `disturb`, `verify` (after the kill), `outcome`.
 
 mod clock;
@@ -57,7 +57,7 @@ pub(crate) const READINGS: &str = "readings";
 pub(crate) const ARTICLES: &str = "articles";
 pub(crate) const ARCHIVE: &str = "archive";
 
-/// What is asked.
+/// A kind of request that readers send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -89,20 +89,20 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Where a storm is.
+/// The phases of a storm, in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Fills the tables, writes the notes, measures how fast the machine is alone.
+    /// Fills the tables, writes the notes, and measures the throughput of the idle machine.
     #[default]
     Prepare,
-    /// Readers alone.
+    /// Runs the readers alone.
     Quiet,
-    /// Readers beside everything else.
+    /// Runs the readers beside everything else.
     Storm,
-    /// kill -9 under load, and the start after it.
+    /// Kills the server with SIGKILL under load and restarts it.
     Kill,
-    /// Everything acknowledged is looked for.
+    /// Checks that everything acknowledged is there.
     Verify,
 }
 
@@ -118,25 +118,25 @@ impl Phase {
     }
 }
 
-/// What a storm says while it runs.
+/// A progress report of a running storm.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "told", rename_all = "lowercase")]
 pub enum Told {
-    /// A phase begins, or a part of one.
+    /// The start of a phase, or of a part of one.
     Phase {
         phase: Phase,
         text: String,
-        /// How long it takes, where that is known.
+        /// The expected duration, if it is known.
         seconds: Option<f64>,
     },
     Second(Second),
 }
 
-/// One second under readers.
+/// One second of a phase with readers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Second {
     pub phase: Phase,
-    /// Of the phase.
+    /// Seconds since the start of the phase.
     pub at_s: f64,
     /// Events acknowledged since the storm began.
     pub events: u64,
@@ -145,13 +145,13 @@ pub struct Second {
     pub kinds: Vec<KindSecond>,
 }
 
-/// Where it goes.
+/// Receives the progress reports.
 pub type Tell<'a> = &'a mut dyn FnMut(&Told);
 
-/// Runs a storm from nothing to nothing: whatever happens, the server is ended and its directory removed, unless it is to
-/// be kept. `stop` ends it within a second or two, with an error.
+/// Runs a storm from an empty directory. Whatever happens, the server is ended and its directory removed, unless the options keep
+/// it. Setting `stop` ends the storm within a second or two, with an error.
 ///
-/// What was wrong, refused or lost is in the [`Outcome`]; an error means that there is none.
+/// Wrong, refused and lost answers are in the [`Outcome`]; an error means that there is no outcome.
 pub fn run(options: &Options, stop: &AtomicBool, tell: Tell<'_>) -> Result<Outcome> {
     room::check(&options.child.root, options, None)?;
     let mut home = Home::new(options.child.clone())?;
@@ -182,16 +182,16 @@ struct Storm<'a> {
     tell: Tell<'a>,
     world: World,
     done: Done,
-    /// Batches acknowledged before the storm.
+    /// Batches acknowledged before the storm phase.
     events_before: u64,
 }
 
-/// Who is at work in a phase.
+/// The workloads that run in a phase.
 struct Cast<'a> {
     readers: bool,
-    /// Events, at that rate if it is known.
+    /// The writers of events if there are any, with their rate in events per second if it is limited.
     events: Option<Option<f64>>,
-    /// Notes, index and everything else, with the folder of the notes.
+    /// The writers of notes, indexes and everything else, with the folder of the notes.
     disturbance: Option<&'a Path>,
 }
 
@@ -217,7 +217,7 @@ impl Storm<'_> {
         self.events_before = self.world.ledger.events.acknowledged();
         let rate = writers::rate(options.force, outcome.alone_events_per_s);
         let storm = Cast { readers: true, events: Some(rate), disturbance: Some(&folder) };
-        // Those of the quiet minute.
+        // Discards the latencies of the quiet minute.
         drop(self.world.gauges.questions());
         outcome.storm = self.loaded(Phase::Storm, &target, Duration::ZERO, options.storm, &storm)?;
         outcome.background = self.done.now();
@@ -247,7 +247,7 @@ impl Storm<'_> {
         (self.tell)(&Told::Phase { phase, text: text.to_owned(), seconds });
     }
 
-    /// Ends everything if somebody wants that.
+    /// Returns an error if the caller wants the storm to end.
     fn go_on(&self) -> Result<()> {
         go_on(self.stop)
     }
@@ -272,7 +272,7 @@ impl Storm<'_> {
         prepare::settle(client, &self.world, self.stop)
     }
 
-    /// One load with what is told meanwhile.
+    /// Runs one load and reports its progress.
     fn loaded(
         &mut self,
         phase: Phase,
@@ -337,7 +337,7 @@ impl Storm<'_> {
         run
     }
 
-    /// What readers met in the storm, and whether their answers may be believed.
+    /// Collects the failures of the runs and the figures of each kind of request.
     fn judge(&self, outcome: &mut Outcome) {
         for run in [&outcome.quiet, &outcome.storm] {
             outcome.failures.extend(run.failures.iter().map(|why| format!("{}: {why}", run.name)));
@@ -365,7 +365,7 @@ impl Storm<'_> {
             .collect();
     }
 
-    /// Writers at full speed, and in the midst of it the end.
+    /// Writes at full speed and kills the server meanwhile.
     fn kill(&mut self, server: &mut Server, target: &Target) -> Result<()> {
         let killing = AtomicBool::new(false);
         let (world, stop) = (&self.world, self.stop);

@@ -1,9 +1,9 @@
-//! `polynya bench tables`: what one table of 300,000 orders costs to ask, to fill and to keep.
+//! `polynya bench tables`: measures queries, inserts and the size on disk of one table with 300,000 orders.
 //!
-//! Each repetition asks every question of every peer in turn, with the same parameters, so that whatever drifts meets all
-//! alike. Parameters vary; where a question has none that could, the table grows by a row before it is asked, lest a kept
-//! answer is measured. Every value of every row is read. Before anything is timed, answers are compared with what the rows
-//! must give, and each timed answer is compared again: a wrong one has no time.
+//! Each repetition runs every query on every peer in turn, with the same parameters, so that any drift affects all alike.
+//! Parameters vary. If a query has no parameter that could vary, the table grows by a row before the query, so that no result
+//! cache can answer it. Every value of every row is read. Before the timed part, answers are compared with the expected rows;
+//! each timed answer is compared again, and a wrong answer has no time.
 
 mod orders;
 mod works;
@@ -27,25 +27,25 @@ use works::{Work, works};
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the databases' directories are made.
+    /// The parent of the databases' directories.
     pub root: PathBuf,
     pub rows: u64,
-    /// Of the table in which keys are looked up by the library.
+    /// Rows of the table in which the library looks up keys without SQL.
     pub lookup_rows: u64,
-    /// Lookups of one repetition.
+    /// Number of lookups in one repetition.
     pub lookups: u64,
     pub repeat: usize,
-    /// How often the table is filled anew.
+    /// Number of times that a new table is filled.
     pub fills: usize,
-    /// Rows of one commit while it is filled.
+    /// Rows of one commit during a fill.
     pub batch: usize,
     /// Threads that insert single rows; one measurement for each number.
     pub threads: Vec<usize>,
-    /// How long they do.
+    /// Duration of the single inserts.
     pub inserting: Duration,
-    /// Whether questions are asked when the rows lie where they stay: segments here, an analysed and checkpointed file there.
+    /// True to query the rows in their final storage: in segments for Polynya, in an analysed and checkpointed file for others.
     pub sealed: bool,
-    /// What to measure, by a part of its name; all if empty.
+    /// Parts of the names of the measurements to run; all of them if empty.
     pub only: Vec<String>,
     pub seed: u64,
 }
@@ -79,7 +79,7 @@ const LOOKUP: &str = "key lookup by the library";
 const SINGLE: &str = "single durable inserts";
 const SIZE: &str = "size on disk, both indexes in it";
 
-/// A database in a directory that goes with it.
+/// An open database and its directory, which is removed with it.
 struct Open {
     store: Arc<dyn Store>,
     _directory: tempfile::TempDir,
@@ -93,7 +93,7 @@ struct Bench<'a> {
     failures: Vec<String>,
 }
 
-/// Runs the workload. What is promised is promised of the first peer, and its wrong answers fail the run; those of others are
+/// Runs the workload. The claims concern the first peer, whose wrong answers fail the run. Wrong answers of other peers are
 /// reported and have no time.
 pub fn run(options: &Options, peers: &[&dyn Peer], progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::new("tables", options.seed);
@@ -151,7 +151,7 @@ impl Bench<'_> {
         Ok(Open { store, _directory: directory })
     }
 
-    /// The peers' numbers, another one first each time.
+    /// Returns the peers' indexes, starting with another peer in each repetition.
     fn turns(&self, repetition: usize) -> impl Iterator<Item = usize> + use<> {
         let count = self.peers.len();
         (0..count).map(move |at| (at + repetition) % count)
@@ -178,7 +178,7 @@ impl Bench<'_> {
         vec![None; self.peers.len()]
     }
 
-    /// Fills a new table several times and builds its indexes; keeps the last one of each peer.
+    /// Fills a new table several times and builds its indexes. Returns the last database of each peer.
     fn fill(&mut self, orders: &Orders) -> Result<Vec<Open>> {
         let batches: Vec<_> = orders.all.chunks(self.options.batch.max(1)).map(orders::columns).collect();
         let mut kept: Vec<Option<Open>> = self.peers.iter().map(|_| None).collect();
@@ -212,7 +212,7 @@ impl Bench<'_> {
         Ok(kept.into_iter().flatten().collect())
     }
 
-    /// All questions.
+    /// Runs and measures all queries.
     fn ask(&mut self, works: &[Work], orders: &mut Orders, stores: &[Open]) -> Result<()> {
         let mut sessions = stores.iter().map(|open| open.store.session()).collect::<Result<Vec<_>>>()?;
         let mut wrong = vec![self.nothing_wrong(); works.len()];
@@ -262,7 +262,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Rows of a larger table by their keys, without SQL where the library has that.
+    /// Looks up rows of a larger table by key, without SQL if the library offers that.
     fn look_up(&mut self) -> Result<()> {
         let rows = self.options.lookup_rows;
         let customers = (rows / 10).max(1);
@@ -279,7 +279,7 @@ impl Bench<'_> {
         let mut times = vec![Vec::new(); self.peers.len()];
         let mut wrong = self.nothing_wrong();
         let lookups = self.options.lookups * 10;
-        // One repetition more than asked for: the first is not counted.
+        // The first repetition is not counted, so there is one more.
         for repetition in 0..=self.options.repeat.max(1) {
             for at in self.turns(repetition) {
                 let mut random = Random::part(self.options.seed, 10_000 + repetition as u64);
@@ -305,7 +305,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Single rows by several threads at once, each commit durable.
+    /// Inserts single rows from several threads at once, each commit durable.
     fn insert(&mut self) -> Result<()> {
         let stores = self.peers.iter().map(|peer| self.open(*peer, None)).collect::<Result<Vec<_>>>()?;
         stores.iter().try_for_each(|open| open.store.create(&SINGLES))?;
@@ -344,7 +344,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Bytes that a row takes; what else the directories hold.
+    /// Measures the bytes per row, and describes the bytes of all other files in the directories.
     fn size(&mut self, orders: &Orders) -> Result<String> {
         let (mut bytes, mut besides) = (Vec::new(), Vec::new());
         for peer in self.peers {
@@ -369,7 +369,7 @@ impl Bench<'_> {
     }
 }
 
-/// One more order, everywhere, and nothing left to do for the question that comes.
+/// Adds one order to every database and completes the work that it causes, before the query is timed.
 fn grow(orders: &mut Orders, sessions: &mut [Box<dyn Session>], stores: &[Open]) -> Result<()> {
     let order = orders.grow().cells();
     for (session, open) in sessions.iter_mut().zip(stores) {
@@ -379,7 +379,7 @@ fn grow(orders: &mut Orders, sessions: &mut [Box<dyn Session>], stores: &[Open])
     Ok(())
 }
 
-/// How many rows so many threads inserted, and in how many seconds.
+/// Inserts rows from several threads for some time. Returns the number of rows and the seconds.
 fn insert_for(store: &dyn Store, threads: usize, time: Duration, next: &AtomicI64) -> Result<(u64, f64)> {
     let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let sessions = (0..threads.max(1)).map(|_| store.session()).collect::<Result<Vec<_>>>()?;
@@ -407,7 +407,7 @@ fn insert_for(store: &dyn Store, threads: usize, time: Duration, next: &AtomicI6
     Ok((count.into_inner(), began.elapsed().as_secs_f64()))
 }
 
-/// What is promised of Polynya without a peer beside it.
+/// Judges the claims about Polynya that need no peer.
 fn own_claims(all: &[Measured]) -> Vec<Claim> {
     let mut claims = Vec::new();
     let ours = |measured: &Measured| measured.of.first().map(|figure| figure.value.median);
@@ -454,14 +454,14 @@ mod tests {
         report.verdict().unwrap();
         assert_eq!(report.measured.len(), 2 + 11 + 1 + 2 + 1);
         let size = &report.measured.last().unwrap().of[0].value;
-        // Numbers, two of them in an index, and names.
+        // A row consists of numbers and names, with two of its columns indexed as well.
         assert!((20.0..500.0).contains(&size.median), "{size:?} bytes a row");
         for measured in &report.measured {
             assert!(measured.of[0].value.median > 0.0, "{measured:?}");
         }
     }
 
-    /// A database that forgets a row of each answer.
+    /// A database that drops one row of each answer.
     struct Forgetful;
 
     struct Wrapped(Arc<dyn Store>);

@@ -1,4 +1,4 @@
-//! The server under load: where it listens, and what of it can be watched.
+//! The server under load: its address, and the process and directory to watch.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use types::{Error, Result};
 #[derive(Clone, Debug)]
 pub struct Target {
     address: SocketAddr,
-    /// Its process, for CPU, context switches and bytes written. Without it those are missing in the report.
+    /// The server's process id. The report shows its CPU, context switches and bytes written; without the id it cannot.
     pub pid: Option<u32>,
-    /// Its data directory, to measure fsync beside. Without it that is missing in the report.
+    /// The server's data directory, in which fsync latency is measured. Without it the report has no such figure.
     pub data: Option<PathBuf>,
     /// An API key, sent as `Authorization: Bearer`.
     pub key: Option<String>,
 }
 
 impl Target {
-    /// `127.0.0.1:8484`, `[::1]:8484` or `localhost:8484`, with or without `http://` before it.
-    /// Anything that is not loopback is refused: load is for one's own machine.
+    /// Parses `127.0.0.1:8484`, `[::1]:8484` or `localhost:8484`, with or without `http://` before it. Any address that is not
+    /// loopback is refused: load is for one's own machine.
     pub fn new(address: &str) -> Result<Target> {
         let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
         let found: Vec<SocketAddr> = bare

@@ -1,9 +1,8 @@
-//! `polynya bench waits`: what a reader waits for while writers saturate the log (R1), inside one process.
+//! `polynya bench waits`: measures inside one process how often a reader waits while writers saturate the log (R1).
 //!
-//! Over HTTP a reader sleeps between requests, and its sleeps cannot be told from waits. Here one thread reads through
-//! the library without a pause: whatever makes it give up the CPU of its own accord is a wait, and the kernel counts
-//! those. Small statements are handed to SQL's own threads and back, which is a sleep or two each; what matters is that
-//! writers add none.
+//! Over HTTP a reader sleeps between requests, and its sleeps look like waits. Here one thread reads through the library without
+//! a pause, so each time it gives up the CPU voluntarily is a wait, and the kernel counts those. Small statements are handed to
+//! SQL's own threads and back, which costs a sleep or two each; the point is that writers add none.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,22 +18,22 @@ use crate::process::{self, Sample};
 use crate::random::Random;
 use crate::report::{Claim, Report};
 
-/// How SQL's threads are called.
+/// Prefix of the names of SQL's threads.
 const SQL_THREADS: &str = "polynya-sql";
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the database's directory is made.
+    /// The parent of the database's directory.
     pub root: PathBuf,
-    /// Rows of the table that is read.
+    /// Rows of the table under test.
     pub rows: u64,
     /// Point reads of each measurement, all of them warm.
     pub reads: u64,
     /// Statements of each measurement.
     pub statements: u64,
-    /// Threads that commit without end: one upserts rows of the table that is read, the others append to another.
+    /// Number of threads that commit continuously: one upserts rows of the table under test, the others append to another table.
     pub writers: usize,
-    /// Pairs of alone and beside the writers.
+    /// Number of pairs of a measurement alone and one beside the writers.
     pub pairs: usize,
     pub seed: u64,
 }
@@ -53,7 +52,7 @@ impl Options {
     }
 }
 
-/// Runs the workload. A wrong row is an error: then nothing was measured.
+/// Runs the workload. A wrong row is an error, because the measurement is void then.
 pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::new("waits", options.seed);
     report.set("rows", options.rows);
@@ -103,7 +102,7 @@ fn int(value: u64) -> Value {
     Value::Int64(value as i64)
 }
 
-/// Runs `measured` while all writers commit as fast as they are answered.
+/// Runs `measured` while all writers commit as fast as they are acknowledged.
 fn beside_writers<T>(db: &Database, options: &Options, measured: impl FnOnce() -> Result<T>) -> Result<T> {
     let (stop, commits) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -114,7 +113,7 @@ fn beside_writers<T>(db: &Database, options: &Options, measured: impl FnOnce() -
                 scope.spawn(move || write(db, options, writer, random, stop, commits))
             })
             .collect();
-        // Reads that begin before the first commit would be beside nothing.
+        // Reads that begin before the first commits would have no writers beside them.
         while commits.load(Ordering::Relaxed) < 100 && !writers.iter().any(|w| w.is_finished()) {
             std::thread::yield_now();
         }
@@ -137,7 +136,7 @@ fn write(
 ) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         let done = if writer == 0 {
-            // The same value again: whoever reads the row meanwhile can still check it.
+            // The row keeps its value, so a concurrent reader can still check it.
             let ids: Vec<u64> = (0..100).map(|_| random.below(options.rows)).collect();
             let batch =
                 db.to_batch("readings", &["id", "value"], ids.into_iter().map(|id| [int(id), int(id)]))?;
@@ -159,7 +158,7 @@ fn measure(db: &Database, options: &Options, run: usize) -> Result<BTreeMap<Stri
     let mut random = Random::part(options.seed, 1000 + run as u64);
     let mut figures = BTreeMap::new();
 
-    // Once through the table, so that what follows is warm.
+    // One pass over the table warms it up.
     for id in 0..options.rows {
         read(db, id)?;
     }
@@ -190,7 +189,7 @@ fn measure(db: &Database, options: &Options, run: usize) -> Result<BTreeMap<Stri
     Ok(figures)
 }
 
-/// One point read, on the read path: debug builds panic if it takes a lock.
+/// Reads one row on the read path: debug builds panic if it takes a lock.
 fn read(db: &Database, id: u64) -> Result<()> {
     let _reading = vfs::read_path();
     let row = db.get("readings", &[int(id)])?;
@@ -244,8 +243,8 @@ mod tests {
         let small =
             Options { rows: 2_000, reads: 20_000, statements: 200, pairs: 1, ..Options::new(root.path()) };
         let report = run(&small, &mut |_| {}).unwrap();
-        // Waits for writers come with every commit, thousands in such a run; the machine's own (a page fault that meets
-        // another thread's) are a handful.
+        // Waits for writers would occur with every commit, thousands of times in such a run. The machine's own waits (a page
+        // fault that meets one of another thread) are a handful.
         for claim in &report.claims {
             assert!(claim.holds, "{claim:?}");
         }

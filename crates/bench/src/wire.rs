@@ -1,16 +1,16 @@
-//! What the workloads say to Polynya beside the load: tables, SQL, counts.
+//! Requests that the workloads send to Polynya beside the load: tables, SQL, counts.
 
 use serde_json::{Value, json};
 use types::{Error, Result};
 
 use crate::http::Client;
 
-/// A table's name as an SQL identifier.
+/// Quotes a table's name as an SQL identifier.
 pub(crate) fn quoted(table: &str) -> String {
     table.split('.').map(|part| format!("\"{}\"", part.replace('"', "\"\""))).collect::<Vec<_>>().join(".")
 }
 
-/// The rows of a statement. A truncated answer is an error: nothing may be concluded from half a result.
+/// Runs a statement and returns its rows. A truncated answer is an error, because half a result proves nothing.
 pub(crate) fn sql(client: &mut Client, text: &str, params: Value) -> Result<Vec<Vec<Value>>> {
     let answer = client.json("POST", "/v1/sql", Some(&json!({"sql": text, "params": params})))?;
     if answer["truncated"].as_bool() == Some(true) {
@@ -22,12 +22,12 @@ pub(crate) fn sql(client: &mut Client, text: &str, params: Value) -> Result<Vec<
     Ok(rows.iter().map(|row| row.as_array().cloned().unwrap_or_default()).collect())
 }
 
-/// A whole number of the wire, where integers beyond 2^53 are strings.
+/// Parses a whole number of an answer; integers beyond 2^53 arrive as strings.
 pub(crate) fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// `SELECT count(*)`.
+/// Counts the rows of a table by `SELECT count(*)`.
 pub(crate) fn count(client: &mut Client, table: &str) -> Result<u64> {
     let rows = sql(client, &format!("SELECT count(*) FROM {}", quoted(table)), json!([]))?;
     rows.first()
@@ -45,12 +45,12 @@ pub(crate) fn exists(client: &mut Client, table: &str) -> Result<bool> {
     }
 }
 
-/// The rows of a table now; 0 if there is none.
+/// Counts the rows of a table, or returns 0 if the table does not exist.
 pub(crate) fn count_or_none(client: &mut Client, table: &str) -> Result<u64> {
     if exists(client, table)? { count(client, table) } else { Ok(0) }
 }
 
-/// Makes the table, dropping one that is there: benchmarks own the names they are given.
+/// Creates a table and drops an existing one first: benchmarks own their tables' names.
 pub(crate) fn recreate(client: &mut Client, table: &str, definition: &Value) -> Result<()> {
     let path = format!("/v1/tables/{table}");
     if exists(client, table)? {
@@ -59,7 +59,7 @@ pub(crate) fn recreate(client: &mut Client, table: &str, definition: &Value) -> 
     client.json("PUT", &path, Some(definition)).map(drop)
 }
 
-/// The number after `"count":` in an answer, without parsing the rest.
+/// Extracts the number after `"count":` from an answer, without parsing the rest.
 pub(crate) fn count_in(body: &[u8]) -> Option<u64> {
     const KEY: &[u8] = b"\"count\":";
     let at = body.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
@@ -68,13 +68,13 @@ pub(crate) fn count_in(body: &[u8]) -> Option<u64> {
     std::str::from_utf8(&digits[..end]).ok()?.parse().ok()
 }
 
-/// What a server says of itself at `/metrics`; empty where it does not.
+/// Fetches the server's `/metrics`; returns an empty string if the server does not serve them.
 pub(crate) fn metrics(client: &mut Client) -> Result<String> {
     let answer = client.request("GET", "/metrics", "", b"")?;
     Ok(if answer.is_success() { String::from_utf8_lossy(&answer.body).into_owned() } else { String::new() })
 }
 
-/// One figure of them, by its name as it stands there without `polynya_`, labels included.
+/// Finds one metric by its name without the prefix `polynya_`, labels included.
 pub(crate) fn metric(metrics: &str, name: &str) -> Option<f64> {
     let value =
         |line: &str| line.strip_prefix("polynya_")?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();

@@ -1,4 +1,4 @@
-//! The workloads against a small server with known faults: what a benchmark must notice.
+//! Runs the workloads against a small server with known faults, which a benchmark must notice.
 
 mod fake;
 
@@ -39,8 +39,8 @@ fn run(options: &ingest::Options) -> Report {
 #[test]
 fn a_stall_is_charged_to_every_request_that_should_have_been_sent_meanwhile() {
     let _limit = testkit::limit(60);
-    // 500 requests a second over 4 connections; the 100th insert stalls everybody for 200 ms. About 100 requests fall
-    // into the stall; without coordinated omission half of them wait for more than 100 ms. Only 4 were in flight.
+    // 500 requests per second go over 4 connections; the 100th insert stalls all of them for 200 ms. About 100 requests fall into
+    // the stall. Without coordinated omission half of them wait for more than 100 ms. Only 4 were in flight.
     let stall = Faults { stall: Some((100, Duration::from_millis(200))), ..Faults::default() };
     let report = run(&ingest::Options { rate: Some(5000.0), ..options(stall) });
     report.verdict().expect("nothing else went wrong");
@@ -107,7 +107,7 @@ fn a_server_that_is_not_there_is_an_error_with_a_hint() {
 #[test]
 fn a_rate_that_the_server_cannot_follow_is_reported_as_it_is() {
     let _limit = testkit::limit(60);
-    // Two connections at 20 ms each answer 100 a second; 1000 are wanted.
+    // Two connections at 20 ms each answer 100 requests per second; the rate is 1000.
     let slow = Faults { delay: Duration::from_millis(20), ..Faults::default() };
     let timing = Timing { grace: Duration::from_millis(300), ..quick() };
     let report =
@@ -175,7 +175,7 @@ fn a_row_that_is_missing_fails_the_reads() {
     assert!(error.message().contains("which then has 1000"), "{error}");
 }
 
-/// Not a test: the server that the tests below start and kill, when they ask this binary to be it.
+/// Acts as the server that the tests below start and kill, by running this binary. It is not a test otherwise.
 #[test]
 fn this_binary_serves_when_it_is_told_to() {
     let Ok(mode) = std::env::var("POLYNYA_BENCH_FAKE") else { return };
@@ -230,10 +230,10 @@ fn everything_wanted_of_ingest_is_measured_each_with_a_server_of_its_own() {
     let expected =
         ["bulk", "bulk", "open loop, 70 %", "single", "single", "bulk, fsync + 2 ms", "bulk, fsync + 10 ms"];
     assert_eq!(names, expected, "{said:?}");
-    // Two of bulk, one of its CPU, one of the open loop, one of singles, two of delays; 500 connections are not among them.
+    // Bulk has two claims and one on its CPU, the open loop one, singles one, delays two. Claims on 500 connections are missing.
     assert_eq!(report.claims.len(), 7, "{:#?}", report.claims);
     assert!(report.claims.iter().any(|claim| claim.claim.contains("10 ms added")), "{:#?}", report.claims);
-    // The best is what the open loop takes its rate from, and the delay reaches the server.
+    // The open loop derives its rate from the best closed loop, and the delay reaches the server.
     let per_second = |at: usize| report.runs[at].stream("events").units_per_second;
     let rate: f64 = report.runs[2].stream("events").pace.trim_end_matches("/s").parse().expect("a rate");
     let best = per_second(0).max(per_second(1));
@@ -250,7 +250,7 @@ fn a_part_that_fails_is_named_and_the_others_are_measured() {
     let root = testkit::temp_dir("bench");
     let timing = Timing { warm: Duration::from_millis(20), measure: Duration::from_millis(50), ..quick() };
     let mut child = fake_child("honest", &root);
-    // The fourth start is that of the first single events.
+    // The fourth start is the one for the first single events.
     child.program = "/bin/sh".into();
     let program = std::env::current_exe().expect("this binary");
     let counter = root.path().join("starts");

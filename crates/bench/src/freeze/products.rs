@@ -1,4 +1,4 @@
-//! The rows: each is a function of its number, so that what a question must be answered with is known.
+//! The rows of the `freeze` workload. Each row is a function of its number, so the correct answer to every query is known.
 
 use types::Result;
 
@@ -15,7 +15,7 @@ pub(super) const INDEXES: [&str; 2] = ["category", "price"];
 const CATEGORIES: [&str; 5] = ["electronics", "books", "clothing", "food", "toys"];
 const PRICES: u64 = 990;
 
-/// Row number `n`, from 1.
+/// Returns row number `n`, counted from 1.
 pub(super) fn row(n: u64) -> [Cell; 4] {
     let (category, price, stock) = values(n);
     [Cell::Int(n as i64), Cell::Text(category.into()), Cell::Float(price), Cell::Int(stock)]
@@ -25,22 +25,22 @@ fn values(n: u64) -> (&'static str, f64, i64) {
     (CATEGORIES[(n % 5) as usize], 10.0 + (n % PRICES) as f64, (n % 100) as i64)
 }
 
-/// As the digest of an answer has it.
+/// Adds row `n` to the digest of an expected answer.
 fn add(n: u64, digest: &mut Digest) {
     let (category, price, stock) = values(n);
     digest.hashed(int(float(text(int(Digest::start(), n as i64), category), price), stock));
 }
 
-/// What a reader asks for.
+/// A query of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     Category(u8),
-    /// From and to, both included.
+    /// Lowest and highest price, both included.
     Price(u16, u16),
     Everything,
 }
 
-/// The statements of the questions.
+/// The prepared texts of the queries.
 #[derive(Clone, Debug)]
 pub(super) struct Statements {
     category: Statement,
@@ -62,7 +62,7 @@ impl Statements {
 }
 
 impl Question {
-    /// One in two asks for a category, the other for a hundredth to a tenth of the prices.
+    /// Picks a random query: half of them select a category, the others a hundredth to a tenth of the prices.
     pub(super) fn any(random: &mut Random) -> Question {
         if random.below(2) == 0 {
             return Question::Category(random.below(5) as u8);
@@ -100,21 +100,21 @@ impl Question {
     }
 }
 
-/// An answer, and between which numbers of rows the table was when it was given.
+/// The digest of an answer, and the bounds on the number of rows that the table had when it was given.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) question: Question,
     pub(super) rows: u64,
     pub(super) hash: u64,
-    /// Rows that were acknowledged before the question: all of them must count.
+    /// Rows that were acknowledged before the query; the answer must include all of them that match.
     pub(super) least: u64,
-    /// Rows whose insertion had begun after the answer: none beyond may count.
+    /// Rows whose insertion had begun when the answer arrived; the answer must include no later row.
     pub(super) most: u64,
 }
 
 impl Seen {
-    /// Rows come one after the other, so any one state of the table is the rows 1 to n. The answer must be what a scan of all
-    /// rows finds at such an n, and n one that the table had while it was asked.
+    /// Checks an answer. Rows are inserted one after the other, so any state of the table consists of the rows 1 to n. The answer
+    /// must equal a scan of these rows at an n that the table had during the query.
     pub(super) fn check(&self) -> Result<(), String> {
         let mut expected = Digest::default();
         let mut n = 0;
@@ -170,7 +170,7 @@ mod tests {
         assert!(wrong((1..=2100).collect()).contains("could be there"));
         assert!(wrong((1..=2000).filter(|n| *n != 3).collect()).contains("not the first"));
         assert!(wrong((1..=2000).map(|n| if n == 8 { 3 } else { n }).collect()).contains("not the first"));
-        // One more row than the table has, by having one twice.
+        // The answer has one row too many, because one row occurs twice.
         assert!(!wrong((1..=2000).chain([3]).collect()).is_empty());
     }
 }

@@ -21,18 +21,18 @@ use crate::run::{self, Context, Run, Tally, Timing};
 pub(super) struct Fleet {
     databases: Vec<Base>,
     statements: Statements,
-    // After the databases, which have files in it.
+    // Declared after the databases: their files lie in the directory, so it must be dropped last.
     _directory: tempfile::TempDir,
 }
 
 struct Base {
     store: Arc<dyn Store>,
-    /// Rows whose insertion began, and rows that were acknowledged. Each has one writer.
+    /// Rows whose insertion began, and below it the rows that were acknowledged. Each database has one writer.
     begun: AtomicU64,
     acknowledged: AtomicU64,
 }
 
-/// Operations a second of all databases together, and what one costs.
+/// Operations per second of all databases together, and the CPU time of one operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
     pub(super) write_cpu: Duration,
@@ -41,13 +41,13 @@ pub(super) struct Rates {
     pub(super) reads: f64,
 }
 
-/// What a round found.
+/// The results of a round.
 pub(super) struct Round {
     pub(super) run: Run,
     pub(super) reads: Latency,
     pub(super) writes: Latency,
     pub(super) seen: Vec<Seen>,
-    /// How long each database took to build both indexes.
+    /// Time that each database took to build both indexes.
     pub(super) builds: Vec<Duration>,
     pub(super) locks: u64,
 }
@@ -70,7 +70,7 @@ impl Base {
 }
 
 impl Fleet {
-    /// Opens the databases and inserts `rows` into each, one by one.
+    /// Opens the databases and inserts `rows` rows into each, one by one.
     pub(super) fn new(peer: &dyn Peer, root: &Path, databases: usize, rows: u64) -> Result<Fleet> {
         let directory = tempfile::Builder::new()
             .prefix("polynya-bench-")
@@ -99,8 +99,8 @@ impl Fleet {
         Ok(Fleet { databases, statements: Statements::new(), _directory: directory })
     }
 
-    /// What an insertion and a question cost this process, one after the other, and how many a second make up those shares
-    /// of the machine.
+    /// Measures the CPU time of an insertion and of a query, one after the other, and derives the rates at which they use the
+    /// given shares of the machine.
     pub(super) fn calibrate(&self, operations: u64, seed: u64, writing: f64, reading: f64) -> Result<Rates> {
         let mut sessions =
             self.databases.iter().map(|base| base.store.session()).collect::<Result<Vec<_>>>()?;
@@ -124,8 +124,8 @@ impl Fleet {
         Ok(Rates { write_cpu, read_cpu, writes: rate(writing, write_cpu), reads: rate(reading, read_cpu) })
     }
 
-    /// One round. With `building`, all databases build both indexes at once, and when the last is ready they drop them and
-    /// begin anew, for as long as the round lasts.
+    /// Runs one round. With `building`, all databases build both indexes at once; once the last one is ready they drop the
+    /// indexes and start again, until the round ends.
     pub(super) fn round(
         &self,
         name: &str,
@@ -209,8 +209,8 @@ impl Fleet {
         Ok(builds)
     }
 
-    /// Every row that was acknowledged, once, in every database, and nothing else. The fewest rows of a database, and what is
-    /// wrong.
+    /// Checks that every database holds each acknowledged row once and no other row. Returns the fewest rows of any database, and
+    /// a description of each error.
     pub(super) fn scan(&self) -> Result<(u64, Vec<String>)> {
         let mut wrong = Vec::new();
         for (number, base) in self.databases.iter().enumerate() {
@@ -227,7 +227,7 @@ impl Fleet {
     }
 }
 
-/// An open loop: each operation counts from the moment at which it should have begun.
+/// Runs an open loop, in which each operation is measured from the moment at which it should have begun.
 fn paced(
     context: &Context<'_>,
     latency: &Mutex<Latency>,

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Feeds an answer in pieces of `step` bytes.
+/// Feeds an answer in chunks of `step` bytes.
 fn feed(answer: &[u8], step: usize) -> Result<Option<Answer>, String> {
     let mut incoming = Incoming::default();
     for piece in answer.chunks(step) {

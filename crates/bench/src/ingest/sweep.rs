@@ -1,7 +1,7 @@
-//! `polynya bench ingest --full`: everything that is wanted of ingest, measured in one go.
+//! `polynya bench ingest --full`: measures every goal of ingest in one command.
 //!
-//! Each part has a server and a directory of its own, so that none pays for what another left behind: seals and merges
-//! under way, files to remove. A part that fails is named and the others are measured all the same.
+//! Each part has a server and a directory of its own, so that no part pays for leftovers of another: running seals and
+//! compactions, files to remove. A part that fails is reported, and the others are measured all the same.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ use crate::target::Target;
 pub struct Options {
     pub child: child::Options,
     pub connections: Vec<usize>,
-    /// Events of a request in bulk.
+    /// Events per request of the bulk parts.
     pub batch: usize,
     pub timing: Timing,
     pub seed: u64,
     pub pool_events: usize,
     pub threads: usize,
-    /// Rest between parts.
+    /// Rest between two parts.
     pub settle: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Options {
         }
     }
 
-    /// How one part is measured.
+    /// Builds the options of one part.
     fn part(&self, target: Target, batch: usize, rate: Option<f64>) -> Ingest {
         Ingest {
             batch,
@@ -64,11 +64,11 @@ struct Part {
     connections: usize,
     batch: usize,
     rate: Option<f64>,
-    /// Added to each fsync.
+    /// Milliseconds added to each fsync.
     delay_ms: u64,
 }
 
-/// Measures all of it. What was wanted, what was found and whether it held are the report's claims.
+/// Measures all parts. The goals, the results and their verdicts are the report's claims.
 pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     let mut report = Report::new("ingest, everything wanted", options.seed);
     let pool = options.part(Target::new("127.0.0.1:1")?, options.batch, None).pool()?;
@@ -112,7 +112,7 @@ impl Sweep<'_, '_> {
         }
         let singles = self.closed_loops(SINGLE, 1);
         claims.extend(wanted::of_closed_loops(1, &singles));
-        // The most connections where 500 are not among them.
+        // The most connections stand in if 500 were not measured.
         let many = bulk.iter().find(|run| run.stream("events").connections == wanted::MANY).or(bulk.last());
         if let Some(many) = many {
             for delay_ms in wanted::DELAYS_MS {
@@ -141,7 +141,7 @@ impl Sweep<'_, '_> {
         parts.iter().filter_map(|part| self.measure(part)).collect()
     }
 
-    /// `None` if it failed, which is noted.
+    /// Measures one part. Returns `None` if it failed; the failure is recorded.
     fn measure(&mut self, part: &Part) -> Option<Run> {
         let pace = match part.rate {
             Some(per_second) => Pace::Open { per_second }.describe(),

@@ -1,30 +1,31 @@
-//! What is wanted of ingest, on two cores that the generator shares, and whether runs came to it.
+//! The goals of ingest on two cores, which the load generator shares, and the verdict on each run.
 
 use crate::markdown::{ms, thousands};
 use crate::report::{Claim, Sheet};
 use crate::run::Run;
 
-/// Events a second in batches of 100, at the best number of connections.
+/// Goal for batches of 100: events per second at the best number of connections.
 pub const BULK_PER_S: f64 = 1_200_000.0;
-/// What would be better still.
+/// Stretch goal for batches of 100, in events per second.
 pub const BULK_STRETCH_PER_S: f64 = 1_500_000.0;
-/// Single events a second, at the best number of connections.
+/// Goal for single events: events per second at the best number of connections.
 pub const SINGLES_PER_S: f64 = 50_000.0;
-/// CPU of the server for one event up to its acknowledgement, in bulk.
+/// Largest CPU time of the server per event up to its acknowledgement, in microseconds, for batches of 100.
 pub const ACK_CPU_US: f64 = 0.8;
-/// Very many connections come to this share of the best.
+/// Number of connections that counts as very many. They must reach the share [`MANY_OF_BEST`] of the best throughput.
 pub const MANY: usize = 500;
 pub const MANY_OF_BEST: f64 = 0.8;
-/// Their p99 at most so many times their mean: nobody waits much longer than others.
+/// Largest ratio of p99 to mean latency over very many connections: no client waits much longer than others.
 pub const MANY_P99_OF_MEAN: f64 = 2.0;
-/// At this share of the best in an open loop, p99 is below the limit.
+/// Rate of the open loop as a share of the best throughput. Its p99 must be below [`OPEN_P99_MS`].
 pub const OPEN_SHARE: f64 = 0.7;
 pub const OPEN_P99_MS: f64 = 25.0;
-/// So much added to each fsync leaves this share of what very many connections get without.
+/// Delays added to each fsync, in milliseconds. With each, very many connections must keep the share [`DELAYED_OF_UNDELAYED`] of
+/// their throughput without it.
 pub const DELAYS_MS: [u64; 2] = [2, 10];
 pub const DELAYED_OF_UNDELAYED: f64 = 0.8;
 
-/// The run with the most events a second.
+/// Returns the run with the most events per second.
 pub fn best(runs: &[Run]) -> Option<&Run> {
     runs.iter().max_by(|a, b| events_per_s(a).total_cmp(&events_per_s(b)))
 }
@@ -41,7 +42,7 @@ fn claim(claim: impl Into<String>, holds: bool, found: String) -> Claim {
     Claim { claim: claim.into(), holds, found }
 }
 
-/// What closed loops say, one for each number of connections. Nothing is wanted of batches that are neither 1 nor 100.
+/// Judges closed loops, one run for each number of connections. Only batches of 1 and of 100 events have goals.
 pub fn of_closed_loops(batch: usize, runs: &[Run]) -> Vec<Claim> {
     let Some(best) = best(runs) else { return Vec::new() };
     let most = events_per_s(best);
@@ -92,7 +93,7 @@ fn bulk(runs: &[Run], best: &Run, found: &str) -> Vec<Claim> {
     claims
 }
 
-/// What an open loop at [`OPEN_SHARE`] of the best says.
+/// Judges an open loop at [`OPEN_SHARE`] of the best throughput.
 pub fn of_open_loop(run: &Run) -> Claim {
     let stream = run.stream("events");
     let unsent = if stream.unsent > 0 { format!(", {} unsent", stream.unsent) } else { String::new() };
@@ -108,7 +109,7 @@ pub fn of_open_loop(run: &Run) -> Claim {
     )
 }
 
-/// What very many connections say with so much added to each fsync.
+/// Judges very many connections with `delay_ms` added to each fsync.
 pub fn of_delay(delay_ms: u64, run: &Run, undelayed: &Run) -> Claim {
     let share = events_per_s(run) / events_per_s(undelayed).max(1e-9);
     claim(
@@ -121,7 +122,7 @@ pub fn of_delay(delay_ms: u64, run: &Run, undelayed: &Run) -> Claim {
     )
 }
 
-/// Everything that is asked of ingest for each run, in a line.
+/// Renders all measured figures of ingest, one line per run.
 pub fn sheet(title: &str, runs: &[Run]) -> Sheet {
     const COLUMNS: [&str; 16] = [
         "run",

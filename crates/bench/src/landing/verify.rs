@@ -1,4 +1,4 @@
-//! Whether everything that was acknowledged is there once: by SQL, and by the lake's files alone.
+//! Verifies that every acknowledged event is there exactly once: by SQL, and by the files of the lake alone.
 
 use std::path::{Path, PathBuf};
 
@@ -14,14 +14,14 @@ use crate::http::Client;
 use crate::report::Claim;
 use crate::wire;
 
-/// Rows of one statement, so that none comes near its deadline.
+/// Rows read by one statement, few enough to stay far below its deadline.
 const ROWS: u64 = 25_000_000;
 
-/// What a table holds, as far as it is compared.
+/// The compared facts about a table's contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Contents {
     pub rows: u64,
-    /// The sum of `timestamp_ms` less [`FIRST_MS`] each.
+    /// Sum of `timestamp_ms` minus [`FIRST_MS`] over all rows.
     pub offsets: i128,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Found {
     metadata: PathBuf,
 }
 
-/// Lands what is left and reads everything, twice.
+/// Commits the remaining rows to the lake and reads everything twice, by SQL and from the files.
 pub(super) fn verify(client: &mut Client, table: &str, expected: &Contents) -> Result<Found> {
     let landed = client.json("POST", &format!("/v1/tables/{table}/commit?deadline_ms=600000"), None)?;
     let metadata = landed["metadata"].as_str().map(PathBuf::from).ok_or_else(|| {
@@ -44,7 +44,7 @@ fn by_sql(client: &mut Client, table: &str, rows: u64) -> Result<Contents> {
     let mut found = Contents::default();
     let mut first = 1;
     loop {
-        // The last one without an end: what should not be there is counted, too.
+        // The last statement has no upper bound, so that it also counts rows that should not exist.
         let (end, bound) = match first + ROWS > rows {
             true => (u64::MAX, String::new()),
             false => (first + ROWS - 1, format!(" AND _row_id <= {}", first + ROWS - 1)),
@@ -64,7 +64,7 @@ fn by_sql(client: &mut Client, table: &str, rows: u64) -> Result<Contents> {
     }
 }
 
-/// As any program reads an Iceberg table.
+/// Reads the table in the way of any Iceberg reader.
 fn by_files(metadata: &Path) -> Result<Contents> {
     let dir = metadata.parent().and_then(Path::parent).unwrap_or(Path::new(""));
     let reader = Reader::open(&Store::local(&Env::real()), dir)?;
@@ -98,7 +98,7 @@ impl Found {
         [("SQL", &self.sql), ("the lake", &self.lake)].into_iter().filter_map(differs).collect()
     }
 
-    /// What other readers need: where the table is, what must come out, and how it is asked.
+    /// Lists facts for other readers of the lake: the table's location, the expected result, and queries that compute it.
     pub(super) fn config(&self, expected: &Contents, kept: bool) -> Vec<(&'static str, String)> {
         let path = self.metadata.display();
         let mut config = vec![("rows", expected.rows.to_string()), ("sum", expected.offsets.to_string())];

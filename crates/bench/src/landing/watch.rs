@@ -1,4 +1,4 @@
-//! What is looked at beside a steady load: memory, debt, how far the lake is behind, files and the disk.
+//! Samples the server during a steady load: memory, debt, the lag of the lake, files and the disk.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,10 +16,11 @@ use crate::soak::{Tolerance, judge, sample};
 use crate::target::Target;
 use crate::wire;
 
-/// How often the marks are asked for: as exact is the lag in seconds.
+/// Interval between reads of the watermarks, which is also the precision of the lag in seconds.
 const LOOK: Duration = Duration::from_millis(500);
 const SAMPLES: u32 = 60;
-/// Within less, heads and caches fill for the first time: memory and lag are told and not judged.
+/// Shortest load in seconds whose memory and lag are judged. In a shorter one heads and caches fill for the first time, so the
+/// figures are only reported.
 const JUDGED_FROM_S: f64 = 120.0;
 
 pub(super) struct Place<'a> {
@@ -29,14 +30,14 @@ pub(super) struct Place<'a> {
     pub table: &'a str,
 }
 
-/// One look.
+/// One sample of the figures.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Look {
     pub at_s: f64,
     pub anonymous_bytes: u64,
     pub debt_bytes: u64,
     pub lag_rows: u64,
-    /// How long ago the oldest row was acknowledged that is not in the lake.
+    /// Seconds since the acknowledgement of the oldest row that is not in the lake.
     pub lag_s: f64,
     pub files: u64,
     pub bytes: u64,
@@ -49,15 +50,15 @@ pub(super) struct Look {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub looks: Vec<Look>,
-    /// The most that any look at the marks found, those between two [`Look`]s included.
+    /// The largest lag that any read of the watermarks found, including those between two [`Look`]s.
     pub lag_rows_max: u64,
     pub lag_s_max: f64,
-    /// Snapshots of the lake that were seen.
+    /// Number of different lake snapshots that were observed.
     pub commits: u64,
     pub rate: f64,
 }
 
-/// Looks until the load is over.
+/// Takes samples until the load is over. Sets `full` if the disk is nearly full.
 pub(super) fn watch(
     place: &Place<'_>,
     options: &Options,
@@ -108,26 +109,26 @@ pub(super) fn watch(
             p999_ms: recent.p999_ms,
             longest_ms: recent.longest_ms,
         };
-        // Nobody listening is no reason to stop.
+        // A missing receiver is no reason to stop.
         let _ = says.send(cells(&look).join(", "));
         seen.looks.push(look);
     }
     Ok(seen)
 }
 
-/// When which row was acknowledged.
+/// Row ids acknowledged by each moment, from which the lag is computed.
 #[derive(Debug, Default)]
 struct History(Vec<(f64, u64)>);
 
 impl History {
-    /// How many rows the lake lacks, and for how long the oldest of them has been waiting.
+    /// Returns the number of rows that the lake lacks, and the seconds that the oldest of them has waited.
     fn lag(&mut self, at_s: f64, acknowledged: u64, landed: u64) -> (u64, f64) {
         self.0.push((at_s, acknowledged));
         let missing = acknowledged.saturating_sub(landed);
         if missing == 0 {
             return (0, 0.0);
         }
-        // Between the look that had not seen the first missing row and the one that had.
+        // Interpolates between the last sample before the first missing row's acknowledgement and the next one.
         let after = self.0.partition_point(|(_, row)| *row <= landed);
         let (end_s, end) = self.0.get(after).copied().unwrap_or((at_s, acknowledged));
         let (start_s, start) = after.checked_sub(1).map_or((0.0, 0), |before| self.0[before]);
@@ -157,7 +158,7 @@ impl Seen {
             ),
             (
                 "the lake's lag bounded",
-                // What comes within a cadence of 10 s may be missing at one look and not at another.
+                // Rows of one lake cadence of 10 s may be missing at one sample and not at another.
                 judge(
                     "",
                     &series(|look| look.lag_rows as f64),
@@ -176,7 +177,7 @@ impl Seen {
                 shown(growth.after),
                 shown(growth.grown)
             );
-            // Too few looks say nothing, and nothing is no verdict.
+            // Too few samples prove nothing, so they make no claim.
             (growth.judged && lasted >= JUDGED_FROM_S).then(|| Claim {
                 claim: claim.to_owned(),
                 holds: growth.holds(),
@@ -211,7 +212,7 @@ pub(super) fn sheet(seen: &Seen) -> Sheet {
     }
 }
 
-/// Waits until the server has next to nothing to do; tells how long after `since` that was.
+/// Waits until the server has almost nothing to do. Returns the time from `since` until then.
 pub(super) fn until_idle(pid: u32, since: Instant) -> Result<Duration> {
     const STEP: Duration = Duration::from_secs(1);
     let (mut before, mut idle) = (process::Sample::of(pid)?, 0);
@@ -233,7 +234,7 @@ mod tests {
         let mut history = History::default();
         assert_eq!(history.lag(1.0, 100, 0), (100, 1.0));
         assert_eq!(history.lag(2.0, 200, 100), (100, 1.0));
-        // The 151st row came half-way between the looks at 1 s and 2 s.
+        // The 151st row came half-way between the samples at 1 s and 2 s.
         assert_eq!(history.lag(3.0, 300, 150), (150, 1.5));
         assert_eq!(history.lag(9.0, 300, 150), (150, 7.5));
         assert_eq!(history.lag(10.0, 300, 300), (0, 0.0));

@@ -1,4 +1,4 @@
-//! One keep-alive connection of the load, never blocking.
+//! One non-blocking keep-alive connection of the load.
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ pub(super) struct Connection {
     socket: TcpStream,
     pub(super) incoming: Incoming,
     pub(super) flight: Option<Flight>,
-    /// The server closed it between answers, or said that it would.
+    /// True if the server closed the connection between answers, or announced that it would.
     pub(super) closed: bool,
 }
 
@@ -52,7 +52,7 @@ impl Connection {
         self.write()
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much as the socket accepts.
     pub(super) fn write(&mut self) -> Result<(), String> {
         let Some(flight) = &mut self.flight else { return Ok(()) };
         while !flight.unwritten.is_empty() {
@@ -66,7 +66,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there; the flight's answer is whole when this is true.
+    /// Reads the bytes that have arrived. Returns true once the answer to the request in flight is complete.
     pub(super) fn read(&mut self) -> Result<bool, String> {
         loop {
             let space = self.incoming.space();
@@ -92,7 +92,7 @@ impl Connection {
                 self.closed |= self.incoming.closes();
                 return Ok(true);
             }
-            // A short read has emptied the socket; the next bytes come with an edge of their own.
+            // A short read has emptied the socket; later bytes trigger an edge of their own.
             if count < room {
                 return Ok(false);
             }

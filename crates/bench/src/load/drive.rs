@@ -1,4 +1,4 @@
-//! One thread of load: its connections, its schedule, one `epoll`.
+//! One thread of load: its connections, its schedule and one `epoll`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,19 +15,19 @@ use super::{Busy, Requests};
 use crate::pace::{self, Due, Schedule};
 use crate::run::{Context, Tally};
 
-/// Threads that other threads failed notice it within this time.
+/// Time within which a thread notices that another thread has failed.
 const LOOK_UP: Duration = Duration::from_millis(100);
 
-/// How long after the grace the requests in flight may still be answered.
+/// Time after the grace in which requests in flight may still be answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 pub(super) struct Driver<'a> {
     address: SocketAddr,
     poll: OwnedFd,
     connections: Vec<Connection>,
-    /// Free connections, longest free first, so that an open loop uses all of them.
+    /// Free connections, the longest free first, so that an open loop uses all of them.
     free: VecDeque<usize>,
-    /// Told to come back later.
+    /// Connections that rest after an answer 429, with the end of their rest.
     resting: Vec<(Instant, usize)>,
     requests: Box<dyn Requests + 'a>,
     busy: Busy,
@@ -97,7 +97,7 @@ impl<'a> Driver<'a> {
         Ok(self.tally)
     }
 
-    /// Sends everything that is due and has a connection. Tells when to look again; `None` when all is done.
+    /// Sends all due operations for which a connection is free. Returns the time of the next check, `None` when all is done.
     fn send(&mut self, schedule: &mut Schedule, now: Instant) -> Result<Option<Instant>, String> {
         let free = &mut self.free;
         self.resting.retain(|(until, index)| {
@@ -157,7 +157,7 @@ impl<'a> Driver<'a> {
                 let units = self.requests.answered(flight.tag, connection.incoming.body())?;
                 context.done(&mut self.tally, flight.intended, flight.sent, now, units);
                 self.free.push_back(index);
-                // Not only after all other answers of this turn: the server should not wait for us.
+                // Sends now rather than after the other answers of this turn, so that the server does not wait for the client.
                 self.send(schedule, now)?;
             }
             429 if self.busy == Busy::Rests => {
@@ -178,8 +178,9 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// The grace is over: what an open loop could not send counts with what it has waited, and nothing more is sent.
-    /// An answer that does not come even now has no honest latency at all.
+    /// Handles the end of the grace. Operations that an open loop could not send are recorded with the time that they have
+    /// waited, and no more are sent. A request that is still unanswered `LAST_ANSWERS` later has no honest latency: it fails the
+    /// run.
     fn give_up(
         &mut self,
         context: &Context<'_>,
@@ -187,7 +188,7 @@ impl<'a> Driver<'a> {
         now: Instant,
     ) -> Result<(), String> {
         while let Due::Now(intended) = schedule.due(now) {
-            // A closed loop is over long before; only an open one has intended times left.
+            // A closed loop ended long ago; only an open loop has intended times left.
             context.unsent(&mut self.tally, intended, now);
         }
         let unanswered = self.connections.iter().filter(|connection| connection.flight.is_some()).count();

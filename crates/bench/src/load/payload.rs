@@ -1,5 +1,6 @@
-//! A request's bytes on their way out. Large ones that are sent again and again lie in a file in memory: the kernel is told
-//! where they are, and nothing is copied by the generator, whose CPU is the server's on the same cores.
+//! The bytes of a request that is being sent. Large requests that are sent repeatedly lie in a file in memory: the kernel
+//! receives a reference to them, and the generator copies nothing. The generator shares its cores with the server, so its CPU
+//! time counts.
 
 use std::io::{self, Write as _};
 use std::net::TcpStream;
@@ -9,11 +10,11 @@ use std::sync::Arc;
 use bytes::{Buf as _, Bytes};
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 
-/// Smaller requests cost less to copy than to refer to.
+/// Size in bytes from which a request is stored in the file; smaller requests are cheaper to copy.
 const STORED_FROM: usize = 4 << 10;
 const PAGE: usize = 4096;
 
-/// What is to be sent of a request.
+/// The unsent bytes of a request.
 #[derive(Clone, Debug)]
 pub struct Payload(Kind);
 
@@ -29,8 +30,8 @@ impl From<Bytes> for Payload {
     }
 }
 
-/// Requests that are sent more than once, each from the beginning of a page on. Where the system has no files in memory
-/// they stay as they are.
+/// Stores requests that are sent more than once, each from the beginning of a page. On a system without files in memory the
+/// requests stay as they are.
 pub fn store(requests: Vec<Bytes>) -> Vec<Payload> {
     if requests.iter().all(|request| request.len() < STORED_FROM) {
         return requests.into_iter().map(Payload::from).collect();
@@ -65,7 +66,7 @@ impl Payload {
         }
     }
 
-    /// Sends as much as the socket takes at once, and forgets it.
+    /// Sends as much as the socket accepts at once and drops the sent bytes.
     pub(super) fn send(&mut self, mut socket: &TcpStream) -> io::Result<()> {
         match &mut self.0 {
             Kind::Memory(bytes) => {

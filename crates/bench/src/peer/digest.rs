@@ -1,4 +1,4 @@
-//! What is kept of an answer: how many rows, and a number that changes with every value.
+//! The digest of an answer: its number of rows, and a hash that changes with every value.
 
 /// One value.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,34 +9,35 @@ pub enum Cell {
     Text(String),
 }
 
-/// Every value of every row is read into it. Rows may come in any order; within a row the order counts.
+/// Row count and hash of an answer, into which every value of every row is read. Rows may come in any order; the order of values
+/// within a row counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Digest {
     pub rows: u64,
     /// Sum of the rows' hashes.
     pub hash: u64,
-    /// The rows themselves, if they are wanted.
+    /// The rows themselves, if the caller keeps them.
     cells: Option<Vec<Vec<Cell>>>,
 }
 
-/// What a row's hash starts from.
+/// The initial hash of a row.
 const START: u64 = 0x9E37_79B9_7F4A_7C15;
 const NULL: u64 = 0x6A09_E667_F3BC_C909;
 
-/// The hash of a row that goes on with an integer.
+/// Adds an integer to the hash of a row.
 #[inline]
 pub fn int(hash: u64, value: i64) -> u64 {
     (hash ^ value as u64).wrapping_mul(0xBF58_476D_1CE4_E5B9).rotate_left(29)
 }
 
-/// The same for a float, by its bits.
+/// Adds a float to the hash of a row, by its bits.
 #[inline]
 pub fn float(hash: u64, value: f64) -> u64 {
     int(hash, value.to_bits() as i64)
 }
 
-/// The same for a string: its length, its first and its last 8 bytes. That reads what a caller would look at, at a price that
-/// does not hide the database's.
+/// Adds a string to the hash of a row: its length, its first and its last 8 bytes. That reads the bytes that a caller would look
+/// at, and is cheap enough not to hide the database's own cost.
 #[inline]
 pub fn text(hash: u64, value: &str) -> u64 {
     let bytes = value.as_bytes();
@@ -51,7 +52,7 @@ pub fn text(hash: u64, value: &str) -> u64 {
 }
 
 impl Digest {
-    /// One that also keeps the rows.
+    /// Creates a digest that also keeps the rows.
     pub fn keeping() -> Digest {
         Digest { cells: Some(Vec::new()), ..Digest::default() }
     }
@@ -64,14 +65,14 @@ impl Digest {
         START
     }
 
-    /// A row whose hash is known.
+    /// Adds a row whose hash the caller has computed.
     #[inline]
     pub fn hashed(&mut self, hash: u64) {
         self.rows += 1;
         self.hash = self.hash.wrapping_add(hash ^ (hash >> 32));
     }
 
-    /// A row by its values.
+    /// Adds a row by its values.
     pub fn row(&mut self, cells: Vec<Cell>) {
         let hash = cells.iter().fold(START, |hash, cell| match cell {
             Cell::Null => int(hash, NULL as i64),
@@ -85,13 +86,13 @@ impl Digest {
         }
     }
 
-    /// The rows, if they were kept.
+    /// Returns the rows, or none if they were not kept.
     pub fn into_rows(self) -> Vec<Vec<Cell>> {
         self.cells.unwrap_or_default()
     }
 }
 
-/// Equal, but for the last digits of a float: sums are added in any order.
+/// Compares two values. Floats may differ in their last digits, because sums are added in any order.
 pub(crate) fn same(found: &Cell, expected: &Cell) -> bool {
     match (found, expected) {
         (Cell::Float(a), Cell::Float(b)) => a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()),

@@ -1,4 +1,4 @@
-//! Polynya as one of the peers, by its library.
+//! Polynya as one of the peers, used through its library.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use types::{Error, Result};
 use super::digest::{self, Cell, Digest};
 use super::{Column, Columns, Peer, Session, Statement, Store, Table, Type, directory_bytes};
 
-/// An index of these tables takes seconds at most.
+/// The time that a build of indexes or a seal may take. For these tables either takes seconds at most.
 const BUILD_WITHIN: Duration = Duration::from_secs(600);
 
-/// As a library, each commit durable.
+/// Polynya as a library, each commit durable.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Polynya;
 
@@ -42,7 +42,7 @@ impl Peer for Polynya {
 struct Ours {
     db: Database,
     dir: PathBuf,
-    /// Where heads are sealed early.
+    /// The number of rows at which a head is sealed early, if set.
     seal_rows: Option<u64>,
 }
 
@@ -80,7 +80,7 @@ impl Store for Ours {
         Ok(())
     }
 
-    /// Waits until heads that are large enough are sealed.
+    /// Waits until every head of at least `seal_rows` rows is sealed.
     fn settle(&self) -> Result<()> {
         let Some(seal_rows) = self.seal_rows else { return Ok(()) };
         let until = Instant::now() + BUILD_WITHIN;
@@ -94,8 +94,8 @@ impl Store for Ours {
         Ok(())
     }
 
-    /// Of segments and indexes; the log and the rest. Rows of a head are in the log alone, so their share is added to the
-    /// first at the price of the others.
+    /// Returns the bytes of segments and indexes, and of the log and all other files. Rows of a head are in the log only, so the
+    /// first figure includes an estimate for them, from the mean size of sealed rows.
     fn disk(&self) -> Result<(u64, u64)> {
         let of = |part: &str| {
             let dir = self.dir.join(part);
@@ -122,7 +122,7 @@ impl Store for Ours {
 
 struct Handle {
     db: Database,
-    /// As SQLite's sessions keep theirs.
+    /// Prepared statements by their text; SQLite's sessions cache theirs too.
     prepared: HashMap<String, Prepared>,
 }
 
@@ -204,7 +204,7 @@ fn cell(value: Value) -> Result<Cell> {
     })
 }
 
-/// Reads every value of a batch, column by column: that is how they lie in memory.
+/// Reads every value of a batch, column by column, in the order of memory.
 pub fn read_batch(batch: &RecordBatch, answer: &mut Digest) -> Result<()> {
     let has_nulls = batch.columns().iter().any(|column| column.null_count() > 0);
     if answer.keeps() || has_nulls {

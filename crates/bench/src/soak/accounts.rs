@@ -1,5 +1,5 @@
-//! Money that moves between accounts in transactions, by several writers at once: whoever looks, whenever, sees the same
-//! sum, and each acknowledged transfer once.
+//! Transfers of money between accounts, in transactions of several concurrent writers. Every reader must always see the same
+//! total, and each acknowledged transfer once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -13,17 +13,17 @@ use super::watch::{Caller, whole};
 use super::{Actor, Size};
 
 const CENTS: i64 = 10_000;
-/// Transfers of a writer that stay.
+/// Transfers of a writer that are kept; older ones are deleted.
 const REMEMBERED: u64 = 200;
 
-/// What writers and readers of the accounts know together.
+/// Shared state of the writers and readers of the accounts.
 #[derive(Debug)]
 pub(super) struct Bank {
     accounts: i64,
     keep: Duration,
-    /// Acknowledged and sent transfers of each writer.
+    /// Numbers of acknowledged and of sent transfers of each writer.
     done: Vec<(AtomicU64, AtomicU64)>,
-    /// Commits that can still be read.
+    /// Lsns of commits that are still readable, with their times.
     points: Mutex<VecDeque<(u64, Instant)>>,
 }
 
@@ -53,7 +53,7 @@ impl Bank {
     }
 }
 
-/// One that moves money.
+/// Transfers money at each step.
 pub(super) struct Teller {
     pub bank: Arc<Bank>,
     pub number: usize,
@@ -108,7 +108,7 @@ impl Actor for Teller {
         Ok(())
     }
 
-    /// All transfers that stay are there once, and at most one more: the one in flight.
+    /// Checks that all kept transfers are there once, and at most one more: the transfer in flight.
     fn verify(&mut self, caller: &mut Caller<'_>) -> Result<()> {
         let done = self.bank.done[self.number].0.load(SeqCst) as i64;
         let sent = self.bank.done[self.number].1.load(SeqCst) as i64;
@@ -128,7 +128,7 @@ impl Actor for Teller {
     }
 }
 
-/// One that counts.
+/// Checks the total and the transfers.
 pub(super) struct Auditor {
     pub bank: Arc<Bank>,
 }
@@ -162,7 +162,7 @@ impl Actor for Auditor {
                 Ok(())
             }
             2 => {
-                // What was acknowledged before the question must be there; what was sent later may.
+                // Transfers acknowledged before the query must be there; later ones may be.
                 let done: Vec<i64> =
                     self.bank.done.iter().map(|(done, _)| done.load(SeqCst) as i64).collect();
                 let rows =

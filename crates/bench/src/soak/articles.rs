@@ -1,5 +1,5 @@
-//! Documents under a text index: each is found by a word of its own from the moment it is acknowledged, and not found once
-//! it is deleted.
+//! Documents under a text index: each must be found by a word of its own once it is acknowledged, and must not be found once it
+//! is deleted.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Articles {
         Ok(())
     }
 
-    /// A frequent word, in SQL's count and in the index.
+    /// Compares the number of hits of a frequent word with SQL's count.
     fn frequent(&self, caller: &mut Caller<'_>) -> Result<()> {
         let word = WORDS[caller.below(WORDS.len())];
         let found = caller.json("GET", &format!("/v1/tables/articles/search?q={word}&limit=3"), None)?;
@@ -104,7 +104,7 @@ impl Actor for Articles {
 
     fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
         match caller.below(200) {
-            // From nothing, now and then.
+            // From time to time the index is rebuilt from nothing.
             0 => {
                 caller.write("DROP INDEX words ON articles", json!([]))?;
                 caller.write(INDEX, json!([])).map(drop)

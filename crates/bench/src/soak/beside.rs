@@ -1,5 +1,5 @@
-//! What goes on beside the writers: indexes that come and go, who follows the change feed, who reads slowly, who asks
-//! nonsense and leaves in the midst of an answer.
+//! Parts that run beside the writers: indexes that are built and dropped, a follower of the change feed, a slow reader, a client
+//! that sends invalid requests or disconnects early, and backups.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::orders::{Known, ORDERS, TOTALS, Totals};
 use super::stream::Stream;
 use super::watch::{Caller, whole};
 
-/// Builds indexes over the orders and drops them, each a while after it was made.
+/// Builds indexes over the orders, and drops each a while later.
 #[derive(Default)]
 pub(super) struct Indexes {
     made: std::collections::VecDeque<usize>,
@@ -39,7 +39,7 @@ impl Actor for Indexes {
     }
 
     fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        // Some are dropped long after they are whole, some in the midst of their build.
+        // Most indexes are dropped long after they are complete, some during their build.
         let midst = caller.below(4) == 0;
         if self.made.len() >= 4 || midst {
             let dropped = if midst { self.made.pop_back() } else { self.made.pop_front() };
@@ -58,12 +58,12 @@ impl Actor for Indexes {
     }
 }
 
-/// Follows the change feed of the orders, over connections that end now and then.
+/// Follows the change feed of the orders, over connections that it closes from time to time.
 pub(super) struct Follower {
     known: Arc<Known>,
     rows: HashMap<i64, (i64, Option<i64>, i64)>,
     totals: Totals,
-    /// Everything up to here was told.
+    /// The lsn up to which every event has arrived.
     lsn: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ impl Follower {
                 self.totals.add(row.0, row.1, row.2, 1);
                 self.rows.insert(row_id, row);
             }
-            // One that was never seen ended before it was told.
+            // An unknown row was inserted and deleted before the feed reported either.
             "delete" => {
                 if let Some((id, amount, rev)) = self.rows.remove(&row_id) {
                     self.totals.add(id, amount, rev, -1);
@@ -104,10 +104,10 @@ impl Actor for Follower {
         Duration::from_millis(100)
     }
 
-    /// One connection, for a while.
+    /// Follows the feed over one connection for a while.
     fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
         let path = format!("/v1/tables/{ORDERS}/tail?after={}", self.lsn.unwrap_or(0));
-        // A comment comes every 15 s.
+        // The server sends a comment every 15 s.
         let patience = Duration::from_secs(60);
         let mut stream = Stream::open(caller.target(), "GET", &path, "text/event-stream", b"", patience)?;
         if stream.status != 200 {
@@ -136,7 +136,8 @@ impl Actor for Follower {
     }
 }
 
-/// Reads a large answer slowly: it stands at one lsn, however long that takes, and its snapshot goes with it.
+/// Reads a large answer slowly. The answer must stay at one lsn, however long it takes, and the server must release its snapshot
+/// afterwards.
 pub(super) struct SlowReader {
     pub known: Arc<Known>,
     pub takes: Duration,
@@ -171,12 +172,12 @@ impl Actor for SlowReader {
             let number = |name: &str| whole(&row[name]).unwrap_or_default();
             found.add(number("id"), whole(&row["amount"]), number("rev"), 1);
             lines += 1;
-            // In about so many lines as there are, it takes its time.
+            // Spreads the pauses over the expected number of lines.
             if lines.is_multiple_of(1_000) && started.elapsed() < self.takes && !caller.watch.is_over() {
                 std::thread::sleep(self.takes / 200);
             }
         }
-        // Whoever writes may not have been told yet of the commit at which this stood.
+        // The writer may not have received the acknowledgement of the commit at which this read stood.
         caller.watch.rest(Duration::from_secs(1));
         let Some(wanted) = self.known.at(stream.lsn) else { return Ok(()) };
         let wanted = Totals {
@@ -190,7 +191,7 @@ impl Actor for SlowReader {
     }
 }
 
-/// Asks what cannot be answered, and leaves before the answer. Nothing of it may stay.
+/// Sends statements that must fail, and disconnects before the answer. The server must keep nothing of them.
 pub(super) struct Stranger;
 
 impl Actor for Stranger {
@@ -207,10 +208,10 @@ impl Actor for Stranger {
             ("INSERT INTO orders (id) VALUES ('x')", 422),
             ("BEGIN", 400),
         ];
-        // Each over a connection of its own.
+        // Each request uses a new connection.
         caller.reconnect();
         match caller.below(8) {
-            // Leaves in the midst of a heavy statement.
+            // Disconnects during a heavy statement.
             6 => {
                 let sql = "SELECT a.note, b.note FROM orders a JOIN orders b ON a.region = b.region ORDER BY 1, 2 LIMIT 5";
                 let body = json!({ "sql": sql }).to_string();
@@ -244,15 +245,15 @@ impl Actor for Stranger {
     }
 }
 
-/// Backups while all that goes on, each restored, examined and compared with what was known at its lsn. Between two of
-/// them the server examines its own directory.
+/// Takes backups during the load, restores and examines each, and compares it with the totals at its lsn. Between two backups the
+/// server's directory is examined.
 pub(super) struct Backups {
     pub known: Arc<Known>,
     pub every: Duration,
     pub program: std::path::PathBuf,
     pub directory: std::path::PathBuf,
     pub data: std::path::PathBuf,
-    /// Of the server's log.
+    /// The archive of the server's log.
     pub archive: std::path::PathBuf,
     pub rounds: u64,
 }
@@ -269,7 +270,7 @@ impl Backups {
             .map_err(|error| Error::invalid(format!("what a backup says is no JSON: {error}: {taken}")))?;
         let archive = self.archive.to_string_lossy().into_owned();
         let mut args = vec!["restore", backup, restored, "--json"];
-        // Each second one is carried forward to what was archived since.
+        // Every second backup is carried forward with the log archived since.
         if self.rounds % 4 == 3 {
             caller.watch.rest(Duration::from_secs(5));
             args.extend(["--archive", archive.as_str()]);
@@ -285,7 +286,7 @@ impl Backups {
         let rows = self.run(&["sql", "--json", "--data", restored, TOTALS])?;
         let row: Value = serde_json::from_str(rows.lines().next().unwrap_or_default())
             .map_err(|error| Error::invalid(format!("what sql says is no JSON: {error}: {rows}")))?;
-        // In the order of the columns.
+        // The numbers are in the order of the columns.
         let numbers: Vec<i64> =
             row.as_object().map(|row| row.values().filter_map(whole).collect()).unwrap_or_default();
         if let Some(wanted) = self.known.at(lsn) {

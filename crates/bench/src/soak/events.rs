@@ -1,4 +1,4 @@
-//! Rows without a key that end by themselves: batches over time, old ones deleted by the table's `ttl`.
+//! Rows without a key that expire: batches over time, which the table's `ttl` deletes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,8 @@ use super::Actor;
 use super::watch::{Caller, whole};
 
 const KINDS: [&str; 3] = ["start", "step", "stop"];
-/// An old row may stay for a tenth of the `ttl`, at most a minute, and as long again as deletes take on a busy machine.
+/// Time by which an expired row may outlive the `ttl`: a tenth of the `ttl`, at most a minute, plus the time that deletes take on
+/// a busy machine.
 const GRACE: Duration = Duration::from_secs(150);
 
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +25,7 @@ struct Batch {
     is_acknowledged: bool,
 }
 
-/// What is known of the batches, oldest first.
+/// The batches that were sent and have not expired, oldest first.
 #[derive(Debug)]
 pub(super) struct Batches {
     pub ttl: Duration,
@@ -41,7 +42,7 @@ impl Batches {
         self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next batch: from now on it may be there.
+    /// Registers the next batch; from now on it may be in the table.
     fn send(&self) -> Batch {
         let mut batches = self.batches();
         let number = batches.back().map_or(0, |last| last.number + 1);
@@ -61,7 +62,7 @@ impl Batches {
         }
     }
 
-    /// Those that must be there, young enough not to end soon.
+    /// Returns the acknowledged batches that are young enough not to expire soon.
     fn acknowledged(&self) -> Vec<Batch> {
         let young = |batch: &&Batch| batch.is_acknowledged && batch.sent.elapsed() < self.ttl / 2;
         self.batches().iter().filter(young).copied().collect()
@@ -81,7 +82,7 @@ fn values(batch: Batch) -> f64 {
     (0..batch.rows).map(|slot| value(batch.number, slot)).sum()
 }
 
-/// One that writes.
+/// Writes one batch at each step.
 pub(super) struct Source {
     pub batches: Arc<Batches>,
     pub number: usize,
@@ -126,13 +127,13 @@ impl Actor for Source {
     }
 }
 
-/// One that looks.
+/// Queries the events and checks the answers.
 pub(super) struct Observer {
     pub batches: Arc<Batches>,
 }
 
 impl Observer {
-    /// A batch is there whole, once.
+    /// Checks that a batch is complete and that each of its rows is there once.
     fn batch(&self, caller: &mut Caller<'_>) -> Result<()> {
         let Some(batch) = self.batches.some(caller) else { return Ok(()) };
         let sql = "SELECT count(*), count(DISTINCT slot), sum(value) FROM events WHERE batch = $1";
@@ -146,7 +147,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Counted in steps of time; what is on its way may be there or not.
+    /// Counts rows by steps of time. Batches that are not acknowledged yet may be in the count or not.
     fn steps(&self, caller: &mut Caller<'_>) -> Result<()> {
         let batches = self.batches.acknowledged();
         let (Some(first), Some(last)) = (batches.first(), batches.last()) else { return Ok(()) };
@@ -165,7 +166,7 @@ impl Observer {
         Ok(())
     }
 
-    /// The latest of each kind.
+    /// Checks the latest batch of each kind.
     fn latest(&self, caller: &mut Caller<'_>) -> Result<()> {
         let Some(newest) = self.batches.acknowledged().iter().map(|batch| batch.time).max() else {
             return Ok(());
@@ -206,7 +207,7 @@ impl Observer {
         Ok(())
     }
 
-    /// What is long past its time is gone.
+    /// Checks that rows long past their `ttl` are gone.
     fn old(&self, caller: &mut Caller<'_>) -> Result<()> {
         let seconds = (self.batches.ttl + GRACE).as_secs();
         let sql = format!("SELECT count(*) FROM events WHERE at < now() - INTERVAL '{seconds} seconds'");

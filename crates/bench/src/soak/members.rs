@@ -1,4 +1,4 @@
-//! A table with a key and a unique index that is dropped and made again: no two members ever have one address.
+//! A table with a key and a unique index that is dropped and rebuilt: no two members ever share an address.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl Members {
                 )
             }
             5 if self.has_index => {
-                // The row that has the address stays, with another one.
+                // The row with this address stays and gets another one.
                 let (fresh, moved) = self.fresh();
                 let sql = "INSERT INTO members (id, email) VALUES ($1, $2) ON CONFLICT (email) DO UPDATE SET email = $3";
                 self.change(vec![(id, Some(moved.clone()))], sql, json!([fresh, email, moved]), caller)
@@ -94,7 +94,7 @@ impl Members {
             6 => {
                 let sql =
                     if self.has_index { "DROP INDEX addresses ON members" } else { ADDRESSES_ARE_UNIQUE };
-                // In doubt until it is answered: the kill may come first.
+                // The outcome stays unknown if the kill comes before the answer.
                 caller.write(sql, json!([]))?;
                 self.has_index = !self.has_index;
                 Ok(())

@@ -1,7 +1,7 @@
-//! A table with a key whose every row is known: one writer, a model beside it, and questions whose answers the model has.
+//! A table with a key, every row of which is known: it has one writer, which keeps a model and checks all answers against it.
 //!
-//! What a change does is worked out before it is sent, as the rows that it sets and removes. So after a kill in the midst
-//! of one the table is as it was before, or as it should be after it.
+//! The effect of a change is computed before the change is sent, as the rows that it sets and removes. After a kill during a
+//! change, the table must therefore equal the model before it or the model after it.
 
 mod questions;
 
@@ -17,12 +17,12 @@ use super::{Actor, Size};
 
 pub(super) const ORDERS: &str = "orders";
 pub(super) const REGIONS: [&str; 5] = ["EU", "US", "CN", "BR", "ZA"];
-/// The totals of a table as SQL.
+/// A query of the table's totals.
 pub(super) const TOTALS: &str =
     "SELECT count(*), coalesce(sum(id), 0), coalesce(sum(amount), 0), coalesce(sum(rev), 0) FROM orders";
 /// Rows of a bulk insert.
 const BULK: i64 = 400;
-/// How long the follower of the change feed may take.
+/// Time that the follower of the change feed may lag.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -31,11 +31,11 @@ pub(super) struct Order {
     amount: Option<i64>,
     region: u8,
     rev: i64,
-    /// Whose note it has: a copied row keeps that of the one it was copied from.
+    /// Id of the row that the note names: a copied row keeps the note of its original.
     origin: i64,
 }
 
-/// Rows that are set or removed.
+/// Rows that a change sets or removes.
 type Change = Vec<(i64, Option<Order>)>;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,12 +60,12 @@ impl Totals {
     }
 }
 
-/// What is known of the table by those that do not write it.
+/// Facts about the table for the parts that do not write it.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Its totals after each commit that can still be read, oldest first.
+    /// The table's totals after each commit that is still readable, oldest first.
     history: Mutex<VecDeque<(u64, Instant, Totals)>>,
-    /// How far the change feed was followed, and the totals of what it told.
+    /// The lsn up to which the change feed was followed, and the totals of its events.
     mirror: Mutex<(u64, Totals)>,
 }
 
@@ -74,7 +74,7 @@ impl Known {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As of an lsn, unless that is too long ago.
+    /// Returns the totals at an lsn, or `None` if its history is no longer kept.
     pub fn at(&self, lsn: u64) -> Option<Totals> {
         self.history().iter().rev().find(|(at, ..)| *at <= lsn).map(|(.., totals)| *totals)
     }
@@ -90,7 +90,7 @@ impl Known {
 
 pub(super) struct Orders {
     size: usize,
-    /// How long the past is asked for.
+    /// Age up to which the past is queried.
     keep: Duration,
     rows: BTreeMap<i64, Order>,
     totals: Totals,
@@ -129,7 +129,7 @@ impl Orders {
         (self.size / 10).max(1)
     }
 
-    /// Any living id; 0 of an empty table.
+    /// Returns a random existing id, or 0 if the table is empty.
     fn some_id(&self, caller: &mut Caller<'_>) -> i64 {
         let (Some((first, _)), Some((last, _))) = (self.rows.first_key_value(), self.rows.last_key_value())
         else {
@@ -153,7 +153,7 @@ impl Orders {
         (id, order)
     }
 
-    /// Sends a change, and takes it over once it is acknowledged.
+    /// Sends a change, and applies it to the model once it is acknowledged.
     fn commit(
         &mut self,
         change: Change,
@@ -192,13 +192,13 @@ impl Orders {
     fn remember(&self, lsn: u64) {
         let mut history = self.known.history();
         history.push_back((lsn, Instant::now(), self.totals));
-        // One older than that must stay: it is what holds at its end.
+        // One older entry must stay: it holds at the start of the readable past.
         while history.get(1).is_some_and(|(_, at, _)| at.elapsed() > self.keep) {
             history.pop_front();
         }
     }
 
-    /// A statement that changes `change`, and must count its rows.
+    /// Runs a statement whose effect is `change`, and checks that it counts that many rows.
     fn sql(&mut self, change: Change, sql: &str, params: Value, caller: &mut Caller<'_>) -> Result<Written> {
         let wanted = change.len() as u64;
         let written = self.commit(change, caller, |caller| caller.write(sql, params))?;
@@ -207,7 +207,7 @@ impl Orders {
     }
 
     fn write(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        // Steady around the size: what is inserted most is bulk, so that is what follows how many there are.
+        // Keeps the row count near the target. Most rows come from bulk inserts, so their number depends on the row count.
         if self.rows.len() < self.size {
             match caller.below(4) {
                 0 => return self.insert_rows(BULK.min(self.size as i64 / 4).max(1), caller),
@@ -272,7 +272,7 @@ impl Orders {
     }
 
     fn delete_range(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        // The oldest more often than any: they lie in segments that were merged.
+        // The oldest rows are deleted more often than others, because they lie in merged segments.
         let from = if caller.below(3) == 0 {
             self.some_id(caller)
         } else {
@@ -307,7 +307,7 @@ impl Orders {
         self.sql(change, sql, json!([customer(number)]), caller).map(drop)
     }
 
-    /// Rows that an UPDATE adds to.
+    /// Computes the effect of an UPDATE that adds `more` to the selected rows.
     fn changed(&self, which: impl Fn(&Order) -> bool, more: i64) -> Change {
         let rows = self.rows.iter().filter(|(_, order)| which(order));
         rows.map(|(id, order)| (*id, Some(raised(order, more)))).collect()
@@ -335,7 +335,7 @@ impl Orders {
         self.sql(change, &sql, json!([]), caller).map(drop)
     }
 
-    /// Replaces some rows and adds some, over HTTP.
+    /// Replaces some rows and adds others, over HTTP.
     fn upsert(&mut self, caller: &mut Caller<'_>) -> Result<()> {
         let mut rows = BTreeMap::new();
         for _ in 0..10 {
@@ -369,7 +369,7 @@ impl Orders {
         self.sql(vec![(id, Some(after))], sql, params, caller).map(drop)
     }
 
-    /// Several statements in one commit, each of which sees those before it.
+    /// Commits several statements together; each sees the effects of those before it.
     fn together(&mut self, caller: &mut Caller<'_>) -> Result<()> {
         let id = self.some_id(caller);
         let Some(order) = self.rows.get(&id).cloned() else { return Ok(()) };
@@ -387,7 +387,7 @@ impl Orders {
         .map(drop)
     }
 
-    /// What must change nothing: a key that is there, in the second half of an insert.
+    /// Sends an insert that must change nothing: the second of its rows has an existing key.
     fn refused(&mut self, caller: &mut Caller<'_>) -> Result<()> {
         let id = self.some_id(caller);
         if id == 0 {
@@ -401,7 +401,7 @@ impl Orders {
         Ok(())
     }
 
-    /// Waits until the change feed has told everything, and compares.
+    /// Waits until the change feed has delivered every commit, and compares its totals with the model.
     fn followed(&self, caller: &mut Caller<'_>) -> Result<()> {
         let Some(last) = self.known.history().back().map(|(lsn, ..)| *lsn) else { return Ok(()) };
         let since = Instant::now();
@@ -465,7 +465,7 @@ impl Actor for Orders {
         if self.steps.is_multiple_of(3) { self.write(caller) } else { self.ask(caller) }
     }
 
-    /// All rows, one by one: as acknowledged, with or without what was in flight.
+    /// Compares all rows one by one: the table must equal the model, with or without the change in flight.
     fn verify(&mut self, caller: &mut Caller<'_>) -> Result<()> {
         let mut found = BTreeMap::new();
         let mut from = i64::MIN;

@@ -1,4 +1,4 @@
-//! What a process has at one moment that must not grow: memory, handles, mappings, threads, and its directory.
+//! Samples the resources of a process that must not grow: memory, file handles, mappings, threads, and its directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use types::{Error, Result};
 
-/// One look.
+/// The resources of the server and the counters of the soak at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     pub at_s: f64,
@@ -18,20 +18,20 @@ pub struct Sample {
     pub mappings: u64,
     pub threads: u64,
     pub files: u64,
-    /// As the disk has them.
+    /// Allocated bytes on disk.
     pub bytes: u64,
     /// Files and bytes of each part of the directory.
     pub parts: BTreeMap<String, Part>,
-    /// CPU since the process started.
+    /// CPU seconds since the process started.
     pub cpu_seconds: f64,
-    /// In all tables.
+    /// Rows of all tables.
     pub rows: u64,
     pub lsn: u64,
-    /// Since the start.
+    /// Statements since the start of the soak.
     pub statements: u64,
     pub refused: u64,
     pub wrong: u64,
-    /// Since the sample before.
+    /// Milliseconds of the longest read since the previous sample.
     pub longest_ms: f64,
     pub longest: String,
 }
@@ -42,7 +42,7 @@ pub struct Part {
     pub bytes: u64,
 }
 
-/// What `/proc` and the file system say. The rest is for whoever asks the database.
+/// Samples the figures from `/proc` and the file system. The caller adds the figures of the database.
 pub(crate) fn take(pid: u32, directory: &Path) -> Result<Sample> {
     let root = PathBuf::from(format!("/proc/{pid}"));
     let gone = |error| Error::io(format_args!("looking at process {pid}"), error);
@@ -70,9 +70,9 @@ pub(crate) fn take(pid: u32, directory: &Path) -> Result<Sample> {
     Ok(sample)
 }
 
-/// By the directories right below the first one.
+/// Counts files and bytes by the directories right below the first one.
 fn walk(directory: &Path, part: Option<&str>, parts: &mut BTreeMap<String, Part>) -> Result<()> {
-    // Files come and go meanwhile.
+    // Files may appear and disappear during the walk.
     let gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     let what = |error| Error::io(format_args!("measuring {}", directory.display()), error);
     let entries = match fs::read_dir(directory) {
@@ -114,7 +114,7 @@ mod tests {
         let after = take(std::process::id(), directory.path()).expect("/proc is there");
         assert!(before.threads >= 1 && before.mappings > 10 && before.anonymous_bytes > 0, "{before:?}");
         assert!(before.resident_bytes >= before.anonymous_bytes, "{before:?}");
-        // Other tests of this process have files too.
+        // Other tests of this process open files too.
         assert!(after.handles >= before.handles + 25, "{} and {}", before.handles, after.handles);
         drop(held);
         assert_eq!((after.files, after.parts["tables"].files, after.parts["."].files), (3, 2, 1));

@@ -1,4 +1,4 @@
-//! Tables that come, change their shape and go, views over them, and one table whose columns change for ever.
+//! Tables that are created, altered and dropped, views over them, and one permanent table whose columns keep changing.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use super::watch::Caller;
 
 const ROWS: i64 = 200;
 
-/// One statement a step; after the last one the next table follows.
+/// Runs one statement per step; after the last one the next table follows.
 #[derive(Default)]
 pub(super) struct Shapes {
     round: u64,
     at: usize,
-    /// Of the table that stays: the name of the column that comes and goes.
+    /// Number in the name of the next column that the permanent table gains and loses.
     column: u64,
 }
 
-/// Run one after the other. `{t}` is the table, `{v}` a view. With numbers: a query and its only row.
+/// Statements that run one after the other. `{t}` is the table, `{v}` a view. Numbers make it a query and are its only row.
 const STATEMENTS: &[(&str, Option<&[i64]>)] = &[
     ("CREATE TABLE {t} (id bigint PRIMARY KEY, a int NOT NULL, b text DEFAULT 'none', c double)", None),
     ("INSERT INTO {t} (id, a, c) SELECT value, value % 7, value * 0.5 FROM generate_series(1, 200)", None),
@@ -48,7 +48,7 @@ const STATEMENTS: &[(&str, Option<&[i64]>)] = &[
 impl Shapes {
     fn next(&mut self, caller: &mut Caller<'_>) -> Result<()> {
         let (sql, wanted) = STATEMENTS[self.at];
-        // Names that come again, and ones that never do.
+        // Every second table reuses one name; the others have names that never occur again.
         let table = match self.round % 2 {
             0 => "shape".to_owned(),
             _ => format!("shape_{}", self.round),
@@ -68,7 +68,7 @@ impl Shapes {
         Ok(())
     }
 
-    /// The table that stays gets a column, shows it, and loses it.
+    /// Adds a column to the permanent table, checks its values, and drops it.
     fn changing(&mut self, caller: &mut Caller<'_>) -> Result<()> {
         let column = format!("extra_{}", self.column);
         caller.write(&format!("ALTER TABLE changing ADD COLUMN {column} bigint DEFAULT 2"), json!([]))?;
@@ -98,7 +98,7 @@ impl Actor for Shapes {
     }
 
     fn verify(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        // Each acknowledged round over the table that stays has added one to some row; the one in flight may have.
+        // Each acknowledged round over the permanent table added one to some row; the round in flight may have done so.
         let found = caller.numbers("SELECT count(*), sum(n) FROM changing", json!([]))?;
         let rounds = self.column as i64;
         if found[0] != ROWS || !(rounds..=rounds + 1).contains(&found[1]) {

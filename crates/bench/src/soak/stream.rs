@@ -1,4 +1,4 @@
-//! An answer that is read piece by piece: a change feed, or a large one whose reader takes its time.
+//! An answer that is read piece by piece: a change feed, or a large answer whose reader is slow.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,10 +12,10 @@ use crate::target::Target;
 pub(super) struct Stream {
     reader: BufReader<TcpStream>,
     pub status: u16,
-    /// `polynya-lsn`, 0 without one.
+    /// Value of the header `polynya-lsn`, 0 if it is missing.
     pub lsn: u64,
     chunked: bool,
-    /// What is left of the chunk, or of the body.
+    /// Unread bytes of the current chunk or of the body.
     left: u64,
     ended: bool,
 }
@@ -31,7 +31,7 @@ impl Stream {
         patience: Duration,
     ) -> Result<Stream> {
         let request = render(target, method, path, "application/json", body);
-        // `render` knows no other headers.
+        // `render` adds no other headers, so they are inserted after the first line.
         let head = request.windows(2).position(|pair| pair == b"\r\n").unwrap_or_default() + 2;
         let accept = format!("Accept: {accept}\r\nConnection: close\r\n");
         let request = [&request[..head], accept.as_bytes(), &request[head..]].concat();
@@ -73,13 +73,13 @@ impl Stream {
         Ok(())
     }
 
-    /// What to say where the status is not the wanted one.
+    /// Returns an error that reports an unexpected status.
     pub fn unexpected(&mut self, what: &str) -> Error {
         let said = self.line().ok().flatten().unwrap_or_default();
         Error::invalid(format!("{what} was answered with {}: {said}", self.status))
     }
 
-    /// One line of the framing, without its end.
+    /// Reads one line of the head or framing, without its line end.
     fn raw_line(&mut self) -> Result<String> {
         let mut line = String::new();
         let count =
@@ -90,7 +90,7 @@ impl Stream {
         Ok(line.trim_end_matches(['\r', '\n']).to_owned())
     }
 
-    /// One line of the body, without its end. `None` where the answer ends.
+    /// Reads one line of the body, without its line end. `None` at the end of the answer.
     pub fn line(&mut self) -> Result<Option<String>> {
         let mut line = Vec::new();
         loop {
@@ -112,14 +112,14 @@ impl Stream {
         }
     }
 
-    /// False where there is no more.
+    /// Starts the next chunk. Returns false at the end of the answer.
     fn next_chunk(&mut self) -> Result<bool> {
         if !self.chunked || self.ended {
             return Ok(false);
         }
         let mut size = self.raw_line()?;
         if size.is_empty() {
-            // The end of the chunk before.
+            // An empty line ends the previous chunk.
             size = self.raw_line()?;
         }
         self.left = u64::from_str_radix(size.split(';').next().unwrap_or_default().trim(), 16)

@@ -1,32 +1,33 @@
-//! Does a figure grow? Judged by the slope of its later three quarters, as Theil and Sen take it: the median of the
-//! slopes between all pairs of samples. A saw-tooth, a spike and what happens while caches fill leave it alone; what
-//! leaks a little each minute does not.
+//! Judges whether a figure grows, by the slope of its later three quarters. The slope is the Theil–Sen estimator: the median of
+//! the slopes between all pairs of samples. A saw-tooth, a spike and the filling of caches do not affect it; a small leak every
+//! minute does.
 
 use serde::{Deserialize, Serialize};
 
-/// Fewer samples than these in the later three quarters say nothing.
+/// Fewest samples in the later three quarters that permit a verdict.
 const SAMPLES_MIN: usize = 12;
 
-/// How much a figure may grow from the end of the first quarter to the end, by its slope, and still count as flat.
+/// Growth, by the slope from the end of the first quarter to the end, up to which a figure still counts as flat. The larger of
+/// the two limits applies.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tolerance {
-    /// Of its median in the second quarter.
+    /// Share of the figure's median in the second quarter.
     pub part: f64,
-    /// In its own unit, whatever it was: one file more of ten is no leak.
+    /// Amount in the figure's own unit, independent of its size: one more file than ten is not a leak.
     pub least: f64,
 }
 
-/// What became of one figure.
+/// The growth of one figure over a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
     pub name: String,
-    /// Median of the second quarter, and of the last one.
+    /// Median of the second quarter, and below it the median of the last quarter.
     pub before: f64,
     pub after: f64,
-    /// By the slope, from the end of the first quarter to the end.
+    /// Growth by the slope, from the end of the first quarter to the end.
     pub grown: f64,
     pub allowed: f64,
-    /// Enough samples to say so.
+    /// True if there were enough samples for a verdict.
     pub judged: bool,
 }
 
@@ -36,7 +37,7 @@ impl Growth {
     }
 }
 
-/// `series` is pairs of a time and a value, in the order of time, from the start to the end of the run.
+/// Judges a series of pairs of a time and a value, ordered by time, from the start to the end of the run.
 pub fn judge(name: &str, series: &[(f64, f64)], tolerance: Tolerance) -> Growth {
     let quarter = |part: usize| series.len() * part / 4;
     let later = &series[quarter(1)..];
@@ -56,7 +57,7 @@ pub fn judge(name: &str, series: &[(f64, f64)], tolerance: Tolerance) -> Growth 
     }
 }
 
-/// Theil and Sen's.
+/// Computes the Theil–Sen slope.
 fn slope(series: &[(f64, f64)]) -> f64 {
     let pairs = series.iter().enumerate().flat_map(|(i, early)| {
         series[i + 1..].iter().filter_map(move |late| {
@@ -67,7 +68,7 @@ fn slope(series: &[(f64, f64)]) -> f64 {
     median(pairs.collect())
 }
 
-/// 0 of nothing.
+/// Returns the median, or 0 of an empty list.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -84,19 +85,19 @@ mod tests {
 
     const MEMORY: Tolerance = Tolerance { part: 0.05, least: 8.0 };
 
-    /// An hour of minutes.
+    /// Judges an hour of one value per minute.
     fn hour(value: impl Fn(f64) -> f64) -> Growth {
         let series: Vec<(f64, f64)> =
             (0..60).map(|minute| (f64::from(minute) * 60.0, value(f64::from(minute)))).collect();
         judge("memory", &series, MEMORY)
     }
 
-    /// Between -1 and 1, the same for the same minute.
+    /// Returns a number between -1 and 1, always the same for the same minute.
     fn noise(minute: f64) -> f64 {
         Random::part(1, minute as u64).below(2001) as f64 / 1000.0 - 1.0
     }
 
-    /// Up for seven minutes, then down.
+    /// Rises for seven minutes, then drops.
     fn saw_tooth(minute: f64) -> f64 {
         (minute % 7.0) * 6.0
     }

@@ -1,4 +1,4 @@
-//! What all parts of a soak know of each other: what they asked, what was wrong, and when to end.
+//! Shared state of the parts of a soak: counts of their requests, wrong answers, and the signal to end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -13,26 +13,26 @@ use crate::target::Target;
 
 use super::stream::Stream;
 
-/// Examples of wrong answers that a report shows.
+/// Number of wrong answers that a report shows.
 const EXAMPLES_MAX: usize = 20;
-/// A refusal for want of room or time, or a conflict, is tried again for so long.
+/// Time for which a refused or conflicting request is retried.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     pub statements: AtomicU64,
     pub reads: AtomicU64,
-    /// Refused as busy and sent again.
+    /// Requests that were refused as busy and sent again.
     pub refused: AtomicU64,
-    /// Transactions that another writer was faster than.
+    /// Transactions that failed because another writer committed first.
     pub conflicts: AtomicU64,
     pub wrong: AtomicU64,
-    /// Since the last look, and of all: how long it took and what it was.
+    /// Duration and text of the longest read since the last sample, and of the longest of all.
     longest: Mutex<[(Duration, String); 2]>,
     examples: Mutex<Vec<String>>,
-    /// Steps end after the one under way.
+    /// Ends the soak after the steps under way.
     pub end: AtomicBool,
-    /// From now on a request that is not answered is no failure: the server is being killed.
+    /// Set while the server is being killed: from then on an unanswered request is not a failure.
     pub killing: AtomicBool,
 }
 
@@ -49,7 +49,7 @@ impl Watch {
         }
     }
 
-    /// What others counted.
+    /// Adds the counts and examples of another watch.
     pub fn take(&self, other: &Watch) {
         for (ours, theirs) in [
             (&self.statements, &other.statements),
@@ -67,7 +67,7 @@ impl Watch {
         self.examples.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A read that was answered.
+    /// Records a read that was answered.
     pub fn took(&self, time: Duration, what: &str) {
         self.reads.fetch_add(1, Relaxed);
         for longest in self.longest.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
@@ -77,20 +77,20 @@ impl Watch {
         }
     }
 
-    /// The longest read since the last call, in milliseconds.
+    /// Returns the longest read since the last call, in milliseconds, and its text.
     pub fn longest(&self) -> (f64, String) {
         let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
         let (time, what) = std::mem::take(&mut longest[0]);
         (time.as_secs_f64() * 1e3, what)
     }
 
-    /// The longest of all.
+    /// Returns the longest read of the whole soak, in milliseconds, and its text.
     pub fn longest_of_all(&self) -> (f64, String) {
         let longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
         (longest[1].0.as_secs_f64() * 1e3, longest[1].1.clone())
     }
 
-    /// Sleeps, but not beyond the end.
+    /// Sleeps for the given time, or until the soak ends.
     pub fn rest(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.is_over() {
@@ -103,20 +103,20 @@ impl Watch {
     }
 }
 
-/// One part's way to the server.
+/// The connection of one part to the server.
 pub(super) struct Caller<'a> {
     client: Client,
     pub watch: &'a Watch,
     pub random: Random,
 }
 
-/// What a write was answered with.
+/// The result of a write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Written {
-    /// 0 where nothing was committed.
+    /// The lsn of the commit, 0 if nothing was committed.
     pub lsn: u64,
     pub count: u64,
-    /// Of RETURNING.
+    /// Rows of a RETURNING clause.
     pub rows: Vec<Vec<Value>>,
 }
 
@@ -129,7 +129,7 @@ impl<'a> Caller<'a> {
         self.client.target()
     }
 
-    /// The next request comes over a new connection.
+    /// Sends the next request over a new connection.
     pub fn reconnect(&mut self) {
         self.client = Client::new(self.client.target());
     }
@@ -138,7 +138,7 @@ impl<'a> Caller<'a> {
         self.random.below(bound.max(1) as u64) as usize
     }
 
-    /// Whatever is answered; what is busy is asked again.
+    /// Sends a request until the answer is not 429, and returns the answer, whatever its status.
     pub fn answer(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<Answer> {
         let since = Instant::now();
         let body = body.map(Value::to_string).unwrap_or_default();
@@ -153,7 +153,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// What must succeed.
+    /// Sends a request that must succeed and returns its JSON.
     pub fn json(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
         let answer = self.answer(method, path, body)?;
         if !answer.is_success() {
@@ -163,7 +163,7 @@ impl<'a> Caller<'a> {
             .map_err(|error| Error::invalid(format!("{method} {path}: expected JSON: {error}")))
     }
 
-    /// A row by key or its absence.
+    /// Reads a row by key; `None` if it does not exist.
     pub fn find(&mut self, path: &str) -> Result<Option<Value>> {
         let since = Instant::now();
         let answer = self.answer("GET", path, None)?;
@@ -177,7 +177,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// A query's rows.
+    /// Runs a query and returns its rows.
     pub fn rows(&mut self, sql: &str, params: Value) -> Result<Vec<Vec<Value>>> {
         let since = Instant::now();
         let answer = self.json("POST", "/v1/sql", Some(&json!({"sql": sql, "params": params})))?;
@@ -188,7 +188,7 @@ impl<'a> Caller<'a> {
         Ok(table(&answer))
     }
 
-    /// A query's only row, of whole numbers; NULL is 0.
+    /// Runs a query that returns one row of whole numbers; NULL counts as 0.
     pub fn numbers(&mut self, sql: &str, params: Value) -> Result<Vec<i64>> {
         let rows = self.rows(sql, params)?;
         match &rows[..] {
@@ -201,7 +201,7 @@ impl<'a> Caller<'a> {
         self.written("POST", "/v1/sql", &json!({"sql": sql, "params": params}))
     }
 
-    /// A statement with RETURNING, which answers as a query does: its commit is in a header.
+    /// Runs a statement with RETURNING. It is answered like a query, and the lsn of its commit is in a header.
     pub fn returning(&mut self, sql: &str, params: Value) -> Result<Written> {
         self.watch.statements.fetch_add(1, Relaxed);
         let body = json!({"sql": sql, "params": params}).to_string();
@@ -224,13 +224,13 @@ impl<'a> Caller<'a> {
         Ok(Written { lsn: number("lsn"), count: number("count"), rows: table(&answer) })
     }
 
-    /// The status of a statement that may fail.
+    /// Runs a statement that may fail and returns its status.
     pub fn status(&mut self, sql: &str, params: Value) -> Result<(u16, String)> {
         let answer = self.answer("POST", "/v1/sql", Some(&json!({"sql": sql, "params": params})))?;
         Ok((answer.status, excerpt(&answer.body)))
     }
 
-    /// Operations that happen together, tried again as long as others are faster. The lsn.
+    /// Commits several operations together, retrying for as long as other writers commit first. Returns the lsn.
     pub fn transaction(&mut self, ops: &Value) -> Result<u64> {
         let since = Instant::now();
         let body = json!({ "ops": ops });
@@ -248,7 +248,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Says so where an answer is not what it must be.
+    /// Reports a wrong answer if the two values differ.
     pub fn expect<T: PartialEq + std::fmt::Debug>(
         &self,
         what: impl FnOnce() -> String,
@@ -279,7 +279,7 @@ fn table(answer: &Value) -> Vec<Vec<Value>> {
     rows.iter().map(|row| row.as_array().cloned().unwrap_or_default()).collect()
 }
 
-/// A whole number of the wire, where integers beyond 2^53 are strings.
+/// Parses a whole number of an answer; integers beyond 2^53 arrive as strings.
 pub(super) fn whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_str()?.parse().ok())
 }

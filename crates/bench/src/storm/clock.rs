@@ -1,4 +1,4 @@
-//! The seconds of a phase.
+//! Reports the seconds of a phase.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use super::disturb::Done;
 use super::world::World;
 use super::{Phase, Second, room};
 
-/// Cuts a phase into seconds.
+/// Divides a phase into seconds.
 pub(super) struct Clock {
     start: Instant,
-    /// When the next second is over.
+    /// The end of the current second.
     next: Instant,
     last: Instant,
     last_events: u64,
@@ -22,7 +22,7 @@ pub(super) struct Clock {
 impl Clock {
     pub(super) fn new(before: u64, world: &World) -> Clock {
         let now = Instant::now();
-        // What came before is nobody's second.
+        // Latencies from before the phase belong to no second.
         world.gauges.second();
         Clock { start: now, next: now + Duration::from_secs(1), last: now, last_events: before, looked: now }
     }
@@ -49,7 +49,7 @@ impl Clock {
         })
     }
 
-    /// Once a second whether there is still room.
+    /// Checks once a second that the disk has enough room.
     pub(super) fn room(&mut self, root: &Path) -> Result<()> {
         if self.looked.elapsed() < Duration::from_secs(1) {
             return Ok(());

@@ -1,25 +1,25 @@
-//! What the storm writes: events, readings, documents and notes, all of them derived from a seed.
+//! The data of the storm: events, readings, documents and notes, all derived from a seed.
 
 use std::collections::BTreeSet;
 
 use crate::random::Random;
 
-/// Different words of documents and notes.
+/// Number of different words in documents and notes.
 const WORDS: usize = 2_000;
-/// Words of a document.
+/// Number of random words in a document.
 const DOCUMENT_WORDS: usize = 60;
-/// Documents share so many groups: each group is found by a word of its own.
+/// Number of groups of documents. Each group has a word of its own.
 pub(super) const GROUPS: u64 = 40;
-/// Bodies of events before they start again with another number.
+/// Number of different bodies of events. They are reused with other batch numbers.
 const BODIES: usize = 32;
-/// Figures of a number in an event: spaces stand before it, which JSON allows.
+/// Width in digits of the batch number in an event. Spaces pad it on the left, which JSON allows.
 const FIGURES: usize = 10;
 
 const STARTS: [&str; 16] =
     ["b", "br", "d", "f", "gl", "h", "k", "l", "m", "n", "p", "r", "st", "t", "v", "w"];
 const MIDDLES: [&str; 8] = ["a", "e", "i", "o", "u", "ai", "ou", "ea"];
 
-/// Words that no language has, frequent ones first.
+/// Words that exist in no language, frequent ones first.
 #[derive(Debug)]
 pub(super) struct Words(Vec<String>);
 
@@ -34,7 +34,7 @@ impl Words {
                 word.push_str(STARTS[random.below(16) as usize]);
                 word.push_str(MIDDLES[random.below(8) as usize]);
             }
-            // Not an ending that a stemmer takes for one.
+            // The `x` prevents a stemmer from stripping an ending.
             word.push('x');
             if seen.insert(word.clone()) {
                 words.push(word);
@@ -43,7 +43,7 @@ impl Words {
         Words(words)
     }
 
-    /// Low places come more often, about as words do.
+    /// Draws a word; low indexes come more often, roughly as in natural language.
     pub(super) fn draw(&self, random: &mut Random) -> &str {
         let part = random.below(1 << 20) as f64 / (1 << 20) as f64;
         &self.0[((WORDS as f64).powf(part) - 1.0) as usize % WORDS]
@@ -59,17 +59,17 @@ impl Words {
     }
 }
 
-/// The word that only document `id` has.
+/// The word that only document `id` contains.
 pub(super) fn own_word(id: u64) -> String {
     format!("zq{id}")
 }
 
-/// The word of a group of documents.
+/// The word that all documents of a group contain.
 pub(super) fn group_word(group: u64) -> String {
     format!("yk{group}")
 }
 
-/// A document of `articles` and `archive`.
+/// Renders a document of `articles` or `archive`.
 pub(super) fn document(words: &Words, seed: u64, id: u64) -> serde_json::Value {
     let mut random = Random::part(seed, 1 << 40 | id);
     let mut body = format!("{} {} ", own_word(id), group_word(id % GROUPS));
@@ -77,7 +77,7 @@ pub(super) fn document(words: &Words, seed: u64, id: u64) -> serde_json::Value {
     serde_json::json!({ "id": id, "title": format!("Document {id}"), "body": body })
 }
 
-/// A note's Markdown. Only the revision changes.
+/// Renders a note's Markdown. Only the revision changes.
 pub(super) fn note(words: &Words, seed: u64, notes: u64, number: u64, revision: u64) -> String {
     let mut random = Random::part(seed, 2 << 40 | number);
     let mut text = format!("---\ntitle: Note {number}\n---\n{}\n\n", note_mark(number));
@@ -92,20 +92,20 @@ pub(super) fn note(words: &Words, seed: u64, notes: u64, number: u64, revision: 
     text
 }
 
-/// What a note's page must say.
+/// The sentence that a note's page must contain.
 pub(super) fn note_mark(number: u64) -> String {
     format!("This is note {number} of the storm.")
 }
 
-/// What stands before the number of a note's revision.
+/// The text before the number of a note's revision.
 pub(super) const REVISION: &str = "It stands at revision ";
 
-/// One row of `readings`.
+/// Renders one row of `readings`.
 pub(super) fn reading(id: u64, version: u64) -> serde_json::Value {
     serde_json::json!({ "id": id, "version": version, "place": format!("sensor {id}"), "note": format!("version {version} of {id}") })
 }
 
-/// Bodies of events, each with its batch's number in every row.
+/// Bodies of events, with the batch number in every row.
 #[derive(Debug)]
 pub(super) struct Events {
     batch: usize,
@@ -115,9 +115,9 @@ pub(super) struct Events {
 #[derive(Debug)]
 struct Template {
     body: Vec<u8>,
-    /// Where the batch's number ends, in each row.
+    /// Offset of the end of the batch number, for each row.
     ends: Vec<usize>,
-    /// Of the rows' `value`.
+    /// Sum of the rows' `value`.
     sum: u64,
 }
 
@@ -150,7 +150,7 @@ impl Events {
         self.batch
     }
 
-    /// The body of batch `number`.
+    /// Renders the body of batch `number`.
     pub(super) fn body(&self, number: u64) -> Vec<u8> {
         let template = self.template(number);
         let mut body = template.body.clone();
@@ -162,7 +162,7 @@ impl Events {
         body
     }
 
-    /// What the values of that batch add up to.
+    /// Returns the sum of the values of a batch.
     pub(super) fn sum(&self, number: u64) -> u64 {
         self.template(number).sum
     }

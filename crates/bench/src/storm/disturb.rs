@@ -1,5 +1,5 @@
-//! What the server does beside reading and writing while the storm lasts: a text index built from nothing again and again,
-//! every page rendered anew again and again. And what it says of seals, merges and the lake meanwhile.
+//! Background work of the server during the storm: a text index that is rebuilt from nothing again and again, and pages that are
+//! all rendered again and again. This module also follows the server's seals, merges and lake commits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,17 +20,17 @@ use crate::target::Target;
 use crate::wire;
 
 const INDEX: &str = "archive_words";
-/// How often a state is asked for.
+/// Interval between polls of a state.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Pages rest so long between two rounds.
+/// Pause between two rounds over the pages.
 const ROUND_PAUSE: Duration = Duration::from_secs(1);
-/// A changed file is live within a second on an idle machine; one that is not after this is not coming.
+/// Time within which a changed file must be live. An idle machine takes a second.
 const LIVE_WITHIN: Duration = Duration::from_secs(60);
 
-/// What was done, counted while it happens.
+/// Counters of the background work.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// Rows that text indexes took in.
+    /// Rows indexed by complete builds, and below it the rows indexed by the running build.
     indexed: AtomicU64,
     indexing: AtomicU64,
     pub(super) indexes: AtomicU64,
@@ -39,33 +39,33 @@ pub(super) struct Done {
     pub(super) lake_commits: AtomicU64,
     pub(super) seals: AtomicU64,
     pub(super) merges: AtomicU64,
-    /// Until the last page of a round was live.
+    /// Longest time from the start of a round until its last page was live.
     pub(super) slowest_round_ms: AtomicU64,
     stalls: Mutex<Stalls>,
 }
 
-/// Where the server's threads were held up, by what it says itself: the place to look at first when a read took long.
+/// The places where the server's threads were held up, by the server's own metrics. Look here first if a read took long.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stalls {
-    /// The longest turn that each kind of thread was seen to take without looking up.
+    /// The longest turn that each kind of thread took without yielding, in milliseconds.
     pub turn_ms: BTreeMap<String, f64>,
-    /// How long threads waited for each lock, all together.
+    /// Time that all threads together waited for each lock, in milliseconds.
     pub lock_wait_ms: BTreeMap<String, f64>,
 }
 
-/// The same as numbers.
+/// The counters of the background work at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Background {
     pub rows_indexed: u64,
-    /// Text indexes that were built from nothing to the end.
+    /// Text indexes that were built completely from nothing.
     pub indexes_built: u64,
-    /// Pages whose new text was written.
+    /// Pages that were rewritten.
     pub pages_rewritten: u64,
-    /// Rounds over all pages, the last of each seen live.
+    /// Rounds over all pages in which the last page was seen live.
     pub page_rounds: u64,
-    /// The longest from writing the first page of a round until the last was live.
+    /// Longest time from writing the first page of a round until the last one was live.
     pub slowest_round_ms: u64,
-    /// Seen: of those that follow each other within a fifth of a second one is counted.
+    /// Lake commits that were observed. Commits that follow each other within a fifth of a second count as one.
     pub lake_commits: u64,
     pub seals: u64,
     pub merges: u64,
@@ -93,7 +93,7 @@ impl Done {
     }
 }
 
-/// Builds the index, drops it, builds it again, until `end`.
+/// Builds the index, drops it and builds it again, until `end`.
 pub(super) fn index(target: &Target, done: &Done, end: &AtomicBool) -> Result<()> {
     let mut client = Client::new(target);
     while !end.load(Relaxed) {
@@ -113,7 +113,7 @@ pub(super) fn index(target: &Target, done: &Done, end: &AtomicBool) -> Result<()
         if taken == rows {
             done.indexes.fetch_add(1, Relaxed);
         }
-        // The last one stays: after the kill it is part of what must be whole.
+        // The last index stays and must be intact after the kill.
         if !end.load(Relaxed) {
             wire::sql(&mut client, &format!("DROP INDEX {INDEX} ON {ARCHIVE}"), json!([]))?;
         }
@@ -121,19 +121,19 @@ pub(super) fn index(target: &Target, done: &Done, end: &AtomicBool) -> Result<()
     Ok(())
 }
 
-/// Row ids that a materializer of a table has not reached; `None` while nothing is known of it.
+/// Counts the row ids that a materializer of a table has not reached; `None` while its progress is unknown.
 pub(super) fn missing(client: &mut Client, table: &str, materializer: &str) -> Result<Option<u64>> {
     let described = client.json("GET", &format!("/v1/tables/{table}"), None)?;
     let derived = described["derived"].as_array().map(Vec::as_slice).unwrap_or_default();
     let standing = derived.iter().find(|standing| standing["name"] == materializer);
     Ok(standing.and_then(|standing| match (&standing["state"], wire::whole(&standing["missing_rows"])) {
-        // Nothing is missing where nothing was looked at yet.
+        // Zero missing rows at the start of a build mean that the materializer has not looked yet.
         (state, Some(0)) if state == "building" => None,
         (_, missing) => missing,
     }))
 }
 
-/// Writes every note anew, waits until its pages are live, and again, until `end`.
+/// Rewrites every note, waits until its pages are live, and repeats, until `end`.
 pub(super) fn notes(
     target: &Target,
     folder: &Path,
@@ -153,7 +153,7 @@ pub(super) fn notes(
             write_note(folder, world, number, revision)?;
             done.pages.fetch_add(1, Relaxed);
         }
-        // All were written before; some tell of all.
+        // All notes were written before, so a sample of the pages is enough.
         for number in (0..world.ledger.notes.len() as u64).rev().step_by(17) {
             if !await_note(&mut client, number, revision, end)? {
                 return Ok(());
@@ -166,7 +166,7 @@ pub(super) fn notes(
     Ok(())
 }
 
-/// Puts a revision of a note in the place of the one before. Nobody sees a part of it.
+/// Replaces a note by another revision atomically, so that no reader sees a part of it.
 pub(super) fn write_note(folder: &Path, world: &World, number: u64, revision: u64) -> Result<()> {
     let notes = world.ledger.notes.len() as u64;
     world.ledger.notes[number as usize].send(revision);
@@ -178,7 +178,7 @@ pub(super) fn write_note(folder: &Path, world: &World, number: u64, revision: u6
         .map_err(|error| Error::io(format_args!("writing {}", path.display()), error))
 }
 
-/// Waits until a note's page shows that revision. False if `end` came first.
+/// Waits until a note's page shows a revision. Returns false if `end` came first.
 pub(super) fn await_note(client: &mut Client, number: u64, revision: u64, end: &AtomicBool) -> Result<bool> {
     let (path, wanted) = (format!("/note-{number}"), format!("{}{revision}.", corpus::REVISION));
     let since = Instant::now();
@@ -198,21 +198,21 @@ pub(super) fn await_note(client: &mut Client, number: u64, revision: u64, end: &
     Ok(false)
 }
 
-/// Follows what the server says of its background work, until `end`.
+/// Follows the metrics of the server's background work, until `end`.
 pub(super) fn follow(target: &Target, done: &Done, end: &AtomicBool) -> Result<()> {
     let mut client = Client::new(target);
     let [seals, merges] = counters(&mut client)?;
     let waited = labelled(&metrics(&mut client)?, LOCK_WAITS);
     let mut landed = lake_lsn(&mut client)?;
     loop {
-        // Once more after the end: what came since the last look counts.
+        // One more poll after the end includes the events since the previous one.
         let last = end.load(Relaxed);
         let text = metrics(&mut client)?;
         let now = counts(&text);
         {
             let mut stalls = done.stalls.lock().unwrap_or_else(PoisonError::into_inner);
             for (thread, seconds) in labelled(&text, TURNS) {
-                // `sql-1` and `sql-2` are of one kind.
+                // Thread names such as `sql-1` and `sql-2` are of one kind.
                 let kind = thread.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-').to_owned();
                 let turn = stalls.turn_ms.entry(kind).or_default();
                 *turn = turn.max(seconds * 1e3);
@@ -256,13 +256,13 @@ fn metrics(client: &mut Client) -> Result<String> {
 const TURNS: &str = "polynya_thread_longest_turn_seconds{thread=\"";
 const LOCK_WAITS: &str = "polynya_lock_wait_seconds_total{lock=\"";
 
-/// The values of a metric by its first label.
+/// Returns the values of a metric by its first label.
 fn labelled(text: &str, start: &str) -> BTreeMap<String, f64> {
     let values = text.lines().filter_map(|line| {
         let (label, rest) = line.strip_prefix(start)?.split_once('"')?;
         Some((label.to_owned(), rest.rsplit(' ').next()?.parse().ok()?))
     });
-    // Several threads of one name: the longest.
+    // Several threads may share a name; the longest turn counts.
     values.fold(BTreeMap::new(), |mut all, (label, value): (String, f64)| {
         let known = all.entry(label).or_insert(value);
         *known = known.max(value);
@@ -270,7 +270,7 @@ fn labelled(text: &str, start: &str) -> BTreeMap<String, f64> {
     })
 }
 
-/// Seals and merges.
+/// Extracts the numbers of seals and merges.
 fn counts(text: &str) -> [u64; 2] {
     let value = |name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or_default()
@@ -278,7 +278,7 @@ fn counts(text: &str) -> [u64; 2] {
     [value("polynya_seals_total "), value("polynya_compactions_total ")]
 }
 
-/// Sleeps, but not beyond `end`.
+/// Sleeps for the given time, or until `end`.
 pub(super) fn rest(time: Duration, end: &AtomicBool) {
     let until = Instant::now() + time;
     while !end.load(Relaxed) && Instant::now() < until {

@@ -1,7 +1,7 @@
-//! What an answer must say.
+//! The expected content of answers.
 //!
-//! Each floor was true when the question was sent, so an answer below it is wrong; each ceiling is what was sent until the
-//! answer came.
+//! Each floor was acknowledged when the request was sent, so an answer below it is wrong. Each ceiling is the largest value sent
+//! before the answer arrived.
 
 use serde_json::Value;
 
@@ -12,34 +12,34 @@ use crate::wire::whole;
 
 #[derive(Clone, Debug)]
 pub(super) enum Expect {
-    /// One row of `readings`, not older than that version.
+    /// One row of `readings`, with at least this version.
     Reading { id: u64, floor: u64 },
-    /// The rows of that batch from its first.
+    /// The rows of one batch, starting with its first.
     Page { batch: u64, first_row: u64, count: u64 },
-    /// At least so many batches, counted in rows.
+    /// At least this many batches, counted in rows.
     AllEvents { floor: u64 },
-    /// That batch, whole.
+    /// Count and sum of one complete batch.
     Batch { batch: u64 },
-    /// A version, not older.
+    /// At least this version of a row.
     Version { id: u64, floor: u64 },
-    /// Exactly that number.
+    /// Exactly this number.
     Count { count: u64 },
-    /// That document and no other.
+    /// This document and no other.
     Document { id: u64 },
-    /// The documents of that group, at least so many.
+    /// Documents of this group, and at least this many.
     Group { group: u64, floor: u64 },
-    /// At least so many documents.
+    /// At least this many documents.
     Found { floor: u64 },
-    /// That note's page, not older than that revision.
+    /// The page of this note, with at least this revision.
     Note { number: u64, floor: u64, mark: String },
-    /// An answer in words with that number in it.
+    /// An answer in words that contains this number.
     Answer { count: u64 },
-    /// An answer that says something.
+    /// An answer in words with any content.
     Changes,
 }
 
 impl Expect {
-    /// Why the answer is wrong.
+    /// Checks an answer. The error says why it is wrong.
     pub(super) fn check(&self, world: &World, body: &[u8]) -> Result<(), String> {
         let ledger = &world.ledger;
         let found = match self {
@@ -91,7 +91,7 @@ impl Expect {
                 whole(&found["total"]) == Some(1) && whole(&found["hits"][0]["key"]) == Some(*id)
             }
             Expect::Group { group, floor } => {
-                // A ceiling would have to be counted before the answer came; one document more is in flight at most.
+                // The ceiling is read after the answer, so at most one more document of the group is in flight.
                 let ceiling = ledger.articles.ceiling() / GROUPS + 1;
                 let hits = found["hits"].as_array().map(Vec::as_slice).unwrap_or_default();
                 let total = whole(&found["total"]).unwrap_or_default();
@@ -122,7 +122,7 @@ impl Expect {
     }
 }
 
-/// An answer in words: what it says, and who did not answer, and why.
+/// Renders an answer in words, and the sources that did not answer, with their reasons.
 fn told(found: &Value) -> String {
     let sources = found["sources"].as_array().map(Vec::as_slice).unwrap_or_default();
     let silent = sources.iter().filter(|source| source["state"] != "answered");
@@ -132,7 +132,7 @@ fn told(found: &Value) -> String {
     format!("{} ({})", excerpt(found["answer"].to_string().as_bytes()), silent.join("; "))
 }
 
-/// A value of the first row of an SQL answer.
+/// Returns a value of the first row of an SQL answer.
 fn cell(found: &Value, column: usize) -> Option<u64> {
     whole(&found["rows"][0][column])
 }

@@ -1,4 +1,4 @@
-//! What readers meet, second by second.
+//! Measures the readers, second by second.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,30 +10,30 @@ use serde::{Deserialize, Serialize};
 use super::Kind;
 use crate::latency::{Latency, Summary};
 
-/// Examples of wrong answers that a report shows.
+/// Number of wrong and refused answers that a report shows.
 const EXAMPLES_MAX: usize = 10;
 
-/// One kind of question.
+/// The measurements of one kind of request.
 #[derive(Debug, Default)]
 pub(super) struct Gauge {
     second: Mutex<Latency>,
-    /// Each of the kind's questions by itself.
+    /// Latencies by the name of the query within the kind.
     questions: Mutex<BTreeMap<&'static str, Latency>>,
     answered: AtomicU64,
     refused: AtomicU64,
     wrong: AtomicU64,
 }
 
-/// What one kind met in one second.
+/// The figures of one kind of request in one second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KindSecond {
     pub kind: Kind,
-    /// Answers of this second.
+    /// Number of answers in this second.
     pub answered: u64,
     pub p50_ms: f64,
     pub p99_ms: f64,
     pub longest_ms: f64,
-    /// Since the start.
+    /// Refused requests since the start, and below it wrong answers since the start.
     pub refused: u64,
     pub wrong: u64,
 }
@@ -45,7 +45,7 @@ impl Gauge {
         questions.entry(question).or_default().record(latency);
     }
 
-    /// What each question took since the last call.
+    /// Takes the latencies of each query since the last call.
     pub(super) fn questions(&self) -> BTreeMap<String, Summary> {
         let questions = std::mem::take(&mut *self.questions.lock().unwrap_or_else(PoisonError::into_inner));
         questions.into_iter().map(|(name, latency)| (name.to_owned(), latency.summary())).collect()
@@ -55,12 +55,12 @@ impl Gauge {
         self.answered.fetch_add(1, Relaxed);
     }
 
-    /// Answered, refused and wrong since the start.
+    /// Returns the numbers of answered, refused and wrong requests since the start.
     pub(super) fn totals(&self) -> [u64; 3] {
         [&self.answered, &self.refused, &self.wrong].map(|counter| counter.load(Relaxed))
     }
 
-    /// What came since the last call.
+    /// Takes the figures since the last call.
     pub(super) fn second(&self, kind: Kind) -> KindSecond {
         let latency = std::mem::take(&mut *self.second.lock().unwrap_or_else(PoisonError::into_inner));
         let summary = latency.summary();
@@ -77,7 +77,7 @@ impl Gauge {
     }
 }
 
-/// All kinds, and what was wrong.
+/// The gauges of all kinds, and examples of wrong answers.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
     kinds: [Gauge; Kind::ALL.len()],
@@ -110,7 +110,7 @@ impl Gauges {
         self.examples.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What each question of each kind took since the last call.
+    /// Takes the latencies of each query of each kind since the last call.
     pub(super) fn questions(&self) -> [BTreeMap<String, Summary>; Kind::ALL.len()] {
         self.kinds.each_ref().map(Gauge::questions)
     }

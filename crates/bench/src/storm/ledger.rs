@@ -1,16 +1,16 @@
-//! What was sent and what was acknowledged: every answer is held against it, and after the kill the whole database.
+//! Records what was sent and what was acknowledged. Every answer is compared with it, and after the kill the whole database.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What became of a batch of events.
+/// The state of a batch of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Nobody knows yet, or ever: it is there whole, or not at all.
+    /// Sent and not answered, perhaps never: the table holds it completely or not at all.
     Sent,
-    /// It is there, and its first row has this id.
+    /// Acknowledged: the table holds it, and its first row has this id.
     Acknowledged { first_row: u64 },
-    /// Refused, so it is not there.
+    /// Refused, so the table does not hold it.
     Refused,
 }
 
@@ -27,7 +27,7 @@ impl Batches {
         self.fates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of the next batch; from now on it may be there.
+    /// Registers the next batch and returns its number; from now on the table may hold it.
     pub(super) fn send(&self) -> u64 {
         let mut fates = self.fates();
         fates.push(Fate::Sent);
@@ -37,7 +37,7 @@ impl Batches {
 
     pub(super) fn acknowledge(&self, number: u64, first_row: u64) {
         self.fates()[number as usize] = Fate::Acknowledged { first_row };
-        // After its fate: whoever counts it may ask for it.
+        // Counted after its state is set, because a reader that sees the count may request the batch.
         self.acknowledged.fetch_add(1, SeqCst);
     }
 
@@ -57,7 +57,7 @@ impl Batches {
         self.fates().get(number as usize).copied()
     }
 
-    /// An acknowledged batch and its first row, looked for from `start` on.
+    /// Returns an acknowledged batch and its first row, searching from `start` on.
     pub(super) fn acknowledged_near(&self, start: u64) -> Option<(u64, u64)> {
         let fates = self.fates();
         let count = fates.len().max(1);
@@ -68,8 +68,7 @@ impl Batches {
     }
 }
 
-/// Something with a number that only grows, written by one connection: its true value lies between what was acknowledged
-/// and what was sent.
+/// A number that only grows and that one connection writes. Its true value lies between the acknowledged and the sent value.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     sent: AtomicU64,
@@ -85,26 +84,26 @@ impl Counted {
         self.acknowledged.fetch_max(value, SeqCst);
     }
 
-    /// At least so much is true from now on.
+    /// The acknowledged value: from now on the true value is at least this.
     pub(super) fn floor(&self) -> u64 {
         self.acknowledged.load(SeqCst)
     }
 
-    /// No more than that was true until now.
+    /// The sent value: so far the true value is at most this.
     pub(super) fn ceiling(&self) -> u64 {
         self.sent.load(SeqCst)
     }
 }
 
-/// All of it.
+/// The whole record of a storm.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) events: Batches,
-    /// Versions by key.
+    /// Versions, by key.
     pub(super) readings: Vec<Counted>,
-    /// How many documents there are: ids below it.
+    /// The number of documents, which have the ids below it.
     pub(super) articles: Counted,
-    /// Revisions by note. A file acknowledges nothing, so what a page has shown once is what it must not fall behind.
+    /// Revisions, by note. Writing a file is not acknowledged, so a revision counts as acknowledged once a page has shown it.
     pub(super) notes: Vec<Counted>,
 }
 

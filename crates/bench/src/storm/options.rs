@@ -1,23 +1,23 @@
-//! How a storm is run.
+//! Options of a storm.
 
 use std::time::Duration;
 
 use crate::child;
 
-/// How much is written while the storm lasts.
+/// The rate of events during the storm.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Force {
-    /// As fast as it is acknowledged.
+    /// Full speed: each connection sends as soon as its last request is acknowledged.
     #[default]
     Full,
-    /// Half of what the machine takes in alone, measured before: the load under which the limits are promised.
+    /// Half of the throughput of the idle machine, which is measured first. The promised limits hold under this load.
     Half,
-    /// So many events a second.
+    /// A fixed number of events per second.
     Rate(f64),
 }
 
 impl Force {
-    /// For a report: `full`, `half` or `50000/s`.
+    /// Renders the rate for a report: `full`, `half` or `50000/s`.
     pub fn describe(self) -> String {
         match self {
             Force::Full => "full".into(),
@@ -29,15 +29,15 @@ impl Force {
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The program that is stormed, and where its directory is made.
+    /// The server's program, and the parent of its directory.
     pub child: child::Options,
     pub quiet: Duration,
     pub storm: Duration,
-    /// How long writers go on before the server is killed.
+    /// Time that writers continue before the server is killed.
     pub kill_after: Duration,
     pub force: Force,
     pub size: Size,
-    /// Leaves the directory where it is.
+    /// Leaves the directory in place.
     pub keep: bool,
     pub seed: u64,
 }
@@ -57,24 +57,24 @@ impl Options {
     }
 }
 
-/// How much there is to read, and how often it is asked for.
+/// The amount of data, and the rates of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Size {
     /// Rows of the table that is read by key and replaced all the time.
     pub readings: u64,
-    /// Documents that are searched from the start; more are written during the storm.
+    /// Documents that are searched from the start; the storm adds more.
     pub articles: u64,
-    /// Rows over which a text index is built from nothing, again and again.
+    /// Rows over which a text index is rebuilt from nothing, again and again.
     pub archive: u64,
     /// Published pages.
     pub notes: u64,
-    /// Events of one request.
+    /// Events per request.
     pub batch: usize,
-    /// Connections that write events.
+    /// Number of connections that write events.
     pub writers: usize,
-    /// How long the machine's own speed is measured.
+    /// Time for which the throughput of the idle machine is measured.
     pub calibrate: Duration,
-    /// Questions a second of each kind.
+    /// Requests per second of each kind.
     pub rates: Rates,
 }
 
@@ -94,7 +94,7 @@ impl Default for Size {
 }
 
 impl Size {
-    /// A part of the whole, for a look or a test.
+    /// Returns a fraction of the size, for a quick look or a test.
     #[must_use]
     pub fn scaled(&self, scale: f64) -> Size {
         let part = |whole: u64, least: u64| ((whole as f64 * scale) as u64).max(least.min(whole));
@@ -118,7 +118,7 @@ impl Size {
     }
 }
 
-/// Questions a second.
+/// Requests per second of each kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rates {
     pub rows: f64,

@@ -1,4 +1,4 @@
-//! What a storm found, and whether it kept what is promised.
+//! The outcome of a storm, and the verdict on the promises.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,10 +15,11 @@ use crate::machine::Machine;
 use crate::report::Claim;
 use crate::run::Run;
 
-/// p99 in the storm: at most so many times that of the quiet minute, or so many ms.
+/// Limits of p99 in the storm: a multiple of the quiet minute's p99, and milliseconds. The larger one applies.
 const P99_TIMES: f64 = 3.0;
 const P99_MS: f64 = 5.0;
-/// The longest read: at most so many ms, or so many times the longest hiccup of a thread that only sleeps.
+/// Limits of the longest read: milliseconds, and a multiple of the longest hiccup of a thread that only sleeps. The larger one
+/// applies.
 const LONGEST_MS: f64 = 50.0;
 const LONGEST_TIMES: f64 = 2.0;
 
@@ -26,45 +27,45 @@ const LONGEST_TIMES: f64 = 2.0;
 pub struct Outcome {
     pub version: String,
     pub machine: Machine,
-    /// `full`, `half` or events a second.
+    /// The rate of events: `full`, `half` or a number per second.
     pub load: String,
     pub seed: u64,
-    /// What the machine took in while nothing else happened.
+    /// Throughput of the idle machine.
     pub alone_events_per_s: f64,
     pub quiet: Run,
     pub storm: Run,
     pub kinds: Vec<KindOutcome>,
     pub background: Background,
     pub stalls: Stalls,
-    /// Acknowledged in the storm.
+    /// Events acknowledged in the storm.
     pub events: u64,
-    /// Answered in the storm.
+    /// Requests answered in the storm.
     pub reads: u64,
     pub longest_read_ms: f64,
-    /// Answers that were wrong, and everything that was not there after the kill.
+    /// Number of wrong answers, and of errors found after the kill.
     pub wrong_answers: u64,
     pub refused_reads: u64,
     pub verified: Verified,
-    /// Of wrong and refused answers, some.
+    /// Examples of wrong and refused answers.
     pub examples: Vec<String>,
     pub claims: Vec<Claim>,
-    /// Why nothing of it may be believed.
+    /// Reasons not to believe the figures.
     pub failures: Vec<String>,
-    /// The directory, if it was to be kept.
+    /// The directory, if the options keep it.
     pub kept: Option<PathBuf>,
 }
 
-/// What one kind of question met.
+/// The results of one kind of request.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KindOutcome {
     pub kind: Kind,
-    /// Questions a second, at times fixed beforehand.
+    /// Requests per second, at times fixed in advance.
     pub per_second: f64,
     pub quiet: Summary,
     pub storm: Summary,
-    /// Each of its questions in the storm.
+    /// Latencies of each query of this kind in the storm.
     pub questions: BTreeMap<String, Summary>,
-    /// Questions that could not be sent until the end.
+    /// Requests that could not be sent by the end.
     pub unsent: u64,
     pub refused: u64,
     pub wrong: u64,
@@ -81,7 +82,7 @@ impl Outcome {
         }
     }
 
-    /// Adds up and compares with what is promised.
+    /// Computes the totals and judges the claims.
     pub(super) fn finish(&mut self) {
         self.reads = self.kinds.iter().map(|kind| kind.storm.count).sum();
         self.longest_read_ms = self.kinds.iter().map(|kind| kind.storm.longest_ms).fold(0.0, f64::max);
@@ -148,12 +149,12 @@ impl Outcome {
         claims
     }
 
-    /// Events a second that were acknowledged in the storm.
+    /// Returns the events per second that were acknowledged in the storm.
     pub fn events_per_s(&self) -> f64 {
         self.storm.stream(EVENTS).units_per_second
     }
 
-    /// What it comes to, in one line.
+    /// Summarises the outcome in one line.
     pub fn last_line(&self) -> String {
         format!(
             "{} events in, {} rows indexed, {} reads answered, longest read {:.1} ms, {} wrong answers",
@@ -165,7 +166,8 @@ impl Outcome {
         )
     }
 
-    /// An error if anything was wrong, lost or cut short. A limit that was missed is a result.
+    /// Returns an error if any answer was wrong, anything was lost, or the storm ended early. A missed limit is a result and not
+    /// an error.
     pub fn verdict(&self) -> Result<()> {
         if let Some(why) = self.failures.first() {
             return Err(Error::invalid(format!("the storm failed, its figures mean nothing: {why}")));
@@ -181,7 +183,7 @@ impl Outcome {
     }
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Before the quiet minute: settings, notes, tables, and the wait until the server has nothing left to do.
+//! Prepares the quiet minute: settings, notes, tables, and a wait until the server is idle.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,17 +19,17 @@ use crate::wire;
 
 /// Rows of one request.
 const BATCH: u64 = 500;
-/// How long rows wait for the lake if nobody says otherwise.
+/// Default time that rows wait for a lake commit.
 const LAKE_WAIT: Duration = Duration::from_secs(10);
-/// How long the server may take to catch up.
+/// Time within which the server must catch up.
 const SETTLE_WITHIN: Duration = Duration::from_secs(120);
-/// Nothing was sealed or merged for so long: it rests.
+/// Time without a seal or merge after which the server counts as idle.
 const AT_REST: Duration = Duration::from_millis(1_500);
 
-/// The defaults, whatever file lies where the storm is started: no setting but what a storm needs. Returns the folder of
-/// the notes.
+/// Configures the server with defaults and the few settings that a storm needs, ignoring any settings file in the current
+/// directory. Returns the folder of the notes.
 pub(super) fn settings(home: &mut Home, storm: Duration) -> Result<PathBuf> {
-    // Relative ones are the server's to find, and it starts where we are.
+    // The server starts in our working directory and would resolve relative paths against it.
     let directory = std::path::absolute(home.directory())
         .map_err(|error| Error::io("finding the storm's directory", error))?;
     let folder = directory.join("notes");
@@ -37,7 +37,7 @@ pub(super) fn settings(home: &mut Home, storm: Duration) -> Result<PathBuf> {
     let file = settings_file(&directory);
     fs::write(&file, "").map_err(|error| Error::io("writing the storm's settings", error))?;
     let text = |path: &Path| {
-        // The vault is a list: commas stand between folders.
+        // The vault is a list of folders, separated by commas.
         let text = path.to_str().filter(|text| !text.contains(',')).map(str::to_owned);
         text.ok_or_else(|| {
             Error::invalid(format!("the path {} is not UTF-8, or has a comma", path.display()))
@@ -45,11 +45,11 @@ pub(super) fn settings(home: &mut Home, storm: Duration) -> Result<PathBuf> {
         })
     };
     home.env("POLYNYA_CONFIG", &text(&file)?);
-    // At the top of the site; a path may have an equals sign of its own.
+    // The folder is the root of the site. The leading `=` names no prefix, and a path may contain another `=`.
     home.env("POLYNYA_SITE_VAULT", &format!("={}", text(&folder)?));
     home.env("POLYNYA_SITE_PUBLISH", "**");
     home.env("POLYNYA_LOG_LEVEL", "warn");
-    // A storm that is too short for the usual wait lands all the same.
+    // A storm shorter than the usual wait must also commit to the lake.
     let wait = (storm / 3).clamp(Duration::from_millis(500), LAKE_WAIT);
     home.env("POLYNYA_LAKE_COMMIT_WAIT", &format!("{} ms", wait.as_millis()));
     Ok(folder)
@@ -64,7 +64,7 @@ pub(super) fn notes(world: &World, folder: &Path) -> Result<()> {
     (0..world.ledger.notes.len() as u64).try_for_each(|number| disturb::write_note(folder, world, number, 0))
 }
 
-/// Makes the tables and fills all but the events.
+/// Creates the tables and fills all of them but the events.
 pub(super) fn tables(client: &mut Client, world: &World, size: &Size, stop: &AtomicBool) -> Result<()> {
     let int = |name: &str| json!({ "name": name, "type": "int64", "nullable": false });
     let text = |name: &str| json!({ "name": name, "type": "string" });
@@ -109,7 +109,7 @@ fn load(
             if answer.is_success() && wire::count_in(&answer.body) == Some(last - first) {
                 break;
             }
-            // Faster than its index: it says so, and is waited for.
+            // The server refuses rows while the index lags; the client waits and retries.
             if answer.status != 429 {
                 let found = excerpt(&answer.body);
                 return Err(Error::invalid(format!(
@@ -123,7 +123,7 @@ fn load(
     Ok(())
 }
 
-/// Waits until everything is in the indexes, on the pages and in the lake, and nothing is sealed or merged.
+/// Waits until everything is in the indexes, on the pages and in the lake, and no seal or merge runs.
 pub(super) fn settle(client: &mut Client, world: &World, stop: &AtomicBool) -> Result<()> {
     let since = Instant::now();
     let late = |what: &str| {

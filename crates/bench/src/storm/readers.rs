@@ -1,4 +1,4 @@
-//! The five kinds of questions, and what an answer must say. The times at which they are asked are fixed beforehand.
+//! The five kinds of requests, and the expected answers. The times of the requests are fixed in advance.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::target::Target;
 
 /// Rows of one page of a table.
 const PAGE_ROWS: u64 = 20;
-/// Each kind has so many connections: an answer that takes long must not stop the next question from being sent.
+/// Number of connections of each kind: a slow answer must not delay the next request.
 const CONNECTIONS: usize = 8;
 
-/// A stream for each kind.
+/// Creates a stream for each kind.
 pub(super) fn streams<'a>(world: &'a World, target: &'a Target) -> Vec<Stream<'a>> {
     let stream = |kind: Kind| {
         let pace = Pace::Open { per_second: world.rate(kind) };
@@ -39,11 +39,11 @@ struct Reader<'a> {
     kind: Kind,
     random: Random,
     number: u64,
-    /// Of requests in flight: which question it is, and what must be answered.
+    /// Names and expected answers of the requests in flight.
     expected: HashMap<u64, (&'static str, Expect)>,
 }
 
-/// What is sent, which of its kind's questions it is, and what must be answered.
+/// A request, its name within the kind, and the expected answer.
 type Question = (Bytes, &'static str, Expect);
 
 impl Requests for Reader<'_> {
@@ -94,7 +94,7 @@ impl Reader<'_> {
         render(self.target, "POST", path, "application/json", body.to_string().as_bytes())
     }
 
-    /// An acknowledged batch, any one.
+    /// Returns a random acknowledged batch and its first row.
     fn batch(&mut self) -> Option<(u64, u64)> {
         let events = &self.world.ledger.events;
         let start = self.random.below(events.sent().max(1));
@@ -106,7 +106,7 @@ impl Reader<'_> {
         (id, self.world.ledger.readings[id as usize].floor())
     }
 
-    /// Three by key, one page of events.
+    /// Three of four requests read a row by key, the fourth a page of events.
     fn rows(&mut self) -> Question {
         if self.number.is_multiple_of(4)
             && let Some((batch, first_row)) = self.batch()
@@ -148,7 +148,7 @@ impl Reader<'_> {
         let count = self.world.ledger.articles.floor();
         let (words, name, expect) = match self.number % 4 {
             0 | 1 => {
-                // Every second time one of the newest: findable at the acknowledgement.
+                // Every second of these requests is for one of the newest documents, which must be found once it is acknowledged.
                 let back = if self.number.is_multiple_of(4) { count } else { count.min(10) };
                 let id = count - 1 - self.random.below(back);
                 (

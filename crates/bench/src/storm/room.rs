@@ -1,4 +1,4 @@
-//! Whether there is room for a storm, before it begins and while it lasts.
+//! Checks that the disk has room for a storm, before it begins and while it runs.
 
 use std::path::Path;
 
@@ -7,18 +7,18 @@ use types::{Error, Kind, Result};
 use super::options::{Force, Options};
 use super::writers;
 
-/// Log files, the start, and what other programs may need meanwhile.
+/// Bytes for log files, the initial data, and other programs.
 const BASE_BYTES: u64 = 1 << 30;
-/// Below this the storm ends.
+/// Free bytes below which the storm ends.
 const LEFT_BYTES_MIN: u64 = 512 << 20;
-/// An event of 100 bytes in segments, in the lake, and in both once more while they are merged.
+/// Bytes of an event of 100 bytes: in segments and in the lake, and once more in both during a merge.
 const EVENT_BYTES: f64 = 400.0;
-/// A row of the archive with its index and in the lake.
+/// Bytes of a row of the archive with its index and its copy in the lake.
 const ARCHIVE_ROW_BYTES: u64 = 4_000;
-/// What is taken for the machine's own speed until it was measured.
+/// Assumed throughput of the machine until it is measured.
 const GUESSED_EVENTS_PER_S: f64 = 50_000.0;
 
-/// Refuses a storm that would fill the disk. `alone` is how many events a second the machine takes in.
+/// Refuses a storm that would fill the disk. `alone` is the throughput of the idle machine in events per second.
 pub(super) fn check(root: &Path, options: &Options, alone: Option<f64>) -> Result<()> {
     let needed = needed(options, alone);
     let free = free(root)?;
@@ -46,7 +46,7 @@ pub(super) fn check(root: &Path, options: &Options, alone: Option<f64>) -> Resul
     .hint(hint))
 }
 
-/// An error once there is too little room to go on.
+/// Returns an error if the disk has too little room to continue.
 pub(super) fn guard(root: &Path) -> Result<()> {
     let free = free(root)?;
     if free >= LEFT_BYTES_MIN {

@@ -1,4 +1,4 @@
-//! After the kill: everything acknowledged is there, in SQL and in the lake.
+//! Checks after the kill that everything acknowledged is there, in SQL and in the lake.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -22,38 +22,38 @@ use crate::http::{Client, excerpt};
 use crate::target::Target;
 use crate::wire;
 
-/// Batches that one statement groups.
+/// Number of batches in one statement.
 const STEP: u64 = 20_000;
-/// Documents that are searched for one by one.
+/// Number of documents that are searched one by one.
 const SEARCHED: u64 = 50;
-/// What is listed of what is wrong.
+/// Number of errors that are listed.
 const WRONG_MAX: usize = 20;
 
-/// What was found after the kill.
+/// The result of the check after the kill.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verified {
-    /// From the start after the kill until the server was ready.
+    /// Milliseconds from the start after the kill until the server was ready.
     pub ready_after_ms: f64,
-    /// Events acknowledged in all, before, in and after the storm.
+    /// Events acknowledged in total, before, during and after the storm phase.
     pub events_acknowledged: u64,
     pub events_found: u64,
-    /// Acknowledged events that are not there.
+    /// Acknowledged events that are missing.
     pub events_lost: u64,
-    /// Batches in flight at the kill that are there whole: allowed.
+    /// Batches in flight at the kill that are completely there, which is allowed.
     pub batches_landed: u64,
     pub lake: Vec<LakeTable>,
-    /// Everything that is not as it must be.
+    /// Descriptions of all errors.
     pub wrong: Vec<String>,
-    /// Whether it came to the end.
+    /// True if the check ran to its end.
     pub complete: bool,
 }
 
-/// A table read back from its Iceberg metadata and Parquet files alone.
+/// A table that was read back from its Iceberg metadata and Parquet files alone.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LakeTable {
     pub table: String,
     pub rows: u64,
-    /// Every value as in SQL.
+    /// True if every value equals SQL's.
     pub equal: bool,
 }
 
@@ -67,7 +67,7 @@ impl Verified {
     }
 }
 
-/// Sends batches until the server is gone.
+/// Sends batches until the server is killed.
 pub(super) fn write_until_killed(world: &World, target: &Target, killing: &AtomicBool) -> Result<()> {
     let mut client = Client::new(target).timeout(Duration::from_secs(30));
     let path = rows_of(EVENTS);
@@ -93,7 +93,7 @@ pub(super) fn write_until_killed(world: &World, target: &Target, killing: &Atomi
     Ok(())
 }
 
-/// What the check needs.
+/// The inputs of the check.
 pub(super) struct Check<'a> {
     pub(super) world: &'a World,
     pub(super) target: &'a Target,
@@ -140,7 +140,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Every key once, not older than acknowledged, not newer than sent.
+    /// Checks that every key is there once, with a version between the acknowledged and the sent one.
     fn readings(&self, client: &mut Client, found: &mut Verified) -> Result<()> {
         let readings = &self.world.ledger.readings;
         let rows = wire::sql(client, &format!("SELECT id, version FROM {READINGS} ORDER BY id"), json!([]))?;
@@ -159,7 +159,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Every document, and the newest found by their words.
+    /// Checks the number of documents, and searches for the newest by their words.
     fn articles(&self, client: &mut Client, found: &mut Verified) -> Result<()> {
         let articles = &self.world.ledger.articles;
         let (floor, ceiling) = (articles.floor(), articles.ceiling());
@@ -181,7 +181,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Every page at the last revision that was written: files are not the server's to lose.
+    /// Checks that every page shows the last revision written: the server cannot lose the files.
     fn pages(&self, client: &mut Client, found: &mut Verified) -> Result<()> {
         for (number, note) in (0..).zip(&self.world.ledger.notes) {
             match await_note(client, number, note.ceiling(), self.stop) {
@@ -192,7 +192,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// `polynya lake verify` in a process of its own, so that nothing is known to it but files and SQL.
+    /// Runs `polynya lake verify` in a process of its own, which knows only the files and SQL.
     fn lake(&self, client: &mut Client, found: &mut Verified) -> Result<()> {
         let output = self.directory.join("lake-verify.json");
         let failed = |error| Error::io("reading the lake back", error);
@@ -219,7 +219,7 @@ impl Check<'_> {
                 break status;
             }
             if let Err(stopped) = go_on(self.stop) {
-                // Our own child, so its id is nobody else's.
+                // The child is not reaped yet, so no other process can have its id.
                 child.kill().and_then(|()| child.wait()).map_err(failed)?;
                 return Err(stopped);
             }
@@ -249,8 +249,9 @@ impl Check<'_> {
     }
 }
 
-/// Each acknowledged batch whole and once, each refused one not at all, the others whole or not at all. `rows` are batch,
-/// count, lowest and highest slot, sum of slots and of values, in order. Returns how many events they count.
+/// Checks that each acknowledged batch is there completely and once, that each refused one is absent, and that each other one is
+/// complete or absent. A row holds the batch, the count, the lowest and highest slot, and the sums of slots and of values; rows
+/// are ordered by batch. Returns the number of events that the rows count.
 fn judge(world: &World, numbers: Range<u64>, rows: Vec<Vec<Value>>, found: &mut Verified) -> u64 {
     let rows_of_batch = world.events.batch() as u64;
     let mut rows = rows.into_iter().peekable();
@@ -284,7 +285,7 @@ mod tests {
     use super::*;
     use crate::storm::options::Size;
 
-    /// Batches 0 and 1 acknowledged, 2 in flight, 3 refused.
+    /// Creates a world with batches 0 and 1 acknowledged, 2 in flight and 3 refused.
     fn world() -> World {
         let world = World::new(1, &Size { batch: 50, ..Size::default() }.scaled(0.01));
         (0..4).for_each(|_| assert!(world.ledger.events.send() < 4));

@@ -1,4 +1,4 @@
-//! What readers, writers and the checks after the kill share.
+//! State that readers, writers and the checks after the kill share.
 
 use super::Kind;
 use super::corpus::{self, Words};
@@ -7,7 +7,7 @@ use super::ledger::Ledger;
 use super::options::{Rates, Size};
 use crate::random::Random;
 
-/// Frequent words that are searched for.
+/// Number of frequent words in the searches.
 const COMMON: usize = 40;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct World {
     pub(super) events: corpus::Events,
     pub(super) ledger: Ledger,
     pub(super) gauges: Gauges,
-    /// Words, and how many of the first documents have each.
+    /// Frequent words, each with the number of initial documents that contain it.
     pub(super) common: Vec<(String, u64)>,
     rates: Rates,
 }
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// Questions of a kind a second.
+    /// Returns the requests per second of a kind.
     pub(super) fn rate(&self, kind: Kind) -> f64 {
         match kind {
             Kind::Rows => self.rates.rows,

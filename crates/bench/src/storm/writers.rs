@@ -1,4 +1,4 @@
-//! What is written during the storm: events as fast as told, readings replaced again and again, documents added.
+//! Writers of the storm: events at the configured rate, readings that are replaced again and again, and new documents.
 
 use std::collections::HashMap;
 
@@ -15,17 +15,18 @@ use crate::random::Random;
 use crate::target::Target;
 use crate::wire;
 
-/// Rows of one replacement, and replacements a second.
+/// Rows of one replacement, and below it the replacements per second.
 const REPLACED: u64 = 50;
 const REPLACEMENTS: f64 = 20.0;
-/// Documents of one request, and requests a second.
+/// Documents of one request, and below it the requests per second.
 const ADDED: u64 = 5;
 const ADDITIONS: f64 = 10.0;
 
-/// Where writers run beside readers in the client: like the server's own work, below everything that is waited for.
+/// Nice value of the client's writer threads. Like the server's background work, they run below everything that a reader waits
+/// for.
 const NICE: i32 = 10;
 
-/// Events, as fast as told. `rate` is in events a second.
+/// Creates the stream of events. `rate` is in events per second; `None` writes as fast as the server acknowledges.
 pub(super) fn events<'a>(
     world: &'a World,
     target: &'a Target,
@@ -39,7 +40,7 @@ pub(super) fn events<'a>(
     Stream::new(EVENTS, writers, pace, requests).busy(Busy::Rests).nice(NICE)
 }
 
-/// Everything that is written beside.
+/// Creates the streams that replace readings and add documents.
 pub(super) fn others<'a>(world: &'a World, target: &'a Target) -> Vec<Stream<'a>> {
     let readings = move |_| {
         let random = Random::part(world.seed, 200);
@@ -47,14 +48,14 @@ pub(super) fn others<'a>(world: &'a World, target: &'a Target) -> Vec<Stream<'a>
             as Box<dyn Requests + 'a>
     };
     let articles = move |_| Box::new(Articles { world, target }) as Box<dyn Requests + 'a>;
-    // One connection each: what is acknowledged is then a prefix of what was sent.
+    // Each stream has one connection, so the acknowledged writes are a prefix of the sent ones.
     vec![
         Stream::new(READINGS, 1, Pace::Open { per_second: REPLACEMENTS }, readings),
         Stream::new(ARTICLES, 1, Pace::Open { per_second: ADDITIONS }, articles),
     ]
 }
 
-/// Events a second of a force, given what the machine takes in alone.
+/// Returns the events per second, given the throughput of the idle machine; `None` is unlimited.
 pub(super) fn rate(force: Force, alone: f64) -> Option<f64> {
     match force {
         Force::Full => None,
@@ -92,7 +93,7 @@ impl Requests for Events<'_> {
     }
 }
 
-/// Takes the acknowledgement of a batch. Returns its rows.
+/// Processes the acknowledgement of a batch and returns its number of rows.
 pub(super) fn acknowledge(world: &World, number: u64, body: &[u8]) -> Result<u64, String> {
     let rows = world.events.batch() as u64;
     let found: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -106,12 +107,12 @@ pub(super) fn acknowledge(world: &World, number: u64, body: &[u8]) -> Result<u64
     }
 }
 
-/// Replaces rows of `readings` by newer versions.
+/// Replaces rows of `readings` with newer versions.
 struct Readings<'a> {
     world: &'a World,
     target: &'a Target,
     random: Random,
-    /// Keys and versions of requests in flight.
+    /// Keys and versions of the requests in flight.
     in_flight: HashMap<u64, Vec<(u64, u64)>>,
     number: u64,
 }
@@ -120,7 +121,7 @@ impl Requests for Readings<'_> {
     fn next(&mut self) -> Request {
         let readings = &self.world.ledger.readings;
         let count = REPLACED.min(readings.len() as u64);
-        // Neighbours, so that no key stands twice in a request.
+        // Neighbouring keys, so that no key occurs twice in a request.
         let first = self.random.below(readings.len() as u64);
         let replaced: Vec<(u64, u64)> = (first..first + count)
             .map(|id| id % readings.len() as u64)
@@ -147,7 +148,7 @@ impl Requests for Readings<'_> {
     }
 }
 
-/// Adds documents.
+/// Adds documents to `articles`.
 struct Articles<'a> {
     world: &'a World,
     target: &'a Target,

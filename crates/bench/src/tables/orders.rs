@@ -1,11 +1,11 @@
-//! The rows, each a function of its number, and what questions about them must be answered with.
+//! The rows of the `tables` workload, each a function of its number.
 
 use crate::peer::{Cell, Column, Columns, Table, Type};
 
 const COLUMNS: &[(&str, Type)] =
     &[("id", Type::Int), ("customer", Type::Text), ("amount", Type::Float), ("region", Type::Text)];
 pub(super) const ORDERS: Table = Table { name: "orders", columns: COLUMNS };
-/// The same without indexes, for single inserts.
+/// A table with the same columns and without indexes, for single inserts.
 pub(super) const SINGLES: Table = Table { name: "singles", columns: COLUMNS };
 
 pub(super) const INDEXES: [&str; 2] = ["customer", "region"];
@@ -19,7 +19,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Order number `i`, from 1.
+    /// Returns order number `i`, counted from 1.
     pub(super) fn new(i: u64, customers: u64) -> Order {
         Order {
             id: i as i64,
@@ -35,7 +35,7 @@ impl Order {
     }
 }
 
-/// What the table holds: orders 1 to n.
+/// A model of the table, which holds the orders 1 to n.
 #[derive(Clone, Debug)]
 pub(super) struct Orders {
     pub(super) customers: u64,
@@ -43,13 +43,13 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// Ten orders a customer.
+    /// Creates the model with ten orders per customer.
     pub(super) fn new(rows: u64) -> Orders {
         let customers = (rows / 10).max(1);
         Orders { customers, all: (1..=rows).map(|i| Order::new(i, customers)).collect() }
     }
 
-    /// One more.
+    /// Adds one more order and returns it.
     pub(super) fn grow(&mut self) -> Order {
         let order = Order::new(self.all.len() as u64 + 1, self.customers);
         self.all.push(order.clone());
@@ -57,7 +57,7 @@ impl Orders {
     }
 }
 
-/// Orders as they are loaded.
+/// Converts orders to columns for loading.
 pub(super) fn columns(orders: &[Order]) -> Columns {
     Columns(vec![
         Column::Ints(orders.iter().map(|order| order.id).collect()),

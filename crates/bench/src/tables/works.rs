@@ -1,4 +1,4 @@
-//! The questions: their text, their parameters, what they must be answered with.
+//! The queries of the `tables` workload: their text, their parameters and their expected answers.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use super::orders::{Order, Orders};
 use crate::peer::{Cell, Digest, Statement};
 use crate::random::Random;
 
-/// One line of the benchmark.
+/// One query, which is one line of the benchmark's result.
 pub(super) struct Work {
     pub(super) name: &'static str,
     pub(super) statement: Statement,
-    /// In each repetition.
+    /// Number of queries in each repetition.
     pub(super) operations: u64,
-    /// Its parameters are the same each time or nearly so: then the table grows by a row before each operation, lest a kept
-    /// answer is measured.
+    /// True if the parameters are always or nearly the same. The table then grows by a row before each query, so that no result
+    /// cache can answer it.
     pub(super) grows: bool,
     pub(super) compared: Compared,
     params: fn(&mut Random, &Orders) -> Vec<Cell>,
     expected: fn(&Orders, &[Cell]) -> Vec<Vec<Cell>>,
 }
 
-/// How answers are compared.
+/// The way in which an answer is compared with the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compared {
-    /// Every bit of every row, in any order.
+    /// Every bit of every row, in any order of rows.
     Exactly,
-    /// Sums may differ in their last digits.
+    /// All values, but sums may differ in their last digits.
     Sums,
-    /// This column alone: which of the rows that are equal in it come is open.
+    /// One column only, because any of the rows that are equal in it may be in the answer.
     Column(usize),
 }
 
@@ -40,7 +40,7 @@ impl Work {
         (self.expected)(orders, params)
     }
 
-    /// What is wrong with an answer.
+    /// Compares a complete answer with the expected rows. Returns a description of the first difference, if there is one.
     pub(super) fn wrong(&self, found: Digest, expected: &[Vec<Cell>]) -> Option<String> {
         let only = |mut rows: Vec<Vec<Cell>>| {
             if let Compared::Column(column) = self.compared {
@@ -60,7 +60,7 @@ impl Work {
         Some(format!("{:?}, expected {:?}", other.0, other.1))
     }
 
-    /// The same for an answer of which no rows are kept.
+    /// Compares an answer by its row count and, where rows must match exactly, by its hash.
     pub(super) fn wrong_digest(&self, found: &Digest, expected: &[Vec<Cell>]) -> Option<String> {
         let mut digest = Digest::default();
         expected.iter().for_each(|row| digest.row(row.clone()));
@@ -104,7 +104,7 @@ fn any_key(random: &mut Random, orders: &Orders) -> Vec<Cell> {
     vec![Cell::Int(1 + random.below(orders.all.len() as u64) as i64)]
 }
 
-/// The range of a tenth of the amounts.
+/// Picks a range that holds a tenth of the amounts.
 fn any_range(random: &mut Random, _: &Orders) -> Vec<Cell> {
     let from = random.below(900) as f64 + 0.05;
     vec![Cell::Float(from), Cell::Float(from + 100.0)]
@@ -118,7 +118,7 @@ fn europe(_: &mut Random, _: &Orders) -> Vec<Cell> {
     vec![Cell::Text("EU".into())]
 }
 
-/// All questions. `lookups` of each kind that finds few rows.
+/// Lists all queries. A query that finds few rows is repeated `lookups` times or a quarter of that.
 pub(super) fn works(lookups: u64) -> Vec<Work> {
     const ALL: &str = "SELECT id, customer, amount, region FROM orders";
     let work = |name, text: String, params, expected| Work {
@@ -147,7 +147,8 @@ pub(super) fn works(lookups: u64) -> Vec<Work> {
                 format!("{ALL} WHERE customer = ?"),
                 any_customer,
                 |orders, params| {
-                    // They come in steps of the number of customers: no scan of all for each of many lookups.
+                    // The orders of a customer are `orders.customers` numbers apart, which avoids a scan of all orders for each
+                    // lookup.
                     let named = |order: &&Order| order.customer == text(&params[0]);
                     let first =
                         orders.all.iter().take(orders.customers as usize).position(|order| named(&order));

@@ -1,4 +1,4 @@
-//! A tiny server that answers what the workloads ask, with faults on demand.
+//! A tiny server that answers the requests of the workloads, with faults on demand.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -11,22 +11,22 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// How it misbehaves. Numbers count requests from 1.
+/// The faults of the server. Numbers count inserts from 1.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// Each insert takes so long.
+    /// Delay of each insert.
     pub delay: Duration,
-    /// From that insert on, nobody is answered for so long.
+    /// A stall: from this insert on, no insert is answered for the given time.
     pub stall: Option<(u64, Duration)>,
-    /// That insert is answered with that status.
+    /// Answers this insert with this status.
     pub status: Option<(u64, u16)>,
-    /// That insert is acknowledged and forgotten.
+    /// Acknowledges this insert and does not store it.
     pub forget: Option<u64>,
-    /// Every second answer comes in chunks.
+    /// Sends every second answer in chunks.
     pub chunked: bool,
-    /// The connection is closed after every so many answers.
+    /// Closes the connection after this many answers.
     pub close_after: Option<u64>,
-    /// Acknowledged batches reach the file so much later.
+    /// Delays writing acknowledged batches to the file.
     pub write_later: Option<Duration>,
 }
 
@@ -38,11 +38,11 @@ pub struct Fake {
     tables: Mutex<Tables>,
     inserts: AtomicU64,
     stalled_until: Mutex<Option<Instant>>,
-    /// Where inserts are kept for the next process, one a line.
+    /// The file that keeps inserts for the next process, one per line.
     file: Option<PathBuf>,
 }
 
-/// Starts it in this process; it lives as long as the process.
+/// Starts the server in this process and returns its address. The server lives as long as the process.
 pub fn start(faults: Faults) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
@@ -51,7 +51,7 @@ pub fn start(faults: Faults) -> String {
     address
 }
 
-/// Runs it in this process for ever, with its rows in `data/rows`.
+/// Serves in this process for ever, with the rows in `data/rows`.
 pub fn run(listen: &str, data: PathBuf, faults: Faults) {
     let file = data.join("rows");
     let fake = Fake { faults, file: Some(file.clone()), ..Fake::default() };
@@ -66,7 +66,7 @@ pub fn run(listen: &str, data: PathBuf, faults: Faults) {
 fn serve(listener: &TcpListener, fake: &Arc<Fake>) {
     for stream in listener.incoming().flatten() {
         let fake = fake.clone();
-        // A client that goes away ends its thread, nothing else.
+        // A client that disconnects ends only its own thread.
         std::thread::spawn(move || fake.talk(stream));
     }
 }
@@ -145,7 +145,7 @@ impl Fake {
                 let rows = tables.get(*table).map_or(0, Vec::len);
                 (200, json!({"acknowledged": {"row": rows}, "lake": {"row": rows, "snapshot_id": "1"}}))
             }
-            // It has no lake, and so no file of it.
+            // The server has no lake and names no files of one.
             ("POST", ["v1", "tables", _, "commit"]) => (200, json!({"rows": 0})),
             ("POST", ["v1", "sql"]) => {
                 let request: Value = serde_json::from_slice(body).expect("JSON");
@@ -200,7 +200,7 @@ impl Fake {
         (200, json!({"count": count, "first_row_id": first}))
     }
 
-    /// Returns the first row's id.
+    /// Stores rows and returns the id of the first one.
     fn store(&self, table: &str, rows: Vec<Value>) -> usize {
         let mut tables = self.tables.lock().expect("no panic in here");
         let all = tables.entry(table.to_owned()).or_default();
@@ -230,7 +230,7 @@ fn sql(tables: &Tables, text: &str, params: &Value) -> Vec<Value> {
     vec![json!([rows.len()])]
 }
 
-/// What `kill9` asks for.
+/// Answers the query of `kill9`.
 fn aggregate(rows: &[Value]) -> Vec<Value> {
     let mut groups: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
     for row in rows {

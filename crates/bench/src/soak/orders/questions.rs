@@ -1,4 +1,4 @@
-//! What is asked of the orders. The model answers first.
+//! Queries over the orders, whose answers are compared with the model.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -29,7 +29,7 @@ impl Orders {
     }
 
     fn by_key(&self, caller: &mut Caller<'_>) -> Result<()> {
-        // Some that are gone or are yet to come.
+        // The range includes ids that were deleted or do not exist yet.
         let id = caller.below(self.next as usize + 10) as i64;
         let found = caller.find(&format!("/v1/tables/{ORDERS}/rows/{id}"))?;
         let found = found.map(|row| (whole(&row["rev"]), row["note"].as_str().map(str::to_owned)));
@@ -40,7 +40,7 @@ impl Orders {
 
     fn by_key_in_sql(&self, caller: &mut Caller<'_>) -> Result<()> {
         let id = self.some_id(caller);
-        // Now and then a text of its own, which is planned anew.
+        // A literal in the text makes a new statement, which must be planned again.
         let rows = if caller.below(4) == 0 {
             caller.rows(&format!("SELECT amount, rev, region FROM orders WHERE id = {id}"), json!([]))?
         } else {
@@ -145,7 +145,7 @@ impl Orders {
         Ok(())
     }
 
-    /// Sorts everything, and counts along the way.
+    /// Sorts the whole table and computes running totals.
     fn windows(&self, caller: &mut Caller<'_>) -> Result<()> {
         let id = self.some_id(caller);
         let found = caller.numbers(
@@ -194,11 +194,11 @@ impl Orders {
         Ok(())
     }
 
-    /// As it was after one of the commits that can still be read, and as it is.
+    /// Compares the totals after a random commit that is still readable, and the current totals.
     fn past(&self, caller: &mut Caller<'_>) -> Result<()> {
         let point = {
             let history = self.known.history();
-            // The oldest may be forgotten while they are asked for.
+            // The oldest commits could become unreadable while the query runs.
             let young: Vec<_> = history.iter().filter(|(_, at, _)| at.elapsed() < self.keep / 2).collect();
             if young.is_empty() { None } else { Some(*young[caller.below(young.len())]) }
         };
@@ -211,7 +211,7 @@ impl Orders {
         Ok(())
     }
 
-    /// What the database says of itself: no answer to compare, but work that must leave nothing behind.
+    /// Queries the system tables. There is no answer to compare, but the work must leave no resources behind.
     fn told(&self, caller: &mut Caller<'_>) -> Result<()> {
         let sql = [
             "SELECT index_name, state, missing_rows FROM polynya.indexes",
