@@ -1,4 +1,4 @@
-//! The change feed: what was committed between two lsns.
+//! The change feed: the rows and deletes that were committed between two lsns.
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -10,40 +10,41 @@ use crate::{Projection, Snapshot};
 /// One page of a table's change feed: the commits with `after < lsn ≤ next`.
 ///
 /// No row is both inserted and deleted in one page, so either list may be applied first. Deletes name rows of earlier
-/// pages, and rows that were written and deleted between two pages; ids that the follower never saw are to be ignored.
+/// pages, and rows that were written and deleted between two pages. A follower ignores the ids that it never saw.
 #[derive(Clone, Debug)]
 pub struct Changes {
     /// Rows in row-id order, which is lsn order.
     pub inserted: Vec<Inserted>,
-    /// Ascending by lsn, then row id.
+    /// Deleted rows with the lsn of their delete, ascending by lsn, then row id.
     pub deleted: Vec<(RowId, Lsn)>,
-    /// Where the next page starts.
+    /// The `after` of the next page.
     pub next: Lsn,
 }
 
-/// A page of a table's change feed before its rows are read: [`Snapshot::inserted_among`] reads them, in as many pieces as
-/// one likes, and of any later snapshot. What was deleted meanwhile is not among them, and its delete is of a later page.
+/// A page of a table's change feed before its rows are read. [`Snapshot::inserted_among`] reads them, in as many parts as the
+/// caller likes, out of this snapshot or any later one. A later snapshot leaves out the rows that were deleted meanwhile; their
+/// deletes are listed in a later page.
 #[derive(Clone, Debug)]
 pub struct ChangesPage {
-    /// Its rows are the live ones from this id on…
+    /// The first row id of the page. Its rows are the live ones from here …
     pub first: RowId,
     /// … to before this one.
     pub end: RowId,
-    /// Ascending by lsn, then row id.
+    /// Deleted rows with the lsn of their delete, ascending by lsn, then row id.
     pub deleted: Vec<(RowId, Lsn)>,
-    /// Where the next page starts.
+    /// The `after` of the next page.
     pub next: Lsn,
 }
 
-/// Rows that were written, and by which commits.
+/// Inserted rows, and the commits that wrote them.
 #[derive(Clone, Debug)]
 pub struct Inserted {
     pub batch: RecordBatch,
-    /// How many of the batch's rows each commit wrote, in order.
+    /// The commits in order, each with the number of the batch's rows that it wrote.
     pub runs: Vec<(Lsn, usize)>,
 }
 
-/// The rows of one commit as row ids.
+/// The range of row ids that one commit wrote.
 struct Commit {
     lsn: u64,
     first: u64,
@@ -51,19 +52,20 @@ struct Commit {
 }
 
 impl Snapshot {
-    /// What was committed after `after`: whole commits, in lsn order, up to about `limit` rows and deletes (at least one
-    /// commit). Ask again with [`Changes::next`] until it is [`Snapshot::lsn`].
+    /// Returns the commits after `after`: whole ones, in lsn order, up to about `limit` rows and deletes (at least one commit).
+    /// The caller continues with [`Changes::next`] until it equals [`Snapshot::lsn`].
     ///
     /// Rows that were written in between and are no longer live in this snapshot are left out; their deletes are listed.
-    /// [`types::Kind::NotFound`] if the delete history does not reach back to `after` ([`Snapshot::history_floor`]):
-    /// then scan this snapshot and go on from its lsn.
+    /// Fails with [`types::Kind::NotFound`] if the delete history does not reach back to `after`
+    /// ([`Snapshot::history_floor`]): then the follower scans this snapshot and goes on from its lsn.
     pub fn changes(&self, after: Lsn, limit: usize, projection: &Projection) -> Result<Changes> {
         let ChangesPage { first, end, deleted, next } = self.changes_page(after, limit)?;
         let inserted = self.inserted_among(first, end, usize::MAX, projection)?;
         Ok(Changes { inserted, deleted, next })
     }
 
-    /// [`Snapshot::changes`] without reading rows: for whoever must not hold all rows of a large commit at once.
+    /// Plans a page of [`Snapshot::changes`] without reading its rows: for callers that must not hold all rows of a large commit
+    /// at once.
     pub fn changes_page(&self, after: Lsn, limit: usize) -> Result<ChangesPage> {
         if self.parts.then.is_some() {
             return Err(Error::internal(
@@ -89,7 +91,7 @@ impl Snapshot {
         if more_deletes {
             end = end.min(deletes.last().map_or(end, |d| d.0));
         }
-        // Whole commits while they fit, but at least one.
+        // Takes whole commits while they fit, but at least one.
         let (mut row_at, mut delete_at, mut taken, mut next) = (0, 0, 0, None);
         loop {
             let lsns = [commits.get(row_at).map(|c| c.lsn), deletes.get(delete_at).map(|d| d.0)];
@@ -114,7 +116,8 @@ impl Snapshot {
         Ok(ChangesPage { first, end: stop, deleted, next: Lsn(end.max(after.0)) })
     }
 
-    /// Where the commits up to `lsn` end: no live row up to this one is of a later commit, and none behind it of one of them.
+    /// Returns the last row of the commits up to `lsn`: no live row up to it is of a later commit, and no live row after it is of
+    /// one of these.
     pub fn last_row_at(&self, lsn: Lsn) -> Result<RowId> {
         let later = |runs: &[lsn_runs::Run]| runs.get(runs.partition_point(|run| run.lsn <= lsn.0)).copied();
         for entry in self.parts.segments.iter().filter(|e| e.segment.meta().last_lsn > lsn) {
@@ -126,8 +129,8 @@ impl Snapshot {
         Ok(RowId(in_head.map_or(self.parts.next_row, |run| run.first) - 1))
     }
 
-    /// The commits after `after` that wrote rows: whole ones, ending with the one that reaches `limit` rows. `true` if
-    /// there may be more.
+    /// Returns the commits after `after` that wrote rows: whole ones, ending with the one that reaches `limit` rows. The flag is
+    /// true if there may be more.
     fn commits_after(&self, after: Lsn, limit: usize) -> Result<(Vec<Commit>, bool)> {
         let mut commits: Vec<Commit> = Vec::new();
         let mut rows = 0;
@@ -149,7 +152,7 @@ impl Snapshot {
         Ok((commits, false))
     }
 
-    /// Up to `limit` live rows from `first` to before `end`, with the commits that wrote them.
+    /// Reads up to `limit` live rows from `first` to before `end`, with the commits that wrote them.
     pub fn inserted_among(
         &self,
         first: RowId,

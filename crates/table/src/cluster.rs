@@ -1,8 +1,8 @@
-//! In which order the rows of a new segment stand.
+//! The order of rows in a new segment.
 //!
-//! By row id, unless the table names a time column and its values are scattered over the rows: then by that time, then by row
-//! id, those without a time last. So a range of time lies in few blocks, however the rows arrived. Row ids stay what they are:
-//! the segment says where each of its rows stands (`segment/order.rs`).
+//! Rows are in row-id order, unless the table names a time column whose values are scattered over the rows. Then they are sorted
+//! by that time, then by row id; rows without a time come last. So a range of time lies in few blocks, in whatever order the rows
+//! arrived. Row ids do not change: the segment maps them to its order (`segment/order.rs`).
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::TimestampMicrosecondType;
@@ -14,12 +14,13 @@ use crate::lsn_runs::{self, Run};
 use crate::segment::{Need, Writer};
 use crate::{BATCH_ROWS, Piece, Snapshot};
 
-/// Rows by which it is measured how scattered times are: those of a block. Few in tests, so that small tables count.
+/// Number of rows in the groups by which the scatter of times is measured: the rows of a block. Smaller in tests, so that small
+/// tables are sorted too.
 const GROUP_ROWS: usize = if cfg!(test) { 16 } else { BATCH_ROWS };
-/// About how many bytes of rows are brought together at a time.
+/// Bytes of rows that are gathered at a time, about.
 const GATHER_BYTES: u64 = 32 << 20;
 
-/// The column by whose values rows may be ordered.
+/// The column by whose values rows may be sorted.
 pub(crate) fn time_column(def: &TableDef) -> Option<ColumnId> {
     let column = def.schema.column(def.time?)?;
     (column.data_type == DataType::Timestamp).then_some(column.id)
@@ -43,9 +44,9 @@ pub(crate) fn write(snapshot: &Snapshot, writer: &mut Writer<'_>, first: u64, be
     Ok(())
 }
 
-/// A row: when, which, and where it is read.
+/// A row's time and id, and the place from which it is read.
 struct Row {
-    /// The greatest there is for a row without.
+    /// The row's time; `i64::MAX` if it has none.
     time: i64,
     row: u64,
     source: u32,
@@ -58,7 +59,7 @@ struct Rows {
     by_id: Vec<u32>,
     sources: Vec<Piece>,
     bytes: u64,
-    /// Those of the sources.
+    /// The lsn runs of the sources.
     runs: Vec<Run>,
 }
 
@@ -85,7 +86,7 @@ impl Rows {
             }
             bytes += piece.bytes();
             drop(stored);
-            // All blocks of a segment share the segment's.
+            // All blocks of a segment share the segment's runs.
             let more = piece.runs()?;
             let known = runs.last().map_or(0, |last| last.first);
             runs.extend_from_slice(&more[more.partition_point(|run| run.first <= known)..]);
@@ -100,8 +101,9 @@ impl Rows {
         Ok(Rows { rows, by_id, sources, bytes, runs })
     }
 
-    /// Whether blocks of them in row-id order would span more than twice the time that they must. What comes nearly in the
-    /// order of its time stays as it came: a range touches a block or two more, and nobody has to look rows up.
+    /// Returns true if blocks in row-id order would together span more than twice the time that all rows span. Rows that come
+    /// nearly in the order of their time keep row-id order: a scan of a range then reads a block or two more, but rows are found
+    /// without a mapping.
     fn are_scattered(&self) -> bool {
         let span = |rows: &[u32]| {
             let times = rows.iter().map(|at| self.rows[*at as usize].time).filter(|time| *time < i64::MAX);

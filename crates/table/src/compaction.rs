@@ -1,4 +1,4 @@
-//! Compaction: neighbouring segments become one, without their deleted rows.
+//! Compaction: merges neighbouring segments into one, without their deleted rows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use crate::parts::Entry;
 use crate::segment::{Form, Writer, discard};
 use crate::{Segment, SegmentMeta, Snapshot, cluster};
 
-/// When segments are merged.
+/// The conditions under which segments are merged.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Merge as soon as this many neighbours are of one size class (factor 4) or smaller.
+    /// Number of neighbours of one size class (factor 4) or smaller that are merged.
     pub fan_in: usize,
-    /// As many where none of them is small and readers look for no row by its key or time: there a further segment costs a
-    /// reader next to nothing, and each merge writes every row once more.
+    /// Number of neighbours that are merged if all are large and readers find no row by key or time. A further segment then costs
+    /// a reader next to nothing, and each merge writes every row once more.
     pub large_fan_in: usize,
-    /// No merge makes a segment larger than this.
+    /// Bytes that a merged segment can have before compression.
     pub segment_bytes_max: u64,
-    /// Nor one of more rows, if the table has a key or a time column: while a segment is written, each of its rows takes
-    /// 16 bytes of memory for its key's hash, and 24 more while these are sorted and encoded at the end; 28 bytes while rows
-    /// are put into the order of their time.
+    /// Rows that a merged segment can have if the table has a key or a time column. While such a segment is written, each row
+    /// takes 16 bytes of memory for its key's hash, and 24 more while the hashes are sorted and encoded at the end. Sorting rows
+    /// by time takes 28 bytes a row.
     pub keyed_rows_max: u64,
-    /// Rewrite a segment once more than this part of its rows is deleted.
+    /// Share of deleted rows above which a segment is rewritten.
     pub deleted_ratio_max: f64,
-    /// Smaller segments are not compressed.
+    /// Bytes below which a segment is not compressed.
     pub compressed_bytes_min: u64,
 }
 
@@ -43,29 +43,29 @@ impl Default for Policy {
     }
 }
 
-/// Segments below this size are one class. Sizes are those before compression, or compressed ones would be merged again and
-/// again with what is younger.
+/// Bytes below which all segments are in one size class. Sizes are those before compression; otherwise compressed segments would
+/// be merged again and again with younger ones.
 const SMALLEST_CLASS_BYTES: u64 = 1 << 20;
-/// From here on a segment is large.
+/// Bytes from which on a segment is large.
 const LARGE_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 16 << 20 };
 
-/// Of what stays here of rows that leave for the lake, a segment is at most one of so many parts.
+/// Number of parts of the local data of a table with eviction; a segment is at most one of them.
 const LEAVING_PARTS: u64 = 16;
-/// So large it may always become.
+/// Bytes that a segment may always have, even if that is more than one such part.
 const LEAVING_BYTES_MIN: u64 = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
-/// From so many segments on, those that left among them, fewer count for more: each is known by itself, and holds a file open.
+/// Number of segments, evicted ones included, from which on it matters more to have few: each is a list entry and an open file.
 const LEAVING_SEGMENTS_MAX: usize = if cfg!(test) { 30 } else { 1_024 };
 
-/// Which neighbours to merge next, in row-id order; `None`: nothing is worth it. Segments that cannot be read are left
+/// Returns the neighbours to merge next, in row-id order; `None` if no merge is worth it. Segments that cannot be read are left
 /// alone, whatever they cost: merging them would drop their rows.
 ///
-/// No merge takes a segment that is larger than the others together: so a row's segment at least doubles whenever the row is
-/// rewritten, which is O(log size) times. A rewrite for its deletes pays for itself, since more than `deleted_ratio_max` of the
-/// rows had to be deleted first.
+/// No merge takes a segment that is larger than the others together. So a row's segment at least doubles whenever the row is
+/// rewritten, which happens O(log size) times. A rewrite because of deletes pays for itself, since more than `deleted_ratio_max`
+/// of the rows must have been deleted first.
 pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
     let entries = &snapshot.parts.segments;
-    // What the lake alone has is merged there.
+    // Evicted rows are merged in the lake.
     let usable = |e: &Entry| !e.segment.is_damaged() && !e.segment.is_evicted();
     let bounded = snapshot.def().is_keyed() || cluster::time_column(snapshot.def()).is_some();
     let bytes_max = policy.segment_bytes_max.min(leaving_bytes_max(snapshot));
@@ -73,15 +73,15 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
     let alone = entries.iter().find(|e| {
         let rows = e.segment.meta().rows;
         let is_deleted = rows == 0 || e.deletes.len() as f64 > policy.deleted_ratio_max * rows as f64;
-        // What is damaged beside the rows is whole in what is written of them.
-        // Nothing is left to find in the lake.
+        // An evicted segment without live rows is dropped: no row of it is left in the lake to find. A rewrite makes a segment
+        // with rebuilt sections intact.
         let is_empty = e.segment.is_evicted() && e.live() == 0;
         is_empty || usable(e) && (is_deleted || e.segment.is_rebuilt())
     });
     if let Some(entry) = alone {
         return Some(vec![entry.segment.id()]);
     }
-    // The smallest class first: there a merge costs least and saves readers most.
+    // Prefers the smallest class: there a merge costs least and helps readers most.
     let mut best: Option<(u32, &[Entry])> = None;
     let mut start = 0;
     while start < entries.len() {
@@ -92,7 +92,7 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
         let class = class_of(&entries[start]);
         let run = entries[start..].iter().take_while(|e| usable(e) && class_of(e) <= class).count();
         let mut run = &entries[start..start + run];
-        // As many as fit.
+        // Takes as many as fit.
         let (mut bytes, mut rows) = (0, 0);
         let fits = run.iter().take_while(|e| {
             bytes += e.segment.raw_bytes();
@@ -113,8 +113,8 @@ pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Option<Vec<SegmentId>> {
     best.map(|(_, run)| run.iter().map(|e| e.segment.id()).collect())
 }
 
-/// How large a segment of rows that will leave for the lake may become: a part of what stays here. It leaves whole, so a larger
-/// one stays too long, and to merge what leaves soon is work for nothing.
+/// Bytes that a segment may have if its rows will be evicted: a part of the data that stays here. A segment is evicted whole, so
+/// a larger one would stay too long, and a merge of rows that will be evicted soon is wasted work.
 fn leaving_bytes_max(snapshot: &Snapshot) -> u64 {
     let def = snapshot.def();
     if snapshot.segments().len() >= LEAVING_SEGMENTS_MAX {
@@ -141,8 +141,8 @@ fn class_of(entry: &Entry) -> u32 {
     (entry.segment.raw_bytes() / SMALLEST_CLASS_BYTES).checked_ilog(4).map_or(0, |class| class + 1)
 }
 
-/// The segments that may be compressed, each with the time after whose passing it is cold: the newest of its rows' arrival.
-/// Those that cannot be read are left alone.
+/// Returns the segments that may be compressed, each with the newest arrival time of its rows: it is cold once that time is far
+/// enough in the past. Segments that cannot be read are left out.
 pub fn compressible<'a>(
     snapshot: &'a Snapshot,
     policy: &Policy,
@@ -155,14 +155,15 @@ pub fn compressible<'a>(
     snapshot.parts.segments.iter().filter(wanted).map(|e| (&e.segment, e.segment.meta().last_time))
 }
 
-/// In which form what is merged of `inputs` is written: compressed if they are, so that they need not be compressed again.
+/// Returns the form of a merged segment: compressed if all inputs are, so that it need not be compressed again.
 pub fn form_of(snapshot: &Snapshot, inputs: &[SegmentId]) -> Form {
     let mut taken = snapshot.segments().filter(|s| inputs.contains(&s.id()));
     if taken.all(|segment| segment.is_compressed()) { Form::Zstd } else { Form::Plain }
 }
 
-/// Writes the live rows of `inputs` into segment `id` in `dir`, durably; row ids are kept. `None`: no row was live.
-/// `tick` as for [`seal`](crate::seal()). Log the edit, then [`Tip::apply_compact`](crate::Tip::apply_compact).
+/// Writes the live rows of `inputs` into segment `id` in `dir`, durably; row ids are kept. Returns `None` if no row was live.
+/// `tick` works as in [`seal`](crate::seal()). The caller logs the edit, then calls
+/// [`Tip::apply_compact`](crate::Tip::apply_compact).
 pub fn merge(
     snapshot: &Snapshot,
     inputs: &[SegmentId],

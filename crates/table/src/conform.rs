@@ -1,4 +1,4 @@
-//! Bringing rows that name their columns to a table's columns.
+//! Converts batches that name their columns to a table's columns.
 
 mod nan;
 mod nested;
@@ -25,23 +25,24 @@ use crate::memory;
 
 pub use unfit::unfit;
 
-/// Orders the columns of `batch` as the table does, adds the missing ones (default, else null), casts what can be cast
-/// without losing a value, and checks NOT NULL. The result has the schema `def.schema.to_arrow_user()`.
+/// Orders the columns of `batch` as the table does, adds the missing ones (default, else null), casts values that can be cast
+/// without loss, and checks NOT NULL. The result has the schema `def.schema.to_arrow_user()`.
 ///
-/// Column names match exactly or else regardless of case. What is cast: integers and floats that fit exactly, any
+/// Column names match exactly or else regardless of case. The casts are: integers and floats that fit exactly, any
 /// encoding of text and bytes, timestamps of any unit (those without a zone are UTC), decimals that keep their digits,
-/// text that reads as a date, timestamp or uuid; list items and struct fields by the same rules. Floats that are no numbers become
-/// one NaN, whatever their bits were: indexes sort by them.
+/// text that reads as a date, timestamp or uuid; list items and struct fields by the same rules. Every NaN becomes the same NaN,
+/// whatever its bits were, because indexes sort floats by their bits.
 ///
-/// [`Kind::Schema`], naming row (from 1) and column, if a value does not fit.
+/// Fails with [`Kind::Schema`], naming row (from 1) and column, if a value does not fit.
 pub fn conform(batch: &RecordBatch, def: &TableDef) -> Result<RecordBatch> {
     with_schema(batch, def, &def.schema.to_arrow_user())
 }
 
-/// [`conform`] with `schema`, which must be `def.schema.to_arrow_user()`.
+/// Converts a batch like [`conform`]. `schema` must equal `def.schema.to_arrow_user()`.
 pub(crate) fn with_schema(batch: &RecordBatch, def: &TableDef, schema: &SchemaRef) -> Result<RecordBatch> {
     if Arc::ptr_eq(batch.schema_ref(), schema) || batch.schema_ref() == schema {
-        // The schema itself says nothing of nulls that are refused since lately, nor of what arithmetic makes.
+        // A batch with the right schema may still have nulls in a column that refuses them only lately, or computed values out of
+        // range.
         for (array, column) in batch.columns().iter().zip(&def.schema.columns) {
             if column.refuses_null {
                 refuse_null(array, column, def)?;
@@ -76,7 +77,7 @@ pub(crate) fn with_schema(batch: &RecordBatch, def: &TableDef, schema: &SchemaRe
         .map_err(|e| schema_error(format!("the rows do not fit the table: {e}"), def))
 }
 
-/// Which column of the batch gives each column of the table its values.
+/// Returns for each column of the table the index of the batch's column with its values.
 fn given(batch: &RecordBatch, def: &TableDef) -> Result<Vec<Option<usize>>> {
     let columns = &def.schema.columns;
     let exact: HashMap<&str, usize> = columns.iter().enumerate().map(|(i, c)| (c.name.as_str(), i)).collect();
@@ -109,8 +110,8 @@ fn refuse_null(array: &ArrayRef, column: &Column, def: &TableDef) -> Result<()> 
     Err(Misfit::new(row, NO_VALUE).error(&column.name, def))
 }
 
-/// How many bytes [`conform`] adds to these rows for columns that they lack: defaults and nulls, a value for each row. To
-/// be asked first, since a small request can become a large one.
+/// Bytes that [`conform`] adds to these rows for columns that they lack: one default or null per row. Callers check it first,
+/// since a small request can become a large one.
 pub fn added_bytes(batch: &RecordBatch, def: &TableDef) -> Result<u64> {
     let columns = &def.schema.columns;
     let exact: HashMap<&str, usize> = columns.iter().enumerate().map(|(i, c)| (c.name.as_str(), i)).collect();
@@ -142,11 +143,11 @@ fn unknown_column(name: &str, def: &TableDef) -> Error {
     error.hint(format!("add the column to the table first; it has {}", have.join(", ")))
 }
 
-/// A value that does not fit: where and why.
+/// The place of a value that does not fit, and the reason.
 #[derive(Debug)]
 struct Misfit {
     row: Option<usize>,
-    /// From the column inwards: `.field`, `[]`.
+    /// The steps from the column to the value: `.field`, `[]`.
     path: String,
     what: String,
 }
@@ -160,15 +161,15 @@ impl Misfit {
         Misfit { row: None, path: String::new(), what: what.into() }
     }
 
-    /// Seen from one level further out: `row` maps an inner row to an outer one.
+    /// Moves the misfit one level outwards: `step` is put before its path, and `row` maps the inner row to the outer one.
     fn within(mut self, step: &str, row: impl FnOnce(usize) -> usize) -> Misfit {
         self.path.insert_str(0, step);
         self.row = self.row.map(row);
         self
     }
 
-    /// Rows are counted from 1, as in every message that a user reads. The message says the place, so that the context
-    /// need not.
+    /// Makes the error of a misfit. Rows are counted from 1, as in every message that a user reads. The message names the place,
+    /// so that the error's context need not.
     fn error(self, column: &str, def: &TableDef) -> Error {
         let place = match self.row {
             Some(row) => format!("row {}, column `{column}{}`", row + 1, self.path),
@@ -178,7 +179,7 @@ impl Misfit {
     }
 }
 
-/// `array` as `data_type`, whose Arrow type is `arrow`.
+/// Casts `array` to `data_type`, whose Arrow type is `arrow`.
 fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result::Result<ArrayRef, Misfit> {
     use Arrow::*;
     let from = array.data_type();
@@ -195,7 +196,7 @@ fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result
         (Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32, DataType::Float64) => cast(array, arrow),
         (Float16 | Float32, DataType::Float64) => cast(array, arrow),
         (Int64 | UInt64, DataType::Float64) => {
-            // Not exact beyond 2^53.
+            // Integers beyond 2^53 are not exact as float64.
             let floats = cast(array, arrow)?;
             let values = floats.as_primitive::<arrow::datatypes::Float64Type>();
             let inexact =
@@ -227,7 +228,7 @@ fn to_type(array: &ArrayRef, data_type: &DataType, arrow: &Arrow) -> std::result
     }
 }
 
-/// Whether not every value of an array of this type is one of the type.
+/// Returns true if an Arrow array of this type can hold values that the type does not allow.
 fn has_bounds(data_type: &DataType) -> bool {
     match data_type {
         DataType::Decimal { .. } | DataType::Date | DataType::Timestamp => true,
@@ -241,8 +242,8 @@ fn checked(array: ArrayRef, data_type: &DataType) -> std::result::Result<ArrayRe
     check(&array, data_type).map(|()| array)
 }
 
-/// Refuses what an array of the right type can hold and the type cannot: arithmetic asks neither for the digits that a
-/// decimal may have nor for the years of a time. What no row shows is nobody's value.
+/// Returns an error for the first value that the Arrow array can hold and the type does not allow: a decimal with too many
+/// digits, or a time out of range. Arithmetic makes such values. Bytes behind a null or outside a slice do not count.
 fn check(array: &ArrayRef, data_type: &DataType) -> std::result::Result<(), Misfit> {
     let mut first = None;
     each_misfit(array, data_type, &mut |misfit| {
@@ -252,7 +253,7 @@ fn check(array: &ArrayRef, data_type: &DataType) -> std::result::Result<(), Misf
     first.map_or(Ok(()), Err)
 }
 
-/// Tells of each value that [`check`] refuses, as long as `found` says that it wants to hear of more.
+/// Calls `found` for each value that [`check`] refuses, until it returns false.
 fn each_misfit(array: &ArrayRef, data_type: &DataType, found: &mut dyn FnMut(Misfit) -> bool) {
     match data_type {
         DataType::Decimal { precision, .. } => {
@@ -302,14 +303,14 @@ fn each_misfit(array: &ArrayRef, data_type: &DataType, found: &mut dyn FnMut(Mis
     }
 }
 
-/// Each value that is not so, until `found` says that it is enough.
+/// Calls `found` for each row whose value does not fit, until it returns false.
 fn each_not<T: ArrowPrimitiveType>(
     array: &ArrayRef,
     fits: impl Fn(T::Native) -> bool,
     mut found: impl FnMut(usize) -> bool,
 ) {
     let values = array.as_primitive::<T>();
-    // Below a null anything may stand.
+    // Values behind a null may be anything.
     if values.values().iter().all(|value| fits(*value)) {
         return;
     }
@@ -317,7 +318,7 @@ fn each_not<T: ArrowPrimitiveType>(
     while bad.next().is_some_and(&mut found) {}
 }
 
-/// An Arrow cast that fails, naming the row, where a value would become null.
+/// Casts with Arrow. Fails, naming the row, if a value would become null.
 fn cast(array: &ArrayRef, to: &Arrow) -> std::result::Result<ArrayRef, Misfit> {
     let safe = CastOptions { safe: true, ..Default::default() };
     let out = cast_with_options(array, to, &safe).map_err(|e| Misfit::of_column(e.to_string()))?;
@@ -336,8 +337,8 @@ fn misfit(array: &ArrayRef, row: usize, to: &dyn std::fmt::Display) -> Misfit {
     Misfit::new(row, format!("`{}` does not fit {to}", printable(&value)))
 }
 
-/// Timestamps of any unit, or text, as microseconds in UTC. A stored timestamp counts from the epoch in UTC whatever its
-/// zone says; one without a zone is taken as UTC. (Arrow's own cast wants a zone database for that.)
+/// Converts timestamps of any unit, or text, to microseconds in UTC. A stored timestamp counts from the epoch in UTC whatever its
+/// zone is; one without a zone is taken as UTC. (Arrow's own cast needs a zone database for that.)
 fn timestamps(array: &ArrayRef) -> std::result::Result<ArrayRef, Misfit> {
     let naive = match array.data_type() {
         Arrow::Timestamp(unit, Some(_)) => {
@@ -347,7 +348,7 @@ fn timestamps(array: &ArrayRef) -> std::result::Result<ArrayRef, Misfit> {
         _ => array.clone(),
     };
     let micros = match naive.data_type() {
-        // Cut downwards, before 1970 too, as digits of a text are; Arrow cuts towards 1970.
+        // Rounds downwards, also before 1970, as digits of a text are; Arrow rounds towards 1970.
         Arrow::Timestamp(TimeUnit::Nanosecond, None) => {
             let nanos = naive.as_primitive::<TimestampNanosecondType>();
             Arc::new(nanos.unary::<_, TimestampMicrosecondType>(|at| at.div_euclid(1_000)))
@@ -357,13 +358,13 @@ fn timestamps(array: &ArrayRef) -> std::result::Result<ArrayRef, Misfit> {
     Ok(Arc::new(micros.as_primitive::<TimestampMicrosecondType>().clone().with_timezone("UTC")))
 }
 
-/// The days of dates that are written as milliseconds.
+/// Converts dates in milliseconds to days.
 fn days(array: &ArrayRef) -> ArrayRef {
     let day = |at: i64| i32::try_from(at.div_euclid(86_400_000)).unwrap_or(i32::MAX);
     Arc::new(array.as_primitive::<Date64Type>().unary::<_, Date32Type>(day))
 }
 
-/// Text as uuids: 32 hexadecimal digits, hyphens anywhere.
+/// Parses text as uuids: 32 hexadecimal digits, hyphens anywhere.
 fn uuids(array: &ArrayRef) -> std::result::Result<ArrayRef, Misfit> {
     let texts = array.as_string::<i32>();
     let mut out = FixedSizeBinaryBuilder::with_capacity(texts.len(), 16);

@@ -1,4 +1,4 @@
-//! Which rows of a segment, or of the head, are deleted.
+//! Delete vectors: the deleted rows of a segment or of the head.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use roaring::RoaringTreemap;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeleteVector {
     base: Arc<RoaringTreemap>,
-    /// Sorted, disjoint from `base`.
+    /// Recently added ids: sorted, disjoint from `base`.
     recent: Arc<Vec<u64>>,
     base_len: u64,
 }
@@ -33,14 +33,14 @@ impl DeleteVector {
         self.recent.binary_search(&row).is_ok() || (self.base_len > 0 && self.base.contains(row))
     }
 
-    /// False if it was there.
+    /// Adds a row id. Returns false if it was in the set already.
     pub fn insert(&mut self, row: u64) -> bool {
         if self.base_len > 0 && self.base.contains(row) {
             return false;
         }
         let Err(at) = self.recent.binary_search(&row) else { return false };
         Arc::make_mut(&mut self.recent).insert(at, row);
-        // A larger bitmap is dearer to copy, so it waits for more.
+        // A larger bitmap is dearer to copy, so it waits for more recent ids.
         if self.recent.len() as u64 >= 512 + (self.base_len / 64).min(3584) {
             self.merge();
         }
@@ -54,7 +54,7 @@ impl DeleteVector {
         self.recent = Arc::default();
     }
 
-    /// How many of these ids are in the set.
+    /// Counts the ids of the set within `rows`.
     pub fn count(&self, rows: RangeInclusive<u64>) -> u64 {
         if self.is_empty() {
             return 0;
@@ -67,7 +67,7 @@ impl DeleteVector {
         recent + self.base.rank(*rows.end()) - below
     }
 
-    /// The ids of the set within `rows`, ascending but for the recent ones, which come last.
+    /// Iterates over the ids of the set within `rows`: those of `base` ascending, then the recent ones, ascending too.
     pub fn iter(&self, rows: RangeInclusive<u64>) -> impl Iterator<Item = u64> + '_ {
         let end = *rows.end();
         let recent = self.recent_in(&rows).iter().copied();
@@ -88,7 +88,7 @@ impl DeleteVector {
         bitmap
     }
 
-    /// The part of the set below `row`, which leaves it.
+    /// Removes the ids below `row` from the set and returns them.
     pub fn split_below(&mut self, row: u64) -> RoaringTreemap {
         let mut below = self.to_bitmap();
         let mut rest = below.clone();

@@ -1,7 +1,8 @@
-//! Eviction: a sealed segment lets go of its rows, which the lake has.
+//! Eviction: a sealed segment drops its rows, which the lake has.
 //!
-//! Only from the oldest on, so that the lake's rows come before those that are here. What is written is a sidecar alone; it takes
-//! the segment's place as the output of a compaction does, so whoever holds the old one reads on.
+//! Segments are evicted from the oldest on, so that the lake's rows come before those on this machine. Eviction writes only a
+//! sidecar. It replaces the segment as the output of a compaction does, so a reader that holds the old segment can go on reading
+//! it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,16 +17,16 @@ use crate::parts::Entry;
 use crate::segment::{self, discard};
 use crate::{BATCH_ROWS, Segment, SegmentMeta, Snapshot};
 
-/// The segment that goes next, if one does: the oldest that has its rows here. One that cannot be read stays, and so do those
-/// behind it.
+/// Returns the segment to evict next: the oldest one that still has its rows here. A damaged segment is never evicted, nor are
+/// those after it.
 pub fn next(snapshot: &Snapshot) -> Option<&Arc<Segment>> {
     let entries = &snapshot.parts.segments;
     let next = entries.iter().find(|entry| !entry.segment.is_evicted())?;
     (!next.segment.is_damaged()).then_some(&next.segment)
 }
 
-/// Compares every live row of a segment with what the lake has of it, column by column. An error says what differs, or that
-/// something could not be read.
+/// Compares every live row of a segment with the lake's copy, column by column. The error tells which columns differ, or what
+/// could not be read.
 pub fn compare(
     snapshot: &Snapshot,
     id: SegmentId,
@@ -58,7 +59,7 @@ pub fn compare(
     }
 }
 
-/// Writes what is left of a segment as `id` in `dir`, durably. Log the edit, then
+/// Writes the sidecar that remains of a segment as segment `id` in `dir`, durably. The caller logs the edit, then calls
 /// [`Tip::apply_compact`](crate::Tip::apply_compact) and [`Tip::set_landed`](crate::Tip::set_landed).
 pub fn write(
     snapshot: &Snapshot,
@@ -73,14 +74,15 @@ pub fn write(
     written.inspect_err(|_| discard(env, dir, id))
 }
 
-/// Whether what is left here of a segment that has left tells bounds of blocks that have rows which ended: such a bound may be the
-/// value of one.
+/// Returns true if the sidecar of an evicted segment has bounds for a block in which rows were deleted or replaced: such a bound
+/// may be the value of such a row, which an erasure must remove.
 pub fn tells_of_ended(snapshot: &Snapshot, segment: SegmentId) -> bool {
     entry(snapshot, segment).is_ok_and(|entry| telling(entry).next().is_some())
 }
 
-/// Writes what is left of a segment that has left as `id` in `dir`, durably, without those bounds: rows of these blocks are looked for
-/// in the lake, which has its own. Log the edit as that of an eviction.
+/// Writes the sidecar of an evicted segment as segment `id` in `dir`, durably, without the bounds of the blocks that
+/// [`tells_of_ended`] finds. Readers then look for the rows of these blocks in the lake, which has bounds of its own. The caller
+/// logs the edit like that of an eviction.
 pub fn forget_bounds(
     snapshot: &Snapshot,
     segment: SegmentId,
@@ -94,7 +96,7 @@ pub fn forget_bounds(
     written.inspect_err(|_| discard(env, dir, id))
 }
 
-/// The blocks whose bounds are known here and of whose rows some ended.
+/// Returns the blocks that have bounds in the sidecar and in which rows ended.
 fn telling(entry: &Entry) -> impl Iterator<Item = usize> {
     let Entry { segment, deletes } = entry;
     let blocks = if segment.is_evicted() { segment.block_count().unwrap_or(0) } else { 0 };
@@ -116,7 +118,7 @@ fn ids(batch: &RecordBatch) -> Result<Vec<RowId>> {
     Ok(ids.values().iter().map(|row| RowId(*row as u64)).collect())
 }
 
-/// Bit for bit: floats that are not numbers too.
+/// Compares bit for bit, so that NaN equals NaN.
 fn is_same(ours: &RecordBatch, theirs: &RecordBatch) -> bool {
     let mut columns = ours.columns().iter().zip(theirs.columns());
     ours.num_rows() == theirs.num_rows() && columns.all(|(a, b)| a.to_data() == b.to_data())

@@ -1,4 +1,4 @@
-//! Rows picked one by one from where they lie.
+//! Collects single rows from head batches, blocks and the lake into one batch.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,17 +12,18 @@ use crate::Projection;
 use crate::head::Stored;
 use crate::segment::{Need, Segment};
 
-/// Rows in the order in which they were picked. Compressed blocks are unpacked at the end, one after the other, each once:
-/// what is kept of them are the rows that were picked.
+/// Picked rows, in the order in which they were picked. Compressed blocks are unpacked at the end, one after the other, each
+/// once, and only their picked rows are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Gather<'a> {
     sources: Vec<Source<'a>>,
-    /// By the address of the rows, or of the segment with its block.
+    /// Index in `sources`, by the address of the rows, or by the address of the segment and the block's number.
     known: HashMap<(usize, Option<usize>), usize, BuildHasherDefault<Places>>,
+    /// Index in `sources`, and the row's index there.
     picks: Vec<(usize, usize)>,
 }
 
-/// Hashes addresses and block numbers, which nobody chooses.
+/// Hashes addresses and block numbers, which no user chooses: it need not resist chosen keys.
 #[derive(Clone, Copy, Debug, Default)]
 struct Places(u64);
 
@@ -48,7 +49,7 @@ enum Source<'a> {
         block: usize,
         rows: Vec<u32>,
     },
-    /// In the lake, by row ids.
+    /// Rows in the lake, by their ids.
     Away {
         segment: &'a Segment,
         rows: Vec<RowId>,
@@ -57,7 +58,7 @@ enum Source<'a> {
 
 impl<'a> Gather<'a> {
     pub fn add(&mut self, stored: &Arc<Stored>, index: usize) {
-        // Neighbours stand together as a rule.
+        // Neighbouring rows are usually in the same batch.
         let is_same = |source: &usize| matches!(&self.sources[*source], Source::Lying(last) if Arc::ptr_eq(last, stored));
         let last = self.picks.last().map(|(source, _)| *source).filter(is_same);
         let source = last.unwrap_or_else(|| {
@@ -69,7 +70,7 @@ impl<'a> Gather<'a> {
         self.picks.push((source, index));
     }
 
-    /// [`Gather::add`] of a row of a segment.
+    /// Picks a row of a segment's block.
     pub fn add_in(&mut self, segment: &'a Segment, block: usize, index: usize) -> Result<()> {
         if !segment.is_compressed() {
             let stored = segment.block(block, Need::All)?;
@@ -88,7 +89,7 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    /// [`Gather::add`] of a row that is in the lake alone.
+    /// Picks a row that only the lake has.
     pub fn add_away(&mut self, segment: &'a Segment, row: RowId) {
         let place = (std::ptr::from_ref(segment).addr(), None);
         let source = *self.known.entry(place).or_insert_with(|| {
@@ -131,7 +132,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// The rows that are in the lake, of each source, ascending. The picks are made to point to them.
+    /// Fetches the rows that are in the lake, per source, ascending by row id, and points the picks to their indexes there.
     fn fetch(&mut self, projection: &Projection) -> Result<Vec<(usize, RecordBatch)>> {
         let mut fetched = Vec::new();
         for (at, source) in self.sources.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! The head: rows that no segment holds yet, as immutable Arrow batches that are folded geometrically.
+//! The head: rows that no segment holds yet, as immutable Arrow batches that are merged ("folded") in geometrically growing
+//! sizes.
 
 use std::sync::Arc;
 
@@ -13,12 +14,12 @@ use crate::lsn_runs::{self, Run};
 use crate::segment::zones;
 use crate::{BATCH_ROWS, Zone, memory};
 
-/// Batches are not folded beyond this, so that no text column overflows its 32-bit offsets.
+/// Bytes above which batches are not folded, so that no text column overflows its 32-bit offsets.
 const FOLD_BYTES_MAX: u64 = 64 << 20;
-/// Columns of a row that are read at once.
+/// Number of a row's first columns that [`Stored::touch`] reads.
 const TOUCHED_MAX: usize = 8;
 
-/// Rows with their system columns, in the layout they were written under.
+/// Rows with their system columns, in the layout under which they were written.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub batch: RecordBatch,
@@ -36,7 +37,7 @@ impl Stored {
         self.batch.column(1).as_primitive::<arrow::datatypes::TimestampMicrosecondType>().values()
     }
 
-    /// Before values of a row are asked for: reads where they are, for its first columns at once. Each lies elsewhere in memory,
+    /// Prefetches a row: reads the first columns of the row once, before its values are used. The columns lie apart in memory,
     /// and these loads do not wait for each other.
     pub fn touch(&self, row: usize) {
         use arrow::array::AsArray;
@@ -54,7 +55,7 @@ impl Stored {
         let [_, _, user @ ..] = self.batch.columns() else { return };
         let user = &user[..user.len().min(TOUCHED_MAX)];
         std::hint::black_box(user.iter().fold(0, |all, array| all ^ first(array)));
-        // Texts lie where their offsets say.
+        // The offsets tell where the text bytes are.
         let texts = user.iter().filter_map(|array| array.as_string_opt::<i32>());
         let first = |text: &StringArray| {
             let start = text.value_offsets()[row] as usize;
@@ -64,16 +65,16 @@ impl Stored {
     }
 }
 
-/// Neighbouring rows of the head, without a gap.
+/// Neighbouring rows of the head, without a gap in their ids.
 #[derive(Debug)]
 pub(crate) struct HeadBatch {
     pub first: u64,
     pub stored: Arc<Stored>,
     pub runs: Vec<Run>,
     pub bytes: u64,
-    /// The first row of the batch whose memory this one shares, if it is a part of a larger one.
+    /// The first row of the larger batch whose memory this one shares; `None` if the batch has memory of its own.
     shares: Option<u64>,
-    /// By position of the column; found by whoever asks first.
+    /// Zone of each column, by the column's position; computed at first use.
     zones: Box<[OnceBox<Option<Zone>>]>,
 }
 
@@ -89,7 +90,7 @@ impl HeadBatch {
         Arc::new(HeadBatch { first, stored, runs, bytes, shares, zones })
     }
 
-    /// Bounds of a stored column's values; `None` for types without.
+    /// Returns the bounds of a stored column's values; `None` for types without a zone.
     pub fn zone(&self, position: usize) -> Option<&Zone> {
         let zone = || Box::new(zones::of(self.stored.batch.column(position)));
         self.zones.get(position)?.get_or_init(zone).as_ref()
@@ -99,26 +100,27 @@ impl HeadBatch {
         self.stored.batch.num_rows()
     }
 
-    /// Past the last row id.
+    /// The row id after the last one.
     pub fn end(&self) -> u64 {
         self.first + self.rows() as u64
     }
 }
 
-/// The batches in row-id order. Shared with snapshots: a change copies the list of batches, not the batches.
+/// The batches in row-id order. Snapshots share them: a change copies the list of batches, not the batches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Head {
     batches: Arc<Vec<Arc<HeadBatch>>>,
     bytes: u64,
     rows: u64,
-    /// Batches of rows below this one belong to somebody else as well: folding would only copy them.
+    /// The row id below which batches are shared with other values of the table and must not be folded: folding would only copy
+    /// them.
     apart: u64,
     /// Rows copied by folding so far.
     #[cfg(test)]
     pub copied: u64,
 }
 
-/// Rows on their way into the head.
+/// Rows that are about to be added to the head.
 struct Part {
     first: u64,
     batch: RecordBatch,
@@ -138,14 +140,14 @@ impl Head {
         self.bytes
     }
 
-    /// Leaves the batches of rows below `row` as they are from now on.
+    /// Excludes the batches of rows below `row` from folding.
     pub fn keep_apart(&mut self, row: u64) {
         self.apart = row;
     }
 
-    /// The batch that holds a row id, and the row's place in it.
+    /// Returns the batch that holds a row id, and the row's index in it.
     pub fn locate(&self, row: u64) -> Option<(&Arc<HeadBatch>, usize)> {
-        // Most batches are full, so the guess is right.
+        // Most batches are full, so the guess is usually right.
         let start = self.batches.first()?.first;
         let guess = (row.checked_sub(start)? / crate::BATCH_ROWS as u64) as usize;
         let holds = |batch: &&Arc<HeadBatch>| batch.first <= row && row < batch.end();
@@ -159,9 +161,10 @@ impl Head {
         Some((batch, (row - batch.first) as usize))
     }
 
-    /// Appends `user` columns in `layout` as rows from `first` on, and folds: batches that are not full and less than
-    /// twice as long as what follows them become one with it. So each row is copied at most log₁.₅ 8192 times, and `n`
-    /// rows stand in at most `log2(n + 1) + n / 8192` batches (unless rows are so large that bytes limit folding).
+    /// Appends `user` columns in `layout` as rows from `first` on, then folds. Folding joins the last batches with the new one:
+    /// those that are not full and have less than twice as many rows as all batches after them together. So each row is copied at
+    /// most log₁.₅ 8192 times, and `n` rows lie in at most `log2(n + 1) + n / 8192` batches (unless rows are so large that bytes
+    /// limit folding).
     pub fn push(
         &mut self,
         first: u64,
@@ -179,7 +182,7 @@ impl Head {
         let batch = all.batch(columns, rows)?;
         let (batch, mut bytes) = self.own(batch, None);
 
-        // How many batches at the end take part, and what they bring.
+        // Counts the batches at the end that are folded, their rows and their bytes.
         let mut total = rows;
         let mut folded = 0;
         for older in self.batches.iter().rev() {
@@ -249,7 +252,7 @@ impl Head {
                 } else {
                     (slices[0].clone(), (rows < whole).then_some(part.first))
                 };
-                // A short rest would keep the memory of everything before it.
+                // A short last slice would keep the memory of the whole large batch alive.
                 let shares = shares.filter(|_| rows == BATCH_ROWS);
                 let (batch, bytes) = self.own(batch, shares);
                 let stored = Arc::new(Stored { batch, layout: layout.clone() });
@@ -263,8 +266,8 @@ impl Head {
         Ok(batches)
     }
 
-    /// The batch in memory that holds little else (a copy if need be), and its bytes. A part of a batch that stays in
-    /// the head whole counts only what it shows.
+    /// Returns the batch with memory that holds little else (a copy if need be), and its bytes. A slice of a batch that stays in
+    /// the head as a whole counts only the bytes that it shows.
     fn own(&mut self, batch: RecordBatch, shares: Option<u64>) -> (RecordBatch, u64) {
         let used = memory::used(&batch);
         if shares.is_some() {
@@ -283,7 +286,7 @@ impl Head {
         (batch, held)
     }
 
-    /// The head without the rows from `end` on. Copies no row.
+    /// Returns the head without the rows from `end` on. Copies no row.
     pub fn below(&self, end: u64) -> Head {
         let at = self.batches.partition_point(|batch| batch.first < end);
         let mut batches = self.batches[..at].to_vec();
@@ -302,13 +305,14 @@ impl Head {
         head
     }
 
-    /// Drops the rows below `row`: they are in a segment.
+    /// Drops the rows below `row`, which are in a segment now.
     pub fn drop_below(&mut self, row: u64) {
         let from = self.batches.partition_point(|batch| batch.end() <= row);
         let mut rest: Vec<Arc<HeadBatch>> = self.batches[from..].to_vec();
         for batch in &mut rest {
             let cut = row.saturating_sub(batch.first) as usize;
-            // Only batches at the boundary can need a copy: those cut, and those whose memory began below it.
+            // Only batches at the boundary can need a copy: a batch that is cut, and one that shares memory with a batch below
+            // the boundary.
             if cut == 0 && batch.shares.is_none_or(|parent| parent >= row) {
                 continue;
             }

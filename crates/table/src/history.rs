@@ -1,15 +1,15 @@
-//! The delete history: which commit ended which row, for followers of the change feed and for whoever reads the past.
+//! The delete history: which commit ended which row, for followers of the change feed and readers of the past.
 
 use imbl::Vector;
 use roaring::RoaringTreemap;
 use types::{Lsn, RowId};
 
-/// Deletes that a table remembers for its change feed: a follower that is further behind has to start over.
+/// Number of deleted rows that the change feed remembers: a follower that is further behind has to start over.
 pub(crate) const HISTORY_MAX: usize = 1 << 18;
-/// Runs of deletes that are remembered as long as somebody may read what was before them.
+/// Number of runs of deletes that are remembered while readers of the past may need them.
 const PAST_MAX: usize = 1 << 20;
 
-/// Neighbouring rows that one commit ended.
+/// Neighbouring row ids that one commit deleted or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ended {
     pub lsn: Lsn,
@@ -18,19 +18,21 @@ pub struct Ended {
     pub rows: u64,
 }
 
-/// The newest deletes in lsn order, as runs of neighbouring rows. Shared with snapshots; a change copies O(log n).
+/// The newest deletes in lsn order, as runs of neighbouring rows. Snapshots share it; a change copies O(log n).
 #[derive(Clone, Debug)]
 pub(crate) struct DeleteHistory {
     runs: Vector<Ended>,
-    /// Every delete after this lsn is there.
+    /// The lsn after which every delete is in `runs`.
     floor: u64,
-    /// The feed gives the last so many runs, which end so many rows: all after `feed_floor`.
+    /// Number of runs at the end that the change feed serves: all after `feed_floor`.
     feed_runs: usize,
+    /// Number of rows in these runs.
     feed_rows: u64,
+    /// The lsn after which the change feed has every delete.
     feed_floor: u64,
-    /// What a restored history holds completely: replayed deletes up to here are there, or below the floor.
+    /// The lsn of the restored state: a replayed delete up to here is in `runs` already, or below the floor.
     restored: u64,
-    /// What was ended after this lsn somebody may want to read.
+    /// The lsn after which readers of the past may need the deletes.
     wanted: u64,
     max: usize,
     past_max: usize,
@@ -65,22 +67,22 @@ impl DeleteHistory {
         (self.max, self.past_max) = (max, max);
     }
 
-    /// Every delete after this lsn is known.
+    /// The lsn after which every delete is known.
     pub fn floor(&self) -> Lsn {
         Lsn(self.floor)
     }
 
-    /// The smallest lsn that [`DeleteHistory::after`] takes.
+    /// The smallest lsn that [`DeleteHistory::after`] accepts.
     pub fn feed_floor(&self) -> Lsn {
         Lsn(self.feed_floor)
     }
 
-    /// The last commit that ended a row.
+    /// The lsn of the last commit that ended a row.
     pub fn newest(&self) -> Lsn {
         self.runs.last().map_or(Lsn(self.floor), |run| run.lsn)
     }
 
-    /// Deletes up to `lsn` are remembered for the feed alone.
+    /// Releases the deletes up to `lsn` for readers of the past: from now on only the change feed keeps them.
     pub fn want_after(&mut self, lsn: Lsn) {
         self.wanted = self.wanted.max(lsn.0);
     }
@@ -95,7 +97,7 @@ impl DeleteHistory {
         match self.runs.back_mut() {
             Some(last) if last.lsn == run.lsn && last.first.0 + last.rows == run.first.0 => {
                 last.rows += run.rows;
-                // The feed has let go of a run that alone is too much for it, and of what is added to it.
+                // A run that alone exceeds the feed's limit was already dropped from the feed, and so are the rows added to it.
                 self.feed_rows += if self.feed_runs > 0 { run.rows } else { 0 };
             }
             last => {
@@ -120,7 +122,7 @@ impl DeleteHistory {
         }
     }
 
-    /// The first run after a commit.
+    /// Index of the first run of a commit after `after`.
     fn position(&self, after: Lsn) -> usize {
         let (mut low, mut high) = (0, self.runs.len());
         while low < high {
@@ -130,8 +132,8 @@ impl DeleteHistory {
         low
     }
 
-    /// The deletes after `after`, in lsn order: whole commits, ending with the one that reaches `limit`.
-    /// `true` if there may be more.
+    /// Returns the deletes after `after` as `(lsn, row)`, in lsn order: whole commits, ending with the one that reaches `limit`.
+    /// The flag is true if there may be more.
     pub fn after(&self, after: Lsn, limit: usize) -> (Vec<(u64, u64)>, bool) {
         let mut found: Vec<(u64, u64)> = Vec::new();
         for run in self.runs.skip(self.position(after)).iter() {
@@ -143,7 +145,7 @@ impl DeleteHistory {
         (found, false)
     }
 
-    /// The rows that were ended after `after`, which is not below the floor.
+    /// Returns the rows that ended after `after`, which must not be below the floor.
     pub fn ended_after(&self, after: Lsn) -> RoaringTreemap {
         let mut rows = RoaringTreemap::new();
         for run in self.runs.skip(self.position(after)).iter() {
@@ -153,7 +155,7 @@ impl DeleteHistory {
     }
 
     pub fn to_vec(&self) -> Vec<Ended> {
-        // What is at or below the floor may have lost its fellows and serves nobody.
+        // A commit at or below the floor may have lost some of its runs already, and no reader uses the others.
         let mut all: Vec<_> = self.runs.iter().filter(|run| run.lsn.0 > self.floor).copied().collect();
         all.sort_unstable();
         all

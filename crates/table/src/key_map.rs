@@ -1,9 +1,9 @@
-//! Where the head's keys are: from a key's hash to the rows that may have it.
+//! The head's key map: from a key's hash to the rows that may have the key.
 //!
-//! An entry is only a hint: whoever follows it looks whether the row lives in his snapshot and has the key. So entries are
-//! never changed or taken out, and all snapshots of a table share one [`Slots`]: a snapshot sees hints of rows that came
-//! after it, and follows them to nothing. What it needs is there, since a row's hint is written before the root that holds
-//! the row is published.
+//! An entry is only a hint: a reader that follows it checks that the row lives in its snapshot and has the key. So entries are
+//! never changed or removed, and all snapshots of a table share one [`Slots`]. A snapshot may see hints of rows that came after
+//! it; they lead to nothing. The hints that it needs are there, since a row's hint is written before the root that holds the row
+//! is published.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -12,54 +12,54 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use imbl::GenericHashMap;
 use imbl::shared_ptr::DefaultSharedPtr;
 
-/// A generation has so many rows at most; then the next is begun. Sealing drops whole generations instead of removing key
-/// by key.
+/// Number of rows in a full generation; then the next one begins. Sealing drops whole generations instead of removing key by key.
 const GENERATION_ROWS: u64 = 1 << 18;
-/// Rows of the first one. It grows by four until it has [`GROWN_ROWS`]: to enter more than these anew would hold a commit up.
+/// Number of rows with which the first generation begins. It grows fourfold until it has [`GROWN_ROWS`]; growing a larger one
+/// would hold a commit up while its rows are entered again.
 const FIRST_ROWS: u64 = 1 << 8;
 const GROWN_ROWS: u64 = 1 << 16;
-/// Of a slot, what says which row: its distance from the generation's first, and one.
+/// Number of bits in a slot that hold the row: its distance from the generation's first row, plus one.
 const ROW_BITS: u32 = 28;
-/// Row ids that one generation spans at most.
+/// Number of row ids that one generation can span.
 const SPAN_MAX: u64 = (1 << ROW_BITS) - 1;
-/// Slots that are looked at for one hash.
+/// Number of slots that are probed for one hash.
 const PROBES_MAX: usize = 64;
-/// Entries of one hash: a key that is written again and again must not fill the slots of its neighbours.
+/// Number of entries of one hash: a key that is written again and again must not fill the slots of its neighbours.
 const ALIKE_MAX: usize = 8;
 
-/// Candidates for a key. Entries may be stale: the row may be deleted, sealed, unborn, or of another key with the same hash;
-/// each live head row of a keyed table has an entry.
+/// Candidate rows for a key. Entries may be stale: the row may be deleted, sealed, not yet published, or of another key with the
+/// same hash. Each live head row of a keyed table has an entry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeyMap {
     generations: Vec<Generation>,
-    /// Whether the next row begins a generation: the last one is somebody else's.
+    /// True if the next row begins a generation, because another map shares the last one.
     apart: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Generation {
     first: u64,
-    /// Past its last row.
+    /// The row id after the last one.
     end: u64,
     rows: u64,
     rows_max: u64,
     slots: Arc<Slots>,
-    /// What the slots did not take: the newest row of each hash. Practically always empty.
+    /// The newest row of each hash that found no slot. Nearly always empty.
     more: Map,
-    /// Live rows whose hash another live key has in `more`.
+    /// Older live rows, with the tag of their hash, whose entry in `more` another live key took over.
     collisions: Arc<Vec<(u64, u64)>>,
 }
 
-/// An open-addressing table of hints. Twice as many slots as rows, so that a probe ends at once.
+/// An open-addressing table of hints. It has twice as many slots as rows, so that a probe ends soon.
 #[derive(Debug)]
 struct Slots {
-    /// 0 is free. Else the upper bits of a hash, and below them the row.
+    /// One entry a slot: the upper bits of a hash, and below them the row; 0 is free.
     slots: Box<[AtomicU64]>,
 }
 
 type Map = GenericHashMap<u64, u64, BuildHasherDefault<Identity>, DefaultSharedPtr>;
 
-/// Keys are XXH3 hashes already.
+/// Passes keys through, which are XXH3 hashes already.
 #[derive(Clone, Copy, Debug, Default)]
 struct Identity(u64);
 
@@ -78,8 +78,8 @@ impl Hasher for Identity {
 }
 
 impl KeyMap {
-    /// Enters a new row, the highest so far. `keeps` says whether an older row with the same hash is live and of another
-    /// key, so that its entry must stay.
+    /// Enters a new row, the highest so far. `keeps` returns true if an older row with the same hash is live and of another key,
+    /// so that its entry must stay.
     pub fn insert(&mut self, hash: u64, row: u64, keeps: impl FnOnce(u64) -> bool) {
         let is_full = |g: &Generation| g.rows == g.rows_max || row - g.first >= SPAN_MAX;
         if self.apart || self.generations.last().is_none_or(is_full) {
@@ -98,8 +98,8 @@ impl KeyMap {
         }
     }
 
-    /// What `accept` makes of the first row that it takes, of those that may have this hash; all from `from` on are among
-    /// them.
+    /// Calls `accept` with the rows that may have this hash and returns its first result that is not `None`. All rows from `from`
+    /// on with this hash are among them; older ones may be too.
     pub fn find_map<T>(&self, hash: u64, from: u64, mut accept: impl FnMut(u64) -> Option<T>) -> Option<T> {
         for g in self.generations.iter().rev().take_while(|g| g.end > from) {
             if !g.more.is_empty() {
@@ -119,7 +119,7 @@ impl KeyMap {
         None
     }
 
-    /// Reads where the probes of these hashes begin. The loads do not wait for each other as lookups do.
+    /// Prefetches the slots where the probes of these hashes begin. Unlike lookups, these loads do not wait for each other.
     pub fn touch(&self, hashes: impl Iterator<Item = u64>) {
         let first = |hash: u64| {
             let slots = self.generations.iter().map(|g| &g.slots);
@@ -128,26 +128,27 @@ impl KeyMap {
         std::hint::black_box(hashes.fold(0, |all, hash| all ^ first(hash)));
     }
 
-    /// Forgets generations all of whose rows are below `row`.
+    /// Drops the generations whose rows are all below `row`.
     pub fn drop_below(&mut self, row: u64) {
         self.generations.retain(|g| g.end > row);
     }
 
-    /// [`KeyMap::drop_below`] that tells from which row on all that was entered is left, if it forgot some.
+    /// Drops generations like [`KeyMap::drop_below`]. If it dropped any, returns the row id from which on all entered rows are
+    /// still in the map.
     pub fn forget_below(&mut self, row: u64) -> Option<u64> {
         let before = self.generations.len();
         self.drop_below(row);
-        // Rows between `row` and the first that is left were never entered.
+        // Rows between `row` and the first remaining one were never entered.
         let first = self.generations.first().map_or(row, |g| g.first.min(row));
         (self.generations.len() < before).then_some(first)
     }
 
-    /// From now on this one goes its own way: what it enters, others do not have.
+    /// Separates this map from its clones: entries made from now on are only in this one.
     pub fn keep_apart(&mut self) {
         self.apart = true;
     }
 
-    /// The generation of `row`: the last one grown, or a new one.
+    /// Begins a generation for `row`, or enlarges the last one.
     fn begin(&mut self, row: u64) {
         let last = if self.apart { None } else { self.generations.last_mut() };
         self.apart = false;
@@ -186,7 +187,8 @@ impl Slots {
         Slots { slots: (0..rows * 2).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Where the probes of a hash begin: its highest bits say it, so that slots alone can be entered anew.
+    /// Index of the slot where the probes of a hash begin. It depends on the highest bits of the hash, which a slot holds, so
+    /// that slots can be entered again in a larger table.
     fn start(&self, hash: u64) -> usize {
         (hash >> (64 - self.slots.len().ilog2())) as usize
     }
@@ -196,13 +198,13 @@ impl Slots {
         (start..start + PROBES_MAX.min(self.slots.len())).map(move |at| &self.slots[at & mask])
     }
 
-    /// `false` if there is no place for it. `row` is a distance from the generation's first. Any number of threads may
-    /// insert at once, although only the commit thread does.
+    /// Enters a row. Returns false if there is no slot for it. `row` is a distance from the generation's first row. Several
+    /// threads may insert at once, although only the commit thread does.
     fn insert(&self, hash: u64, row: u64) -> bool {
         let entry = (hash >> ROW_BITS << ROW_BITS) | (row + 1);
         let mut alike = 0;
         for slot in self.probes(hash) {
-            // Relaxed: what makes a hint visible to a reader is the publication of its row.
+            // Relaxed: the publication of a row makes its hint visible to readers.
             let other = match slot.load(Ordering::Relaxed) {
                 0 => match slot.compare_exchange(0, entry, Ordering::Relaxed, Ordering::Relaxed) {
                     Ok(_) => return true,
@@ -218,7 +220,7 @@ impl Slots {
         false
     }
 
-    /// Distances from the generation's first row.
+    /// The rows that may have this hash, as distances from the generation's first row.
     fn rows(&self, hash: u64) -> impl Iterator<Item = u64> {
         self.probes(hash)
             .map(|slot| slot.load(Ordering::Relaxed))
@@ -227,7 +229,7 @@ impl Slots {
             .map(distance)
     }
 
-    /// The same hints in a larger table, and those for which there is no place: a tag and a distance each.
+    /// Copies the hints into a larger table. Also returns those that found no slot there, as tag and distance.
     fn grown(&self, rows: u64) -> (Slots, Vec<(u64, u64)>) {
         let (grown, mut left) = (Slots::for_rows(rows), Vec::new());
         for slot in &self.slots {
@@ -240,12 +242,12 @@ impl Slots {
     }
 }
 
-/// What a slot has of a hash.
+/// The upper bits of a hash, which a slot holds.
 fn tag(hash: u64) -> u64 {
     hash >> ROW_BITS
 }
 
-/// What a slot says of a row.
+/// The distance of a slot's row from the generation's first row.
 fn distance(entry: u64) -> u64 {
     (entry & ((1 << ROW_BITS) - 1)) - 1
 }
@@ -264,7 +266,7 @@ mod tests {
         rows
     }
 
-    /// As XXH3 would give it.
+    /// A hash that is spread as well as one of XXH3.
     fn hash(n: u64) -> u64 {
         n.wrapping_add(1)
             .wrapping_mul(0x9E37_79B9_7F4A_7C15)
@@ -296,7 +298,7 @@ mod tests {
     fn a_key_that_is_written_again_and_again_is_found_in_a_few_steps_and_costs_its_neighbours_nothing() {
         let mut map = KeyMap::default();
         for row in 0..100_000 {
-            // Each version dies with the next.
+            // Each version ends when the next is written.
             map.insert(hash(1), row, |_| false);
         }
         let rows = found(&map, hash(1));
@@ -315,7 +317,7 @@ mod tests {
         }
     }
 
-    /// What somebody made of his choice of keys may be slow, never wrong.
+    /// A user who chooses keys with bad hashes may make lookups slow, but never wrong.
     #[test]
     fn hashes_that_all_begin_alike_are_all_found() {
         let mut map = KeyMap::default();
@@ -328,7 +330,7 @@ mod tests {
         }
     }
 
-    /// Of a column that is null almost always, or a table most of whose rows are gone.
+    /// An index over a column that is nearly always null has such rows, and so has a table most of whose rows are deleted.
     #[test]
     fn rows_far_apart_take_the_room_of_few() {
         let (mut map, step) = (KeyMap::default(), 1 << 22);
@@ -340,7 +342,8 @@ mod tests {
         assert!((500..1_000).all(|n| found(&map, hash(n)).contains(&(n * step))));
     }
 
-    /// What was asked from a row on was not known any more if the rows after it have a null, and are not entered.
+    /// Rows with a null are not entered. If only such rows came after the forgotten ones, lookups from the next row on were once
+    /// answered with "unknown".
     #[test]
     fn rows_that_were_never_entered_are_not_taken_for_forgotten() {
         let mut map = KeyMap::default();

@@ -1,4 +1,4 @@
-//! Comparing a key's bytes with a stored row without making the row's bytes.
+//! Compares key bytes with a stored row without encoding the row.
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Date32Type, Decimal128Type, Int32Type, Int64Type, TimestampMicrosecondType};
@@ -6,7 +6,7 @@ use types::DataType;
 
 use crate::layout::Layout;
 
-/// Whether row `row` has the key `key`: the same as comparing with what [`types::key::encode_row`] makes of it.
+/// Returns true if row `row` has the key `key`: the same result as comparing with [`types::key::encode_row`] of the row.
 pub(crate) fn matches(layout: &Layout, batch: &RecordBatch, row: usize, mut key: &[u8]) -> bool {
     for (at, data_type) in layout.key.iter().zip(&layout.key_types) {
         let column = batch.column(*at);

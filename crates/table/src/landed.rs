@@ -1,12 +1,13 @@
-//! Rows that a table's lake alone has, and how they are read there.
+//! Reads evicted rows, which only the table's lake has.
 //!
-//! A segment whose rows have left this machine keeps its sidecar: which rows it stores, who wrote them, where its blocks begin. So
-//! deletes, counts and the change feed go on as ever. The values are read by row id out of the lake, at the position that the
-//! snapshot pins; whole scans take its files as they lie, for these are what partitions and bounds tell apart.
+//! An evicted segment keeps its sidecar: its row ids, the commits that wrote them, and the bounds of its blocks. So deletes,
+//! counts and the change feed work as before. The values are read from the lake by row id, at the position that the snapshot
+//! pins. Whole scans read the lake's files in their own order instead, because partitions and column bounds belong to these
+//! files.
 //!
-//! [`Landed`] is that position. `lake` implements it, the engine hands it in with each position that is published: one that
-//! never stands behind the snapshot's rows nor ahead of its lsn. So every live row is in it, and what is in it besides was
-//! deleted, which the snapshot's own delete vectors say.
+//! [`Landed`] is that position. The crate `lake` implements it. The engine attaches it to the evicted segments with each position
+//! that is published; it includes all evicted rows of the snapshot and is never newer than the snapshot's lsn. So every live
+//! evicted row is in it, and any other row in it was deleted, which the snapshot's own delete vectors tell.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,65 +20,67 @@ use types::{ColumnId, DataType, Error, Kind, ROW_ID, Result, RowId, Value};
 use crate::parts::{Entry, Parts};
 use crate::{Projection, Segment, Zone};
 
-/// One position of a table's lake, held: none of its files is removed as long as this lives (G1). Reads never wait for a lock
-/// that a write or background work can hold (R1); one of a store elsewhere ends within the store's own deadline.
+/// One pinned position of a table's lake: none of its files is removed while this value lives (G1). Reads never wait for a lock
+/// that a write or background work can hold (R1); a read of a remote store ends within the store's own deadline.
 pub trait Landed: fmt::Debug + Send + Sync + 'static {
-    /// Up to here every row is in it that lives.
+    /// The row id up to which the position has every live row.
     fn row(&self) -> RowId;
 
-    /// The Iceberg snapshot, and where its metadata is.
+    /// The Iceberg snapshot, and the place of its metadata, for messages.
     fn place(&self) -> String;
 
-    /// Its files in stretches of at most [`BATCH_ROWS`](crate::BATCH_ROWS) rows, as they lie, as far as they may have rows up to
-    /// `last`. Costs no I/O.
+    /// The lake's files in ranges of at most [`BATCH_ROWS`](crate::BATCH_ROWS) rows, in their stored order. Leaves out ranges
+    /// without rows up to `last`. Costs no I/O.
     fn stretches(&self, last: RowId) -> Vec<Stretch>;
 
-    /// Bounds of a column within a stretch, or more than it. `None`: nothing is known. Costs no I/O: what [`Landed::look`] has
-    /// read is known better.
+    /// Bounds of a column within a range; they may be wider than its values. `None` if nothing is known. Costs no I/O; bounds
+    /// that [`Landed::look`] has read are tighter.
     fn zone(&self, stretch: &Stretch, column: ColumnId, data_type: &DataType) -> Option<Zone>;
 
-    /// Whether the partition of a stretch has no row with this value. Costs no I/O.
+    /// Returns true if the partition of a range has no row with this value. Costs no I/O.
     fn lacks(&self, stretch: &Stretch, column: ColumnId, value: &Value) -> bool;
 
-    /// Reads what [`Landed::zone`] may know of a stretch.
+    /// Reads the column bounds of a range for later calls of [`Landed::zone`].
     fn look(&self, stretch: &Stretch) -> Result<()>;
 
+    /// Reads all rows of a range.
     fn read(&self, stretch: &Stretch, wanted: &[(ColumnId, Arrow)]) -> Result<Found>;
 
-    /// Rows by their ids, which ascend: those of them that are there, in any order.
+    /// Reads rows by their ids, which ascend. Returns those that the lake has, in any order.
     fn fetch(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<Found>>;
 }
 
-/// Rows that lie together in a file of the lake.
+/// A range of rows in one file of the lake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// Of the position that it is of.
+    /// The number of the file within the position.
     pub file: usize,
-    /// The first row's place in the file.
+    /// The index of the first row in the file.
     pub position: u64,
     pub rows: u32,
-    /// Bounds of the row ids, or of more than them.
+    /// Bounds of the row ids; they may be wider than the rows.
     pub first_row: RowId,
     pub last_row: RowId,
-    /// About what all columns take in memory.
+    /// Bytes that all columns take in memory, about.
     pub bytes: u64,
 }
 
-/// Rows that were read.
+/// Rows read from the lake.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub row_ids: Int64Array,
-    /// As they were asked for; `None`: the rows were written before there was such a column.
+    /// The requested columns, in order; `None` if the rows were written before the column existed.
     pub columns: Vec<Option<ArrayRef>>,
 }
 
-/// What to ask for, to have these columns. Row ids come unasked.
+/// Returns the columns to request from the lake for a projection. Row ids always come with them.
 pub(crate) fn wanted(projection: &Projection) -> Vec<(ColumnId, Arrow)> {
     projection.wanted().filter(|(id, _)| *id != ROW_ID).map(|(id, arrow)| (id, arrow.clone())).collect()
 }
 
 impl Segment {
-    /// Where its rows are read. [`Kind::Busy`] before the lake is open, [`Kind::Damaged`] where damage keeps it from being opened.
+    /// The lake position where the segment's rows are read. Fails with [`Kind::Busy`] before the lake is open, and with
+    /// [`Kind::Damaged`] if damage keeps it from being opened.
     pub fn landed(&self) -> Result<&Arc<dyn Landed>> {
         self.check()?;
         self.landed.as_ref().ok_or_else(|| {
@@ -93,7 +96,7 @@ impl Segment {
         })
     }
 
-    /// Rows by their ids, which ascend, in their order. Fails if one is missing: each is one that lives.
+    /// Reads rows by their ids, which ascend, and returns them in that order. Fails if one is missing: each of them must be live.
     pub(crate) fn fetch(&self, rows: &[RowId], projection: &Projection) -> Result<RecordBatch> {
         let ids_alone = projection.columns().all(|id| id == ROW_ID);
         let found = match ids_alone {
@@ -132,7 +135,8 @@ impl Segment {
         }
     }
 
-    /// Those of some rows that are still there, by id, with their times: what died may have left the lake's files.
+    /// Returns the ids of those rows that the lake still has, with their times of arrival. Dead rows may have left the lake's
+    /// files.
     pub(crate) fn times_in_lake(&self, rows: &[RowId]) -> Result<Vec<(u64, i64)>> {
         use arrow::array::AsArray;
         use arrow::datatypes::TimestampMicrosecondType;
@@ -167,13 +171,13 @@ impl Segment {
 }
 
 impl Parts {
-    /// The last row that the lake alone may have; `None`: there is none.
+    /// The last row of the last evicted segment; `None` if no segment is evicted.
     pub fn last_evicted(&self) -> Option<RowId> {
         self.segments.iter().rev().find(|entry| entry.segment.is_evicted()).map(|e| e.segment.meta().last_row)
     }
 }
 
-/// A stretch as a part of a table: which of its rows are the table's.
+/// A range of a lake file as a part of a table, with the segments that tell which of its rows are live.
 #[derive(Clone, Debug)]
 pub(crate) struct Lying {
     pub landed: Arc<dyn Landed>,
@@ -182,7 +186,7 @@ pub(crate) struct Lying {
 }
 
 impl Lying {
-    /// Whether a row is one that lives and that the lake alone has.
+    /// Returns true if a row is live and in an evicted segment.
     fn has(&self, row: u64) -> Result<bool> {
         let at = self.segments.partition_point(|entry| entry.segment.meta().last_row.0 < row);
         let Some(entry) = self.segments.get(at).filter(|entry| entry.segment.meta().first_row.0 <= row)
@@ -193,7 +197,7 @@ impl Lying {
         Ok(segment.is_evicted() && !entry.deletes.contains(row) && segment.row_ids()?.contains(row))
     }
 
-    /// Which of these rows are wanted.
+    /// Tells for each of the row ids whether it is in `rows` and live.
     pub fn mask(&self, row_ids: &Int64Array, rows: &std::ops::Range<u64>) -> Result<Vec<bool>> {
         let wanted = |row: &i64| {
             let row = *row as u64;
@@ -202,7 +206,7 @@ impl Lying {
         row_ids.values().iter().map(wanted).collect()
     }
 
-    /// The live rows of these ids, at most `limit`, as they lie.
+    /// Reads the live rows with ids in `rows`, at most `limit`, in stored order.
     pub fn read(
         &self,
         rows: &std::ops::Range<u64>,

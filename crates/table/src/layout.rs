@@ -1,5 +1,5 @@
-//! Which columns a batch has, which ones a reader wants, and the way from one to the other: by column id, so that
-//! rename, drop and re-add are safe.
+//! Layouts and projections: the columns of a stored batch, the columns that a reader wants, and the conversion between them.
+//! Columns are matched by id, so that rename, drop and re-add are safe.
 
 mod few;
 
@@ -15,18 +15,18 @@ use types::{
 
 use crate::landed::Found;
 
-/// The columns of stored batches, `_row_id` and `_time` first. One per schema version, shared by its batches.
+/// The columns of stored batches, `_row_id` and `_time` first. There is one layout per schema version, shared by its batches.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub schema: SchemaRef,
     pub ids: Vec<ColumnId>,
-    /// Where each stands, by id.
+    /// The position of each column, sorted by id.
     positions: Vec<(ColumnId, usize)>,
-    /// Where the key's columns stand, in key order.
+    /// The positions of the key's columns, in key order.
     pub key: Vec<usize>,
     /// The key columns' types; a key column's type never changes.
     pub key_types: Vec<DataType>,
-    /// Columns that the rows have in their file and that their reader did not ask for.
+    /// Columns that the rows have in their file but that their reader did not request.
     left_out: Vec<ColumnId>,
 }
 
@@ -36,7 +36,7 @@ impl Layout {
         Self::new(def.schema.to_arrow(), ids, def).expect("a definition has its key columns")
     }
 
-    /// The layout of a file's schema; fails if a field carries no id or a key column of `def` is missing.
+    /// Makes the layout of a file's schema. Fails if a field carries no id or a key column of `def` is missing.
     pub fn of_stored(schema: SchemaRef, def: &TableDef) -> Result<Arc<Layout>> {
         let ids = column_ids(&schema)
             .into_iter()
@@ -65,21 +65,22 @@ impl Layout {
         Ok(Arc::new(Layout { schema, ids, positions, key, key_types, left_out: Vec::new() }))
     }
 
-    /// That of some of its columns, given by their positions, ascending.
+    /// Makes the layout of some of the columns, given by their positions, ascending.
     pub fn part(&self, columns: &[usize]) -> Result<Arc<Layout>> {
         let schema = self.schema.project(columns);
         let schema = schema.map_err(|e| Error::internal(format!("columns that a layout lacks: {e}")))?;
         let ids: Vec<ColumnId> = columns.iter().map(|at| self.ids[*at]).collect();
         let mut positions: Vec<_> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
         positions.sort_unstable();
-        // Who compares keys without their columns is to fail, not to find nothing.
+        // A comparison of keys whose columns are missing should panic rather than find nothing.
         let key = self.key.iter().map(|at| columns.binary_search(at).unwrap_or(usize::MAX)).collect();
         let left_out = self.ids.iter().filter(|id| position(&positions, **id).is_none()).copied().collect();
         let (schema, key_types) = (Arc::new(schema), self.key_types.clone());
         Ok(Arc::new(Layout { schema, ids, positions, key, key_types, left_out }))
     }
 
-    /// Where a column stands; `None` if the rows were written before there was such a column.
+    /// Returns the position of a column; `None` if the rows were written before the column existed. Fails if the column was left
+    /// out.
     pub fn find(&self, id: ColumnId) -> Result<Option<usize>> {
         match self.position(id) {
             None if self.left_out.contains(&id) => {
@@ -98,8 +99,8 @@ fn position(positions: &[(ColumnId, usize)], id: ColumnId) -> Option<usize> {
     positions.binary_search_by_key(&id, |(id, _)| *id).ok().map(|found| positions[found].1)
 }
 
-/// The columns that a read returns, in this order. Made from a definition, so it fits every snapshot of the table with
-/// that definition; cheap to clone.
+/// The columns that a read returns, in this order. It is made from a definition, so it fits every snapshot of the table with
+/// that definition. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Projection(Arc<Target>);
 
@@ -113,17 +114,17 @@ struct Target {
 struct Wanted {
     id: ColumnId,
     arrow: Arrow,
-    /// One value of the column for rows written before it was added; `None`: null.
+    /// A one-row array with the column's value in rows written before it was added; `None` for null.
     initial: Option<ArrayRef>,
 }
 
 impl Projection {
-    /// The named columns of `def`; [`ROW_ID`] and [`TIME`] are allowed, twice the same column is too.
+    /// Returns the projection to these columns of `def`. [`ROW_ID`] and [`TIME`] are allowed, and so is the same column twice.
     pub fn new(def: &TableDef, columns: &[ColumnId]) -> Result<Projection> {
         Self::pick(def, &def.schema.to_arrow(), columns)
     }
 
-    /// [`Projection::new`] with `whole`, which must be `def.schema.to_arrow()`.
+    /// Returns the projection to these columns. `whole` must equal `def.schema.to_arrow()`.
     pub(crate) fn pick(def: &TableDef, whole: &SchemaRef, columns: &[ColumnId]) -> Result<Projection> {
         let mut fields = Vec::with_capacity(columns.len());
         let mut wanted = Vec::with_capacity(columns.len());
@@ -146,12 +147,12 @@ impl Projection {
         Ok(Projection(Arc::new(Target { schema: Arc::new(Schema::new(fields)), columns: wanted })))
     }
 
-    /// Every column, system columns first. Shares `schema`, which must be `def.schema.to_arrow()`.
+    /// Returns the projection to every column, system columns first. Shares `schema`, which must be `def.schema.to_arrow()`.
     pub(crate) fn all(def: &TableDef, schema: SchemaRef) -> Projection {
         Self::build(schema, def, &[ROW_ID, TIME])
     }
 
-    /// Every user column.
+    /// Returns the projection to every user column.
     pub(crate) fn user(def: &TableDef) -> Projection {
         Self::build(def.schema.to_arrow_user(), def, &[])
     }
@@ -169,7 +170,7 @@ impl Projection {
         Projection(Arc::new(Target { schema, columns }))
     }
 
-    /// The schema of what a read returns.
+    /// The schema of the batches that a read returns.
     pub fn schema(&self) -> &SchemaRef {
         &self.0.schema
     }
@@ -178,12 +179,12 @@ impl Projection {
         self.0.columns.iter().map(|c| c.id)
     }
 
-    /// The columns with the types that they are to have.
+    /// The columns, each with the Arrow type of the result.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = (ColumnId, &Arrow)> {
         self.0.columns.iter().map(|column| (column.id, &column.arrow))
     }
 
-    /// The layout of what this projection made.
+    /// Returns the layout of the batches that this projection returns.
     pub(crate) fn layout(&self) -> Result<Arc<Layout>> {
         let ids: Vec<ColumnId> = self.columns().collect();
         let mut positions: Vec<_> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
@@ -194,7 +195,7 @@ impl Projection {
         Ok(Arc::new(Layout { schema, ids, positions, key, key_types, left_out }))
     }
 
-    /// Rows that were found in the lake when this projection's columns were asked for.
+    /// Makes a batch of rows from the lake, whose columns are those that this projection requested.
     pub(crate) fn of_found(&self, found: &Found) -> Result<RecordBatch> {
         let rows = found.row_ids.len();
         let mut columns = found.columns.iter();
@@ -210,12 +211,12 @@ impl Projection {
         self.batch(columns, rows)
     }
 
-    /// A batch without rows.
+    /// Returns a batch without rows.
     pub fn empty(&self) -> RecordBatch {
         RecordBatch::new_empty(self.0.schema.clone())
     }
 
-    /// `batch`, laid out as `from`, as this projection wants it. Copies no values but those of widened columns.
+    /// Projects a batch with the layout `from`. Copies no values except those of widened columns.
     pub(crate) fn apply(&self, from: &Layout, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = batch.num_rows();
         let column = |wanted: &Wanted| match from.find(wanted.id)? {
@@ -226,7 +227,7 @@ impl Projection {
         self.batch(columns, rows)
     }
 
-    /// The columns of one row of `batch`, laid out as `from`.
+    /// Projects one row of a batch with the layout `from`.
     pub(crate) fn row(&self, from: &Layout, batch: &RecordBatch, row: usize) -> Result<Vec<ArrayRef>> {
         let column = |wanted: &Wanted| match from.find(wanted.id)? {
             Some(at) => retype(&batch.column(at).slice(row, 1), &wanted.arrow),
@@ -235,7 +236,7 @@ impl Projection {
         self.0.columns.iter().map(column).collect()
     }
 
-    /// Rows of several batches, each by its batch and its place there, as this projection wants them.
+    /// Projects rows of several batches. Each pick is the index of its batch and the row's index there.
     pub(crate) fn gather<'a>(
         &self,
         batches: impl Iterator<Item = (&'a Layout, &'a RecordBatch)> + Clone,
@@ -256,7 +257,7 @@ impl Projection {
         self.batch(self.0.columns.iter().map(column).collect::<Result<_>>()?, picks.len())
     }
 
-    /// User columns that carry their ids in the fields, as this projection wants them.
+    /// Projects a batch of user columns whose fields carry their ids.
     pub(crate) fn apply_user(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         if Arc::ptr_eq(batch.schema_ref(), self.schema()) || batch.schema_ref() == self.schema() {
             return Ok(batch.clone());
@@ -295,14 +296,14 @@ fn one_value(value: &Value, data_type: &DataType) -> Result<ArrayRef> {
     Value::to_array(std::slice::from_ref(value), data_type)
 }
 
-/// An array of `rows` times the one value of `one`.
+/// Repeats the one value of `one` `rows` times.
 pub(crate) fn repeat(one: &ArrayRef, rows: usize) -> Result<ArrayRef> {
     let picks = arrow::array::UInt32Array::from_value(0, rows);
     arrow::compute::take(one, &picks, None)
         .map_err(|e| Error::internal(format!("repeating a default failed: {e}")))
 }
 
-/// `array` as `arrow`: as it is if that is its type, else widened. Nested fields may differ in names and metadata.
+/// Returns `array` with the type `arrow`, widened if need be. Nested fields may differ in names and metadata.
 pub(crate) fn retype(array: &ArrayRef, arrow: &Arrow) -> Result<ArrayRef> {
     if array.data_type() == arrow {
         return Ok(array.clone());
@@ -316,7 +317,7 @@ pub(crate) fn retype(array: &ArrayRef, arrow: &Arrow) -> Result<ArrayRef> {
     })
 }
 
-/// Whether two types differ in nothing but nested names, nullability and metadata.
+/// Returns true if two types differ only in nested names, nullability and metadata.
 fn same_shape(a: &Arrow, b: &Arrow) -> bool {
     a.equals_datatype(b) || {
         let field = |a: &Field, b: &Field| same_shape(a.data_type(), b.data_type());

@@ -1,29 +1,29 @@
-//! One table's data: where its rows are, which of them are live, and how to find one by key.
+//! One table's data: the places of its rows, which of them are live, and the lookup of a row by key.
 //!
 //! [`Tip`] is the mutable end that the commit thread owns; it includes commits that are not durable yet.
 //! [`Snapshot`] is what readers get: an immutable value, cheap to clone, answered from memory and memory-mapped files
 //! without a lock. Rows stand in a *head* (Arrow batches in memory, whose truth is the log) and in *segments*
 //! (Arrow IPC files with a sidecar). [`seal()`] writes head rows into a segment, [`compaction`] merges neighbouring
-//! segments; both read a snapshot in the background and hand what they made to [`Tip::apply_seal`] and
+//! segments. Both read a snapshot in the background and hand their output to [`Tip::apply_seal`] and
 //! [`Tip::apply_compact`], which carry over the deletes that came in the meantime.
 //!
-//! Not here: threads, the log, the choice of when to seal or compact, the removal of files (the engine does it when
-//! no `Arc<Segment>` is left: G1).
+//! Other crates own threads, the log, the choice of when to seal or compact, and the removal of files (the engine removes a
+//! segment's files when no `Arc<Segment>` is left: G1).
 //!
 //! ## Invariants
 //! - S1: nothing reachable from a snapshot changes. Batches and segments are immutable; delete vectors, the delete history
 //!   and the segment list are copy-on-write. The key map only gains hints, which a snapshot checks against its own rows.
 //! - Row ids ascend over head and segments: segments cover disjoint ascending ranges below [`Tip::sealed_next`], the
 //!   head covers the rest without a gap. `_time` and the lsn never fall with the row id.
-//!   Within a segment rows may lie in the order of the table's time column (`cluster.rs`); every reader but
-//!   [`Snapshot::stored_pieces`] gets them in row-id order all the same.
+//! Within a segment, rows may be sorted by the table's time column (`cluster.rs`). Every reader but
+//!   [`Snapshot::stored_pieces`] still gets them in row-id order.
 //! - A live key exists at most once.
 //! - M1 support: the rows and deletes of [`Snapshot::changes`], applied in order, make the table.
-//! - R1: what is decoded at first touch is published by compare-and-swap (`once_cell::race`), never under a lock. Two
-//!   readers that touch the same cold block at once both decode it; one result stays. So not even a background
-//!   thread that is descheduled half-way through can hold a reader up.
+//! - R1: a part that is decoded at first touch is published by compare-and-swap (`once_cell::race`), never under a lock. Two
+//!   readers that touch the same cold block at once both decode it; one result stays. So even a background thread that is
+//!   descheduled half-way through a decode cannot hold a reader up.
 //!
-//! Start at [`Snapshot`]; then `parts.rs`, which both it and [`Tip`] are made of; then `head.rs` and `segment.rs`.
+//! Start at [`Snapshot`]; then `parts.rs`, the struct behind both a snapshot and a [`Tip`]; then `head.rs` and `segment.rs`.
 //! Every byte of the files is drawn in `docs/format.md`.
 
 #![forbid(unsafe_code)]
@@ -70,7 +70,7 @@ pub use snapshot::Snapshot;
 pub use state::{PastState, State};
 pub use tip::Tip;
 
-/// Rows of a full head batch and of a block of a segment: the unit of parallel scans.
+/// Number of rows in a full head batch and in a full block of a segment: the unit of parallel scans.
 pub const BATCH_ROWS: usize = 8192;
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! Which commit wrote which rows: `(lsn, first row id)` pairs, ascending in both.
+//! Lsn runs: which commit wrote which rows, as `(lsn, first row id)` pairs that ascend in both.
 
 use types::Result;
 use types::codec::{Decoder, Encoder};
 
-/// Rows from `first` on, up to the next run's, were written by commit `lsn`.
+/// The rows that commit `lsn` wrote: those from `first` to before the next run's `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub lsn: u64,
     pub first: u64,
 }
 
-/// Appends a run unless it goes on with the last one's commit.
+/// Appends a run, unless it is of the same commit as the last one.
 pub(crate) fn push(runs: &mut Vec<Run>, run: Run) {
     match runs.last() {
         Some(last) if last.lsn == run.lsn => {}
@@ -24,13 +24,13 @@ pub(crate) fn push(runs: &mut Vec<Run>, run: Run) {
     }
 }
 
-/// The commit that wrote `row`, which must not be before the first run.
+/// Returns the commit that wrote `row`, which must not be before the first run.
 pub(crate) fn lsn_at(runs: &[Run], row: u64) -> u64 {
     let after = runs.partition_point(|run| run.first <= row);
     runs[after.saturating_sub(1)].lsn
 }
 
-/// The runs of the rows `first..end`; the first of them starts at `first`.
+/// Returns the runs of the rows `first..end`; the first of them starts at `first`.
 pub(crate) fn slice(runs: &[Run], first: u64, end: u64) -> Vec<Run> {
     let from = runs.partition_point(|run| run.first <= first).saturating_sub(1);
     let to = runs.partition_point(|run| run.first < end);

@@ -1,15 +1,15 @@
-//! What derives something from a table (an index, the lake, pages), and what the engine promises it.
+//! Materializers: they derive something from a table (an index, the lake, pages). This module is their contract with the engine.
 //!
-//! A materializer owns no thread. The engine's background pool calls [`Materializer::step`] with a snapshot, and what
-//! it made is published with its checkpoint in one commit; a simulator calls it in an order that follows from a seed.
-//! Readers find what was published in the same root as the table, so both stand at one lsn (S2), and answer what is
-//! missing from the table itself: the *tail*.
+//! A materializer owns no thread. The engine's background pool calls [`Materializer::step`] with a snapshot and publishes the
+//! result with its checkpoint in one commit; a simulator calls it in an order that follows from a seed. Readers find the
+//! published result in the same root as the table, so both are at one lsn (S2). They read the missing part from the table itself:
+//! the *tail*.
 //!
 //! ## The rule (M1)
 //! A [`Position`] `(row, lsn)` contains exactly the rows with ids up to `row` that are live at `lsn`. A step over a
-//! snapshot at lsn `L` takes in rows `(row, row']` that are live at `L`, and takes out what was deleted in `(lsn, L]`;
-//! the result stands at `(row', L)`. [`Snapshot::delta`] reads just that. What is derived depends on the rows alone, so
-//! a build that was killed anywhere, or begun again from nothing, ends equal to a fresh one.
+//! snapshot at lsn `L` adds the rows `(row, row']` that are live at `L`, and removes those deleted in `(lsn, L]`;
+//! the result is at `(row', L)`. [`Snapshot::delta`] reads just these rows. The derived data depends on the rows alone, so a
+//! build that was killed anywhere, or begun again from nothing, ends equal to a fresh one.
 
 use std::any::Any;
 use std::fmt;
@@ -25,82 +25,84 @@ use vfs::Env;
 use crate::unique::Lookup;
 use crate::{Landed, Projection, Snapshot};
 
-/// See the module.
+/// The contract of a materializer: see the module.
 pub trait Materializer: Send + Sync + 'static {
-    /// Names its checkpoints and its directory; never changes. Letters only.
+    /// The name of its checkpoints and its directory. It never changes, and has letters only.
     fn name(&self) -> &'static str;
 
-    /// Whether it derives something from such a table. Follows from the definition alone.
+    /// Returns true if it derives something from a table with this definition. Depends on the definition alone.
     fn follows(&self, def: &TableDef) -> bool;
 
-    /// What is wrong with a definition that it is to follow. Asked before such a table is made or changed.
+    /// Rejects a definition that it cannot follow. Called before such a table is made or changed.
     fn check(&self, def: &TableDef) -> Result<()> {
         let _ = def;
         Ok(())
     }
 
-    /// What is wrong with a change of a definition; asked before it is made.
+    /// Rejects a change of a definition that it cannot follow. Called before the change is made.
     fn check_change(&self, before: &TableDef, after: &TableDef) -> Result<()> {
         let _ = (before, after);
         Ok(())
     }
 
-    /// Whether its steps wait for another machine. Only one of them is under way then, in a thread that nothing else needs.
+    /// Returns true if its steps wait for another machine. Only one of them runs at a time then, in a thread of its own.
     fn is_remote(&self) -> bool {
         false
     }
 
-    /// Whether somebody waits for a step over a table, though it may have nothing new.
+    /// Returns true if a caller waits for a step over a table, even if the table has no new rows.
     fn is_asked(&self, def: &TableDef) -> bool {
         let _ = def;
         false
     }
 
-    /// Asks that no file of it holds a row that is dead at `lsn`: those that do are written anew, and removed once no reader
-    /// holds them. Whether there is anything to wait for: [`Materializer::is_asked`] says for how long. Only once a snapshot at
-    /// `lsn` or later is what steps are given.
+    /// Requests that none of its files holds a row that is dead at `lsn`: files that do are rewritten, and removed once no reader
+    /// holds them. Called only when steps get snapshots at `lsn` or later. Returns true if there is such work;
+    /// [`Materializer::is_asked`] then stays true until it is done.
     fn expunge(&self, table: types::TableId, lsn: Lsn) -> bool {
         let _ = (table, lsn);
         false
     }
 
-    /// How much of a table readers have to take in themselves, as a share of what they may: from a half on its writers
-    /// are slowed down, from 1 on they are refused until it is less. 0: writers need not wait for it.
+    /// The part of a table that readers have to take in themselves, as a share of the allowed part. From one half on, the table's
+    /// writers are slowed down; from 1 on they are refused until it is less. 0 if writers need not wait for it.
     fn lag(&self, table: &Snapshot, position: &Position) -> f64 {
         let _ = (table, position);
         0.0
     }
 
-    /// Finds again what was published at a checkpoint, after a restart, and removes what no checkpoint names. After an
-    /// error it is built from nothing.
+    /// Reopens the published result of a checkpoint after a restart, and removes files that no checkpoint names. After an error,
+    /// it is built from nothing.
     fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published>;
 
-    /// Of what it published, what writers look values up in.
+    /// The lookup by which writers find rows in a published result, if there is one.
     fn lookup(&self, published: &Published) -> Option<Arc<dyn Lookup>> {
         let _ = published;
         None
     }
 
-    /// Whether rows may leave their table because it has them: whether [`Materializer::landed`] says where they are read.
+    /// Returns true if rows may be evicted from their table because this materializer stores them: then [`Materializer::landed`]
+    /// reads them.
     fn lands(&self) -> bool {
         false
     }
 
-    /// Of what it published of a table, where rows can be read that the table lets go of. Held, none of its files is removed.
+    /// The position where rows that the table has evicted can be read, out of a published result. While it is held, none of its
+    /// files is removed.
     fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn Landed>> {
         let _ = (published, table);
         None
     }
 
-    /// Whether readers hold something of a table that was published, though no position does.
+    /// Returns true if readers still hold a published result of a table, though no position does.
     fn is_held(&self, table: types::TableId) -> bool {
         let _ = table;
         false
     }
 
-    /// One bounded piece of work towards the table's state. `from` is where it stands; `None` is the beginning, and then
-    /// nothing in its directory counts. What a position needs is durable before it is returned. After an error the step
-    /// is tried again later; after one of kind [`types::Kind::Damaged`] everything is built from nothing.
+    /// Does one bounded piece of work towards the table's state. `from` is the position to continue from; with `None` the step
+    /// begins from nothing and ignores any files in its directory. Everything that the returned position needs is durable. After
+    /// an error the step is retried later; after one of kind [`types::Kind::Damaged`] everything is built from nothing.
     fn step(
         &self,
         place: &Place,
@@ -109,49 +111,49 @@ pub trait Materializer: Send + Sync + 'static {
         budget: &mut Budget<'_>,
     ) -> Result<Progress>;
 
-    /// Removes files that only positions before `newest` needed, unless a reader holds them still (G1). The next step begins
-    /// when it is done.
+    /// Removes files that only positions before `newest` needed, unless a reader still holds them (G1). The next step begins
+    /// after it returns.
     fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()>;
 
-    /// The table is gone and nobody reads it any more.
+    /// Called when the table is dropped and no reader is left.
     fn dropped(&self, place: &Place) -> Result<()>;
 
-    /// The table is there and not followed any more. What only readers of this process use goes; what was made for others
-    /// may stay.
+    /// Called when the table exists but is not followed any more. Files that only readers in this process use are removed; files
+    /// that were made for others may stay.
     fn left(&self, place: &Place) -> Result<()> {
         self.dropped(place)
     }
 }
 
-/// What readers get; each materializer knows its type.
+/// The published result for readers; each materializer knows its type.
 pub type Published = Arc<dyn Any + Send + Sync>;
 
-/// How far a materializer has come, in its own words: what is logged.
+/// The progress of a materializer, with its own state, as it is logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The last row taken in.
+    /// The last row that was taken in.
     pub row: RowId,
-    /// The lsn of the snapshot that was read last.
+    /// The lsn of the last snapshot that was read.
     pub lsn: Lsn,
-    /// From this the files are found again.
+    /// The materializer's own description of the checkpoint, from which it finds its files again.
     pub state: Vec<u8>,
 }
 
 impl Checkpoint {
-    /// How many row ids of a table come after it.
+    /// Number of row ids of a table after the checkpoint.
     pub fn missing(&self, table: &Snapshot) -> u64 {
         (table.next_row().0 - 1).saturating_sub(self.row.0)
     }
 }
 
-/// A checkpoint with what was published there.
+/// A checkpoint with its published result.
 #[derive(Clone)]
 pub struct Position {
     pub checkpoint: Checkpoint,
     pub published: Published,
-    /// What writers ask of it, if they do.
+    /// The lookup for writers, if there is one.
     pub lookup: Option<Arc<dyn Lookup>>,
-    /// Where rows are read that the table has let go of, if it has.
+    /// The place where rows that the table has evicted are read, if there is one.
     pub landed: Option<Arc<dyn Landed>>,
 }
 
@@ -166,60 +168,60 @@ impl Position {
         Position { checkpoint, published, lookup: None, landed: None }
     }
 
-    /// What was published, as the type that its materializer publishes.
+    /// The published result, as the type that its materializer publishes.
     pub fn published<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.published.clone().downcast().ok()
     }
 }
 
-/// Where a materializer keeps the files of one table. The directory exists.
+/// The environment and directory in which a materializer keeps the files of one table. The directory exists.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub env: Env,
     pub dir: PathBuf,
 }
 
-/// What one step may use.
+/// The limits of one step.
 pub struct Budget<'a> {
-    /// Rows to take in, at most.
+    /// Number of rows that the step may take in.
     pub rows: usize,
-    /// Somebody waits: do not gather more first.
+    /// True if a caller waits: the step should not wait for more rows.
     pub urgent: bool,
-    /// Told the bytes that were written; an error means that the database is closing.
+    /// Called with the bytes that were written; an error from it means that the database is closing.
     pub tick: &'a mut dyn FnMut(u64) -> Result<()>,
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Debug)]
 pub enum Progress {
-    /// Nothing is missing: this table's state at the snapshot's lsn is the same as before.
+    /// No change is missing: the table's state at the snapshot's lsn is the same as before.
     UpToDate,
-    /// Something is missing, and it pays to wait for more.
+    /// Something is missing, and it pays to wait for more rows.
     Later(Duration),
-    /// A new position, to be published.
+    /// A new position to publish.
     Advanced(Position),
 }
 
-/// What changed between a checkpoint and a snapshot.
+/// The changes between a checkpoint and a snapshot.
 #[derive(Clone, Debug)]
 pub struct Delta {
-    /// Rows to take in, in row-id order.
+    /// Rows to add, in row-id order.
     pub inserted: Vec<RecordBatch>,
-    /// Rows to take out, ascending; only such as were taken in.
+    /// Rows to remove, ascending; all of them were added before.
     pub deleted: Vec<RowId>,
-    /// Where this leads.
+    /// The row and the lsn of the position after these changes.
     pub row: RowId,
     pub lsn: Lsn,
-    /// The snapshot has more rows than were asked for.
+    /// True if the snapshot has more rows than the requested number.
     pub more: bool,
 }
 
 impl Snapshot {
-    /// What is missing at `from` (`None`: everything), at most `rows_max` rows, with these columns. `projection` must
+    /// Returns the changes after `from` (`None`: all rows), with at most `rows_max` rows, projected. `projection` must
     /// begin with [`ROW_ID`].
     ///
-    /// [`types::Kind::NotFound`] if deletes are no longer remembered from there on ([`Snapshot::history_floor`]): then
-    /// [`Snapshot::is_live`] tells of each row.
+    /// Fails with [`types::Kind::NotFound`] if deletes are no longer remembered from there on ([`Snapshot::history_floor`]): then
+    /// the caller checks each row with [`Snapshot::is_live`].
     pub fn delta(
         &self,
         from: Option<&Checkpoint>,
@@ -236,7 +238,7 @@ impl Snapshot {
         while left > 0 {
             let batch = self.scan_from(delta.row.next(), left.min(crate::BATCH_ROWS), projection)?;
             let Some(newest) = last_row(&batch)? else {
-                // Whatever lies beyond is dead already.
+                // All rows after this one are dead already.
                 delta.row = last.max(delta.row);
                 break;
             };
@@ -248,7 +250,7 @@ impl Snapshot {
         Ok(delta)
     }
 
-    /// Rows up to `from.row` that were live at `from.lsn` and are not in this snapshot, ascending.
+    /// Returns the rows up to `from.row` that were live at `from.lsn` and are not in this snapshot, ascending.
     pub fn deleted_since(&self, from: &Checkpoint) -> Result<Vec<RowId>> {
         if from.lsn < self.history_floor() {
             return Err(Error::not_found("deletes are remembered only for a while")

@@ -1,4 +1,4 @@
-//! What arrays take and what they keep alive.
+//! The memory that arrays use and keep alive.
 
 use arrow::array::{Array, ArrayData, ArrayRef, AsArray, MutableArrayData, RecordBatch, make_array};
 use arrow::buffer::Buffer;
@@ -7,17 +7,17 @@ use arrow::datatypes::{
 };
 use types::memory::slice_bytes;
 
-/// Bytes that the batch's values need: slices count only what they show.
+/// Bytes that the batch's values need: a slice counts only the values that it shows.
 pub(crate) fn used(batch: &RecordBatch) -> u64 {
     batch.columns().iter().map(used_by).sum()
 }
 
-/// [`used`] for one column.
+/// Bytes that one column's values need, counted as in [`used`].
 pub(crate) fn used_by(array: &ArrayRef) -> u64 {
     slice_bytes(array) as u64
 }
 
-/// Bytes that the batch keeps from being freed: each allocation once, whole.
+/// Bytes that the batch keeps from being freed: each allocation counts once, and whole.
 pub(crate) fn held(batch: &RecordBatch) -> u64 {
     fn data(d: &ArrayData, see: &mut impl FnMut(&Buffer)) {
         d.nulls().into_iter().for_each(|nulls| see(nulls.buffer()));
@@ -29,7 +29,7 @@ pub(crate) fn held(batch: &RecordBatch) -> u64 {
         allocations.push((buffer.data_ptr().as_ptr().addr(), buffer.capacity() as u64));
     };
     for column in batch.columns() {
-        // Rows often come one by one, and what describes these arrays takes more allocations than they have.
+        // Batches of one row are frequent, and building their `ArrayData` would take more allocations than the batch has.
         match column.data_type() {
             Arrow::Int64 => see(column.as_primitive::<Int64Type>().values().inner()),
             Arrow::Int32 => see(column.as_primitive::<Int32Type>().values().inner()),
@@ -54,12 +54,12 @@ pub(crate) fn held(batch: &RecordBatch) -> u64 {
     allocations.iter().map(|(_, bytes)| bytes).sum()
 }
 
-/// Whether keeping the batch would keep much more memory than it shows.
+/// Returns true if keeping the batch would keep much more memory alive than its values need.
 pub(crate) fn pins(used: u64, held: u64) -> bool {
     held > used + used / 4 + 4096
 }
 
-/// The same values in memory of their own, without room to spare.
+/// Copies the values into memory of their own, without spare room.
 pub(crate) fn copied(batch: &RecordBatch) -> RecordBatch {
     let copy = |column: &ArrayRef| {
         let data = column.to_data();

@@ -1,4 +1,4 @@
-//! What a tip and a snapshot have in common: a table value that is cheap to clone, and the ways to look things up in it.
+//! The state that a tip and a snapshot share: a table value that is cheap to clone, and the lookups in it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::past::{self, Past, Then};
 use crate::segment::{Need, Rows, Segment, covers, is_damage};
 use crate::unique::Recent;
 
-/// A definition and what follows from it, made once per definition (O1).
+/// A table definition with its layout and projections, made once per definition (O1).
 #[derive(Debug)]
 pub(crate) struct View {
     pub def: Arc<TableDef>,
@@ -34,7 +34,7 @@ impl View {
     }
 }
 
-/// A segment and which of its rows are deleted.
+/// A segment and its delete vector.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub segment: Arc<Segment>,
@@ -42,30 +42,31 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Number of live rows.
     pub fn live(&self) -> u64 {
         // Saturating: deletes that came while the segment could not be read may name rows that it does not store.
         self.segment.meta().rows.saturating_sub(self.deletes.len())
     }
 }
 
-/// Cloning costs O(1): everything that can be long is shared.
+/// The fields of a tip and of a snapshot. Cloning costs O(1): everything that can be long is shared.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
     pub view: Arc<View>,
     pub head: Head,
     pub head_deletes: DeleteVector,
     pub keys: KeyMap,
-    /// Of the unique indexes that writes are checked against.
+    /// The recent values of each unique index that writes are checked against.
     pub uniques: Arc<[Recent]>,
-    /// In row-id order.
+    /// The segments in row-id order.
     pub segments: Arc<Vec<Entry>>,
     pub segment_bytes: u64,
-    /// The same, if nothing was compressed.
+    /// Bytes that the segments would take if none was compressed.
     pub segment_raw_bytes: u64,
     pub segment_live: u64,
     pub history: DeleteHistory,
     pub past: Arc<Past>,
-    /// Of a snapshot of the past.
+    /// The additional state of a snapshot of the past; `None` for the present.
     pub then: Option<Arc<Then>>,
     pub next_row: u64,
     pub sealed_next: u64,
@@ -74,18 +75,18 @@ pub(crate) struct Parts {
     pub sealed_time: i64,
 }
 
-/// A row where it lies, with the columns that were asked for.
+/// A stored row: its batch, which has at least the requested columns, and its index there.
 pub(crate) struct Place<'a> {
     pub stored: Rows<'a>,
     pub index: usize,
 }
 
-/// Where a row lies.
+/// The location of a row.
 pub(crate) enum Spot<'a> {
     Head(Place<'a>),
-    /// Block and place in it.
+    /// A row of a segment on this machine: the block, and the row's index in the block.
     Block(&'a Segment, usize, usize),
-    /// In the lake alone.
+    /// A row of an evicted segment, which only the lake has.
     Away(&'a Segment),
 }
 
@@ -115,7 +116,7 @@ impl Parts {
         Ok(self.ended_later(row)?.is_some())
     }
 
-    /// From now on the key's map and those of unique indexes go their own way.
+    /// Separates the key map and the maps of the unique indexes from those that other tips share: later entries go only here.
     pub fn keep_keys_apart(&mut self) {
         self.keys.keep_apart();
         let mut uniques = self.uniques.to_vec();
@@ -127,7 +128,7 @@ impl Parts {
         row >= self.sealed_next && row < self.next_row && !self.head_deletes.contains(row)
     }
 
-    /// A live row version, with these columns.
+    /// Returns a live row version with the columns of `need`, or `None` if the row is not live.
     pub fn row(&self, row: u64, need: Need<'_>) -> Result<Option<Place<'_>>> {
         Ok(match self.spot(row)? {
             None => None,
@@ -139,14 +140,14 @@ impl Parts {
         })
     }
 
-    /// All columns of a row that is in the lake.
+    /// Reads all columns of a row out of the lake.
     fn fetched<'a>(&'a self, segment: &'a Segment, row: u64) -> Result<Place<'a>> {
         let batch = segment.fetch(&[RowId(row)], &self.view.all)?;
         let stored = Arc::new(Stored { batch, layout: self.view.layout.clone() });
         Ok(Place { stored: Rows::Fetched(stored), index: 0 })
     }
 
-    /// Where a live row version lies.
+    /// Returns the location of a live row version.
     pub fn spot(&self, row: u64) -> Result<Option<Spot<'_>>> {
         if row >= self.sealed_next {
             return Ok(self.head_row(row).map(Spot::Head));
@@ -165,7 +166,8 @@ impl Parts {
         Ok(Some(Spot::Block(&entry.segment, block, index)))
     }
 
-    /// Where a live row stands that is live in the past alone and that no segment of the present stores.
+    /// Returns the segment of ended rows that stores a row, if the row is live only in this snapshot of the past and no segment
+    /// of the present stores it.
     pub fn ended_later(&self, row: u64) -> Result<Option<&Entry>> {
         let Some(then) = &self.then else { return Ok(None) };
         Ok(past::entry_of(then, row)?.filter(|entry| !entry.deletes.contains(row)))
@@ -179,14 +181,14 @@ impl Parts {
         Some(Place { stored: Rows::Lying(&batch.stored), index })
     }
 
-    /// The live row of a key among the rows from `from` on, with the key's columns: O(1) in the head, then one probe per
-    /// segment, newest first.
+    /// Returns the live row of a key among the rows from `from` on, with the key's columns. Costs O(1) in the head, then one
+    /// probe per segment, newest first.
     pub fn find(&self, key: &[u8], from: u64) -> Result<Option<(u64, Place<'_>)>> {
         self.find_beside(key, from, &mut None)
     }
 
-    /// The same for many keys, from the beginning. Of compressed segments each block is unpacked about once, however the keys
-    /// come.
+    /// Returns the live row of each key, in the order of `keys`. Sorts the lookups by block, so that each block of a compressed
+    /// segment is unpacked about once whatever the order of the keys.
     pub fn find_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<u64>>> {
         if !self.is_compressed() {
             return keys.iter().map(|key| Ok(self.find(key, 0)?.map(|(row, _)| row))).collect();
@@ -201,12 +203,13 @@ impl Parts {
         Ok(found)
     }
 
-    /// Whether a segment is, in O(1).
+    /// Returns true if any segment is compressed. Costs O(1).
     pub fn is_compressed(&self) -> bool {
         self.segment_bytes != self.segment_raw_bytes
     }
 
-    /// The newest block that may have a key. What cannot be read is met when the key is looked up.
+    /// Returns the newest block that may hold a key, as a sort key for lookups. Ignores read errors: the lookup of the key itself
+    /// reports them.
     fn place_of(&self, key: &[u8]) -> Option<(SegmentId, usize)> {
         let hash = key::hash(key);
         self.segments.iter().rev().filter(|entry| entry.live() > 0).find_map(|entry| {
@@ -228,11 +231,11 @@ impl Parts {
         if self.segments.len() > 1 {
             self.segments.iter().for_each(|entry| entry.segment.touch_key(hash));
         }
-        // A key lives at most once, so a damaged segment matters only if nobody else has the key.
+        // A key lives at most once, so a damaged segment matters only if no other segment has the key.
         let mut damage = None;
         let ended_later = self.then.iter().flat_map(|then| &then.segments);
         for entry in self.segments.iter().rev().chain(ended_later) {
-            // Those of the past are in no order.
+            // Segments of ended rows are in no order.
             if entry.segment.meta().last_row.0 < from && self.then.is_none() {
                 break;
             }
@@ -252,7 +255,7 @@ impl Parts {
     fn find_in_head(&self, key: &[u8], hash: u64, from: u64) -> Option<(u64, Place<'_>)> {
         let accept = |row| {
             let place = self.head_row(row).filter(|_| row >= from)?;
-            // Most candidates are it, and most callers read it.
+            // Most candidates match, and most callers then read the row.
             place.stored.touch(place.index);
             key_match::matches(&place.stored.layout, &place.stored.batch, place.index, key)
                 .then_some((row, place))
@@ -265,7 +268,7 @@ impl Parts {
     }
 }
 
-/// The compressed block that was looked into last, with its keys unpacked.
+/// The compressed block that was read last, with its key columns unpacked.
 type Beside<'a> = Option<(SegmentId, usize, Rows<'a>)>;
 
 fn find_in<'a>(

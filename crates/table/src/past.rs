@@ -1,12 +1,13 @@
 //! Reading the past: a table as it was at an earlier lsn.
 //!
-//! A row is there at lsn L if a commit up to L wrote it and none up to L ended it. Row ids ascend with lsns, so the first
-//! half is a bound on row ids; the second is the delete history. What is left are rows that ended and that a seal or a
-//! compaction would drop: those that ended a short while ago are written into a segment of their own beside the others.
-//! Who reads the present never looks at these. They are forgotten whole, once their time is over.
+//! A row *ended* at the commit that deleted or replaced it. A row is visible at lsn L if a commit up to L wrote it and none up to
+//! L ended it. Row ids ascend with lsns, so the first condition is a bound on row ids; the second is answered by the delete
+//! history. A seal or a compaction drops ended rows, so those that ended a short while ago are first written into separate *past
+//! segments*. Readers of the present never look at these. They are removed whole, once they are older than the time for which the
+//! past is kept.
 //!
-//! [`Snapshot::past_floor`] is how far back that reaches: the smallest lsn at which nothing is missing. It rises with
-//! whatever is forgotten, never by itself, so an answer is exact or an error.
+//! [`Snapshot::past_floor`] is the smallest lsn at which no row is missing. It rises only when something is removed, so an answer
+//! about the past is exact or an error.
 
 mod lookup;
 
@@ -26,57 +27,60 @@ use crate::parts::{Entry, Parts, View};
 use crate::segment::{Form, Segment, Writer, covers, discard};
 use lookup::EndedKeys;
 
-/// Definitions of the past that are kept.
+/// Number of former definitions that are kept.
 const DEFS_MAX: usize = 64;
 
-/// What a table keeps so that its past can be read.
+/// The data with which a table's past is read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Past {
-    /// The commit that made the table; 0 if that is not known.
+    /// The commit that made the table; 0 if unknown.
     pub created: u64,
-    /// Nothing is missing from this lsn on, as far as this knows: [`Snapshot::past_floor`].
+    /// The lsn from which on nothing is missing, apart from the delete history's own bound: see [`Snapshot::past_floor`].
     pub floor: u64,
-    /// Rows that ended, in the order in which they were put away.
+    /// Segments of ended rows, in the order in which they were written.
     pub segments: Vec<PastSegment>,
-    /// Definitions, each with the commit that replaced it. Ascending.
+    /// Former definitions, each with the commit that replaced it. Ascending.
     pub defs: Vec<(u64, Arc<View>)>,
 }
 
-/// Rows that ended: no reader of the present looks at them.
+/// A segment of ended rows, which readers of the present do not look at.
 #[derive(Clone, Debug)]
 pub(crate) struct PastSegment {
     pub segment: Arc<Segment>,
-    /// No row of it ended after this commit.
+    /// The last commit that ended a row of the segment.
     pub last_end: u64,
 }
 
-/// What only a snapshot of the past has.
+/// The additional state of a snapshot of the past.
 #[derive(Debug)]
 pub(crate) struct Then {
     pub lsn: Lsn,
-    /// Of rows that ended later and stand in no segment of the present. Their ranges overlap those of the others.
+    /// Segments with rows that ended after `lsn` and that no segment of the present stores. Their ranges overlap those of the
+    /// others.
     pub segments: Vec<Entry>,
+    /// Number of live rows in `segments`.
     pub live: u64,
-    /// Rows of the head that ended later: the map of keys may have forgotten them.
+    /// Rows of the head that ended after `lsn`: the key map may have forgotten them.
     ended: RoaringTreemap,
     keys: OnceBox<EndedKeys>,
 }
 
-/// Rows put away by a seal or a compaction, which dropped what ended earlier.
+/// The ended rows that a seal or a compaction wrote into a past segment.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// What ended up to this commit was dropped, if there was such.
+    /// The lsn at or below which ended rows were dropped instead of kept.
     pub after: Lsn,
-    /// [`Tip::kept_from`](crate::Tip::kept_from) afterwards, where a log says so: files that are gone by now cannot.
+    /// [`Tip::kept_from`](crate::Tip::kept_from) after the change, where the log records it: files that are removed by now cannot
+    /// tell it.
     pub floor: Option<Lsn>,
-    /// No row of the segment ended after this commit.
+    /// The last commit that ended a row of the segment.
     pub last_end: Lsn,
-    /// `None`: no row that ended later was stored there.
+    /// The past segment; `None` if no stored row ended after `after`.
     pub segment: Option<Arc<Segment>>,
 }
 
 impl Past {
-    /// No definition that a rewritten segment no longer fits can be read by any more.
+    /// Drops the definitions that the columns of a rewritten segment no longer fit, and raises the floor above them.
     pub fn rewritten(&mut self, now: &TableDef) {
         let fits = |then: &TableDef| {
             let same = |c: &types::Column| {
@@ -103,7 +107,8 @@ impl Past {
         self.defs.retain(|(lsn, _)| *lsn > floor);
     }
 
-    /// Of so many rows that had ended, so many are stored still. Without `kept` none of the others was put away.
+    /// Raises the floor for rows that were dropped. Of `ended` deleted rows the new segment still stores `stored`; the others
+    /// were dropped or are in `kept`. Without `kept` all the others were dropped.
     pub fn dropped(&mut self, ended: u64, stored: u64, kept: Option<Kept>, newest: Lsn) {
         let floor = match &kept {
             None if ended > 0 => newest,
@@ -136,40 +141,40 @@ impl Past {
 }
 
 impl Snapshot {
-    /// The smallest lsn that [`Snapshot::at`] takes.
+    /// The smallest lsn that [`Snapshot::at`] accepts.
     pub fn past_floor(&self) -> Lsn {
         let past = &self.parts.past;
         Lsn(past.floor.max(past.created)).max(self.parts.history.floor())
     }
 
-    /// The commit that made the table; `Lsn(0)` if that is not known.
+    /// The commit that made the table; `Lsn(0)` if unknown.
     pub fn created(&self) -> Lsn {
         Lsn(self.parts.past.created)
     }
 
-    /// The lsn whose rows these are, if it is not the one that was the newest when the snapshot was made.
+    /// The lsn of a snapshot of the past; `None` for a snapshot of the present.
     pub fn as_of(&self) -> Option<Lsn> {
         self.parts.then.as_ref().map(|then| then.lsn)
     }
 
-    /// The table's definition at an lsn that [`Snapshot::at`] takes.
+    /// Returns the table's definition at an lsn that [`Snapshot::at`] accepts.
     pub fn def_at(&self, lsn: Lsn) -> &Arc<TableDef> {
         &self.parts.past.view_at(lsn).unwrap_or(&self.parts.view).def
     }
 
-    /// Segments of rows that ended, in the order in which they were put away, each with the last commit that ended one.
+    /// The segments of ended rows, in the order in which they were written, each with the last commit that ended one of its rows.
     pub fn past_segments(&self) -> impl ExactSizeIterator<Item = (&Arc<Segment>, Lsn)> {
         self.parts.past.segments.iter().map(|past| (&past.segment, Lsn(past.last_end)))
     }
 
-    /// Bytes of the files that hold rows which ended.
+    /// Bytes of the files of past segments.
     pub fn past_bytes(&self) -> u64 {
         self.past_segments().map(|(segment, _)| segment.meta().bytes).sum()
     }
 
-    /// The table as it was at `lsn`, with the definition that it had then. Costs O(segments + what ended since).
+    /// Returns the table as it was at `lsn`, with its definition of that time. Costs O(segments + rows that ended since).
     ///
-    /// [`types::Kind::NotFound`] below [`Snapshot::past_floor`].
+    /// Fails with [`types::Kind::NotFound`] below [`Snapshot::past_floor`].
     pub fn at(self: &Arc<Self>, lsn: Lsn) -> Result<Arc<Snapshot>> {
         if self.parts.then.is_some() {
             return Err(Error::internal("the past of a snapshot of the past was asked for"));
@@ -233,7 +238,8 @@ impl Parts {
         Ok(parts)
     }
 
-    /// The first stored row that a commit after `lsn` wrote. A row of an older commit has a smaller id, wherever it stands.
+    /// Returns the first stored row that a commit after `lsn` wrote. A row of an older commit has a smaller id, wherever it is
+    /// stored.
     fn first_row_after(&self, lsn: Lsn) -> Result<u64> {
         let first = |runs: &[lsn_runs::Run]| {
             runs.get(runs.partition_point(|run| run.lsn <= lsn.0)).map_or(u64::MAX, |run| run.first)
@@ -249,7 +255,8 @@ impl Parts {
         Ok(in_head.map_or(end, |row| row.min(end)))
     }
 
-    /// The rows of `ended` within a range, where they stand in the head or in segments of the present, as live ones.
+    /// Returns the table reduced to the rows of `ended` in the head and in the segments that overlap a range, as if these rows
+    /// were live.
     fn only(&self, ended: &RoaringTreemap, first: RowId, last: RowId) -> Result<Parts> {
         let mut parts = self.clone();
         let mut others = RoaringTreemap::new();
@@ -278,7 +285,7 @@ fn entry_at(entry: &Entry, ended: &RoaringTreemap, end: u64) -> Entry {
     let mut rows = deletes.to_bitmap() - ended;
     if last >= end {
         rows.insert_range(end..=last);
-        // A damaged one counts too few live rows; reading it fails all the same.
+        // A damaged segment counts too few live rows; reading it fails all the same.
         if let Ok(stored) = segment.row_ids() {
             stored.retain_stored(&mut rows);
         }
@@ -286,12 +293,13 @@ fn entry_at(entry: &Entry, ended: &RoaringTreemap, end: u64) -> Entry {
     Entry { segment: segment.clone(), deletes: DeleteVector::from_bitmap(rows) }
 }
 
-/// Writes those rows with ids from `first` to `last` into segment `id` in `dir`, durably, that ended after `after` and that
-/// neither a seal nor a compaction of `snapshot` would write; `after` is not below [`Snapshot::past_floor`]. `None`: there are none. `tick` as for [`seal`](crate::seal()).
+/// Writes a past segment `id` into `dir`, durably: the rows with ids from `first` to `last` that ended after `after` and that a
+/// seal or a compaction of `snapshot` would drop. `after` must not be below [`Snapshot::past_floor`]. Returns `None` if there are
+/// no such rows. `tick` works as in [`seal`](crate::seal()).
 ///
-/// Log its meta with the seal's or the compaction's, then give it to [`Tip::apply_seal`](crate::Tip::apply_seal) or
-/// [`Tip::apply_compact`](crate::Tip::apply_compact) as [`Kept`].
-#[allow(clippy::too_many_arguments, reason = "one place, and each is a thing of its own")]
+/// The caller logs the meta together with that of the seal or the compaction, then passes it to
+/// [`Tip::apply_seal`](crate::Tip::apply_seal) or [`Tip::apply_compact`](crate::Tip::apply_compact) as [`Kept`].
+#[allow(clippy::too_many_arguments, reason = "one caller, and each argument is independent")]
 pub fn put_away(
     snapshot: &Snapshot,
     env: &Env,
@@ -302,7 +310,8 @@ pub fn put_away(
     after: Lsn,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Option<SegmentMeta>> {
-    // The seal raises the floor to `after` when it drops what ended before: so no lower, or a log would say less than is true.
+    // The seal raises the floor to `after` when it drops rows that ended before. A lower `after` would make the log state a floor
+    // that is too low.
     assert!(after >= snapshot.past_floor(), "what can be read no more cannot be kept");
     let mut ended = snapshot.parts.history.ended_after(after);
     ended.remove_range(..first.0);
@@ -336,7 +345,7 @@ pub fn put_away(
     Ok(Some(meta))
 }
 
-/// The entry of the past that stores a row.
+/// Returns the past segment that stores a row.
 pub(crate) fn entry_of(then: &Then, row: u64) -> Result<Option<&Entry>> {
     for entry in then.segments.iter().filter(|entry| covers(entry.segment.meta(), RowId(row))) {
         if entry.segment.row_ids()?.contains(row) {

@@ -17,12 +17,12 @@ use crate::lsn_runs::Run;
 use crate::segment::{Need, Rows, Segment};
 use crate::{BATCH_ROWS, Projection, landed, memory};
 
-/// What reading something out of the lake counts for at least, in bytes that are read for the first time: it may take a while, and
-/// whoever must not wait leaves it to others.
+/// Bytes that any read from the lake counts for, at least, as bytes that are read for the first time. Such a read may take a
+/// while, so a caller that must not wait leaves it to other threads.
 pub(crate) const AWAY_BYTES: u64 = 32 << 20;
 
-/// At most [`BATCH_ROWS`](crate::BATCH_ROWS) neighbouring rows of a snapshot: a head batch or a block of a segment.
-/// Holds what it needs; it may outlive the snapshot.
+/// Up to [`BATCH_ROWS`](crate::BATCH_ROWS) rows of a snapshot: a head batch, a block of a segment, or a range of a lake file.
+/// Holds the data that it needs, so it may outlive the snapshot.
 #[derive(Clone, Debug)]
 pub struct Piece {
     source: Source,
@@ -38,30 +38,30 @@ pub struct Piece {
 enum Source {
     Head(Arc<HeadBatch>),
     Block(Arc<Segment>, usize),
-    /// A block of a segment whose rows are in the lake alone: they are fetched by id.
+    /// A block of an evicted segment: its rows are fetched from the lake by id.
     Evicted(Arc<Segment>, usize),
-    /// A stretch of a file of the lake.
+    /// A range of a file of the lake.
     Lake(Box<Lying>),
-    /// Rows of a segment in the order of time, by their rank in row-id order: they are gathered.
+    /// Rows of a segment in time order, by their ranks in row-id order: they are gathered from several blocks.
     Ranks(Arc<Segment>, Range<u64>),
-    /// A segment whose blocks are not known: reading it says why.
+    /// A segment that cannot be opened: reading the piece returns the error.
     Damaged(Arc<Segment>),
 }
 
-/// What [`Piece::read_within`] read.
+/// The result of [`Piece::read_within`].
 #[derive(Debug)]
 pub struct Read {
     pub batch: RecordBatch,
-    /// Bytes of the values that were looked at.
+    /// Bytes of the values that were read.
     pub decoded: u64,
 }
 
 /// Bounds of a column's values within a piece.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Zone {
-    /// No value is below. `None`: all values are null.
+    /// A lower bound of the values. `None` if all values are null.
     pub min: Option<Value>,
-    /// No value is above; unknown if `None` although [`Zone::min`] is known.
+    /// An upper bound of the values. Unknown if `None` although [`Zone::min`] is known.
     pub max: Option<Value>,
     pub nulls: u64,
 }
@@ -85,7 +85,7 @@ impl Piece {
         // Saturating: deletes that came while the segment could not be read may name rows that it does not store.
         let live = match segment.is_in_row_order() {
             true => u64::from(info.rows).saturating_sub(deletes.count(first..=last)),
-            // Which of the rows between them it stores is not known without reading it.
+            // Which ids between the bounds the block stores is unknown without reading it, so deletes cannot be counted.
             false => u64::from(info.rows),
         };
         let source = match segment.is_evicted() {
@@ -96,7 +96,7 @@ impl Piece {
         Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes })
     }
 
-    /// The `at`-th of those that make a segment in row-id order which is not.
+    /// The `at`-th piece in row-id order of a segment that is stored in time order.
     pub(crate) fn of_ranks(
         segment: &Arc<Segment>,
         at: usize,
@@ -115,7 +115,7 @@ impl Piece {
         Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes })
     }
 
-    /// Stands for a whole segment that cannot be opened.
+    /// A piece for a whole segment that cannot be opened.
     pub(crate) fn of_damaged(segment: &Arc<Segment>, deletes: &DeleteVector, def: &Arc<TableDef>) -> Piece {
         let meta = segment.meta();
         Piece {
@@ -124,13 +124,13 @@ impl Piece {
             def: def.clone(),
             first: meta.first_row.0,
             last: meta.last_row.0,
-            // Which of its rows the deletes hit is not known. At least one, so that nobody leaves the piece out.
+            // It is unknown which stored rows the deletes hit. At least 1, so that no scan leaves the piece out.
             live: meta.rows.saturating_sub(deletes.len()).max(1),
             bytes: meta.bytes,
         }
     }
 
-    /// Rows that lie together in the lake, of which some may be those of a table. None of them has an id above `last`.
+    /// A piece of a lake file, some of whose rows may belong to the table. No row id of the piece is above `last`.
     pub(crate) fn of_stretch(lying: Lying, last: u64, def: &Arc<TableDef>) -> Piece {
         let (first, stretch) = (lying.stretch.first_row.0, &lying.stretch);
         Piece {
@@ -144,17 +144,18 @@ impl Piece {
         }
     }
 
-    /// Whether its rows are in the lake alone: reading them may take a while.
+    /// Returns true if the piece's rows are in the lake alone: reading them may take a while.
     pub fn is_evicted(&self) -> bool {
         matches!(self.source, Source::Evicted(..) | Source::Lake(_))
     }
 
-    /// Whether it has no row with this value, where that follows from more than bounds.
+    /// Returns true if the piece has no row with this value, where that follows from the lake's partition. Bounds are not
+    /// considered.
     pub fn lacks(&self, column: ColumnId, value: &Value) -> bool {
         matches!(&self.source, Source::Lake(lying) if lying.landed.lacks(&lying.stretch, column, value))
     }
 
-    /// Reads what [`Piece::zone`] may know of it besides, where that is elsewhere than the rows. False: there is no such.
+    /// Reads tighter bounds for [`Piece::zone`] if they are stored apart from the rows. Returns false if there are none.
     pub fn look(&self) -> Result<bool> {
         match &self.source {
             Source::Lake(lying) => lying.landed.look(&lying.stretch).map(|()| true),
@@ -162,14 +163,15 @@ impl Piece {
         }
     }
 
-    /// Without the rows before `from`. [`Piece::rows`] may be more than are left.
+    /// Leaves out the rows before `from`. [`Piece::rows`] may then be larger than the number of rows left.
     pub(crate) fn starting_at(mut self, from: u64) -> Piece {
         self.first = self.first.max(from);
         self.live = self.live.min((self.last + 1).saturating_sub(self.first));
         self
     }
 
-    /// Whether [`Piece::rows`] is exact: it may be too many of one of [`Snapshot::stored_pieces`](crate::Snapshot).
+    /// Returns true if [`Piece::rows`] is exact. It may be too large for a piece of
+    /// [`Snapshot::stored_pieces`](crate::Snapshot::stored_pieces).
     pub fn is_counted(&self) -> bool {
         match &self.source {
             Source::Lake(_) => false,
@@ -177,7 +179,7 @@ impl Piece {
         }
     }
 
-    /// Whether its rows are in row-id order.
+    /// Returns true if the piece's rows are in row-id order.
     pub fn is_in_row_order(&self) -> bool {
         match &self.source {
             Source::Block(segment, _) => segment.is_in_row_order(),
@@ -186,7 +188,7 @@ impl Piece {
         }
     }
 
-    /// Whether rows of it may have been deleted.
+    /// Returns true if rows of the piece may have been deleted.
     pub fn has_deleted(&self) -> bool {
         self.deletes.count(self.first..=self.last) > 0
             || matches!(self.source, Source::Damaged(_) | Source::Lake(_))
@@ -196,27 +198,27 @@ impl Piece {
         self.deletes.contains(row)
     }
 
-    /// Live rows; see [`Piece::is_counted`].
+    /// Number of live rows; see [`Piece::is_counted`].
     pub fn rows(&self) -> usize {
         self.live as usize
     }
 
-    /// The first and last row id stored, deleted rows included.
+    /// The first and the last row id, deleted rows included.
     pub fn row_range(&self) -> (RowId, RowId) {
         (RowId(self.first), RowId(self.last))
     }
 
-    /// About how many bytes all columns of it take.
+    /// Bytes that all columns of the piece take, about.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What of it nobody has read yet, so that it is checked first: nothing of the head.
+    /// Bytes of the piece that have not been read and checked yet; 0 for the head.
     pub fn untouched_bytes(&self) -> u64 {
         match &self.source {
             Source::Block(segment, block) if !segment.is_touched(*block) => self.bytes,
             Source::Evicted(..) | Source::Lake(_) => self.bytes.max(AWAY_BYTES),
-            // They may stand in any block.
+            // The rows may be in any block of the segment.
             Source::Ranks(segment, _)
                 if (0..segment.block_count().unwrap_or(0)).any(|block| !segment.is_touched(block)) =>
             {
@@ -226,7 +228,7 @@ impl Piece {
         }
     }
 
-    /// Bounds of a column of numbers, text or times. Deleted rows count. A damaged sidecar knows nothing.
+    /// Bounds of a column of numbers, text or times. Deleted rows count. `None` if unknown, as with a damaged sidecar.
     pub fn zone(&self, column: ColumnId) -> Option<Zone> {
         let data_type = match column {
             ROW_ID => &DataType::Int64,
@@ -234,7 +236,7 @@ impl Piece {
             column => &self.def.schema.column(column)?.data_type,
         };
         let stored = match &self.source {
-            // In the order of their rows.
+            // The head's row ids and times ascend, so the first and the last are the bounds.
             Source::Head(_) if column == ROW_ID => {
                 let bound = |row: u64| Some(Value::Int64(row as i64));
                 return Some(Zone { min: bound(self.first), max: bound(self.last), nulls: 0 });
@@ -254,7 +256,7 @@ impl Piece {
             }
             Source::Lake(lying) => {
                 let zone = lying.landed.zone(&lying.stretch, column, data_type)?;
-                // What was written before the column was added shows a value that its file knows nothing of.
+                // Rows that were written before the column was added show its initial value, which their file does not have.
                 let shows = self.def.schema.column(column).is_some_and(|column| column.initial.is_some());
                 if zone.min.is_none() && shows {
                     return None;
@@ -273,12 +275,12 @@ impl Piece {
             Source::Ranks(..) | Source::Damaged(_) => return None,
         };
         let Zone { min, max, nulls } = stored;
-        // Stored under a narrower type, perhaps.
+        // The values may be stored in a narrower type.
         let widen = |v: Option<Value>| v.map(|v| v.cast(data_type)).transpose();
         Some(Zone { min: widen(min).ok()?, max: widen(max).ok()?, nulls })
     }
 
-    /// Of a column that was added after these rows were written.
+    /// The zone of a column that was added after these rows were written.
     fn zone_of_absent(&self, column: ColumnId, rows: u64) -> Option<Zone> {
         let initial = self.def.schema.column(column)?.initial.clone();
         match initial.filter(|value| *value != Value::Null) {
@@ -288,13 +290,14 @@ impl Piece {
         }
     }
 
-    /// The live rows, projected; checked against its checksum when it is touched first. No copy unless rows are deleted.
+    /// Reads the live rows, projected. The block is checked against its checksum at first touch. Copies nothing unless rows are
+    /// deleted.
     pub fn read(&self, projection: &Projection) -> Result<RecordBatch> {
         self.read_rows(self.first, u64::MAX, usize::MAX, projection)
     }
 
-    /// [`Piece::read`] of the rows whose time in the column given is within bounds, as far as that is cheaper than reading all:
-    /// the column is read first, the others only for the rows that are left.
+    /// Reads the live rows whose time in the given column is within bounds, as far as that is cheaper than reading all. The time
+    /// column is read first, the other columns only for the rows that match.
     pub fn read_within(
         &self,
         projection: &Projection,
@@ -335,7 +338,7 @@ impl Piece {
         Ok(Read { decoded: read_first + memory::used(&batch), batch })
     }
 
-    /// [`Piece::read_within`] of what lies in the lake: its other columns only if a row is within bounds.
+    /// Reads a range of a lake file as [`Piece::read_within`] does. Reads the other columns only if a row is within bounds.
     fn read_lying(
         &self,
         lying: &Lying,
@@ -359,8 +362,8 @@ impl Piece {
         Ok(Read { decoded: read_first + memory::used(&batch), batch })
     }
 
-    /// A column of timestamps as it is stored, with the rows that it is of; `None` where rows are gathered or hold no such
-    /// column.
+    /// Returns a column of timestamps as it is stored, with its rows. `None` if the rows are not in one batch, or do not have
+    /// such a column.
     fn times(&self, column: ColumnId) -> Result<Option<(Rows<'_>, TimestampMicrosecondArray)>> {
         if matches!(self.source, Source::Ranks(..) | Source::Evicted(..) | Source::Lake(_)) {
             return Ok(None);
@@ -371,7 +374,7 @@ impl Piece {
         Ok(times.map(|times| (stored, times)))
     }
 
-    /// The live rows with `from ≤ row id < end`, at most `limit`.
+    /// Reads the live rows with `from ≤ row id < end`, at most `limit`.
     pub(crate) fn read_rows(
         &self,
         from: u64,
@@ -414,7 +417,7 @@ impl Piece {
             }
         }
         let mask = BooleanArray::new(mask.finish(), None);
-        // Past the limit nothing needs to be copied.
+        // Rows past the limit need not be copied.
         let kept = match mask.values().set_indices().nth(limit.saturating_sub(1)) {
             Some(at) if limit < stop - start => at + 1,
             _ => stop - start,
@@ -424,7 +427,7 @@ impl Piece {
         live.map_err(|e| Error::internal(format!("leaving out deleted rows failed: {e}")))
     }
 
-    /// The live rows of these ids, at most `limit`, in row-id order, out of a segment that is in another.
+    /// Reads the live rows with ids in `rows`, at most `limit`, in row-id order, out of a segment in time order.
     fn gathered(
         &self,
         segment: &Segment,
@@ -451,7 +454,7 @@ impl Piece {
         gather.finish(projection)
     }
 
-    /// The live rows of these ids, at most `limit`, out of a segment whose rows are in the lake.
+    /// Reads the live rows with ids in `rows`, at most `limit`, of an evicted segment out of the lake.
     fn fetched(
         &self,
         segment: &Segment,
@@ -475,7 +478,7 @@ impl Piece {
         segment.fetch(&live, projection)
     }
 
-    /// The live rows of these ids, at most `limit`, as they lie, of a block that is not in row-id order.
+    /// Reads the live rows with ids in `rows`, at most `limit`, in stored order, of a block in time order.
     fn filtered(&self, rows: Range<u64>, limit: usize, projection: &Projection) -> Result<RecordBatch> {
         let stored = self.stored(Need::Columns(projection))?;
         let all = rows.start <= self.first && self.last < rows.end;
@@ -511,7 +514,7 @@ impl Piece {
         }
     }
 
-    /// Picks one of its rows, by its place in [`Piece::stored`].
+    /// Picks one row of the piece, by its index in [`Piece::stored`].
     pub(crate) fn pick<'a>(&'a self, gather: &mut Gather<'a>, index: usize) -> Result<()> {
         match &self.source {
             Source::Block(segment, block) => gather.add_in(segment, *block, index),
@@ -523,7 +526,7 @@ impl Piece {
         }
     }
 
-    /// Which commits wrote the rows of this piece.
+    /// The commits that wrote the rows of this piece.
     pub(crate) fn runs(&self) -> Result<&[Run]> {
         match &self.source {
             Source::Head(batch) => Ok(&batch.runs),

@@ -1,4 +1,4 @@
-//! A row where it lies.
+//! A reference to one stored row.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::Projection;
 use crate::head::Stored;
 use crate::layout;
 
-/// Points to one row of a head batch or a segment's block, with all of its columns, and keeps that alive.
+/// Points to one row of a head batch or a segment's block, with all of its columns, and keeps that batch alive.
 #[derive(Clone, Debug)]
 pub struct RowRef {
     pub(crate) stored: Arc<Stored>,
@@ -23,18 +23,18 @@ impl RowRef {
         RowId(self.stored.row_ids()[self.index] as u64)
     }
 
-    /// The definition under which its values are read: the snapshot's.
+    /// The definition under which the row's values are read: the snapshot's.
     pub fn def(&self) -> &Arc<TableDef> {
         &self.def
     }
 
-    /// The row's place in the array of [`RowRef::stored`].
+    /// The row's index in the arrays that [`RowRef::stored`] returns.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// A column's array as it is stored, the row being at [`RowRef::index`]; `None` if the column was added after the row
-    /// was written or is stored in a type that was widened since: then ask for [`RowRef::value`].
+    /// Returns a column's array as it is stored; the row is at [`RowRef::index`]. `None` if the column was added after the row
+    /// was written, or is stored in a type that was widened since: then use [`RowRef::value`].
     pub fn stored(&self, column: ColumnId) -> Option<&ArrayRef> {
         let at = self.stored.layout.position(column)?;
         let array = self.stored.batch.column(at);
@@ -44,7 +44,7 @@ impl RowRef {
         stands_for(array, &wanted.data_type).then_some(array)
     }
 
-    /// The value of a column under the snapshot's definition.
+    /// Returns the value of a column under the snapshot's definition.
     pub fn value(&self, column: ColumnId) -> Result<Value> {
         if let Some(wanted) = self.def.schema.column(column) {
             return self.value_of(wanted);
@@ -56,7 +56,7 @@ impl RowRef {
         Ok(Value::from_array(self.stored.batch.column(at), &data_type, self.index))
     }
 
-    /// All values, in the order of the definition's columns.
+    /// Returns all values, in the order of the definition's columns.
     pub fn values(&self) -> Result<Vec<Value>> {
         let columns = &self.def.schema.columns;
         let mut values = Vec::with_capacity(columns.len());
@@ -78,14 +78,14 @@ impl RowRef {
         Ok(Value::from_array(&one, &wanted.data_type, 0))
     }
 
-    /// The row as a batch of one.
+    /// Returns the row as a batch of one row.
     pub fn to_batch(&self, projection: &Projection) -> Result<RecordBatch> {
         projection.apply(&self.stored.layout, &self.stored.batch.slice(self.index, 1))
     }
 }
 
-/// Whether an array holds values of `data_type` as they are. Scalars are told by a cheap comparison, since building an
-/// Arrow type allocates; nested names do not matter to [`Value::from_array`].
+/// Returns true if an array can be read as `data_type` without a cast. Scalar types are compared cheaply, since building an Arrow
+/// type allocates. The names of nested fields do not matter to [`Value::from_array`].
 fn stands_for(array: &ArrayRef, data_type: &DataType) -> bool {
     match (array.data_type(), data_type) {
         (Arrow::Int32, DataType::Int32)
@@ -95,7 +95,7 @@ fn stands_for(array: &ArrayRef, data_type: &DataType) -> bool {
         (Arrow::Decimal128(p, _), DataType::Decimal { precision, .. }) => p == precision,
         (_, DataType::Int64 | DataType::Float64 | DataType::Int32 | DataType::Float32) => false,
         (_, DataType::Decimal { .. }) => false,
-        // No other type widens, so what is stored under the column's id is of its type.
+        // No other type widens, so any array stored under the column's id is of its type.
         _ => true,
     }
 }

@@ -1,4 +1,4 @@
-//! Sealing: head rows become a segment.
+//! Sealing: writes head rows into a segment.
 
 use std::path::Path;
 
@@ -12,7 +12,8 @@ use crate::{SegmentMeta, Snapshot, cluster};
 /// snapshot's definition, durably. The segment covers all row ids from [`Snapshot::sealed_next`] to below `below`; it may
 /// have no rows. `tick` is called after every block with its bytes; an error from it ends the work.
 ///
-/// Reads only the snapshot, so it may run beside commits; log the meta, then [`Tip::apply_seal`](crate::Tip::apply_seal).
+/// Reads only the snapshot, so it may run beside commits. The caller logs the returned meta, then calls
+/// [`Tip::apply_seal`](crate::Tip::apply_seal).
 pub fn seal(
     snapshot: &Snapshot,
     env: &Env,

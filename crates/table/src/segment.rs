@@ -1,7 +1,8 @@
-//! A segment: rows in an Arrow IPC file, with a sidecar that says where they are and what they hold.
+//! A segment: rows in an Arrow IPC file, with a sidecar that tells which rows they are and what bounds their values have.
 //!
 //! `<id>.arrow` is a genuine Arrow IPC file (no dictionaries, fields carry their column ids, `_row_id` and `_time` first), whose
-//! blocks may be compressed (`packed.rs`). Rows are in row-id order, or in that of the table's time column. `<id>.meta` is ours: see `sidecar.rs`. Neither changes once it has its name.
+//! blocks may be compressed (`packed.rs`). Rows are in row-id order, or in the order of the table's time column. `<id>.meta` is
+//! the sidecar, in a format of our own: see `sidecar.rs`. Neither file changes once it has its name.
 
 mod blocks;
 mod evicted;
@@ -48,20 +49,20 @@ pub(crate) use row_ids::RowIds;
 use sidecar::{Sidecar, Tag};
 pub(crate) use writer::{Writer, discard};
 
-/// An open segment. Everything is validated at first touch; what is damaged stays an error, the rest serves.
+/// An open segment. Each part is validated at first touch; a damaged part stays an error, and the other parts can still be read.
 #[derive(Debug)]
 pub struct Segment {
     meta: SegmentMeta,
-    /// The file names, for errors.
+    /// Paths of the two files, for errors.
     arrow_path: PathBuf,
     meta_path: PathBuf,
     body: Result<Arc<Body>>,
-    /// Of one whose rows are in the lake alone: where they are read. `None` before the lake is open.
+    /// The lake position where the rows of an evicted segment are read. `None` before the lake is open.
     pub(crate) landed: Option<Arc<dyn Landed>>,
 }
 
-/// Decoded at first touch and kept. Whoever comes first publishes by compare-and-swap, so nobody ever waits (R1); two
-/// that come at once do the work twice. An error is kept too: a damaged part stays latched.
+/// A part that is decoded at first touch and kept. The first reader publishes it by compare-and-swap, so no reader ever waits
+/// (R1); two that come at once both do the work. An error is kept too: a damaged part stays latched.
 type Lazy<T> = OnceBox<Result<T>>;
 
 #[derive(Debug)]
@@ -71,28 +72,28 @@ struct Body {
     layout: Arc<Layout>,
     decoder: FileDecoder,
     table: BlockTable,
-    /// Of blocks that are read where they lie.
+    /// The decoded blocks of an uncompressed segment.
     cells: Vec<Lazy<Arc<Stored>>>,
     packed: Option<Packed>,
     evicted: Option<Evicted>,
-    /// Blocks that somebody besides background work has read.
+    /// Blocks that a reader other than background work has touched.
     wanted: Vec<AtomicBool>,
     runs: Lazy<Vec<Run>>,
     row_ids: Lazy<RowIds>,
     zones: Lazy<Vec<zones::BlockZones>>,
     keys: Lazy<KeyRun>,
-    /// What of it was found out from the rows, as its own bytes are damaged.
+    /// True if a part of the sidecar was damaged and rebuilt from the rows.
     rebuilt: AtomicBool,
-    /// Whether rows are in row-id order; else `order` says where they are.
+    /// True if rows are in row-id order; otherwise `order` maps ranks to ordinals.
     in_row_order: bool,
     order: Lazy<Order>,
-    /// Of rows that are in the lake alone: the damage that keeps it from being opened.
+    /// The damage that keeps the lake of an evicted segment from being opened.
     lake_error: OnceBox<Error>,
 }
 
 impl Segment {
-    /// Maps the segment's files in `dir`, the table's directory. Never fails: a segment that cannot be read answers every
-    /// read with the error that [`Segment::check`] shows, so that its table can serve the other segments.
+    /// Maps the segment's files in `dir`, the table's directory. Never fails: a segment that cannot be opened answers every
+    /// read with the error that [`Segment::check`] returns, so that its table can still serve the other segments.
     pub fn open(env: &Env, dir: &Path, def: &TableDef, meta: SegmentMeta) -> Arc<Segment> {
         let [arrow, sidecar] = file_names(meta.id).map(|name| dir.join(name));
         let body = Body::open(env, &arrow, &sidecar, def, &meta).map(Arc::new);
@@ -107,7 +108,8 @@ impl Segment {
         self.meta.id
     }
 
-    /// The error that keeps the whole segment from being read, if any. Damage within blocks is found when touched.
+    /// Returns the error that keeps the whole segment from being read, if any. Damage within blocks is found when they are
+    /// touched.
     pub fn check(&self) -> Result<()> {
         self.body().map(|_| ())
     }
@@ -116,7 +118,7 @@ impl Segment {
         self.body.as_deref().map_err(Clone::clone)
     }
 
-    /// Whether anything of it was found damaged so far that its rows do not say.
+    /// Returns true if damage was found so far that cannot be rebuilt from the rows.
     pub fn is_damaged(&self) -> bool {
         self.body.as_ref().is_ok_and(|body| {
             body.cells.iter().any(is_bad)
@@ -129,7 +131,7 @@ impl Segment {
         }) || self.body.is_err()
     }
 
-    /// Whether some of its sidecar is damaged that its rows say too: it is worth writing anew.
+    /// Returns true if a part of the sidecar is damaged and was rebuilt from the rows: a compaction should rewrite the segment.
     pub fn is_rebuilt(&self) -> bool {
         self.body.as_ref().is_ok_and(|body| body.rebuilt.load(Relaxed))
     }
@@ -142,8 +144,8 @@ impl Segment {
         Ok(&self.body()?.table.blocks[block])
     }
 
-    /// A block's rows, checked when touched first: all of them where they lie in the mapped file, or, of a compressed block,
-    /// the columns needed.
+    /// Returns a block's rows, checked at first touch: all columns out of the mapped file, or, of a compressed block, the needed
+    /// columns.
     pub(crate) fn block(&self, block: usize, need: Need<'_>) -> Result<Rows<'_>> {
         let body = self.body()?;
         if body.evicted.is_some() {
@@ -159,7 +161,7 @@ impl Segment {
         lazy(&body.cells[block], decode).map(Rows::Lying)
     }
 
-    /// Whether a block was checked and decoded before and stays so.
+    /// Returns true if a block was checked and decoded before and its rows are kept. False for compressed blocks.
     pub(crate) fn is_touched(&self, block: usize) -> bool {
         let touched = |body: &Arc<Body>| body.cells.get(block).is_some_and(|cell| cell.get().is_some());
         self.body.as_ref().is_ok_and(touched)
@@ -186,7 +188,7 @@ impl Segment {
         lazy(&body.row_ids, || self.stored_row_ids(body).or_else(|damage| self.row_ids_of_rows(body, damage)))
     }
 
-    /// `None` where nothing is known.
+    /// Bounds of a block's column; `None` if unknown.
     pub(crate) fn zone(&self, block: usize, column: types::ColumnId) -> Option<Zone> {
         let body = self.body().ok()?;
         let read = || zones::decode(&body.sidecar.section(Tag::Zones)?, body.table.blocks.len());
@@ -206,19 +208,20 @@ impl Segment {
         lazy(&body.keys, || self.stored_keys(body).or_else(|damage| self.keys_of_rows(body, damage)))
     }
 
-    /// The rows whose key has this hash: block and place in it.
+    /// The rows whose key has this hash, each as its block and index there.
     pub(crate) fn candidates(&self, hash: u64) -> Result<impl Iterator<Item = (usize, usize)> + '_> {
         let blocks = &self.body()?.table.blocks;
         Ok(self.keys()?.candidates(hash).map(move |ordinal| place(blocks, ordinal)))
     }
 
-    /// Reads where [`Segment::candidates`] will look, if that was read before: of several segments at once.
+    /// Prefetches the entries that [`Segment::candidates`] reads, if the key run was read before. Prefetching several segments at
+    /// once overlaps the loads.
     pub(crate) fn touch_key(&self, hash: u64) {
         let keys = self.body.as_ref().ok().and_then(|body| body.keys.get());
         keys.into_iter().flatten().for_each(|keys| keys.touch(hash));
     }
 
-    /// Whether rows are in row-id order.
+    /// Returns true if rows are in row-id order.
     pub fn is_in_row_order(&self) -> bool {
         self.body().is_ok_and(|body| body.in_row_order)
     }
@@ -228,7 +231,7 @@ impl Segment {
         lazy(&body.order, || self.stored_order(body).or_else(|damage| self.order_of_rows(body, damage)))
     }
 
-    /// Fails if it cannot be said in which order its rows came. Damage within blocks is found when touched.
+    /// Fails if the row-id order of a segment in time order is unknown. Damage within blocks is found when they are touched.
     pub(crate) fn check_order(&self) -> Result<()> {
         if self.body()?.in_row_order {
             return Ok(());
@@ -237,14 +240,14 @@ impl Segment {
         self.row_ids().map(|_| ())
     }
 
-    /// Block and place in it of the row that is the `rank`-th by row id. Of a segment in another order.
+    /// Returns the block, and the index there, of the row that is the `rank`-th by row id. For segments in time order only.
     pub(crate) fn place_of_rank(&self, rank: u64) -> Result<(usize, usize)> {
         let ordinal = self.order()?.ordinal(rank);
         let ordinal = ordinal.ok_or_else(|| Error::internal("a row past a segment's last was asked for"))?;
         Ok(place(&self.body()?.table.blocks, ordinal))
     }
 
-    /// The block that stores a row version, if it is stored.
+    /// Returns the block that may store a row version, by its bounds; `None` if no block does.
     pub(crate) fn block_of(&self, row: u64) -> Result<Option<usize>> {
         if !self.body()?.in_row_order {
             return Ok(self.locate(row)?.map(|(block, _)| block));
@@ -254,7 +257,7 @@ impl Segment {
         Ok(blocks.get(block).filter(|b| b.first_row <= row).map(|_| block))
     }
 
-    /// Where a row version stands: block and place in it. `None` if the segment does not store it.
+    /// Returns the block of a row version and its index there; `None` if the segment does not store it.
     pub(crate) fn locate(&self, row: u64) -> Result<Option<(usize, usize)>> {
         if !self.body()?.in_row_order {
             return self.row_ids()?.rank(row).map(|rank| self.place_of_rank(rank)).transpose();
@@ -272,7 +275,7 @@ impl Segment {
         Ok(rows.row_ids().binary_search(&(row as i64)).ok().map(|at| (block, at)))
     }
 
-    /// The first stored row id whose time is `time` or later.
+    /// Returns the first stored row id whose time of arrival is `time` or later.
     pub(crate) fn row_at_time(&self, time: i64) -> Result<Option<u64>> {
         let blocks = &self.body()?.table.blocks;
         if !self.is_in_row_order() {
@@ -291,7 +294,8 @@ impl Segment {
         }
     }
 
-    /// Times of arrival never fall with the row id, so they are found by halves. Blocks that lie on one side narrow that down.
+    /// Searches a segment in time order. Times of arrival never fall with the row id, so a binary search by rank finds the row.
+    /// Blocks that are wholly before or after `time` narrow the range.
     fn row_at_time_by_rank(&self, blocks: &[Block], time: i64) -> Result<Option<u64>> {
         let ids = self.row_ids()?;
         let rank_of = |row: Option<u64>| row.and_then(|row| ids.rank(row));
@@ -378,11 +382,11 @@ impl Body {
         })
     }
 
-    /// What only background work touches makes way first when memory is wanted.
+    /// Blocks that only background work touches are the first to leave the page cache when memory is short.
     fn touch(&self, block: usize) {
         let wanted = &self.wanted[block];
         if !vfs::is_passing() {
-            // Looked at first: a store would take the line from other readers.
+            // Loads first: a store would take the cache line from other readers.
             if !wanted.load(Relaxed) {
                 wanted.store(true, Relaxed);
             }
@@ -399,7 +403,7 @@ impl Body {
         Ok(Arc::new(stored))
     }
 
-    /// A buffer of the block alone: what holds its rows is charged for the block, not for the whole file.
+    /// Returns a buffer of the block alone: a batch that refers to it is charged for the block, not for the whole file.
     fn block_bytes(&self, block: usize) -> Buffer {
         let info = &self.table.blocks[block];
         let start = info.offset as usize;
@@ -414,7 +418,7 @@ impl Body {
         }
     }
 
-    /// Columns of a block by their positions, or all of them.
+    /// Decodes the columns of a block at these positions, or all columns.
     fn read_block(&self, block: usize, bytes: Buffer, columns: Option<Vec<usize>>) -> Result<RecordBatch> {
         let info = &self.table.blocks[block];
         let place =
@@ -429,7 +433,7 @@ impl Body {
         batch.map_err(no_batch)?.ok_or_else(|| self.damaged_block(block, "a block without rows".into()))
     }
 
-    /// Whether the rows of a block are those that the block table says.
+    /// Fails unless the rows of a block are those that the block table describes.
     fn check_rows(&self, block: usize, stored: &Stored) -> Result<()> {
         let info = &self.table.blocks[block];
         let rows = stored.row_ids();
@@ -452,10 +456,10 @@ impl Body {
     }
 }
 
-/// Block and place in it of the row at an ordinal that exists.
+/// Returns the block of an existing ordinal, and the index there.
 fn place(blocks: &[Block], ordinal: u32) -> (usize, usize) {
     let ordinal = u64::from(ordinal);
-    // Blocks are full as a rule, so the guess is right.
+    // Most blocks are full, so the guess is usually right.
     let guess = (ordinal as usize / crate::BATCH_ROWS).min(blocks.len() - 1);
     let hit = |b: &Block| ordinal >= b.ordinal && ordinal - b.ordinal < u64::from(b.rows);
     let block =
@@ -471,7 +475,7 @@ fn lazy<T>(cell: &Lazy<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     cell.get_or_init(|| Box::new(make())).as_ref().map_err(Clone::clone)
 }
 
-/// The layout that the Arrow file's footer gives. The bytes have passed their checksum.
+/// Reads the layout from the Arrow file's footer, whose bytes have passed their checksum.
 fn read_schema(file: &[u8], def: &TableDef) -> Result<Arc<Layout>> {
     let damaged = |what: String| Error::damaged(format!("the Arrow file's footer cannot be read: {what}"));
     let end = file.last_chunk::<10>().ok_or_else(|| damaged("it is too short".into()))?;
@@ -487,7 +491,7 @@ fn read_schema(file: &[u8], def: &TableDef) -> Result<Arc<Layout>> {
     Layout::of_stored(Arc::new(fb_to_schema(schema)), def)
 }
 
-/// What a sidecar says of its segment, to be compared with what the manifest says.
+/// Encodes the sidecar's summary of its segment, which must equal the summary that follows from the manifest.
 pub(crate) fn encode_summary(table: TableId, meta: &SegmentMeta, e: &mut Encoder) {
     e.varint(table.0.into());
     e.varint(meta.id.0);
@@ -513,7 +517,7 @@ fn check_summary(bytes: &[u8], table: TableId, meta: &SegmentMeta) -> Result<()>
     )))
 }
 
-/// Where a table's segments are within a data directory: `tables/<id>`.
+/// The directory of a table's segments within a data directory: `tables/<id>`.
 pub fn table_dir(root: &Path, table: TableId) -> PathBuf {
     root.join("tables").join(table.to_string())
 }
@@ -523,13 +527,13 @@ pub fn file_names(id: SegmentId) -> [String; 2] {
     [format!("{id}.arrow"), format!("{id}.meta")]
 }
 
-/// The names of those files that it has: one whose rows are in the lake alone is a sidecar.
+/// The names of the files that a segment has: an evicted one has only a sidecar.
 pub fn names_of(segment: &Segment) -> Vec<String> {
     let [arrow, sidecar] = file_names(segment.id());
     if segment.is_evicted() { vec![sidecar] } else { vec![arrow, sidecar] }
 }
 
-/// Removes a segment's files if they are there. For the engine, once no `Arc<Segment>` is left (G1).
+/// Removes a segment's files if they exist. The engine calls it once no `Arc<Segment>` is left (G1).
 pub fn remove_files(env: &Env, dir: &Path, id: SegmentId) -> Result<()> {
     for name in file_names(id) {
         match env.disk.remove(&dir.join(&name)) {
@@ -542,12 +546,12 @@ pub fn remove_files(env: &Env, dir: &Path, id: SegmentId) -> Result<()> {
     Ok(())
 }
 
-/// The range of row ids that a segment covers.
+/// Returns true if a row id is in the range that a segment covers.
 pub(crate) fn covers(meta: &SegmentMeta, row: RowId) -> bool {
     meta.first_row <= row && row <= meta.last_row
 }
 
-/// Whether an error says that bytes are bad, as opposed to that a request is.
+/// Returns true if an error means that stored bytes are bad or unreadable, rather than that a request is.
 pub(crate) fn is_damage(e: &Error) -> bool {
     matches!(e.kind(), Kind::Damaged | Kind::Io | Kind::Newer)
 }

@@ -1,4 +1,4 @@
-//! A table at one lsn.
+//! A snapshot: a table at one lsn.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::parts::{Parts, Place, Spot};
 use crate::segment::{Need, Segment};
 use crate::{BATCH_ROWS, Piece, Projection, RowRef, Tip};
 
-/// An immutable table value (S1): `Send + Sync`, never waits.
+/// An immutable table value (S1). It is `Send + Sync`, and its readers never wait for a writer.
 #[derive(Debug)]
 pub struct Snapshot {
     pub(crate) parts: Parts,
@@ -27,7 +27,8 @@ impl Snapshot {
         &self.parts.view.def
     }
 
-    /// `_row_id`, `_time`, then the columns. The same `Arc` for as long as the definition stays.
+    /// The Arrow schema of all columns: `_row_id`, `_time`, then the table's columns. The same `Arc` until the definition
+    /// changes.
     pub fn arrow_schema(&self) -> &SchemaRef {
         self.parts.view.all.schema()
     }
@@ -42,12 +43,12 @@ impl Snapshot {
         &self.parts.view.all
     }
 
-    /// The user's columns, as [`Snapshot::conform`] makes them; made once per definition.
+    /// The user's columns, in the shape that [`Snapshot::conform`] returns; made once per definition.
     pub fn user_columns(&self) -> &Projection {
         &self.parts.view.user
     }
 
-    /// These columns (system ids included) in this order.
+    /// Returns the projection to these columns (system ids included) in this order.
     pub fn projection(&self, columns: &[ColumnId]) -> Result<Projection> {
         Projection::pick(self.def(), self.arrow_schema(), columns)
     }
@@ -56,34 +57,34 @@ impl Snapshot {
         self.lsn
     }
 
-    /// A table of the same definition that never had a row: for whoever keeps what follows from the definition alone, and
-    /// must not keep rows in memory and files on the disk for it.
+    /// Returns a snapshot of an empty table with the same definition. A cache of values that depend on the definition alone keeps
+    /// this one instead, so that it does not keep rows in memory or files on disk.
     pub fn without_rows(&self) -> Arc<Snapshot> {
         Tip::empty(self.parts.view.clone()).snapshot(Lsn(0))
     }
 
-    /// Live rows.
+    /// Number of live rows.
     pub fn rows(&self) -> u64 {
         self.parts.live()
     }
 
-    /// Bytes of the head's arrays and the segments' files.
+    /// Bytes of the head's arrays and of the segments' files.
     pub fn bytes(&self) -> u64 {
         self.parts.head.bytes() + self.parts.segment_bytes
     }
 
-    /// About what all rows take in memory: [`Snapshot::bytes`] if nothing was compressed.
+    /// Bytes that all rows would take in memory, about: [`Snapshot::bytes`] if nothing was compressed or evicted.
     pub fn raw_bytes(&self) -> u64 {
         self.parts.head.bytes() + self.parts.segment_raw_bytes
     }
 
-    /// Bytes of the files of segments that are compressed, and about what they were if they were not.
+    /// Bytes of the files of compressed segments, and about the bytes that these files would have uncompressed.
     pub fn compressed_bytes(&self) -> (u64, u64) {
         let packed = self.segments().filter(|segment| segment.is_compressed());
         packed.fold((0, 0), |(bytes, raw), s| (bytes + s.meta().bytes, raw + s.raw_bytes()))
     }
 
-    /// About what one of the newest rows takes, whether it is live or not; 0 before there is any.
+    /// Bytes of one of the newest rows, live or not, on average; 0 before there is a row.
     pub fn row_bytes(&self) -> u64 {
         let newest = || self.segments().rev().find(|segment| segment.meta().rows > 0);
         match self.head_rows() {
@@ -92,7 +93,7 @@ impl Snapshot {
         }
     }
 
-    /// Rows in the head, deleted ones included.
+    /// Number of rows in the head, deleted ones included.
     pub fn head_rows(&self) -> u64 {
         self.parts.head.rows()
     }
@@ -101,7 +102,7 @@ impl Snapshot {
         self.parts.head.bytes()
     }
 
-    /// The lsn of the first row that no segment covers; `None`: the head is empty.
+    /// The lsn of the first row that no segment covers; `None` if the head is empty.
     pub fn head_first_lsn(&self) -> Option<Lsn> {
         self.parts.head.batches().first().map(|batch| Lsn(batch.runs[0].lsn))
     }
@@ -115,42 +116,42 @@ impl Snapshot {
         RowId(self.parts.sealed_next)
     }
 
-    /// In row-id order.
+    /// The segments, in row-id order.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &Arc<Segment>> + DoubleEndedIterator {
         self.parts.segments.iter().map(|entry| &entry.segment)
     }
 
-    /// Segments of which rows ended that stand in their files still, and how many.
+    /// Segments with deleted rows that are still in their files, each with the number of these rows.
     pub fn segments_with_deletes(&self) -> impl Iterator<Item = (&Arc<Segment>, u64)> {
         let touched = self.parts.segments.iter().filter(|entry| !entry.deletes.is_empty());
         touched.map(|entry| (&entry.segment, entry.deletes.len()))
     }
 
-    /// Rows of the head that ended.
+    /// Number of deleted rows in the head.
     pub fn head_deleted(&self) -> u64 {
         self.parts.head_deletes.len()
     }
 
-    /// Live rows of the segments. Costs nothing.
+    /// Number of live rows in segments. Costs O(1).
     pub fn sealed_live(&self) -> u64 {
         self.parts.segment_live
     }
 
-    /// The units of a parallel scan in row-id order; those without a live row are left out. A segment that cannot be
-    /// opened is one piece whose reading fails.
+    /// Returns the units of a parallel scan in row-id order, without those that have no live row. A segment that cannot be opened
+    /// is one piece whose reading fails.
     ///
-    /// Of a snapshot of the past, pieces of rows that ended later come last, and begin again at smaller row ids.
+    /// In a snapshot of the past, the pieces of rows that ended later come last and begin again at smaller row ids.
     pub fn pieces(&self) -> Vec<Piece> {
         self.pieces_from(0).collect()
     }
 
-    /// [`Snapshot::pieces`] of the rows after `row`, and of those alone. [`Piece::rows`] of the first may be too many.
+    /// Returns the pieces of the rows after `row`, without earlier rows. [`Piece::rows`] of the first piece may be too large.
     pub fn pieces_after(&self, row: RowId) -> Vec<Piece> {
         let from = row.next().0;
         self.pieces_from(from).map(|piece| piece.starting_at(from)).filter(|piece| piece.rows() > 0).collect()
     }
 
-    /// About how many bytes are read of files for the first time when these rows are fetched. They ascend.
+    /// Estimates the bytes of file blocks that a fetch of these rows would read for the first time. `rows` must ascend.
     pub fn untouched_bytes(&self, rows: &[RowId]) -> u64 {
         let (mut bytes, mut known) = (0, 0..0);
         let mut seen = HashSet::new();
@@ -175,8 +176,8 @@ impl Snapshot {
         bytes
     }
 
-    /// The same rows as [`Snapshot::pieces`] as they lie in their files, which costs least to read. Where a segment is in the
-    /// order of time, pieces of it overlap in their row ids, and [`Piece::rows`] may count deleted rows
+    /// Returns the rows of [`Snapshot::pieces`] in the order in which they are stored, which costs least to read. The pieces of a
+    /// segment in time order overlap in their row ids, and their [`Piece::rows`] may count deleted rows
     /// ([`Piece::is_counted`]).
     pub fn stored_pieces(&self) -> Vec<Piece> {
         self.stored_from(0).collect()
@@ -186,7 +187,7 @@ impl Snapshot {
         self.pieces_of(from, true)
     }
 
-    /// The pieces that may hold live rows from `from` on, in row-id order.
+    /// Returns the pieces that may hold live rows from `from` on, in row-id order.
     pub(crate) fn pieces_from(&self, from: u64) -> impl Iterator<Item = Piece> + '_ {
         self.pieces_of(from, false)
     }
@@ -195,8 +196,8 @@ impl Snapshot {
         let parts = &self.parts;
         let def = &parts.view.def;
         let at = parts.segments.partition_point(|entry| entry.segment.meta().last_row.0 < from);
-        // A segment that cannot be opened may have live rows, whatever the counts say: leaving it out would be silent.
-        // As they lie, evicted rows are those of the lake's files.
+        // A segment that cannot be opened may have live rows whatever the counts say: leaving it out would lose them silently. In
+        // stored order, evicted rows are read in pieces of the lake's files instead.
         let lying = if as_stored { self.lying(from) } else { Vec::new() };
         let in_files = !lying.is_empty();
         let wanted = move |entry: &&crate::parts::Entry| {
@@ -234,11 +235,13 @@ impl Snapshot {
         lying.into_iter().chain(sealed).chain(head).chain(later).filter(|piece| piece.rows() > 0)
     }
 
-    /// What lies in the lake's files alone; nothing if there is no such, or before the lake is open.
+    /// Returns pieces of the lake's files that hold evicted rows from `from` on; empty if there are none, or before the lake is
+    /// open.
     fn lying(&self, from: u64) -> Vec<Piece> {
         let parts = &self.parts;
         let Some(last) = parts.last_evicted().filter(|last| last.0 >= from) else { return Vec::new() };
-        // What was deleted since may have left the files: who reads the past asks for each row, so that it is missed.
+        // A row that was deleted since may have left the lake's files. Readers of the past fetch each row by id, so that a
+        // missing row is an error.
         if parts.then.is_some() {
             return Vec::new();
         }
@@ -251,23 +254,23 @@ impl Snapshot {
         stretches.map(|stretch| Piece::of_stretch(lying(stretch), last.0, &parts.view.def)).collect()
     }
 
-    /// Whether rows of it are in the lake alone.
+    /// Returns true if any of the table's segments is evicted, so that some rows are in the lake alone.
     pub fn has_evicted(&self) -> bool {
         self.parts.last_evicted().is_some()
     }
 
-    /// The first row id above which every row is here; those below are in the lake alone.
+    /// The first row id from which on all rows are on this machine; the rows before it are in the lake alone.
     pub fn hot_from(&self) -> RowId {
         self.parts.last_evicted().map_or(RowId(1), RowId::next)
     }
 
-    /// Where they are; `None` while the lake is not open, or there are none.
+    /// The place of the lake that has the evicted rows; `None` while the lake is not open, or if no row is evicted.
     pub fn lake_place(&self) -> Option<String> {
         let evicted = self.parts.segments.iter().find(|entry| entry.segment.is_evicted())?;
         evicted.segment.landed.as_ref().map(|landed| landed.place())
     }
 
-    /// Live rows that are in the lake alone, and about what they take in memory.
+    /// Number of live rows that are in the lake alone, and about the bytes that they would take in memory.
     pub fn evicted(&self) -> (u64, u64) {
         let evicted = self.parts.segments.iter().filter(|entry| entry.segment.is_evicted());
         evicted.fold((0, 0), |(rows, bytes), entry| {
@@ -276,34 +279,34 @@ impl Snapshot {
         })
     }
 
-    /// Whether reading any of these rows, or of those from `from` on where there are none, may take the lake.
+    /// Returns true if reading rows from `from` on may have to read the lake.
     pub fn is_away(&self, from: RowId) -> bool {
         self.parts.last_evicted().is_some_and(|last| from <= last)
     }
 
-    /// The live row of a key, given as [`types::key`] bytes.
+    /// Returns the live row of a key, given as [`types::key`] bytes.
     pub fn find(&self, key: &[u8]) -> Result<Option<RowId>> {
         Ok(self.parts.find(key, 0)?.map(|(row, _)| RowId(row)))
     }
 
-    /// The live row of a key, ready to be read without copying.
+    /// Returns a reference to the live row of a key, to be read without copying.
     pub fn get_row(&self, key: &[u8]) -> Result<Option<RowRef>> {
         self.parts.find(key, 0)?.map(|(_, place)| self.row_ref(place)).transpose()
     }
 
-    /// Columns of the live row of a key, one value each.
+    /// Returns columns of the live row of a key, one value each.
     pub fn columns_of(&self, key: &[u8], projection: &Projection) -> Result<Option<Vec<ArrayRef>>> {
         let Some((_, place)) = self.parts.find(key, 0)? else { return Ok(None) };
         let stored = place.stored.with(Need::Columns(projection))?;
         projection.row(&stored.layout, &stored.batch, place.index).map(Some)
     }
 
-    /// The live rows of many keys, as [`Snapshot::find`] finds each, in their order.
+    /// Returns the live row of each key, in the order of `keys`.
     pub fn find_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<RowId>>> {
-        /// What is read ahead of the lookups stays in the processor's cache.
+        /// Number of keys that are prefetched together: what they load stays in the processor's cache until the lookups.
         const AHEAD: usize = 256;
         let mut found = Vec::with_capacity(keys.len());
-        // Where blocks have to be unpacked that matters more.
+        // In compressed segments, the lookups share unpacked blocks: one chunk of all keys matters more than the cache.
         let ahead = if self.parts.is_compressed() { keys.len().max(1) } else { AHEAD };
         for keys in keys.chunks(ahead) {
             self.parts.keys.touch(keys.iter().map(|key| key::hash(key)));
@@ -312,7 +315,7 @@ impl Snapshot {
         Ok(found)
     }
 
-    /// A row version by id, if it is live.
+    /// Returns a row version by its id, if it is live.
     pub fn row(&self, row: RowId) -> Result<Option<RowRef>> {
         self.parts.row(row.0, Need::All)?.map(|place| self.row_ref(place)).transpose()
     }
@@ -326,7 +329,7 @@ impl Snapshot {
         self.parts.is_live(row.0)
     }
 
-    /// The rows of `rows` that are live, in the given order; the others are left out (project `_row_id` to see which).
+    /// Reads the live ones of `rows`, in the given order; the others are left out (project `_row_id` to see which).
     pub fn fetch(&self, rows: &[RowId], projection: &Projection) -> Result<RecordBatch> {
         let mut gather = Gather::default();
         for row in rows {
@@ -340,7 +343,7 @@ impl Snapshot {
         gather.finish(projection)
     }
 
-    /// Up to `limit` live rows from `from` on, in row-id order.
+    /// Reads up to `limit` live rows from `from` on, in row-id order.
     pub fn scan_from(&self, from: RowId, limit: usize, projection: &Projection) -> Result<RecordBatch> {
         if self.parts.then.as_ref().is_some_and(|then| then.live > 0) {
             return self.fetch(&self.rows_from(from, limit)?, projection);
@@ -364,7 +367,8 @@ impl Snapshot {
         }
     }
 
-    /// Up to `limit` live rows from `from` on, ascending, where pieces are in no order.
+    /// Returns the ids of up to `limit` live rows from `from` on, ascending. For snapshots of the past, whose pieces are in no
+    /// order.
     fn rows_from(&self, from: RowId, limit: usize) -> Result<Vec<RowId>> {
         let projection = self.projection(&[types::ROW_ID])?;
         let mut rows: Vec<RowId> = Vec::new();
@@ -387,14 +391,14 @@ impl Snapshot {
         Ok(rows)
     }
 
-    /// Live rows with ids from `first` to `last`.
+    /// Counts the live rows with ids from `first` to `last`.
     pub fn rows_between(&self, first: RowId, last: RowId) -> Result<u64> {
         let projection = self.projection(&[types::ROW_ID])?;
         let mut rows = 0;
         for piece in self.pieces_from(first.0) {
             let (low, high) = piece.row_range();
             if low > last {
-                // Those of the past are in no order.
+                // The pieces of ended rows are in no order.
                 if self.parts.then.is_some() {
                     continue;
                 }
@@ -408,7 +412,7 @@ impl Snapshot {
         Ok(rows)
     }
 
-    /// The first row id whose `_time` is `time` or later; [`Snapshot::next_row`] if there is none.
+    /// Returns the first row id whose `_time` is `time` or later; [`Snapshot::next_row`] if there is none.
     pub fn row_at_time(&self, time: Micros) -> Result<RowId> {
         let mut first = self.row_of_present_at_time(time)?;
         for entry in self.parts.then.iter().flat_map(|then| &then.segments) {
@@ -436,7 +440,7 @@ impl Snapshot {
         })))
     }
 
-    /// The lsn of the commit that wrote a live row.
+    /// Returns the lsn of the commit that wrote a live row; `None` if the row is not live.
     pub fn lsn_of(&self, row: RowId) -> Result<Option<Lsn>> {
         if !self.parts.is_live(row.0)? {
             return Ok(None);
@@ -451,7 +455,7 @@ impl Snapshot {
         Ok(Some(Lsn(lsn_runs::lsn_at(runs, row.0))))
     }
 
-    /// The smallest `after` that [`Snapshot::changes`] takes.
+    /// The smallest `after` that [`Snapshot::changes`] accepts.
     pub fn history_floor(&self) -> Lsn {
         self.parts.history.feed_floor()
     }

@@ -1,4 +1,4 @@
-//! A table's durable state: what the manifest keeps, so that opening needs only the log's last part.
+//! A table's durable state, as the manifest stores it, so that opening a table needs only the last part of the log.
 //!
 //! ```text
 //! version u8 = 2 · definition · lsn, next row, sealed next varints · sealed time i64
@@ -8,7 +8,7 @@
 //! · segments of rows that ended: count varint · per segment: SegmentMeta, last end varint
 //! ```
 //!
-//! Version 1 has no past, and of a run its first row alone: each run is one row.
+//! Version 1 has no past, and stores of each run of deletes only its first row: every run is one row.
 
 use roaring::RoaringTreemap;
 use types::codec::{Decoder, Encoder};
@@ -20,39 +20,39 @@ use crate::{SegmentMeta, Snapshot};
 const VERSION: u8 = 2;
 const WITHOUT_PAST: u8 = 1;
 
-/// All of a table but its head's rows, which are in the log.
+/// All of a table except the head's rows, which are in the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub def: TableDef,
     /// Everything committed up to here is in this state or, as a head row, in the log.
     pub lsn: Lsn,
-    /// The id that the next row gets.
+    /// The id of the next row.
     pub next_row: RowId,
-    /// The first row id that no segment covers: rows from here on come out of the log.
+    /// The first row id that no segment covers: the log has the rows from here on.
     pub sealed_next: RowId,
-    /// `_time` of the last row that was ever sealed; replayed rows come after it. `i64::MIN`: none was.
+    /// `_time` of the last row that was ever sealed, which no replayed row falls below; `i64::MIN` if none was.
     pub sealed_time: Micros,
-    /// In row-id order.
+    /// Segments in row-id order.
     pub segments: Vec<SegmentMeta>,
     /// The deleted row ids of each segment, in the same order.
     pub deletes: Vec<RoaringTreemap>,
-    /// Every delete after this lsn is in the history.
+    /// The lsn after which the history has every delete.
     pub history_floor: Lsn,
-    /// Ascending.
+    /// Remembered deletes, ascending.
     pub history: Vec<Ended>,
     pub past: PastState,
 }
 
-/// What is kept of the table's past.
+/// The part of a table's state that serves readers of its past.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PastState {
-    /// The commit that made the table; 0 if that is not known.
+    /// The commit that made the table; 0 if unknown.
     pub created: Lsn,
-    /// Before this lsn it cannot be read.
+    /// The smallest lsn at which the table can be read.
     pub floor: Lsn,
     /// Former definitions, each with the commit that replaced it. Ascending.
     pub defs: Vec<(Lsn, TableDef)>,
-    /// Rows that ended, each segment with the last commit that ended one of its rows.
+    /// Segments of ended rows, each with the last commit that ended one of its rows.
     pub segments: Vec<(SegmentMeta, Lsn)>,
 }
 
@@ -93,7 +93,7 @@ impl State {
         });
     }
 
-    /// [`Kind::Damaged`] or [`Kind::Newer`] if these are no such bytes.
+    /// Decodes a state. Fails with [`Kind::Damaged`] or [`Kind::Newer`] if the bytes are not a state that this program reads.
     pub fn decode(d: &mut Decoder<'_>) -> Result<State> {
         let version = d.u8()?;
         match version {
@@ -143,7 +143,7 @@ impl State {
             Ok(Ended { lsn: Lsn(last), first: RowId(first), rows })
         })?;
         let past = match version {
-            // What ended before was dropped unseen.
+            // Earlier versions dropped ended rows without a record of them.
             WITHOUT_PAST => PastState { floor: lsn, ..PastState::default() },
             _ => PastState {
                 created: Lsn(d.varint()?),
@@ -171,7 +171,7 @@ impl State {
 }
 
 impl State {
-    /// The same of a directory that begins here: nothing of what was before is in it.
+    /// Returns the state for a directory that begins at this lsn: without the past.
     pub fn without_past(mut self) -> State {
         self.past = PastState { created: self.past.created, floor: self.lsn, ..PastState::default() };
         self
@@ -179,7 +179,7 @@ impl State {
 }
 
 impl Snapshot {
-    /// What the manifest has to keep of this table.
+    /// Returns the state of this table for the manifest.
     pub fn state(&self) -> State {
         let parts = &self.parts;
         State {
@@ -201,8 +201,8 @@ impl Snapshot {
         }
     }
 
-    /// The same with the whole head in `segment`, as [`seal`](crate::seal()) made it of this snapshot: a state that
-    /// needs no log.
+    /// Returns the state after the whole head was sealed into `segment`, which [`seal`](crate::seal()) wrote from this snapshot:
+    /// a state that needs no log.
     pub fn state_sealed(&self, segment: SegmentMeta) -> State {
         let mut state = self.state();
         state.sealed_next = segment.last_row.next();

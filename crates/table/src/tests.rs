@@ -1,4 +1,4 @@
-//! The table against a model, and what the tests of this crate share.
+//! Tests of the table against a model, and helpers that the crate's tests share.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub(crate) fn dir() -> PathBuf {
     segment::table_dir("data".as_ref(), TableId(1))
 }
 
-/// `id int64` (the key), `text string`.
+/// A table with the key `id int64`, and `text string`.
 pub(crate) fn def() -> TableDef {
     let mut def = TableDef::new(TableId(1), "main.t");
     def.add_column("id", &DataType::Int64, false, None).unwrap();
@@ -58,7 +58,7 @@ fn deletes_that_come_while_a_seal_runs_land_in_the_segment() {
     tip.delete([RowId(1)], Lsn(2));
     let base = tip.snapshot(Lsn(2));
     let meta = seal(&base, &sim.env(), &dir(), SegmentId(1), RowId(4), &mut |_| Ok(())).unwrap();
-    // A group that deletes in the range being sealed, in the head behind it, and moves a key from one to the other.
+    // A group that deletes in the range being sealed and in the head after it, and moves a key from one to the other.
     append(&mut tip, 3, &[(2, "B")]);
     assert_eq!(tip.delete([RowId(2), RowId(4), RowId(1)], Lsn(3)), 2);
     tip.apply_seal(open(&sim, &def(), meta), None).unwrap();
@@ -73,7 +73,7 @@ fn deletes_that_come_while_a_seal_runs_land_in_the_segment() {
     assert_eq!(tip.find_again(&base, &key_of(9), None).unwrap(), None);
 }
 
-/// What a transaction writes for itself must not copy what it began with.
+/// The writes of an open transaction must not copy the rows of its snapshot.
 #[test]
 fn a_tip_over_a_snapshot_goes_its_own_way_and_copies_nothing_of_it() {
     let sim = SimEnv::new(1);
@@ -90,7 +90,7 @@ fn a_tip_over_a_snapshot_goes_its_own_way_and_copies_nothing_of_it() {
         append(&mut own, 3, &[(id, "own")]);
     }
     append(&mut own, 3, &[(3, "C")]);
-    // Another writer goes on from the same place, with the same row ids.
+    // Another writer continues from the same snapshot, with the same row ids.
     append(&mut tip, 3, &[(10, "other")]);
     let (inside, outside) = (own.snapshot(Lsn(3)), tip.snapshot(Lsn(3)));
     assert_eq!((base.rows(), inside.rows(), outside.rows()), (3, 32, 4));
@@ -104,11 +104,11 @@ fn a_tip_over_a_snapshot_goes_its_own_way_and_copies_nothing_of_it() {
     );
     assert_eq!([1, 11].map(|id| outside.find(&key_of(id)).unwrap().map(|row| row.0)), [Some(1), None]);
     assert_eq!(inside.pieces_after(RowId(3)).iter().map(|piece| piece.rows()).sum::<usize>(), 31);
-    // Many small appends are folded, and the base's batch, small as it is, is not one of them.
+    // Many small appends are folded, but the snapshot's batch, small as it is, is not copied into them.
     let batches = own.parts.head.batches();
     assert!(batches.len() <= 7, "{} batches", batches.len());
     assert!(Arc::ptr_eq(&batches[0], &base.parts.head.batches()[0]));
-    // What it deleted is told from the base's lsn on, as whoever follows an index wants to know it.
+    // The change feed lists the deletes from the snapshot's lsn on, as a follower of an index needs it.
     let changes = inside.changes(Lsn(2), 100, inside.all_columns()).unwrap();
     assert_eq!(changes.deleted, [(RowId(1), Lsn(3)), (RowId(3), Lsn(3))]);
 }
@@ -144,7 +144,7 @@ fn a_segment_whose_rows_are_all_deleted_stands_until_compaction_drops_it() {
     assert_eq!((state.segments.len(), state.sealed_next), (0, RowId(3)));
 }
 
-/// The hashes of a segment's keys are held in memory until it is finished.
+/// A writer holds the hashes of all keys of a segment in memory until the segment is finished.
 #[test]
 fn no_merge_of_a_keyed_table_makes_a_segment_of_more_rows_than_its_memory_allows() {
     for keyed in [true, false] {
@@ -172,7 +172,7 @@ fn no_merge_of_a_keyed_table_makes_a_segment_of_more_rows_than_its_memory_allows
     }
 }
 
-/// Each row of a busy table was written twice more after its seal.
+/// A regression: each row of a busy table was written twice more after its seal.
 #[test]
 fn large_segments_of_a_table_without_a_key_are_merged_many_at_a_time() {
     for keyed in [true, false] {
@@ -200,7 +200,8 @@ fn large_segments_of_a_table_without_a_key_are_merged_many_at_a_time() {
     }
 }
 
-/// Rows were written once more some seconds before they left, and then as one segment of most of what was to stay.
+/// A regression: rows were rewritten some seconds before they were evicted, and then merged into one segment of most of the data
+/// that was to stay.
 #[test]
 fn what_leaves_for_the_lake_is_merged_to_a_part_of_what_stays() {
     let plan_of = |hot: Option<types::Hot>, is_keyed: bool, text_bytes: usize, segments: u64| {
@@ -229,7 +230,7 @@ fn what_leaves_for_the_lake_is_merged_to_a_part_of_what_stays() {
     assert_eq!(plan(Some(types::Hot::Bytes(1)), true, large), Some(20), "rows with a key stay");
     assert_eq!(plan_of(Some(types::Hot::Bytes(16 << 20)), false, large, 29), None);
     assert_eq!(plan_of(Some(types::Hot::Bytes(16 << 20)), false, large, 30), Some(30), "there are too many");
-    // However little stays, many small ones become one.
+    // However little data stays, many small segments are merged.
     assert_eq!(plan(Some(types::Hot::Bytes(1)), false, 200_000), Some(5));
 }
 
@@ -251,7 +252,7 @@ fn a_cursor_behind_the_delete_history_has_expired() {
     assert_eq!((page.deleted, page.next), (expected, Lsn(10)));
 }
 
-/// A table that was altered kept in memory what its definition of before asked for, and refused every write.
+/// A regression: an altered table kept the map of its former definition in memory, and refused every write.
 #[test]
 fn a_unique_index_that_comes_by_altering_has_its_rows_in_memory_from_then_on() {
     let mut tip = Tip::new(def());
@@ -270,7 +271,7 @@ fn a_unique_index_that_comes_by_altering_has_its_rows_in_memory_from_then_on() {
     tip.alter(changed.clone(), Lsn(2)).unwrap();
     assert!(tip.adopt(entered).unwrap().is_none());
     append(&mut tip, 3, &[(2, "b")]);
-    // Another change takes nothing of that away.
+    // Another change of the definition keeps the map.
     changed.add_column("more", &DataType::Int64, true, None).unwrap();
     tip.alter(changed, Lsn(4)).unwrap();
     let asked = rows(&def(), &[(7, "a"), (8, "b"), (9, "c")]);
@@ -280,7 +281,8 @@ fn a_unique_index_that_comes_by_altering_has_its_rows_in_memory_from_then_on() {
     assert!(owners.complete);
 }
 
-/// A trial entered them where the table itself then found them, each equal to itself: with that the database closed.
+/// A regression: a trial entered rows in the map that it shared with the table. The table then found each of these rows equal to
+/// itself, and the database closed.
 #[test]
 fn rows_that_come_between_are_adopted_by_a_trial_and_then_by_the_table() {
     let mut tip = Tip::new(def());
@@ -305,15 +307,15 @@ fn rows_that_come_between_are_adopted_by_a_trial_and_then_by_the_table() {
     let keys = key.encode(&asked).unwrap();
     let owners = tip.snapshot(Lsn(3)).owners(&key, None, &asked, &keys).unwrap().unwrap();
     assert_eq!(owners.rows, [Some(RowId(1)), Some(RowId(2)), None]);
-    // Of two that are equal both hear.
+    // Both report two rows that are equal.
     append(&mut trial, 4, &[(3, "a")]);
     let mut again = trial.clone();
     assert_eq!(trial.adopt(entered.clone()).unwrap(), Some((RowId(1), RowId(3))));
     assert_eq!(again.adopt(entered).unwrap(), Some((RowId(1), RowId(3))));
 }
 
-/// Each index that came or went began a batch of the head anew and was one of the few former definitions that a table
-/// keeps: reads grew slower and the past shorter with each.
+/// A regression: each index that was added or removed began a new batch of the head and took one of the few former definitions
+/// that a table keeps. Reads grew slower and the past shorter each time.
 #[test]
 fn indexes_that_come_and_go_leave_the_head_folded_and_the_past_as_long() {
     let mut tip = Tip::new(def());
@@ -336,7 +338,7 @@ fn indexes_that_come_and_go_leave_the_head_folded_and_the_past_as_long() {
     assert_eq!(snapshot.at(Lsn(2)).unwrap().rows(), 1);
 }
 
-/// What one commit ended beyond what the feed takes counted against it for ever.
+/// A regression: the rows of a commit that exceeded the feed's limit counted against the limit for ever.
 #[test]
 fn after_a_commit_that_ended_too_many_rows_the_feed_goes_on() {
     let mut tip = Tip::new(def());
@@ -445,8 +447,8 @@ fn neighbouring_rows_that_one_commit_ended_are_remembered_however_many_they_are(
     assert_eq!(tip.snapshot(Lsn(5)).at(Lsn(3)).unwrap().rows(), 0);
 }
 
-/// A table forgot deletes of which there were too many, and a seal dropped the rows. The log said of that seal only how long
-/// rows are wanted; a replay that remembered more deletes would have read a past with holes.
+/// A regression: a table forgot deletes because there were too many, and a seal dropped their rows. The log of that seal stated
+/// only how long rows are kept; a replay that remembered more deletes would have read a past with missing rows.
 #[test]
 fn what_a_seal_says_of_the_past_holds_for_a_replay_that_remembers_more() {
     let _limit = testkit::limit(60);

@@ -17,28 +17,28 @@ use crate::past::{Kept, Past, PastSegment};
 use crate::segment::Segment;
 use crate::{Snapshot, State, unique};
 
-/// A table as of the last commit applied, durable or not. Not shared: readers get [`Tip::snapshot`]s.
+/// A table as of the last commit applied, durable or not. Readers do not share it: they get [`Tip::snapshot`]s.
 ///
-/// A clone costs O(1) and goes its own way from there.
+/// A clone costs O(1) and is independent from then on.
 #[derive(Clone, Debug)]
 pub struct Tip {
     pub(crate) parts: Parts,
 }
 
 impl Tip {
-    /// An empty table that commit `lsn` made.
+    /// Returns an empty table that commit `lsn` made.
     pub fn created(def: TableDef, lsn: Lsn) -> Tip {
         let mut tip = Tip::new(def);
         Arc::make_mut(&mut tip.parts.past).created = lsn.0;
         tip
     }
 
-    /// An empty table that was always there.
+    /// Returns an empty table that existed from the beginning: its past has no lower bound.
     pub fn new(def: TableDef) -> Tip {
         Tip::empty(View::new(def))
     }
 
-    /// The same, of a definition that stands for itself already.
+    /// Returns an empty table with an existing view.
     pub(crate) fn empty(view: Arc<View>) -> Tip {
         let uniques = unique::declared(&view.def, &[], 1);
         Tip {
@@ -63,8 +63,8 @@ impl Tip {
         }
     }
 
-    /// A table of one's own that goes on from a snapshot: what is written to it nobody else sees. Row ids that it gives are
-    /// above all of the snapshot's, and only its own.
+    /// Returns a private tip that continues from a snapshot: other tips do not see its writes. The row ids that it assigns are
+    /// above all of the snapshot's, and valid only within it.
     pub fn over(base: &Snapshot) -> Tip {
         let mut parts = base.parts.clone();
         parts.head.keep_apart(parts.next_row);
@@ -72,9 +72,9 @@ impl Tip {
         Tip { parts }
     }
 
-    /// The table of `state`, whose `segments` and `past_segments` were opened in the state's order. Its head is empty: the rows from
-    /// [`Tip::sealed_next`] on come out of the log by [`Tip::append`], and replaying deletes that the state holds
-    /// already changes nothing.
+    /// Restores the table of `state`, whose `segments` and `past_segments` were opened in the state's order. Its head is empty:
+    /// [`Tip::append`] replays the rows from [`Tip::sealed_next`] on out of the log. Replaying deletes that the state already has
+    /// changes nothing.
     pub fn restore(
         state: State,
         segments: Vec<Arc<Segment>>,
@@ -91,10 +91,10 @@ impl Tip {
         let parts = &mut tip.parts;
         parts.segments = Arc::new(entries);
         parts.sealed_next = state.sealed_next.0;
-        // The head's rows take their ids again as they are replayed.
+        // The head's rows get their ids again when they are replayed.
         parts.next_row = state.sealed_next.0;
         parts.uniques = unique::declared(&parts.view.def, &[], parts.next_row);
-        // So that replayed rows get the same times as when they were first appended.
+        // Gives replayed rows the same times as when they were first appended.
         parts.last_time = state.sealed_time;
         parts.sealed_time = state.sealed_time;
         parts.history = DeleteHistory::restore(&state.history, state.history_floor, state.lsn);
@@ -108,7 +108,7 @@ impl Tip {
                 .collect(),
             defs,
         };
-        // The head's rows come out of the log under the definition of now.
+        // Replay brings the head's rows to the current definition.
         past.rewritten(&parts.view.def);
         parts.past = Arc::new(past);
         tip.recount();
@@ -119,7 +119,7 @@ impl Tip {
         &self.parts.view.def
     }
 
-    /// Whether [`Tip::set_def`] would take `def`: the key and its types must stay, a column's type may only widen.
+    /// Returns an error if [`Tip::set_def`] would refuse `def`: the key and its types must stay, a column's type may only widen.
     pub fn check_def(&self, def: &TableDef) -> Result<()> {
         let now = self.def();
         let refuse = |what: String| Err(Error::invalid(what).with("table", &now.name));
@@ -150,7 +150,7 @@ impl Tip {
         Ok(())
     }
 
-    /// [`Tip::alter`] without a commit: the past is read under the new definition too.
+    /// Changes the definition without a commit, unlike [`Tip::alter`]: the past is then read under the new definition too.
     pub fn set_def(&mut self, def: TableDef) -> Result<()> {
         self.check_def(&def)?;
         self.parts.uniques = unique::declared(&def, &self.parts.uniques, self.parts.next_row);
@@ -158,8 +158,8 @@ impl Tip {
         Ok(())
     }
 
-    /// Changes the definition. Rows written before stay as they are and are projected by column id when read. Who reads the
-    /// past before `lsn` reads under the definition of then.
+    /// Changes the definition. Rows written before stay unchanged and are projected by column id when they are read. The past
+    /// before `lsn` is still read under the former definition.
     pub fn alter(&mut self, def: TableDef, lsn: Lsn) -> Result<()> {
         let before = self.parts.view.clone();
         let reads_alike = |a: &TableDef, b: &TableDef| {
@@ -167,13 +167,13 @@ impl Tip {
         };
         let is_read_alike = reads_alike(&before.def, &def);
         self.set_def(def)?;
-        // An index comes and goes unseen by who reads.
+        // Readers of the past do not notice the addition or removal of an index.
         if !is_read_alike {
             let parts = &mut self.parts;
-            // Folding would bring them to the new columns.
+            // Folding would convert the older rows to the new columns.
             parts.head.keep_apart(parts.next_row);
             Arc::make_mut(&mut parts.past).changed(lsn, before);
-            // The lake may write anew what it alone has, under the new columns.
+            // The lake may rewrite evicted rows under the new columns.
             if parts.last_evicted().is_some() {
                 let def = parts.view.def.clone();
                 Arc::make_mut(&mut parts.past).rewritten(&def);
@@ -182,22 +182,22 @@ impl Tip {
         Ok(())
     }
 
-    /// Deletes of commits up to `lsn` are no longer remembered for who reads the past.
+    /// Releases the deletes of commits up to `lsn` for readers of the past.
     pub fn want_after(&mut self, lsn: Lsn) {
         self.parts.history.want_after(lsn);
     }
 
-    /// Lets go of segments of rows that ended. The past is read from `floor` on at best. Returns what was there of them.
+    /// Removes past segments and raises the past floor to at least `floor`. Returns the segments that were removed.
     pub fn forget(&mut self, segments: &[SegmentId], floor: Lsn) -> Vec<Arc<Segment>> {
         Arc::make_mut(&mut self.parts.past).forget(segments, floor)
     }
 
-    /// Adds rows. `batch` holds user columns only, as [`conform`](crate::conform()) makes it: each field carries its
-    /// column id, columns under an older definition are brought to the present one. `runs` says how many rows each
-    /// commit of the group has, in order. `_time` never falls: an earlier `time` becomes the table's last.
+    /// Adds rows. `batch` holds user columns only, as [`conform`](crate::conform()) returns them: each field carries its
+    /// column id, and columns of an older definition are converted to the present one. `runs` lists the commits of the group in
+    /// order, each with its number of rows. `_time` never falls: an earlier `time` is replaced by the table's last.
     ///
     /// Rows below [`Tip::next_row`] are there already and are skipped, so a replayed frame may overlap. Fails, changing
-    /// nothing, if row ids are missing in between or the batch does not fit.
+    /// nothing, if row ids in between are missing or the batch does not fit.
     pub fn append(
         &mut self,
         first_row: RowId,
@@ -250,8 +250,8 @@ impl Tip {
         for row in 0..user.num_rows() {
             bytes.clear();
             key::encode_row(&view.layout.key_types, &columns, row, &mut bytes);
-            // An older live row with this hash has the same key, and its delete is in the same group; or another key
-            // collides with this one.
+            // An older live row with this hash either has the same key and is deleted by the same group, or has another key with
+            // the same hash.
             let keeps = |older: u64| {
                 older >= *sealed_next
                     && !head_deletes.contains(older)
@@ -263,7 +263,7 @@ impl Tip {
         }
     }
 
-    /// Deletes row versions; ids that are not live are ignored. Returns how many were live.
+    /// Deletes row versions; ids that are not live are ignored. Returns the number of rows that were live.
     ///
     /// A row of a segment that cannot be read counts as live unless it was deleted before: the delete must not be lost.
     pub fn delete(&mut self, rows: impl IntoIterator<Item = RowId>, lsn: Lsn) -> u64 {
@@ -291,12 +291,13 @@ impl Tip {
         count
     }
 
-    /// Replaces the head's rows up to the segment's last row by the segment, and carries over the deletes that came
-    /// after the snapshot it was made from: those of rows that the segment stores. A segment that is there already is
-    /// ignored. `kept` says which rows that had ended by then were put away; without it none were.
+    /// Replaces the head's rows up to the segment's last row by the segment, and carries over the deletes of its rows that came
+    /// after the snapshot from which it was made. A segment that was applied already is ignored. `kept` describes the past
+    /// segment with the ended rows; without it the ended rows are lost to readers of the past.
     ///
-    /// Costs O(head batches + deletes) as long as an older snapshot lives, as the published root's does: whoever drops
-    /// the last one frees the sealed rows and their keys (tens of milliseconds for a million), so let a reaper do it.
+    /// Costs O(head batches + deletes) while an older snapshot lives, as the published root's does. Dropping the last such
+    /// snapshot frees the sealed rows and their keys (tens of milliseconds for a million rows), so the caller leaves that to a
+    /// reaper thread.
     pub fn apply_seal(&mut self, segment: Arc<Segment>, kept: Option<Kept>) -> Result<()> {
         let meta = segment.meta();
         let below = meta.last_row.0.saturating_add(1);
@@ -335,9 +336,9 @@ impl Tip {
         Ok(())
     }
 
-    /// Replaces `inputs` (neighbours, in order) by `output` (`None`: no row of theirs was live), and carries over the
-    /// deletes that came after the snapshot it was made from. Ignored if the inputs are not there any more. `kept` as for
-    /// [`Tip::apply_seal`].
+    /// Replaces `inputs` (neighbours, in order) by `output` (`None` if none of their rows was live), and carries over the
+    /// deletes that came after the snapshot from which it was made. Ignored if the inputs are not there any more. `kept` works as
+    /// in [`Tip::apply_seal`].
     pub fn apply_compact(
         &mut self,
         inputs: &[SegmentId],
@@ -385,12 +386,13 @@ impl Tip {
         Ok(())
     }
 
-    /// Whether a segment of this id is among those of the present.
+    /// Returns true if a segment with this id is among those of the present.
     pub fn has_segment(&self, id: SegmentId) -> bool {
         self.parts.segments.iter().any(|entry| entry.segment.id() == id)
     }
 
-    /// The same of a segment that was just evicted. The others keep the positions that they have, which may be newer.
+    /// Sets the lake position from which one segment, just evicted, is read. The other evicted segments keep their positions,
+    /// which may be newer.
     pub fn set_landed_of(&mut self, id: SegmentId, landed: &Arc<dyn Landed>) {
         let entries = Arc::make_mut(&mut self.parts.segments);
         if let Some(entry) = entries.iter_mut().find(|entry| entry.segment.id() == id) {
@@ -398,7 +400,7 @@ impl Tip {
         }
     }
 
-    /// From now on rows that the lake alone has are read there. Ignored where that lacks some of them.
+    /// Sets the lake position from which evicted rows are read. Ignored if the position does not yet include all of them.
     pub fn set_landed(&mut self, landed: &Arc<dyn Landed>) {
         let Some(last) = self.parts.last_evicted() else { return };
         if landed.row() < last {
@@ -418,57 +420,57 @@ impl Tip {
         parts.segment_raw_bytes = parts.segments.iter().map(|e| e.segment.raw_bytes()).sum();
     }
 
-    /// The table as it stands, for readers, as of `lsn`. Shares everything: costs O(1).
+    /// Returns a snapshot of the table for readers, as of `lsn`. Shares everything: costs O(1).
     pub fn snapshot(&self, lsn: Lsn) -> Arc<Snapshot> {
         Arc::new(Snapshot { parts: self.parts.clone(), lsn })
     }
 
-    /// From which lsn on the past can be read, as far as that does not follow from the delete history.
+    /// The lsn from which on the past can be read, apart from the bound of the delete history.
     pub fn kept_from(&self) -> Lsn {
         Lsn(self.parts.past.floor)
     }
 
-    /// The id that the next appended row gets.
+    /// The id of the next appended row.
     pub fn next_row(&self) -> RowId {
         RowId(self.parts.next_row)
     }
 
-    /// The first row id that no segment covers: where replay starts to append.
+    /// The first row id that no segment covers: replay appends from here on.
     pub fn sealed_next(&self) -> RowId {
         RowId(self.parts.sealed_next)
     }
 
-    /// Whether this row version exists and is not deleted.
+    /// Returns true if this row version exists and is not deleted.
     pub fn is_live(&self, row: RowId) -> Result<bool> {
         self.parts.is_live(row.0)
     }
 
-    /// The live row of a key, given as [`types::key`] bytes.
+    /// Returns the live row of a key, given as [`types::key`] bytes.
     pub fn find(&self, key: &[u8]) -> Result<Option<RowId>> {
         Ok(self.parts.find(key, 0)?.map(|(row, _)| RowId(row)))
     }
 
-    /// [`Tip::find`] for a caller that looked the key up before, in `base`, and found `found` there: looks only at what
-    /// changed since. The commit thread's re-check.
+    /// Repeats [`Tip::find`] for a caller that found `found` in the snapshot `base`: looks only at changes since then. The commit
+    /// thread re-checks keys with it.
     pub fn find_again(&self, base: &Snapshot, key: &[u8], found: Option<RowId>) -> Result<Option<RowId>> {
         if let Some(row) = found
             && self.parts.is_live(row.0)?
         {
             return Ok(found);
         }
-        // What was not there, or was deleted since, can only have come back as a new row.
+        // A key that was absent, or was deleted since, can only have come back as a new row.
         if self.parts.next_row == base.next_row().0 {
             return Ok(None);
         }
         Ok(self.parts.find(key, base.next_row().0)?.map(|(row, _)| RowId(row)))
     }
 
-    /// Live rows.
+    /// Number of live rows.
     pub fn rows(&self) -> u64 {
         self.parts.live()
     }
 
-    /// Rows in the head, deleted ones included.
+    /// Number of rows in the head, deleted ones included.
     pub fn head_rows(&self) -> u64 {
         self.parts.head.rows()
     }
@@ -478,7 +480,7 @@ impl Tip {
         self.parts.head.bytes()
     }
 
-    /// The lsn of the first row that no segment covers: the log is needed from here on. `None`: the head is empty.
+    /// The lsn of the first row that no segment covers: the log is needed from here on. `None` if the head is empty.
     pub fn head_first_lsn(&self) -> Option<Lsn> {
         self.parts.head.batches().first().map(|batch| Lsn(batch.runs[0].lsn))
     }

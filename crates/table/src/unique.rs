@@ -1,12 +1,12 @@
-//! Unique indexes: which live row has a value.
+//! Unique indexes: find the live row that has given values.
 //!
-//! What a table has in memory of a unique index is a map from the hashes of values to rows, for the rows from some id on
-//! (`Recent`). Rows before it are found by what was published of the index ([`Lookup`]); the map forgets what the index
-//! has taken in. Rows that neither knows are the *gap*: there is one until an index has been built over the rows that were
-//! there before it, and while a damaged one is built anew.
+//! In memory, a table has for each unique index a map from the hashes of values to rows, for the rows from some id on (`Recent`).
+//! Older rows are found through the published index ([`Lookup`]); the map forgets the rows that the index has taken in. Rows that
+//! are in neither form the *gap*. There is a gap until the first index has been built over the rows that existed before it, and
+//! while a damaged index is rebuilt.
 //!
-//! As for primary keys, a writer looks values up in its own thread against a snapshot, and the commit thread looks only at
-//! the rows that came since.
+//! As with primary keys, a writer looks values up in its own thread against a snapshot, and the commit thread checks only the
+//! rows that came since.
 
 use std::sync::Arc;
 
@@ -23,82 +23,83 @@ use crate::parts::Parts;
 use crate::segment::{Need, is_damage};
 use crate::{Snapshot, Tip};
 
-/// Rows of a table that are entered in a map by whoever makes an index; of larger tables the index is built first.
+/// Number of rows up to which the creator of an index enters a table's rows in a map at once; for larger tables the index is
+/// built in the background first.
 pub const ENTERED_AT_ONCE_MAX: u64 = 1 << 18;
 
-/// What a unique index compares.
+/// The columns that a unique index compares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
-    /// Of the index.
+    /// The name of the index.
     pub name: String,
     pub columns: Vec<(ColumnId, DataType)>,
 }
 
-/// Finds rows by values: what is published of indexes over columns.
+/// Finds rows by values in the published indexes over columns.
 pub trait Lookup: Send + Sync {
     /// The last row that the index over these columns has taken in; `None` if there is no such index.
     fn reached(&self, columns: &[(ColumnId, DataType)]) -> Option<RowId>;
 
-    /// Rows up to there, among which are all that have these values, none of which is null. Some may be dead, some may have
-    /// other values.
+    /// Returns candidate rows up to [`Lookup::reached`]: all rows with these values are among them. No value is null. Some
+    /// candidates may be dead or have other values.
     fn candidates(&self, columns: &[(ColumnId, DataType)], values: &[Value]) -> Result<Vec<RowId>>;
 
-    /// What comparing the rows of a unique index that is [`Unique::Checking`] has shown.
+    /// Returns the result so far of comparing the rows of a unique index that is [`Unique::Checking`].
     fn verdict(&self, columns: &[(ColumnId, DataType)]) -> Verdict;
 }
 
-/// See [`Lookup::verdict`].
+/// The result of checking existing rows for equal values: see [`Lookup::verdict`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
     #[default]
     Unknown,
-    /// At some lsn no two live rows up to this one were equal.
+    /// At some lsn, no two live rows up to this one were equal.
     Distinct(RowId),
-    /// Two live rows were equal; says which.
+    /// Two live rows were equal; the text names them.
     Equal(String),
 }
 
-/// The rows of a table that have some values.
+/// The rows of a table that have given values.
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
-    /// One for each of the values that were asked for.
+    /// One row for each of the given values, or `None`.
     pub rows: Vec<Option<RowId>>,
-    /// No row was left out.
+    /// True if all rows of the table were searched.
     pub complete: bool,
-    /// Rows whose values were read.
+    /// Number of rows whose values were read.
     pub compared: u64,
 }
 
-/// The newest rows by the values of a unique index.
+/// The newest rows of a table by their values in a unique index.
 #[derive(Clone, Debug)]
 pub(crate) struct Recent {
     key: Arc<Key>,
     unique: Unique,
     columns: Projection,
-    /// All live rows from this one on that have no null are in the map.
+    /// The row id from which on all live rows without a null are in the map.
     first: u64,
     map: KeyMap,
 }
 
-/// Rows entered by the maker of an index, in its own thread.
+/// Rows that the creator of an index entered in a map, in its own thread.
 #[derive(Clone, Debug)]
 pub struct Entered {
     table: TableId,
     key: Arc<Key>,
     map: KeyMap,
-    /// The row after the last one.
+    /// The row id after the last entered one.
     pub next_row: RowId,
 }
 
 impl Recent {
-    /// From now on its map goes its own way.
+    /// Separates its map from those that other tips share.
     pub fn keep_apart(&mut self) {
         self.map.keep_apart();
     }
 }
 
 impl Entered {
-    /// Whose rows these are. Another table may have its name by now.
+    /// The table of these rows. Another table may have its name by now.
     pub fn table(&self) -> TableId {
         self.table
     }
@@ -109,7 +110,7 @@ impl Entered {
 }
 
 impl Key {
-    /// `None` of an index that is not unique, or of columns that are not there.
+    /// The key of an index; `None` if the index is not unique, or if one of its columns does not exist.
     pub fn of(def: &TableDef, index: &IndexDef) -> Option<Key> {
         index.unique.as_ref()?;
         let column = |id: &ColumnId| Some((*id, def.schema.column(*id)?.data_type.clone()));
@@ -117,12 +118,12 @@ impl Key {
         Some(Key { name: index.name.clone(), columns })
     }
 
-    /// Of the indexes of a table that writes are checked against.
+    /// The keys of the table's indexes that writes are checked against.
     pub fn checked(def: &TableDef) -> impl Iterator<Item = Key> + '_ {
         def.indexes.iter().filter(|index| index.checks_writes()).filter_map(|index| Key::of(def, index))
     }
 
-    /// Where its columns are in a batch whose fields carry column ids.
+    /// Returns the positions of the key's columns in a batch whose fields carry column ids.
     pub fn places(&self, batch: &RecordBatch) -> Result<Vec<usize>> {
         let ids = column_ids(batch.schema_ref());
         let place = |(id, _): &(ColumnId, DataType)| ids.iter().position(|known| *known == Some(*id));
@@ -130,7 +131,8 @@ impl Key {
         self.columns.iter().map(place).collect::<Option<_>>().ok_or_else(missing)
     }
 
-    /// Bytes that are equal for equal values. False, and nothing appended, if one is null. `places` as of [`Key::places`].
+    /// Appends bytes that are equal for equal values. Returns false, and appends nothing, if a value is null. `places` come from
+    /// [`Key::places`].
     pub fn append(&self, batch: &RecordBatch, places: &[usize], row: usize, out: &mut Vec<u8>) -> bool {
         if places.iter().any(|at| batch.column(*at).is_null(row)) {
             return false;
@@ -141,7 +143,7 @@ impl Key {
         true
     }
 
-    /// The bytes of each row of a batch; `None` for those with a null.
+    /// Encodes the values of each row of a batch; `None` for rows with a null.
     pub fn encode(&self, batch: &RecordBatch) -> Result<Vec<Option<Box<[u8]>>>> {
         let places = self.places(batch)?;
         let mut buffer = Vec::new();
@@ -152,7 +154,7 @@ impl Key {
         Ok((0..batch.num_rows()).map(encode).collect())
     }
 
-    /// The values of a row.
+    /// Returns the key's values of a row.
     pub fn values(&self, batch: &RecordBatch, row: usize) -> Result<Vec<Value>> {
         let value = |((_, data_type), at): (&(ColumnId, DataType), usize)| {
             Value::from_array(batch.column(at).as_ref(), data_type, row)
@@ -161,8 +163,8 @@ impl Key {
     }
 }
 
-/// What is to be in memory of the unique indexes of a definition. Of those that are known the maps stay; the rows of a new
-/// one are in its map from `next_row` on.
+/// Returns the in-memory part of the unique indexes of a definition. Indexes in `known` keep their maps; a new index has the rows
+/// from `next_row` on in its map.
 pub(crate) fn declared(def: &TableDef, known: &[Recent], next_row: u64) -> Arc<[Recent]> {
     let recent = |index: &IndexDef| {
         let key = Key::of(def, index)?;
@@ -183,7 +185,7 @@ impl Parts {
         self.uniques.iter().find(|recent| *recent.key == *key)
     }
 
-    /// Enters new rows of the head, from `first` on.
+    /// Enters new rows of the head, whose ids begin at `first`.
     pub fn enter_uniques(&mut self, first: u64, user: &RecordBatch) -> Result<()> {
         if self.uniques.is_empty() {
             return Ok(());
@@ -196,8 +198,8 @@ impl Parts {
                 bytes.clear();
                 if recent.key.append(user, &places, at, &mut bytes) {
                     let Recent { key, columns, map, .. } = recent;
-                    // An older live row with this hash is about to end, or has other values. While an index is being
-                    // checked it may be equal too, and then it does not matter which of the two is found.
+                    // An older live row with this hash either is about to end or has other values. While an index is being
+                    // checked it may also be equal, and then either of the two may be found.
                     let has = |older| self.has(key, columns, older, &bytes);
                     let keeps = |older| !matches!(has(older), Ok(None | Some(true)));
                     map.insert(key::hash(&bytes), first + at as u64, keeps);
@@ -208,7 +210,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Whether a row has these values; `None` if it does not live.
+    /// Returns true if a live row has these values; `None` if the row is not live.
     fn has(&self, key: &Key, columns: &Projection, row: u64, bytes: &[u8]) -> Result<Option<bool>> {
         let Some(place) = self.row(row, Need::Columns(columns))? else { return Ok(None) };
         let batch = columns.apply(&place.stored.layout, &place.stored.batch.slice(place.index, 1))?;
@@ -217,7 +219,7 @@ impl Parts {
         Ok(Some(key.append(&batch, &places, 0, &mut known) && known == bytes))
     }
 
-    /// The live row among those in memory. Counts the rows that it reads.
+    /// Returns the live row with these values among those in the map. Adds to `compared` the number of rows that it reads.
     fn recent_owner(
         &self,
         recent: &Recent,
@@ -239,7 +241,8 @@ impl Parts {
         recent.map.find_map(key::hash(bytes), from, is_it).transpose()
     }
 
-    /// The live row among those in the index. Counts as well. `None` if the index cannot be read.
+    /// Returns the live row with these values among those in the published index. Adds to `compared` the number of rows that it
+    /// reads. `None` if the index is damaged.
     fn indexed_owner(
         &self,
         recent: &Recent,
@@ -251,7 +254,7 @@ impl Parts {
     ) -> Result<Option<Option<RowId>>> {
         let rows = match lookup.candidates(&recent.key.columns, values) {
             Ok(rows) => rows,
-            // It is built anew; until then it counts for nothing.
+            // A damaged index is rebuilt; until then its rows belong to the gap.
             Err(error) if is_damage(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -264,14 +267,14 @@ impl Parts {
         Ok(Some(None))
     }
 
-    /// The rows that neither the map nor the index has: from here, and up to there.
+    /// Returns the range of rows that neither the map nor the index has.
     fn gap(&self, recent: &Recent, lookup: Option<&dyn Lookup>) -> std::ops::Range<u64> {
         let reached = lookup.and_then(|lookup| lookup.reached(&recent.key.columns)).unwrap_or_default();
         let end = recent.first.min(self.next_row);
         reached.next().0.min(end)..end
     }
 
-    /// Forgets rows that the index has. Returns whether it knew some.
+    /// Removes the rows from the maps that the published index has. Returns true if there were any.
     pub fn forget_uniques(&mut self, lookup: &dyn Lookup) -> bool {
         let mut uniques = self.uniques.to_vec();
         let mut forgot = false;
@@ -290,11 +293,11 @@ impl Parts {
 }
 
 impl Snapshot {
-    /// The live rows that have these values, one for each row of `batch`, which holds the key's columns. `keys` are its
-    /// [`Key::encode`].
+    /// Returns the live rows that have these values, one for each row of `batch`, which holds the key's columns. `keys` is the
+    /// result of [`Key::encode`] for `batch`.
     ///
-    /// Of an index that is [`Unique::Checking`] rows in the gap are left out; of one that is enforced they are read, once
-    /// for all. `None` if its definition has no such index.
+    /// If the index is [`Unique::Checking`], rows in the gap are left out; if it is enforced, they are read, once for all values.
+    /// Returns `None` if the table's definition has no such index.
     pub fn owners(
         &self,
         key: &Key,
@@ -338,7 +341,7 @@ impl Snapshot {
                 true
             })?;
         }
-        // Of equal values asked for more than once one is found; what holds for it holds for all.
+        // A value may occur more than once in `keys`: the search found it for one of them, and the row holds for all.
         for (at, row) in found {
             let same = keys.iter().enumerate().filter(|(_, bytes)| **bytes == keys[at]).map(|(same, _)| same);
             same.for_each(|same| rows[same] = Some(row));
@@ -346,7 +349,7 @@ impl Snapshot {
         Ok(Some(Owners { rows, complete: true, compared }))
     }
 
-    /// Tells of each live row in a range that has no null, as long as it is to go on.
+    /// Calls `tell` for each live row of a range that has no null, until it returns false.
     fn each_key(
         &self,
         def: &TableDef,
@@ -374,8 +377,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Enters all rows of a table in the map of a new index, which `def` has: what this table's definition is to become. The
-    /// first two rows that are equal otherwise.
+    /// Enters all rows of a table in the map of a new index. `def` is the table's future definition, with the index. Returns the
+    /// first two equal rows as the inner error, if there are any.
     pub fn enter(&self, def: &TableDef, key: Key) -> Result<std::result::Result<Entered, (RowId, RowId)>> {
         let ids: Vec<ColumnId> = key.columns.iter().map(|(id, _)| *id).collect();
         let columns = Projection::new(def, &ids)?;
@@ -392,7 +395,7 @@ impl Snapshot {
                 }
             });
             equal = other.map(|other| (RowId(other), row));
-            // Whatever was found under this hash is of another value.
+            // Any row found under this hash has another value.
             map.insert(hash, row.0, |_| true);
             equal.is_none() && failed.is_none()
         })?;
@@ -407,8 +410,8 @@ impl Snapshot {
 }
 
 impl Tip {
-    /// The live row that has these values, for a caller that has looked them up in `base` and found `found` there: looks
-    /// only at what changed since. `lookup` is the newest. `None` if that cannot be told.
+    /// Returns the live row that has these values, for a caller that found `found` in the snapshot `base`: looks only at changes
+    /// since then. `lookup` is the newest. `None` if the answer is unknown, because rows in the gap would have to be read.
     pub fn owner_again(
         &self,
         base: &Snapshot,
@@ -426,7 +429,8 @@ impl Tip {
         self.owner_from(key, lookup, values, bytes, base.next_row())
     }
 
-    /// The live row from `from` on that has these values. `None` if that cannot be told.
+    /// Returns the live row from `from` on that has these values. `None` if the answer is unknown, because rows in the gap would
+    /// have to be read.
     pub fn owner_from(
         &self,
         key: &Key,
@@ -453,11 +457,11 @@ impl Tip {
         }
     }
 
-    /// Goes on from rows that the maker of an index entered, if its definition is in place: the rows since come after
-    /// them. The two that are equal, if there are such.
+    /// Takes over the map that the creator of an index built, if the table has the index, and enters the rows that came since.
+    /// Returns the first two equal rows, if there are any.
     pub fn adopt(&mut self, entered: Entered) -> Result<Option<(RowId, RowId)>> {
         let Entered { key, mut map, next_row, .. } = entered;
-        // Others may adopt the same: what is entered here is not theirs.
+        // Other tips may adopt the same map: the rows entered here are not theirs.
         map.keep_apart();
         let mut uniques = self.parts.uniques.to_vec();
         let Some(at) = uniques.iter().position(|recent| recent.key == key) else { return Ok(None) };
@@ -483,7 +487,7 @@ impl Tip {
         }
     }
 
-    /// Forgets the rows of unique indexes that were published of them. Returns whether it knew some.
+    /// Removes the rows from the maps of unique indexes that the published indexes have. Returns true if there were any.
     pub fn forget_uniques(&mut self, lookup: &dyn Lookup) -> bool {
         self.parts.forget_uniques(lookup)
     }

@@ -8,7 +8,7 @@ use crate::{Piece, Tip, compaction, seal};
 
 const SECOND: i64 = 1_000_000;
 
-/// `at timestamp` (the time column), `n int64`.
+/// A table with the time column `at timestamp`, and `n int64`.
 fn timed() -> (TableDef, ColumnId) {
     let mut def = TableDef::new(TableId(1), "main.t");
     let at = def.add_column("at", &DataType::Timestamp, true, None).unwrap();
@@ -17,7 +17,7 @@ fn timed() -> (TableDef, ColumnId) {
     (def, at)
 }
 
-/// Appends rows of these times and seals them.
+/// Appends rows with these times and seals them.
 fn append(sim: &SimEnv, tip: &mut Tip, lsn: u64, times: &[Option<i64>]) {
     let values: Vec<Value> = times.iter().map(|time| time.map_or(Value::Null, Value::Timestamp)).collect();
     let numbers: Vec<Value> = (0..times.len() as i64).map(Value::Int64).collect();
@@ -37,7 +37,7 @@ fn append(sim: &SimEnv, tip: &mut Tip, lsn: u64, times: &[Option<i64>]) {
 fn may_hold(piece: &Piece, column: ColumnId, from: i64, to: i64) -> bool {
     match piece.zone(column).map(|zone| (zone.min, zone.max)) {
         Some((Some(Value::Timestamp(min)), Some(Value::Timestamp(max)))) => min <= to && max >= from,
-        // Rows without a time come last.
+        // Rows without a time come last, in blocks of their own.
         Some((None, None)) => false,
         other => panic!("{other:?}"),
     }
@@ -63,7 +63,7 @@ fn a_range_of_time_lies_in_few_blocks_however_the_rows_arrived() {
     let (hit, all) = touched(&tip);
     assert!(hit <= 6 && all == 15, "{hit} of {all} blocks of three segments");
 
-    // Deletes by row id, before and while they are merged.
+    // Rows are deleted by row id, before the merge and while it runs.
     let gone: Vec<RowId> = (1..=120_000).filter(|_| rng.one_in(20)).map(RowId).collect();
     tip.delete(gone.iter().copied().take(3_000), Lsn(4));
     let inputs = [1, 2, 3].map(SegmentId);
@@ -82,7 +82,7 @@ fn a_range_of_time_lies_in_few_blocks_however_the_rows_arrived() {
     let live: Vec<RowId> = (1..=120_000).map(RowId).filter(|row| gone.binary_search(row).is_err()).collect();
     let counted: usize = snapshot.pieces().iter().map(Piece::rows).sum();
     assert_eq!((counted, snapshot.rows()), (live.len(), live.len() as u64));
-    // What is read row by row, in the order of their ids, and after one of them.
+    // Reads the rows in the order of their ids, from several starts.
     for from in [1, 40_001, 77_777] {
         let batch = snapshot.scan_from(RowId(from), usize::MAX, snapshot.all_columns()).unwrap();
         let wanted: Vec<i64> =
@@ -93,7 +93,7 @@ fn a_range_of_time_lies_in_few_blocks_however_the_rows_arrived() {
         );
         assert_eq!(batch.column(0), &ids.unwrap());
     }
-    // The feed: each commit's rows in the order in which it wrote them.
+    // The change feed lists each commit's rows in the order in which they were written.
     let page = snapshot.changes(Lsn(1), 1, snapshot.all_columns()).unwrap();
     assert_eq!(page.next, Lsn(2));
     let rows: usize = page.inserted.iter().map(|inserted| inserted.batch.num_rows()).sum();
@@ -105,7 +105,7 @@ fn a_range_of_time_lies_in_few_blocks_however_the_rows_arrived() {
     );
 }
 
-/// The usual case must not pay: rows that arrive in the order of their times, or nearly so, stand by row id.
+/// The usual case must cost nothing: rows that arrive nearly in the order of their times stay in row-id order.
 #[test]
 fn rows_that_arrive_nearly_in_the_order_of_their_times_stay_as_they_came() {
     let sim = SimEnv::new(1);
@@ -116,10 +116,10 @@ fn rows_that_arrive_nearly_in_the_order_of_their_times_stay_as_they_came() {
         (true, vec![Some(SECOND); 5_000]),
         (true, vec![None; 5_000]),
         (true, Vec::from([Some(i64::MIN), Some(i64::MAX), None])),
-        // Backwards is an order too: its blocks are as narrow as can be.
+        // Descending times are an order too: their blocks are as narrow as possible.
         (true, (0..5_000).rev().map(|i| Some(i * SECOND)).collect()),
     ];
-    // Seconds late, of an hour and a half; then hours late.
+    // Rows that are seconds late in an hour and a half; then rows that are hours late.
     shapes.push((true, (0..5_000).map(|i| Some((i - rng.below(5) as i64) * SECOND)).collect()));
     shapes.push((false, (0..5_000).map(|i| Some((i - rng.below(20_000) as i64) * SECOND)).collect()));
     for (at, (stays, times)) in shapes.iter().enumerate() {
@@ -144,7 +144,7 @@ fn damage_to_the_order_of_rows_is_found_and_never_read_past() {
     let (state, meta) = (whole.state(), whole.segments().next().unwrap().meta().clone());
     let path = dir().join("1.meta");
     let len = sim.disk.contents(&path).unwrap().len() as u64;
-    // The order is the last section.
+    // The order is the last section of the sidecar.
     for byte in len - 1_600..len {
         let copy = sim.kill();
         copy.disk.flip_bit(&path, byte);
@@ -153,13 +153,13 @@ fn damage_to_the_order_of_rows_is_found_and_never_read_past() {
         assert!(!damaged.verify().is_empty());
         let snapshot =
             Tip::restore(state.clone(), vec![damaged.clone()], Vec::new()).unwrap().snapshot(Lsn(1));
-        // The rows say it too.
+        // The order is rebuilt from the rows.
         for row in (1..=400).step_by(7).map(RowId) {
             let [found, whole] =
                 [&snapshot, &whole].map(|of| of.row(row).unwrap().unwrap().values().unwrap());
             assert_eq!(found, whole, "row {row}, byte {byte}");
         }
-        // Unless they are damaged as well.
+        // The rows are damaged as well.
         copy.disk.flip_bit(&dir().join("1.arrow"), 1_000);
         let damaged = open(&copy, &def, meta.clone());
         let snapshot =

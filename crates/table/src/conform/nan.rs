@@ -1,4 +1,4 @@
-//! One NaN: what is no number has many bit patterns, with a sign or without, of which an order by bits makes many values.
+//! Normalises NaN: it has many bit patterns, with either sign, which an order by bits would treat as many values.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Float64Array, RecordB
 use arrow::datatypes::{DataType as Arrow, Float32Type, Float64Type};
 use types::{Error, Result};
 
-/// The rows with one NaN in each of their columns.
+/// Replaces every NaN in all columns of a batch by the same NaN.
 pub(super) fn of_rows(batch: &RecordBatch) -> Result<RecordBatch> {
     let changed: Vec<Option<ArrayRef>> = batch.columns().iter().map(one).collect();
     if changed.iter().all(Option::is_none) {
@@ -18,7 +18,7 @@ pub(super) fn of_rows(batch: &RecordBatch) -> Result<RecordBatch> {
         .map_err(|e| Error::internal(format!("rows with other NaNs are none: {e}")))
 }
 
-/// The array with one NaN; `None` if it has no other.
+/// Replaces every NaN of an array by the same NaN; `None` if the array needs no change.
 pub(super) fn one(array: &ArrayRef) -> Option<ArrayRef> {
     match array.data_type() {
         Arrow::Float64 => {

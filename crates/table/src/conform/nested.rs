@@ -1,4 +1,4 @@
-//! Lists, vectors, structs and points.
+//! Conversion of lists, vectors, structs and points.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) fn is_list(from: &Arrow) -> bool {
     matches!(from, Arrow::List(_) | Arrow::LargeList(_) | Arrow::FixedSizeList(..))
 }
 
-/// Any list as one with 32-bit offsets, its items as they are, none of them beyond its rows.
+/// Converts any list to one with 32-bit offsets and unchanged items, without items outside of its rows.
 fn plain_list(array: &ArrayRef) -> Result<ListArray, Misfit> {
     let item = match array.data_type() {
         Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => item.clone(),
@@ -37,7 +37,7 @@ fn plain_list(array: &ArrayRef) -> Result<ListArray, Misfit> {
         .map_err(|e| Misfit::of_column(e.to_string()))
 }
 
-/// The row of a list whose items include the one at `item`.
+/// Returns the row of a list that has the item at index `item`.
 fn row_of(offsets: &OffsetBuffer<i32>, item: usize) -> usize {
     offsets.partition_point(|offset| *offset as usize <= item).saturating_sub(1)
 }
@@ -49,7 +49,7 @@ pub(super) fn list(array: &ArrayRef, item: &Field, arrow: &Arrow) -> Fit {
     let within = |misfit: Misfit| misfit.within("[]", |item| row_of(offsets, item));
     let items = to_type(lists.values(), &item.data_type, field.data_type()).map_err(within)?;
     if !item.nullable && items.null_count() > 0 {
-        // Only items that a row shows matter.
+        // Only items of rows that are not null count.
         let shown = |row: &usize| lists.is_valid(*row);
         let bad = (0..lists.len())
             .filter(shown)
@@ -69,7 +69,7 @@ pub(super) fn vector(array: &ArrayRef, len: u32, arrow: &Arrow) -> Fit {
         let what = format!("numbers expected, {} found", lists.values().data_type());
         return Err(Misfit::of_column(what));
     }
-    // Embeddings often come as float64; the nearest float32 is what the type promises.
+    // Embeddings often come as float64; the type promises the nearest float32.
     let numbers = cast(lists.values(), &Arrow::Float32)?;
     let numbers: &Float32Array = numbers.as_primitive::<Float32Type>();
     let mut out = Float32Builder::with_capacity(lists.len() * len as usize);
@@ -119,7 +119,7 @@ pub(super) fn structure(array: &ArrayRef, fields: &[Field], arrow: &Arrow) -> Fi
     made.map(|s| Arc::new(s) as ArrayRef).map_err(|e| Misfit::of_column(e.to_string()))
 }
 
-/// The values of a field, without what stands below a null.
+/// Returns the values of a field, with null in the rows where the struct itself is null.
 fn shown(rows: &StructArray, at: usize) -> Fit {
     let values = rows.column(at);
     let Some(nulls) = rows.nulls() else { return Ok(values.clone()) };
@@ -127,7 +127,7 @@ fn shown(rows: &StructArray, at: usize) -> Fit {
     nullif(values, &is_hidden).map_err(|e| Misfit::of_column(e.to_string()))
 }
 
-/// `names`: per coordinate the field names that are understood.
+/// Converts a struct to a point. `names` has the accepted field names of each coordinate.
 pub(super) fn point(array: &ArrayRef, names: &[&[&str]], arrow: &Arrow) -> Fit {
     let Arrow::Struct(wanted) = arrow else { unreachable!("a point is held as Struct") };
     let given = array.as_struct();

@@ -85,7 +85,7 @@ fn values_that_fit_are_cast() {
     assert_eq!(one("point", point).unwrap(), [Value::Point([1.0, 2.0])]);
 }
 
-/// Arithmetic makes them, and neither CSV nor JSON reads them again.
+/// Arithmetic makes such times, and neither CSV nor JSON can read them back.
 #[test]
 fn times_beyond_the_years_that_every_format_can_say_are_refused() {
     let days = |days: Vec<Option<i32>>| one("date", Date32Array::from(days));
@@ -101,7 +101,7 @@ fn times_beyond_the_years_that_every_format_can_say_are_refused() {
     for outside in [micros(first - 1), micros(last + 1), seconds(last / 1_000_000 + 1), seconds(i64::MAX)] {
         assert!(outside.is_err());
     }
-    // What stands below a null is nobody's value.
+    // Bytes behind a null are not a value.
     let nulls = arrow::buffer::NullBuffer::from(vec![false, true]);
     let below = Date32Array::new(vec![i32::MAX, 1].into(), Some(nulls));
     assert_eq!(one("date", below).unwrap(), [Value::Null, Value::Date(1)]);
@@ -115,7 +115,7 @@ fn times_beyond_the_years_that_every_format_can_say_are_refused() {
         Arc::new(Date32Array::from(vec![-719_163])) as ArrayRef,
     )]);
     assert!(one("struct<d: date>", within).is_err());
-    // Nor is what lies beyond a slice, or below a struct that is null.
+    // Items outside a slice, or behind a struct that is null, are not values either.
     let lists =
         ListArray::from_iter_primitive::<Date32Type, _, _>([Some(vec![Some(i32::MAX)]), Some(vec![Some(1)])]);
     assert_eq!(one("list<date>", lists.slice(1, 1)).unwrap().len(), 1);
@@ -134,7 +134,7 @@ fn times_beyond_the_years_that_every_format_can_say_are_refused() {
     assert!(one("struct<d: date>", below(Arrow::Date32, days)).is_ok());
     let days: ArrayRef = Arc::new(StringArray::from(vec!["never", "2026-11-23"]));
     assert!(one("struct<d: date>", below(Arrow::Utf8, days)).is_ok());
-    // Rows that have been brought to the table's columns may have been reckoned with.
+    // A batch with the table's own schema may have values that were computed since.
     let def = def(&[("x", "date", true)]);
     let brought = |day| {
         RecordBatch::try_new(
@@ -200,7 +200,7 @@ fn null_missing_unknown_and_doubled_columns_are_refused_by_name() {
     assert!(doubled.contains("`id` and `ID` both name column `id`"), "{doubled}");
 }
 
-/// Digits below a microsecond are cut downwards, as those of a text are, and not towards 1970.
+/// Digits below a microsecond are cut downwards, like digits of a text, not towards 1970.
 #[test]
 fn what_is_finer_than_its_column_is_cut_downwards_before_1970_too() {
     let mut def = TableDef::new(TableId(1), "main.t");

@@ -1,4 +1,5 @@
-//! Which rows a table does not take, found before they are written, so that one bad row need not refuse the others.
+//! Finds the rows that a table does not accept, before they are written, so that one bad row need not cause the others to be
+//! refused.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +9,10 @@ use types::{Column, DataType, Result, TableDef, Unfit};
 
 use super::{Misfit, NO_VALUE, each_misfit, given, to_type};
 
-/// The rows for which [`conform`](super::conform) would refuse the batch, ascending, by the same checks, and no more than the
-/// first `max`. Without all of them it takes the others.
+/// Returns the rows because of which [`conform`](super::conform) would refuse the batch, ascending, at most the first `max`. It
+/// makes the same checks, so `conform` accepts the batch without all of these rows.
 ///
-/// [`types::Kind::Schema`] where no row is at fault but what the batch says its columns are.
+/// Fails with [`types::Kind::Schema`] if the fault is in the batch's columns rather than in its rows.
 pub fn unfit(batch: &RecordBatch, def: &TableDef, max: usize) -> Result<Vec<Unfit>> {
     let mut found = BTreeMap::new();
     for (column, given) in def.schema.columns.iter().zip(given(batch, def)?) {
@@ -34,8 +35,8 @@ pub fn unfit(batch: &RecordBatch, def: &TableDef, max: usize) -> Result<Vec<Unfi
     Ok(found.into_values().collect())
 }
 
-/// Notes the rows whose values do not fit, the first `max` of them for certain. Fails if that is a matter of the column's
-/// type.
+/// Calls `note` for the rows whose values do not fit, at least for the first `max` of them. Fails if the column's type is at
+/// fault.
 fn of_column(
     array: &ArrayRef,
     column: &Column,
@@ -61,7 +62,7 @@ fn of_column(
     converted(array, 0, &column.data_type, &wanted, &mut { max }, note)
 }
 
-/// Values of another type, by halves until it is known which ones do not fit.
+/// Converts values of another type. Where the conversion fails, halves the rows until it is known which ones do not fit.
 fn converted(
     array: &ArrayRef,
     before: usize,
@@ -117,7 +118,7 @@ mod tests {
         def
     }
 
-    /// Whatever is wrong with rows: without those that are found the others are taken, and each of them alone is refused.
+    /// For random bad rows: `conform` accepts the batch without the rows that `unfit` finds, and refuses each of these alone.
     #[test]
     fn the_rows_that_are_found_are_those_that_are_refused() {
         let def = def();

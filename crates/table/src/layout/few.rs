@@ -1,5 +1,5 @@
-//! A few rows gathered here and there, of the types that most columns have. What Arrow does for any type and any number of
-//! rows takes ten times as many instructions for ten.
+//! Gathers a few scattered rows, for the types that most columns have. Arrow's general `interleave` takes ten times as many
+//! instructions for ten rows.
 
 use std::sync::Arc;
 
@@ -12,11 +12,12 @@ use types::ColumnId;
 
 use super::Layout;
 
-/// As many rows as are few.
+/// Number of rows up to which this module gathers them.
 const ROWS_MAX: usize = 64;
 
-/// The values of a column at these places, each a batch and a row of it. `None` where [`arrow::compute::interleave`] has to do
-/// it: for many rows, other types, nulls, and where a batch has the column not at all or in another type.
+/// Gathers the values of a column at these picks, each the index of a batch and of a row there. Returns `None` if
+/// [`arrow::compute::interleave`] has to do it: for many rows, other types, nulls, and if a batch lacks the column or has it in
+/// another type.
 pub(super) fn pick<'a>(
     column: ColumnId,
     wanted: &Arrow,
@@ -56,12 +57,12 @@ fn primitives<T: ArrowPrimitiveType>(
     Arc::new(PrimitiveArray::<T>::new(values.into(), None).with_data_type(wanted.clone()))
 }
 
-/// `None` for texts that are too long together; they are left to Arrow, which says so.
+/// Gathers texts. Returns `None` if they are too long together; Arrow then reports that.
 fn texts(parts: &[&ArrayRef], picks: &[(usize, usize)]) -> Option<ArrayRef> {
-    // Where all of them are is read first: these loads do not wait for those of the texts.
+    // Looks up all texts before it copies any: these loads do not wait for each other.
     let text = |(part, row): &(usize, usize)| parts[*part].as_string::<i32>().value(*row);
     let texts: Vec<&str> = picks.iter().map(text).collect();
-    // Arrow's builders take aligned memory, which costs more than all the rest.
+    // Arrow's builders allocate aligned memory, which would cost more than everything else here.
     let mut bytes = Vec::with_capacity(texts.iter().map(|text| text.len()).sum());
     let mut offsets = Vec::with_capacity(texts.len() + 1);
     offsets.push(0);

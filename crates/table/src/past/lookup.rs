@@ -1,4 +1,4 @@
-//! Keys of head rows that ended: the head's map of keys points to what came after them.
+//! Finds ended head rows by key: the head's key map points only to the rows that replaced them.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,11 @@ use types::key;
 use super::Then;
 use crate::head::Head;
 
-/// Rows by the hash of their key.
+/// Row ids by the hash of their key.
 pub(super) type EndedKeys = HashMap<u64, Vec<u64>>;
 
 impl Then {
-    /// Rows of the head whose key may have this hash and that ended later. Found by whoever asks first.
+    /// Returns the ended head rows whose key may have this hash. The map is built at first use.
     pub(crate) fn head_candidates(&self, head: &Head, hash: u64) -> &[u64] {
         if self.ended.is_empty() {
             return &[];

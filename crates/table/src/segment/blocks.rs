@@ -1,4 +1,4 @@
-//! The block table: where each record batch of the Arrow file is, its checksum, and which rows it has.
+//! The block table: the offset, checksum and row bounds of each record batch in the Arrow file.
 
 use crc32c::crc32c;
 use types::codec::{Decoder, Encoder};
@@ -8,14 +8,14 @@ use types::{Error, Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub offset: u64,
-    /// Bytes of the message's metadata, and of its body.
+    /// Bytes of the message's metadata; `body_len` has those of its body.
     pub metadata_len: u32,
     pub body_len: u64,
     pub crc: u32,
-    /// The ordinal of its first row.
+    /// The ordinal of its first row: the number of rows in the blocks before it.
     pub ordinal: u64,
     pub rows: u32,
-    /// The least and the greatest, of row ids as of times.
+    /// The least and the greatest row id and time of the block.
     pub first_row: u64,
     pub last_row: u64,
     pub first_time: i64,
@@ -28,7 +28,7 @@ impl Block {
     }
 }
 
-/// All parts of the Arrow file: what is before the first block, the blocks without gaps, what is after the last.
+/// All parts of the Arrow file: the schema message before the first block, the blocks without gaps, the footer after the last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockTable {
     pub file_len: u64,
@@ -58,7 +58,7 @@ impl BlockTable {
         e.bytes
     }
 
-    /// `in_row_order`: whether rows are in row-id order, over all blocks.
+    /// Decodes a block table. `in_row_order` is true if rows are in row-id order over all blocks.
     pub fn decode(bytes: &[u8], in_row_order: bool) -> Result<BlockTable> {
         let mut d = Decoder::new(bytes);
         let (file_len, head_len, head_crc, tail_crc) = (d.u64()?, d.u64()?, d.u32()?, d.u32()?);

@@ -1,6 +1,7 @@
-//! A segment whose rows are in the lake alone: a sidecar without an Arrow file.
+//! An evicted segment: its rows are in the lake alone, and it has a sidecar without an Arrow file.
 //!
-//! Its blocks are stretches of its row ids, in row-id order; what they say of bytes is about what the rows took.
+//! Its blocks are ranges of its row ids, in row-id order; their byte lengths are about those that the rows had here.
+//!
 //! Section 9 of the sidecar: the ids of the columns that the rows have, list of varint.
 
 use std::collections::BTreeSet;
@@ -24,7 +25,7 @@ use crate::landed::Landed;
 use crate::layout::Layout;
 use crate::{BATCH_ROWS, SegmentMeta};
 
-/// What such a segment has beside the others.
+/// The additional part of an evicted segment.
 #[derive(Debug)]
 pub(super) struct Evicted {
     pub columns: Vec<ColumnId>,
@@ -71,12 +72,12 @@ impl Body {
 }
 
 impl Segment {
-    /// Whether its rows are in the lake alone.
+    /// Returns true if the segment's rows are in the lake alone.
     pub fn is_evicted(&self) -> bool {
         self.body.as_ref().is_ok_and(|body| body.evicted.is_some())
     }
 
-    /// The same segment, whose rows are read there.
+    /// Returns the same segment, whose rows are read at `landed`.
     pub(crate) fn pinned(&self, landed: &Arc<dyn Landed>) -> Arc<Segment> {
         Arc::new(Segment {
             meta: self.meta.clone(),
@@ -87,22 +88,22 @@ impl Segment {
         })
     }
 
-    /// Notes the damage that keeps the lake from being opened: what reads answer from now on, until it is opened.
+    /// Stores the damage that keeps the lake from being opened. Reads return this error until the lake is opened.
     pub fn note_lake_error(&self, error: &Error) {
         if let Ok(body) = &self.body
             && body.evicted.is_some()
         {
-            // One that is there says as much.
+            // Keeps an earlier error, which is as good.
             let _ = body.lake_error.set(Box::new(error.clone()));
         }
     }
 
-    /// Why its rows cannot be read, if they are in a lake alone that is damaged.
+    /// The error that keeps the rows of an evicted segment from being read: damage of its lake.
     pub fn lake_error(&self) -> Option<&Error> {
         self.body.as_ref().ok().filter(|_| self.landed.is_none())?.lake_error.get()
     }
 
-    /// Whether something is known of the values in a block.
+    /// Returns true if the sidecar has bounds of the values in a block.
     pub(crate) fn has_bounds(&self, block: usize) -> Result<bool> {
         let body = self.body()?;
         let read = || zones::decode(&body.sidecar.section(Tag::Zones)?, body.table.blocks.len());
@@ -110,31 +111,32 @@ impl Segment {
         Ok(!all[block].is_empty())
     }
 
-    /// Whether another value of the same segment lives: its file is in use.
+    /// Returns true if another value of the same segment lives, so that its file is in use.
     pub fn is_shared(&self) -> bool {
         self.body.as_ref().is_ok_and(|body| Arc::strong_count(body) > 1)
     }
 
-    /// The ids of a block of an evicted segment, ascending.
+    /// The row ids of a block of an evicted segment, ascending.
     pub(crate) fn ids_of_block(&self, block: usize) -> Result<impl Iterator<Item = u64> + '_> {
         let info = self.block_info(block)?;
         let last = info.last_row;
         Ok(self.row_ids()?.starting_at(info.first_row).take_while(move |row| *row <= last))
     }
 
-    /// The first row of a block whose time is `time` or later, or of those behind it: its last row has such a time.
+    /// Returns the first row of a block whose time is `time` or later. The block's last time must be `time` or later. If that row
+    /// is gone from the lake, returns the first row after the block.
     pub(super) fn row_at_time_in_lake(&self, block: usize, time: i64) -> Result<Option<u64>> {
         let rows: Vec<RowId> = self.ids_of_block(block)?.map(RowId).collect();
         let times = self.times_in_lake(&rows)?;
         let found = times.iter().find(|(_, at)| *at >= time).map(|(row, _)| *row);
-        // Where that one died and is gone, those behind it are later.
+        // Rows after the block are later still.
         let behind = self.body()?.table.blocks.get(block + 1).map(|next| next.first_row);
         Ok(found.or(behind).or_else(|| self.meta.last_row.0.checked_add(1)))
     }
 }
 
-/// Writes segment `id` in `dir`, durably: the one given without its rows, which the lake has. `tick` hears of bytes that were
-/// read of it.
+/// Writes segment `id` in `dir`, durably: a sidecar for the rows of `segment`, which the lake has. `tick` is called with the
+/// bytes that were read.
 pub(crate) fn evict(
     segment: &Segment,
     env: &Env,
@@ -190,7 +192,7 @@ pub(crate) fn evict(
     write(segment, env, dir, id, def, (&table, &all_zones, &columns))
 }
 
-/// Writes segment `id` in `dir`, durably: the one given, which has left, without the bounds of the columns in some of its blocks.
+/// Writes segment `id` in `dir`, durably: the evicted segment `segment` without the column bounds of some blocks.
 pub(crate) fn forget_bounds(
     segment: &Segment,
     blocks: &BTreeSet<usize>,
@@ -210,7 +212,7 @@ pub(crate) fn forget_bounds(
     write(segment, env, dir, id, def, (&body.table, &all_zones, &evicted.columns))
 }
 
-/// Writes a sidecar that has no rows beside it.
+/// Writes the sidecar of an evicted segment.
 fn write(
     segment: &Segment,
     env: &Env,

@@ -1,4 +1,4 @@
-//! The key run: hashes of a segment's keys in order, each with its row's ordinal, behind a directory of buckets.
+//! The key run: sorted hashes of a segment's keys, each with its row's ordinal, behind a directory of buckets.
 //!
 //! ```text
 //! count u64 · bucket bits u32 · 0 u32 · 2^bits + 1 entry numbers u32 · padding to 8 · count hashes u64 · count ordinals u32
@@ -14,7 +14,7 @@ use crate::layout::Layout;
 
 const BITS_MAX: u32 = 28;
 
-/// The hashes of a batch's keys, row by row.
+/// Returns the hashes of a batch's keys, row by row.
 pub(crate) fn hashes<'a>(layout: &'a Layout, batch: &'a RecordBatch) -> impl Iterator<Item = u64> + 'a {
     let columns: Vec<&dyn Array> = layout.key.iter().map(|at| batch.column(*at).as_ref()).collect();
     let mut bytes = Vec::new();
@@ -25,7 +25,7 @@ pub(crate) fn hashes<'a>(layout: &'a Layout, batch: &'a RecordBatch) -> impl Ite
     })
 }
 
-/// Section bytes for these `(hash, ordinal)` pairs.
+/// Encodes the section of these `(hash, ordinal)` pairs.
 pub(crate) fn encode(mut pairs: Vec<(u64, u32)>) -> Vec<u8> {
     pairs.sort_unstable();
     let bits = (pairs.len() / 8).max(1).ilog2().min(BITS_MAX);
@@ -49,11 +49,11 @@ pub(crate) fn encode(mut pairs: Vec<(u64, u32)>) -> Vec<u8> {
 }
 
 fn bucket_of(hash: u64, bits: u32) -> usize {
-    // A shift by 64 is none for Rust; with no bits there is one bucket.
+    // Rust does not shift by 64; with no bits there is one bucket.
     hash.checked_shr(64 - bits).unwrap_or(0) as usize
 }
 
-/// A checked key run, read where it lies.
+/// A checked key run over mapped bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyRun {
     bytes: Bytes,
@@ -64,7 +64,7 @@ pub(crate) struct KeyRun {
 }
 
 impl KeyRun {
-    /// `rows` bounds the ordinals.
+    /// Checks a key run. `rows` bounds the ordinals.
     pub fn open(bytes: Bytes, rows: u64) -> Result<KeyRun> {
         let damaged = |what: &str| Error::damaged(format!("the key run is no key run: {what}"));
         let header = bytes.get(..16).ok_or_else(|| damaged("it is too short"))?;
@@ -117,7 +117,7 @@ impl KeyRun {
         entries.filter(move |entry| self.hash(*entry) == hash).map(|entry| self.ordinal(entry))
     }
 
-    /// Reads where the hashes and the ordinals of a bucket begin: two loads that do not wait for each other.
+    /// Prefetches the first hash and the first ordinal of a bucket: two loads that do not wait for each other.
     pub fn touch(&self, hash: u64) {
         let entry = self.start(bucket_of(hash, self.bits));
         if entry < self.count {
@@ -125,7 +125,7 @@ impl KeyRun {
         }
     }
 
-    /// All pairs, for checking.
+    /// All pairs, for verification.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         (0..self.count).map(|entry| (self.hash(entry), self.ordinal(entry)))
     }

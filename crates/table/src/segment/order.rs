@@ -1,11 +1,11 @@
-//! Where the rows of a segment stand that lie in the order of their table's time column: for each row, in row-id order, the
-//! ordinal at which it stands, u32.
+//! The order of a segment whose rows are sorted by the table's time column: for each row, in row-id order, the ordinal at which
+//! it is stored, u32.
 
 use bytes::Bytes;
 use types::codec::Decoder;
 use types::{Error, Result};
 
-/// Read where it lies. Every ordinal is one of the segment's.
+/// The mapped ordinals. Each is below the segment's number of rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Order(Bytes);
 
@@ -26,7 +26,7 @@ impl Order {
         Ok(order)
     }
 
-    /// The ordinal of the row that is the `rank`-th by row id, counted from 0.
+    /// Returns the ordinal of the row that is the `rank`-th by row id, counted from 0.
     pub fn ordinal(&self, rank: u64) -> Option<u32> {
         let at = usize::try_from(rank).ok()?.checked_mul(4)?;
         let bytes = self.0.get(at..at.checked_add(4)?)?;

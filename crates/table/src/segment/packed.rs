@@ -1,10 +1,10 @@
-//! Blocks that are compressed: each buffer of a record batch on its own, as Arrow IPC has it, so that a reader unpacks the
-//! columns that it looks at and no others. Checksums are over the bytes in the file.
+//! Compressed blocks. Each buffer of a record batch is compressed on its own, as Arrow IPC specifies, so that a reader unpacks
+//! only the columns that it reads. Checksums are over the bytes in the file.
 //!
-//! Nothing that was unpacked is kept: whoever reads has it in its own memory, a block at a time.
+//! Unpacked columns are not cached: each reader has them in its own memory, one block at a time.
 //!
-//! Section 8 of the sidecar: codec u8 (1 is zstd) · list of varint, per block the lengths of its buffers before they were
-//! compressed, added up.
+//! Section 8 of the sidecar: codec u8 (1 is zstd) · list of varint, per block the sum of its buffers' lengths before
+//! compression.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -21,18 +21,19 @@ use crate::head::Stored;
 use crate::layout::Layout;
 
 const ZSTD: u8 = 1;
-/// More than any writer makes: a block is about 64 MiB, or one row.
+/// Bytes that an unpacked block can have. No writer makes a larger one: a block is about 64 MiB, or one row.
 const BLOCK_BYTES_MAX: u64 = 1 << 30;
-/// Blocks of a segment that are compressed to learn what it would save.
+/// Number of a segment's blocks that are compressed to estimate the saving.
 const SAMPLES: usize = 3;
-/// A segment that would not become smaller than this part of itself stays as it is.
+/// Share of its size above which a compressed segment would not be worth it.
 const WORTH: f64 = 0.9;
 
-/// How a segment's rows are written.
+/// The form in which a segment's rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Read where it lies in the mapped file.
+    /// Uncompressed: read in place from the mapped file.
     Plain,
+    /// Compressed with zstd.
     Zstd,
 }
 
@@ -47,22 +48,22 @@ impl Form {
     }
 }
 
-/// Which columns of a block a reader looks at. It gets the row ids in any case.
+/// The columns of a block that a reader needs. The row ids always come with them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Need<'a> {
     All,
-    /// Those of the table's key.
+    /// The columns of the table's key.
     Key,
-    /// This one, if the block has it.
+    /// One column, if the block has it.
     Column(ColumnId),
-    /// Those of them that the block has.
+    /// The columns of a projection that the block has.
     Columns(&'a Projection),
 }
 
 impl Need<'_> {
     pub const TIMES: Need<'static> = Need::Column(TIME);
 
-    /// Positions, ascending.
+    /// The positions of the needed columns, ascending.
     fn of(self, layout: &Layout) -> Vec<usize> {
         let mut positions = vec![0];
         match self {
@@ -79,14 +80,14 @@ impl Need<'_> {
     }
 }
 
-/// Rows as their reader has them.
+/// Rows in the memory where their reader finds them.
 #[derive(Clone, Debug)]
 pub(crate) enum Rows<'a> {
     /// In the head, or in a mapped file.
     Lying(&'a Arc<Stored>),
-    /// The columns that were asked for, in the reader's memory.
+    /// The requested columns of a compressed block, in the reader's memory.
     Unpacked { stored: Arc<Stored>, segment: &'a Segment, block: usize },
-    /// All columns, out of the lake.
+    /// All columns, fetched from the lake.
     Fetched(Arc<Stored>),
 }
 
@@ -102,7 +103,7 @@ impl Deref for Rows<'_> {
 }
 
 impl<'a> Rows<'a> {
-    /// The same with these columns too.
+    /// Adds the columns of `need`, if they are not there yet.
     pub fn with(self, need: Need<'_>) -> Result<Rows<'a>> {
         match self {
             Rows::Lying(_) | Rows::Fetched(_) => Ok(self),
@@ -111,15 +112,16 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// What a compressed segment has beside the others.
+/// The additional part of a compressed segment.
 #[derive(Debug)]
 pub(super) struct Packed {
+    /// Bytes of each block's buffers before compression.
     raw: Vec<u64>,
-    /// Bytes by which all blocks became shorter.
+    /// Bytes by which compression shortened all blocks together.
     saved: u64,
-    /// Whether the bytes of each block are what was written, found out when it is touched first.
+    /// The result of checking each block's checksum and row ids, at first touch.
     checked: Vec<Lazy<()>>,
-    /// Blocks that could not be unpacked nevertheless.
+    /// The error of each block whose columns could not be unpacked although its checksum was right.
     broken: Vec<Lazy<()>>,
 }
 
@@ -160,7 +162,7 @@ impl Packed {
     }
 }
 
-/// The lengths of a compressed record batch's buffers before they were compressed, added up. `message` ends with the batch.
+/// Sums the lengths of a compressed record batch's buffers before compression. `message` ends with the batch.
 pub(super) fn raw_len(message: &[u8], metadata_len: usize) -> Result<u64> {
     let wrong = |what: &str| Error::damaged(format!("a block of rows is no compressed record batch: {what}"));
     let (metadata, body) = message.split_at_checked(metadata_len).ok_or_else(|| wrong("it is too short"))?;
@@ -182,7 +184,7 @@ pub(super) fn raw_len(message: &[u8], metadata_len: usize) -> Result<u64> {
             }
             return Err(wrong("a buffer has no length"));
         };
-        // −1 stands before what did not become smaller.
+        // A length of −1 marks a buffer that is stored uncompressed.
         let len = match i64::from_le_bytes(*prefix) {
             -1 => rest.len() as u64,
             len => u64::try_from(len).map_err(|_| wrong("a buffer has a negative length"))?,
@@ -193,12 +195,12 @@ pub(super) fn raw_len(message: &[u8], metadata_len: usize) -> Result<u64> {
 }
 
 impl Segment {
-    /// Whether its blocks are compressed.
+    /// Returns true if the segment's blocks are compressed.
     pub fn is_compressed(&self) -> bool {
         self.body.as_ref().is_ok_and(|body| body.packed.is_some())
     }
 
-    /// About the bytes of its files if they were here and not compressed.
+    /// Bytes that the segment's files would have if they were here and uncompressed, about.
     pub fn raw_bytes(&self) -> u64 {
         let body = self.body.as_ref().ok();
         let packed = body.and_then(|body| body.packed.as_ref());
@@ -206,7 +208,7 @@ impl Segment {
         self.meta.bytes + packed.map_or(0, |packed| packed.saved) + left
     }
 
-    /// About the bytes of a block if it was not compressed.
+    /// Bytes that a block would have uncompressed, about.
     pub(crate) fn block_bytes(&self, block: usize) -> Result<u64> {
         let body = self.body()?;
         let info = &body.table.blocks[block];
@@ -214,7 +216,7 @@ impl Segment {
         Ok(raw.unwrap_or(info.len()))
     }
 
-    /// Columns of a compressed block, those of `known` and these. Checked when it is touched first.
+    /// Unpacks columns of a compressed block: returns those of `known` and those of `need`. The block is checked at first touch.
     pub(super) fn unpack(
         &self,
         block: usize,
@@ -237,7 +239,7 @@ impl Segment {
         Ok(Rows::Unpacked { stored: Arc::new(stored), segment: self, block })
     }
 
-    /// Whether compressing the segment would save what it costs. Judged by some of its blocks.
+    /// Returns true if compressing the segment would make it small enough to be worth it. Judges by a few of its blocks.
     pub fn is_worth_compressing(&self) -> Result<bool> {
         let body = self.body()?;
         let blocks = body.table.blocks.len();
@@ -257,7 +259,7 @@ impl Segment {
     }
 }
 
-/// How long a batch is, compressed.
+/// Returns the length of a batch after compression.
 fn encode(batch: &RecordBatch) -> Result<u64> {
     let failed = |e| Error::internal(format!("encoding a block of a segment failed: {e}"));
     let mut ipc =
@@ -270,7 +272,7 @@ fn encode(batch: &RecordBatch) -> Result<u64> {
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread unpacked columns of a block.
+    /// Number of times that this thread unpacked columns of a block.
     static UNPACKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -278,7 +280,7 @@ impl Body {
     fn check_packed(&self, packed: &Packed, block: usize) -> Result<()> {
         let bytes = self.checked_bytes(block)?;
         let info = &self.table.blocks[block];
-        // Bounds what is reserved for it, before anything is.
+        // Bounds the memory that unpacking reserves, before any is reserved.
         let raw = raw_len(&bytes, info.metadata_len as usize);
         let raw = raw.map_err(|e| e.with("block", block).with("offset", info.offset))?;
         if raw != packed.raw(block) {
@@ -298,7 +300,7 @@ impl Body {
             true => None,
             false => Some(self.read_block(block, self.block_bytes(block), Some(missing.clone()))?),
         };
-        // What was known and is not asked for again goes on as well: nobody loses a column.
+        // Known columns that are not requested again are kept too, so that the result never has fewer columns.
         let all = match known {
             None => wanted,
             Some(known) => {

@@ -1,5 +1,5 @@
-//! What a sidecar says of where rows are: as it is stored, and found out again from the rows themselves where those bytes are
-//! damaged. It is kept in memory then, for as long as the segment is open; what is merged of the segment is whole.
+//! The sections of a sidecar that locate rows: key run, row ids and order. They are read as stored; a damaged one is rebuilt from
+//! the rows. The rebuilt one is kept in memory while the segment is open; a merge of the segment writes it intact.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,8 @@ use super::row_ids::RowIds;
 use super::sidecar::Tag;
 use super::{Body, Need, Segment};
 
-/// All rows of a segment are read for it, and its keys take up to 40 bytes a row meanwhile: whoever else wants them waits.
+/// Allows one rebuild at a time: it reads all rows of a segment, and its keys take up to 40 bytes a row meanwhile. Other readers
+/// that need a rebuild wait.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 impl Body {
@@ -38,7 +39,7 @@ impl Segment {
         read().map_err(|e| self.in_sidecar(e))
     }
 
-    /// `damage` if the rows cannot be read either, or are none that have keys.
+    /// Rebuilds the key run. Returns `damage` if the rows cannot be read either, or have no keys.
     pub(super) fn keys_of_rows(&self, body: &Body, damage: Error) -> Result<KeyRun> {
         let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(Ok(keys)) = body.keys.get() {
@@ -62,7 +63,7 @@ impl Segment {
         }
         let read = || {
             let ids: roaring::RoaringTreemap = self.ids_by_place(body)?.into_iter().collect();
-            // As many as there are rows: each is stored once.
+            // Each row is stored once, so there must be as many ids as rows.
             if ids.len() == body.table.rows() { Ok(RowIds::Sparse(ids)) } else { Err(damage.clone()) }
         };
         let read = read();

@@ -1,6 +1,6 @@
-//! Which row ids a segment stores.
+//! The row ids that a segment stores.
 //!
-//! `0` · first row id varint: all ids from there, as many as the segment has rows; or `1` · a Roaring treemap in its
+//! Format: `0` · first row id varint, for consecutive ids, as many as the segment has rows; or `1` · a Roaring treemap in its
 //! portable serialisation.
 
 use roaring::RoaringTreemap;
@@ -21,7 +21,7 @@ impl RowIds {
         }
     }
 
-    /// How many stored rows come before `row`; `None` if it is not stored.
+    /// Returns the number of stored rows before `row`; `None` if it is not stored.
     pub fn rank(&self, row: u64) -> Option<u64> {
         match self {
             _ if !self.contains(row) => None,
@@ -30,7 +30,7 @@ impl RowIds {
         }
     }
 
-    /// The row before which `rank` others are stored.
+    /// Returns the stored row with `rank` stored rows before it.
     pub fn select(&self, rank: u64) -> Option<u64> {
         match self {
             _ if rank >= self.len() => None,
@@ -69,7 +69,7 @@ impl RowIds {
         }
     }
 
-    /// Drops from `ids` what the segment does not store.
+    /// Removes the ids from `ids` that the segment does not store.
     pub fn retain_stored(&self, ids: &mut RoaringTreemap) {
         match self {
             RowIds::Dense { first, rows } => {

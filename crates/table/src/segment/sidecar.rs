@@ -1,4 +1,4 @@
-//! The sidecar's frame: a directory of sections, each with its own checksum, so that each is checked when it is touched.
+//! The sidecar's frame: a directory of sections. Each section has its own checksum, so that it is checked when it is touched.
 //!
 //! ```text
 //! magic "PLYNSEG\0" · version u32 · section count u32 · per section: tag u32, crc u32, offset u64, length u64 · crc u32
@@ -11,12 +11,12 @@ use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Result};
 
 const MAGIC: [u8; 8] = *b"PLYNSEG\0";
-/// 2: the rows are not in row-id order, so there is a section more that nobody may ignore. 3: blocks are compressed. 4: the rows
-/// are in the lake, and there is no Arrow file.
+/// The newest version. 2: rows may be out of row-id order, so that a section came that no reader may ignore. 3: blocks may be
+/// compressed. 4: rows may be in the lake, without an Arrow file.
 const VERSION: u32 = 4;
 const SECTIONS_MAX: u32 = 64;
 
-/// What a section holds. A reader ignores tags that it does not know.
+/// The content of a section. A reader ignores tags that it does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Tag {
@@ -47,13 +47,13 @@ impl Tag {
     }
 }
 
-/// The file's bytes for these sections, and the directory's checksum.
+/// Encodes the file of these sections. Returns its bytes and the directory's checksum.
 pub(crate) fn encode(sections: &[(Tag, Vec<u8>)]) -> (Vec<u8>, u32) {
     let directory = 8 + 4 + 4 + sections.len() * 24 + 4;
     let mut offset = directory.next_multiple_of(8);
     let mut e = Encoder::new();
     e.bytes.extend_from_slice(&MAGIC);
-    // As old as it can be, so that programs that know no more can read what they understand.
+    // Writes the oldest version that describes the sections, so that older programs can read the files that they understand.
     let since = |(tag, _): &(Tag, Vec<u8>)| match tag {
         Tag::Evicted => 4,
         Tag::Packed => 3,
@@ -79,7 +79,7 @@ pub(crate) fn encode(sections: &[(Tag, Vec<u8>)]) -> (Vec<u8>, u32) {
     (file, crc)
 }
 
-/// A mapped sidecar whose directory was checked.
+/// A mapped sidecar with a checked directory.
 #[derive(Debug)]
 pub(crate) struct Sidecar {
     bytes: Bytes,
@@ -87,7 +87,7 @@ pub(crate) struct Sidecar {
 }
 
 impl Sidecar {
-    /// Fails unless the directory is whole and is the one that the manifest speaks of.
+    /// Opens a sidecar. Fails unless its directory is intact and has the checksum that the manifest states.
     pub fn open(bytes: Bytes, crc_expected: u32) -> Result<Sidecar> {
         let mut d = Decoder::new(&bytes);
         if d.take(8)? != MAGIC {
@@ -98,7 +98,8 @@ impl Sidecar {
         if count > SECTIONS_MAX {
             return Err(Error::damaged(format!("a sidecar of {count} sections")));
         }
-        // Every version has its checksum here, or a flipped bit in the version would pass for a newer program's file.
+        // Every version has the directory's checksum here. Otherwise a flipped bit in the version would pass for a newer
+        // program's file.
         let end = 16 + count as usize * 24;
         let crc = bytes.get(end..end + 4).map(|b| u32::from_le_bytes(b.try_into().expect("four bytes")));
         if crc != Some(crc32c(&bytes[..end.min(bytes.len())])) {
@@ -133,7 +134,7 @@ impl Sidecar {
         self.sections.iter().any(|(t, ..)| *t == tag as u32)
     }
 
-    /// A section's bytes, checked against its checksum. Reads all of it: call once and keep the result.
+    /// Returns a section's bytes, checked against its checksum. Reads all of them, so callers keep the result.
     pub fn section(&self, tag: Tag) -> Result<Bytes> {
         let found = self.sections.iter().find(|(t, ..)| *t == tag as u32);
         let Some((_, crc, range)) = found else {

@@ -35,7 +35,8 @@ fn the_arrow_file_opens_with_any_arrow_reader() {
     assert!(segment.verify().is_empty(), "{:?}", segment.verify());
 }
 
-/// Each array of a batch was charged for the whole file, so that three rows of a large table were more than all memory of SQL.
+/// A regression: each array of a batch was charged for the whole file, so that three rows of a large table exceeded the memory
+/// limit of SQL.
 #[test]
 fn a_batch_of_a_segment_is_charged_for_its_own_block() {
     let sim = SimEnv::new(1);
@@ -68,7 +69,7 @@ fn a_flipped_bit_is_found_and_names_the_file() {
             copy.disk.flip_bit(&path, bit / 8);
             let damaged = open(&copy, &state.def, segment.meta().clone());
             let tip = Tip::restore(state.clone(), vec![damaged.clone()], Vec::new()).unwrap();
-            // Gaps between the sidecar's sections are no information.
+            // Gaps between the sidecar's sections hold no information, so damage there is harmless.
             let wrong = damaged.verify();
             let Some(first) = wrong.first() else {
                 assert_eq!(read_all(&tip.snapshot(types::Lsn(2))).unwrap(), 299);

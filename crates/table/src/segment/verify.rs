@@ -1,12 +1,12 @@
-//! Reading every byte of a segment.
+//! Verification: reads every byte of a segment.
 
 use types::{Error, Result};
 
 use super::{Body, Need, Segment, Tag, key_run, zones};
 
 impl Segment {
-    /// Compares every byte that counts with its checksum, without making anything of it: for copies. The first thing
-    /// that is wrong is the error. `tick` is called after every block with its bytes; an error from it ends the work.
+    /// Compares every used byte with its checksum, without decoding any: used for copies. Returns the first error. `tick` is
+    /// called after every block with its bytes; an error from it ends the work.
     pub fn verify_checksums(&self, tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         let body = self.body()?;
         self.check_stored_once(body)?;
@@ -14,7 +14,7 @@ impl Segment {
         self.check_blocks(body, tick)
     }
 
-    /// Whether nothing of it is damaged but what its sidecar says of where its rows are, which they say too.
+    /// Returns true if only sections are damaged that can be rebuilt from the rows: key run, row ids or order.
     pub fn is_mendable(&self, tick: &mut dyn FnMut(u64) -> Result<()>) -> bool {
         let Ok(body) = self.body() else { return false };
         self.check_places(body).is_err()
@@ -22,21 +22,21 @@ impl Segment {
             && self.check_blocks(body, tick).is_ok()
     }
 
-    /// Has it written anew, also if its damage was not met by a reader.
+    /// Marks the segment to be rewritten, even if no reader has met its damage.
     pub fn write_anew(&self) {
         if let Ok(body) = &self.body {
             body.rebuilt.store(true, std::sync::atomic::Ordering::Relaxed);
         }
     }
 
-    /// What the sidecar alone says.
+    /// Checks the sections that only the sidecar has and that cannot be rebuilt.
     fn check_stored_once(&self, body: &Body) -> Result<()> {
         let packed = body.packed.is_some().then_some(Tag::Packed);
         let evicted = body.evicted.is_some().then_some(Tag::Evicted);
         self.check_sections(body, [Tag::LsnRuns, Tag::Zones].into_iter().chain(packed).chain(evicted))
     }
 
-    /// What the rows say too.
+    /// Checks the sections that can be rebuilt from the rows.
     fn check_places(&self, body: &Body) -> Result<()> {
         let keys = (!body.layout.key.is_empty()).then_some(Tag::Keys);
         let order = (!body.in_row_order).then_some(Tag::Order);
@@ -63,14 +63,14 @@ impl Segment {
         Ok(())
     }
 
-    /// Reads and checks every byte. Returns everything that is wrong; for `doctor`.
+    /// Reads and checks every byte. Returns every error that it finds, for `doctor`.
     pub fn verify(&self) -> Vec<Error> {
         let body = match self.body() {
             Ok(body) => body,
             Err(e) => return vec![e],
         };
         if body.evicted.is_some() {
-            // The rows are the lake's to check.
+            // The lake checks the rows of an evicted segment.
             let checked = [self.check_stored_once(body), self.runs().map(drop), self.row_ids().map(drop)];
             return checked.into_iter().filter_map(Result::err).collect();
         }
@@ -111,7 +111,7 @@ impl Segment {
         if let Err(e) = self.runs() {
             wrong.push(e);
         }
-        // With a block missing, what the sidecar says of all rows cannot be compared.
+        // If a block is missing, the sections about all rows cannot be compared.
         let complete = row_ids.len() == body.table.rows();
         match self.stored_row_ids(body) {
             Ok(ids)

@@ -1,4 +1,4 @@
-//! Writing a segment: blocks as they come, then the sidecar, then the names.
+//! Writes a segment: the blocks as they come, then the sidecar; then renames both files to their final names.
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,12 @@ use crate::layout::Layout;
 use crate::lsn_runs::{self, Run};
 use crate::{BATCH_ROWS, SegmentMeta, memory};
 
-/// The sidecar is written in steps of so much, so that the log's fsync never waits behind a large flush.
+/// Bytes of the steps in which the sidecar is written, so that the log's fsync never waits behind a large flush.
 const STEP_BYTES: usize = 4 << 20;
-/// A block is closed early at this size, so that no text column overflows its 32-bit offsets.
+/// Bytes at which a block is closed early, so that no text column overflows its 32-bit offsets.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// Takes rows in the layout of `def` and makes a segment of them: in row-id order, unless [`Writer::ordered`] says otherwise.
+/// Writes rows in the layout of `def` into a segment: in row-id order, unless [`Writer::ordered`] announces another order.
 pub(crate) struct Writer<'a> {
     env: &'a Env,
     dir: PathBuf,
@@ -40,12 +40,12 @@ pub(crate) struct Writer<'a> {
     out: Output,
     ipc: FileWriter<Vec<u8>>,
     table: BlockTable,
-    /// What blocks take before they are compressed, if they are.
+    /// Bytes of each block before compression; `None` if the segment is not compressed.
     raw: Option<Vec<u64>>,
     zones: Vec<zones::BlockZones>,
     runs: Vec<Run>,
     row_ids: RoaringTreemap,
-    /// The ordinal of each row by row id, of rows in another order.
+    /// The ordinal of each row, by row id; `None` if rows come in row-id order.
     ordinals: Option<Vec<u32>>,
     keys: Vec<(u64, u32)>,
     waiting: Vec<RecordBatch>,
@@ -53,7 +53,7 @@ pub(crate) struct Writer<'a> {
     waiting_bytes: u64,
 }
 
-/// A new file written from front to back, on its way to the disk while it is written.
+/// A new file that is written from front to back; written bytes are flushed to the disk meanwhile.
 pub(super) struct Output {
     file: Arc<dyn File>,
     pub path: PathBuf,
@@ -62,7 +62,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Replaces what a crash may have left under that name.
+    /// Creates the file. Replaces a file of that name that a crash may have left.
     pub fn create(env: &Env, path: PathBuf) -> Result<Output> {
         let io = |e| Error::io(format_args!("creating {}", path.display()), e);
         if env.disk.exists(&path).map_err(io)? {
@@ -128,12 +128,13 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Before the first row: says which rows will come, which commits wrote them, and where each will stand, by row id.
+    /// Announces rows in another order, before the first row: the row ids, the commits that wrote them, and the ordinal of each
+    /// row by row id.
     pub fn ordered(&mut self, row_ids: RoaringTreemap, runs: Vec<Run>, ordinals: Vec<u32>) {
         (self.row_ids, self.runs, self.ordinals) = (row_ids, runs, Some(ordinals));
     }
 
-    /// Adds rows; `runs` says which commits wrote them (it may say more).
+    /// Adds rows. `runs` has the commits that wrote them, and may have others.
     pub fn push(&mut self, batch: &RecordBatch, runs: &[Run]) -> Result<()> {
         if self.ordinals.is_none() {
             let stored = Stored { batch: batch.clone(), layout: self.layout.clone() };
@@ -159,13 +160,13 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Notes which rows come and which commits wrote them.
+    /// Records the ids of the rows and the commits that wrote them.
     fn note(&mut self, rows: &[i64], runs: &[Run]) {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
         let (first, last) = (*first as u64, *last as u64);
         let is_next = self.row_ids.max().is_none_or(|max| max < first);
         let mut at = runs.partition_point(|run| run.first <= first).saturating_sub(1);
-        // Mostly none is missing between them.
+        // Usually no id is missing between the first and the last.
         if is_next && last.checked_sub(first).is_some_and(|more| more + 1 == rows.len() as u64) {
             debug_assert!(rows.is_sorted_by(|a, b| a < b), "rows of a segment come in row-id order");
             self.row_ids.insert_range(first..=last);
@@ -232,13 +233,13 @@ impl<'a> Writer<'a> {
             self.keys.extend(key_run::hashes(&self.layout, &stored.batch).zip(ordinal as u32..));
         }
         let written = bytes.len() as u64;
-        // The next block takes its room: new memory for each costs more than what is written into it.
+        // The next block reuses the buffer: new memory for each block costs more than writing into it.
         bytes.clear();
         *self.ipc.get_mut() = bytes;
         (self.tick)(written)
     }
 
-    /// Makes the segment durable under its name. `first_row..=last_row` is the range it covers.
+    /// Makes the segment durable under its name. `first_row..=last_row` is the range that it covers.
     pub fn finish(mut self, first_row: RowId, last_row: RowId) -> Result<SegmentMeta> {
         self.flush()?;
         self.ipc.finish().map_err(ipc_error)?;
@@ -300,8 +301,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Removes what a failed write left, under either name: the next attempt takes another id, so nothing else would before
-/// the database is opened again.
+/// Removes the files that a failed write left, under temporary and final names. The next attempt takes another id, so they would
+/// otherwise stay until the database is opened again.
 pub(crate) fn discard(env: &Env, dir: &Path, id: SegmentId) {
     for name in file_names(id) {
         // Best effort: the caller is about to report why the write failed, which matters more.
@@ -316,7 +317,7 @@ fn make_dir(env: &Env, dir: &Path) -> Result<()> {
         return Ok(());
     }
     env.disk.create_dir_all(dir).map_err(io)?;
-    // `tables/7` is durable once `tables` is synced, `tables` once its parent is.
+    // `tables/7` is durable once `tables` is synced, and `tables` once its parent is.
     for parent in dir.ancestors().skip(1).take(2).filter(|p| !p.as_os_str().is_empty()) {
         sync_dir(env, parent)?;
     }

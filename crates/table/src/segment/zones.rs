@@ -1,4 +1,4 @@
-//! Zone maps: per block and column the least and greatest value and the number of nulls.
+//! Zone maps: the least value, the greatest value and the number of nulls of each column in each block.
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
 use arrow::compute::{max, max_boolean, max_string, min, min_boolean, min_string};
@@ -11,10 +11,11 @@ use types::{ColumnId, Result, Value};
 
 use crate::Zone;
 
-/// Text longer than this is cut in a lower bound and unknown as an upper one.
+/// Bytes above which a text is cut as a lower bound and unknown as an upper bound.
 const TEXT_MAX: usize = 64;
 
-/// The zone of one block's column; `None` for types without one, and for floats with NaN, which compare with nothing.
+/// Computes the zone of one block's column. `None` for types without a zone, and for floats with NaN, which does not compare with
+/// other values.
 pub(crate) fn of(column: &ArrayRef) -> Option<Zone> {
     fn bounds<T: ArrowPrimitiveType>(
         column: &ArrayRef,
@@ -56,7 +57,7 @@ pub(crate) fn of(column: &ArrayRef) -> Option<Zone> {
     Some(Zone { min, max, nulls: column.null_count() as u64 })
 }
 
-/// Per block: the columns that have a zone.
+/// The columns of a block that have a zone, with their zones.
 pub(crate) type BlockZones = Vec<(ColumnId, Zone)>;
 
 pub(crate) fn encode(blocks: &[BlockZones]) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Random operations on a keyed table beside a plain list of row versions.
+//! Random operations on a keyed table, compared with a plain list of row versions.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::segment::Form;
 use crate::unique::{Key as Unique, Lookup, Verdict};
 
-/// What was ever written.
+/// A row version that was written at some time.
 struct Version {
     lsn: u64,
     time: i64,
@@ -15,7 +15,7 @@ struct Version {
     ended: Option<u64>,
 }
 
-/// One entry of the log, as the engine would replay it.
+/// An entry of the log, as the engine would replay it.
 enum Logged {
     Rows { first: RowId, time: i64, runs: Vec<(Lsn, u64)>, batch: RecordBatch },
     Deletes { rows: Vec<RowId>, lsn: Lsn },
@@ -25,10 +25,11 @@ enum Logged {
     Forget(Vec<SegmentId>, Lsn),
 }
 
-/// What was put away of rows that had ended: those after this lsn, none after that one.
+/// A past segment: the lsn after which its rows ended, the last lsn at which one ended, the meta if there were rows, and the
+/// floor afterwards.
 type Away = (Lsn, Lsn, Option<SegmentMeta>, Option<Lsn>);
 
-/// An index that has taken in the rows up to one, dead ones too.
+/// An index that has taken in the rows up to some row, dead ones included.
 struct Rows {
     reached: RowId,
     by_value: HashMap<i32, Vec<RowId>>,
@@ -61,7 +62,7 @@ impl Lookup for Rows {
     }
 }
 
-/// Rows as they must be read: row id and values in the order of the definition.
+/// Expected rows: row id and values in the order of the definition.
 type Content = Vec<(u64, Vec<Value>)>;
 
 struct World {
@@ -70,7 +71,7 @@ struct World {
     sim: SimEnv,
     tip: Tip,
     lsn: u64,
-    /// The version with row id `i + 1`.
+    /// Row versions; index `i` has row id `i + 1`.
     versions: Vec<Version>,
     keys: BTreeMap<i64, u64>,
     log: Vec<(u64, Logged)>,
@@ -78,15 +79,15 @@ struct World {
     held: Vec<(Arc<Snapshot>, Content)>,
     sealing: Option<(SegmentMeta, Option<Away>)>,
     compacting: Option<(Vec<SegmentId>, Option<SegmentMeta>, Option<Away>)>,
-    /// What ended after this lsn is to be kept.
+    /// The lsn after which ended rows are to be kept.
     wanted: u64,
-    /// Definitions, each with the commit that replaced it.
+    /// Former definitions, each with the commit that replaced it.
     defs: Vec<(u64, Arc<TableDef>)>,
-    /// How often the past was read, and refused.
+    /// Numbers of reads of the past that succeeded, and that were refused.
     looked: [usize; 2],
     followers: Vec<(Lsn, BTreeSet<u64>)>,
     manifest: Option<State>,
-    /// Seals, compactions and restarts from a manifest so far.
+    /// Numbers of seals, compactions and restarts from a manifest so far.
     done: [usize; 3],
 }
 
@@ -115,7 +116,7 @@ impl World {
         }
     }
 
-    /// Every second table names a time column, so that its rows stand in the order of their times.
+    /// Makes the first definition. Every second table has a time column, so that its rows are sorted by time.
     fn first_def(seed: u64) -> TableDef {
         let mut def = def();
         let n = def.add_column("n", &DataType::Int32, true, None).unwrap();
@@ -153,7 +154,7 @@ impl World {
         }
     }
 
-    /// A group of one to three commits that upsert and delete.
+    /// Commits a group of one to three commits that upsert and delete.
     fn write(&mut self) {
         let def = self.tip.def().clone();
         let first = self.versions.len() as u64 + 1;
@@ -181,7 +182,7 @@ impl World {
                     .collect();
                 let row = self.versions.len() as u64 + 1;
                 let before = self.keys.insert(key, row);
-                // Most changes leave the value of the unique index as it is; others take one that nobody had.
+                // Most changes keep the value of the unique index; others take a new one.
                 let n = def.indexes[0].columns[0];
                 if let Some(before) = before.filter(|_| self.rng.below(8) > 0) {
                     values.insert(n, self.versions[before as usize - 1].values[&n].clone());
@@ -239,7 +240,7 @@ impl World {
             }
             _ => return,
         }
-        // A default that was given as int32 is one of int64 once the column is.
+        // A default that was given as int32 becomes one of int64 with its column.
         for column in &mut def.schema.columns {
             let cast = |v: Option<Value>| v.map(|v| v.cast(&column.data_type).unwrap());
             (column.default, column.initial) = (cast(column.default.clone()), cast(column.initial.clone()));
@@ -275,7 +276,8 @@ impl World {
         self.sealing = Some((made, away));
     }
 
-    /// What a seal or a compaction of these rows keeps: sometimes nothing, as of a table whose past is not kept.
+    /// Writes the past segment of a seal or a compaction of these rows. Sometimes writes none, like a table whose past is not
+    /// kept.
     fn put_away(&mut self, snapshot: &Snapshot, first: RowId, last: RowId) -> Option<Away> {
         if self.rng.one_in(20) {
             return None;
@@ -293,7 +295,7 @@ impl World {
         Some(Kept { after, last_end, segment, floor })
     }
 
-    /// Time goes on, and what ended too long ago is let go.
+    /// Lets time pass and removes past segments that are too old.
     fn forget(&mut self) {
         self.wanted = self.wanted.max(self.lsn.saturating_sub(self.rng.below(120)));
         self.tip.want_after(Lsn(self.wanted));
@@ -306,7 +308,7 @@ impl World {
         self.log.push((self.lsn, Logged::Forget(ids, floor)));
     }
 
-    /// Reads the table as it was at some lsns in every way there is.
+    /// Reads the table as it was at some lsns, in every way that a snapshot offers.
     fn look_back(&mut self) {
         let snapshot = self.snapshot();
         for _ in 0..4 {
@@ -402,7 +404,7 @@ impl World {
                 assert!(*lsn > *after && *lsn <= page.next);
                 rows.remove(&row.0);
             }
-            // One commit may be larger than any limit.
+            // A single commit may be larger than the limit.
             assert!(total <= limit.max(20_000));
             *after = page.next;
         }
@@ -421,7 +423,7 @@ impl World {
         }
     }
 
-    /// The process dies; a new one opens the manifest and replays the log.
+    /// Kills the process: a new one opens the manifest and replays the log.
     fn restart(&mut self) {
         (self.sealing, self.compacting) = (None, None);
         let encoded = self.manifest.as_ref().map(|state| {
@@ -471,7 +473,7 @@ impl World {
         self.contents(self.tip.def(), rows)
     }
 
-    /// What was there at `lsn`, under the definition of then.
+    /// Returns the rows that were visible at `lsn`, under the definition of that time.
     fn expected_at(&self, lsn: u64) -> Content {
         let is_there = |v: &Version| v.lsn <= lsn && v.ended.is_none_or(|ended| ended > lsn);
         let rows = self.versions.iter().zip(1..).filter(|(v, _)| is_there(v)).map(|(_, row)| row);
@@ -491,7 +493,7 @@ impl World {
         rows.into_iter().map(|row| (row, values(row))).collect()
     }
 
-    /// Looks at the present snapshot in every way there is.
+    /// Reads the present snapshot in every way that it offers.
     fn check(&mut self) {
         let (snapshot, expected) = (self.snapshot(), self.expected());
         assert_same(&snapshot, &expected);
@@ -529,8 +531,8 @@ impl World {
         }
     }
 
-    /// Asks who has a value of the unique index: in the table, and again for who looked in an older snapshot; and what a
-    /// transaction finds that goes its own way.
+    /// Looks up owners of values in the unique index: in the table, again for a writer that looked in an older snapshot, and in a
+    /// private tip of an open transaction.
     fn ask_owners(&mut self) {
         let (def, snapshot) = (self.tip.def().clone(), self.snapshot());
         let key = Unique::of(&def, &def.indexes[0]).unwrap();
@@ -582,7 +584,7 @@ impl World {
         }
     }
 
-    /// One row, all null but for its key and this column.
+    /// Makes one row that is null except for its key and this column.
     fn row_of(&self, def: &TableDef, column: ColumnId, value: i32) -> RecordBatch {
         let one = |c: &types::Column| {
             let value = match c.id {
@@ -637,13 +639,13 @@ fn assert_same(snapshot: &Snapshot, expected: &Content) {
             found.push((row, columns.map(|(c, a)| Value::from_array(a, &c.data_type, at)).collect()));
         }
     }
-    // Those of a snapshot of the past come in no order.
+    // The pieces of a snapshot of the past are in no order.
     if snapshot.as_of().is_some() {
         found.sort_by_key(|(row, _)| *row);
     }
     assert_eq!(found.len() as u64, snapshot.rows(), "S1");
     assert!(found == *expected, "S1: {} rows found, {} expected", found.len(), expected.len());
-    // The same rows as they lie.
+    // Reads the same rows in stored order.
     let mut stored = Vec::new();
     for piece in snapshot.stored_pieces() {
         let batch = piece.read(snapshot.all_columns()).unwrap();

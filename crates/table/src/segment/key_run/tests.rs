@@ -9,7 +9,7 @@ fn a_key_run_finds_what_was_put_in_and_nothing_else() {
     for_each_seed(10, |seed| {
         let mut rng = Rng::new(seed);
         let count = rng.below(5_000) as u32;
-        // Hashes from a small range collide; those from the whole do not.
+        // Hashes from a small range collide; those from the full range do not.
         let small = rng.one_in(2);
         let pairs: Vec<(u64, u32)> =
             (0..count).map(|i| (if small { rng.below(300) } else { rng.next_u64() }, i)).collect();

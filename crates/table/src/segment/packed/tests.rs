@@ -11,7 +11,7 @@ use super::{Form, Need, Packed, UNPACKED};
 use crate::tests::{dir, open};
 use crate::{Segment, SegmentMeta, Snapshot, Tip, compaction, seal};
 
-/// The parts of a day in which rows say that they happened.
+/// A day in microseconds. The rows' own times are on seven days.
 const DAY: i64 = 86_400_000_000;
 
 fn def(ordered: bool) -> TableDef {
@@ -56,7 +56,8 @@ struct World {
 }
 
 impl World {
-    /// One segment of `count` rows that came in commits of 1,000 each second, every seventh of which was deleted before.
+    /// Makes a table with one segment: `count` rows in commits of 1,000 each second, without every seventh row, which was deleted
+    /// before the seal.
     fn new(seed: u64, ordered: bool, count: i64) -> World {
         let (sim, def) = (SimEnv::new(seed), def(ordered));
         let (mut rng, mut tip) = (Rng::new(seed), Tip::new(def.clone()));
@@ -105,7 +106,7 @@ impl World {
     }
 }
 
-/// Everything that can be asked of rows, in the ways in which they are asked.
+/// Reads the rows in every way that a snapshot offers. Returns all results.
 fn answers(snapshot: &Snapshot, seed: u64) -> Vec<RecordBatch> {
     let mut rng = Rng::new(seed);
     let id = |name: &str| snapshot.def().schema.column_named(name).unwrap().id;
@@ -116,7 +117,7 @@ fn answers(snapshot: &Snapshot, seed: u64) -> Vec<RecordBatch> {
         found.push(piece.read(&some).unwrap());
         found.push(piece.read(&snapshot.projection(&[]).unwrap()).unwrap());
     }
-    // One after the other, so that it does not matter how rows are dealt out to pieces.
+    // Reads stored pieces one after the other: the comparison must not depend on how rows are divided into pieces.
     for (projection, column, window) in [
         (&some, id("at"), DAY * 2..=DAY * 3),
         (snapshot.all_columns(), id("at"), DAY * 2..=DAY * 3),
@@ -127,7 +128,7 @@ fn answers(snapshot: &Snapshot, seed: u64) -> Vec<RecordBatch> {
         }
     }
     let last = snapshot.next_row().0;
-    // Here and there, twice, and rows that are gone.
+    // Scattered rows, some of them twice, and some that are deleted.
     let picked: Vec<RowId> = (0..500).map(|_| RowId(1 + rng.below(last))).collect();
     found.push(snapshot.fetch(&picked, snapshot.all_columns()).unwrap());
     found.push(snapshot.fetch(&picked, &some).unwrap());
@@ -152,7 +153,7 @@ fn answers(snapshot: &Snapshot, seed: u64) -> Vec<RecordBatch> {
     found
 }
 
-/// All batches of the same columns as one, in the order of these.
+/// Joins all batches with the same columns, in their order.
 fn joined(found: &[RecordBatch]) -> Vec<RecordBatch> {
     let mut schemas = Vec::new();
     for batch in found {
@@ -187,13 +188,13 @@ fn a_compressed_segment_answers_as_it_did_before_and_is_smaller() {
         assert!(packed * 2 < plain, "{packed} of {plain} bytes");
         let raw = world.segment().raw_bytes();
         assert!(raw.abs_diff(plain) < plain / 20, "{raw} and {plain} bytes before compression");
-        // What rows take in memory is judged by that, not by their files.
+        // The reported memory of rows follows from the bytes before compression, not from the files.
         assert_eq!((after.raw_bytes(), after.bytes()), (raw, packed));
         assert_eq!(after.row_bytes(), raw / world.segment().meta().rows);
         let bytes = |snapshot: &Snapshot| snapshot.pieces().iter().map(|piece| piece.bytes()).sum::<u64>();
         assert!(bytes(&after).abs_diff(bytes(&before)) < plain / 20);
 
-        // Deletes come to it, and it is merged with what came after it, into either form.
+        // Deletes rows, then merges the compressed segment with later rows, into either form.
         world.lsn += 1;
         world.tip.delete((2..=20_000).step_by(3).map(RowId), Lsn(world.lsn));
         let expected = answers(&world.snapshot(), seed + 9);
@@ -205,7 +206,7 @@ fn a_compressed_segment_answers_as_it_did_before_and_is_smaller() {
             let inputs: Vec<SegmentId> = world.snapshot().segments().map(|s| s.id()).collect();
             world.tip.apply_compact(&inputs, Some(merged), None).unwrap();
             let found = answers(&world.snapshot(), seed + 9);
-            // Blocks are others now: what was read of them is compared joined.
+            // The merged blocks are divided differently, so the results are joined before they are compared.
             assert!(joined(&found) == joined(&expected), "{form:?}");
         }
     }
@@ -240,25 +241,26 @@ fn a_reader_unpacks_the_columns_that_it_asks_for_and_no_others() {
     assert_eq!(ids(Need::Column(ColumnId(99))), [ROW_ID]);
     assert_eq!(ids(Need::All).len(), 2 + def.schema.columns.len());
 
-    // More columns are added to those that are there, which are not unpacked again.
+    // Adding columns keeps those that are there: they are not unpacked again.
     let few = segment.block(0, Need::Key).unwrap();
     let keys = few.batch.column(1).clone();
     let more = few.with(Need::Columns(&some)).unwrap();
     assert_eq!(more.layout.ids, [ROW_ID, id("id"), id("kind"), id("price")]);
     assert!(more.batch.column(1).to_data().ptr_eq(&keys.to_data()));
 
-    // Who did not ask for a column gets an error for it, and no nulls.
+    // A column that was not requested is an error, not a column of nulls.
     let batch = segment.block(0, Need::Key).unwrap();
     let error = some.apply(&batch.layout, &batch.batch).unwrap_err();
     assert_eq!(error.kind(), Kind::Internal);
     assert!(error.to_string().contains("not asked for"), "{error}");
 }
 
-/// Each of many keys unpacked the block in which it lies: updates took hundreds of times as long as those of plain rows.
+/// A regression: each lookup of many keys unpacked its block again. Updates took hundreds of times as long as those of
+/// uncompressed rows.
 #[test]
 fn many_keys_unpack_each_block_once_however_they_come() {
     let mut world = World::packed(6, 40_000);
-    // Newer rows in the head.
+    // The head has newer rows.
     let def = world.tip.def().clone();
     let mut rng = Rng::new(6);
     for from in [40_000, 41_000] {
@@ -270,7 +272,7 @@ fn many_keys_unpack_each_block_once_however_they_come() {
     let snapshot = world.snapshot();
     let blocks = world.segment().block_count().unwrap();
     assert!(blocks >= 4);
-    // Those that are there, those that were deleted, and those that never were.
+    // Existing keys, deleted ones, and keys that never existed.
     let mut ids: Vec<i64> = (-10..42_010).map(|id| id * 3).chain((0..1_000).map(|id| id * 3 + 1)).collect();
     for at in (1..ids.len()).rev() {
         ids.swap(at, rng.index(at + 1));
@@ -284,7 +286,7 @@ fn many_keys_unpack_each_block_once_however_they_come() {
         let before = UNPACKED.get();
         (work(), UNPACKED.get() - before)
     };
-    // The first touch checks a block.
+    // The first touch checks the block, which unpacks it too.
     let few = keys.iter().step_by(100).copied().collect::<Vec<_>>();
     let one_by_one = || few.iter().map(|key| snapshot.find(key).unwrap()).collect::<Vec<_>>();
     let (expected, times) = count(&one_by_one);
@@ -329,14 +331,14 @@ fn a_flipped_bit_in_a_compressed_segment_is_found_is_latched_and_names_the_file(
                 assert_eq!(first.kind(), Kind::Damaged, "{first}");
                 assert!(first.to_string().contains(name), "{first}");
             } else {
-                // Gaps between the sidecar's sections are no information.
+                // Gaps between the sidecar's sections hold no information, so damage there is harmless.
                 read().unwrap();
             }
         }
     }
 }
 
-/// As a writer with a fault might leave it: the checksum holds, and what is under it does not unpack.
+/// A faulty writer might leave such a block: its checksum is right, and its content does not unpack.
 #[test]
 fn a_block_that_does_not_unpack_under_a_checksum_that_holds_is_damage_too() {
     let lengths = Packed::encode(&[10, 20]);
@@ -351,7 +353,7 @@ fn a_block_that_does_not_unpack_under_a_checksum_that_holds_is_damage_too() {
     let error = Packed::decode(&other, &two).unwrap_err();
     assert_eq!(error.kind(), Kind::Newer, "a codec that this program does not have: {error}");
 
-    // Lengths that are not those of the buffers: nothing is reserved for what a block claims to be.
+    // A buffer claims a wrong length: memory must not be reserved for it.
     let mut message = Vec::new();
     let world = World::packed(6, 100);
     let file = world.sim.disk.contents(&dir().join("2.arrow")).unwrap();
@@ -388,7 +390,7 @@ fn what_does_not_become_smaller_is_not_worth_it() {
     assert!(!segment.is_worth_compressing().unwrap());
     tip.apply_seal(segment, None).unwrap();
 
-    // Compressed all the same it is what it was.
+    // Compressed nevertheless, the segment has the same rows.
     let base = tip.snapshot(Lsn(1));
     let inputs = [SegmentId(1)];
     let env = sim.env();
@@ -401,7 +403,7 @@ fn what_does_not_become_smaller_is_not_worth_it() {
     assert!(read(&base) == read(&tip.snapshot(Lsn(1))));
 }
 
-/// An older program knows nothing of section 8 and would take the blocks for damaged ones.
+/// An older program does not know section 8 and would take the blocks for damaged ones.
 #[test]
 fn a_compressed_segment_says_a_version_that_older_programs_refuse_as_newer() {
     let version = |world: &World, name: &str| {
