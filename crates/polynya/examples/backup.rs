@@ -1,4 +1,5 @@
-//! `cargo run -p polynya --example backup -- DIR`: a backup while writes go on, and the same again out of an archived log.
+//! `cargo run -p polynya --example backup -- DIR`: takes a backup and restores it twice, as taken and carried forward by the
+//! archived log.
 
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use polynya::{DataType, Database, NewTable, Options, Restore, Result, Target, Va
 fn main() -> Result<()> {
     let dir = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "backup-example".into()));
     let mut options = Options::default();
-    // Off by default: with it a backup can be carried forward to any later commit.
+    // The archive is off by default. With it a backup can be carried forward to any later commit.
     options.engine.archive = Some(dir.join("archive"));
     let db = Database::open_with(dir.join("data"), options)?;
     db.create_table(NewTable::new("log").column("n", DataType::Int64))?;
@@ -19,7 +20,7 @@ fn main() -> Result<()> {
     put(10)?;
     let wanted = put(11)?;
     put(12)?;
-    // Closing archives what is left; otherwise it is there within a minute.
+    // Closing archives the rest of the log, which otherwise happens within a minute.
     db.close()?;
 
     restore(dir.join("monday"), dir.join("as-backed-up"), &Restore::default())?;

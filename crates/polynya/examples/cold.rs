@@ -1,7 +1,7 @@
-//! What compressing cold segments saves, and what it costs who reads them.
+//! Measures the bytes that compressing cold segments saves, and the time that it adds to reads.
 //!
-//! `cargo run --release -p polynya --example cold -- DIR [ROWS]`: the same rows in two databases below DIR, one of them
-//! compressed. DIR must not hold them yet.
+//! `cargo run --release -p polynya --example cold -- DIR [ROWS]` writes the same rows into two new databases below DIR, one of
+//! them compressed.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn main() -> Result<()> {
         let db = Database::open_with(Path::new(&dir).join(name), options)?;
         fill(&db, rows)?;
         let table = || db.engine().root().table("main.orders").expect("it was just made").clone();
-        // Whatever is sealed is cold here; what the last head holds is left out.
+        // Every sealed segment is cold here. Rows still in the head are left out.
         let is_done = || {
             let table = table();
             let as_wanted = table.segments().all(|segment| segment.is_compressed() == after.is_some());
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The rows of `polynya bench tables`.
+/// Inserts the rows of `polynya bench tables`.
 fn fill(db: &Database, rows: i64) -> Result<()> {
     let table = NewTable::new("orders")
         .column("id", DataType::Int64)
@@ -74,7 +74,7 @@ fn fill(db: &Database, rows: i64) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds that this thread has run; 0 where that cannot be known.
+/// Returns the CPU time of this thread in nanoseconds; 0 if it is unknown.
 fn cpu_nanos() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)

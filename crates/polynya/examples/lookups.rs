@@ -1,5 +1,5 @@
-//! `cargo run --release -p polynya --example lookups -- DIR [ROWS]`: rows by key, by an index and by reading all of them,
-//! each answer compared with the others, and what each costs.
+//! `cargo run --release -p polynya --example lookups -- DIR [ROWS]`: finds rows by key, by an index and by a scan, compares the
+//! answers and prints their times.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     }
     println!("{rows} rows written in {:.2?}", start.elapsed());
 
-    // Returns at once; until the index is there, every answer is the same and takes longer.
+    // Returns at once. Until the index is built every answer is the same, but slower.
     db.create_index("sales", &["customer"])?;
     let start = Instant::now();
     db.wait_for_indexes("sales", Duration::from_secs(600))?;
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
     time("prepared SQL by key", ROUNDS, |round| Ok(prepared.run(&[id(round)])?.count))?;
     let by_index = "SELECT id, amount FROM sales WHERE customer = $1";
     time("SQL by index", ROUNDS, |round| Ok(db.sql(by_index, &[customer(round)])?.count))?;
-    // A condition that no index knows: the rows are read.
+    // No index serves this condition, so all rows are read.
     let by_scan = "SELECT id, amount FROM sales WHERE lower(customer) = $1";
     time("SQL by reading all", ROUNDS / 100, |round| Ok(db.sql(by_scan, &[customer(round)])?.count))?;
     for round in 0..20 {

@@ -1,5 +1,5 @@
-//! `cargo run --release -p polynya --example shapes -- DIR [ROWS [explain]]`: what each shape of a query over one table costs, without and
-//! with indexes, with all rows of the answer handed over. The answers of both are compared.
+//! `cargo run --release -p polynya --example shapes -- DIR [ROWS [explain]]`: times one query of each shape over one table, first
+//! without and then with indexes. All rows of each answer are fetched, and both answers are compared.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ const CUSTOMERS: i64 = 30_000;
 const BATCH: i64 = 50_000;
 const ROUNDS: usize = 15;
 
-/// Each with what its answer comes to.
+/// The name and the text of each query.
 const SHAPES: [(&str, &str); 22] = [
     ("row by key", "SELECT * FROM sales WHERE id = 4711"),
     ("rows of one customer", "SELECT * FROM sales WHERE customer = 'cust_17'"),
@@ -86,7 +86,7 @@ fn main() -> Result<()> {
     db.close()
 }
 
-/// Rows of each answer, and the median of what it took.
+/// Returns the number of rows and the median time of each query.
 fn times(db: &Database) -> Result<Vec<(u64, Duration)>> {
     let time = |(_, text): &(&str, &str)| {
         let (mut took, mut rows) = (Vec::new(), 0);

@@ -1,5 +1,5 @@
-//! `cargo run -p polynya --example subscribe -- DIR`: one thread writes, another follows the table and keeps a copy of it,
-//! and goes on where it stopped.
+//! `cargo run -p polynya --example subscribe -- DIR`: one thread writes while another follows the table, keeps a copy of it and
+//! resumes from its last position.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn main() -> Result<()> {
     let table = NewTable::new("stock").column("item", DataType::String).column("count", DataType::Int64);
     db.create_table(table.primary_key(["item"]).if_absent())?;
 
-    // From the beginning. A program keeps `position` with what it makes of the changes, and begins there the next time.
+    // Starts from the first commit. A program stores `position` with the result of the changes and resumes from it.
     let mut changes = db.changes("stock", Lsn(0))?;
     let mut copy = BTreeMap::new();
     let writer = {
@@ -47,13 +47,13 @@ fn main() -> Result<()> {
     db.close()
 }
 
-/// The copy by row id: an update ends one and begins another.
+/// Applies a page to the copy, which is keyed by row id: an update removes one row id and inserts another.
 fn apply(copy: &mut BTreeMap<u64, (String, i64)>, page: &Page) {
     for (row, _) in &page.deleted {
         copy.remove(&row.0);
     }
     for inserted in &page.inserted {
-        // `_row_id` and `_time` come first.
+        // The columns `_row_id` and `_time` come first.
         let ids = inserted.batch.column(0).as_primitive::<Int64Type>();
         let items = inserted.batch.column(2).as_string::<i32>();
         let counts = inserted.batch.column(3).as_primitive::<Int64Type>();

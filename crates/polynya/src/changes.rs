@@ -1,4 +1,4 @@
-//! A table's commits as they come.
+//! A cursor over the commits of one table.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use types::{Error, Lsn, Result, TableId, name};
 
 use crate::{Database, Page};
 
-/// Rows and deletes of one page, about; a commit is never cut in two.
+/// The approximate number of rows and deletes in one page. A commit is never split.
 const PAGE_ROWS: usize = 8 * 1024;
 
-/// Follows a table: what each commit inserted and deleted, in order, page by page.
+/// Follows a table: returns the inserts and deletes of each commit, in order, page by page.
 ///
-/// It holds nothing back: no snapshot between two pages, no queue, no thread, and no writer waits for it. What it has not
-/// read yet stays in the table, so it may be as slow as it likes, with one bound: a table remembers its newest 262,144
-/// deletes. Who falls behind further is told so ([`crate::Kind::NotFound`], "cursor expired") and reads the table anew. Its
-/// [`Changes::position`] is all that has to be kept to go on after a restart: nothing is missed and nothing comes twice.
+/// The follower keeps no snapshot between two pages, no queue and no thread, and no writer waits for it. Unread changes stay in
+/// the table, so a follower may be slow, with one limit: a table keeps its newest 262,144 deletes. A follower further behind
+/// fails with [`crate::Kind::NotFound`] ("cursor expired") and must read the whole table again. To resume after a restart, store
+/// only [`Changes::position`]: then no change is missed and none comes twice.
 #[derive(Clone)]
 pub struct Changes {
     db: Database,
@@ -36,15 +36,15 @@ impl Changes {
         Ok(Changes { db, table: found.def().name.clone(), id: found.def().id, after })
     }
 
-    /// Everything up to here was handed out: where to go on from.
+    /// Returns the lsn up to which all changes were returned, which is the position to resume from.
     pub fn position(&self) -> Lsn {
         self.after
     }
 
-    /// The next page; `None` if nothing has happened to the table since. Does not wait.
+    /// Returns the next page, or `None` if the table has not changed since the last one. Does not wait.
     ///
-    /// A row that was inserted and deleted since the last page is only in [`Page::deleted`]. An update is a delete of the
-    /// old row id and an insert under a new one.
+    /// A row that was inserted and deleted since the last page is only in [`Page::deleted`]. An update is a delete of the old row
+    /// id and an insert under a new one.
     pub fn poll(&mut self) -> Result<Option<Page>> {
         loop {
             self.db.engine.view(&self.db.principal)?;
@@ -55,7 +55,7 @@ impl Changes {
             };
             let table = snapshot.table(&self.table).map_err(|_| gone())?;
             let table = Some(table).filter(|table| table.def().id == self.id).ok_or_else(gone)?;
-            // A table stands at its own last commit; others may have had later ones.
+            // The table's lsn is that of its own last commit; other tables may have later ones.
             if table.lsn() <= self.after {
                 self.after = self.after.max(snapshot.lsn());
                 return Ok(None);
@@ -68,7 +68,8 @@ impl Changes {
         }
     }
 
-    /// [`Changes::poll`], waiting for a commit at most so long. Fails with [`crate::Kind::Closed`] once the database closes.
+    /// Returns the next page like [`Changes::poll`], but waits up to `timeout` for a commit. Fails with [`crate::Kind::Closed`]
+    /// once the database closes.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<Page>> {
         let deadline = std::time::Instant::now().checked_add(timeout);
         loop {

@@ -1,7 +1,6 @@
-//! COPY between tables and files, for whoever runs the program and owns the files as well. What a file means is
-//! [`query::files`]'s.
+//! COPY between tables and files, with the file rights of this process. The formats are defined in [`query::files`].
 //!
-//! What is written is streamed into a file of another name, made durable, and only then gets its own.
+//! COPY TO writes a temporary file, makes it durable and then renames it.
 
 use query::Limits;
 use query::files::{self, Copy, Draft, Place, What, Writer};
@@ -52,5 +51,5 @@ impl Database {
     }
 }
 
-/// What is written at once, at least.
+/// The smallest size of one write.
 const BUFFER_BYTES: usize = 256 << 10;

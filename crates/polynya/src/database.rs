@@ -16,24 +16,24 @@ use crate::lease::Leases;
 use crate::snapshot::row_of;
 use crate::{Changes, NewTable, Row, Snapshot, json};
 
-/// How a database is opened.
+/// Options for opening a database.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub engine: engine::Options,
-    /// How long a [`Snapshot`] is held at most: after that reading it fails with [`crate::Kind::Timeout`], and what it kept
-    /// goes. `None`: as long as the program wants, which keeps memory and files for as long. How old the oldest is, and what
-    /// they keep, is in [`Status::oldest_root_age`] and [`Status::held_bytes`].
+    /// The longest time that a [`Snapshot`] is kept. After it, reads of the snapshot fail with [`crate::Kind::Timeout`] and its
+    /// memory and files are released. `None`: no limit. The age of the oldest snapshot is in [`Status::oldest_root_age`], the
+    /// bytes held for snapshots in [`Status::held_bytes`].
     pub snapshot_age_max: Option<Duration>,
-    /// `None`: what [`query::Options::new`] says, or [`query::Options::edge`] for a small machine, spilling into the
+    /// Options of SQL. `None`: [`query::Options::new`], or [`query::Options::edge`] on a small machine, spilling into the
     /// database's directory.
     #[cfg(feature = "sql")]
     pub sql: Option<query::Options>,
-    /// Whether the machine is a small one.
+    /// True for a machine with little memory. It decides the default of `sql`.
     pub edge: bool,
 }
 
 impl Options {
-    /// For a machine with little memory: a database of a million small rows within 64 MiB of its own. See
+    /// Options for a machine with little memory: a database of a million small rows needs up to 64 MiB. See
     /// [`engine::Options::edge`].
     pub fn edge() -> Options {
         Options { engine: engine::Options::edge(), edge: true, ..Options::default() }
@@ -52,7 +52,7 @@ impl Default for Options {
     }
 }
 
-/// An open database. Clones are the same one; it closes when the last is dropped, or with [`Database::close`].
+/// An open database. Clones share it. It closes when the last clone is dropped, or with [`Database::close`].
 #[derive(Clone)]
 pub struct Database {
     pub(crate) engine: Engine,
@@ -65,10 +65,11 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the database in a directory, making both if they are missing, and recovers what was acknowledged.
+    /// Opens the database in a directory and recovers all acknowledged commits. Creates the directory and the database if they
+    /// are missing.
     ///
-    /// Fails with [`crate::Kind::InUse`] while another process has it open. The answer to damage found in the log is in
-    /// [`Database::status`]: reads go on with what could be recovered, writes are refused.
+    /// Fails with [`crate::Kind::InUse`] while another process has it open. If the log is damaged, [`Database::status`] says so:
+    /// recovered data stays readable, and writes are refused.
     pub fn open(dir: impl AsRef<Path>) -> Result<Database> {
         Self::open_with(dir, Options::default())
     }
@@ -96,11 +97,10 @@ impl Database {
         })
     }
 
-    /// Finishes what was admitted, ends all background work and lets go of the directory, within about 2 s. Later calls,
-    /// on clones too, fail with [`crate::Kind::Closed`]; snapshots that are held stay readable, even after another
-    /// process opened the directory and removed their files. What cannot fail, [`Database::snapshot`] and
-    /// [`Database::tables`], goes on to show the database as it was last. Called in the callback of
-    /// [`Database::commit_then`] it returns at once, and the database closes a little later.
+    /// Finishes the admitted commits, ends all background work and releases the directory, within about 2 s. Later calls, on
+    /// clones too, fail with [`crate::Kind::Closed`]. Held snapshots stay readable, even after another process opened the
+    /// directory and removed their files. The infallible [`Database::snapshot`] and [`Database::tables`] go on to show the last
+    /// state. In the callback of [`Database::commit_then`] this returns at once, and the database closes a little later.
     pub fn close(&self) -> Result<()> {
         #[cfg(feature = "sql")]
         self.sql.close();
@@ -117,35 +117,35 @@ impl Database {
         self.commit(Transaction::new(vec![Op::DropTable { table: table.into(), if_exists: false }]))
     }
 
-    /// The tables' full names, `namespace.table`, in order.
+    /// Returns the full names of all tables, `namespace.table`, in order.
     pub fn tables(&self) -> Vec<String> {
         self.engine.root().tables().map(|t| t.def().name.clone()).collect()
     }
 
-    /// Inserts the rows of an Arrow batch; columns are matched by name, those that are missing get their default or
-    /// null. A row whose key is taken makes it fail with [`crate::Kind::Exists`], one that does not fit, as text that is no
-    /// JSON in a json column, with [`crate::Kind::Schema`], and then nothing is inserted.
+    /// Inserts the rows of an Arrow batch. Columns are matched by name; missing ones get their default or null. Fails with
+    /// [`crate::Kind::Exists`] if a key exists already, and with [`crate::Kind::Schema`] if a row does not fit, such as invalid
+    /// JSON in a json column. After an error nothing is inserted.
     pub fn insert(&self, table: &str, batch: RecordBatch) -> Result<Committed> {
         self.check(table, &batch)?;
         self.commit(Transaction::insert(table, batch, Mode::Append))
     }
 
-    /// [`Database::insert`], replacing rows of the same key.
+    /// Inserts rows like [`Database::insert`], and replaces rows with the same key.
     pub fn upsert(&self, table: &str, batch: RecordBatch) -> Result<Committed> {
         self.check(table, &batch)?;
         self.commit(Transaction::insert(table, batch, Mode::Upsert))
     }
 
-    /// What the engine does not look at in rows of a batch.
+    /// Checks the json columns of a batch, which the engine does not check.
     pub(crate) fn check(&self, table: &str, batch: &RecordBatch) -> Result<()> {
         match self.engine.view(&self.principal)?.table(table) {
             Ok(table) => json::check(batch, table.def()),
-            // The commit says it better: it may be a view, or what the caller may not write.
+            // The commit fails with a better message: the name may be that of a view or of a table that the caller may not write.
             Err(_) => Ok(()),
         }
     }
 
-    /// [`Database::insert`] for rows given value by value, in the order of `columns`.
+    /// Inserts rows like [`Database::insert`], given value by value in the order of `columns`.
     pub fn insert_rows<R>(
         &self,
         table: &str,
@@ -159,7 +159,7 @@ impl Database {
         self.insert(table, batch)
     }
 
-    /// An Arrow batch of rows given value by value, for the named columns of a table.
+    /// Builds an Arrow batch from rows given value by value, for the named columns of a table.
     pub fn to_batch<R>(
         &self,
         table: &str,
@@ -173,19 +173,19 @@ impl Database {
         to_batch(&snapshot, columns, rows)
     }
 
-    /// Ends the row of a key; 0 in [`Committed::deleted`] if there is none.
+    /// Deletes the row of a key. [`Committed::deleted`] is 0 if there is none.
     pub fn delete(&self, table: &str, key: &[Value]) -> Result<Committed> {
         let op = Op::DeleteKeys { table: table.into(), keys: vec![key.to_vec()] };
         self.commit(Transaction::new(vec![op]))
     }
 
-    /// The row of a key, as the newest snapshot has it.
+    /// Returns the row of a key in the newest snapshot.
     pub fn get(&self, table: &str, key: &[Value]) -> Result<Option<Row>> {
         row_of(&*self.engine.view(&self.principal)?.table(table)?, key)
     }
 
-    /// Operations over any number of tables that happen together or not at all. Blocks until they are durable. Rows are
-    /// taken as they come: that what goes into json columns is JSON is for the caller, unlike in [`Database::insert`].
+    /// Commits operations over any number of tables, all of them or none. Blocks until they are durable. Unlike
+    /// [`Database::insert`] it does not check json columns: the caller must supply valid JSON.
     pub fn commit(&self, transaction: Transaction) -> Result<Committed> {
         let tables = transaction.ops.iter().filter_map(|op| match op {
             Op::Insert { table, .. } | Op::Update { table, .. } => Some(self.engine.pace_of(table)),
@@ -199,7 +199,8 @@ impl Database {
         self.engine.commit(&self.principal, transaction)
     }
 
-    /// The same for async code: `done` is called once, from a thread that it must not block.
+    /// Commits like [`Database::commit`] without blocking, for async code: `done` is called once, from a thread that it must not
+    /// block.
     pub fn commit_then(
         &self,
         transaction: Transaction,
@@ -208,41 +209,41 @@ impl Database {
         self.engine.submit(&self.principal, transaction, done);
     }
 
-    /// The whole database as of now: never changes, waits for nobody, keeps memory and files alive while it is held, and ends
-    /// after [`Options::snapshot_age_max`].
+    /// Returns an immutable snapshot of the whole newest database, without waiting. It keeps memory and files alive while it is
+    /// held, and ends after [`Options::snapshot_age_max`].
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.leases.of(self.engine.root()))
     }
 
-    /// The whole database as it was at an earlier commit, with the names and columns of then: as far back as
-    /// [`engine::Options::history`] says, and further where nothing was changed or deleted since.
+    /// Returns a snapshot of the whole database at an earlier commit, with the table and column names of that time. It reaches
+    /// back as far as [`engine::Options::history`], and further for tables without later changes or deletes.
     ///
-    /// [`crate::Kind::Invalid`] for an lsn that is yet to come. Of a table that cannot be read so far back, reading says so
-    /// with [`crate::Kind::NotFound`].
+    /// Fails with [`crate::Kind::Invalid`] for a future lsn. Reading a table that does not reach back so far fails with
+    /// [`crate::Kind::NotFound`].
     pub fn snapshot_at(&self, lsn: Lsn) -> Result<Snapshot> {
         let view = self.engine.view(&self.principal)?.at(lsn)?;
         Ok(Snapshot::new(self.leases.of_past(self.engine.root(), view)))
     }
 
-    /// [`Database::snapshot_at`] for the last commit at or before a time, in µs since 1970 and to the millisecond.
-    /// [`crate::Kind::NotFound`] if that is longer ago than commits are known.
+    /// Returns the snapshot of the last commit at or before a time, as [`Database::snapshot_at`] does. The time is in µs since
+    /// 1970 and is resolved to the millisecond. Fails with [`crate::Kind::NotFound`] if the time is before the known commits.
     pub fn snapshot_at_time(&self, time: Micros) -> Result<Snapshot> {
         let view = self.engine.view(&self.principal)?;
         let lsn = view.lsn_at(time)?;
         Ok(Snapshot::new(self.leases.of_past(self.engine.root(), view.at(lsn)?)))
     }
 
-    /// Follows a table's commits from `after` on: [`Lsn`] 0 for all that are still known, [`Database::snapshot`]'s to go
-    /// on from what was read there.
+    /// Follows a table's commits after the lsn `after`: [`Lsn`] 0 begins with the oldest known commit, the lsn of a
+    /// [`Database::snapshot`] continues from that snapshot.
     pub fn changes(&self, table: &str, after: Lsn) -> Result<Changes> {
         Changes::new(self.clone(), table, after)
     }
 
-    /// Takes a backup of everything as of now into the folder `dest`, which must be empty or not there yet, while reads
-    /// and writes go on, in a thread of the lowest priority. [`restore`](crate::restore()) makes a database of it again.
+    /// Takes a backup of the newest state into the folder `dest`, which must be empty or missing. Reads and writes go on
+    /// meanwhile; the backup runs in a thread of the lowest priority. [`restore`](crate::restore()) turns it into a database.
     ///
-    /// Fails with [`crate::Kind::Exists`] if `dest` holds something, with [`crate::Kind::Damaged`] if a file of the
-    /// database is damaged. After a failure what was written is removed.
+    /// Fails with [`crate::Kind::Exists`] if `dest` is not empty, and with [`crate::Kind::Damaged`] if a file of the database is
+    /// damaged. After a failure the written files are removed.
     pub fn backup(&self, dest: impl AsRef<Path>) -> Result<Backup> {
         let (engine, dest) = (self.engine.clone(), dest.as_ref().to_owned());
         let taken = Class::Background.spawn("pn-backup", move || engine.backup(&dest, &mut |_| Ok(())));
@@ -254,13 +255,13 @@ impl Database {
         self.engine.status()
     }
 
-    /// The layer below, for what this face does not show.
+    /// Returns the engine, for features that this crate does not expose.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 }
 
-/// An Arrow batch of rows given value by value, for the named columns of a table.
+/// Builds an Arrow batch from rows given value by value, for the named columns of a table.
 pub(crate) fn to_batch<R>(
     snapshot: &table::Snapshot,
     columns: &[&str],

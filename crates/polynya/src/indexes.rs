@@ -1,4 +1,4 @@
-//! Indexes of a table: declared, dropped, waited for.
+//! Indexes of a table: creating and dropping them, and waiting for them.
 
 use std::time::{Duration, Instant};
 
@@ -7,48 +7,48 @@ use types::{Error, Kind, NewIndex, Result, name};
 
 use crate::Database;
 
-/// Between two looks at an index that is being built.
+/// Time between two checks of an index under construction.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// One index of a table.
+/// The state of one index of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IndexStatus {
     pub name: String,
-    /// `column` or `text`.
+    /// The kind of index: `column` or `text`.
     pub kind: String,
     pub columns: Vec<String>,
-    /// Rows that it has not taken in yet. Readers find them all the same.
+    /// Rows that are not indexed yet. Readers find them all the same.
     pub missing_rows: u64,
-    /// Of its files.
+    /// Bytes of the index files.
     pub bytes: u64,
-    /// Whether no two rows may be equal in its columns.
+    /// True if no two rows may have equal values in the columns.
     pub unique: bool,
-    /// `building`, `ready`; of a unique one also `checking`, and `failed` where rows were equal before.
+    /// `building` or `ready`. For a unique index also `checking`, and `failed` if equal rows existed before.
     pub state: &'static str,
-    /// Why it failed, or what it waits for.
+    /// The reason for the failure, or for waiting.
     pub error: Option<String>,
 }
 
 impl Database {
-    /// Adds an index over columns, by which SQL finds single values, ranges, and beginnings of texts. Returns once the index is
-    /// declared; it is built in the background, and every answer is exact meanwhile.
+    /// Adds an index over columns. SQL uses it for single values, ranges and prefixes of texts. Returns once the index is
+    /// declared. It is built in the background; answers are exact meanwhile.
     pub fn create_index(&self, table: &str, columns: &[&str]) -> Result<Committed> {
         self.add_index(table, index::column::KIND, columns, &[], false)
     }
 
-    /// The same, and no two rows may have equal values in all of the columns; a row with a null in one of them is equal to none.
-    /// A write that would make two such rows is refused with [`Kind::Exists`].
+    /// Adds a unique index: no two rows may have equal values in all of the columns. A row with a null in one of them equals no
+    /// other row. A write that would violate this is refused with [`Kind::Exists`].
     ///
-    /// Of a table of up to 262,144 rows they are compared at once: [`Kind::Exists`] names values that two rows have, and there is
-    /// no index then. Those of a larger one are compared in the background: until then [`IndexStatus::state`] is `checking`, and
-    /// [`Database::wait_for_indexes`] tells if it fails.
+    /// For a table of up to 262,144 rows the existing rows are compared at once. [`Kind::Exists`] then names values of two equal
+    /// rows, and no index is created. Rows of a larger table are compared in the background. Meanwhile [`IndexStatus::state`] is
+    /// `checking`, and [`Database::wait_for_indexes`] reports a failure.
     pub fn create_unique_index(&self, table: &str, columns: &[&str]) -> Result<Committed> {
         self.add_index(table, index::column::KIND, columns, &[], true)
     }
 
-    /// Adds a text index over string columns, with options such as `("language", "none")` or `("weights", "2,1")`. It is built
-    /// in the background; the table stays readable, writable and, unless it is large, searchable meanwhile.
+    /// Adds a text index over string columns, with options such as `("language", "none")` or `("weights", "2,1")`. It is built in
+    /// the background. Meanwhile the table stays readable and writable, and searchable unless it is large.
     #[cfg(feature = "text")]
     pub fn create_text_index(
         &self,
@@ -78,13 +78,13 @@ impl Database {
         self.commit(Transaction::new(vec![op]))
     }
 
-    /// Removes an index by its name, which is the table's, the columns' and `idx`: `notes_title_body_idx`.
+    /// Drops an index by its name, which joins the table, the columns and `idx`: `notes_title_body_idx`.
     pub fn drop_index(&self, table: &str, index: &str) -> Result<Committed> {
         let op = Op::AlterIndexes { table: table.into(), drop: vec![index.to_owned()], add: Vec::new() };
         self.commit(Transaction::new(vec![op]))
     }
 
-    /// The indexes of a table, and how far each has come.
+    /// Returns the state of each index of a table.
     pub fn indexes(&self, table: &str) -> Result<Vec<IndexStatus>> {
         let view = self.engine.view(&self.principal)?;
         let snapshot = view.table(table)?;
@@ -113,8 +113,9 @@ impl Database {
         Ok(def.indexes.iter().filter_map(status).collect())
     }
 
-    /// Waits until the indexes of a table hold every row that it has now, and unique ones are enforced. [`Kind::Timeout`] after
-    /// `longest`; [`Kind::Exists`] of a unique index over rows that are equal; the error of an index that fails to be built. Nothing needs to wait for this: what is asked meanwhile has the same answer, later.
+    /// Waits until the indexes of a table cover every row that it has now and unique indexes are enforced. Answers are exact
+    /// without this wait, only slower. Fails with [`Kind::Timeout`] after `longest`, with [`Kind::Exists`] for a unique index
+    /// over equal rows, and with the error of an index that could not be built.
     pub fn wait_for_indexes(&self, table: &str, longest: Duration) -> Result<()> {
         let start = Instant::now();
         let wanted = self.engine.view(&self.principal)?.table(table)?;

@@ -1,11 +1,12 @@
-//! What batches bring into json columns. Arrow does not tell JSON from other texts, the engine takes what it is given, and
-//! answers hold what is there as it is written: so it is looked at on the way in, as HTTP and COPY do.
+//! Checks json columns of Arrow batches before a write. Arrow does not distinguish JSON from other texts, the engine does not
+//! check it, and answers contain it verbatim. HTTP and COPY make the same check.
 
 use arrow::array::RecordBatch;
 use types::{Error, Kind, Result, TableDef, name};
 use wire::texts;
 
-/// [`Kind::Schema`], naming the first row of a column (from 1) that has a text which is no JSON where the table has JSON.
+/// Fails with [`Kind::Schema`] if a text in a json column is not valid JSON. The message names the row of the batch, counted from
+/// 1, and the column.
 pub(crate) fn check(batch: &RecordBatch, def: &TableDef) -> Result<()> {
     let columns = &def.schema.columns;
     let json = columns.iter().filter(|column| texts::has_json(&column.data_type));
@@ -14,11 +15,11 @@ pub(crate) fn check(batch: &RecordBatch, def: &TableDef) -> Result<()> {
         return Ok(());
     }
     for (given, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        // To resolve each of many names among many takes longer than the insert.
+        // Resolving every field's name among many columns would take longer than the insert.
         if !json.contains(&given.name().to_lowercase()) {
             continue;
         }
-        // A column that the table does not have is for the table to refuse.
+        // Unknown columns are refused by the table.
         let at = name::resolve(given.name(), columns.iter().map(|column| column.name.as_str()));
         let Some(column) = at.map(|at| &columns[at]) else { continue };
         if let Some(bad) = texts::unfit(&column.name, array, &column.data_type).next() {

@@ -1,5 +1,5 @@
-//! How long a snapshot is held: it ends at [`crate::Options::snapshot_age_max`], so that nobody who forgot one keeps files and
-//! memory for ever (R2).
+//! Limits how long a snapshot is kept: a lease ends after [`crate::Options::snapshot_age_max`]. So a forgotten snapshot does not
+//! hold files and memory for ever (R2).
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Weak, mpsc};
@@ -13,28 +13,28 @@ use table::Piece;
 use types::{Error, Kind, Lsn, Result};
 use vfs::{Mutex, Rank};
 
-/// A lease that is younger is given to whoever takes a snapshot of the same root: so many may be taken, and so little is kept
-/// of them.
+/// The age up to which a lease is shared with further snapshots of the same root. Sharing makes taking a snapshot cheap and keeps
+/// the number of leases small.
 const SHARED_FOR: Duration = Duration::from_millis(500);
 
-/// What a snapshot reads, until its time is up.
+/// The root that a snapshot reads, until the lease ends.
 #[derive(Debug)]
 pub(crate) struct Lease {
     held: ArcSwapOption<Held>,
     lsn: Lsn,
     end: End,
-    /// Of the database; `None` if there is no end.
+    /// The channel to the database's sweeper; `None` if the lease never ends.
     given: Option<mpsc::Sender<Given>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Held {
     pub root: Arc<Root>,
-    /// Of the past.
+    /// The view of an earlier lsn, for a snapshot of the past.
     pub then: Option<View>,
 }
 
-/// When something that was given ends.
+/// The end of a lease.
 #[derive(Clone, Copy, Debug)]
 struct End {
     since: Instant,
@@ -59,26 +59,26 @@ impl Lease {
         self.lsn
     }
 
-    /// [`Kind::Timeout`] once it has ended.
+    /// Returns the root. Fails with [`Kind::Timeout`] once the lease has ended.
     pub fn held(&self) -> Result<Arc<Held>> {
         self.held.load_full().ok_or_else(|| self.end.error(self.lsn))
     }
 
-    /// Pieces that go when the snapshot ends, whoever holds it.
+    /// Registers the pieces of a scan, which are released when the lease ends, even if the scan is still held.
     pub fn lend(&self, pieces: Vec<Piece>) -> Result<Arc<Pieces>> {
         let count = pieces.len();
         let left = ArcSwapOption::from_pointee(pieces);
         let pieces = Arc::new(Pieces { left, count, lsn: self.lsn, end: self.end });
         if let Some(given) = &self.given {
-            // Its other end is the database's.
+            // The receiver belongs to the database. If it is gone, nothing needs to end.
             let _ = given.send(Given::Pieces(Arc::downgrade(&pieces)));
         }
-        // As long as this one has not ended, a thread looks at what was sent.
+        // A lease that has not ended keeps the sweeper thread alive, so it will receive the pieces.
         self.held().map(|_| pieces)
     }
 }
 
-/// What a scan has still to read.
+/// The pieces that a scan has still to read.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     left: ArcSwapOption<Vec<Piece>>,
@@ -88,7 +88,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// [`Kind::Timeout`] once the snapshot has ended.
+    /// Returns the pieces. Fails with [`Kind::Timeout`] once the snapshot has ended.
     pub fn all(&self) -> Result<Arc<Vec<Piece>>> {
         self.left.load_full().ok_or_else(|| self.end.error(self.lsn))
     }
@@ -98,14 +98,14 @@ impl Pieces {
     }
 }
 
-/// What has an end.
+/// A resource of the sweeper, held weakly.
 enum Given {
     Lease(Weak<Lease>),
     Pieces(Weak<Pieces>),
 }
 
 impl Given {
-    /// Ends it if its time is up. Whether it lives on.
+    /// Releases the resource if its time is up. Returns true if it stays.
     fn lives(&self) -> bool {
         match self {
             Given::Lease(lease) => lease.upgrade().is_some_and(|lease| {
@@ -126,15 +126,15 @@ impl Given {
     }
 }
 
-/// The leases of a database. Who takes a snapshot waits for nobody: those given are sent to the thread that looks after them.
+/// All leases of a database. Taking a snapshot never waits: new leases are sent to the sweeper thread through a channel.
 pub(crate) struct Leases {
     longest: Option<Duration>,
-    /// The last one, to be shared. Let go of when nobody uses it.
+    /// The newest lease, for sharing. The sweeper drops it when no snapshot uses it.
     newest: ArcSwapOption<Lease>,
     given: mpsc::Sender<Given>,
-    /// Whether a thread looks after them. It ends when there is none.
+    /// True while a sweeper thread runs. It ends when there are no leases.
     watched: AtomicBool,
-    /// That thread's.
+    /// The state of the sweeper thread.
     watch: Mutex<Watch>,
 }
 
@@ -151,7 +151,7 @@ impl Leases {
         Arc::new(Leases { longest, newest, given, watched: AtomicBool::new(false), watch })
     }
 
-    /// A lease of the newest root.
+    /// Returns a lease of the newest root, which may be shared.
     pub fn of(self: &Arc<Self>, root: Arc<Root>) -> Arc<Lease> {
         if let Some(newest) = &*self.newest.load()
             && newest.end.since.elapsed() < SHARED_FOR.min(newest.end.longest / 2)
@@ -170,12 +170,12 @@ impl Leases {
         self.given(root, Some(view))
     }
 
-    /// A lease of a root that is nobody else's, such as that of an open transaction.
+    /// Returns an unshared lease of a private root, such as that of an open transaction.
     pub fn of_own(self: &Arc<Self>, root: Arc<Root>) -> Arc<Lease> {
         self.given(root, None)
     }
 
-    /// Nothing is kept for those to come.
+    /// Drops the newest lease, so that it is not kept for further snapshots.
     pub fn close(&self) {
         self.newest.store(None);
     }
@@ -187,26 +187,27 @@ impl Leases {
         let given = self.longest.map(|_| self.given.clone());
         let lease = Arc::new(Lease { held, lsn, end, given });
         let Some(longest) = self.longest else { return lease };
-        // Its other end is in `self`.
+        // The receiver is in `self`, so sending cannot fail.
         let _ = self.given.send(Given::Lease(Arc::downgrade(&lease)));
-        // Sent before it is asked who looks, as who looks asks before it leaves.
+        // The lease is sent before `watched` is read. The sweeper clears `watched` before it drains the channel a last time, so
+        // one of the two sees the other.
         fence(Ordering::SeqCst);
         if !self.watched.swap(true, Ordering::AcqRel) {
             let leases = Arc::downgrade(self);
             let pause = (longest / 8).clamp(Duration::from_millis(1), Duration::from_secs(1));
             let watching = Class::Background.spawn("pn-snapshots", move || watch(&leases, pause));
             if watching.is_err() {
-                // A process at its limit: the next one tries again.
+                // The process has reached its thread limit; the next lease tries again.
                 self.watched.store(false, Ordering::Release);
             }
         }
         lease
     }
 
-    /// Ends those whose time is up. False: there are none left to look after.
+    /// Ends the leases whose time is up. Returns false if none is left.
     fn sweep(&self) -> bool {
         let newest = self.newest.load_full();
-        // This one and the one that is kept.
+        // Two references: this one and the one in `newest`.
         if newest.is_some_and(|newest| Arc::strong_count(&newest) <= 2) {
             self.newest.store(None);
         }
@@ -219,7 +220,7 @@ impl Leases {
         }
         self.watched.store(false, Ordering::Release);
         fence(Ordering::SeqCst);
-        // Who gave one before that did not begin another thread.
+        // A lease sent before `watched` was cleared did not start another thread.
         given.extend(arriving.try_iter());
         !given.is_empty() && !self.watched.swap(true, Ordering::AcqRel)
     }
@@ -228,7 +229,7 @@ impl Leases {
 fn watch(leases: &Weak<Leases>, pause: Duration) {
     loop {
         thread::sleep(pause);
-        // Never longer than a sweep: whoever drops the database does it himself.
+        // Holds a strong reference only during a sweep, so that dropping the database is left to its owner.
         match leases.upgrade() {
             Some(leases) if leases.sweep() => {}
             _ => return,

@@ -20,12 +20,12 @@
 //! # }
 //! ```
 //!
-//! A write returns once it survives a crash (L1). A read takes the newest [`Snapshot`], which never changes (S1), and
-//! waits for no writer and no background work (R1). Background work of all databases of the process shares a few
-//! threads of the lowest priority.
+//! A write returns once it survives a crash (L1). A read takes the newest [`Snapshot`], which never changes (S1), and waits for
+//! no writer and no background work (R1). Background work of all databases of the process shares a few threads of the lowest
+//! priority.
 //!
-//! This crate is a face: what it does is done by `engine` (commits, snapshots, recovery), `table` (rows and keys) and
-//! `query` (SQL), `index` (words). Start at [`Database`].
+//! This crate is a facade. The work is done by `engine` (commits, snapshots, recovery), `table` (rows and keys), `query` (SQL)
+//! and `index` (keyword search). Start at [`Database`].
 
 #![forbid(unsafe_code)]
 
@@ -72,8 +72,8 @@ pub use tx::Session;
 pub use tx::Tx;
 pub use types::{DataType, Error, Field, Kind, Lsn, Result, RowId, TableDef, Value};
 
-/// Makes a database directory in `dest`, which must be empty or not there yet, out of a backup; every file is compared
-/// with its checksum. [`Restore`] says up to where, and which archive of the log carries it on.
+/// Restores a backup into the directory `dest`, which must be empty or missing. Every file is checked against its checksum.
+/// [`Restore`] gives the target lsn and the log archive to continue from.
 pub fn restore(
     backup: impl AsRef<std::path::Path>,
     dest: impl AsRef<std::path::Path>,

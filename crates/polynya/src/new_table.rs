@@ -1,8 +1,8 @@
-//! A table to be made.
+//! The definition of a table to be created.
 
 use types::{ColumnId, DataType, NewIndex, Result, TableDef, TableId, Value, name};
 
-/// Describes a table for [`crate::Database::create_table`]. What is wrong with it is said there.
+/// Describes a table for [`crate::Database::create_table`], which reports all mistakes.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `create_table`"]
 pub struct NewTable {
@@ -16,7 +16,7 @@ pub struct NewTable {
 }
 
 impl NewTable {
-    /// `[namespace.]table`.
+    /// Begins the definition of the table `[namespace.]table`.
     pub fn new(table: impl Into<String>) -> Self {
         NewTable {
             name: table.into(),
@@ -29,17 +29,17 @@ impl NewTable {
         }
     }
 
-    /// A column that may be null.
+    /// Adds a nullable column.
     pub fn column(self, column: impl Into<String>, data_type: DataType) -> Self {
         self.column_with(column, data_type, true, None)
     }
 
-    /// A column that must have a value.
+    /// Adds a column that must have a value.
     pub fn required(self, column: impl Into<String>, data_type: DataType) -> Self {
         self.column_with(column, data_type, false, None)
     }
 
-    /// A column with a default for rows that do not name it.
+    /// Adds a column with a default for rows that do not name it.
     pub fn column_with(
         mut self,
         column: impl Into<String>,
@@ -51,32 +51,32 @@ impl NewTable {
         self
     }
 
-    /// The columns, in key order, that name a row. They become NOT NULL.
+    /// Sets the columns of the primary key, in key order. They become NOT NULL.
     pub fn primary_key<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
         self.primary_key = columns.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Columns by whose values SQL finds rows: [`crate::Database::create_index`].
+    /// Adds an index as [`crate::Database::create_index`] does.
     pub fn index<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
         self.indexes.push((columns.into_iter().map(Into::into).collect(), false));
         self
     }
 
-    /// The same, and no two rows have equal values in all of the columns: [`crate::Database::create_unique_index`].
+    /// Adds a unique index as [`crate::Database::create_unique_index`] does.
     pub fn unique<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
         self.indexes.push((columns.into_iter().map(Into::into).collect(), true));
         self
     }
 
-    /// String columns in which [`crate::Database::search`] finds words.
+    /// Adds a text index for [`crate::Database::search`] over string columns.
     #[cfg(feature = "text")]
     pub fn text_index<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
         self.text.push(columns.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Leaves a table of that name as it is.
+    /// Keeps an existing table of that name unchanged.
     pub fn if_absent(mut self) -> Self {
         self.if_absent = true;
         self
@@ -104,9 +104,8 @@ impl NewTable {
     }
 }
 
-/// Reads a type as users write it: `"list<string>"`, `"vector(384)"`.
 impl NewTable {
-    /// [`NewTable::column`] with the type as text.
+    /// Adds a nullable column with its type as text: `"list<string>"`, `"vector(384)"`.
     pub fn column_of(self, column: impl Into<String>, data_type: &str) -> Result<Self> {
         // The ids given here are replaced when the column is added.
         let data_type = DataType::parse(data_type, &mut ColumnId(0))?;

@@ -1,4 +1,4 @@
-//! Statements that are run many times.
+//! Prepared statements.
 
 use query::{Limits, Prepared};
 use types::{DataType, Result, Value};
@@ -6,16 +6,16 @@ use types::{DataType, Result, Value};
 use crate::sql::block_on;
 use crate::{Answer, Database};
 
-/// A statement that was prepared: parsed once, planned once as long as the definitions of its tables stay, and valid
-/// beyond that. May be used from many threads at once.
+/// A prepared statement. It is parsed once and planned once for each definition of its tables; it stays valid when they change.
+/// May be used from many threads at once.
 ///
-/// Lookups of one table's rows, by key or by an index, are answered in the calling thread without a plan, from the second
-/// run on. [`Statement::run`] reads thousands of rows there, the async calls a thousand.
+/// From the second run on, lookups of one table's rows by key or by an index are answered in the calling thread without a plan.
+/// [`Statement::run`] reads up to thousands of rows there, the async calls up to a thousand.
 #[derive(Clone, Debug)]
 pub struct Statement(Prepared);
 
 impl Database {
-    /// Prepares a statement: one mistake in its text shows now, not when it is run.
+    /// Prepares a statement. Mistakes in its text are reported now rather than when it is run.
     ///
     /// ```
     /// # use polynya::{Database, Value};
@@ -39,22 +39,22 @@ impl Database {
         block_on(self.prepare_async(text))
     }
 
-    /// The same as a future of any runtime.
+    /// Prepares a statement like [`Database::prepare`], as a future for any runtime.
     pub async fn prepare_async(&self, text: &str) -> Result<Statement> {
-        // Asked first, so that nothing is set up for a database that is closed.
+        // The check comes first, so that a closed database does not set up SQL.
         self.engine.view(&self.principal)?;
         self.sql.get()?.prepare(&self.principal, text).await.map(Statement)
     }
 }
 
 impl Statement {
-    /// The types of `$1`, `$2`, …, as far as the statement decides them. A value of another type becomes one of that type if
-    /// nothing is lost by it, else running the statement fails with [`crate::Kind::Invalid`].
+    /// Returns the types of `$1`, `$2`, …, as far as the statement determines them. A value of another type is converted if that
+    /// loses nothing; otherwise running the statement fails with [`crate::Kind::Invalid`].
     pub fn parameter_types(&self) -> Vec<Option<DataType>> {
         self.0.parameter_types()
     }
 
-    /// Runs it and waits for all of its answer.
+    /// Runs the statement and waits for the complete answer.
     pub fn run(&self, params: &[Value]) -> Result<Answer> {
         match self.0.lookup(params, true)? {
             Some(batch) => Ok(Answer { count: batch.num_rows() as u64, batches: vec![batch] }),
@@ -62,7 +62,7 @@ impl Statement {
         }
     }
 
-    /// The same as a future of any runtime.
+    /// Runs the statement like [`Statement::run`], as a future for any runtime.
     pub async fn run_async(&self, params: &[Value]) -> Result<Answer> {
         if let Some(batch) = self.0.lookup(params, false)? {
             return Ok(Answer { count: batch.num_rows() as u64, batches: vec![batch] });
@@ -70,7 +70,7 @@ impl Statement {
         Answer::whole(self.query(params).await?).await
     }
 
-    /// Runs it and gives its rows as a stream; dropping the stream cancels it.
+    /// Runs the statement and returns its rows as a stream. Dropping the stream cancels it.
     pub async fn query(&self, params: &[Value]) -> Result<query::Answer> {
         self.0.run(params, Limits::default()).await
     }

@@ -1,4 +1,4 @@
-//! Keyword search for callers of any kind.
+//! Keyword search over text indexes.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use types::{Error, Lsn, Result, Value, name};
 use crate::snapshot::table_of;
 use crate::{Database, Row};
 
-/// Characters of a snippet.
+/// The length of a snippet, in characters.
 const SNIPPET_CHARS: usize = 200;
 
-/// What is sought. [`Search::new`] asks for the ten best rows.
+/// A search request. [`Search::new`] asks for the ten best rows.
 #[derive(Clone, Debug)]
 pub struct Search {
     text: String,
@@ -23,12 +23,12 @@ pub struct Search {
 }
 
 impl Search {
-    /// Words, `"a phrase"`, `+must`, `-must_not`, `prefix*`, `column:word`. Nothing is a syntax error.
+    /// Parses words, `"a phrase"`, `+must`, `-must_not`, `prefix*` and `column:word`. No text is a syntax error.
     pub fn new(text: impl Into<String>) -> Self {
         Search { text: text.into(), columns: Vec::new(), limit: 10, offset: 0 }
     }
 
-    /// Only in these of the indexed columns.
+    /// Restricts the search to these of the indexed columns.
     #[must_use]
     pub fn columns<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
         self.columns = columns.into_iter().map(Into::into).collect();
@@ -54,34 +54,34 @@ impl From<&str> for Search {
     }
 }
 
-/// What was found, all of it at one lsn.
+/// The result of a search, all of it at one lsn.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Best first.
+    /// Hits, best first.
     pub hits: Vec<Hit>,
-    /// Rows that match.
+    /// The number of matching rows.
     pub total: u64,
-    /// Else there are at least so many.
+    /// False if `total` is a lower bound.
     pub exact: bool,
     pub lsn: Lsn,
 }
 
-/// One row that was found.
+/// One matching row.
 #[derive(Clone, Debug)]
 pub struct Hit {
     pub row: Row,
-    /// BM25.
+    /// The BM25 score.
     pub score: f32,
-    /// The columns in which words were found, with a part of their text as HTML: escaped, the words in `<mark>`.
+    /// The columns with matches, each with an excerpt of its text as escaped HTML. Matching words are in `<mark>`.
     pub snippets: Vec<(String, String)>,
 }
 
 impl Database {
-    /// The best rows of a table for some words: what was acknowledged before is found, what was deleted is not. The table
-    /// needs a text index ([`crate::NewTable::text_index`], [`Database::create_text_index`]).
+    /// Returns the best rows of a table for some words. All acknowledged rows are found, deleted ones are not. The table needs a
+    /// text index ([`crate::NewTable::text_index`], [`Database::create_text_index`]).
     ///
-    /// [`crate::Kind::IndexBuilding`] while so much is missing from the index that the answer would be late; its hint says
-    /// how far it is.
+    /// Fails with [`crate::Kind::IndexBuilding`] if so many rows are missing from the index that the answer would take too long.
+    /// The hint gives the progress.
     pub fn search(&self, table: &str, search: impl Into<Search>) -> Result<Found> {
         let search = search.into();
         self.engine.view(&self.principal)?;

@@ -13,10 +13,10 @@ use types::{Error, Lsn, Result, TableDef, Value, key, name};
 use crate::Row;
 use crate::lease::{Lease, Pieces};
 
-/// An immutable value: all tables at one lsn. Cheap to clone and to send to other threads.
+/// An immutable snapshot of all tables at one lsn. Cheap to clone and to send to other threads.
 ///
-/// It ends after [`crate::Options::snapshot_age_max`]: reading it, and what is left of its scans, fails with
-/// [`crate::Kind::Timeout`]. Batches that were read stay.
+/// It ends after [`crate::Options::snapshot_age_max`]: further reads and running scans then fail with [`crate::Kind::Timeout`].
+/// Batches that were read stay valid.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     lease: Arc<Lease>,
@@ -27,7 +27,7 @@ impl Snapshot {
         Snapshot { lease }
     }
 
-    /// What SQL reads it through.
+    /// Returns the view through which SQL reads the snapshot.
     #[cfg(feature = "sql")]
     pub(crate) fn view(&self, db: &crate::Database) -> Result<View> {
         let held = self.lease.held()?;
@@ -37,23 +37,23 @@ impl Snapshot {
         }
     }
 
-    /// The last commit it contains.
+    /// Returns the last commit that the snapshot contains.
     pub fn lsn(&self) -> Lsn {
         self.lease.lsn()
     }
 
-    /// How a table is defined: its columns, key and options.
+    /// Returns the definition of a table: its columns, key and options.
     pub fn definition(&self, table: &str) -> Result<Arc<TableDef>> {
         Ok(self.table(table)?.def().clone())
     }
 
-    /// How many rows a table has. Costs nothing.
+    /// Returns the number of rows of a table, in constant time.
     pub fn rows(&self, table: &str) -> Result<u64> {
         Ok(self.table(table)?.rows())
     }
 
-    /// A table by `[namespace.]table`: exact, or the only one that differs by case. The value is the engine's own and has no
-    /// end, so it is not handed out.
+    /// Returns a table by `[namespace.]table`. The name matches exactly, or regardless of case if that is unambiguous. The result
+    /// is not bound by the lease, so it must not be handed to callers.
     pub(crate) fn table(&self, table: &str) -> Result<Arc<table::Snapshot>> {
         let held = self.lease.held()?;
         match &held.then {
@@ -62,13 +62,13 @@ impl Snapshot {
         }
     }
 
-    /// The row of a key, given in the order of the key's columns.
+    /// Returns the row of a key. Values come in the order of the key's columns.
     pub fn get(&self, table: &str, key: &[Value]) -> Result<Option<Row>> {
         row_of(&*self.table(table)?, key)
     }
 
-    /// All rows of a table in row-id order, in batches; `_row_id` and `_time` come first. In a snapshot of the past, rows that
-    /// were changed or deleted since come behind the others.
+    /// Returns all rows of a table in batches, in row-id order; `_row_id` and `_time` are the first columns. In a snapshot of the
+    /// past, rows that were changed or deleted since come last.
     pub fn scan(&self, table: &str) -> Result<Scan> {
         let table = self.table(table)?;
         let pieces = self.lease.lend(table.pieces())?;
@@ -76,7 +76,7 @@ impl Snapshot {
     }
 }
 
-/// A table of a root by `[namespace.]table`: exact, or the only one that differs by case.
+/// Returns a table of a root by `[namespace.]table`. The name matches exactly, or regardless of case if that is unambiguous.
 pub(crate) fn table_of(root: &Root, table: &str) -> Result<Arc<table::Snapshot>> {
     if let Some(found) = root.table(&name::qualified(table)) {
         return Ok(found.clone());
@@ -87,7 +87,7 @@ pub(crate) fn table_of(root: &Root, table: &str) -> Result<Arc<table::Snapshot>>
     folded.cloned().ok_or_else(|| Error::not_found(format!("there is no table `{}`", name::printable(table))))
 }
 
-/// The row of a key of the table.
+/// Returns the row of a key. Fails with [`Kind::Invalid`](types::Kind::Invalid) if the table has no primary key.
 pub(crate) fn row_of(table: &table::Snapshot, key: &[Value]) -> Result<Option<Row>> {
     let def = table.def();
     if !def.is_keyed() {
@@ -98,7 +98,8 @@ pub(crate) fn row_of(table: &table::Snapshot, key: &[Value]) -> Result<Option<Ro
     Ok(table.get_row(&key::encode_values(types, key)?)?.map(Row::new))
 }
 
-/// Batches of a table, read as they are asked for. Its last item is [`crate::Kind::Timeout`] if the snapshot ends before.
+/// An iterator over the batches of a table, which are read on demand. Yields [`crate::Kind::Timeout`] as its last item if the
+/// snapshot ends before.
 #[derive(Debug)]
 pub struct Scan {
     projection: Projection,
@@ -107,7 +108,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Of every batch.
+    /// Returns the schema of every batch.
     pub fn schema(&self) -> &SchemaRef {
         self.projection.schema()
     }

@@ -1,4 +1,4 @@
-//! SQL for callers of any kind: blocking, or as a future of any runtime.
+//! SQL, blocking or as a future for any runtime.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use types::{DataType, Error, Lsn, Result, Value};
 
 use crate::Database;
 
-/// SQL is set up at its first use: a program that only looks up keys pays nothing for it.
+/// SQL that is set up at its first use, so that a program with key lookups only does not pay for it.
 pub(crate) struct Lazy {
     engine: Engine,
     options: query::Options,
@@ -40,12 +40,12 @@ impl Lazy {
     }
 }
 
-/// What a statement answered, whole.
+/// The complete answer of a statement.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The rows of a SELECT, and of RETURNING; none for other statements.
+    /// The rows of a SELECT or of RETURNING; empty for other statements.
     pub batches: Vec<RecordBatch>,
-    /// Rows found, inserted, updated or deleted.
+    /// The number of rows returned, inserted, updated or deleted.
     pub count: u64,
 }
 
@@ -61,7 +61,7 @@ impl Answer {
         }
     }
 
-    /// The only value of an answer with one row and one column.
+    /// Returns the value of an answer with one row and one column. Fails for any other shape.
     pub fn value(&self) -> Result<Value> {
         let mut rows = self.batches.iter().filter(|batch| batch.num_rows() > 0);
         let only = rows.next().filter(|b| self.count == 1 && b.num_columns() == 1);
@@ -81,7 +81,7 @@ impl Answer {
     }
 }
 
-/// The type as which a single value of an answer is given.
+/// Returns the type of a single value of an answer.
 fn value_type(arrow: &arrow::datatypes::DataType) -> Option<DataType> {
     use arrow::datatypes::DataType as Arrow;
     Some(match arrow {
@@ -102,12 +102,12 @@ fn value_type(arrow: &arrow::datatypes::DataType) -> Option<DataType> {
 }
 
 impl Database {
-    /// Runs one statement (PostgreSQL's dialect, parameters as `$1`) and waits for all of its answer. For large answers
-    /// take [`Database::query`].
+    /// Runs one statement (PostgreSQL's dialect, parameters as `$1`) and waits for the complete answer. Use [`Database::query`]
+    /// for large answers.
     ///
-    /// `COPY table TO 'file'`, `COPY (query) TO 'file'` and `COPY table FROM 'file'` read and write files as this process may,
-    /// in this thread; the statement must be written by somebody who may do that. A file that is there is not replaced
-    /// ([`crate::Kind::Exists`]) unless ALLOWOVERWRITE stands at the end.
+    /// `COPY table TO 'file'`, `COPY (query) TO 'file'` and `COPY table FROM 'file'` access files with the rights of this
+    /// process, in this thread, so the text must come from a trusted source. An existing file is replaced only with
+    /// ALLOWOVERWRITE at the end of the statement; otherwise this fails with [`crate::Kind::Exists`].
     pub fn sql(&self, text: &str, params: &[Value]) -> Result<Answer> {
         self.engine.view(&self.principal)?;
         match self.sql.get()?.lookup_here(&self.principal, text, params)? {
@@ -116,12 +116,12 @@ impl Database {
         }
     }
 
-    /// The same as a future of any runtime.
+    /// Runs one statement like [`Database::sql`], as a future for any runtime.
     pub async fn sql_async(&self, text: &str, params: &[Value]) -> Result<Answer> {
         self.answer(text, params, false).await
     }
 
-    /// `is_planned`: it was found to be no lookup.
+    /// Runs a statement. `is_planned`: it needs a plan, since it is not a lookup.
     async fn answer(&self, text: &str, params: &[Value], is_planned: bool) -> Result<Answer> {
         if let Some(copy) = query::files::copy(text, self.sql.options.text_bytes_max)? {
             self.engine.view(&self.principal)?;
@@ -137,8 +137,8 @@ impl Database {
         Answer::whole(sql.run_planned(&self.principal, text, params, Limits::default()).await?).await
     }
 
-    /// Runs one statement that only reads over a snapshot of the past: [`Database::snapshot_at`]. All that it names is as it was
-    /// then; for single tables write `AS OF` in the statement. [`crate::Kind::Forbidden`] for a statement that would write.
+    /// Runs one read-only statement over the snapshot of [`Database::snapshot_at`]. All tables in it are as they were at that
+    /// lsn; for a single table use `AS OF` in the statement. Fails with [`crate::Kind::Forbidden`] for a statement that writes.
     pub fn sql_at(&self, lsn: Lsn, text: &str, params: &[Value]) -> Result<Answer> {
         let view = self.engine.view(&self.principal)?.at(lsn)?;
         let sql = self.sql.get()?;
@@ -148,8 +148,8 @@ impl Database {
         })
     }
 
-    /// Runs one statement that only reads over a snapshot that the caller holds, and gives its rows as a stream: of all that is
-    /// asked of one snapshot, the answers stand at one lsn. [`crate::Kind::Forbidden`] for a statement that would write.
+    /// Runs one read-only statement over a snapshot that the caller holds and returns its rows as a stream. All statements over
+    /// one snapshot see the same lsn. Fails with [`crate::Kind::Forbidden`] for a statement that writes.
     pub async fn query_in(
         &self,
         snapshot: &crate::Snapshot,
@@ -160,21 +160,21 @@ impl Database {
         self.sql.get()?.read(view, text, params.to_vec(), Limits::default()).await
     }
 
-    /// What statements are doing: how many run or are read, how long the oldest has been at it, and what they hold.
+    /// Returns counters of SQL: running statements, open results, the age of the oldest, and the memory they hold.
     pub fn sql_status(&self) -> query::Status {
         self.sql.status()
     }
 
-    /// Runs one statement and gives its rows as a stream, which ends in [`crate::Kind::Timeout`] at the deadline of
-    /// [`query::Options`], taken or not; dropping the stream cancels it.
+    /// Runs one statement and returns its rows as a stream. The stream ends with [`crate::Kind::Timeout`] at the deadline of
+    /// [`query::Options`], even if the reader has not fetched all rows. Dropping it cancels the statement.
     pub async fn query(&self, text: &str, params: &[Value]) -> Result<query::Answer> {
-        // Asked first, so that nothing is set up for a database that is closed.
+        // The check comes first, so that a closed database does not set up SQL.
         self.engine.view(&self.principal)?;
         self.sql.get()?.run(&self.principal, text, params.to_vec(), Limits::default()).await
     }
 }
 
-/// Waits for a future in this thread, whatever runtime it may belong to.
+/// Waits in this thread for a future of any runtime.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
 

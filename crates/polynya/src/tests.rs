@@ -91,7 +91,7 @@ fn sql_is_there_for_blocking_callers_and_for_any_runtime() {
     runtime.block_on(async {
         let answer = db.sql_async("SELECT max(a) FROM t", &[]).await.unwrap();
         assert_eq!(answer.value().unwrap(), Value::Int64(2));
-        // Blocking inside a runtime is slow, not wrong.
+        // Blocking inside a runtime is slow but correct.
         assert_eq!(db.sql("SELECT count(*) FROM t", &[]).unwrap().value().unwrap(), Value::Int64(2));
     });
 }
@@ -127,13 +127,13 @@ fn many_databases_close_within_two_seconds_while_they_work() {
         let op = Op::DropTable { table: "stock".into(), if_exists: true };
         assert_eq!(db.commit(Transaction::new(vec![op])).unwrap_err().kind(), Kind::Closed);
     }
-    // And all is there again.
+    // All rows are there after reopening.
     for i in 0..12 {
         assert!(open(i).snapshot().rows("stock").unwrap() > 500);
     }
 }
 
-/// A snapshot that was forgotten keeps memory and files no longer than it may, and says why it ended.
+/// A forgotten snapshot keeps memory and files only up to its age limit, and its error gives the reason.
 #[test]
 fn a_held_snapshot_shows_its_age_and_ends_at_its_bound() {
     let _limit = testkit::limit(60);
@@ -182,7 +182,7 @@ fn a_held_snapshot_shows_its_age_and_ends_at_its_bound() {
             assert!(error.to_string().contains("held for 1 s"), "{error}");
         }
     }
-    // Others are as good as ever, and one that is not held for long is not ended.
+    // Other snapshots stay usable, and one held for a short time is not ended.
     for _ in 0..20 {
         let snapshot = db.snapshot();
         std::thread::sleep(Duration::from_millis(100));
@@ -203,7 +203,7 @@ fn concurrent_closes_and_writes_end_in_order() {
                 scope.spawn(move || {
                     for i in 0i64.. {
                         let rows = [row(&format!("{writer}/{i}"), i)];
-                        // Either may meet the closed database first.
+                        // Either call may be the first to meet the closed database.
                         let batch = db.to_batch("stock", &["item", "count"], rows);
                         let insert = |batch| db.commit(Transaction::insert("stock", batch, Mode::Append));
                         match batch.and_then(insert) {
@@ -330,7 +330,7 @@ fn an_index_is_declared_waited_for_and_there_after_a_restart() {
     db.close().unwrap();
 }
 
-/// A follower that comes and goes sees each commit once, in order, beside a writer, seals and deletes.
+/// A follower that restarts often sees each commit once, in order, beside a writer, seals and deletes.
 #[test]
 fn a_follower_sees_every_commit_once_and_holds_nobody_up() {
     let _limit = testkit::limit(60);
@@ -359,7 +359,7 @@ fn a_follower_sees_every_commit_once_and_holds_nobody_up() {
         });
         loop {
             let finished = writer.is_finished();
-            // Begun anew each time, from no more than its position.
+            // Each time, the follower restarts from its position only.
             let mut changes = db.changes("stock", seen).unwrap();
             let page = changes.wait(Duration::from_millis(20)).unwrap();
             for (id, lsn) in page.iter().flat_map(|page| &page.deleted) {

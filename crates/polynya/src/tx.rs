@@ -1,4 +1,4 @@
-//! Transactions that are open for a while.
+//! Open transactions.
 
 use arrow::array::RecordBatch;
 #[cfg(feature = "sql")]
@@ -10,8 +10,8 @@ use crate::database::{Database, to_batch};
 use crate::snapshot::{row_of, table_of};
 use crate::{Row, Snapshot};
 
-/// An open transaction: it reads the database as of its beginning with what it has written itself, and commits all of
-/// that at once or not at all. Made by [`Database::begin`]; rolled back when it is dropped.
+/// An open transaction. It reads the database as of its beginning together with its own writes, and commits all of them at once
+/// or none. Created by [`Database::begin`]; rolled back when it is dropped.
 ///
 /// ```
 /// # use polynya::{Database, DataType, Kind, NewTable, Value};
@@ -28,7 +28,7 @@ use crate::{Row, Snapshot};
 ///     tx.upsert_rows("accounts", &["name", "cents"], [["bob".into(), Value::Int64(100)]])?;
 ///     match tx.commit() {
 ///         Ok(_) => break,
-///         // Somebody else has written one of these rows meanwhile: look again.
+///         // Another writer changed one of these rows meanwhile, so read again.
 ///         Err(error) if error.kind() == Kind::Conflict => continue,
 ///         Err(error) => return Err(error),
 ///     }
@@ -40,39 +40,39 @@ use crate::{Row, Snapshot};
 /// # }
 /// ```
 ///
-/// Snapshot isolation: nothing of what others commit meanwhile is seen, and [`Tx::commit`] fails with
-/// [`crate::Kind::Conflict`] if somebody else has written a key or a row that this one writes. What was only read is not
-/// checked: two transactions that each read what the other writes may both commit.
+/// Snapshot isolation: commits of others after the beginning are not visible. [`Tx::commit`] fails with [`crate::Kind::Conflict`]
+/// if another writer changed a key or a row that this transaction writes. Rows that were only read are not checked: of two
+/// transactions that each read the other's writes, both may commit.
 ///
-/// At most 60 s and 64 MiB ([`crate::TransactionLimits`]). A call that fails has written nothing, and the transaction goes
-/// on; once its time is up every call fails with [`crate::Kind::Timeout`]. Tables and indexes are made and dropped outside.
-/// Row ids and `_time` of rows that it wrote are given anew at the commit.
+/// A transaction lasts up to 60 s and holds up to 64 MiB ([`crate::TransactionLimits`]). A failed call writes nothing, and the
+/// transaction continues. After its time every call fails with [`crate::Kind::Timeout`]. Tables and indexes cannot be created or
+/// dropped in it. Rows that it wrote get new row ids and a new `_time` at the commit.
 pub struct Tx {
     db: Database,
     open: OpenTransaction,
 }
 
 impl Database {
-    /// Begins a transaction at the newest commit. [`crate::Kind::Busy`] while too many are open.
+    /// Begins a transaction at the newest commit. Fails with [`crate::Kind::Busy`] while too many are open.
     pub fn begin(&self) -> Result<Tx> {
         Ok(Tx { open: self.engine.begin(&self.principal)?, db: self.clone() })
     }
 }
 
 impl Tx {
-    /// [`Database::insert`] in here.
+    /// Inserts rows like [`Database::insert`], within the transaction.
     pub fn insert(&mut self, table: &str, batch: RecordBatch) -> Result<Written> {
         self.db.check(table, &batch)?;
         self.write(Op::Insert { table: table.into(), batch, mode: Mode::Append })
     }
 
-    /// [`Database::upsert`] in here.
+    /// Inserts or replaces rows like [`Database::upsert`], within the transaction.
     pub fn upsert(&mut self, table: &str, batch: RecordBatch) -> Result<Written> {
         self.db.check(table, &batch)?;
         self.write(Op::Insert { table: table.into(), batch, mode: Mode::Upsert })
     }
 
-    /// [`Tx::insert`] for rows given value by value, in the order of `columns`.
+    /// Inserts rows like [`Tx::insert`], given value by value in the order of `columns`.
     pub fn insert_rows<R>(
         &mut self,
         table: &str,
@@ -86,7 +86,7 @@ impl Tx {
         self.insert(table, batch)
     }
 
-    /// [`Tx::upsert`] for rows given value by value, in the order of `columns`.
+    /// Inserts or replaces rows like [`Tx::upsert`], given value by value in the order of `columns`.
     pub fn upsert_rows<R>(
         &mut self,
         table: &str,
@@ -100,12 +100,13 @@ impl Tx {
         self.upsert(table, batch)
     }
 
-    /// Ends the row of a key; 0 in [`Written::deleted`] if there is none.
+    /// Deletes the row of a key. [`Written::deleted`] is 0 if there is none.
     pub fn delete(&mut self, table: &str, key: &[Value]) -> Result<Written> {
         self.write(Op::DeleteKeys { table: table.into(), keys: vec![key.to_vec()] })
     }
 
-    /// Any operations on rows; each sees what those before it did. Rows are taken as they come: see [`Database::commit`].
+    /// Applies operations on rows; each sees the effect of those before it. Json columns are not checked, as in
+    /// [`Database::commit`].
     pub fn apply(&mut self, ops: Vec<Op>) -> Result<Vec<Written>> {
         self.open.apply(ops)
     }
@@ -114,28 +115,29 @@ impl Tx {
         Ok(self.open.apply(vec![op])?.pop().unwrap_or_default())
     }
 
-    /// The row of a key.
+    /// Returns the row of a key.
     pub fn get(&self, table: &str, key: &[Value]) -> Result<Option<Row>> {
         row_of(&*table_of(&*self.open.root()?, table)?, key)
     }
 
-    /// The whole database as this transaction has it now. Later writes do not change it.
+    /// Returns a snapshot of the whole database as the transaction sees it now. Later writes do not change the snapshot.
     pub fn snapshot(&self) -> Result<Snapshot> {
         Ok(Snapshot::new(self.db.leases.of_own(self.open.root()?)))
     }
 
-    /// The lsn of the beginning.
+    /// Returns the lsn at which the transaction began.
     pub fn lsn(&self) -> Result<Lsn> {
         self.open.lsn()
     }
 
-    /// One statement, which reads and writes in here. See [`Database::sql`].
+    /// Runs one statement within the transaction. See [`Database::sql`].
     #[cfg(feature = "sql")]
     pub fn sql(&mut self, text: &str, params: &[Value]) -> Result<crate::Answer> {
         crate::block_on(self.sql_async(text, params))
     }
 
-    /// The same as a future of any runtime. Dropping it before it is through rolls the transaction back.
+    /// Runs one statement like [`Tx::sql`], as a future for any runtime. Dropping the future before it is done rolls the
+    /// transaction back.
     #[cfg(feature = "sql")]
     pub async fn sql_async(&mut self, text: &str, params: &[Value]) -> Result<crate::Answer> {
         self.open.view()?;
@@ -144,28 +146,27 @@ impl Tx {
             .await
     }
 
-    /// Notes a place to come back to. A name may be given again; then it means the newer place.
+    /// Sets a savepoint. A reused name refers to the newest savepoint of that name.
     pub fn savepoint(&mut self, name: &str) -> Result<()> {
         self.open.savepoint(name)
     }
 
-    /// Undoes what was written since a savepoint, which stays.
+    /// Undoes all writes since a savepoint, which stays.
     pub fn rollback_to(&mut self, name: &str) -> Result<()> {
         self.open.rollback_to(name)
     }
 
-    /// Forgets a savepoint and those made after it; what was written stays.
+    /// Releases a savepoint and all later ones. Their writes stay.
     pub fn release(&mut self, name: &str) -> Result<()> {
         self.open.release(name)
     }
 
-    /// Commits, and returns once that survives a crash. After an error nothing of it is there; of the kinds that
-    /// [`Database::commit`] fails with, [`crate::Kind::Conflict`] names the table and the key that somebody else has
-    /// written.
+    /// Commits, and returns once the commit survives a crash. After an error nothing is committed. Errors have the kinds of
+    /// [`Database::commit`]; [`crate::Kind::Conflict`] names the table and the key that another writer changed.
     pub fn commit(self) -> Result<Outcome> {
         let tables = self.open.tables_written();
         let pace = tables.iter().map(|table| self.db.engine.pace_of(table)).max().unwrap_or_default();
-        // It must not run out of time by waiting.
+        // The pause must not use up the transaction's own time.
         let pace = pace.min(self.open.remaining() / 2);
         if !pace.is_zero() {
             std::thread::sleep(pace);
@@ -173,19 +174,19 @@ impl Tx {
         self.open.commit()
     }
 
-    /// The same for async code: `done` is called once, from a thread that it must not block.
+    /// Commits like [`Tx::commit`] without blocking, for async code: `done` is called once, from a thread that it must not block.
     pub fn commit_then(self, done: impl FnOnce(Result<Outcome>) + Send + 'static) {
         self.open.submit_commit(None, done);
     }
 
-    /// The same as a future of any runtime. Once it was polled the commit is on its way, and dropping the future does not
-    /// take it back.
+    /// Commits like [`Tx::commit`], as a future for any runtime. The commit starts at the first poll; dropping the future after
+    /// that does not undo it.
     #[cfg(feature = "sql")]
     pub async fn commit_async(self) -> Result<Outcome> {
         query::commit(&self.open, None).await
     }
 
-    /// Forgets everything that was written.
+    /// Discards all writes.
     pub fn rollback(self) {
         self.open.rollback();
     }
@@ -193,7 +194,7 @@ impl Tx {
 
 impl Drop for Tx {
     fn drop(&mut self) {
-        // A statement that is being cancelled may hold it for a moment yet. Once it was committed this does nothing.
+        // A statement under cancellation may still hold the transaction for a moment. After a commit this has no effect.
         self.open.rollback();
     }
 }
@@ -204,9 +205,9 @@ impl std::fmt::Debug for Tx {
     }
 }
 
-/// SQL statements one after the other, with BEGIN, COMMIT, ROLLBACK and SAVEPOINT as PostgreSQL has them: a statement that
-/// fails inside a transaction makes it fail, and until ROLLBACK (or ROLLBACK TO) every further one is refused. COMMIT of
-/// such a transaction is an error. Dropping it rolls back what is open.
+/// A session for SQL statements with BEGIN, COMMIT, ROLLBACK and SAVEPOINT, as in PostgreSQL. A statement that fails inside a
+/// transaction makes the transaction fail: until ROLLBACK (or ROLLBACK TO) every further statement is refused, and COMMIT is an
+/// error. Dropping the session rolls back an open transaction.
 #[cfg(feature = "sql")]
 pub struct Session {
     db: Database,
@@ -215,7 +216,7 @@ pub struct Session {
 
 #[cfg(feature = "sql")]
 impl Database {
-    /// A session for SQL with transactions. Many may be open at once.
+    /// Opens a session for SQL with transactions. Many may be open at once.
     pub fn session(&self) -> Result<Session> {
         self.engine.view(&self.principal)?;
         let inner = query::Session::new(self.sql.get()?.clone(), self.principal.clone());
@@ -225,12 +226,13 @@ impl Database {
 
 #[cfg(feature = "sql")]
 impl Session {
-    /// Runs one statement: in the transaction that is open, else by itself.
+    /// Runs one statement, in the open transaction if there is one.
     pub fn sql(&mut self, text: &str, params: &[Value]) -> Result<crate::Answer> {
         crate::block_on(self.sql_async(text, params))
     }
 
-    /// The same as a future of any runtime. Dropping it before it is through makes an open transaction fail.
+    /// Runs one statement like [`Session::sql`], as a future for any runtime. Dropping it before it is done makes an open
+    /// transaction fail.
     pub async fn sql_async(&mut self, text: &str, params: &[Value]) -> Result<crate::Answer> {
         let whole = crate::Answer::whole(self.query(text, params).await?).await;
         if whole.is_err() {
@@ -239,23 +241,23 @@ impl Session {
         whole
     }
 
-    /// Runs one statement and gives its rows as a stream. If the stream breaks off inside a transaction, say so with
-    /// [`Session::fail`].
+    /// Runs one statement and returns its rows as a stream. If the stream fails inside a transaction, the caller must report that
+    /// with [`Session::fail`].
     pub async fn query(&mut self, text: &str, params: &[Value]) -> Result<query::Answer> {
         self.inner.run(text, params.to_vec(), query::Limits::default()).await
     }
 
-    /// Makes an open transaction fail, as a statement that fails does.
+    /// Makes an open transaction fail, as a failed statement does.
     pub fn fail(&mut self) {
         self.inner.fail();
     }
 
-    /// [`Database::insert`], in the transaction if one is open. Gives the number of rows.
+    /// Inserts rows like [`Database::insert`], in the open transaction if there is one. Returns the number of rows.
     pub fn insert(&mut self, table: &str, batch: RecordBatch) -> Result<u64> {
         self.write(table, batch, Mode::Append)
     }
 
-    /// [`Database::upsert`], in the transaction if one is open. Gives the number of rows.
+    /// Inserts or replaces rows like [`Database::upsert`], in the open transaction if there is one. Returns the number of rows.
     pub fn upsert(&mut self, table: &str, batch: RecordBatch) -> Result<u64> {
         self.write(table, batch, Mode::Upsert)
     }
@@ -270,7 +272,7 @@ impl Session {
         Ok(written.iter().map(|written| written.count).sum())
     }
 
-    /// Whether a transaction is open, a failed one included.
+    /// Returns true while a transaction is open, even a failed one.
     pub fn is_open(&self) -> bool {
         self.inner.is_open()
     }

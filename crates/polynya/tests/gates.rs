@@ -1,6 +1,6 @@
-//! What one operation costs, counted rather than timed: allocations, waits, fsyncs, bytes written, growth with size.
+//! The cost of single operations in counts rather than in time: allocations, waits, fsyncs, bytes written, growth with size.
 //!
-//! A binary of its own, because its allocator counts.
+//! These tests are a binary of their own, because its global allocator counts.
 
 #![cfg(feature = "sql")]
 
@@ -21,7 +21,7 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is the system allocator's; counting touches a thread local without a destructor.
+// SAFETY: all calls go to the system allocator; counting touches a thread local without a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
@@ -44,27 +44,27 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of this thread while `work` runs.
+/// Returns the allocations of this thread while `work` runs.
 fn allocations(work: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.with(Cell::get);
     work();
     ALLOCATIONS.with(Cell::get) - before
 }
 
-/// How often this thread has waited for something.
+/// Returns the number of voluntary context switches of this thread.
 fn waits() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     line.unwrap().trim().parse().unwrap()
 }
 
-/// Nanoseconds that this thread has run.
+/// Returns the CPU time of this thread in nanoseconds.
 fn cpu_nanos() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     stat.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Rows (id, customer of 10 rows each, amount).
+/// Returns rows of id, customer and amount. With `customers` a tenth of the rows, each customer has 10.
 fn rows(ids: std::ops::Range<i64>, customers: i64) -> RecordBatch {
     let schema = Schema::new(vec![
         Field::new("id", Arrow::Int64, false),
@@ -107,7 +107,7 @@ fn by_customer(db: &Database, customer: &str) {
     assert_eq!(db.sql(BY_CUSTOMER, &[customer.into()]).unwrap().count, 10);
 }
 
-/// Per operation, over 1,000 different ones.
+/// Returns the allocations per operation, over 1,000 different ones.
 fn each(count: i64, mut one: impl FnMut(i64)) -> f64 {
     (0..100).for_each(|i| one(i * 13 % count));
     let total = allocations(|| (0..1_000).for_each(|i| one(i * 7919 % count)));
@@ -140,10 +140,10 @@ fn a_lookup_allocates_little_and_as_much_at_any_size() {
     }
 }
 
-/// What they were when this was written, and half as much again.
+/// The allocations when this was written, plus a half.
 const LOOKUP_ALLOCATIONS: [f64; 3] = [10.0, 68.0, 145.0];
 
-/// The exponent with which a figure grows: the slope of the line through the logarithms that is nearest in squares.
+/// Returns the exponent with which a figure grows: the slope of the least-squares line through the logarithms.
 fn exponent(points: &[(f64, f64)]) -> f64 {
     let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
     let n = logs.len() as f64;
@@ -161,8 +161,8 @@ fn the_time_of_a_lookup_does_not_grow_like_the_table() {
         let db = Database::open(dir.join("db")).unwrap();
         orders(&db, count);
         let names: Vec<String> = (0..1_000).map(|i| format!("cust_{}", i * 7919 % (count / 10))).collect();
-        // The fastest of several rounds: what else the machine does slows down, and never speeds up. The kernel counts a
-        // thread's time every few milliseconds.
+        // The fastest of several rounds counts, since other load only slows a round down. Rounds are long because the kernel
+        // updates a thread's time every few milliseconds.
         let fastest = |one: &dyn Fn(i64)| {
             let round = |_| {
                 let (start, begun, mut done) = (cpu_nanos(), Instant::now(), 0);
@@ -203,7 +203,7 @@ fn a_lookup_waits_for_nobody_while_rows_are_written() {
             }
             written
         });
-        // The first of each is planned.
+        // The first run of each is planned.
         (0..100).for_each(|id| (get(&db, id), by_key(&db, id)).1);
         let before = waits();
         let start = Instant::now();
@@ -219,7 +219,7 @@ fn a_lookup_waits_for_nobody_while_rows_are_written() {
     });
     assert!(written > 0);
     println!("{waited} waits a lookup beside {written} commits");
-    // The memory allocator's lock, which all threads share, is all that is left.
+    // The only wait left is for the memory allocator's lock, which all threads share.
     assert!(waited < 0.001, "{waited} waits a lookup");
 }
 
@@ -261,7 +261,8 @@ fn a_row_is_written_a_bounded_number_of_times() {
         .column("customer", DataType::String)
         .column("amount", DataType::Float64);
     db.create_table(table.primary_key(["id"])).unwrap();
-    // Whatever the pool's share of the machine is: a seal for each so many rows, and in the end at least one compaction.
+    // The waits below make the figures independent of the pool's speed: one seal per so many rows, and at least one compaction in
+    // the end.
     let until = |done: &dyn Fn(&polynya::Status) -> bool| loop {
         let status = db.status();
         if done(&status) {
@@ -280,7 +281,7 @@ fn a_row_is_written_a_bounded_number_of_times() {
             first += 10_000;
             until(&|status| status.head_bytes < 256 << 10);
         }
-        // Until compactions have nothing left to do either.
+        // Waits until no compaction is left to do.
         until(&|status| status.compactions > 0);
         let mut last = (0, Instant::now());
         while last.1.elapsed() < Duration::from_millis(1_500) {
@@ -296,14 +297,15 @@ fn a_row_is_written_a_bounded_number_of_times() {
     }
     let exponent = exponent(&points);
     println!("bytes written per byte inserted: {points:.2?}, grows with the power {exponent:.2}");
-    // Once to the log, once sealed, and once for each class of segments, four times as large as the one before.
+    // Each row is written once to the log, once when sealed, and once per size class of segments, each four times as large as the
+    // one before.
     assert!(points.iter().all(|(_, factor)| *factor < 8.0), "{points:?}");
-    // The number of classes grows like the logarithm: over these sizes with a power of 0.15 to 0.3, whatever the seals come to.
-    // If each merge took all that is there it would be 0.65 and more.
+    // The number of classes grows like the logarithm: over these sizes with a power of 0.15 to 0.3, depending on the seals. If
+    // each merge rewrote the whole table it would be 0.65 and more.
     assert!(exponent < 0.5, "{points:?} grows with the power {exponent:.2}");
 }
 
-/// How often two readers of warm data waited for the disk while all kinds of background work went on.
+/// Returns the number of times that two readers of warm data waited for the disk while all kinds of background work ran.
 fn waits_beside_work(db: &Database, count: i64, round: i64, backup: &std::path::Path) -> u64 {
     (0..count).for_each(|id| get(db, id));
     let done = AtomicBool::new(false);
@@ -322,7 +324,7 @@ fn waits_beside_work(db: &Database, count: i64, round: i64, backup: &std::path::
                 })
             })
             .collect();
-        // Upserts of what is there: the old rows go with the next merges.
+        // Upserts replace existing rows; the next merges remove the old ones.
         for first in (0..count).step_by(5_000) {
             db.upsert("orders", rows(first..first + 5_000, count / 10)).unwrap();
         }
@@ -344,7 +346,7 @@ fn waits_beside_work(db: &Database, count: i64, round: i64, backup: &std::path::
     db.status().read_major_faults - before.read_major_faults
 }
 
-/// Seals, merges, a build and a backup read and write everything, and readers of warm data do not wait for the disk.
+/// Readers of warm data do not wait for the disk while seals, merges, an index build and a backup read and write everything.
 #[test]
 fn background_work_makes_no_reader_of_warm_data_wait_for_the_disk() {
     let _limit = testkit::limit(240);
@@ -358,7 +360,7 @@ fn background_work_makes_no_reader_of_warm_data_wait_for_the_disk() {
     let db = open();
     let count = 60_000;
     orders(&db, count);
-    // Some machines take memory back of their own accord, which is not what is measured: so the median counts.
+    // Some machines reclaim memory of their own accord, which is not measured here. So the median counts.
     let mut waits: Vec<u64> = Vec::new();
     let quiet = |waits: &[u64]| waits.iter().filter(|faults| **faults == 0).count();
     while quiet(&waits) < 3 {
@@ -367,12 +369,12 @@ fn background_work_makes_no_reader_of_warm_data_wait_for_the_disk() {
         waits.push(waits_beside_work(&db, count, round, &dir.join(format!("backup-{round}"))));
     }
     println!("waits of each round: {waits:?}");
-    // That such a wait is counted: the same reads, of what nobody has in memory.
+    // The check of the counter: the same reads of data outside memory are counted as waits.
     db.close().unwrap();
     drop(db);
     let mut tried = 0;
     for _ in 0..5 {
-        // Somebody may hold on to the files for a moment.
+        // Another process may hold the files for a moment.
         std::thread::sleep(Duration::from_millis(50));
         if !are_cooled(&data.join("tables")) {
             continue;
@@ -391,7 +393,7 @@ fn background_work_makes_no_reader_of_warm_data_wait_for_the_disk() {
     println!("this file system keeps all in memory: what a wait counts as was not seen");
 }
 
-/// Asks the kernel to let go of all files below the directory, and says whether it did.
+/// Asks the kernel to drop all files below the directory from the page cache. Returns true if it did.
 fn are_cooled(dir: &std::path::Path) -> bool {
     let is_cooled = |path: std::path::PathBuf| {
         if path.is_dir() {

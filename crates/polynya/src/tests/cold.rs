@@ -1,4 +1,4 @@
-//! Compressed segments through all that reads them.
+//! Compressed segments, read in every way.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ const ROWS: i64 = 40_000;
 
 fn options(zstd_after: Option<Duration>) -> Options {
     let mut options = Options::default();
-    // More than three blocks each, so that the first seal already puts them into the order of their times.
+    // Segments of more than three blocks each, so that the first seal already sorts them by time.
     options.engine.seal_rows = 25_000;
     options.engine.zstd_after = zstd_after;
     options
 }
 
-/// Rows whose times go to and fro, so that `log` lies in another order than it came.
+/// Rows with times in no order, so that `log` is stored in another order than it was inserted.
 fn part(ids: std::ops::Range<i64>) -> RecordBatch {
     let kinds = ["bolt", "nut", "screw", "washer", "wrench"];
     let at = ids.clone().map(|id| id * 7_919 % ROWS * 1_000_000);
@@ -49,7 +49,7 @@ fn fill(db: &Database) {
     }
 }
 
-/// How many rows of segments are compressed, and how many are not.
+/// Returns the numbers of rows in compressed and in uncompressed segments.
 fn counted(db: &Database) -> (u64, u64) {
     let root = db.engine().root();
     let segments = ["main.stock", "main.log"].map(|name| root.table(name).unwrap().clone());
@@ -59,7 +59,7 @@ fn counted(db: &Database) -> (u64, u64) {
     (rows(packed), rows(plain))
 }
 
-/// Answers to what is asked by key, index, order, time, change feed and in full.
+/// Returns the answers of reads by key, index, order, time, change feed and scan.
 fn answers(db: &Database) -> Vec<(String, Option<RecordBatch>)> {
     let mut said = Vec::new();
     for table in ["stock", "log"] {
@@ -119,12 +119,12 @@ fn compressed_tables_answer_as_they_did_and_are_backed_up() {
     let (compressed, raw) = log.compressed_bytes();
     assert!(compressed * 2 < raw, "{compressed} of {raw} bytes");
 
-    // An index that is built of compressed rows finds the same as a scan.
+    // An index built from compressed rows finds the same rows as a scan.
     db.create_index("log", &["kind"]).unwrap();
     db.wait_for_indexes("log", Duration::from_secs(120)).unwrap();
     assert!(answers(&db) == expected);
 
-    // What is changed and deleted there, and what was before.
+    // Compressed rows can be updated and deleted, and their earlier versions be read.
     #[cfg(feature = "sql")]
     {
         let all = "SELECT count(*), sum(price) FROM stock";

@@ -1,4 +1,4 @@
-//! COPY: what comes back is what was there, or an error says what cannot.
+//! COPY returns the same rows, or an error names the value that the format cannot hold.
 
 use crate::{Database, Kind, Value};
 
@@ -21,9 +21,9 @@ fn fill(db: &Database, table: &str) {
     assert_eq!(db.sql(&text, &[]).unwrap().count, 3);
 }
 
-/// Rows that one table has and the other has not.
+/// Counts the rows of table `a` that table `b` does not have.
 fn difference(db: &Database, a: &str, b: &str) -> u64 {
-    // JSON is compared as its text.
+    // JSON is compared as text.
     let columns = "id, s, n, f, d, b, at, day, u, j";
     let text = format!("SELECT {columns} FROM {a} EXCEPT SELECT {columns} FROM {b}");
     db.sql(&text, &[]).unwrap().count
@@ -57,7 +57,7 @@ fn rows_come_back_from_csv_and_ndjson_as_they_were() {
     db.close().unwrap();
 }
 
-/// Who reads a file takes it for the mark of its encoding.
+/// A value that begins with U+FEFF was dropped when a file began with it: readers took it for a byte order mark.
 #[test]
 fn a_value_that_a_file_begins_with_comes_back_whole() {
     let _limit = testkit::limit(120);
@@ -89,7 +89,7 @@ fn nested_values_go_through_ndjson() {
     db.sql("INSERT INTO n (id) VALUES (9007199254740993)", &[]).unwrap();
     let path = dir.join("n.ndjson").display().to_string();
     db.sql(&format!("COPY (SELECT * FROM n ORDER BY id) TO '{path}'"), &[]).unwrap();
-    // As rows are posted and answered over HTTP.
+    // The format is that of rows posted and returned over HTTP.
     assert_eq!(
         std::fs::read_to_string(&path).unwrap(),
         "{\"id\":1,\"l\":[1,null,3],\"st\":{\"x\":5,\"y\":\"why\"},\"v\":[0.5,1.5],\"raw\":\"AP8=\",\"j\":{\"a\":[1,null]},\"d\":\"12.50\"}\n\
@@ -123,7 +123,7 @@ fn what_a_file_cannot_say_is_refused() {
     db.sql(&format!("COPY t TO '{csv}' WITH (FORMAT csv, NULL '-')"), &[]).unwrap();
     assert_eq!(std::fs::read_to_string(&csv).unwrap(), "\"\",1.0\nx,NaN\n");
 
-    // A file that is there stays, unless it is said otherwise.
+    // An existing file is kept unless ALLOWOVERWRITE is given.
     let error = db.sql(&format!("COPY (SELECT 1) TO '{csv}'"), &[]).unwrap_err();
     assert_eq!(error.kind(), Kind::Exists, "{error}");
     assert_eq!(std::fs::read_to_string(&csv).unwrap(), "\"\",1.0\nx,NaN\n");
@@ -133,7 +133,7 @@ fn what_a_file_cannot_say_is_refused() {
     );
     assert_eq!(std::fs::read_to_string(&csv).unwrap(), "a\n1\n");
 
-    // A statement that fails on its way leaves nothing.
+    // A statement that fails midway leaves no file.
     let half = dir.join("half.csv").display().to_string();
     assert!(
         db.sql(
@@ -187,7 +187,7 @@ fn mistakes_in_a_file_are_named_and_change_nothing() {
         assert!(error.to_string().contains(&format!("file {path}")), "{text}: {error}");
         assert_eq!(db.sql("SELECT * FROM t", &[]).unwrap().count, 0, "{text}");
     }
-    // Columns that are not named have their defaults; those of a header are named.
+    // Columns that are not named get their defaults; a header names columns.
     std::fs::write(&path, "7\n8\n").unwrap();
     assert_eq!(db.sql(&format!("COPY t (ID) FROM '{path}' WITH (FORMAT csv)"), &[]).unwrap().count, 2);
     std::fs::write(&path, "N,id\n1,9\n").unwrap();
@@ -232,7 +232,7 @@ fn parquet_names_its_columns_and_keeps_nested_values() {
     }
 }
 
-/// More than a piece: it is committed in several, and all of it is there.
+/// A file larger than one piece is committed in several pieces, completely.
 #[test]
 fn a_large_file_goes_out_and_in_through_bounded_pieces() {
     let _limit = testkit::limit(240);

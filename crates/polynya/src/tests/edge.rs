@@ -1,4 +1,4 @@
-//! `Options::edge`: what a process of its own takes while it loads, reads and opens a table.
+//! `Options::edge`: the memory of a separate process while it loads, reads and opens a table.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, 
 
 use crate::{DataType, Database, Kind, NewTable, Options, Value};
 
-/// Tells the test that it is the process to be measured: where, with which options, with or without indexes.
+/// The environment variable that makes this binary the measured process: directory, profile, and `indexed` or `plain`.
 const CHILD: &str = "POLYNYA_TEST_EDGE";
 const NAME: &str = "tests::edge::a_small_machine_holds_a_million_rows_in_little_memory";
 const RSS_MAX: u64 = 64 << 20;
@@ -19,14 +19,14 @@ const ROWS: i64 = 1_000_000;
 const PART: i64 = 5_000;
 const CATEGORIES: [&str; 5] = ["bolt", "nut", "screw", "washer", "wrench"];
 
-/// Memory of this process that no file stands behind.
+/// Anonymous resident memory of this process in bytes.
 fn rss_anon() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// The most that the process takes while `work` runs.
+/// Returns the peak memory of the process while `work` runs.
 fn peak_of(work: impl FnOnce()) -> u64 {
     let (peak, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let watch = {
@@ -67,7 +67,7 @@ fn load(db: &Database, rows: i64, indexed: bool) {
         db.create_index("stock", &["price"]).unwrap();
     }
     for from in (0..rows).step_by(PART as usize) {
-        // On a busy machine writers come sooner than what they wrote is in segments: then they are to come again.
+        // On a busy machine writers outrun sealing. Then they are refused as busy and retry.
         while let Err(error) = db.insert("stock", part(from..rows.min(from + PART))) {
             assert_eq!(error.kind(), Kind::Busy, "{error}");
             std::thread::sleep(Duration::from_millis(100));
@@ -102,7 +102,7 @@ fn read(db: &Database, rows: i64) {
     }
 }
 
-/// What is measured, in a process of its own: what ran before in this one would count.
+/// Runs the measured phases. It needs a process of its own, since memory of earlier tests would count.
 fn child(told: &str) {
     let words: Vec<&str> = told.split('|').collect();
     let [dir, profile, indexes] = words[..] else { panic!("{told}") };
@@ -121,7 +121,7 @@ fn child(told: &str) {
     std::fs::write(format!("{dir}.said"), said).unwrap();
 }
 
-/// What each phase took at most, in a process of its own.
+/// Returns the peak memory of each phase, measured in a separate process.
 fn measure(profile: &str, indexes: &str) -> Vec<(String, u64)> {
     let dir = testkit::temp_dir("edge");
     let data = dir.path().join("data");
@@ -156,7 +156,7 @@ fn a_small_machine_holds_a_million_rows_in_little_memory() {
             assert!(bytes <= RSS_MAX, "{indexes}, {name}: {bytes} bytes for {ROWS} rows");
         }
     }
-    // What is measured is memory: the same rows take more where there is more.
+    // The limit is not met by chance: with the server's options the same rows take more.
     let most = measure("server", "plain").into_iter().map(|(_, bytes)| bytes).max();
     assert!(most > Some(RSS_MAX), "{most:?}");
 }

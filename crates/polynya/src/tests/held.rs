@@ -1,4 +1,4 @@
-//! A snapshot that somebody forgot.
+//! A forgotten snapshot.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,16 +10,16 @@ use types::Principal;
 use crate::lease::Leases;
 use crate::{DataType, Kind, Mode, NewTable, Op, Snapshot, Transaction};
 
-/// While it is held its age is shown, and the bytes of the files that stay for it alone; at its bound these go.
+/// A held snapshot shows its age and the bytes of files kept only for it. At its age limit these are released.
 #[test]
 fn a_forgotten_snapshot_shows_its_age_and_bytes_and_gives_them_back_at_its_bound() {
     let _limit = testkit::limit(150);
-    // A machine that is busy with other work needs longer for the steps that come before the bound.
+    // A busy machine may need longer for the steps before the limit.
     let seen = [5, 15, 45].into_iter().any(|bound| is_seen_and_goes(Duration::from_secs(bound)));
     assert!(seen, "this machine took more than 45 s for some steps");
 }
 
-/// False where this machine took longer than `max` for the steps that come before it.
+/// Returns false if the steps before the limit took longer than `max`.
 fn is_seen_and_goes(max: Duration) -> bool {
     let dir = testkit::temp_dir("held");
     let options = engine::Options { seal_rows: 40, history: Duration::ZERO, ..Default::default() };
@@ -53,7 +53,7 @@ fn is_seen_and_goes(max: Duration) -> bool {
     }
     let items: Vec<String> = (0..50).map(|i| format!("item {i}")).collect();
     write(Transaction::insert("stock", rows(&items, 1), Mode::Append));
-    // Its file is there before a root shows it.
+    // The segment's file exists before a root shows it.
     let is_shown = || engine.root().table("main.stock").unwrap().segments().count() == 1;
     until("a segment", &|_| is_shown() && segments() == 1);
     assert_eq!(engine.status().held_bytes, 0);
@@ -65,7 +65,7 @@ fn is_seen_and_goes(max: Duration) -> bool {
     let rest = items[..45].iter().map(|item| vec![item.as_str().into()]).collect();
     write(Transaction::new(vec![Op::DeleteKeys { table: "stock".into(), keys: rest }]));
     until("its segment is replaced", &|status| status.compactions == 1);
-    // So much of the log has a manifest written, which lets go of what was replaced.
+    // This much log triggers a manifest, which releases the replaced segments.
     let manifests = engine.status().manifests;
     write(Transaction::insert("long", rows(&["x".repeat(2 << 20)], 1), Mode::Append));
     until("a manifest", &|status| status.manifests > manifests);
@@ -79,7 +79,7 @@ fn is_seen_and_goes(max: Duration) -> bool {
     assert_eq!((status.removed_segments, files, status.held_bytes), (0, 2, kept), "{status:?}");
     assert!(unchanged.unwrap().is_some(), "it never changes (S1)");
 
-    // Its end, and what was kept goes with the next look.
+    // The snapshot ends, and the next sweep releases its files.
     until("what it kept goes", &|status| status.removed_segments == 1);
     assert_eq!((engine.status().held_bytes, segments()), (0, 1));
     assert!(started.elapsed() >= max, "not before its time: {:?}", started.elapsed());

@@ -10,7 +10,7 @@ fn notes(ids: &[i64], name: &str, texts: &[Option<&str>]) -> RecordBatch {
     RecordBatch::try_from_iter([("id", ids), (name, texts)]).unwrap()
 }
 
-/// In answers stands what is in a json column as it is: a text that is none would break every answer with its row.
+/// Answers contain json columns verbatim, so an invalid text would break every answer with its row.
 #[test]
 fn what_is_no_json_goes_into_no_json_column() {
     let _limit = testkit::limit(60);

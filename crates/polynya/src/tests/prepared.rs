@@ -1,4 +1,4 @@
-//! Prepared statements as the library gives them.
+//! Prepared statements of the library.
 
 use crate::{DataType, Database, Kind, Value};
 

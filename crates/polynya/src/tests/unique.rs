@@ -1,4 +1,4 @@
-//! Unique indexes as the library gives them, through a restart and a backup.
+//! Unique indexes of the library, through a restart and a backup.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ fn equal_rows_are_said_by_whoever_makes_the_index_or_waits_for_it() {
     assert!(db.indexes("few").unwrap().is_empty());
     db.create_unique_index("few", &["id", "email"]).unwrap();
 
-    // More rows than whoever makes the index compares.
+    // The table has more rows than `create_unique_index` compares at once.
     db.create_table(table("many")).unwrap();
     for first in (0..300_000i64).step_by(50_000) {
         let email = |id: i64| format!("{}@x", if id == 250_000 { 7 } else { id });

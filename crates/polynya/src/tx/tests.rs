@@ -17,7 +17,7 @@ fn open(dir: &testkit::TempDir) -> Database {
     db
 }
 
-/// `name → age` of an answer of two columns.
+/// Returns `name → age` from an answer of two columns.
 fn ages(answer: &Answer) -> BTreeMap<String, i64> {
     let mut ages = BTreeMap::new();
     for batch in &answer.batches {
@@ -52,7 +52,7 @@ fn statements_in_a_transaction_see_what_was_written_in_it() {
     assert_eq!(tx.sql("UPDATE people SET age = age + 1 WHERE town = 'ulm'", &[]).unwrap().count, 2);
     assert_eq!(tx.sql("DELETE FROM people WHERE name = $1", &["cy".into()]).unwrap().count, 1);
     tx.sql("INSERT INTO people VALUES ('dan', 'rom', 1)", &[]).unwrap();
-    // Twice over: what was changed in here is changed again.
+    // This updates rows that the transaction has already changed.
     tx.sql("UPDATE people SET age = age * 2 WHERE age < 40", &[]).unwrap();
     tx.insert_rows("people", &["name", "town", "age"], [["eve".into(), "rom".into(), Value::Int64(7)]])
         .unwrap();
@@ -61,7 +61,7 @@ fn statements_in_a_transaction_see_what_was_written_in_it() {
     assert_eq!(ages(&tx.sql(TOWN, &["rom".into()]).unwrap()), map([("dan", 2), ("eve", 7)]));
     assert_eq!(tx.get("people", &["ann".into()]).unwrap().unwrap().get("age").unwrap(), Value::Int64(62));
     assert!(tx.get("people", &["cy".into()]).unwrap().is_none());
-    // A plan that was made outside is used inside and the other way round.
+    // A plan made outside the transaction serves inside, and the other way round.
     for _ in 0..3 {
         assert_eq!(ages(&db.sql(ONE, &["ann".into()]).unwrap()), map([("ann", 30)]));
         assert_eq!(ages(&tx.sql(ONE, &["ann".into()]).unwrap()), map([("ann", 62)]));
@@ -73,7 +73,8 @@ fn statements_in_a_transaction_see_what_was_written_in_it() {
     assert_eq!(ages(&db.sql(ALL, &[]).unwrap()), inside);
 }
 
-/// Own rows lie behind what the index has reached, whether it was built before or is built meanwhile by others' rows.
+/// A transaction's own rows lie past the indexed position. This holds for an index built before, and for one built meanwhile from
+/// rows of others.
 #[test]
 fn a_column_index_finds_own_rows_and_no_rows_of_others() {
     let _limit = testkit::limit(180);
@@ -113,7 +114,7 @@ fn a_column_index_finds_own_rows_and_no_rows_of_others() {
     tx.savepoint("s").unwrap();
     tx.sql("INSERT INTO people VALUES ('newer', 'ulm7', -2)", &[]).unwrap();
     tx.sql("DELETE FROM people WHERE town = 'ulm7' AND age > 300", &[]).unwrap();
-    // Others write to the same town, and the index takes that in.
+    // Others write to the same town, and the index covers their rows.
     db.insert_rows("people", &["name", "town", "age"], [["other".into(), "ulm7".into(), Value::Int64(-3)]])
         .unwrap();
     db.insert_rows("people", &["name", "town", "age"], rows(20_000)).unwrap();
@@ -184,10 +185,10 @@ fn a_transaction_goes_from_thread_to_thread_and_through_async_code() {
     let outcome = runtime.block_on(task).unwrap().unwrap();
     assert_eq!(outcome.committed.count, 3);
     assert_eq!(db.sql("SELECT count(*) FROM notes", &[]).unwrap().value().unwrap(), Value::Int64(3));
-    // A future that is dropped before its end leaves nothing half done behind.
+    // A statement's future that is dropped before its end leaves nothing half done.
     let mut tx = db.begin().unwrap();
     {
-        // It would take days.
+        // The statement would take days.
         let text = "INSERT INTO notes SELECT max(CAST(a.v * b.v AS text)) \
             FROM generate_series(1, 10000000) a(v), generate_series(1, 10000000) b(v)";
         let mut future = std::pin::pin!(tx.sql_async(text, &[]));
@@ -195,7 +196,7 @@ fn a_transaction_goes_from_thread_to_thread_and_through_async_code() {
         assert!(future.as_mut().poll(&mut context).is_pending());
     }
     assert_eq!(tx.commit().unwrap_err().kind(), Kind::Invalid, "it was rolled back");
-    // Neither does one that is dropped as a whole.
+    // A dropped transaction leaves nothing either.
     let mut tx = db.begin().unwrap();
     tx.sql("DELETE FROM notes", &[]).unwrap();
     drop(tx);
@@ -268,7 +269,7 @@ fn a_statement_that_fails_makes_the_sessions_transaction_fail() {
     run(&mut s, "ROLLBACK TO s");
     assert_eq!(ages(&run(&mut s, ALL)), map([("ann", 30)]));
     refused(&mut s, "CREATE TABLE q (a INT)");
-    // It does not look committed when it is not.
+    // COMMIT of a failed transaction does not look like success.
     assert!(refused(&mut s, "COMMIT").contains("was rolled back"));
     assert!(!s.is_open());
     assert_eq!(run(&mut s, ALL).count, 0);
@@ -279,12 +280,12 @@ fn a_statement_that_fails_makes_the_sessions_transaction_fail() {
     assert_eq!(s.sql("ROLLBACK TO nowhere", &[]).unwrap_err().kind(), Kind::NotFound);
     assert!(refused(&mut s, "SELECT 1").contains("has failed"));
     run(&mut s, "ROLLBACK");
-    // An answer that breaks off while it is read is a failure too.
+    // An answer that fails while it is read counts as a failure too.
     run(&mut s, "BEGIN");
     run(&mut s, "INSERT INTO people VALUES ('cy', 'ulm', 0)");
     assert!(s.sql("SELECT 1 / age FROM people", &[]).is_err());
     assert!(refused(&mut s, "COMMIT").contains("was rolled back"));
-    // What lost against another writer is told by COMMIT, and ends the transaction.
+    // COMMIT reports a conflict with another writer, and ends the transaction.
     run(&mut s, "BEGIN");
     run(&mut s, "INSERT INTO people VALUES ('dan', 'ulm', 0)");
     db.sql("INSERT INTO people VALUES ('dan', 'rom', 1)", &[]).unwrap();
@@ -306,7 +307,7 @@ fn begin_without_a_session_says_where_there_is_one() {
             assert!(error.to_string().contains("Database::session"), "{error}");
         }
     }
-    // It went on all the same.
+    // The transaction continued all the same.
     tx.sql("INSERT INTO notes VALUES ('a')", &[]).unwrap();
     tx.commit().unwrap();
 }
@@ -325,7 +326,7 @@ fn rows_go_into_a_session_as_batches_inside_its_transaction_or_by_themselves() {
     assert_eq!(a.insert("people", batch("bob")).unwrap(), 1);
     assert_eq!(a.upsert("people", batch("ann")).unwrap(), 1);
     assert_eq!((run(&mut a, ALL).count, run(&mut b, ALL).count), (2, 1));
-    // A batch that fails is a statement that fails.
+    // A failed batch counts as a failed statement.
     assert_eq!(a.insert("people", batch("bob")).unwrap_err().kind(), Kind::Exists);
     assert_eq!(a.insert("people", batch("cy")).unwrap_err().kind(), Kind::Invalid);
     assert!(refused(&mut a, "COMMIT").contains("was rolled back"));
@@ -349,13 +350,13 @@ fn the_rows_of_a_session_are_a_stream_and_one_that_breaks_off_can_fail_the_trans
     run(&mut s, "INSERT INTO notes SELECT 'n' FROM generate_series(1, 20000)");
     let reply = crate::block_on(s.query("SELECT text FROM notes", &[])).unwrap();
     let crate::Reply::Rows(mut rows) = reply else { panic!("{reply:?}") };
-    // The transaction goes on while they are read.
+    // The transaction goes on while its rows are read.
     run(&mut s, "DELETE FROM notes");
     let batches = crate::block_on(rows.collect()).unwrap();
     assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 20_000);
     s.fail();
     assert!(refused(&mut s, "COMMIT").contains("was rolled back"));
-    // There is none that could fail.
+    // Without a transaction `fail` has no effect.
     s.fail();
     run(&mut s, "INSERT INTO notes VALUES ('x')");
 }
@@ -382,7 +383,7 @@ fn statements_over_a_held_snapshot_stand_at_its_lsn() {
     };
     let before = db.snapshot_at(held.lsn()).unwrap();
     for snapshot in [&held, &before] {
-        // The second time there is a plan, of the newest.
+        // From the second run on there is a cached plan of the newest state.
         for _ in 0..2 {
             assert_eq!(ages(&db.sql(ALL, &[]).unwrap()), map([("ann", 0), ("bob", 0)]));
             assert_eq!(ages(&read(snapshot, ALL, &[]).unwrap()), map([("ann", 30), ("bob", 40)]));
