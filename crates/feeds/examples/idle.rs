@@ -1,5 +1,5 @@
-//! What a folder feed costs while nothing changes: `idle [NOTES] [SECONDS]`. For each way of following a folder it prints the
-//! processor time of the whole process in those seconds, and how long one look takes.
+//! Measures the cost of a folder feed while nothing changes: `idle [NOTES] [SECONDS]`. For each way of following a
+//! folder it prints the processor time of the whole process in those seconds, and the duration of one scan.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             std::thread::sleep(Duration::from_millis(10));
         }
         let first = begin.elapsed();
-        // Seals and manifests of the first rows are not what is asked for.
+        // The measurement must not include the seals and manifests of the first rows.
         std::thread::sleep(Duration::from_secs(3));
         let (before, looks) = (processor_time()?, feed.status().get().looks);
         std::thread::sleep(Duration::from_secs(seconds));
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// User and system time of this process.
+/// Returns the processor time of all threads of this process.
 fn processor_time() -> Result<Duration, Box<dyn std::error::Error>> {
     let text = std::fs::read_to_string(Path::new("/proc/self/schedstat"))?;
     let own: u64 = text.split_whitespace().next().ok_or("no time")?.parse()?;

@@ -1,13 +1,13 @@
 //! Keeps a vault table equal to folders of notes on disk.
 //!
-//! One thread for all folders. Where the kernel tells of changes (inotify) it sleeps until something happens, and looks
-//! at everything once a minute; elsewhere it looks at everything every 300 ms, less often where a look takes longer
-//! than a twentieth of that. `tree` says what changed, `rows` writes it: first what is private, then what is
-//! published, then removals, in commits of at most 2,000 rows and 16 MiB. Nothing but the table remembers anything: a
-//! start compares files with rows by size, time and content.
+//! One thread follows all folders. Where the kernel reports changes (inotify), it sleeps until something happens, and
+//! scans everything once a minute. Elsewhere it scans everything every 300 ms, or less often if a scan takes longer
+//! than a twentieth of that. `tree` finds the changes and `rows` writes them: first private notes, then published
+//! ones, then removals, in commits of at most 2,000 rows and 16 MiB. Only the table keeps state: a start compares
+//! files with rows by size, time and content.
 //!
-//! The table belongs to the feed: a row that no file stands for is removed, except where its folder is away. A table that
-//! is dropped meanwhile is made again within a second, with everything in it, as after a start.
+//! The table belongs to the feed: a row without a file is removed, unless its folder is unavailable. If the table is
+//! dropped meanwhile, it is made again within a second with its full content, as after a start.
 
 mod looked;
 mod rows;
@@ -34,56 +34,56 @@ pub use tree::{Limits, check as check_folder};
 
 use watch::{Waker, Watch};
 
-/// A folder, or a single file, and where it goes in the vault.
+/// A folder or a single file, and its place in the vault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     pub path: PathBuf,
-    /// In front of its paths, without slashes at its ends; empty for the vault's own top.
+    /// The prefix of its paths in the vault, without slashes at its ends; empty for the vault's own top.
     pub prefix: String,
-    /// Notes alone, no pictures or other files.
+    /// True if only notes are taken in, no pictures or other files.
     pub notes_only: bool,
-    /// It never changes, so it is looked at once.
+    /// True if the files never change: they are scanned only once.
     pub still: bool,
 }
 
-/// How a feed is set up.
+/// The settings of a feed.
 pub struct Options {
-    /// Full name of the vault's table.
+    /// The full name of the vault's table.
     pub table: String,
     pub roots: Vec<Root>,
-    /// Which notes are published.
+    /// The rule that decides which notes are published.
     pub rule: Rule,
-    /// Where parsed notes are left for the site.
+    /// The cache in which the feed leaves parsed notes for the site.
     pub parsed: Arc<Parsed>,
     pub limits: Limits,
-    /// False: never ask the kernel, always look.
+    /// True if the kernel is asked to report changes. If false, the feed always polls.
     pub watch: bool,
 }
 
-/// How often a folder is looked at of whose changes nobody tells.
+/// Time between scans of a folder whose changes the kernel does not report.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// How long whoever stops a feed waits for its thread: a folder's disk may hang.
+/// The longest wait for the feed's thread when the feed is stopped: a folder's disk may hang.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a feed is at.
+/// The progress of a feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// Every folder was looked at once, and what was found is written.
+    /// True once every folder was scanned and all changes found are written.
     pub settled: bool,
     pub files: u64,
     pub bytes: u64,
     pub roots: usize,
-    /// Folders that cannot be looked at now, or whose changes cannot be written, and why.
+    /// Folders that cannot be scanned now or whose changes cannot be written, with the reason.
     pub failures: Vec<String>,
-    /// Files that were passed over, and why, as `path: reason`; the first hundred.
+    /// The first hundred skipped files, as `path: reason`.
     pub passed_over: Vec<String>,
     pub looks: u64,
     pub last_look: Duration,
     pub files_read: u64,
     pub rows_written: u64,
-    /// Folders of whose changes the kernel tells.
+    /// The number of folders whose changes the kernel reports.
     pub watched: u64,
-    /// Roots that are looked at again and again.
+    /// The number of roots that are polled.
     pub polled: u64,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
 }
 
-/// A running feed; stops when it is dropped.
+/// A running feed. It stops when it is dropped.
 pub struct Feed {
     shared: Arc<Shared>,
     waker: Waker,
@@ -102,13 +102,13 @@ pub struct Feed {
 /// The feed's thread.
 struct Running {
     thread: JoinHandle<()>,
-    /// Closed when the thread ends, by a panic too. Nothing is sent.
+    /// A channel that closes when the thread ends, also by a panic. Nothing is sent through it.
     ended: mpsc::Receiver<()>,
 }
 
 impl Feed {
-    /// Makes the table if it is missing. Rows that are published and should not be, after a change of the options, are
-    /// taken back before this returns (A1); files are looked at afterwards.
+    /// Starts the feed, and makes the table if it is missing. If a change of the options means that fewer notes are
+    /// published, those rows are corrected before this returns (A1). Files are scanned afterwards.
     pub fn start(engine: Engine, options: Options) -> Result<Feed> {
         let roots = check(&options.roots)?;
         rows::ensure(&engine, &options.table)?;
@@ -133,7 +133,7 @@ impl Feed {
         Status(self.shared.clone())
     }
 
-    /// Ends the thread after the note that it is reading, or without waiting for it any longer.
+    /// Ends the thread after the note that it is reading, or gives up waiting for it after `STOP_PATIENCE`.
     pub fn stop(mut self) {
         self.end();
     }
@@ -146,7 +146,7 @@ impl Feed {
                 tracing::warn!("the folders' thread is still busy with one file; it is left behind");
                 return;
             }
-            // A thread that panicked has nothing left to do.
+            // If the thread panicked, there is nothing left to do.
             let _ = thread.join();
         }
     }
@@ -158,7 +158,7 @@ impl Drop for Feed {
     }
 }
 
-/// For whoever shows what a feed is at.
+/// A handle that reads the progress of a feed.
 #[derive(Clone)]
 pub struct Status(Arc<Shared>);
 
@@ -168,8 +168,8 @@ impl Status {
     }
 }
 
-/// Brings the column `published` of a vault to what `rule` says (A1): for a start without a feed. Nothing happens if there
-/// is no such vault.
+/// Corrects the column `published` of a vault according to `rule` (A1), for a start without a feed. Does nothing if
+/// there is no such vault.
 pub fn reconcile(engine: &Engine, table: &str, rule: &Rule) -> Result<()> {
     reconciled(engine, table, rule, &Parsed::default()).map(drop)
 }
@@ -184,7 +184,7 @@ fn reconciled(engine: &Engine, table: &str, rule: &Rule, parsed: &Parsed) -> Res
     Ok(known)
 }
 
-/// Roots with their prefixes as they count. No two may hold the same paths.
+/// Normalises the prefixes of the roots. Fails if two roots would hold the same paths.
 fn check(roots: &[Root]) -> Result<Vec<Root>> {
     let mut checked: Vec<Root> = Vec::with_capacity(roots.len());
     for root in roots {
@@ -209,7 +209,7 @@ fn check(roots: &[Root]) -> Result<Vec<Root>> {
         }
         checked.push(root);
     }
-    // The longest prefix of a path says whose it is.
+    // A path belongs to the root with the longest matching prefix, so those come first.
     checked.sort_by(|a, b| b.prefix.len().cmp(&a.prefix.len()).then_with(|| a.prefix.cmp(&b.prefix)));
     Ok(checked)
 }

@@ -1,17 +1,20 @@
-//! Messages of syslog as rows: over TCP and UDP, as RFC 5424 and as the older form that RFC 3164 describes.
+//! Receives syslog messages as rows: over TCP and UDP, in the form of RFC 5424 and the older form that RFC 3164
+//! describes.
 //!
-//! One thread waits for whatever socket has something, takes what is there, and commits it. While a commit is under way, or
-//! none can be made, it reads nothing; TCP then slows its senders down. UDP knows no such thing, so a second thread does nothing
-//! but read datagrams, of which some wait in memory. What the kernel drops beyond them is counted, and the table says so.
-//! Syslog has no acknowledgement, so what a sender knows is only that a connection took its bytes.
+//! One thread waits for readable sockets, reads what has arrived, and commits it. While a commit is under way or
+//! impossible, it reads nothing; TCP then slows its senders down. UDP has no back-pressure, so a second thread does
+//! nothing but read datagrams and keeps a bounded number in memory. Datagrams that the kernel drops beyond them are
+//! counted, and a row in the table reports the number. Syslog has no acknowledgement: a sender knows only that its
+//! connection took the bytes.
 //!
-//! A sender that lost its power never says that it is gone, and one that has nothing to say is no different to look at. So
-//! the kernel asks those that are quiet whether they are there, and where all places are taken, the connection that was quiet
-//! for the longest gives way to a new one.
+//! A sender that lost its power never closes its connection, and looks like one that has nothing to send. So the
+//! kernel probes quiet connections. If all connections are in use, the one that was quiet for the longest is closed
+//! for a new one.
 //!
-//! What cannot be understood is kept whole as the row's `message`. What the table does not take, such as a second row where an
-//! index is unique, goes into the table beside it ([`engine::dead_letters`]). Nothing that came is left out, but for what is
-//! longer than [`Options::message_bytes_max`], which is cut.
+//! A message that cannot be parsed is kept whole in the row's column `message`. A message that the table refuses, such
+//! as a second row with the same value in a unique index, goes into the table's dead letters
+//! ([`engine::dead_letters`]). Nothing received is left out, but messages longer than [`Options::message_bytes_max`]
+//! are cut.
 
 mod datagrams;
 mod frame;
@@ -33,18 +36,20 @@ use engine::Engine;
 use engine::threads::Class;
 use types::{Error, Result};
 
-/// How messages are taken in.
+/// The settings of a listener.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// For TCP and UDP alike. Port 0 takes a free one.
+    /// The address for both TCP and UDP. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// `[namespace.]table`, made when the first message comes.
+    /// The table, `[namespace.]table`. It is made when the first message arrives.
     pub table: String,
-    /// TCP connections. For a further one the one that was quiet for the longest gives way; if all are busy, it is closed.
+    /// The greatest number of TCP connections. A further one replaces the connection that was quiet for the longest;
+    /// if all are busy, the new one is closed.
     pub connections_max: usize,
-    /// A connection that said something within this time is busy. One that never said anything is not.
+    /// The time for which a connection counts as busy after it sent something. One that never sent anything is not
+    /// busy.
     pub quiet_time_min: Duration,
-    /// A longer message is cut.
+    /// The greatest length of a message in bytes; longer ones are cut.
     pub message_bytes_max: usize,
 }
 
@@ -60,45 +65,46 @@ impl Options {
     }
 }
 
-/// What came, and what became of it.
+/// Counters of received messages and their fate.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Messages that are in the table.
+    /// Messages that were committed to the table.
     pub messages: AtomicU64,
-    /// Those of them that were understood by neither form.
+    /// Committed messages that neither form could parse.
     pub unparsed: AtomicU64,
-    /// Those of them that were cut.
+    /// Committed messages that were cut.
     pub cut: AtomicU64,
-    /// Messages that the table does not take. They are in the table beside it, with the reason.
+    /// Messages that the table refused. They are in the dead-letter table, with the reason.
     pub dead_letters: AtomicU64,
-    /// Messages that could not be committed when the listener stopped, and those that the table does not take and that could
-    /// not be put beside it either.
+    /// Messages that could not be committed before the listener stopped, and refused messages that the dead-letter
+    /// table could not take either.
     pub lost: AtomicU64,
-    /// Datagrams that the kernel dropped, since they came faster than they could be read and committed. It says so on Linux.
+    /// Datagrams that the kernel dropped because they arrived faster than they were read and committed. Counted on
+    /// Linux only.
     pub datagrams_dropped: AtomicU64,
     pub connections_open: AtomicU64,
-    /// Quiet connections that ended for new ones.
+    /// Quiet connections that were closed for new ones.
     pub connections_gave_way: AtomicU64,
-    /// Connections that came while all places were taken by busy ones.
+    /// Connections that were refused because all existing ones were busy.
     pub connections_refused: AtomicU64,
-    /// Whether a connection was refused, and all places are taken by busy ones since.
+    /// True if a connection was refused and all connections have been busy since.
     pub refusing: AtomicBool,
-    /// Whether the last commit failed, and is tried again.
+    /// True if the last commit failed and is being retried.
     pub failing: AtomicBool,
 }
 
-/// What the sockets hold when it is asked to stop is read for so long.
+/// The time limit for reading from the sockets after a stop was requested.
 const STOP_READ_TIME_MAX: Duration = Duration::from_secs(2);
-/// And what was read is tried to be committed until then.
+/// The time limit for committing messages after a stop was requested.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// When it was asked to stop, if it was.
+/// The time at which a stop was requested, if it was.
 #[derive(Debug, Default)]
 struct Stopping(OnceLock<Instant>);
 
 impl Stopping {
     fn begin(&self) {
-        // The first time counts.
+        // Only the first request sets the time.
         let _ = self.0.set(Instant::now());
     }
 
@@ -111,7 +117,7 @@ impl Stopping {
     }
 }
 
-/// Takes messages in until it is dropped or stopped.
+/// A running listener. It receives messages until it is stopped or dropped.
 pub struct Listener {
     address: SocketAddr,
     connections_max: usize,
@@ -121,11 +127,11 @@ pub struct Listener {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A free port is asked for with TCP; the same one may be taken for UDP.
+/// The number of attempts to find a port that is free for both protocols. A free TCP port may be in use for UDP.
 const PORT_TRIES: usize = 20;
 
 impl Listener {
-    /// [`types::Kind::InUse`] if another program listens there.
+    /// Starts listening. [`types::Kind::InUse`] if another program listens on the address.
     pub fn start(engine: Engine, options: Options) -> Result<Listener> {
         let (tcp, udp) = bind(options.listen)?;
         let failed = |e: std::io::Error| Error::io(format!("listening on {}", options.listen), e);
@@ -148,7 +154,7 @@ impl Listener {
         self.address
     }
 
-    /// As in [`Options`].
+    /// The limit from [`Options`].
     pub fn connections_max(&self) -> usize {
         self.connections_max
     }
@@ -157,17 +163,18 @@ impl Listener {
         self.counters.clone()
     }
 
-    /// Commits what came, also what the sockets hold of it, and takes nothing more. That takes some seconds at most.
+    /// Stops after committing all received messages, including those still in the sockets. This takes some seconds at
+    /// most.
     pub fn stop(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
         self.stopping.begin();
-        // A full pipe wakes too.
+        // A full pipe wakes the thread too.
         let _ = std::io::Write::write(&mut self.wake, &[1]);
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing left to do.
+            // If the thread panicked, there is nothing left to do.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! When a tree is looked at, and at how much of it.
+//! The schedule of a tree's scans: the time and the extent of the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -6,26 +6,26 @@ use std::time::{Duration, Instant};
 use super::Root;
 use super::tree::{Limits, Tree};
 
-/// After the first word of a change: an editor saves in several steps.
+/// Time from the first report of a change to the scan, because an editor saves in several steps.
 const GATHER: Duration = Duration::from_millis(50);
-/// Between looks at a folder in which something changes all the time.
+/// The shortest pause between scans of a folder that changes all the time.
 const BREATH: Duration = Duration::from_millis(150);
 
-/// A tree, and when to look at it.
+/// A tree and its scan schedule.
 pub struct Looked {
     pub tree: Tree,
-    /// When everything is looked at; `None`: never again unless something is told of.
+    /// The time of the next full scan. `None`: the tree is scanned again only if a change is reported.
     pub sure: Option<Instant>,
-    /// When something that was told of is looked at.
+    /// The time and extent of the next scan for reported changes.
     pub soon: Option<(Instant, What)>,
-    /// When the last look ended.
+    /// The time at which the last scan ended.
     pub ended: Option<Instant>,
     pub watches: BTreeMap<String, i32>,
-    /// Every folder has a watch.
+    /// True if the kernel watches every folder of the tree.
     pub told: bool,
-    /// The first look is over, and nothing was left for a moment.
+    /// True once a scan found no file that was still being written.
     pub settled: bool,
-    /// Looks that were not the last of the first.
+    /// The number of scans so far, up to 255. Writing waits for the first few of a tree that does not settle.
     pub first_looks: u8,
     pub failure: Option<String>,
 }
@@ -37,7 +37,7 @@ pub enum What {
 }
 
 impl Looked {
-    /// Due at once.
+    /// Makes a schedule whose first full scan is due at once.
     pub fn new(root: Root, limits: Limits) -> Looked {
         Looked {
             tree: Tree::new(root, limits),
@@ -56,7 +56,8 @@ impl Looked {
         self.sure.into_iter().chain(self.soon.as_ref().map(|(when, _)| *when)).min()
     }
 
-    /// Something was told of: gathered for a moment, and no sooner than a breath after the last look.
+    /// Schedules a scan for a reported change. It waits a moment for further changes, and at least `BREATH` after the
+    /// last scan.
     pub fn wants(&mut self, what: What, now: Instant) {
         let breath = self.ended.map_or(now, |ended| ended + BREATH);
         self.merge(what, breath.max(now + GATHER));

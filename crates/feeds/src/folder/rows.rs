@@ -1,4 +1,4 @@
-//! The vault table as the feed reads and writes it.
+//! Reads and writes the vault table for the feed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::tree::{Change, Taken};
 
-/// One commit takes so much, so that other writers do not wait for all of a large folder.
+/// Bytes in one commit at most, so that other writers do not wait for a whole large folder.
 const COMMIT_BYTES: usize = 16 << 20;
 const COMMIT_ROWS: usize = 2_000;
 const READ_ROWS: usize = 256;
 
-/// A row that an earlier run left.
+/// A row that an earlier run wrote.
 pub struct Known {
     pub path: String,
-    /// None of a note that was passed over.
+    /// The file's content as stored. `None` for a note that was withheld.
     pub taken: Option<Taken>,
 }
 
-/// Makes the vault if it is missing. Fails if there is a table of its name that is none.
+/// Makes the vault if it is missing. Fails if another table has its name.
 pub fn ensure(engine: &Engine, table: &str) -> Result<()> {
     match engine.root().table(table) {
         Some(found) if site::is_as_defined(found.def()) => Ok(()),
@@ -42,7 +42,8 @@ pub fn ensure(engine: &Engine, table: &str) -> Result<()> {
     }
 }
 
-/// What the table has, and rows whose `published` is not what `rule` says now, as they should be.
+/// Reads all rows of the table. Also returns corrections for the rows whose `published` differs from the present
+/// `rule`.
 pub fn known(table: &Arc<Snapshot>, rule: &Rule) -> Result<(Vec<Known>, Vec<Change>)> {
     let mut known = Vec::new();
     let mut differing = Vec::new();
@@ -94,12 +95,13 @@ pub fn known(table: &Arc<Snapshot>, rule: &Rule) -> Result<(Vec<Known>, Vec<Chan
     }
 }
 
-/// Which changes are written first. What becomes private comes before what links to it: while a page is made, a note that
-/// is not in the table yet is one that does not exist, and a link to such a one shows its name (A1). For the same reason
-/// what was removed is there for as long as something may still link to it.
+/// The order in which changes are written. A private note is written before the notes that link to it: while a page is
+/// rendered, a note that is missing from the table counts as one that does not exist, and a link to it shows its name
+/// (A1). For the same reason removals come last, after any note that may still link to the removed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// Private notes, and files, of which pages that show them are made once.
+    /// Private notes, and other files. Files come before the notes, so that pages that show them are rendered only
+    /// once.
     Private,
     Published,
     Removed,
@@ -117,8 +119,8 @@ impl Turn {
     }
 }
 
-/// Writes changes, a bounded number in each commit, and takes from the list what is written. What is left after an error
-/// can be written later. What could not be made private holds up what is published, and nothing holds up removals.
+/// Writes changes in commits of bounded size, and removes the written ones from the list. The rest can be written
+/// later, after an error. If private notes cannot be written, published ones must wait too; removals are always tried.
 pub fn write(
     engine: &Engine,
     table: &str,
@@ -150,12 +152,12 @@ pub fn write(
     failed.map_or(Ok(written), Err)
 }
 
-/// How many of them one commit takes.
+/// Returns the number of changes that fit into one commit.
 fn fitting(changes: &[Change]) -> usize {
     let mut bytes = 0;
     let fits = |change: &&Change| {
         bytes += match change {
-            // Source, and the text in it.
+            // The row holds the source and the text extracted from it.
             Change::Put { content, .. } => 256 + 2 * content.len(),
             Change::Withhold { path } | Change::Remove { path } => path.len(),
         };
@@ -164,7 +166,8 @@ fn fitting(changes: &[Change]) -> usize {
     changes.iter().take(COMMIT_ROWS).take_while(fits).count().max(1)
 }
 
-/// Changes of one turn: either rows or removals, since a transaction may change a keyed table once.
+/// Commits changes of one turn. They are either rows or removals, since a transaction may change a keyed table only
+/// once.
 fn commit(
     engine: &Engine,
     table: &str,

@@ -1,4 +1,4 @@
-//! The feed's thread: when to look, what to write, what to say.
+//! The feed's thread: schedules scans, writes changes, reports progress.
 
 #[cfg(test)]
 mod tests;
@@ -17,30 +17,31 @@ use super::tree::{Change, Scope};
 use super::watch::{Events, Watch};
 use super::{LOOK_EVERY, Options, Root, Shared};
 
-/// A file that is being written is looked at again.
+/// Time until a file that is being written is examined again.
 const HOT_AGAIN: Duration = Duration::from_millis(60);
-/// A folder that is away, and a table that takes nothing.
+/// Time until another attempt for a folder that is unavailable or a table that takes no writes.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Even where the kernel tells of changes, everything is looked at so often.
+/// Time between full scans of a tree whose changes the kernel reports.
 const SURE_EVERY: Duration = Duration::from_secs(60);
-/// Of a processor, for looking again and again.
+/// The share of a processor for polling: the pause is this many times as long as the last scan.
 const SHARE: u32 = 20;
 const POLL_PAUSE_MAX: Duration = Duration::from_secs(10);
 const PASSED_OVER_MAX: usize = 100;
-/// Nothing is written before a tree is whole: what it has not read yet may be private, and linked to from what it has. So
-/// many looks are made for that; where files are written all the time it never is.
+/// The number of scans of a tree after which its rows are written even if it has not settled. Before that nothing is
+/// written, because an unread note may be private and linked to from one that was read. A tree in which files are
+/// written all the time never settles.
 const FIRST_LOOKS_MAX: u8 = 10;
-/// Of all folders together; each takes kernel memory.
+/// The greatest number of watches over all folders; each takes kernel memory.
 const WATCHES_MAX: usize = 16_384;
 
 pub struct Run {
     engine: Engine,
     options: Options,
-    /// The table that the trees were compared with. One that was dropped and made again is another one.
+    /// The id of the table that the trees were compared with. A table that was dropped and made again has another one.
     table: Option<TableId>,
     trees: Vec<Looked>,
     watch: Watch,
-    /// Which tree and folder a watch stands for.
+    /// The tree and folder of each watch.
     watched: HashMap<i32, (usize, String)>,
     /// Changes that are not written yet.
     pending: Vec<Change>,
@@ -76,11 +77,11 @@ impl Run {
         run
     }
 
-    /// Tells the trees of the table's rows. Those of no tree go.
+    /// Passes the table's rows to their trees. Rows that belong to no tree are removed.
     fn know(&mut self, known: Vec<Known>) {
         let trees = &mut self.trees;
         for Known { path, taken } in known {
-            // Single files first, then the folder with the longest prefix: the roots come in that order.
+            // Single files have priority, then the folder with the longest prefix: the roots are in that order.
             let of_file = trees.iter().position(|looked| looked.tree.root().is_file_at(&path));
             let owner = of_file.or_else(|| trees.iter().position(|looked| looked.tree.root().holds(&path)));
             match owner {
@@ -90,14 +91,14 @@ impl Run {
         }
     }
 
-    /// Whether the table is the one that the trees know.
+    /// Returns true if the table is still the one that the trees were compared with.
     fn has_table(&self) -> bool {
         let root = self.engine.root();
         self.table.is_some() && root.table(&self.options.table).map(|table| table.def().id) == self.table
     }
 
-    /// Somebody dropped the table: everything is taken in again, as after a start. Written into the new table alone, what
-    /// changes next would be a site in which nothing else exists, and links would show what private notes are called (A1).
+    /// Takes everything in again after the table was dropped, as a start does. If only later changes were written, the
+    /// new table would lack most notes, and links to missing private notes would show their names (A1).
     fn retake(&mut self) -> Result<()> {
         let Options { table, rule, parsed, limits, .. } = &self.options;
         if self.table.take().is_some() {
@@ -108,7 +109,7 @@ impl Run {
         self.pending.clear();
         self.passed_over.clear();
         for looked in &mut self.trees {
-            // What the kernel tells of stays: the folders are the same.
+            // The watches stay: the folders are the same.
             let watches = std::mem::take(&mut looked.watches);
             *looked = Looked { watches, ..Looked::new(looked.tree.root().clone(), *limits) };
         }
@@ -125,7 +126,8 @@ impl Run {
         let mut retry = None;
         loop {
             let next = self.trees.iter().filter_map(Looked::due).chain(retry).min();
-            // Nobody tells of a dropped table, and to ask costs next to nothing.
+            // No event reports a dropped table, so the thread wakes regularly to check for it, which costs next to
+            // nothing.
             let pause = next.map_or(AGAIN, |next| next.saturating_duration_since(Instant::now()).min(AGAIN));
             let pause = if self.table.is_none() { AGAIN } else { pause };
             heart.idle();
@@ -157,7 +159,7 @@ impl Run {
         self.shared.stopping.load(Ordering::Acquire)
     }
 
-    /// False, and said, if it cannot be now.
+    /// Tries [`Run::retake`]. If it fails, reports the error and returns false.
     fn retaken(&mut self) -> bool {
         let retaken = self.retake();
         let is_done = retaken.is_ok();
@@ -168,7 +170,7 @@ impl Run {
         is_done
     }
 
-    /// Whether every tree was looked at as a whole, or cannot be.
+    /// Returns true if every tree has settled, failed, or used up its first scans.
     fn is_whole(&self) -> bool {
         let is_whole = |looked: &Looked| {
             looked.settled || looked.failure.is_some() || looked.first_looks >= FIRST_LOOKS_MAX
@@ -176,7 +178,7 @@ impl Run {
         self.trees.iter().all(is_whole)
     }
 
-    /// Makes due what was told of.
+    /// Schedules scans for the reported changes.
     fn note(&mut self, events: Events, now: Instant) {
         if events.lost {
             self.trees
@@ -194,7 +196,8 @@ impl Run {
                 self.trees[*at].wants(What::Folders([folder.clone()].into()), now);
             }
         }
-        // Last: the same batch says why, by the same number.
+        // Watches that ended are handled last, because other events of the same batch refer to them by the same
+        // number.
         for watch in events.gone {
             if let Some((at, folder)) = self.watched.remove(&watch) {
                 let looked = &mut self.trees[at];
@@ -259,7 +262,8 @@ impl Run {
                 () if looked.told => Some(ended + SURE_EVERY),
                 () => Some(ended + ((ended - started) * SHARE).clamp(LOOK_EVERY, POLL_PAUSE_MAX)),
             };
-            // What came between the look and the watch was not told of.
+            // Changes between the scan and the new watch were not reported, so the newly watched folders are scanned
+            // again.
             if !new.is_empty() && looked.told {
                 looked.soon = Some((ended, What::Folders(new)));
             }
@@ -269,7 +273,8 @@ impl Run {
         }
     }
 
-    /// Watches the folders of a tree that are not watched yet, and lets go of those that are no more. Returns the new ones.
+    /// Watches the folders of a tree that are not watched yet, and ends the watches of folders that are gone. Returns
+    /// the newly watched folders.
     fn follow(&mut self, at: usize) -> BTreeSet<String> {
         let mut new = BTreeSet::new();
         let looked = &mut self.trees[at];
@@ -288,7 +293,7 @@ impl Run {
             let place = looked.tree.place(&folder);
             let watch = if self.watched.len() < WATCHES_MAX { self.watch.add(&place) } else { None };
             let Some(watch) = watch else {
-                // Removed meanwhile, or one too many: either way looking again finds out.
+                // The folder was just removed, or there are too many watches. In both cases polling finds the changes.
                 looked.told = false;
                 continue;
             };
@@ -296,7 +301,7 @@ impl Run {
             if old == Some(watch) {
                 continue;
             }
-            // Another folder took its place.
+            // Another folder has taken the path of this one.
             if let Some(old) = old.filter(|old| self.watched.get(old) == Some(&(at, folder.clone()))) {
                 self.watched.remove(&old);
                 self.watch.remove(old);
@@ -307,20 +312,20 @@ impl Run {
         new
     }
 
-    /// True if something is left.
+    /// Writes the pending changes. Returns true if some are left.
     fn write(&mut self) -> bool {
         if self.pending.is_empty() {
             return false;
         }
         let Options { table, rule, parsed, .. } = &self.options;
-        // The last word on a path counts: earlier ones may wait here since the table took nothing.
+        // Only the last change of a path counts; earlier ones may still be here because the table took no writes.
         let mut last = BTreeMap::new();
         for change in std::mem::take(&mut self.pending) {
             last.insert(change.path().to_owned(), change);
         }
         self.pending = last.into_values().collect();
         let before = self.pending.len();
-        // If it was dropped just now there is none to write to; a new one is made by `retake` alone.
+        // If the table was just dropped, this fails; only `retake` makes a new one.
         let result = rows::write(&self.engine, table, rule, parsed, &mut self.pending, &self.shared.stopping);
         self.shared.state.lock().rows_written += (before - self.pending.len()) as u64;
         self.said(result.map(drop));
@@ -358,14 +363,14 @@ impl Run {
 }
 
 impl Root {
-    /// Whether a path of the vault would be in this folder.
+    /// Returns true if a path of the vault belongs to this folder.
     fn holds(&self, path: &str) -> bool {
         !self.path.is_file()
             && (self.prefix.is_empty()
                 || path.strip_prefix(self.prefix.as_str()).is_some_and(|rest| rest.starts_with('/')))
     }
 
-    /// Whether it is a single file, of this path in the vault.
+    /// Returns true if this root is a single file with this path in the vault.
     fn is_file_at(&self, path: &str) -> bool {
         let name = self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let wanted = if self.prefix.is_empty() { name.to_owned() } else { format!("{}/{name}", self.prefix) };

@@ -1,4 +1,4 @@
-//! Folders on a real disk: what a look finds, and what the table comes to hold.
+//! Folders on a real disk: the changes found by a scan, and the rows of the table.
 
 mod live;
 
@@ -38,7 +38,7 @@ fn withheld(changes: &[Change]) -> Vec<&str> {
     paths
 }
 
-/// Looks until nothing is being written any more.
+/// Scans until no file counts as being written.
 fn look(tree: &mut Tree) -> Look {
     settled(tree, Scope::Everything)
 }
@@ -53,7 +53,7 @@ fn settled(tree: &mut Tree, scope: Scope<'_>) -> Look {
         if !look.hot {
             return all;
         }
-        // The clock of the file system has to move on.
+        // The file system's clock has to move on.
         sleep(Duration::from_millis(10));
     }
 }
@@ -174,7 +174,7 @@ fn a_folder_that_is_away_removes_nothing() {
     assert_eq!(look(&mut tree).changes.len(), 1);
     fs::rename(&place, dir.path().join("away")).unwrap();
     assert!(tree.look(Scope::Everything).is_err());
-    // What a mount leaves behind.
+    // An unmounted disk leaves an empty directory.
     fs::create_dir(&place).unwrap();
     assert!(tree.look(Scope::Everything).is_err_and(|error| error.to_string().contains("is empty")));
     fs::remove_dir(&place).unwrap();
@@ -192,7 +192,7 @@ fn a_file_that_is_written_is_left_until_it_rests() {
     let first = tree.look(Scope::Everything).unwrap();
     assert!(first.hot && first.changes.is_empty(), "{first:?}");
     let mut looks = 0;
-    // Written before each look: it is taken all the same, after a while.
+    // The file is written before each scan, but it is taken in after a while all the same.
     let found = loop {
         fs::write(dir.path().join("a.md"), format!("{looks}")).unwrap();
         let found = tree.look(Scope::Everything).unwrap();
@@ -221,7 +221,8 @@ fn a_single_file_and_folders_under_prefixes_have_their_places() {
     assert_eq!(names(&found.changes), ["+a/b/y.md", "-a/b/x.md"]);
 }
 
-/// `polynya publish --all .` made its data directory in the folder, and took the owner's secret from there.
+/// A plain `polynya publish --all .` made its data directory in the folder, and published the owner's secret from
+/// there.
 #[test]
 fn a_database_in_the_folder_is_passed_over_with_all_that_is_in_it() {
     let dir = testkit::temp_dir("feeds");
@@ -250,7 +251,7 @@ fn a_database_in_the_folder_is_passed_over_with_all_that_is_in_it() {
         let error = tree(root_of_it).look(Scope::Everything).unwrap_err();
         assert!(error.to_string().contains("belongs to a database"), "{error}");
     }
-    // A folder that becomes one.
+    // A folder becomes a database.
     fs::create_dir(place.join("new")).unwrap();
     fs::write(place.join("new/server.json"), "{}").unwrap();
     assert_eq!(names(&look(&mut of_folder).changes), ["+new/server.json"]);
@@ -288,7 +289,7 @@ fn notes_that_are_passed_over_are_told_of_by_name() {
     assert_eq!(withheld(&found.changes), ["a.md"], "in place of what was taken in");
 }
 
-/// A server that was told to end waited for as long as its folders' thread was busy.
+/// A stopping server waited for as long as its folders' thread was busy.
 #[test]
 fn a_feed_that_is_busy_is_not_waited_for() {
     let _limit = testkit::limit(60);

@@ -1,7 +1,7 @@
-//! One folder on disk: what was seen in it, and what changed since.
+//! One folder on disk: the known state of its files, and the changes since.
 //!
-//! A look at everything walks the whole tree and asks for each file's size and times; a look at some folders lists those
-//! alone. Only files for which the answer differs from the last are read.
+//! A full scan walks the whole tree and reads each file's size and times; a partial scan lists only the given folders.
+//! A file is read only if its size or times differ from those of the last scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,13 +16,13 @@ use types::{Error, Micros, Result};
 
 use super::Root;
 
-/// What is taken in.
+/// The limits for files that are taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub files_max: usize,
-    /// Of one file that is not a note; notes have [`NOTE_BYTES_MAX`].
+    /// Bytes of one file that is not a note; a note has at most [`NOTE_BYTES_MAX`].
     pub asset_bytes_max: u64,
-    /// Of all files together, since a site holds them in memory.
+    /// Bytes of all files together, since a site holds them in memory.
     pub total_bytes_max: u64,
 }
 
@@ -32,25 +32,25 @@ impl Default for Limits {
     }
 }
 
-/// A file that was written less than this ago may be written further: it is left for a moment.
+/// The age up to which a file counts as still being written. Such a file is read a moment later.
 const HOT: Duration = Duration::from_millis(40);
-/// A file that is always being written is read all the same.
+/// The number of scans after which a file is read even though it is still being written.
 const HOT_LOOKS_MAX: u8 = 6;
-/// Of folders that are passed over, so much is looked through for names of notes.
+/// The greatest number of entries of skipped folders that are searched for names of notes.
 const ASIDE_ENTRIES_MAX: usize = 10_000;
-/// Many files, and none that anybody links to.
+/// Folders of version control: they have many files, and no note links to any of them.
 const VERSION_CONTROL: [&str; 3] = [".git", ".hg", ".svn"];
 
-/// See the module.
+/// The state of a followed folder as of the last scan.
 #[derive(Debug)]
 pub struct Tree {
     root: Root,
     limits: Limits,
-    /// By path in the vault.
+    /// Known files, by path in the vault.
     seen: BTreeMap<String, Seen>,
-    /// Folders by path below the root, with the device that they are on.
+    /// Folders by path below the root, with their device number.
     folders: BTreeMap<String, u64>,
-    /// Where the root was found: another directory in its place is no sign that files were removed.
+    /// The device and inode of the root. If another directory takes its place, missing files do not count as removed.
     identity: Option<(u64, u64)>,
     hot: BTreeMap<String, u8>,
     bytes: u64,
@@ -58,15 +58,15 @@ pub struct Tree {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
-    /// `None`: only the table knows it, from an earlier run.
+    /// The stamp of the last scan. `None`: the file is known only from the table.
     stamp: Option<Stamp>,
-    /// None of a file that was passed over.
+    /// The content as stored in the table. `None` for a skipped file.
     taken: Option<Taken>,
-    /// The table has its path and nothing else of it.
+    /// True if the table has a row with only the path of this note.
     withheld: bool,
 }
 
-/// What the table holds of a file.
+/// The size, time and hash of a file's content in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
     pub size: u64,
@@ -74,7 +74,8 @@ pub struct Taken {
     pub hash: blake3::Hash,
 }
 
-/// When any of it differs, a file is read again. The change time is there because a tool may restore the other one.
+/// The metadata by which a change is detected. The change time is included because a tool may restore the modification
+/// time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     size: u64,
@@ -83,7 +84,7 @@ struct Stamp {
     inode: u64,
 }
 
-/// A file whose content or time is not what it was.
+/// A difference between the folder and the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Put {
@@ -91,7 +92,7 @@ pub enum Change {
         content: Bytes,
         modified: Option<Micros>,
     },
-    /// A note that was passed over. The site has to know what it is called, so as not to show it (A1).
+    /// A note that was skipped. The site must know its name in order not to show it (A1).
     Withhold {
         path: String,
     },
@@ -108,22 +109,22 @@ impl Change {
     }
 }
 
-/// What a look came to.
+/// The result of a scan.
 #[derive(Clone, Debug, Default)]
 pub struct Look {
     pub changes: Vec<Change>,
-    /// What was passed over, and why, by path. Said when a file is first seen, or changed.
+    /// Skipped files with the reason, by path. A file is reported when it is first seen or changed.
     pub warnings: Vec<(String, String)>,
-    /// Files whose content was read.
+    /// The number of files whose content was read.
     pub read: usize,
-    /// Something is being written just now: look again soon.
+    /// True if a file is being written just now: scan again soon.
     pub hot: bool,
 }
 
 #[derive(Clone, Copy)]
 pub enum Scope<'a> {
     Everything,
-    /// These folders below the root, without what is below them.
+    /// The listed folders below the root, without their subfolders.
     Folders(&'a BTreeSet<String>),
 }
 
@@ -131,14 +132,14 @@ pub enum Scope<'a> {
 struct Walked {
     files: BTreeMap<String, (PathBuf, Stamp)>,
     folders: BTreeMap<String, u64>,
-    /// Notes that are passed over unread.
+    /// Notes that were skipped unread.
     withheld: BTreeSet<String>,
-    /// What is below could not be listed, so nothing of it is gone.
+    /// Folders that could not be listed, so that nothing below them counts as removed.
     unknown: Vec<String>,
 }
 
 impl Tree {
-    /// Nothing is read before the first look; the folder need not be there.
+    /// Makes a tree without any file. The folder need not exist. Nothing is read before the first scan.
     pub fn new(root: Root, limits: Limits) -> Tree {
         Tree {
             root,
@@ -151,7 +152,7 @@ impl Tree {
         }
     }
 
-    /// Tells of a file that the table has; of a note that was passed over it has nothing but the path.
+    /// Records a file that the table has. `taken` is `None` for a note of which the table has only the path.
     pub fn know(&mut self, path: String, taken: Option<Taken>) {
         self.bytes += taken.as_ref().map_or(0, |taken| taken.size);
         let withheld = taken.is_none();
@@ -170,20 +171,23 @@ impl Tree {
         &self.root
     }
 
-    /// The folders that the last look at everything found, and later ones added.
+    /// Returns the folders found by the last full scan and later partial scans.
     pub fn folders(&self) -> impl Iterator<Item = &str> {
         self.folders.keys().map(String::as_str)
     }
 
-    /// Where a folder of this tree is.
+    /// Returns the path on disk of a folder of this tree.
     pub fn place(&self, within: &str) -> PathBuf {
         if within.is_empty() { self.root.path.clone() } else { self.root.path.join(within) }
     }
 
-    /// Passed over: hidden files and folders (`.obsidian`, `.git`, `.trash`), links that leave the folder or lead to a
-    /// folder, files of no known kind, and with a warning what is beyond the limits or cannot be read, and directories that
-    /// hold a database, since its owner's secret is in there. Notes that are passed over are told of by name. If the root
-    /// itself cannot be listed, is suddenly an empty directory, or holds a database, it fails and nothing counts as removed.
+    /// Scans the tree or some of its folders, reads changed files, and returns the changes.
+    ///
+    /// Skipped without a warning: hidden files and folders (`.obsidian`, `.git`, `.trash`), links that leave the
+    /// folder or lead to a folder, and files of no known kind. Skipped with a warning: files that exceed the limits or
+    /// cannot be read, and directories that hold a database, because they contain its owner's secret. Skipped notes
+    /// are reported by name. Fails, and counts nothing as removed, if the root itself cannot be listed, has become
+    /// another, empty directory, or holds a database.
     pub fn look(&mut self, scope: Scope<'_>) -> Result<Look> {
         let mut look = Look::default();
         let identity = self.identity()?;
@@ -240,7 +244,7 @@ impl Tree {
             .hint("what came from it is kept; it is looked for again")
     }
 
-    /// Known files that are not where they were.
+    /// Returns the known files in the scanned folders that were not found again.
     fn gone(&self, scope: Scope<'_>, walked: &Walked) -> Vec<String> {
         let kept = |path: &str| {
             let within = self.within_root(path);
@@ -291,7 +295,7 @@ impl Tree {
             });
             let (device, list) = match listed {
                 Ok(listed) => listed,
-                // Removed while we looked.
+                // The folder was removed during the scan.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && !within.is_empty() => continue,
                 Err(error) if within.is_empty() => return Err(self.away(&place, error)),
                 Err(error) => {
@@ -371,10 +375,10 @@ impl Tree {
         Ok(walked)
     }
 
-    /// What notes are called in folders that are passed over: hidden ones, too deep ones, and those behind links.
+    /// Collects the names of notes in skipped folders: hidden ones, too deep ones, and those behind links.
     fn walk_aside(&self, mut waiting: Vec<(String, PathBuf)>, walked: &mut Walked) {
         let mut left = ASIDE_ENTRIES_MAX;
-        // Links may lead in circles.
+        // Links may form cycles.
         let mut listed = BTreeSet::new();
         while let Some((within, place)) = waiting.pop() {
             let identity = fs::metadata(&place).map(|metadata| (metadata.dev(), metadata.ino()));
@@ -402,7 +406,7 @@ impl Tree {
     fn withhold(&self, within: &str, walked: &mut Walked) {
         let name = within.rsplit('/').next().unwrap_or_default();
         let path = self.in_vault(within);
-        // Not what editors and other systems leave beside a note for a moment.
+        // Temporary files that editors and other systems put beside a note are left out.
         if ![".#", "._", ".~"].iter().any(|mark| name.starts_with(mark)) && is_withholdable(&path) {
             walked.withheld.insert(path);
         }
@@ -416,7 +420,7 @@ impl Tree {
         fs::metadata(file).ok().and_then(|metadata| stamp(&metadata))
     }
 
-    /// A file that does not look as it did.
+    /// Handles a file that is new or whose stamp has changed.
     fn file(&mut self, path: String, place: &Path, stamp: Stamp, look: &mut Look) {
         let old = self.seen.get(&path).and_then(|seen| seen.taken.clone());
         let old_size = old.as_ref().map_or(0, |taken| taken.size);
@@ -517,7 +521,7 @@ impl Look {
     }
 }
 
-/// The folder that a path is in, empty for the root.
+/// Returns the folder of a path; empty for the root.
 pub fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
@@ -527,7 +531,7 @@ fn is_below(path: &str, folder: &str) -> bool {
         .is_some_and(|rest| folder.is_empty() || rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Where a link leads, if that is a visible file below `top`.
+/// Resolves a link if its target is a visible file below `top`.
 fn target(top: &Path, link: &Path) -> Option<PathBuf> {
     let target = fs::canonicalize(link).ok()?;
     let inner = target.strip_prefix(top).ok()?;
@@ -541,12 +545,13 @@ fn database(path: &Path) -> Error {
         .hint("name a folder of notes; the database is better off outside of it")
 }
 
-/// Refuses a folder of which nothing would be taken in, since it is a database itself; for whoever can still name another.
+/// Fails if the folder is itself a database, since it would be refused later. For callers that can still ask for
+/// another one.
 pub fn check(path: &Path) -> Result<()> {
     if is_database(path) { Err(database(path)) } else { Ok(()) }
 }
 
-/// Whether a directory is where a database is, this server's own or another.
+/// Returns true if the directory holds a database, of this server or another.
 fn is_database(place: &Path) -> bool {
     is_database_of(|name| place.join(name).exists())
 }
@@ -564,7 +569,7 @@ fn stamp(metadata: &fs::Metadata) -> Option<Stamp> {
     Some(Stamp { size: metadata.size(), modified_ns, changed_ns, inode: metadata.ino() })
 }
 
-/// Whether somebody may be writing it still.
+/// Returns true if the file may still be being written.
 fn is_hot(stamp: &Stamp) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
     let age = now - stamp.changed_ns;

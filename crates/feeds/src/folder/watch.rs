@@ -1,20 +1,20 @@
-//! Being told by the kernel which folders to look at. Where it cannot tell (other systems than Linux, file systems of other
-//! machines, more folders than it watches), the folders are looked at again and again instead.
+//! Change notifications by the kernel. Where there are none (systems other than Linux, network file systems, more
+//! folders than can be watched), the folders are polled instead.
 
 use std::time::Duration;
 
-/// What happened since the last time.
+/// The events since the last wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// Watches in whose folders a file that matters changed.
+    /// Watches of folders in which a relevant file changed.
     pub files: std::collections::BTreeSet<i32>,
-    /// Watches in whose folders a folder came, went or moved: the whole tree is to be looked at.
+    /// Watches of folders in which a subfolder was made, removed or moved: the whole tree must be scanned.
     pub folders: std::collections::BTreeSet<i32>,
-    /// Watches that are no more.
+    /// Watches that have ended.
     pub gone: std::collections::BTreeSet<i32>,
-    /// Some were lost: everything is to be looked at.
+    /// True if the kernel dropped events: everything must be scanned.
     pub lost: bool,
-    /// Somebody called [`Waker::wake`].
+    /// True if [`Waker::wake`] was called.
     pub woken: bool,
 }
 
@@ -46,7 +46,7 @@ mod linux {
 
     impl Waker {
         pub fn wake(&self) {
-            // A full pipe wakes too, and a closed one has nobody to wake.
+            // A full pipe wakes the thread too, and a closed one has no thread to wake.
             let _ = (&self.0).write(&[1]);
         }
     }
@@ -60,7 +60,8 @@ mod linux {
             Ok((Watch { inotify, wakes }, Waker(waker)))
         }
 
-        /// Whether changes on the file system of a folder are told of: not those that other machines make.
+        /// Returns true if the kernel reports changes on the file system of a folder. Network file systems do not
+        /// report those made by other machines.
         pub fn tells_of(&self, place: &Path) -> bool {
             /// NFS, CIFS, SMB, SMB2, FUSE, 9P, Ceph, AFS, Coda.
             const REMOTE: [u32; 9] = [
@@ -78,7 +79,7 @@ mod linux {
             self.inotify.is_some() && kind.is_ok_and(|kind| !REMOTE.contains(&kind))
         }
 
-        /// Adding a folder again gives the same number.
+        /// Watches a folder. Adding the same folder again returns the same number.
         pub fn add(&mut self, folder: &Path) -> Option<i32> {
             let inotify = self.inotify.as_ref()?;
             let flags = WatchFlags::CLOSE_WRITE
@@ -96,17 +97,17 @@ mod linux {
 
         pub fn remove(&mut self, watch: i32) {
             if let Some(inotify) = &self.inotify {
-                // Gone with its folder already.
+                // This fails if the watch has ended with its folder already.
                 let _ = inotify::remove_watch(inotify, watch);
             }
         }
 
-        /// Waits until something happens or the time is over.
+        /// Waits for an event or the timeout.
         pub fn wait(&mut self, timeout: Duration) -> Events {
             let timeout = Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos() as _ };
             let mut fds = vec![PollFd::new(&self.wakes, PollFlags::IN)];
             fds.extend(self.inotify.as_ref().map(|inotify| PollFd::new(inotify, PollFlags::IN)));
-            // An interrupted wait is a short one.
+            // An interrupted wait counts as a short one.
             let _ = poll(&mut fds, Some(&timeout));
             drop(fds);
             let mut events = Events::default();
@@ -122,7 +123,7 @@ mod linux {
             let Some(inotify) = &self.inotify else { return };
             let mut buffer = [MaybeUninit::uninit(); 8 << 10];
             let mut reader = Reader::new(inotify, &mut buffer);
-            // Ends with an error when nothing is left.
+            // The reader returns an error when no event is left.
             while let Ok(event) = reader.next() {
                 let flags = event.events();
                 let own = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT;
@@ -160,7 +161,7 @@ mod other {
 
     impl Waker {
         pub fn wake(&self) {
-            // Full: it wakes anyway.
+            // If the channel is full, the thread wakes anyway.
             let _ = self.0.try_send(());
         }
     }

@@ -1,7 +1,7 @@
-//! Reads datagrams on a thread that does nothing else: the kernel holds few, and drops what comes beyond them.
+//! Reads datagrams on a thread that does nothing else, because the kernel buffers few and drops the rest.
 //!
-//! What was read waits in memory until the listener's thread takes it. Where that is behind by [`WAITING_BYTES_MAX`], reading
-//! waits, and what the kernel drops meanwhile is counted.
+//! Datagrams wait in memory until the listener's thread takes them. If [`WAITING_BYTES_MAX`] are waiting, reading
+//! pauses, and the datagrams that the kernel drops meanwhile are counted.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -19,21 +19,21 @@ use vfs::{Condvar, Mutex, Rank};
 use super::frame::Frame;
 use super::{Counters, socket};
 
-/// The longest datagram there is.
+/// The size of the largest possible datagram.
 const DATAGRAM_BYTES: usize = 64 << 10;
-/// Datagrams that wait for the listener's thread.
+/// Bytes of datagrams that may wait for the listener's thread.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// What one of them takes beside its bytes.
+/// Overhead in bytes of a waiting datagram.
 const ENTRY_BYTES: usize = 128;
-/// So many are handed over at once, at most.
+/// The greatest number of datagrams handed over at once.
 const BATCH_MAX: usize = 256;
 
-/// A message and where it came from.
+/// A message and its sender's address.
 pub(super) type Datagram = (Frame, IpAddr);
 
 pub(super) struct Datagrams {
     shared: Arc<Shared>,
-    /// Has something to read when datagrams wait, or no more will come.
+    /// Readable when datagrams are waiting or when no more will come.
     arrived: UnixStream,
     /// Wakes the reading thread.
     wake: UnixStream,
@@ -42,7 +42,7 @@ pub(super) struct Datagrams {
 
 struct Shared {
     state: Mutex<State>,
-    /// That some were taken, that reading is to end, or that it ended.
+    /// Signals that datagrams were taken, that reading must end, or that it has ended.
     changed: Condvar,
 }
 
@@ -55,15 +55,15 @@ struct State {
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Phase {
     Reads,
-    /// What the kernel holds is read, and then no more.
+    /// The kernel's buffer is read to its end, and then reading ends.
     Drains,
-    /// Nothing more is read.
+    /// Reading ends at once.
     Ends,
     Over,
 }
 
 impl Datagrams {
-    /// `socket` does not block. A message longer than `bytes_max` is cut.
+    /// Starts the reading thread. `socket` must be non-blocking. Messages longer than `bytes_max` are cut.
     pub fn start(socket: UdpSocket, bytes_max: usize, counters: Arc<Counters>) -> io::Result<Datagrams> {
         socket::grow(&socket);
         let (arrived, notice) = UnixStream::pair()?;
@@ -79,7 +79,7 @@ impl Datagrams {
         let buffer = vec![0; DATAGRAM_BYTES];
         let reader =
             Reader { socket, shared: shared.clone(), notice, woken, counters, bytes_max, buffer, dropped: 0 };
-        // Those who send wait for nobody, so it goes before what decodes and commits.
+        // UDP senders do not wait, so this thread has priority over those that decode and commit.
         let thread = Class::Interactive.spawn("pn-syslog-udp", move || reader.run())?;
         Ok(Datagrams { shared, arrived, wake, thread: Some(thread) })
     }
@@ -88,9 +88,9 @@ impl Datagrams {
         self.arrived.as_fd()
     }
 
-    /// All that wait.
+    /// Takes all waiting datagrams.
     pub fn take(&self) -> Vec<Datagram> {
-        // Before the lock: a notice of what comes afterwards stays.
+        // The notices are read before the lock is taken, so that a notice of later datagrams stays.
         while matches!(io::Read::read(&mut &self.arrived, &mut [0; 64]), Ok(64)) {}
         let mut state = self.shared.state.lock();
         state.bytes = 0;
@@ -100,18 +100,18 @@ impl Datagrams {
         taken
     }
 
-    /// Reads what the kernel holds, and then no more.
+    /// Reads what the kernel has buffered, and then ends reading.
     pub fn drain(&self) {
         self.enter(Phase::Drains);
     }
 
-    /// Whether none wait and no more will come.
+    /// Returns true if no datagrams are waiting and no more will come.
     pub fn is_over(&self) -> bool {
         let state = self.shared.state.lock();
         state.phase == Phase::Over && state.waiting.is_empty()
     }
 
-    /// Waits until some wait or no more will come, and no longer than that.
+    /// Waits until datagrams are waiting, no more will come, or the time has passed.
     pub fn wait(&self, time: Duration) {
         let mut state = self.shared.state.lock();
         if state.phase < Phase::Over && state.waiting.is_empty() {
@@ -119,11 +119,11 @@ impl Datagrams {
         }
     }
 
-    /// Ends reading at once, and gives what nobody took.
+    /// Ends reading at once, and returns the datagrams that are still waiting.
     pub fn end(&mut self) -> Vec<Datagram> {
         self.enter(Phase::Ends);
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing left to do.
+            // If the thread panicked, there is nothing left to do.
             let _ = thread.join();
         }
         self.take()
@@ -136,7 +136,7 @@ impl Datagrams {
         }
         drop(state);
         self.shared.changed.notify_all();
-        // A full pipe wakes too.
+        // A full pipe wakes the thread too.
         let _ = io::Write::write(&mut &self.wake, &[1]);
     }
 }
@@ -147,7 +147,7 @@ impl Drop for Datagrams {
     }
 }
 
-/// The thread.
+/// The state of the reading thread.
 struct Reader {
     socket: UdpSocket,
     shared: Arc<Shared>,
@@ -156,7 +156,7 @@ struct Reader {
     counters: Arc<Counters>,
     bytes_max: usize,
     buffer: Vec<u8>,
-    /// What the kernel's counter was when it was last read.
+    /// The kernel's drop counter at the last query.
     dropped: u32,
 }
 
@@ -178,7 +178,7 @@ impl Reader {
         let _ = io::Write::write(&mut &self.notice, &[1]);
     }
 
-    /// Some of what the kernel holds, and whether that was all.
+    /// Reads up to [`BATCH_MAX`] datagrams. The flag is true if the kernel has no more.
     fn read(&mut self) -> (Vec<Datagram>, bool) {
         let mut batch = Vec::new();
         for _ in 0..BATCH_MAX {
@@ -199,7 +199,7 @@ impl Reader {
         self.counters.datagrams_dropped.fetch_add(more.into(), Ordering::Relaxed);
     }
 
-    /// Waits while too many wait already.
+    /// Hands datagrams over. Blocks while too many are waiting already.
     fn hand_over(&self, batch: Vec<Datagram>) -> Phase {
         let mut state = self.shared.state.lock();
         while !batch.is_empty() && state.bytes >= WAITING_BYTES_MAX && state.phase < Phase::Ends {
@@ -215,17 +215,17 @@ impl Reader {
         drop(state);
         self.shared.changed.notify_all();
         if was_empty {
-            // A full pipe wakes too.
+            // A full pipe wakes the thread too.
             let _ = io::Write::write(&mut &self.notice, &[1]);
         }
         phase
     }
 
-    /// Until there is a datagram, or something else to do.
+    /// Waits until a datagram arrives or the thread is woken.
     fn wait(&self) {
         let fds = [self.socket.as_fd(), self.woken.as_fd()];
         let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        // Interrupted is ready too.
+        // An interrupted wait counts as ready.
         let _ = poll(&mut fds, None);
         let _ = io::Read::read(&mut &self.woken, &mut [0; 64]);
     }

@@ -1,12 +1,12 @@
-//! Where a message ends in a stream of bytes (RFC 6587): after as many bytes as a number in front says, or at a line break.
+//! Splits a byte stream into messages (RFC 6587): by a length in front of each message, or at line breaks.
 
-/// One connection's bytes that are no whole message yet.
+/// The bytes of one connection that do not form a whole message yet.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     bytes: Vec<u8>,
-    /// Where the next message begins.
+    /// The position at which the next message begins.
     at: usize,
-    /// Bytes of a message that was cut, which are still to come: so many, or up to the line break.
+    /// The part still to come of a message that was cut: a number of bytes, or all up to the line break.
     skipping: Skip,
 }
 
@@ -18,19 +18,19 @@ enum Skip {
     Line,
 }
 
-/// A message as it came.
+/// The bytes of one message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub bytes: Vec<u8>,
-    /// Its end is missing.
+    /// True if the end of the message is missing.
     pub cut: bool,
 }
 
-/// More digits than any message has bytes.
+/// The greatest number of digits in a length. No message is so long that it needs more.
 const DIGITS_MAX: usize = 9;
 
 enum Found {
-    /// So many bytes make the head, so many the message.
+    /// The length of the head and the length of the message.
     Counted(usize, usize),
     Line(usize),
     Nothing,
@@ -45,7 +45,7 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole message, or one of which `max` bytes are there.
+    /// Returns the next whole message, or the first `max` bytes of a longer one.
     pub fn next(&mut self, max: usize) -> Option<Frame> {
         loop {
             if !self.skip() {
@@ -56,7 +56,7 @@ impl Frames {
                 Found::Counted(head, len) => (head, len, false),
                 Found::Line(len) => (0, len, true),
                 Found::Nothing if rest.len() > max => {
-                    // A line without an end so far.
+                    // This is a line whose end has not arrived yet.
                     let bytes = rest[..max].to_vec();
                     self.at += max;
                     self.skipping = Skip::Line;
@@ -88,14 +88,14 @@ impl Frames {
         }
     }
 
-    /// What is there when the stream ends.
+    /// Returns the remaining bytes as a message when the stream ends.
     pub fn last(&mut self, max: usize) -> Option<Frame> {
         if !self.skip() {
             return None;
         }
         let rest = &self.bytes[self.at..];
         let (head, is_counted) = match find(rest) {
-            // Fewer bytes than it said.
+            // Fewer bytes arrived than the length announced.
             Found::Counted(head, _) => (head, true),
             _ => (0, false),
         };
@@ -106,7 +106,7 @@ impl Frames {
         (!bytes.is_empty()).then_some(Frame { bytes, cut })
     }
 
-    /// Passes over the rest of a message that was cut; false if more of it is to come.
+    /// Skips the rest of a message that was cut. Returns false if more of it is still to come.
     fn skip(&mut self) -> bool {
         let left = self.bytes.len() - self.at;
         match self.skipping {
@@ -130,7 +130,8 @@ impl Frames {
     }
 }
 
-/// A number, a space and `<` say how long the message is that `<` begins. Everything else is a line.
+/// Finds the next message. A number, a space and `<` announce the length of the message that starts with `<`;
+/// everything else is a line.
 fn find(bytes: &[u8]) -> Found {
     let digits = bytes.iter().take(DIGITS_MAX + 1).take_while(|b| b.is_ascii_digit()).count();
     if (1..=DIGITS_MAX).contains(&digits) && bytes[0] != b'0' {
@@ -141,7 +142,7 @@ fn find(bytes: &[u8]) -> Found {
                     return Found::Counted(digits + 1, len);
                 }
             }
-            // Which of both it is the next bytes will say.
+            // The next bytes will decide whether this is a length or a line.
             [] | [b' '] => return Found::Nothing,
             _ => {}
         }
@@ -149,7 +150,7 @@ fn find(bytes: &[u8]) -> Found {
     bytes.iter().position(|b| *b == b'\n').map_or(Found::Nothing, Found::Line)
 }
 
-/// Without the line breaks and zeros that some senders put behind a message.
+/// Removes the line breaks and zeros that some senders put after a message.
 fn trimmed(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().rposition(|b| !matches!(b, b'\n' | b'\r' | 0)).map_or(0, |last| last + 1);
     &bytes[..end]
@@ -199,7 +200,7 @@ mod tests {
             let expected = [("<1>01234", true), ("<2>01234", true), ("<3>ok", false)];
             assert_eq!(found, expected.map(|(text, cut)| (text.to_owned(), cut)), "in pieces of {chunk}");
         }
-        // Counted, and the connection ended before.
+        // The message has a length, and the connection ended before it was complete.
         assert_eq!(frames(&[b"50 <1>short"], 100), [("<1>short".to_owned(), true)]);
         assert_eq!(frames(&[b"999999999999 <1>x\n"], 100), [("999999999999 <1>x".to_owned(), false)]);
     }

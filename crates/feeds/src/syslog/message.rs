@@ -1,4 +1,4 @@
-//! What a message says.
+//! Parses the content of a syslog message.
 
 use chrono::{DateTime, Datelike, Utc};
 use serde_json::{Map, Value as Json, json};
@@ -8,29 +8,29 @@ use syslog_loose::{
 };
 use types::{Micros, TIMES};
 
-/// A message as a row. What it does not say is absent.
+/// A parsed message, as a row. Fields that the message lacks are `None`.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Said {
-    /// In UTC; a message without a zone means that. One beyond the years 1 to 9999 is none.
+    /// The time in UTC; a time without a zone is taken as UTC. A time beyond the years 1 to 9999 is left out.
     pub time: Option<Micros>,
     pub facility: Option<&'static str>,
-    /// 0, an emergency, to 7, of use to programmers alone.
+    /// The severity from 0, an emergency, to 7, a debug message.
     pub severity: Option<i32>,
     pub level: Option<&'static str>,
     pub host: Option<String>,
     pub app: Option<String>,
     pub process: Option<String>,
     pub kind: Option<String>,
-    /// The whole text, if it is of neither form.
+    /// The text of the message. If neither form matches, this is the whole input.
     pub message: String,
-    /// Structured data, by its ids and names.
+    /// Structured data, as JSON by element ids and parameter names.
     pub data: Option<String>,
-    /// Whether it was of one of the two forms.
+    /// True if the message had one of the two forms.
     pub is_understood: bool,
 }
 
 impl Said {
-    /// The listener's own: that so many datagrams were dropped.
+    /// Makes the listener's own message about `count` dropped datagrams.
     pub fn dropped(count: u64, now: Micros) -> Said {
         Said {
             time: Some(now),
@@ -45,7 +45,8 @@ impl Said {
         }
     }
 
-    /// What is of neither form. Many devices begin with a priority all the same, Cisco's for one, and it is kept.
+    /// Makes a row of a message in neither form. Many devices, for example Cisco's, still begin with a priority, which
+    /// is kept.
     fn of_neither(text: &str) -> Said {
         let Some((facility, severity, rest)) = priority(text) else {
             return Said { message: text.to_owned(), ..Said::default() };
@@ -59,7 +60,7 @@ impl Said {
         }
     }
 
-    /// `now` gives the year to a time that has none.
+    /// Parses a message. `now` supplies the year of a time without one.
     pub fn parse(bytes: &[u8], now: Micros) -> Said {
         let text = String::from_utf8_lossy(bytes);
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -79,7 +80,7 @@ impl Said {
             for (name, value) in element.params() {
                 let Json::Object(params) = &mut *of_element else { continue };
                 match params.get_mut(*name) {
-                    // A name may stand several times.
+                    // A parameter may occur several times.
                     Some(Json::Array(values)) => values.push(value.into()),
                     Some(first) => *first = Json::Array(vec![first.take(), value.into()]),
                     None => drop(params.insert((*name).to_owned(), value.into())),
@@ -102,7 +103,7 @@ impl Said {
     }
 }
 
-/// What `<189>` in front of a text says, and the text behind it.
+/// Parses a priority such as `<189>` in front of a text, and returns the text after it.
 fn priority(text: &str) -> Option<(SyslogFacility, SyslogSeverity, &str)> {
     let (digits, rest) = text.strip_prefix('<')?.split_once('>')?;
     let is_number = (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -110,7 +111,7 @@ fn priority(text: &str) -> Option<(SyslogFacility, SyslogSeverity, &str)> {
     Some((facility?, severity?, rest))
 }
 
-/// The year in which a date without one is nearest to `now`: a message of December may come in January.
+/// Returns the year in which a date without a year is nearest to `now`: a message of December may arrive in January.
 fn year_of((month, ..): IncompleteDate, now: Micros) -> i32 {
     let now = DateTime::<Utc>::from_timestamp_micros(now).unwrap_or_default();
     match (now.month(), month) {
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(december.time, Some(1_767_225_599_000_000), "2025-12-31T23:59:59Z");
     }
 
-    /// Such a time was kept, and no table takes it: nothing came in any more.
+    /// A row with such a time was kept, and as no table takes it, nothing was committed any more.
     #[test]
     fn a_time_that_no_table_takes_is_none() {
         for time in ["0000-01-01T00:00:00Z", "0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59.999999-12:00"]
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!(said("<13>1 9999-12-31T23:59:59.999999Z h a - - - x").time, Some(*TIMES.end()));
     }
 
-    /// Routers of Cisco say it so: the priority was lost with the rest.
+    /// Cisco routers send such messages; their priority was lost with the rest.
     #[test]
     fn a_priority_is_kept_whatever_stands_behind_it() {
         for (text, facility, level) in [

@@ -1,4 +1,4 @@
-//! Messages become rows: gathered, committed, and held while nothing can be committed.
+//! Turns messages into rows: gathers and commits them, and keeps them while no commit is possible.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use super::frame::Frame;
 use super::message::Said;
 use super::{Counters, STOP_TIME_MAX, Stopping};
 
-/// One commit's messages, at most.
+/// The greatest number of messages in one commit.
 const ROWS_MAX: usize = 8_192;
 const BYTES_MAX: usize = 4 << 20;
-/// Between attempts to commit what could not be committed.
+/// The shortest pause between attempts to commit.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// When the listener stops, what it has is tried once more after this; again and again where that is a matter of a moment.
+/// The pause before another attempt once the listener is stopping. The last attempt follows it, or several if the
+/// failure is brief.
 const LAST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Names and types of the columns.
+/// The names and types of the columns.
 const COLUMNS: [(&str, DataType); 11] = [
     ("time", DataType::Timestamp),
     ("facility", DataType::String),
@@ -38,32 +39,32 @@ const COLUMNS: [(&str, DataType); 11] = [
     ("peer", DataType::String),
 ];
 
-/// Between warnings of messages that the table does not take.
+/// Time between warnings about messages that the table refuses.
 const WARNING_PAUSE: Duration = Duration::from_secs(10);
 
 pub(super) struct Writer {
     engine: Engine,
-    /// Full name.
+    /// The full name of the table.
     table: String,
     waiting: Vec<Message>,
     bytes: usize,
     counters: Arc<Counters>,
     stopping: Arc<Stopping>,
-    /// When messages that the table does not take were last warned of.
+    /// The time of the last warning about refused messages.
     warned: Option<Instant>,
 }
 
-/// What a message says, and how it came.
+/// A parsed message and its origin.
 struct Message {
     said: Said,
     frame: Frame,
     peer: Option<IpAddr>,
-    /// Nobody sent it: it is the listener's own.
+    /// True for a message that the listener made itself.
     is_own: bool,
 }
 
 impl Writer {
-    /// [`Kind::Schema`] if the table exists and cannot take such rows.
+    /// Makes a writer. [`Kind::Schema`] if the table exists and cannot take such rows.
     pub fn new(
         engine: Engine,
         table: &str,
@@ -96,7 +97,7 @@ impl Writer {
         self.waiting.push(Message { said, frame, peer, is_own: false });
     }
 
-    /// Takes a message of the listener's own: that so many datagrams were dropped.
+    /// Adds the listener's own message about `count` dropped datagrams.
     pub fn take_dropped(&mut self, count: u64) {
         let said = Said::dropped(count, self.engine.env().clock.now());
         let frame = Frame { bytes: said.message.clone().into_bytes(), cut: false };
@@ -104,8 +105,9 @@ impl Writer {
         self.waiting.push(Message { said, frame, peer: None, is_own: true });
     }
 
-    /// Commits what is there. Where that is a matter of waiting it is tried again until the listener stops, and nothing more is
-    /// read meanwhile. Messages that the table does not take go beside it, so that they hold up nobody.
+    /// Commits the gathered messages. After a failure that may pass it retries until the listener stops, and nothing
+    /// more is read meanwhile. Messages that the table refuses go to the dead letters, so that they do not block
+    /// others.
     pub fn flush(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         self.bytes = 0;
@@ -116,12 +118,14 @@ impl Writer {
         if !pause.is_zero() && !self.stopping.has_begun() {
             std::thread::sleep(pause);
         }
-        // A table that was made into something else is no message's fault.
+        // An error here means that the table was changed incompatibly. No single message is at fault, so every error
+        // is retried.
         if let Err(error) = self.patiently(|_| true, || self.definitions().map(drop)) {
             return self.lose(waiting.len(), &error);
         }
         let mut refused = Vec::new();
-        // What is still to be committed, the first at the end: by halves until those that are refused stand alone.
+        // The parts still to be committed, the first one at the end. A refused part is halved until single messages
+        // are left.
         let mut parts = vec![&waiting[..]];
         while let Some(part) = parts.pop() {
             match self.patiently(is_passing, || self.commit(part)) {
@@ -140,7 +144,8 @@ impl Writer {
         self.set_aside(&refused);
     }
 
-    /// Tries again what fails in a way that may pass. What it returns then is the error with which the listener stopped.
+    /// Retries errors that may pass. An error returned here either cannot pass, or is the last one before the listener
+    /// stopped.
     fn patiently(&self, passes: impl Fn(Kind) -> bool, commit: impl Fn() -> Result<()>) -> Result<()> {
         let mut pause = PAUSE_MIN;
         let mut told = false;
@@ -155,7 +160,7 @@ impl Writer {
                 }
                 return result;
             };
-            // Busy is how writers are paced.
+            // These are ordinary: writers are paced by `Busy`.
             let is_brief = matches!(kind, Kind::Busy | Kind::Conflict);
             if !told && !is_brief {
                 tracing::warn!(%error, "syslog: messages cannot be committed; nothing more is read until they are");
@@ -191,7 +196,7 @@ impl Writer {
         add(&self.counters.cut, |message| message.frame.cut);
     }
 
-    /// Puts messages that the table does not take, and why, into the table beside it.
+    /// Puts messages that the table refuses into its dead-letter table, with the reason.
     fn set_aside(&mut self, refused: &[(&Message, Error)]) {
         let Some((_, first)) = refused.first() else { return };
         let count = refused.len();
@@ -234,7 +239,7 @@ impl Writer {
         tracing::error!(%error, messages, "syslog: messages were lost");
     }
 
-    /// What the table lacks to take such rows.
+    /// Returns the operations that make the table or add its missing columns.
     fn definitions(&self) -> Result<Vec<Op>> {
         let root = self.engine.root();
         let found = root.table(&self.table).map(|table| &**table.def());
@@ -242,7 +247,7 @@ impl Writer {
     }
 }
 
-/// Whether what failed may work later as it is: a matter of the machine and of others, not of the messages.
+/// Returns true if a retry may succeed: the failure lies in the machine or in other writers, not in the messages.
 fn is_passing(kind: Kind) -> bool {
     match kind {
         Kind::Conflict
@@ -297,7 +302,7 @@ mod tests {
 
     use super::*;
 
-    /// What was read while the listener stopped was lost where the table could not keep up.
+    /// If the table could not keep up, messages read while the listener stopped were lost.
     #[test]
     fn a_commit_that_is_told_to_wait_is_made_though_the_listener_stops() {
         let _limit = testkit::limit(60);

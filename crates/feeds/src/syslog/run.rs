@@ -1,4 +1,4 @@
-//! The listener's thread: sockets in, frames out.
+//! The listener's thread: reads the sockets and passes messages to the writer.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -16,27 +16,28 @@ use super::frame::{Frame, Frames};
 use super::rows::Writer;
 use super::{Counters, Options, STOP_READ_TIME_MAX, Stopping};
 
-/// How long a message waits for others to be committed with.
+/// The time that a message waits for others to share its commit.
 const GATHER: Duration = Duration::from_millis(20);
 const READ_BYTES: usize = 64 << 10;
-/// Of one socket at once, so that none is forgotten for another.
+/// The greatest number of reads from one socket in a row, so that other sockets get their turn.
 const READS_MAX: usize = 16;
-/// Connections that are taken when the listener stops: more than may wait.
+/// The number of connections accepted after a stop was requested. It exceeds the kernel's backlog.
 const LAST_CONNECTIONS_MAX: usize = 256;
-/// A peer that sent nothing for this time is asked whether it is there, and is gone if it does not answer.
+/// The quiet time after which the kernel probes a peer. A peer that does not answer is considered gone.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
-/// Between questions, and so many of them.
+/// The time between probes.
 const KEEPALIVE_PAUSE: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 3;
-/// How often it is looked whether connections are still refused.
+/// Time between checks whether connections still have to be refused.
 const REFUSING_PAUSE: Duration = Duration::from_secs(1);
-/// After a connection could not be taken, as where there are no more file descriptors: it waits, and would be found at once again.
+/// The pause after a connection could not be accepted, for example for lack of file descriptors. The connection stays
+/// in the backlog, and without a pause the thread would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// Between rows that say how many datagrams were dropped.
+/// Time between rows that report dropped datagrams.
 const DROPPED_PAUSE: Duration = Duration::from_secs(10);
-/// How long a stop waits at a time for what is still being read.
+/// The pause between looks for further datagrams during a stop.
 const LAST_PAUSE: Duration = Duration::from_millis(10);
-/// Between warnings of connections that are refused.
+/// Time between warnings about refused connections.
 const WARNING_PAUSE: Duration = Duration::from_secs(60);
 
 pub(super) struct Run {
@@ -48,13 +49,13 @@ pub(super) struct Run {
     counters: Arc<Counters>,
     stopping: Arc<Stopping>,
     connections: Vec<Connection>,
-    /// When the oldest message came that is not committed.
+    /// The arrival time of the oldest message that is not committed.
     since: Option<Instant>,
-    /// When connections are taken again.
+    /// The time from which connections are accepted again.
     accepts_from: Option<Instant>,
-    /// When connections that are refused were last warned of.
+    /// The time of the last warning about refused connections.
     warned: Option<Instant>,
-    /// Dropped datagrams of which a row says so, and when that was.
+    /// The number of dropped datagrams that rows have reported, and the time of the last report.
     reported: (u64, Option<Instant>),
     buffer: Vec<u8>,
 }
@@ -63,11 +64,11 @@ struct Connection {
     stream: TcpStream,
     peer: Option<IpAddr>,
     frames: Frames,
-    /// When its last bytes came, or it itself.
+    /// The time of the last received bytes, or of the connection itself.
     heard: Instant,
-    /// Whether any bytes came.
+    /// True if any bytes were received.
     spoke: bool,
-    /// Whether nothing was left when it was last read.
+    /// True if the last read found nothing more.
     is_empty: bool,
 }
 
@@ -107,7 +108,7 @@ impl Run {
             if ready.datagrams {
                 self.take_datagrams();
             }
-            // From behind, since those that end leave the list.
+            // The order is reversed because connections that end are removed from the list.
             for at in ready.connections.into_iter().rev() {
                 self.read(at);
             }
@@ -131,11 +132,11 @@ impl Run {
         self.flush();
     }
 
-    /// What the sockets hold came before the stop, and so did connections that wait to be taken. Of senders that do not stop as
-    /// much as there is time for; and where nothing can be committed the rest is left to its sender.
+    /// Reads what the sockets held before the stop, including connections in the backlog. Senders that do not stop are
+    /// read only as long as time allows. If nothing can be committed, the rest is left to its sender.
     fn last(&mut self) {
         let until = Instant::now() + STOP_READ_TIME_MAX;
-        // Before any ends: a sender that comes again would be one of those that wait.
+        // The limit is raised before any connection ends: a sender that reconnects would be in the backlog too.
         self.options.connections_max = self.options.connections_max.saturating_add(LAST_CONNECTIONS_MAX);
         self.accept(LAST_CONNECTIONS_MAX);
         for connection in &mut self.connections {
@@ -144,13 +145,13 @@ impl Run {
         let goes_on = |run: &Run| !run.counters.failing.load(Ordering::Relaxed) && Instant::now() < until;
         let has_bytes = |run: &Run| run.connections.iter().any(|connection| !connection.is_empty);
         self.datagrams.drain();
-        // In turns, as long as somebody has something.
+        // All sockets are read in turns as long as any has data.
         while goes_on(self) && (!self.datagrams.is_over() || has_bytes(self)) {
             self.take_datagrams();
             if !has_bytes(self) {
                 self.datagrams.wait(LAST_PAUSE);
             }
-            // From behind, since those that end leave the list.
+            // The order is reversed because connections that end are removed from the list.
             for at in (0..self.connections.len()).rev() {
                 if goes_on(self) && !self.connections[at].is_empty {
                     self.read(at);
@@ -186,7 +187,7 @@ impl Run {
             let mut fds: Vec<PollFd<'_>> =
                 std::iter::once(PollFd::from_borrowed_fd(tcp, accepted)).chain(all).collect();
             if poll(&mut fds, timeout.as_ref()).is_err() {
-                // Interrupted; what is ready is found the next time.
+                // The wait was interrupted; the next one finds what is ready.
                 return ready;
             }
             let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
@@ -197,13 +198,13 @@ impl Run {
         ready
     }
 
-    /// Takes connections that wait, so many at most.
+    /// Accepts up to `count_max` connections from the backlog.
     fn accept(&mut self, count_max: usize) {
         for _ in 0..count_max {
             let (stream, peer) = match self.tcp.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                // It ended while it waited.
+                // The connection ended while it was in the backlog.
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {
                     continue;
                 }
@@ -235,11 +236,12 @@ impl Run {
         self.connections.len() < self.options.connections_max
     }
 
-    /// Ends the connection that was quiet for the longest; false if all are busy.
+    /// Closes the connection that was quiet for the longest. Returns false if all are busy.
     fn make_place(&mut self) -> bool {
         while let Some(at) = self.quietest() {
             let open = self.connections.len();
-            // What it sent in the meantime would be lost with it, and shows that it is not the quietest.
+            // The connection is read first. Bytes that arrived meanwhile would otherwise be lost, and they show that
+            // it is not the quietest.
             if !self.read(at) {
                 let connection = self.connections.swap_remove(at);
                 self.counters.connections_gave_way.fetch_add(1, Ordering::Relaxed);
@@ -275,7 +277,7 @@ impl Run {
         self.counters.refusing.load(Ordering::Relaxed)
     }
 
-    /// Takes what there is; whether there was anything, be it the end.
+    /// Reads what has arrived on a connection. Returns true if there were bytes or the end of the stream.
     fn read(&mut self, at: usize) -> bool {
         let (mut came, mut is_over) = (false, false);
         for _ in 0..READS_MAX {
@@ -307,7 +309,7 @@ impl Run {
         came
     }
 
-    /// Takes a message whose end was the connection's, `cut` where that was not its sender's doing.
+    /// Takes the last message of a connection that has ended. `cut` is true if the listener ended it, not the sender.
     fn ended(&mut self, mut connection: Connection, cut: bool) {
         self.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
         if let Some(frame) = connection.frames.last(self.options.message_bytes_max) {
@@ -321,7 +323,7 @@ impl Run {
         }
     }
 
-    /// How long it is until a row is due that says how many datagrams were dropped; `None` if one says it already.
+    /// Returns the time until a row about dropped datagrams is due; `None` if all of them are reported.
     fn dropped_report_due(&self) -> Option<Duration> {
         let (reported, at) = self.reported;
         let is_due = self.counters.datagrams_dropped.load(Ordering::Relaxed) > reported;
@@ -354,18 +356,18 @@ impl Run {
     }
 }
 
-/// A connection that is read without waiting, and that ends some time after its peer went away without a word.
+/// Makes a connection non-blocking, and makes it end some time after its peer has silently gone away.
 fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nonblocking(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_PAUSE);
     if let Err(e) = SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES)) {
-        // macOS has none for a connection that its peer ended; what was sent is there to be read.
+        // macOS refuses keepalive for a connection that its peer has ended; the received bytes can still be read.
         tracing::debug!(error = %e, "syslog: a connection without keepalive");
     }
     Ok(())
 }
 
-/// Sockets that have something.
+/// The sockets that can be read.
 #[derive(Default)]
 struct Ready {
     tcp: bool,

@@ -1,15 +1,15 @@
-//! What the kernel does for a socket of datagrams: how much it holds, and what it dropped.
+//! Kernel buffers of a datagram socket: their size, and the number of dropped datagrams.
 #![allow(unsafe_code)]
 
 use std::net::UdpSocket;
 
 use socket2::SockRef;
 
-/// What the kernel is asked to hold of datagrams that nobody has read.
+/// Bytes of unread datagrams that the kernel is asked to buffer.
 pub(super) const RECEIVE_BYTES: usize = 8 << 20;
 
-/// Lets the kernel hold [`RECEIVE_BYTES`], or as much of it as it grants (`net.core.rmem_max`). A process that may administer
-/// the network gets all of it.
+/// Requests a receive buffer of [`RECEIVE_BYTES`], or as much as the kernel grants (`net.core.rmem_max`). A process
+/// that may administer the network gets all of it.
 pub(super) fn grow(socket: &UdpSocket) {
     if !force(socket, RECEIVE_BYTES)
         && let Err(e) = SockRef::from(socket).set_recv_buffer_size(RECEIVE_BYTES)
@@ -23,7 +23,7 @@ fn force(socket: &UdpSocket, bytes: usize) -> bool {
     use std::os::fd::AsRawFd;
 
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the option takes an int, which is read during the call and no longer.
+    // SAFETY: the option takes an int, which the kernel reads only during the call.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -41,17 +41,17 @@ fn force(_: &UdpSocket, _: usize) -> bool {
     false
 }
 
-/// How many datagrams the kernel dropped since the socket was made, since what it held was not read in time; it counts on after
-/// `u32::MAX` from 0. `None`: this kernel does not say.
+/// Returns the number of datagrams that the kernel has dropped since the socket was made, because they were not read
+/// in time. The count wraps around after `u32::MAX`. `None`: this kernel does not tell.
 #[cfg(target_os = "linux")]
 pub(super) fn dropped(socket: &UdpSocket) -> Option<u32> {
     use std::os::fd::AsRawFd;
 
-    /// `SK_MEMINFO_DROPS`, of as many figures as `SO_MEMINFO` gives.
+    /// The index of `SK_MEMINFO_DROPS` among the figures of `SO_MEMINFO`.
     const DROPS: usize = 8;
     let mut figures = [0u32; DROPS + 1];
     let mut bytes = size_of_val(&figures) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `bytes` bytes, which is what `figures` has.
+    // SAFETY: the kernel writes at most `bytes` bytes, which is the size of `figures`.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

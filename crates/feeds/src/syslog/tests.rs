@@ -21,7 +21,7 @@ fn open(dir: &testkit::TempDir) -> Engine {
     Engine::open(vfs::Env::real(), &dir.path().join("data"), engine::Options::default()).unwrap()
 }
 
-/// Rows as the texts of some columns.
+/// Returns the rows as the texts of some columns.
 pub(super) fn rows(engine: &Engine, columns: &[&str]) -> Vec<Vec<String>> {
     let root = engine.root();
     let Some(table) = root.table("main.syslog") else { return Vec::new() };
@@ -71,7 +71,7 @@ fn messages_of_both_forms_come_in_over_tcp_and_udp() {
     for text in ["<14>1 - db psql - - [a@1 b=\"c\"] vacuum\n", "neither form"] {
         socket.send_to(text.as_bytes(), address).unwrap();
     }
-    // Counted, and the connection ends before the last byte.
+    // The message has a length, and the connection ends before its last byte.
     drop(stream);
     wait_for(&engine, 4);
     let mut found = rows(&engine, &["level", "host", "app", "message", "data", "peer"]);
@@ -88,7 +88,7 @@ fn messages_of_both_forms_come_in_over_tcp_and_udp() {
     );
     let counters = listener.counters();
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    // Counted once they are there.
+    // Messages are counted only after they are in the table.
     while count(&counters.messages) < 4 {
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -117,7 +117,7 @@ fn many_connections_lose_nothing_and_keep_their_order() {
             });
         }
     });
-    // What the sockets still hold is taken in by the stop.
+    // The stop takes in what the sockets still hold.
     listener.stop();
     let found = rows(&engine, &["app", "message"]);
     assert_eq!(found.len(), SENDERS * MESSAGES);
@@ -127,7 +127,7 @@ fn many_connections_lose_nothing_and_keep_their_order() {
     }
 }
 
-/// Of 5,000 datagrams at once 768 were kept, and none of the others was counted.
+/// Of 5,000 datagrams sent at once 768 were kept, and none of the others was counted.
 #[test]
 fn five_thousand_datagrams_at_once_are_kept_or_counted_as_lost() {
     const SENT: u64 = 5_000;
@@ -148,7 +148,7 @@ fn five_thousand_datagrams_at_once_are_kept_or_counted_as_lost() {
     if cfg!(target_os = "linux") {
         assert_eq!(kept + dropped, SENT, "{kept} kept, {dropped} dropped");
     }
-    // A kernel that holds what it is asked for drops none of so many.
+    // A kernel that grants the requested buffer drops none of so few datagrams.
     let like_it = UdpSocket::bind("127.0.0.1:0").unwrap();
     super::socket::grow(&like_it);
     let holds_all = SockRef::from(&like_it).recv_buffer_size().unwrap() >= 2 * super::socket::RECEIVE_BYTES;
@@ -194,13 +194,14 @@ fn a_message_that_the_stop_breaks_off_is_kept_and_counted_as_cut() {
     assert_eq!(counters.cut.load(Ordering::Relaxed), 1);
 }
 
-/// Whether the listener ended it. What it sent was read, so that it sees an end and no reset.
+/// Returns true if the listener closed the connection. It had read everything sent, so the stream ends without a
+/// reset.
 fn is_closed(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     matches!(stream.read(&mut [0]), Ok(0))
 }
 
-/// Connections of devices that were gone filled all places, and every later sender was refused for good.
+/// Connections of devices that were gone filled all slots, and every later sender was refused for good.
 #[test]
 fn the_connection_that_was_quiet_for_the_longest_gives_way_to_a_new_one() {
     let _limit = testkit::limit(60);
@@ -210,14 +211,14 @@ fn the_connection_that_was_quiet_for_the_longest_gives_way_to_a_new_one() {
     let listener = Listener::start(engine.clone(), limits).unwrap();
     let connect = || TcpStream::connect(listener.local_addr()).unwrap();
     let mut held = [connect(), connect(), connect()];
-    // Not in the order in which they came.
+    // The order differs from that in which the connections were made.
     for (count, at) in [1, 2, 0].into_iter().enumerate() {
         let text = format!("<13>1 - - - - - - whole {at}\n<13>1 - - - - - - half {at}");
         held[at].write_all(text.as_bytes()).unwrap();
         wait_for(&engine, count as u64 + 1);
     }
     writeln!(connect(), "<13>1 - - - - - - next").unwrap();
-    // What there was of its last message is kept as at any end.
+    // The incomplete last message is kept, as at any end of a connection.
     wait_for(&engine, 5);
     assert!(is_closed(&mut held[1]));
     for at in [0, 2] {
@@ -258,7 +259,7 @@ fn idle_connections_keep_no_place_and_busy_ones_do() {
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     assert_eq!((count(&counters.connections_gave_way), count(&counters.connections_refused)), (3, 0));
     assert!(!counters.refusing.load(Ordering::Relaxed));
-    // All places are taken by those that said something.
+    // All slots are taken by connections that sent something.
     assert!(is_closed(&mut connect()));
     assert_eq!((count(&counters.connections_gave_way), count(&counters.connections_refused)), (3, 1));
     assert!(counters.refusing.load(Ordering::Relaxed));
@@ -293,7 +294,7 @@ fn a_table_that_cannot_take_messages_is_told_of_at_the_start_and_a_port_in_use_t
         Listener::start(engine.clone(), Options { table: "numbers".into(), ..options() }).err().unwrap();
     assert_eq!(error.kind(), Kind::Schema);
     assert!(error.message().contains("message"), "{error}");
-    // One that has columns of its own gains those of messages.
+    // A table with columns of its own gains those of messages.
     make("syslog", "note", DataType::String);
     let listener = Listener::start(engine.clone(), options()).unwrap();
     let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
@@ -302,7 +303,7 @@ fn a_table_that_cannot_take_messages_is_told_of_at_the_start_and_a_port_in_use_t
     assert_eq!(rows(&engine, &["note", "message"]), [["-", "x"]]);
 }
 
-/// One such message held up all that came after it, for good.
+/// One such message blocked all later ones for good.
 #[test]
 fn a_message_that_its_table_does_not_take_holds_up_nobody() {
     let _limit = testkit::limit(60);
@@ -326,7 +327,7 @@ fn a_message_that_its_table_does_not_take_holds_up_nobody() {
     wait_for(&engine, 5);
     let dead = || engine.root().table("main.syslog_dead").map_or(0, |table| table.rows());
     wait_for_rows(&engine, "main.syslog_dead", 1);
-    // A table of that name that was made for something else takes none of them, and holds up nobody either.
+    // The dead-letter table was made for something else and takes none of them, and still nothing is blocked.
     alter(Op::AlterTable {
         table: "main.syslog_dead".into(),
         changes: vec![types::Change::DropColumn { name: "raw".into(), if_exists: false }],

@@ -9,8 +9,8 @@ use super::super::tests::root;
 use super::super::{Limits, Options, Shared, State, rows};
 use super::*;
 
-/// The kernel tells in one breath that a folder went and that its watch did. The watch was forgotten first, so that nobody
-/// knew which folder was meant, and it was missed for up to a minute.
+/// The kernel reports in one batch that a folder went and that its watch ended. The watch was forgotten first, so the
+/// event could not be matched to its folder, and the folder was missed for up to a minute.
 #[test]
 fn a_folder_that_goes_with_its_watch_is_looked_at() {
     let _limit = testkit::limit(60);

@@ -68,7 +68,7 @@ impl Run {
         self.engine.root().table(TABLE).unwrap().rows()
     }
 
-    /// How long it took.
+    /// Waits until the condition holds, and returns the duration.
     fn wait(&self, what: &str, mut is: impl FnMut(&Run) -> bool) -> Duration {
         let started = Instant::now();
         while !is(self) {
@@ -95,7 +95,7 @@ fn a_changed_file_is_a_page_within_a_second() {
         for round in 0..8 {
             let word = format!("word{round}");
             match round % 4 {
-                // In place, over a new file, in a new folder, and by a rename.
+                // The file is written in place, over a new file, in a new folder, and by a rename.
                 0 => fs::write(vault.join("x/n7.md"), &word).unwrap(),
                 1 => fs::write(vault.join("x/n7.md.tmp"), &word)
                     .and_then(|()| fs::rename(vault.join("x/n7.md.tmp"), vault.join("x/n7.md")))
@@ -122,7 +122,7 @@ fn a_changed_file_is_a_page_within_a_second() {
         times.push(run.wait("a removal", |run| run.page("/x/n7").is_none()));
         times.sort_unstable();
         println!("watch {watch}: {times:?}");
-        // What else runs on the machine may take a second of its own, but not most of the time.
+        // Other processes on the machine may delay single rounds by a second, but not most of them.
         assert!(times[times.len() / 2] < Duration::from_secs(1), "watch {watch}: {times:?}");
         assert_eq!((run.state().watched > 0, run.state().polled), (watch, u64::from(!watch)));
     }
@@ -153,7 +153,7 @@ fn a_restart_writes_nothing_and_removes_what_is_gone() {
     run.start(vec![root(&vault, "")]);
     run.wait("what changed meanwhile", |run| run.state().settled && run.rows() == 50);
     assert_eq!(run.state().rows_written, 2);
-    // A folder that is empty, or away, when the server starts.
+    // The folder is empty, or missing, when the server starts.
     run.feed = None;
     fs::rename(&vault, dir.path().join("away")).unwrap();
     run.start(vec![root(&vault, "")]);
@@ -161,7 +161,7 @@ fn a_restart_writes_nothing_and_removes_what_is_gone() {
     fs::create_dir(&vault).unwrap();
     run.wait("another failure", |run| run.state().failures.iter().any(|said| said.contains("is empty")));
     assert_eq!((run.rows(), run.state().settled), (50, false));
-    // Under another prefix every row is another one, and the old ones go.
+    // Under another prefix every row has another path, and the old ones are removed.
     run.feed = None;
     fs::remove_dir(&vault).unwrap();
     fs::rename(dir.path().join("away"), &vault).unwrap();
@@ -205,8 +205,8 @@ fn what_is_no_longer_to_be_published_is_taken_back_before_anybody_asks() {
     assert!(run.page("/b").is_none());
 }
 
-/// A public note that links to a private one was written first, in a commit of its own where there was much to write. Until
-/// the next commit its page took the private note for one that does not exist, and showed what it is called.
+/// A public note that links to a private one was written first; if there was much to write, it had a commit of its
+/// own. Until the next commit its page took the private note for a missing one, and showed its name.
 #[test]
 fn what_is_private_is_known_before_what_links_to_it_and_for_as_long() {
     let _limit = testkit::limit(60);
@@ -227,7 +227,7 @@ fn what_is_private_is_known_before_what_links_to_it_and_for_as_long() {
     };
     let open = "---\npublish: true\n---\n[[the plan]] ![[p.png]]";
     write(vec![put("a.md", open), put("p.png", "p"), put("z/the plan.md", "nobody reads this")]);
-    // The commit that wrote a path, and its place among rows.
+    // Returns the commit that wrote a path, and its position among the rows.
     let written = |path: &str| {
         let table = engine.root().table(TABLE).cloned().unwrap();
         let key =
@@ -237,7 +237,7 @@ fn what_is_private_is_known_before_what_links_to_it_and_for_as_long() {
     };
     assert!(written("a.md") > written("z/the plan.md") && written("a.md") > written("p.png"));
 
-    // The link goes with the note: the page is another before the note is gone.
+    // The link is removed together with the note: the page changes before the note is gone.
     write(vec![
         Change::Remove { path: "z/the plan.md".into() },
         put("a.md", "---\npublish: true\n---\nnothing"),
@@ -295,8 +295,8 @@ fn a_table_of_the_same_name_that_is_no_vault_stays_as_it_is() {
     assert_eq!(error.kind(), types::Kind::Schema, "{error}");
 }
 
-/// Only what changed next came into the table that took its place. So a private note did not exist there, and a link to it
-/// showed what it is called.
+/// Only later changes came into the new table. A private note was missing from it, and a link to that note showed its
+/// name.
 #[test]
 fn a_table_that_is_dropped_is_made_again_with_everything_in_it() {
     let _limit = testkit::limit(120);
@@ -311,7 +311,7 @@ fn a_table_that_is_dropped_is_made_again_with_everything_in_it() {
     for round in 0..3 {
         let drop_it = engine::Op::DropTable { table: TABLE.into(), if_exists: false };
         run.engine.commit(&Principal::local(), Transaction::new(vec![drop_it])).unwrap();
-        // Both what links to the private note and that note itself, which may be read a moment later.
+        // Writes the note that links to the private one, and the private one itself, which may be read a moment later.
         match round {
             0 => fs::write(vault.join("open.md"), "# Open again\n[[secret plan]]").unwrap(),
             1 => fs::write(vault.join("secret plan.md"), "---\npublish: false\n---\nstill nobody").unwrap(),
@@ -328,7 +328,7 @@ fn a_table_that_is_dropped_is_made_again_with_everything_in_it() {
     }
 }
 
-/// A link to a note that was passed over was one to a note that does not exist, and showed its name.
+/// A link to a skipped note counted as a link to a missing note, and showed its name.
 #[test]
 fn a_note_that_is_passed_over_is_not_named_either() {
     let _limit = testkit::limit(120);

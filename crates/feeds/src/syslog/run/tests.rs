@@ -5,12 +5,12 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 
-/// One whose thread the test is.
+/// Makes a listener whose loop the test runs itself.
 fn run(dir: &testkit::TempDir, change: impl FnOnce(&mut Options)) -> Run {
     run_after(dir, change, |_| {})
 }
 
-/// One that starts to read datagrams when some were sent.
+/// Makes a listener that starts to read datagrams only after `sent` has sent some.
 fn run_after(
     dir: &testkit::TempDir,
     change: impl FnOnce(&mut Options),
@@ -33,12 +33,12 @@ fn connect(run: &Run) -> TcpStream {
     TcpStream::connect(run.tcp.local_addr().unwrap()).unwrap()
 }
 
-/// Until it came on our side.
+/// Waits until the event has arrived on the listener's side.
 fn wait_for(connection: &Connection, what: PollFlags) {
     while poll(&mut [PollFd::new(&connection.stream, what)], None).is_err() {}
 }
 
-/// A device that lost its power kept its place for good.
+/// The connection of a device that lost its power was kept for good.
 #[test]
 fn a_peer_that_is_quiet_is_asked_whether_it_is_there() {
     let _limit = testkit::limit(60);
@@ -53,7 +53,7 @@ fn a_peer_that_is_quiet_is_asked_whether_it_is_there() {
     assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
 }
 
-/// It was dropped with what it had sent.
+/// Such a connection was dropped with the bytes that it had sent.
 #[test]
 fn a_connection_without_keepalive_is_read() {
     let (ours, _theirs) = UnixStream::pair().unwrap();
@@ -62,13 +62,13 @@ fn a_connection_without_keepalive_is_read() {
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
-/// The thread span while there were no file descriptors.
+/// The thread spun while there were no file descriptors.
 #[test]
 fn a_connection_that_cannot_be_taken_is_not_tried_without_end() {
     let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("syslog");
     let mut run = run(&dir, |_| {});
-    // There is something, and no connection comes of it.
+    // The socket is readable, but no connection can be accepted from it.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.send_to(b"?", socket.local_addr().unwrap()).unwrap();
     run.tcp = TcpListener::from(OwnedFd::from(socket));
@@ -79,7 +79,7 @@ fn a_connection_that_cannot_be_taken_is_not_tried_without_end() {
     assert!(from.elapsed() >= ACCEPT_PAUSE, "{:?}", from.elapsed());
 }
 
-/// Connections that waited to be taken were ended with all that they had sent.
+/// Connections in the backlog were ended with all bytes that they had sent.
 #[test]
 fn what_the_sockets_hold_at_the_stop_came_before_it() {
     let _limit = testkit::limit(60);
@@ -105,7 +105,7 @@ fn what_the_sockets_hold_at_the_stop_came_before_it() {
     assert_eq!(counted.map(|counter| counter.load(Ordering::Relaxed)), [0; 4]);
 }
 
-/// Of 5,000 datagrams at once 768 were kept, and none was counted as lost.
+/// Of 5,000 datagrams sent at once 768 were kept, and none was counted as lost.
 #[cfg(target_os = "linux")]
 #[test]
 fn datagrams_that_the_kernel_dropped_are_counted_and_a_row_says_how_many() {
@@ -113,7 +113,7 @@ fn datagrams_that_the_kernel_dropped_are_counted_and_a_row_says_how_many() {
     let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("syslog");
     let send = |socket: &UdpSocket| {
-        // Room for few of them, and nobody reads.
+        // The buffer has room for few of them, and nobody reads.
         SockRef::from(socket).set_recv_buffer_size(4 << 10).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         for n in 0..SENT {
@@ -177,7 +177,7 @@ fn senders_that_do_not_stop_do_not_hold_up_the_stop() {
     let write_on =
         |mut stream: TcpStream, times: usize| (0..times).try_for_each(|_| stream.write_all(lines.as_bytes()));
     std::thread::scope(|scope| {
-        // Until the listener ends it.
+        // The sender writes until the listener ends the connection.
         scope.spawn(|| write_on(first, usize::MAX));
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed)
@@ -199,7 +199,7 @@ fn what_came_before_a_connection_gave_way_is_read_first() {
     let mut run = run(&dir, |options| {
         (options.connections_max, options.quiet_time_min) = (2, Duration::from_secs(3_600));
     });
-    // Before its bytes are read, the one that speaks is taken for the one that was quiet for longer.
+    // Before its bytes are read, the talking connection looks like the one that was quiet for longest.
     let (mut speaks, _quiet) = (connect(&run), connect(&run));
     run.accept(READS_MAX);
     speaks.write_all(b"<13>1 - - - - - - said\n").unwrap();
@@ -211,7 +211,7 @@ fn what_came_before_a_connection_gave_way_is_read_first() {
         peers.collect()
     };
     assert_eq!(ports(&run), [&speaks, &third].map(|stream| stream.local_addr().unwrap().port()));
-    // The end of one is found here too, with what it sent before.
+    // The end of a connection is found here too, with the bytes sent before it.
     third.write_all(b"<13>1 - - - - - - last").unwrap();
     drop(third);
     wait_for(&run.connections[1], PollFlags::RDHUP);
