@@ -1,15 +1,15 @@
-//! Arrow's C data interface: batches handed to other libraries of the process without a copy, and taken from them with one.
+//! Arrow's C data interface: batches are exported to other libraries of the process without a copy, and imported with one.
 //!
 //! The three structs are those of <https://arrow.apache.org/docs/format/CDataInterface.html> and `…/CStreamInterface.html`.
-//! `arrow` has the same behind its feature `ffi`. With that feature on, everything below DataFusion is another crate to
-//! cargo, and a wheel would share no artifact with the rest of the workspace; so this module does it, for the types that
-//! tables and statements give and frames of other libraries have.
+//! `arrow` offers the same behind its feature `ffi`. With that feature on, cargo builds another variant of everything that
+//! DataFusion needs, and a wheel would share no artifact with the rest of the workspace. So this module implements it, for the
+//! types that tables and statements return and that frames of other libraries have.
 //!
-//! What goes out stays where it is: the consumer reads the buffers of the batch, which live until it calls `release`.
-//! What comes in is copied, since a table keeps it: memory of a NumPy array may change under an Arrow array that was made
-//! of it, and a row that was committed may not.
+//! Exported data stay in place: the consumer reads the buffers of the batch, which live until it calls `release`. Imported data
+//! are copied, since a table keeps them. An Arrow array may share memory with a NumPy array, which can change later; a committed
+//! row must not.
 //!
-//! All `unsafe` of this crate is in here, in `capsule.rs` and in `wait.rs`.
+//! All `unsafe` code of this crate is in this module, in `capsule.rs` and in `wait.rs`.
 
 mod export;
 mod import;
@@ -20,7 +20,7 @@ use std::ffi::{c_char, c_int, c_void};
 pub use export::stream;
 pub use import::{Import, array};
 
-/// A type, and the name of what has it.
+/// A type with the name of its field.
 #[repr(C)]
 pub struct ArrowSchema {
     format: *const c_char,
@@ -34,7 +34,7 @@ pub struct ArrowSchema {
     private_data: *mut c_void,
 }
 
-/// Values of one array.
+/// The values of one array.
 #[repr(C)]
 pub struct ArrowArray {
     length: i64,
@@ -49,7 +49,7 @@ pub struct ArrowArray {
     private_data: *mut c_void,
 }
 
-/// Arrays of one type, one after the other.
+/// A sequence of arrays of one type.
 #[repr(C)]
 pub struct ArrowArrayStream {
     get_schema: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowSchema) -> c_int>,
@@ -59,28 +59,28 @@ pub struct ArrowArrayStream {
     private_data: *mut c_void,
 }
 
-/// All of them are released once, when they are dropped; one without `release` was, or was moved away.
+/// Implements release for the structs: each is released once, when it is dropped. A struct without `release` was already released
+/// or moved away.
 macro_rules! released {
     ($($name:ident),*) => {$(
-        // SAFETY: the interface lets a struct be moved to another thread; whoever has it is its only user.
+        // SAFETY: the interface lets a struct be moved to another thread; the owner is its only user.
         unsafe impl Send for $name {}
 
         impl Drop for $name {
             fn drop(&mut self) {
                 if let Some(release) = self.release {
-                    // SAFETY: `release` belongs to this struct, which was not released yet, else it would be gone.
+                    // SAFETY: `release` belongs to this struct; it is still set, so the struct was not released yet.
                     unsafe { release(self) }
                 }
             }
         }
 
         impl $name {
-            /// Takes what a pointer holds; there it counts as released.
+            /// Moves the struct out of a pointer and marks the original as released.
             ///
-            /// # Safety
-            /// `from` points to a valid struct that nobody else uses meanwhile.
+            /// # Safety `from` points to a valid struct that no other code uses meanwhile.
             pub unsafe fn take(from: *mut Self) -> Self {
-                // SAFETY: as the caller promises.
+                // SAFETY: the caller guarantees it.
                 unsafe { std::ptr::replace(from, Self::released()) }
             }
         }

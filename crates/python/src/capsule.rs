@@ -1,4 +1,4 @@
-//! Arrow's PyCapsule interface: how libraries of one process hand each other Arrow data without knowing each other.
+//! Arrow's PyCapsule interface, by which libraries in one process exchange Arrow data without depending on each other.
 //! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>
 
 use arrow::array::{RecordBatch, RecordBatchReader};
@@ -12,12 +12,12 @@ const STREAM: &std::ffi::CStr = c"arrow_array_stream";
 const SCHEMA: &std::ffi::CStr = c"arrow_schema";
 const ARRAY: &std::ffi::CStr = c"arrow_array";
 
-/// Batches for whoever takes the capsule; if nobody does, they are dropped with it.
+/// Wraps batches in a capsule. Batches that no consumer takes are dropped with it.
 pub fn stream(py: Python<'_>, reader: Box<dyn RecordBatchReader + Send>) -> PyResult<Bound<'_, PyCapsule>> {
     PyCapsule::new_with_value(py, c_data::stream(reader), STREAM)
 }
 
-/// What an object gives that speaks the interface.
+/// Arrow data from a Python object.
 pub enum Given {
     Stream(Import),
     One(Option<RecordBatch>),
@@ -34,12 +34,12 @@ impl Iterator for Given {
     }
 }
 
-/// The batches of an object: a table, a frame, a reader, a record batch.
+/// Returns the batches of an object: a table, a frame, a reader, a record batch.
 pub fn given(object: &Bound<'_, PyAny>) -> PyResult<Given> {
     if object.hasattr("__arrow_c_stream__")? {
         let capsule = object.call_method0("__arrow_c_stream__")?;
         let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(STREAM))?.cast::<ArrowArrayStream>();
-        // SAFETY: a capsule of this name holds such a struct, and nobody else uses it while this thread is attached.
+        // SAFETY: a capsule of this name holds such a struct, and no other code uses it while this thread is attached.
         let stream = unsafe { ArrowArrayStream::take(pointer.as_ptr()) };
         return Ok(Given::Stream(Import::new(stream).or_raise()?));
     }
@@ -48,7 +48,7 @@ pub fn given(object: &Bound<'_, PyAny>) -> PyResult<Given> {
         let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) = pair.extract()?;
         let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<ArrowSchema>();
         let array = array.pointer_checked(Some(ARRAY))?.cast::<ArrowArray>();
-        // SAFETY: capsules of these names hold such structs, and nobody else uses them while this thread is attached.
+        // SAFETY: capsules of these names hold such structs, and no other code uses them while this thread is attached.
         let (schema, array) =
             unsafe { (ArrowSchema::take(schema.as_ptr()), ArrowArray::take(array.as_ptr())) };
         return Ok(Given::One(Some(c_data::array(&schema, &array).or_raise()?)));

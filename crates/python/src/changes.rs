@@ -1,4 +1,4 @@
-//! A table's commits as they come.
+//! An iterator over the commits of one table.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ impl Changes {
         Ok(Changes { session, changes, table, timeout: timeout.map(duration).transpose()? })
     }
 
-    /// The next page, waited for.
+    /// Waits for the next page; `None` after the timeout.
     fn next(&mut self) -> PyResult<Option<Page>> {
         let start = Instant::now();
         loop {
@@ -54,7 +54,7 @@ impl Changes {
 
 #[pymethods]
 impl Changes {
-    /// Everything up to this commit was handed out: what to pass as ``after`` to go on.
+    /// The commit up to which all changes were returned. Pass it as ``after`` to resume.
     #[getter]
     fn position(&self) -> u64 {
         self.changes.position().0
@@ -75,7 +75,7 @@ impl Changes {
     }
 }
 
-/// What some commits did to a table. A row that was inserted and deleted within one page is only among the deleted; an
+/// The changes of some commits to a table. A row that was inserted and deleted within one page is only among the deleted. An
 /// update is a delete of the old row id and an insert under a new one.
 #[pyclass(module = "polynya", frozen)]
 pub struct ChangePage {
@@ -85,7 +85,7 @@ pub struct ChangePage {
 
 #[pymethods]
 impl ChangePage {
-    /// The rows that were inserted, as Arrow data: ``_row_id``, ``_time``, the table's columns, and ``_lsn``, the commit.
+    /// The inserted rows as Arrow data: ``_row_id``, ``_time``, the table's columns, and ``_lsn``, the commit.
     #[getter]
     fn inserted(&self) -> PyResult<ArrowRows> {
         let mut fields = self.schema.fields().to_vec();
@@ -96,13 +96,13 @@ impl ChangePage {
         Ok(ArrowRows::new(Reader::new(&schema, batches.into_iter().map(Ok))))
     }
 
-    /// The rows that were deleted: pairs of row id and commit, in the order of the commits.
+    /// The deleted rows: pairs of row id and commit, in the order of the commits.
     #[getter]
     fn deleted(&self) -> Vec<(u64, u64)> {
         self.page.deleted.iter().map(|(row, lsn)| (row.0, lsn.0)).collect()
     }
 
-    /// How many rows were inserted.
+    /// The number of inserted rows.
     #[getter]
     fn inserted_count(&self) -> usize {
         self.page.inserted.iter().map(|inserted| inserted.batch.num_rows()).sum()

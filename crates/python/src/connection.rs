@@ -1,4 +1,4 @@
-//! Connections.
+//! Connections to a database.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::snapshot::Snapshot;
 use crate::to_value::to_value;
 use crate::wait;
 
-/// Rows that are appended are committed in pieces of about so much, unless a transaction is open.
+/// The approximate size of one commit of appended rows, in bytes, unless a transaction is open.
 const PIECE_BYTES: usize = 64 << 20;
 
-/// Opens the database in the folder ``path``, making both if they are missing.
+/// Opens the database in the folder ``path``. Creates the folder and the database if they are missing.
 ///
-/// Connections of one process to one folder share one open database, which closes with the last of them. Another process
-/// that has it open is an ``OperationalError`` with the code ``in_use``.
+/// Connections of one process to one folder share one open database, which closes with the last of them. If another process has
+/// it open, this raises an ``OperationalError`` with the code ``in_use``.
 ///
-/// ``autocommit``: whether each statement commits by itself. If not, the first statement that reads or writes rows begins
-/// a transaction, as DB-API 2.0 has it; it lasts until ``commit()`` or ``rollback()``, and at most 60 seconds.
+/// ``autocommit``: True commits each statement by itself. Otherwise the first statement that reads or writes rows begins a
+/// transaction, as in DB-API 2.0. It lasts until ``commit()`` or ``rollback()``, and at most 60 seconds.
 ///
-/// The rest may be said by the first connection to a folder: ``timeout``, the seconds that a statement may take with the
-/// reading of its rows (60); ``memory_bytes_max`` for the sorts, joins and groupings of all statements, which spill to
-/// disk beyond it (256 MiB); ``rows_max`` of an answer (10,000,000); ``history``, the seconds that changed and deleted
-/// rows can be read ``AS OF`` an earlier point (600).
+/// The first connection to a folder may set the other options. ``timeout`` is the time of a statement including the reading of
+/// its rows, in seconds (60). ``memory_bytes_max`` is the memory for the sorts, joins and groupings of all statements, which
+/// spill to disk beyond it (256 MiB). ``rows_max`` is the size of an answer (10,000,000). ``history`` is the time for which
+/// changed and deleted rows can be read with ``AS OF``, in seconds (600).
 #[pyfunction]
 #[pyo3(signature = (path, *, autocommit=false, timeout=None, memory_bytes_max=None, rows_max=None, history=None))]
 pub fn connect(
@@ -50,10 +50,10 @@ pub fn connect(
     Ok(Connection { session: Arc::new(session), path })
 }
 
-/// A connection: statements, and the transaction that they stand in. Made by ``polynya.connect``.
+/// A connection with its transaction. Made by ``polynya.connect``.
 ///
-/// May be used from several threads; its statements run one after the other, and its transaction is everybody's. Threads
-/// that want transactions of their own open connections of their own, to the same folder.
+/// May be used from several threads. Its statements run one after the other, and all threads share its transaction. Threads that
+/// need transactions of their own open their own connections to the same folder.
 ///
 /// As a context manager it commits at the end, or rolls back after an exception, and closes.
 #[pyclass(module = "polynya", frozen)]
@@ -64,14 +64,14 @@ pub struct Connection {
 
 #[pymethods]
 impl Connection {
-    /// A new cursor.
+    /// Returns a new cursor.
     fn cursor(slf: PyRef<'_, Self>) -> PyResult<Cursor> {
         slf.session.lease()?;
         let session = slf.session.clone();
         Ok(Cursor::new(slf.into(), session, None))
     }
 
-    /// ``cursor().execute(sql, parameters)``.
+    /// Runs ``cursor().execute(sql, parameters)`` and returns the cursor.
     #[pyo3(signature = (sql, parameters=None))]
     fn execute(
         slf: PyRef<'_, Self>,
@@ -84,7 +84,7 @@ impl Connection {
         Ok(cursor)
     }
 
-    /// ``cursor().executemany(sql, seq_of_parameters)``.
+    /// Runs ``cursor().executemany(sql, seq_of_parameters)`` and returns the cursor.
     fn executemany(
         slf: PyRef<'_, Self>,
         sql: Bound<'_, PyString>,
@@ -95,26 +95,26 @@ impl Connection {
         Ok(cursor)
     }
 
-    /// Commits the transaction that is open, and returns once that survives a crash. Does nothing if none is open.
+    /// Commits the open transaction and returns once it survives a crash. Does nothing if none is open.
     ///
-    /// ``ConflictError``: another writer was faster with a key or a row, and nothing of the transaction has happened.
+    /// Raises ``ConflictError`` if another writer changed a key or a row first; then nothing of the transaction is committed.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.session.commit())
     }
 
-    /// Undoes the transaction that is open. Does nothing if none is open.
+    /// Rolls back the open transaction. Does nothing if none is open.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.session.rollback())
     }
 
-    /// Rolls back what is open and closes. With the last connection to a folder its database closes, and another process
-    /// may open it. Closing twice does nothing.
+    /// Rolls back the open transaction and closes the connection. The database closes with the last connection to its folder, and
+    /// another process may then open it. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.session.close())
     }
 
-    /// A transaction as a block, for connections with ``autocommit``: begins one, commits it at the end, rolls it back after
-    /// an exception::
+    /// Returns a transaction as a context manager, for connections with ``autocommit``. It begins the transaction, commits it at
+    /// the end, and rolls it back after an exception::
     ///
     ///     with connection.transaction():
     ///         connection.execute("UPDATE ...")
@@ -123,7 +123,7 @@ impl Connection {
         Transaction { session: self.session.clone() }
     }
 
-    /// Whether each statement commits by itself.
+    /// True if each statement commits by itself.
     #[getter]
     fn autocommit(&self) -> bool {
         self.session.autocommit()
@@ -134,36 +134,36 @@ impl Connection {
         py.detach(|| self.session.set_autocommit(autocommit))
     }
 
-    /// Whether a transaction is open.
+    /// True while a transaction is open.
     #[getter]
     fn in_transaction(&self, py: Python<'_>) -> PyResult<bool> {
         py.detach(|| self.session.is_open())
     }
 
-    /// Whether the connection was closed.
+    /// True after the connection was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.session.is_closed()
     }
 
-    /// The folder.
+    /// The folder of the database.
     #[getter]
     fn path(&self) -> PathBuf {
         self.path.clone()
     }
 
-    /// The number of the newest commit: where ``snapshot`` and ``changes`` may start.
+    /// The number of the newest commit, from which ``snapshot`` and ``changes`` may start.
     #[getter]
     fn lsn(&self) -> PyResult<u64> {
         Ok(self.session.lease()?.database().snapshot().lsn().0)
     }
 
-    /// Appends rows that are Arrow already: whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__``, such as a pyarrow
-    /// Table or RecordBatchReader, a polars or pandas DataFrame, a DuckDB result. Columns are matched by name; those that
-    /// are missing get their default or NULL. With ``upsert`` rows of the same key are replaced. Gives the number of rows.
+    /// Appends Arrow rows from an object with ``__arrow_c_stream__`` or ``__arrow_c_array__``, such as a pyarrow Table or
+    /// RecordBatchReader, a polars or pandas DataFrame, or a DuckDB result. Columns are matched by name; missing ones get their
+    /// default or NULL. With ``upsert`` rows with the same key are replaced. Returns the number of rows.
     ///
-    /// In a transaction they are a part of it. With ``autocommit`` and none open, up to 64 MiB are one commit; more is
-    /// committed in pieces, and an error says how many rows were committed before it.
+    /// In an open transaction the rows are part of it. With ``autocommit`` and no open transaction, up to 64 MiB are one commit;
+    /// more is committed in pieces, and an error gives the number of rows committed before it.
     #[pyo3(signature = (table, data, *, upsert=false))]
     fn append(&self, py: Python<'_>, table: String, data: &Bound<'_, PyAny>, upsert: bool) -> PyResult<u64> {
         self.session.lease()?;
@@ -171,8 +171,8 @@ impl Connection {
         py.detach(|| append(&self.session, &table, given, upsert))
     }
 
-    /// The row of a key as a dict, or None: the quickest way to one row. It reads what is committed, whatever transaction is
-    /// open.
+    /// Returns the row of a key as a dict, or None. This is the fastest access to one row. It reads committed data, even while a
+    /// transaction is open.
     #[pyo3(signature = (table, *key))]
     fn get<'py>(
         &self,
@@ -184,8 +184,8 @@ impl Connection {
         crate::snapshot::get(py, &lease.database().snapshot(), &table, &key)
     }
 
-    /// The whole database at one point, which never changes: now, or at an earlier commit ``lsn`` or ``time`` (a datetime),
-    /// as far back as ``history`` reaches.
+    /// Returns an immutable snapshot of the whole database: the newest, or that of an earlier commit ``lsn`` or ``time`` (a
+    /// datetime), as far back as ``history`` reaches.
     #[pyo3(signature = (*, lsn=None, time=None))]
     fn snapshot(
         slf: PyRef<'_, Self>,
@@ -207,11 +207,11 @@ impl Connection {
         Ok(Snapshot::new(slf.into(), session, snapshot))
     }
 
-    /// Follows a table: an iterator of pages with what commits after ``after`` inserted and deleted, in order. By default it
-    /// begins with the next commit; ``after=0`` gives all that is still known.
+    /// Follows a table: returns an iterator of pages with the inserts and deletes of the commits after ``after``, in order. By
+    /// default it begins with the next commit; ``after=0`` begins with the oldest known one.
     ///
-    /// It waits for commits, and ends once none came for ``timeout`` seconds; ``timeout=0`` gives what is there. Its
-    /// ``position`` is what to pass as ``after`` to go on later: nothing is missed and nothing comes twice.
+    /// It waits for commits, and ends after ``timeout`` seconds without one; ``timeout=0`` returns only existing commits. Pass
+    /// its ``position`` as ``after`` to resume later: then no change is missed and none comes twice.
     #[pyo3(signature = (table, *, after=None, timeout=None))]
     fn changes(&self, table: String, after: Option<u64>, timeout: Option<f64>) -> PyResult<Changes> {
         let lease = self.session.lease()?;
@@ -241,7 +241,7 @@ impl Connection {
             }
             let ended = if failed { self.session.rollback() } else { self.session.commit() };
             let closed = self.session.close();
-            // An error of the block is the one to be heard of.
+            // An error of the block takes precedence.
             if failed { Ok(()) } else { ended.and(closed) }
         })
     }
@@ -252,7 +252,7 @@ impl Connection {
     }
 }
 
-/// A transaction as a block. Made by ``Connection.transaction``.
+/// A transaction as a context manager. Made by ``Connection.transaction``.
 #[pyclass(module = "polynya", frozen)]
 pub struct Transaction {
     session: Arc<Session>,
@@ -276,7 +276,7 @@ impl Transaction {
         let failed = kind.is_some();
         py.detach(|| {
             if failed {
-                // An error of the block is the one to be heard of.
+                // An error of the block takes precedence.
                 let _ = self.session.rollback();
                 return Ok(());
             }
@@ -323,7 +323,7 @@ fn append(session: &Session, table: &str, given: Given, upsert: bool) -> PyResul
     Ok(count)
 }
 
-/// A batch in parts that may be committed.
+/// Splits a batch into parts that are committed separately.
 fn pieces(batch: RecordBatch) -> Vec<RecordBatch> {
     let parts = batch.get_array_memory_size().div_ceil(PIECE_BYTES).max(1);
     let rows = batch.num_rows().div_ceil(parts).max(1);

@@ -1,4 +1,4 @@
-//! Cursors: statements, and the rows that they gave.
+//! Cursors: statements and their rows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,30 +19,30 @@ use crate::text::numbered;
 use crate::to_value::params;
 use crate::wait::{self, Broken};
 
-/// How many lists of values are run before the next ones are taken from Python.
+/// The number of parameter lists that are taken from Python and run at a time.
 const LISTS_AT_ONCE: usize = 1_000;
 
-/// Runs statements and gives their rows. Made by ``Connection.cursor``; to be used by one thread at a time.
+/// Runs statements and returns their rows. Made by ``Connection.cursor``. For one thread at a time.
 ///
-/// Rows are read as they are fetched: an answer of any size takes little memory, and dropping the cursor, or closing it,
-/// ends the statement.
+/// Rows are read when they are fetched, so an answer of any size takes little memory. Dropping or closing the cursor ends the
+/// statement.
 #[pyclass(module = "polynya")]
 pub struct Cursor {
     connection: Py<Connection>,
     session: Arc<Session>,
-    /// What is read instead of the newest.
+    /// The snapshot to read instead of the newest state.
     snapshot: Option<polynya::Snapshot>,
     schema: Option<SchemaRef>,
     types: Vec<String>,
     answer: Option<Answer>,
-    /// Batches that are there already.
+    /// Batches that were read already.
     ahead: VecDeque<RecordBatch>,
-    /// The next row of the first of them.
+    /// The position of the next row in the first of them.
     at: usize,
     read: i64,
     rowcount: i64,
     closed: bool,
-    /// How many rows ``fetchmany`` gives unless told otherwise.
+    /// The default number of rows of ``fetchmany``.
     #[pyo3(get, set)]
     arraysize: usize,
 }
@@ -69,7 +69,7 @@ impl Cursor {
         }
     }
 
-    /// Forgets what the last statement gave.
+    /// Discards the result of the last statement.
     fn begin(&mut self) -> PyResult<()> {
         if self.closed {
             return Err(interface("the cursor is closed", "`Connection.cursor` makes another one"));
@@ -103,7 +103,7 @@ impl Cursor {
                 self.schema = Some(answer.schema().clone());
                 self.types = answer.types();
                 if is_returned {
-                    // They are there, and who changes rows wants to know how many.
+                    // The rows are in memory, and the caller needs their number.
                     while let Some(batch) = answer.next().map_err(Broken::raised)? {
                         self.ahead.push_back(batch);
                     }
@@ -125,7 +125,7 @@ impl Cursor {
         let text = sql.to_cow()?.into_owned();
         let lists = lists.try_iter()?.unbind();
         let mut ended = false;
-        // Called without the interpreter, which is taken for as long as values are read.
+        // Runs detached from the interpreter, which is attached only while values are read.
         let next = std::iter::from_fn(|| {
             if ended {
                 return None;
@@ -149,7 +149,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// The batch with the next row; `None` behind the last.
+    /// Returns the batch with the next row, or `None` after the last row.
     fn batch(&mut self) -> PyResult<Option<&RecordBatch>> {
         if self.closed {
             return Err(interface("the cursor is closed", "`Connection.cursor` makes another one"));
@@ -185,7 +185,7 @@ impl Cursor {
     fn rows<'py>(&mut self, py: Python<'py>, most: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let mut rows = Vec::new();
         while rows.len() < most {
-            // Afterwards `at` is within the first batch.
+            // After `batch` returns, `at` is within the first batch.
             if self.batch()?.is_none() {
                 break;
             }
@@ -200,7 +200,7 @@ impl Cursor {
         Ok(rows)
     }
 
-    /// The rows that were not fetched yet.
+    /// Returns the rows that were not fetched yet.
     fn rest(&mut self) -> PyResult<(ArrowRows, Slot)> {
         self.batch()?;
         let mut ahead = std::mem::take(&mut self.ahead);
@@ -216,7 +216,7 @@ impl Cursor {
         Ok((ArrowRows::new(reader), slot))
     }
 
-    /// Passes the rest to pyarrow. Errors keep their class, which Arrow's interface has no place for.
+    /// Passes the remaining rows to pyarrow. Errors keep their class, which Arrow's interface cannot carry.
     fn pyarrow<'py>(&mut self, py: Python<'py>, read: &str) -> PyResult<Bound<'py, PyAny>> {
         let pyarrow = py.import("pyarrow").map_err(|_| {
             interface(
@@ -233,7 +233,7 @@ impl Cursor {
         reader.call_method0(read).map_err(|theirs| {
             let ours = slot.lock().take();
             ours.map_or(theirs, |ours| {
-                // The signal that was raised once more is heard of now.
+                // Consumes the signal that was raised a second time.
                 let _ = py.check_signals();
                 ours.raised()
             })
@@ -244,7 +244,7 @@ impl Cursor {
 #[pymethods]
 impl Cursor {
     /// Runs one statement of PostgreSQL's dialect. ``parameters`` are the values of ``$1``, ``$2``, ..., or of each ``?`` in
-    /// turn. Gives the cursor, so that ``for row in cursor.execute(...)`` works.
+    /// turn. Returns the cursor, so that ``for row in cursor.execute(...)`` works.
     #[pyo3(signature = (sql, parameters=None))]
     fn execute<'py>(
         mut slf: PyRefMut<'py, Self>,
@@ -256,8 +256,8 @@ impl Cursor {
         Ok(slf)
     }
 
-    /// Runs one statement that gives no rows with each of several lists of values. With ``autocommit`` and no transaction
-    /// open, all of them are one transaction. ``rowcount`` is the sum. For many rows ``Connection.append`` is faster.
+    /// Runs one statement without result rows once for each list of values. With ``autocommit`` and no open transaction all of
+    /// them are one transaction. ``rowcount`` is the sum. For many rows ``Connection.append`` is faster.
     fn executemany<'py>(
         mut slf: PyRefMut<'py, Self>,
         sql: Bound<'py, PyString>,
@@ -267,40 +267,40 @@ impl Cursor {
         Ok(slf)
     }
 
-    /// The next row as a tuple; None behind the last.
+    /// Returns the next row as a tuple, or None after the last.
     fn fetchone<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         Ok(self.rows(py, 1)?.pop())
     }
 
-    /// The next ``size`` rows (``arraysize``, unless given), fewer at the end, in a list.
+    /// Returns a list of the next ``size`` rows (default ``arraysize``), fewer at the end.
     #[pyo3(signature = (size=None))]
     fn fetchmany<'py>(&mut self, py: Python<'py>, size: Option<usize>) -> PyResult<Bound<'py, PyList>> {
         let rows = self.rows(py, size.unwrap_or(self.arraysize))?;
         PyList::new(py, rows)
     }
 
-    /// All rows that are left, in a list.
+    /// Returns a list of all remaining rows.
     fn fetchall<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let rows = self.rows(py, usize::MAX)?;
         PyList::new(py, rows)
     }
 
-    /// The rows that are left as Arrow data, for any library that reads them. Without a copy, batch by batch.
+    /// Returns the remaining rows as Arrow data for any library that reads them, batch by batch, without a copy.
     fn fetch_arrow(&mut self) -> PyResult<ArrowRows> {
         Ok(self.rest()?.0)
     }
 
-    /// The rows that are left as a ``pyarrow.Table``, without a copy.
+    /// Returns the remaining rows as a ``pyarrow.Table``, without a copy.
     fn fetch_arrow_table<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.pyarrow(py, "read_all")
     }
 
-    /// The rows that are left as a ``pyarrow.RecordBatchReader``: batch by batch, in memory that does not grow.
+    /// Returns the remaining rows as a ``pyarrow.RecordBatchReader``, batch by batch, in bounded memory.
     fn fetch_record_batch<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.pyarrow(py, "")
     }
 
-    /// The rows that are left, for libraries that read Arrow: ``polars.DataFrame(cursor)``, ``pyarrow.table(cursor)``.
+    /// Exports the remaining rows to libraries that read Arrow: ``polars.DataFrame(cursor)``, ``pyarrow.table(cursor)``.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &mut self,
@@ -312,9 +312,9 @@ impl Cursor {
         capsule::stream(py, rows.take()?)
     }
 
-    /// One tuple for each column of the rows: name, type, and five places of DB-API 2.0, of which precision and scale are
-    /// known of decimals. None if the last statement gave no rows. The type is its name as text (``"int64"``), which is
-    /// equal to ``polynya.STRING``, ``BINARY``, ``NUMBER`` or ``DATETIME``, if it is one of these.
+    /// One tuple per column of the rows: name, type, and the other five fields of DB-API 2.0, of which precision and scale are
+    /// set for decimals. None if the last statement gave no rows. The type is a text such as ``"int64"``, which equals
+    /// ``polynya.STRING``, ``BINARY``, ``NUMBER`` or ``DATETIME`` if it is one of these.
     #[getter]
     fn description<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         let Some(schema) = &self.schema else { return Ok(None) };
@@ -332,31 +332,31 @@ impl Cursor {
         PyList::new(py, columns).map(Some)
     }
 
-    /// How many rows the last statement changed, or gave once all were fetched; -1 while that is not known.
+    /// The number of rows that the last statement changed, or returned once all are fetched; -1 while it is unknown.
     #[getter]
     fn rowcount(&self) -> i64 {
         self.rowcount
     }
 
-    /// The connection.
+    /// The connection of this cursor.
     #[getter]
     fn connection(&self, py: Python<'_>) -> Py<Connection> {
         self.connection.clone_ref(py)
     }
 
-    /// Ends the statement whose rows are being read.
+    /// Closes the cursor and ends its statement.
     fn close(&mut self) {
         let _ = self.begin();
         self.closed = true;
     }
 
-    /// Does nothing; DB-API 2.0 wants it.
+    /// Does nothing; DB-API 2.0 requires it.
     #[pyo3(signature = (sizes))]
     fn setinputsizes(&self, sizes: &Bound<'_, PyAny>) {
         let _ = sizes;
     }
 
-    /// Does nothing; DB-API 2.0 wants it.
+    /// Does nothing; DB-API 2.0 requires it.
     #[pyo3(signature = (size, column=None))]
     fn setoutputsize(&self, size: &Bound<'_, PyAny>, column: Option<&Bound<'_, PyAny>>) {
         let (_, _) = (size, column);
@@ -380,7 +380,7 @@ impl Cursor {
     }
 }
 
-/// Runs a statement that only reads, over a snapshot.
+/// Runs a read-only statement over a snapshot.
 fn read(session: &Session, snapshot: &polynya::Snapshot, text: &str, params: &[Value]) -> PyResult<Outcome> {
     let lease = session.lease()?;
     let text = match params {

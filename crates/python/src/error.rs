@@ -1,9 +1,9 @@
-//! One error type here, the classes of DB-API 2.0 there.
+//! Maps the library's one error type to the exception classes of DB-API 2.0.
 
 use polynya::{Error, Kind};
 use pyo3::prelude::*;
 
-/// The class of `polynya.errors` for what the caller can do.
+/// Returns the class of `polynya.errors` for a kind of error.
 fn class(kind: Kind) -> &'static str {
     match kind {
         Kind::Invalid | Kind::NotFound | Kind::Forbidden => "ProgrammingError",
@@ -38,22 +38,22 @@ fn raised(class: &str, error: &Error) -> PyErr {
     }
 }
 
-/// An error of the database.
+/// Returns the exception for an error of the database.
 pub fn database(error: Error) -> PyErr {
     raised(class(error.kind()), &error)
 }
 
-/// How this package is used is wrong, not what the database is asked.
+/// Returns the exception for a wrong use of this package.
 pub fn interface(message: impl Into<String>, hint: impl Into<String>) -> PyErr {
     raised("InterfaceError", &Error::invalid(message).hint(hint))
 }
 
-/// A value that the other side has no room for.
+/// Returns the exception for a value that the other side cannot represent.
 pub fn data(message: impl Into<String>, hint: impl Into<String>) -> PyErr {
     raised("DataError", &Error::new(Kind::Schema, message).hint(hint))
 }
 
-/// `?` for results of the library.
+/// Converts errors of the library into exceptions, for use before `?`.
 pub trait OrRaise<T> {
     fn or_raise(self) -> PyResult<T>;
 }

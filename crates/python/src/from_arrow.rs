@@ -1,4 +1,4 @@
-//! Values of an answer as values of Python.
+//! Converts values of an answer to Python values.
 
 use arrow::array::types::{
     Date32Type, Date64Type, Decimal128Type, Decimal256Type, DurationMicrosecondType, DurationMillisecondType,
@@ -20,7 +20,7 @@ use crate::error::data;
 
 const DAY_MICROS: i64 = 86_400_000_000;
 
-/// One row as a tuple.
+/// Returns one row as a tuple.
 pub fn row<'py>(py: Python<'py>, batch: &RecordBatch, at: usize) -> PyResult<Bound<'py, PyTuple>> {
     let schema = batch.schema_ref();
     let values =
@@ -30,7 +30,7 @@ pub fn row<'py>(py: Python<'py>, batch: &RecordBatch, at: usize) -> PyResult<Bou
     PyTuple::new(py, values.collect::<PyResult<Vec<_>>>()?)
 }
 
-/// Says which column a value that Python has no room for belongs to.
+/// Adds the column's name to the error of a value that Python cannot represent.
 fn named(py: Python<'_>, error: PyErr, column: &str) -> PyErr {
     let text = error.value(py).to_string();
     data(
@@ -39,7 +39,7 @@ fn named(py: Python<'_>, error: PyErr, column: &str) -> PyErr {
     )
 }
 
-/// Reads one value, whatever nests in it.
+/// Converts one value, nested ones included.
 pub fn value<'py>(
     py: Python<'py>,
     array: &ArrayRef,
@@ -115,7 +115,7 @@ pub fn value<'py>(
     }
 }
 
-/// Whether the values of a field are JSON, which Python reads further.
+/// Returns true if the values of a field are JSON, which becomes Python objects.
 fn is_json(field: &Field) -> bool {
     field.metadata().get("ARROW:extension:name").is_some_and(|name| name == "arrow.json")
 }

@@ -1,14 +1,14 @@
 //! Polynya for Python: DB-API 2.0 over a session, Arrow without copies, snapshots and change feeds.
 //!
-//! The package is in `python/polynya`; this is its module `_native`. Start at `connection.rs`. docs/python.md says what a
-//! user sees.
+//! The package is in `python/polynya`; this is its module `_native`. Start at `connection.rs`. docs/python.md is the user's
+//! documentation.
 //!
 //! ## Invariants
-//! - The interpreter is never held while Rust waits or works, and no lock of ours is waited for while it is held. So
-//!   whoever holds a lock may ask for the interpreter (to look for signals).
-//! - Other libraries call us in threads of which nothing is known: what they call goes through [`wait::detached`].
-//! - What comes in is copied: nothing that is committed lies in memory of Python ([`c_data`]).
-//! - Nothing is done with a database in a process that was forked from the one that opened it ([`opened`]).
+//! - The interpreter is never held while Rust waits or works, and none of our locks is waited for while it is held. So a thread
+//!   that holds a lock may attach to the interpreter (to check for signals).
+//! - Other libraries call us from threads in an unknown state: these calls go through [`wait::detached`].
+//! - Imported data are copied: no committed data lie in Python's memory ([`c_data`]).
+//! - A database is not used in a process that was forked from the one that opened it ([`opened`]).
 
 mod c_data;
 mod capsule;
@@ -27,7 +27,7 @@ mod wait;
 
 use pyo3::prelude::*;
 
-/// What `polynya/__init__.py` gives on.
+/// The native module, re-exported by `polynya/__init__.py`.
 #[pymodule]
 mod _native {
     #[pymodule_export]

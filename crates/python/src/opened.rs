@@ -1,4 +1,4 @@
-//! The databases that this process has open: connections to one folder share one.
+//! The open databases of this process. Connections to one folder share one database.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use pyo3::prelude::*;
 use crate::error::{OrRaise, interface};
 use crate::wait;
 
-/// Who connects waits here while another one opens or closes a database.
+/// The open databases by folder. A thread that connects waits here while another one opens or closes a database.
 static OPENED: Mutex<Option<HashMap<PathBuf, Opened>>> = Mutex::new(None);
-/// The process that opened one first; 0 before that.
+/// The process that first opened a database; 0 before that.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 struct Opened {
@@ -23,7 +23,7 @@ struct Opened {
     leases: usize,
 }
 
-/// How a database is opened, as far as Python says it; `None` is the default.
+/// The options that Python may set; `None` means the default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     pub timeout: Option<f64>,
@@ -53,7 +53,7 @@ impl Settings {
     }
 }
 
-/// One user of an open database. With the last one it closes.
+/// A reference to an open database, which closes with the last of them.
 pub struct Lease {
     db: Database,
     path: PathBuf,
@@ -61,8 +61,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Opens the database in a folder, making both if they are missing, or joins who has it open in this process. In a
-    /// thread that is detached.
+    /// Opens the database in a folder, or shares the one that this process has open. Creates the folder and the database if they
+    /// are missing. Must be called detached.
     pub fn take(dir: &Path, settings: &Settings) -> PyResult<Lease> {
         let process = std::process::id();
         if ![0, process].contains(&PROCESS.load(Ordering::Acquire)) {
@@ -83,7 +83,7 @@ impl Lease {
         }
         let db = Database::open_with(dir, settings.options(dir)?).or_raise()?;
         PROCESS.store(process, Ordering::Release);
-        // Now it is there, and links on the way to it are known.
+        // The folder exists now, so its symbolic links can be resolved.
         let path = absolute(dir);
         opened.insert(path.clone(), Opened { db: db.clone(), settings: settings.clone(), leases: 1 });
         Ok(Lease { db, path, process })
@@ -93,12 +93,12 @@ impl Lease {
         &self.db
     }
 
-    /// A forked process has the memory of an open database, and none of its threads.
+    /// Fails in a forked process, which has the memory of an open database but none of its threads.
     pub fn check_process(&self) -> PyResult<()> {
         if self.process == std::process::id() { Ok(()) } else { Err(forked()) }
     }
 
-    /// Gives it back; an error is one of closing.
+    /// Releases the reference. The last one closes the database, and returns its error.
     pub fn end(mut self) -> PyResult<()> {
         self.give_back()
     }
@@ -115,7 +115,7 @@ impl Lease {
             return Ok(());
         }
         let closed = opened.as_mut().and_then(|opened| opened.remove(&path));
-        // While nobody can open it again: the folder is locked until it is closed.
+        // The lock is held, so no other thread can open the folder before it is closed.
         closed.map_or(Ok(()), |closed| closed.db.close().or_raise())
     }
 }
@@ -126,7 +126,7 @@ impl Drop for Lease {
     }
 }
 
-/// Closes all that is open, before the process ends.
+/// Closes all open databases before the process ends.
 pub fn close_all() -> PyResult<()> {
     if PROCESS.load(Ordering::Acquire) != std::process::id() {
         return Ok(());

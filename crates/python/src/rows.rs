@@ -1,4 +1,4 @@
-//! Rows as they are read: by cursors, and by other libraries as Arrow.
+//! Rows as they are read, by cursors and by other libraries as Arrow.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::error::interface;
 use crate::session::Session;
 use crate::wait::{self, Broken};
 
-/// The rows of a statement, and the session whose transaction fails when they break off.
+/// The rows of a statement, with the session whose transaction fails if reading them fails.
 pub struct Answer {
     rows: Rows,
-    /// With its transaction.
+    /// The session with the number of its transaction.
     session: Option<(Arc<Session>, u64)>,
 }
 
@@ -31,12 +31,12 @@ impl Answer {
         self.rows.schema()
     }
 
-    /// The names of the columns' types.
+    /// Returns the names of the columns' types.
     pub fn types(&self) -> Vec<String> {
         self.rows.columns().into_iter().map(|column| column.data_type).collect()
     }
 
-    /// The next batch that has rows. In a thread of any kind.
+    /// Returns the next batch that is not empty. May be called in any thread.
     pub fn next(&mut self) -> Result<Option<RecordBatch>, Broken> {
         loop {
             let next = wait::wait_anywhere(self.rows.next());
@@ -54,20 +54,20 @@ impl Answer {
     }
 }
 
-/// Why the rows broke off that were handed to somebody else.
+/// The error of rows that another library reads.
 pub type Slot = Arc<Mutex<Option<Broken>>>;
 
-/// Batches of one schema, for whoever reads Arrow, in a thread of any kind.
+/// Batches of one schema for an Arrow consumer, which may run in any thread.
 pub struct Reader<I: Send> {
     schema: SchemaRef,
-    /// `None` once it was dropped.
+    /// The remaining batches; `None` only during the drop.
     batches: Option<I>,
     slot: Option<Slot>,
 }
 
 impl<I: Iterator<Item = Result<RecordBatch, Broken>> + Send> Reader<I> {
     pub fn new(schema: &Schema, batches: I) -> Self {
-        // What storage calls its columns is nothing to a reader; what types are called is.
+        // Internal metadata of columns is dropped; the names of Arrow extension types are kept.
         let field = |field: &FieldRef| {
             let metadata = field.metadata().iter().filter(|(key, _)| key.starts_with("ARROW:"));
             let metadata = metadata.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -77,7 +77,7 @@ impl<I: Iterator<Item = Result<RecordBatch, Broken>> + Send> Reader<I> {
         Reader { schema, batches: Some(batches), slot: Some(Slot::default()) }
     }
 
-    /// Where is found why it broke off: whoever reads has the text alone.
+    /// Returns the slot for the error, since Arrow passes only its text to the consumer.
     pub fn slot(&self) -> Slot {
         self.slot.clone().unwrap_or_default()
     }
@@ -110,19 +110,19 @@ impl<I: Iterator<Item = Result<RecordBatch, Broken>> + Send> RecordBatchReader f
 
 impl<I: Send> Drop for Reader<I> {
     fn drop(&mut self) {
-        // It may hold the last of a connection, and an exception.
+        // They may hold the last reference to a connection, and an exception.
         let held = (self.batches.take(), self.slot.take());
         wait::detached(|| drop(held));
     }
 }
 
-/// Rows as Arrow data, in batches, which any library reads that speaks Arrow's PyCapsule interface, without a copy::
+/// Rows as Arrow data in batches, without a copy, for any library that reads Arrow's PyCapsule interface::
 ///
 ///     pyarrow.table(rows)
 ///     polars.DataFrame(rows)
 ///     pyarrow.RecordBatchReader.from_stream(rows)   # batch by batch
 ///
-/// They are given once.
+/// The rows can be taken once.
 #[pyclass(module = "polynya", frozen)]
 pub struct ArrowRows {
     reader: Mutex<Option<Box<dyn RecordBatchReader + Send>>>,
@@ -133,7 +133,7 @@ impl ArrowRows {
         ArrowRows { reader: Mutex::new(Some(Box::new(reader))) }
     }
 
-    /// The rows, for the only one who gets them.
+    /// Takes the rows; the second call fails.
     pub fn take(&self) -> PyResult<Box<dyn RecordBatchReader + Send>> {
         self.reader.lock().take().ok_or_else(|| interface("these rows were handed over already", "ask anew"))
     }
@@ -141,8 +141,7 @@ impl ArrowRows {
 
 #[pymethods]
 impl ArrowRows {
-    /// Hands the rows over as a capsule that holds an ``ArrowArrayStream``. ``requested_schema`` is not followed: whoever
-    /// reads casts.
+    /// Exports the rows as a capsule with an ``ArrowArrayStream``. ``requested_schema`` is ignored: the consumer casts them.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,

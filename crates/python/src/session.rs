@@ -1,4 +1,4 @@
-//! Statements of one connection, one after the other, with the transaction that DB-API 2.0 begins by itself.
+//! The session of one connection: runs its statements in turn, and begins transactions implicitly as DB-API 2.0 requires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,38 +13,38 @@ use crate::opened::Lease;
 use crate::text::{first_word, numbered};
 use crate::wait;
 
-/// What a statement came to.
+/// The result of a statement.
 pub enum Outcome {
-    /// With the number of the transaction that it stands in.
+    /// Rows, with the number of their transaction.
     Rows(Rows, Option<u64>),
-    /// Rows that it changed, if it is one that changes rows.
+    /// The number of changed rows, for a statement that changes rows.
     Done(Option<u64>),
 }
 
-/// A connection without its Python. All that waits is called in threads that are detached.
+/// The part of a connection without Python objects. Methods that wait must be called detached.
 pub struct Session {
     lease: Mutex<Option<Arc<Lease>>>,
     state: Mutex<State>,
     autocommit: AtomicBool,
-    /// The newest transaction of which rows broke off.
+    /// The newest transaction in which reading rows failed.
     broken: AtomicU64,
 }
 
 struct State {
-    /// `None`: closed.
+    /// The session; `None` after closing.
     session: Option<polynya::Session>,
-    /// Transactions are counted from 1; this is the one that is open, or was last.
+    /// The number of the open transaction, or of the last one; counted from 1.
     transaction: u64,
-    /// Whether it has changed something.
+    /// True if the transaction has written.
     written: bool,
 }
 
-/// Statements that no transaction is begun for.
+/// Statements for which no transaction is begun.
 const APART: [&str; 9] =
     ["create", "alter", "drop", "copy", "show", "describe", "explain", "prepare", "deallocate"];
-/// Those of them that run outside of transactions alone.
+/// The statements among them that must run outside transactions.
 const OUTSIDE: [&str; 4] = ["create", "alter", "drop", "copy"];
-/// What begins and ends transactions.
+/// Statements that control transactions.
 const CONTROL: [&str; 7] = ["begin", "start", "commit", "end", "rollback", "savepoint", "release"];
 
 impl Session {
@@ -58,7 +58,7 @@ impl Session {
         })
     }
 
-    /// The open database, which stays open as long as what is returned.
+    /// Returns the open database, which stays open as long as the result.
     pub fn lease(&self) -> PyResult<Arc<Lease>> {
         let lease = self.lease.lock().clone().ok_or_else(closed)?;
         lease.check_process()?;
@@ -88,8 +88,8 @@ impl Session {
         self.state()?.run(lease.database(), self.autocommit(), text, params)
     }
 
-    /// Runs one statement with each of several lists of values; if no transaction is open and none is begun by itself, in one
-    /// of its own. Gives how many rows were changed.
+    /// Runs one statement with each of several lists of values. If no transaction is open or begun implicitly, they run in one
+    /// transaction of their own. Returns the number of changed rows.
     pub fn run_many(
         &self,
         text: &str,
@@ -123,7 +123,7 @@ impl Session {
         Ok(count)
     }
 
-    /// Inserts rows that are Arrow already, in the transaction if there is one.
+    /// Inserts Arrow rows, in the open transaction if there is one.
     pub fn insert(&self, table: &str, batch: RecordBatch, upsert: bool) -> PyResult<polynya::Result<u64>> {
         self.lease()?;
         let mut state = self.state()?;
@@ -134,12 +134,12 @@ impl Session {
         Ok(count)
     }
 
-    /// Whether a transaction is open, a failed one included.
+    /// Returns true while a transaction is open, even a failed one.
     pub fn is_open(&self) -> PyResult<bool> {
         Ok(self.state()?.is_open())
     }
 
-    /// Ends the transaction, if one is open. No signal ends the wait: whether it happened would not be known.
+    /// Commits the open transaction. Signals do not end the wait, since then the result would be unknown.
     pub fn commit(&self) -> PyResult<()> {
         self.lease()?;
         self.state()?.end("COMMIT")
@@ -150,11 +150,11 @@ impl Session {
         self.state()?.end("ROLLBACK")
     }
 
-    /// Rolls back what is open and lets go of the database.
+    /// Rolls back the open transaction and releases the database.
     pub fn close(&self) -> PyResult<()> {
         let Some(lease) = self.lease.lock().take() else { return Ok(()) };
         if lease.check_process().is_err() {
-            // What would have to be waited for runs in another process.
+            // In a forked process the threads to wait for do not exist.
             std::mem::forget((lease, self.state.try_lock().and_then(|mut state| state.session.take())));
             return Ok(());
         }
@@ -162,13 +162,13 @@ impl Session {
         drop(session);
         match Arc::into_inner(lease) {
             Some(lease) => lease.end(),
-            // A statement or a snapshot has it still.
+            // A statement or a snapshot still uses it.
             None => Ok(()),
         }
     }
 
-    /// Rows of a statement of a transaction broke off. What is decided by them may be wrong, so it fails. Waits for nobody,
-    /// since it is called from wherever rows are read.
+    /// Marks a transaction as failed because reading its rows failed: decisions based on them may be wrong. Never waits, since
+    /// any thread that reads rows may call it.
     pub fn broke_off(&self, transaction: u64) {
         self.broken.fetch_max(transaction, Ordering::AcqRel);
     }
@@ -184,8 +184,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Closing may take a moment, in which others want the interpreter. Nobody is left to hear of an error, and what was
-        // committed is durable.
+        // Closing may take a moment in which other threads need the interpreter. No caller is left to receive an error, and
+        // committed data are durable.
         let _ = wait::detached(|| self.close());
     }
 }
@@ -213,14 +213,14 @@ impl State {
             return Ok(Outcome::Done(Some(answer.count)));
         }
         if matches!(word.as_str(), "commit" | "end") {
-            // Without a look at signals.
+            // COMMIT does not check for signals.
             return self.control(&text).map(|()| Outcome::Done(None));
         }
         let was_open = self.is_open();
         let session = self.session.as_mut().ok_or_else(closed)?;
         let reply = wait::wait(session.query(&text, params)).and_then(|reply| reply.map_err(database));
         if begun && reply.is_err() {
-            // It had nothing but this statement.
+            // The transaction contained only this statement.
             self.end("ROLLBACK")?;
         }
         if !was_open && self.is_open() {
@@ -240,7 +240,7 @@ impl State {
         })
     }
 
-    /// Begins the transaction that a statement stands in, if it needs one. Says whether it did.
+    /// Begins a transaction for a statement that needs one. Returns true if it did.
     fn begin_for(&mut self, word: &str, autocommit: bool) -> PyResult<bool> {
         if self.session.is_none() {
             return Err(closed());
@@ -256,7 +256,7 @@ impl State {
         self.control("BEGIN").map(|()| true)
     }
 
-    /// Ends a transaction that has only read, for something that stands in none.
+    /// Ends a transaction that has only read, before a statement that runs outside transactions. Fails if it has written.
     fn end_reading(&mut self, what: &str) -> PyResult<()> {
         if self.written && self.is_open() {
             let error = Error::invalid(format!(
@@ -274,7 +274,7 @@ impl State {
         self.control(text)
     }
 
-    /// BEGIN, COMMIT or ROLLBACK.
+    /// Runs BEGIN, COMMIT or ROLLBACK.
     fn control(&mut self, text: &str) -> PyResult<()> {
         let session = self.session.as_mut().ok_or_else(closed)?;
         session.sql(text, &[]).or_raise()?;

@@ -1,4 +1,4 @@
-//! The database at one point.
+//! The database at one lsn.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::session::Session;
 use crate::to_value::to_value;
 use crate::wait::Broken;
 
-/// The whole database at one point. It never changes, whatever is written meanwhile; what it holds back is let go of when
-/// it is closed, or the ``with`` block ends, or the object is gone. Made by ``Connection.snapshot``.
+/// The whole database at one commit. It never changes. The memory and files that it holds are released when it is closed, at the
+/// end of its ``with`` block, or with the object. Made by ``Connection.snapshot``.
 #[pyclass(module = "polynya", frozen)]
 pub struct Snapshot {
     connection: Py<Connection>,
@@ -43,7 +43,7 @@ impl Snapshot {
         Ok(self.inner()?.lsn().0)
     }
 
-    /// Runs one statement that only reads. Gives a cursor.
+    /// Runs one read-only statement and returns a cursor.
     #[pyo3(signature = (sql, parameters=None))]
     fn execute(
         &self,
@@ -57,15 +57,15 @@ impl Snapshot {
         Ok(cursor)
     }
 
-    /// All rows of a table as Arrow data, in the order of their row ids, with ``_row_id`` and ``_time``: the table's own
-    /// memory, without a copy.
+    /// Returns all rows of a table as Arrow data in the order of their row ids, with ``_row_id`` and ``_time``. They are the
+    /// table's own memory, without a copy.
     fn scan(&self, table: &str) -> PyResult<ArrowRows> {
         let scan = self.inner()?.scan(table).or_raise()?;
         let schema = scan.schema().clone();
         Ok(ArrowRows::new(Reader::new(&schema, scan.map(|batch| batch.map_err(Broken::Database)))))
     }
 
-    /// The row of a key as a dict, or None.
+    /// Returns the row of a key as a dict, or None.
     #[pyo3(signature = (table, *key))]
     fn get<'py>(
         &self,
@@ -76,7 +76,7 @@ impl Snapshot {
         get(py, &self.inner()?, table, &key)
     }
 
-    /// Lets go of it. Rows that were handed out stay.
+    /// Releases the snapshot. Rows that were returned stay valid.
     fn close(&self) {
         let inner = self.inner.lock().take();
         drop(inner);
@@ -92,7 +92,7 @@ impl Snapshot {
     }
 }
 
-/// The row of a key as a dict.
+/// Returns the row of a key as a dict.
 pub fn get<'py>(
     py: Python<'py>,
     snapshot: &polynya::Snapshot,

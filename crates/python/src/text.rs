@@ -1,25 +1,25 @@
-//! What can be seen of a statement without understanding it: its first word, and which `?` stand for values.
+//! Scans statements without parsing them: finds the first word, and each `?` that stands for a value.
 
 use std::borrow::Cow;
 
 use polynya::{Error, Result};
 
-/// A piece of a statement.
+/// A token of a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Piece {
-    /// Texts in quotes, names in quotes, comments: whatever stands in there means itself.
+    /// Quoted texts, quoted names and comments. A `?` inside them is literal.
     Closed,
-    /// `$1`.
+    /// A numbered parameter: `$1`.
     Number,
     Mark,
     Other,
 }
 
-/// The pieces of a statement with where they end. What is not closed reaches to the end; the parser will say so.
+/// Splits a statement into tokens with their ranges. An unclosed token reaches to the end; the parser reports it.
 struct Pieces<'a> {
     text: &'a str,
     at: usize,
-    /// Whether the character before belongs to a word.
+    /// True if the character before belongs to a word.
     in_word: bool,
 }
 
@@ -32,7 +32,7 @@ impl Iterator for Pieces<'_> {
         let first = rest.chars().next()?;
         let was_in_word = std::mem::replace(&mut self.in_word, first.is_alphanumeric() || first == '_');
         let (piece, len) = match first {
-            // E'…' has escapes by backslash; other letters before a quote change nothing about its end.
+            // `E'…'` has backslash escapes; no other prefix changes the end of a quotation.
             '\'' => (Piece::Closed, quoted(rest, b'\'', was_in_word && self.is_escaped(start))),
             '"' => (Piece::Closed, quoted(rest, b'"', false)),
             '-' if rest.starts_with("--") => (Piece::Closed, rest.find('\n').unwrap_or(rest.len())),
@@ -47,7 +47,7 @@ impl Iterator for Pieces<'_> {
 }
 
 impl Pieces<'_> {
-    /// Whether the word before a quote is E alone.
+    /// Returns true if the word before a quote is a single E.
     fn is_escaped(&self, quote: usize) -> bool {
         let before = &self.text[..quote];
         let word = before.trim_end_matches(|c: char| c.is_alphanumeric() || c == '_');
@@ -59,7 +59,7 @@ fn pieces(text: &str) -> Pieces<'_> {
     Pieces { text, at: 0, in_word: false }
 }
 
-/// How long a quoted text is; a doubled quote does not end it.
+/// Returns the length of a quoted text. A doubled quote does not end it.
 fn quoted(text: &str, quote: u8, backslash: bool) -> usize {
     let bytes = text.as_bytes();
     let mut at = 1;
@@ -74,7 +74,7 @@ fn quoted(text: &str, quote: u8, backslash: bool) -> usize {
     bytes.len()
 }
 
-/// How long a comment is; comments nest.
+/// Returns the length of a comment. Comments nest.
 fn comment(text: &str) -> usize {
     let bytes = text.as_bytes();
     let (mut at, mut depth) = (0, 0);
@@ -89,7 +89,7 @@ fn comment(text: &str) -> usize {
     bytes.len()
 }
 
-/// `$1`, or a text between `$tag$` and the same again.
+/// Parses `$1`, or a text between `$tag$` and the same tag again.
 fn dollar(text: &str) -> (Piece, usize) {
     let digits = text[1..].bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0 {
@@ -103,7 +103,7 @@ fn dollar(text: &str) -> (Piece, usize) {
     (Piece::Closed, end)
 }
 
-/// A statement whose `?` are `$1`, `$2`, …: the engine knows these alone.
+/// Replaces each `?` by `$1`, `$2`, …, the only form that the engine knows. Fails if the statement has both forms.
 pub fn numbered(text: &str) -> Result<Cow<'_, str>> {
     if !text.contains('?') {
         return Ok(Cow::Borrowed(text));
@@ -115,7 +115,7 @@ pub fn numbered(text: &str) -> Result<Cow<'_, str>> {
                 marks += 1;
                 out.push('$');
                 out.push_str(&marks.to_string());
-                // `?` needs no space behind it; `$1` does before a digit or a letter.
+                // `?` may be followed directly by a digit or a letter, `$1` may not.
                 if text[range.end..].starts_with(|c: char| c.is_alphanumeric() || c == '_') {
                     out.push(' ');
                 }
@@ -136,7 +136,7 @@ pub fn numbered(text: &str) -> Result<Cow<'_, str>> {
     }
 }
 
-/// The first word in lower case, behind comments and brackets; empty if there is none.
+/// Returns the first word in lower case, after comments and brackets; empty if there is none.
 pub fn first_word(text: &str) -> String {
     let mut word = String::new();
     for (piece, range) in pieces(text) {

@@ -1,4 +1,4 @@
-//! Values of Python as values of a statement.
+//! Converts Python values to parameters of a statement.
 
 use chrono::{NaiveDate, NaiveDateTime};
 use polynya::Value;
@@ -13,10 +13,10 @@ use crate::error::{data, interface};
 
 /// 1970-01-01, counted from 0001-01-01 as Python does.
 const EPOCH_ORDINAL: i32 = 719_163;
-/// Deeper lists are no value of any column.
+/// The deepest nesting of a list. No column holds deeper ones.
 const NESTING_MAX: usize = 32;
 
-/// The values of a statement: a sequence, one for each `$1`, `$2`, … or `?`.
+/// Converts the parameters of a statement, a sequence with one value for each `$1`, `$2`, … or `?`.
 pub fn params(params: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Value>> {
     let Some(params) = params.filter(|params| !params.is_none()) else { return Ok(Vec::new()) };
     let is_wrong = params.is_instance_of::<PyString>()
@@ -35,7 +35,7 @@ pub fn params(params: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Value>> {
     values.map(|value| to_value(&value?, 0)).collect()
 }
 
-/// One value.
+/// Converts one value.
 pub fn to_value(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     static DECIMAL: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     static UUID: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -47,7 +47,7 @@ pub fn to_value(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
     if depth > NESTING_MAX {
         return Err(data(format!("a list nests more than {NESTING_MAX} levels deep"), "pass JSON text"));
     }
-    // What there is most of comes first; a bool is an int, a datetime a date.
+    // The most frequent types come first. A bool is also an int, and a datetime also a date, so the subtype is tested first.
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(Value::String(text.to_cow()?.into_owned()));
     }
@@ -85,7 +85,7 @@ pub fn to_value(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
         return Ok(Value::String(text));
     }
     if let Ok(delta) = value.cast::<PyDelta>() {
-        // All three have one sign in SQL's text; days may be negative, the rest is not.
+        // The parts have separate signs in SQL's text. Only the days can be negative.
         let (days, seconds) = (delta.get_days(), delta.get_seconds());
         let micros = delta.get_microseconds();
         return Ok(Value::String(format!("{days} days {seconds} seconds {micros} microseconds")));
@@ -113,7 +113,7 @@ pub fn to_value(value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
         let bytes = bytes.try_into().map_err(|_| data("a uuid has 16 bytes", "pass a uuid.UUID"))?;
         return Ok(Value::Uuid(bytes));
     }
-    // NumPy's scalars and arrays, array.array.
+    // NumPy's scalars and arrays, and array.array, have `tolist`.
     if let Ok(plain) = value.call_method0("tolist")
         && !plain.is(value)
     {
@@ -134,7 +134,7 @@ fn integer(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     })
 }
 
-/// One that says no zone is in UTC, as everywhere in SQL here.
+/// Converts a datetime. One without a time zone is in UTC, as everywhere in SQL here.
 fn timestamp(time: &Bound<'_, PyDateTime>) -> PyResult<Value> {
     let date = NaiveDate::from_ymd_opt(time.get_year(), time.get_month().into(), time.get_day().into());
     let at = date.and_then(|date| {

@@ -1,4 +1,4 @@
-//! Waiting without holding the interpreter, and without being deaf to Ctrl-C.
+//! Waits without holding the interpreter, while Ctrl-C keeps working.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// How often who waits looks whether a signal came.
+/// Time between two checks for signals during a wait.
 pub const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 struct Unpark(Thread);
@@ -22,13 +22,13 @@ impl Wake for Unpark {
     }
 }
 
-/// Lets Python's handlers of signals run, if some came. To be called while detached.
+/// Runs Python's signal handlers if signals arrived. Must be called detached.
 pub fn look() -> PyResult<()> {
     Python::try_attach(|py| py.check_signals())
         .unwrap_or_else(|| Err(PyKeyboardInterrupt::new_err("the interpreter is ending")))
 }
 
-/// Waits for a future in a thread that is detached; `look` may end that. Dropping the future cancels what it does.
+/// Waits for a future in a detached thread. An error of `look` ends the wait. Dropping the future cancels its work.
 fn wait_with<T>(future: impl Future<Output = T>, look: impl Fn() -> PyResult<()>) -> PyResult<T> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
@@ -46,20 +46,20 @@ fn wait_with<T>(future: impl Future<Output = T>, look: impl Fn() -> PyResult<()>
     }
 }
 
-/// Waits for a future in a thread that is detached. A handler that raises (Ctrl-C does) ends it.
+/// Waits for a future in a detached thread. A signal handler that raises, as for Ctrl-C, ends the wait.
 pub fn wait<T>(future: impl Future<Output = T>) -> PyResult<T> {
     wait_with(future, look)
 }
 
-/// Runs `work` in a thread of any kind, detached. Where other libraries call us (for rows, or to let go of them) nothing is
-/// known: a thread may have the interpreter, or have let go of it behind pyo3's back, or be none of Python's.
+/// Runs `work` detached, in any thread. Other libraries call us to read or release rows, and the state of their thread is
+/// unknown: it may hold the interpreter, may have released it without pyo3's knowledge, or may not be a Python thread.
 pub fn detached<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    // SAFETY: asks for a pointer of this thread's and needs no state.
+    // SAFETY: reads a pointer of this thread and needs no state.
     if unsafe { ffi::PyGILState_GetThisThreadState() }.is_null() {
         return work();
     }
-    // SAFETY: this takes the interpreter if the thread does not have it, and `Release` gives it back if it did not; in
-    // between it is ours, and `detach` makes that known to pyo3.
+    // SAFETY: `Ensure` takes the interpreter if the thread does not have it, and `Release` restores that state. In between this
+    // thread has it, which `assume_attached` tells pyo3.
     unsafe {
         let state = ffi::PyGILState_Ensure();
         let result = Python::assume_attached().detach(work);
@@ -68,7 +68,7 @@ pub fn detached<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     }
 }
 
-/// [`wait`] in a thread of any kind. What is there already is given without the interpreter.
+/// Waits like [`wait`] in any thread. A result that is ready is returned without the interpreter.
 pub fn wait_anywhere<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, Broken> {
     let mut future = pin!(future);
     if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -77,26 +77,26 @@ pub fn wait_anywhere<T: Send>(future: impl Future<Output = T> + Send) -> Result<
     detached(|| wait(future).map_err(Broken::interrupted))
 }
 
-/// Why reading rows ended, for who may not be attached.
+/// The reason why reading rows ended, for code that may be detached.
 pub enum Broken {
     Database(polynya::Error),
-    /// What a handler of a signal raised, with its text.
+    /// The exception of a signal handler, with its text.
     Python(PyErr, String),
 }
 
 impl Broken {
-    /// In a thread that is detached.
+    /// Wraps the exception of a signal handler. Must be called detached.
     fn interrupted(error: PyErr) -> Self {
         let text = Python::try_attach(|py| error.value(py).to_string()).unwrap_or_default();
         Broken::Python(error, format!("interrupted: {text}"))
     }
 
-    /// What those are told who have no exceptions. Ctrl-C is then raised again where the interpreter can.
+    /// Returns the text for consumers without exceptions. Ctrl-C is raised again, so that the interpreter handles it later.
     pub fn text(&self) -> String {
         match self {
             Broken::Database(error) => error.to_string(),
             Broken::Python(_, text) => {
-                // SAFETY: as if the signal came now; may be called in any thread in any state.
+                // SAFETY: has the effect of a signal arriving now; may be called in any thread in any state.
                 unsafe { ffi::PyErr_SetInterrupt() };
                 text.clone()
             }
@@ -111,7 +111,7 @@ impl Broken {
     }
 }
 
-/// Takes a lock that a statement may hold for long. In a thread that is detached: who holds the lock may wait for the
+/// Takes a lock that a statement may hold for long. Must be called detached, since the holder of the lock may wait for the
 /// interpreter.
 pub fn lock<T>(mutex: &Mutex<T>) -> PyResult<MutexGuard<'_, T>> {
     loop {

@@ -10,8 +10,8 @@
         print(db.execute("SELECT n FROM stock WHERE item = $1", ("bolt",)).fetchone())
 
 ``connect`` gives a ``Connection`` as DB-API 2.0 (PEP 249) describes it. Beside that there are ``Connection.append`` for
+``connect`` returns a ``Connection`` of DB-API 2.0 (PEP 249). Beyond that standard there are ``Connection.append`` for
 Arrow data, ``Cursor.fetch_arrow_table``, ``Connection.snapshot``, ``Connection.get`` and ``Connection.changes``.
-"""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from .errors import (
     Warning as Warning,
 )
 
-#: The version of DB-API that this is.
+#: The version of DB-API that this module implements.
 apilevel = "2.0"
-#: Threads may share the module and connections, not cursors.
+#: Threads may share the module and connections, but not cursors.
 threadsafety = 2
-#: Values are ``?``; ``$1``, ``$2``, ..., which the engine knows itself, are taken as well.
+#: Parameters are ``?``. The engine's own ``$1``, ``$2``, ... are accepted as well.
 paramstyle = "qmark"
 
 Date = _datetime.date
@@ -60,22 +60,22 @@ Binary = bytes
 
 
 def DateFromTicks(ticks: float) -> _datetime.date:
-    """The date of a time in seconds since 1970, where this machine is."""
+    """Returns the date of a time in seconds since 1970, in this machine's time zone."""
     return _datetime.date.fromtimestamp(ticks)
 
 
 def TimeFromTicks(ticks: float) -> _datetime.time:
-    """The time of day of a time in seconds since 1970, where this machine is."""
+    """Returns the time of day of a time in seconds since 1970, in this machine's time zone."""
     return _datetime.datetime.fromtimestamp(ticks).time()
 
 
 def TimestampFromTicks(ticks: float) -> _datetime.datetime:
-    """A time in seconds since 1970, in UTC."""
+    """Returns a time in seconds since 1970 as a datetime in UTC."""
     return _datetime.datetime.fromtimestamp(ticks, _datetime.timezone.utc)
 
 
 class _Type:
-    """Equal to each of the types' names that ``Cursor.description`` may have for it."""
+    """A type object of DB-API 2.0. It equals each of its type names in ``Cursor.description``."""
 
     def __init__(self, name: str, *types: str) -> None:
         self._name = name
@@ -84,7 +84,7 @@ class _Type:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, _Type):
             return self is other
-        # decimal(10,2) and vector(3) by what stands before the bracket.
+        # Types with parameters, such as decimal(10,2) and vector(3), compare by the name before the bracket.
         return isinstance(other, str) and other.split("(")[0] in self._types
 
     def __ne__(self, other: object) -> bool:
@@ -144,5 +144,5 @@ __all__ = [
     "threadsafety",
 ]
 
-# What is open is closed while the interpreter is still whole.
+# Closes open databases while the interpreter still works.
 _atexit.register(_close_all)

@@ -1,4 +1,4 @@
-"""Values as JSON text, for columns of type json and struct."""
+"""Converts values to JSON text, for columns of type json and struct."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Json:
-    """A value for a json column that SQL would take for something else: ``Json([1, 2])``, ``Json("text")``.
+    """A value for a json column that SQL would read as another type: ``Json([1, 2])``, ``Json("text")``.
 
     A ``dict`` needs no wrapper.
     """
@@ -43,7 +43,7 @@ def _plain(value: Any) -> Any:
 
 
 def text(value: Any) -> str:
-    """JSON text of a dict or of a ``Json``."""
+    """Returns the JSON text of a dict or of a ``Json``."""
     from .errors import DataError
 
     try:

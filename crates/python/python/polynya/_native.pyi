@@ -1,4 +1,4 @@
-"""Types of the compiled module; what they mean is said by their docstrings."""
+"""Types of the compiled module. Its docstrings describe the items."""
 
 import datetime
 import os

@@ -1,16 +1,16 @@
-"""The exceptions of DB-API 2.0, with what Polynya says beside the message."""
+"""The exceptions of DB-API 2.0, with the code and the hint of Polynya's errors."""
 
 from __future__ import annotations
 
 from typing import Optional
 
 
-class Warning(Exception):  # noqa: A001 - DB-API 2.0 names it so
-    """Never raised; DB-API 2.0 wants the name."""
+class Warning(Exception):  # noqa: A001 - the name is that of DB-API 2.0
+    """Never raised. DB-API 2.0 requires the name."""
 
 
 class Error(Exception):
-    """The base of all errors here.
+    """The base of all errors of this package.
 
     ``str(error)`` is the whole message, with the place and the hint. ``code`` is the stable name of the kind, the same
     as over HTTP (``"exists"``, ``"conflict"``, ...); ``message`` and ``hint`` are the parts of the text.
@@ -28,16 +28,16 @@ class Error(Exception):
         self.message = text if message is None else message
         self.hint = hint
 
-    def __reduce__(self):  # so that a worker process can hand it over
+    def __reduce__(self):  # lets a worker process pickle the error
         return type(self), (self.args[0] if self.args else "", self.code, self.message, self.hint)
 
 
 class InterfaceError(Error):
-    """This package is used wrongly: something closed is used, a value of an unknown type is passed."""
+    """Wrong use of this package: a closed object was used, or a value of an unknown type passed."""
 
 
 class DatabaseError(Error):
-    """The base of what the database says."""
+    """The base of all errors of the database."""
 
 
 class DataError(DatabaseError):
@@ -45,15 +45,15 @@ class DataError(DatabaseError):
 
 
 class OperationalError(DatabaseError):
-    """Not the statement's fault: too much at once, a limit, a deadline, the disk, another process."""
+    """A failure that is not the statement's fault: overload, a limit, a deadline, the disk, another process."""
 
 
 class ConflictError(OperationalError):
-    """Another writer was faster. The transaction was rolled back: read again, decide again, retry."""
+    """Another writer was faster. The transaction was rolled back; read again and retry."""
 
 
 class IntegrityError(DatabaseError):
-    """A key or another unique value is taken already, or what is to be made exists."""
+    """A key or another unique value exists already, or the object to be created does."""
 
 
 class InternalError(DatabaseError):
@@ -61,8 +61,8 @@ class InternalError(DatabaseError):
 
 
 class ProgrammingError(DatabaseError):
-    """The statement is wrong as it stands: its syntax, a name, the number of values."""
+    """The statement itself is wrong: its syntax, a name, the number of values."""
 
 
 class NotSupportedError(DatabaseError):
-    """Something that Polynya does not have."""
+    """A feature that Polynya does not have."""

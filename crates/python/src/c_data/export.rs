@@ -1,4 +1,4 @@
-//! Batches that others read in place.
+//! Exports batches for other libraries to read in place.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,13 +10,13 @@ use arrow::util::bit_util;
 
 use super::{ArrowArray, ArrowArrayStream, ArrowSchema, schema};
 
-/// What the interface calls an invalid argument and an error of input or output.
+/// The error code for an invalid argument. The next one is that of an input or output error.
 const EINVAL: c_int = 22;
 const EIO: c_int = 5;
 
-/// What an exported array points into.
+/// The memory that an exported array points into.
 struct Owned {
-    /// Keeps the memory that `pointers` lead to.
+    /// Keeps the memory behind `pointers` alive.
     _buffers: Vec<Option<Buffer>>,
     pointers: Vec<*const c_void>,
     children: Vec<*mut ArrowArray>,
@@ -58,7 +58,7 @@ fn of_data(data: &ArrayData) -> ArrowArray {
     }
 }
 
-/// The bits that say which values are there, from the array's own offset on.
+/// Returns the validity bits, starting at the array's own offset.
 fn validity(data: &ArrayData) -> Option<Buffer> {
     let nulls = data.nulls()?;
     if nulls.offset() == data.offset() {
@@ -75,7 +75,7 @@ fn validity(data: &ArrayData) -> Option<Buffer> {
 }
 
 unsafe extern "C" fn release(array: *mut ArrowArray) {
-    // SAFETY: a consumer releases what it was given once; `private_data` is what `of_data` made.
+    // SAFETY: a consumer releases what it was given once; `private_data` was made by `of_data`.
     let owned = unsafe {
         (*array).release = None;
         Box::from_raw((*array).private_data.cast::<Owned>())
@@ -86,13 +86,13 @@ unsafe extern "C" fn release(array: *mut ArrowArray) {
     }
 }
 
-/// A stream of batches, and what was said last.
+/// A stream of batches with its last error.
 struct Batches {
     reader: Box<dyn RecordBatchReader + Send>,
     error: CString,
 }
 
-/// Batches for whoever takes them, made as they are asked for.
+/// Exports batches as a stream, which reads them on demand.
 pub fn stream(reader: Box<dyn RecordBatchReader + Send>) -> ArrowArrayStream {
     ArrowArrayStream {
         get_schema: Some(get_schema),
@@ -103,7 +103,7 @@ pub fn stream(reader: Box<dyn RecordBatchReader + Send>) -> ArrowArrayStream {
     }
 }
 
-/// Runs `step`; a panic must not cross the border to C.
+/// Runs `step` and turns a panic into an error, since a panic must not unwind into C.
 fn guarded(
     batches: &mut Batches,
     code: c_int,
@@ -124,7 +124,7 @@ unsafe extern "C" fn get_schema(stream: *mut ArrowArrayStream, out: *mut ArrowSc
     let batches = unsafe { &mut *(*stream).private_data.cast::<Batches>() };
     guarded(batches, EINVAL, |batches| {
         let exported = schema::export(&batches.reader.schema()).map_err(|e| e.to_string())?;
-        // SAFETY: the same; what lay there is no schema that would have to be released.
+        // SAFETY: the same; the room for the schema holds none that would have to be released.
         unsafe { out.write(exported) };
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! Batches of others, copied.
+//! Imports batches of other libraries by copying them.
 
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
@@ -15,14 +15,14 @@ use polynya::{Error, Result};
 
 use super::{ArrowArray, ArrowArrayStream, ArrowSchema, schema};
 
-/// The batches of a stream of somebody else.
+/// The batches of another library's stream.
 pub struct Import {
     stream: ArrowArrayStream,
     schema: SchemaRef,
 }
 
 impl Import {
-    /// Takes the stream over.
+    /// Takes ownership of the stream.
     pub fn new(mut stream: ArrowArrayStream) -> Result<Import> {
         let mut found = ArrowSchema::released();
         let get = stream.get_schema.ok_or_else(read)?;
@@ -51,12 +51,12 @@ impl Iterator for Import {
     }
 }
 
-/// One batch, as objects give it that are no streams.
+/// Imports one batch from an object that is not a stream.
 pub fn array(schema: &ArrowSchema, array: &ArrowArray) -> Result<RecordBatch> {
     if schema.release.is_none() || array.release.is_none() {
         return Err(read());
     }
-    // SAFETY: it is valid until it is released.
+    // SAFETY: the schema is valid until it is released.
     let schema = unsafe { schema::import(schema)? };
     batch(array, &Arc::new(schema))
 }
@@ -84,8 +84,8 @@ fn misfit(error: arrow::error::ArrowError) -> Error {
 }
 
 fn batch(array: &ArrowArray, schema: &SchemaRef) -> Result<RecordBatch> {
-    // SAFETY: the producer made both, and neither was released; what is read in place is dropped before this returns, and
-    // of what is returned `owned` has made copies.
+    // SAFETY: the producer made both, and neither was released. The data read in place are dropped before this returns, and
+    // `owned` copied everything that is returned.
     let rows = StructArray::from(unsafe { in_place(array, &DataType::Struct(schema.fields().clone()))? });
     if rows.null_count() > 0 {
         return Err(Error::invalid("a row of a table cannot be null as a whole"));
@@ -99,9 +99,9 @@ fn batch(array: &ArrowArray, schema: &SchemaRef) -> Result<RecordBatch> {
     RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options).map_err(misfit)
 }
 
-/// A copy of the values, and of nothing that lies beside them in the same memory.
+/// Copies the values alone, without other data in the same buffers.
 fn owned(array: &ArrayRef) -> Result<ArrayRef> {
-    // Views and dictionaries would go on to refer to what they were made of.
+    // Views and dictionaries would keep references to their source.
     let plain_type = plain(array.data_type());
     let plain = match plain_type == *array.data_type() {
         true => array.clone(),
@@ -130,10 +130,9 @@ fn plain(data_type: &DataType) -> DataType {
     }
 }
 
-/// An array that reads the memory of the producer, all of it validated.
+/// Returns an array that reads the memory of the producer, after full validation.
 ///
-/// # Safety
-/// `array` is valid, not released, and of this type, as long as what is returned and whatever is made of it lives.
+/// # Safety `array` is valid, not released and of this type, as long as the result and everything derived from it lives.
 unsafe fn in_place(array: &ArrowArray, data_type: &DataType) -> Result<ArrayData> {
     let wrong = || Error::invalid(format!("an array of {data_type} has not the parts that the type has"));
     let count = |n: i64| usize::try_from(n).map_err(|_| wrong());
@@ -144,7 +143,7 @@ unsafe fn in_place(array: &ArrowArray, data_type: &DataType) -> Result<ArrayData
         // SAFETY: the producer gives `n_buffers` pointers.
         let from = unsafe { *array.buffers.add(at) }.cast_mut().cast::<u8>();
         match NonNull::new(from) {
-            // SAFETY: it leads to at least as many bytes as type, length and offsets ask for, which stay as long as the array.
+            // SAFETY: the buffer has at least as many bytes as type, length and offsets require, and lives as long as the array.
             Some(from) => Ok(unsafe { Buffer::from_custom_allocation(from, bytes, Arc::new(())) }),
             // An array without values may have no memory at all.
             None if end == 0 || bytes == 0 => Ok(Buffer::from(vec![0; bytes])),
@@ -155,7 +154,7 @@ unsafe fn in_place(array: &ArrowArray, data_type: &DataType) -> Result<ArrayData
     let mut builder = ArrayData::builder(data_type.clone()).len(len).offset(offset);
     let mut at = 0;
     if layout.can_contain_null_mask {
-        // SAFETY: there is a first pointer; null means that every value is there.
+        // SAFETY: there is a first pointer; null means that no value is null.
         if buffers > 0 && array.null_count != 0 && unsafe { !(*array.buffers).is_null() } {
             builder = builder.null_bit_buffer(Some(part(0, Some(end.div_ceil(8)))?));
         }
@@ -167,7 +166,7 @@ unsafe fn in_place(array: &ArrowArray, data_type: &DataType) -> Result<ArrayData
         let buffer = match spec {
             BufferSpec::BitMap => part(at, Some(end.div_ceil(8)))?,
             BufferSpec::FixedWidth { byte_width, .. } => {
-                // Of offsets there is one more than of values.
+                // There is one more offset than values.
                 let values = end.checked_add(usize::from(has_offsets(data_type)));
                 offsets = part(at, values.and_then(|values| values.checked_mul(*byte_width)))?;
                 offsets.clone()
@@ -179,7 +178,7 @@ unsafe fn in_place(array: &ArrowArray, data_type: &DataType) -> Result<ArrayData
         at += 1;
     }
     if layout.variadic {
-        // Between the views and the last buffer, which says how long they are.
+        // Data buffers lie between the views and the last buffer, which holds their lengths.
         let more = buffers.checked_sub(at + 1).ok_or_else(wrong)?;
         let lengths = part(buffers - 1, more.checked_mul(size_of::<i64>()))?;
         for (i, length) in lengths.as_slice().chunks_exact(size_of::<i64>()).enumerate() {
@@ -214,7 +213,7 @@ fn has_offsets(data_type: &DataType) -> bool {
     matches!(data_type, Utf8 | LargeUtf8 | Binary | LargeBinary | List(_) | LargeList(_) | Map(..))
 }
 
-/// How many bytes the values of texts or bytes take: the last of their offsets.
+/// Returns the length in bytes of the values of texts or binaries: their last offset.
 fn last(offsets: &Buffer, wide: bool) -> Option<usize> {
     let bytes = offsets.as_slice();
     if wide {

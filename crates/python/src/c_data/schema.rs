@@ -1,4 +1,4 @@
-//! Types as the interface writes them.
+//! Types in the notation of the interface.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
@@ -12,10 +12,10 @@ use super::ArrowSchema;
 const DICTIONARY_ORDERED: i64 = 1;
 const NULLABLE: i64 = 2;
 const MAP_KEYS_SORTED: i64 = 4;
-/// A deeper type is none that anybody made on purpose.
+/// The deepest nesting of a type. Deeper types are taken for errors.
 const NESTING_MAX: usize = 32;
 
-/// What an exported schema points into.
+/// The memory that an exported schema points into.
 struct Owned {
     format: CString,
     name: CString,
@@ -24,7 +24,7 @@ struct Owned {
     dictionary: *mut ArrowSchema,
 }
 
-/// A struct of the schema's fields, as streams of batches have it.
+/// Exports a schema as a struct of its fields, the form that streams of batches use.
 pub fn export(schema: &Schema) -> Result<ArrowSchema> {
     let fields = schema.fields().clone();
     let field = Field::new("", DataType::Struct(fields), false).with_metadata(schema.metadata().clone());
@@ -78,7 +78,7 @@ fn of_field(field: &Field) -> Result<ArrowSchema> {
 }
 
 unsafe extern "C" fn release(schema: *mut ArrowSchema) {
-    // SAFETY: a consumer releases what it was given once; `private_data` is what `of_field` made.
+    // SAFETY: a consumer releases what it was given once; `private_data` was made by `of_field`.
     let owned = unsafe {
         (*schema).release = None;
         Box::from_raw((*schema).private_data.cast::<Owned>())
@@ -89,7 +89,7 @@ unsafe extern "C" fn release(schema: *mut ArrowSchema) {
     }
 }
 
-/// A name cannot hold a zero byte there.
+/// Converts a text to a C string, with U+FFFD for each zero byte.
 fn c_string(text: &str) -> Result<CString> {
     CString::new(text.replace('\0', "\u{fffd}")).map_err(|e| Error::internal(format!("a name: {e}")))
 }
@@ -146,12 +146,11 @@ fn format(data_type: &DataType) -> Result<String> {
     })
 }
 
-/// The fields of an imported struct.
+/// Imports a struct type as a schema.
 ///
-/// # Safety
-/// `schema` is valid and not released.
+/// # Safety `schema` is valid and not released.
 pub unsafe fn import(schema: &ArrowSchema) -> Result<Schema> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees it.
     let field = unsafe { to_field(schema, 0)? };
     match field.data_type() {
         DataType::Struct(fields) => Ok(Schema::new_with_metadata(fields.clone(), field.metadata().clone())),
@@ -163,7 +162,7 @@ unsafe fn to_field(schema: &ArrowSchema, depth: usize) -> Result<Field> {
     if depth > NESTING_MAX {
         return Err(Error::invalid(format!("a type nests more than {NESTING_MAX} levels deep")));
     }
-    // SAFETY: the interface wants a format; name and metadata may be missing.
+    // SAFETY: the interface requires a format; name and metadata may be missing.
     let (format, name, metadata) = unsafe {
         (text(schema.format)?, text(schema.name).unwrap_or_default(), decode_metadata(schema.metadata)?)
     };
@@ -271,7 +270,7 @@ unsafe fn text(from: *const c_char) -> Result<String> {
     text.to_str().map(str::to_owned).map_err(|_| Error::invalid("a name or type that is not UTF-8"))
 }
 
-/// The number of pairs, and for each the length and bytes of key and value.
+/// Encodes the number of pairs, and for each pair the length and bytes of key and value.
 fn encode_metadata(metadata: &HashMap<String, String>) -> Option<Vec<u8>> {
     if metadata.is_empty() {
         return None;
@@ -291,7 +290,7 @@ unsafe fn decode_metadata(from: *const c_char) -> Result<HashMap<String, String>
     }
     let mut at = from.cast::<u8>();
     let mut take = |len: usize| {
-        // SAFETY: the lengths that were read say how many bytes follow.
+        // SAFETY: the lengths read before give the number of bytes that follow.
         unsafe {
             let bytes = std::slice::from_raw_parts(at, len);
             at = at.add(len);
