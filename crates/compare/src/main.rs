@@ -1,11 +1,12 @@
-//! Peers beside Polynya in the harness of `polynya-bench`: SQLite, and motedb where the feature of that name is on.
+//! Runs other databases beside Polynya in the harness of `polynya-bench`: SQLite, and motedb with the feature of that name.
 //!
 //! - `tables` and `freeze`: the workloads of `polynya bench`, all databases in turns within one run, answers compared.
-//! - `queries`: generated SQL whose answers must be SQLite's.
+//! - `queries`: generated SQL whose answers must equal SQLite's.
 //!
-//! `bin/decoders.rs` is another program: our decoder of JSON beside others. It is built without what this one needs.
+//! `bin/decoders.rs` is another program: it compares our JSON decoder with others, and is built without the dependencies of this
+//! one.
 //!
-//! Never shipped, and no default member of the workspace: `cargo run --release -p polynya-compare -- tables`.
+//! The crate is never shipped and is not a default member of the workspace: `cargo run --release -p polynya-compare -- tables`.
 
 #![forbid(unsafe_code)]
 
@@ -43,7 +44,7 @@ enum What {
         rows: Option<u64>,
         #[arg(long)]
         lookup_rows: Option<u64>,
-        /// Ask when the rows lie where they stay: Polynya's in segments, SQLite's file analysed and checkpointed
+        /// Measure settled data: Polynya's rows in segments, SQLite's file analysed and checkpointed
         #[arg(long)]
         sealed: bool,
     },
@@ -65,10 +66,10 @@ enum What {
 
 #[derive(Args)]
 struct Measuring {
-    /// Where the databases' directories are made: on the disk that matters
+    /// Parent directory of the databases; it should be on the disk to be measured
     #[arg(long, default_value = ".", value_name = "DIR")]
     root: PathBuf,
-    /// How often each measurement is repeated
+    /// Number of repetitions of each measurement
     #[arg(long)]
     repeat: Option<usize>,
     #[arg(long, default_value_t = 1)]

@@ -1,4 +1,4 @@
-//! motedb 0.16: group commit, every answer materialised, no limit of rows, no limit of time.
+//! motedb 0.16: group commit, every answer materialised, no limit on rows, no time limit.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Store for Open {
         columns.iter().try_for_each(|column| self.execute(&format!("DROP INDEX {name}_{column} ON {name}")))
     }
 
-    /// Otherwise the next SELECT does it.
+    /// Flushes now, since otherwise the next SELECT does it.
     fn settle(&self) -> Result<()> {
         self.db.flush().map_err(failed)
     }

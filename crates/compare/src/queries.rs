@@ -1,9 +1,9 @@
-//! Generated SQL whose answers must be SQLite's.
+//! Generated SQL whose answers must equal SQLite's.
 //!
-//! Each seed is a world of its own: three tables with nulls, duplicates, negative and extreme values of all types that both
-//! have, and 200 statements. Between them rows come, change and go, and indexes are declared, so that statements meet tables
-//! without indexes, indexes that are being built, and finished ones with rows that came since. What is left out because the two
-//! dialects differ stands in [`world`].
+//! Each seed creates a world of its own: three tables with nulls, duplicates, negative and extreme values of all types that both
+//! databases have, and 200 statements. Between statements rows are inserted, updated and deleted, and indexes are declared. So
+//! statements meet tables without indexes, with indexes under construction, and with finished indexes and newer rows. [`world`]
+//! lists the SQL that is left out because the two dialects differ.
 
 mod condition;
 mod pair;
@@ -23,10 +23,10 @@ use pair::{Pair, Verdict, shown};
 use statement::Select;
 use world::{Kind, TABLES, Table};
 
-/// What Polynya is known to refuse, beginnings of its messages. A refusal is no wrong answer; one that is not listed here fails
-/// the run, and so do too many.
+/// Beginnings of the messages with which Polynya is known to refuse statements. A refusal is not a wrong answer. A refusal that
+/// is not listed here fails the run, and so do too many.
 const REFUSED: &[&str] = &["not there yet:", "no plan was found in which all rows come in the order"];
-/// One in so many.
+/// The largest share of refused statements: one in this number.
 const REFUSED_MOST: u64 = 50;
 
 const STEPS: u64 = 8;
@@ -37,15 +37,15 @@ pub struct Options {
     /// Worlds, of 200 statements each
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// The first of them
+    /// The first seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Differences that are shown before it gives up
+    /// Number of differences after which the run stops
     #[arg(long, default_value_t = 20)]
     show: usize,
 }
 
-/// What all worlds came to.
+/// The counts over all worlds.
 #[derive(Default)]
 struct Tally {
     statements: u64,
@@ -130,7 +130,7 @@ fn world(seed: u64, tally: &mut Tally) -> Result<()> {
     pair.polynya.close()
 }
 
-/// Rows come, change and go in one of the tables, and now and then it gets an index.
+/// Inserts, updates and deletes rows of one table, and sometimes declares an index.
 fn change(pair: &Pair, random: &mut Random, next: &mut [u64; TABLES.len()]) -> Result<()> {
     let at = random.below(TABLES.len() as u64) as usize;
     let table: &'static Table = &TABLES[at];
@@ -167,7 +167,7 @@ fn change(pair: &Pair, random: &mut Random, next: &mut [u64; TABLES.len()]) -> R
     Ok(())
 }
 
-/// Tells of a difference, by the smallest statement that shows it.
+/// Reports a difference by the smallest statement that shows it.
 fn explain(seed: u64, step: u64, pair: &Pair, select: Select) {
     let mut smallest = select;
     loop {
@@ -190,7 +190,7 @@ fn explain(seed: u64, step: u64, pair: &Pair, select: Select) {
     }
 }
 
-/// Messages without their numbers and names, so that equal reasons are counted together.
+/// Returns a message without its numbers, cut to 90 characters, so that equal reasons are counted together.
 fn kind_of(message: &str) -> String {
     let plain: String = message.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     plain.chars().take(90).collect()

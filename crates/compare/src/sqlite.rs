@@ -1,7 +1,7 @@
-//! SQLite: WAL, `synchronous=FULL`, statements prepared once, a connection for each thread.
+//! SQLite with WAL, `synchronous=FULL`, cached prepared statements and one connection per thread.
 //!
-//! Each connection has 64 MiB of cache, so that it reads its own pages and not the kernel's. LIKE distinguishes upper and
-//! lower case, as Polynya's does.
+//! Each connection has 64 MiB of cache, so that it reads its own pages rather than the kernel's. LIKE distinguishes upper and
+//! lower case, as in Polynya.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Peer for Sqlite {
 
 struct File {
     path: PathBuf,
-    /// Whether it is analysed and checkpointed.
+    /// True if `settle` analyses and checkpoints the file.
     settles: bool,
 }
 
@@ -41,7 +41,7 @@ pub fn failed(error: rusqlite::Error) -> Error {
     Error::internal(format!("SQLite: {error}"))
 }
 
-/// A connection as all of them are set up.
+/// Applies the settings that all connections share.
 pub fn set_up(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_secs(60))?;
     connection.execute_batch(
@@ -108,7 +108,7 @@ impl Store for File {
         Ok((directory_bytes(dir)?, 0))
     }
 
-    /// Nothing is open but the sessions, which close themselves.
+    /// Only the sessions hold connections, and they close themselves.
     fn close(&self) -> Result<()> {
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Handle {
                     ValueRef::Integer(value) => int(hash, value),
                     ValueRef::Real(value) => float(hash, value),
                     ValueRef::Text(value) => text(hash, std::str::from_utf8(value).unwrap_or_default()),
-                    // No column of these tables holds anything else.
+                    // No column of these tables has other types.
                     ValueRef::Null | ValueRef::Blob(_) => int(hash, 0),
                 };
             }
@@ -175,7 +175,7 @@ impl Handle {
     }
 }
 
-/// A value as SQLite has it.
+/// Converts a value of SQLite.
 pub fn cell(value: ValueRef<'_>) -> Cell {
     match value {
         ValueRef::Null => Cell::Null,

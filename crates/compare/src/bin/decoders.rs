@@ -1,9 +1,10 @@
-//! How a body of JSON events becomes Arrow arrays: our decoder beside those of others, same bytes, same arrays.
+//! Compares JSON decoders that turn a body of events into Arrow arrays: ours and others, over the same bytes and with the same
+//! result.
 //!
-//! Ours meets a table whose columns are known only at run time, checks each value against them and names what does not fit.
-//! The others are given an easier task on purpose: two fields that are known when the program is compiled (serde), or that are
-//! looked up in a tree or tape of the whole body. arrow-json, which knows its schema at run time too, takes the same events as
-//! NDJSON, since it takes no array.
+//! Ours takes a table whose columns are known only at run time, checks each value against them and names values that do not fit.
+//! The others have an easier task on purpose: two fields that are known at compile time (serde), or that are looked up in a tree
+//! or tape of the whole body. arrow-json, which also gets its schema at run time, takes the same events as NDJSON, since it does
+//! not accept an array.
 //!
 //! `cargo run --release -p polynya-compare --no-default-features --features decoders --bin decoders`
 
@@ -24,7 +25,7 @@ use simd_json::prelude::{ValueAsScalar, ValueIntoString};
 use sonic_rs::{JsonContainerTrait, JsonValueTrait};
 use types::{DataType, Error, Result, TableDef, TableId};
 
-/// Characters of an event's text, as in `polynya bench ingest`.
+/// The length of an event's text in characters, as in `polynya bench ingest`.
 const TEXT_CHARS: usize = 82;
 
 #[derive(Parser)]
@@ -45,11 +46,11 @@ struct Options {
 
 type Decode = fn(&mut Body) -> Result<RecordBatch>;
 
-/// One body in the forms that decoders take.
+/// One body in the forms that the decoders take.
 struct Body {
     array: Vec<u8>,
     lines: Vec<u8>,
-    /// Overwritten by a decoder that decodes in place.
+    /// A copy for decoders that decode in place and overwrite their input.
     scratch: Vec<u8>,
     def: Arc<TableDef>,
 }
@@ -94,7 +95,7 @@ fn arrow_json(body: &mut Body) -> Result<RecordBatch> {
     decoder.flush().map_err(failed)?.ok_or_else(|| Error::internal("arrow-json found no rows"))
 }
 
-/// Builders with room for what comes, as ours cannot know it.
+/// Builders with room for the known number of rows, which our decoder cannot know.
 struct Columns {
     payload: StringBuilder,
     time: Int64Builder,
@@ -169,7 +170,7 @@ fn serde_json_typed(body: &mut Body) -> Result<RecordBatch> {
     of_events(&events)
 }
 
-/// An array of events: a random text and a time in milliseconds each.
+/// Returns an array of events, each with a random text and a time in milliseconds.
 fn body(random: &mut fastrand::Rng, events: usize) -> String {
     let mut event = || {
         let payload: String = (0..TEXT_CHARS).map(|_| random.alphanumeric()).collect();
@@ -181,7 +182,7 @@ fn body(random: &mut fastrand::Rng, events: usize) -> String {
     format!("[{}]", (0..events).map(|_| event()).collect::<Vec<_>>().join(","))
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -197,7 +198,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Compares the arrays of all decoders for each body, then times them in turns, by the CPU time of this thread.
+/// Compares the arrays of all decoders for each body, then times the decoders in turns, by the CPU time of this thread.
 fn run(options: &Options) -> Result<()> {
     let mut def = TableDef::new(TableId(1), "main.events");
     def.add_column("payload", &DataType::String, true, None)?;
@@ -207,7 +208,7 @@ fn run(options: &Options) -> Result<()> {
     let mut bodies: Vec<Body> = (0..options.bodies.max(1))
         .map(|_| {
             let array = body(&mut random, options.batch.max(1));
-            // No text of an event holds a brace.
+            // No event's text contains a brace.
             let lines = array.trim_matches(['[', ']']).replace("},{", "}\n{").into_bytes();
             Body { array: array.into_bytes(), lines, scratch: Vec::new(), def: def.clone() }
         })

@@ -1,10 +1,10 @@
-//! Conditions and expressions over the tables of a statement.
+//! Generates conditions and expressions over the tables of a statement.
 
 use bench::random::Random;
 
 use super::world::{Kind, TABLES, Table};
 
-/// A condition, kept as a tree so that a failing one can be made smaller.
+/// A condition, kept as a tree so that a failing one can be reduced.
 #[derive(Clone, Debug)]
 pub enum Condition {
     Leaf(String),
@@ -23,7 +23,7 @@ impl Condition {
         }
     }
 
-    /// Smaller conditions, one of which may fail as well.
+    /// Returns smaller conditions, one of which may fail as well.
     pub fn smaller(&self) -> Vec<Condition> {
         match self {
             Condition::Leaf(_) => Vec::new(),
@@ -47,12 +47,12 @@ impl Condition {
     }
 }
 
-/// What a statement may name.
+/// The tables that a statement may name.
 #[derive(Clone)]
 pub struct Scope {
-    /// How a table is called in the statement.
+    /// The tables with their names in the statement.
     pub tables: Vec<(String, &'static Table)>,
-    /// How deep the statement stands in others.
+    /// The nesting depth of the statement.
     pub depth: u32,
 }
 
@@ -61,14 +61,14 @@ impl Scope {
         Scope { tables: vec![(name.to_owned(), table)], depth: 0 }
     }
 
-    /// A column, with its kind.
+    /// Returns a random column with its kind.
     pub fn column(&self, random: &mut Random) -> (String, Kind) {
         let (name, table) = &self.tables[random.below(self.tables.len() as u64) as usize];
         let (column, kind) = table.columns[random.below(table.columns.len() as u64) as usize];
         (format!("{name}.{column}"), kind)
     }
 
-    /// A column of a kind, if there is one.
+    /// Returns a random column of a wanted kind, if there is one.
     pub fn column_of(&self, random: &mut Random, wanted: impl Fn(Kind) -> bool) -> Option<(String, Kind)> {
         let all: Vec<(String, Kind)> = self
             .tables
@@ -81,7 +81,7 @@ impl Scope {
         if all.is_empty() { None } else { Some(all[random.below(all.len() as u64) as usize].clone()) }
     }
 
-    /// The same without subqueries.
+    /// Returns the same scope without subqueries.
     pub fn plain(&self) -> Scope {
         Scope { depth: 9, ..self.clone() }
     }
@@ -106,12 +106,12 @@ impl Scope {
             0 => format!("{column} is null"),
             1 => format!("{column} is not null"),
             2 => list(&column, kind, random),
-            // Lists about one column, which may have no value in common, and one of which may have a null.
+            // Two lists about one column. They may have no value in common, and may contain a null.
             18 => {
                 let join = if random.below(2) == 0 { "or" } else { "and" };
                 format!("({} {join} {})", list(&column, kind, random), list(&column, kind, random))
             }
-            // Now and then the wrong way round: then nothing is between.
+            // The bounds are sometimes in the wrong order; then no value is between them.
             3 | 4 => {
                 let not = if random.below(4) == 0 { "not " } else { "" };
                 format!("{column} {not}between {} and {}", literal(random), kind.literal(random))
@@ -203,7 +203,7 @@ impl Scope {
         }
     }
 
-    /// A condition that takes the rows which meet one of a few rows of another table.
+    /// Returns a condition that selects the rows matching one of a few rows of another table.
     pub fn chosen(&self, random: &mut Random) -> Condition {
         let table = &TABLES[random.below(3) as usize];
         let inner = Scope { depth: 9, ..Scope::of("few", table) };
@@ -225,12 +225,12 @@ impl Scope {
         })
     }
 
-    /// A condition with a statement in it; half of them look at the row outside.
+    /// Returns a condition with a subquery; half of them refer to the outer row.
     fn subquery(&self, random: &mut Random) -> String {
         let table = &TABLES[random.below(3) as usize];
         let name = format!("s{}", self.depth);
         let mut inner = Scope::of(&name, table);
-        // The innermost only.
+        // Only the innermost statement has no further subquery.
         inner.depth = self.depth + 1;
         let filter = inner.condition(random, 1).text();
         let from = format!("from {} {name} where {filter}", table.name);
@@ -240,7 +240,7 @@ impl Scope {
         let not = if random.below(3) == 0 { "not " } else { "" };
         match (random.below(5), outer) {
             (0 | 1, Some((outer, _))) => {
-                // Linked by another column than the one that is compared.
+                // The subquery may be correlated by another column than the compared one.
                 let other = inner.column(random);
                 let link = self.column_of(random, |kind| kind == other.1).filter(|_| random.below(4) == 0);
                 let link = link.map(|(outer, _)| format!(" and {} = {outer}", other.0)).unwrap_or_default();
@@ -258,7 +258,7 @@ impl Scope {
         }
     }
 
-    /// Something to be shown, with its kind.
+    /// Returns an expression for the select list, with its kind.
     pub fn expression(&self, random: &mut Random) -> (String, Kind) {
         let (column, kind) = self.column(random);
         match random.below(14) {
@@ -292,7 +292,7 @@ impl Scope {
         }
     }
 
-    /// An aggregate, with its kind.
+    /// Returns an aggregate with its kind.
     pub fn aggregate(&self, random: &mut Random) -> (String, Kind) {
         let (column, kind) = self.column(random);
         let distinct = if random.below(3) == 0 { "distinct " } else { "" };
@@ -321,7 +321,7 @@ pub fn comparison(random: &mut Random) -> &'static str {
     ["=", "=", "<>", "<", "<=", ">", ">="][random.below(7) as usize]
 }
 
-/// `column in (…)`, of one to four values.
+/// Returns `column in (…)` or its negation, with one to four values and sometimes a null.
 fn list(column: &str, kind: Kind, random: &mut Random) -> String {
     let mut items: Vec<String> = (0..1 + random.below(4)).map(|_| kind.literal(random)).collect();
     if random.below(5) == 0 {

@@ -1,4 +1,4 @@
-//! The two databases, asked alike.
+//! The two databases, which get the same statements.
 
 use std::path::Path;
 
@@ -14,15 +14,15 @@ pub struct Pair {
     sqlite: Connection,
 }
 
-/// What a statement came to on both sides.
+/// The result of comparing both answers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     Same,
-    /// Rows of Polynya and of SQLite.
+    /// The rows of Polynya and those of SQLite.
     Different(Vec<Vec<Cell>>, Vec<Vec<Cell>>),
-    /// Polynya refuses what SQLite answers.
+    /// Polynya refuses a statement that SQLite answers.
     Refused(String),
-    /// SQLite refuses it: the generator is wrong.
+    /// SQLite refuses the statement, so the generator is wrong.
     Senseless(String),
 }
 
@@ -33,7 +33,7 @@ impl Pair {
         Ok(Pair { polynya: Database::open(dir)?, sqlite })
     }
 
-    /// Runs a statement that writes on both sides; both must have changed as many rows.
+    /// Runs a statement that writes on both sides. Fails unless both change the same number of rows.
     pub fn write(&self, texts: [&str; 2]) -> Result<()> {
         let ours = self.polynya.sql(texts[0], &[]).map_err(|error| error.with("statement", texts[0]))?.count;
         let theirs = self.sqlite.execute(texts[1], []).map_err(sqlite::failed)? as u64;
@@ -66,7 +66,7 @@ impl Pair {
         if equal { Verdict::Same } else { Verdict::Different(ours, theirs) }
     }
 
-    /// Whether an index is asked.
+    /// Returns true if Polynya's plan uses an index.
     pub fn uses_index(&self, text: &str) -> bool {
         let plan = self.ours(&format!("explain {text}"));
         plan.is_ok_and(|rows| {
@@ -94,7 +94,7 @@ impl Pair {
     }
 }
 
-/// By which rows are put in one order on both sides: equal for values that are the same.
+/// Returns the sort key of a row, which is equal on both sides for equal values.
 fn key(row: &[Cell]) -> Vec<String> {
     row.iter()
         .map(|cell| match cell {
@@ -111,8 +111,8 @@ fn key(row: &[Cell]) -> Vec<String> {
         .collect()
 }
 
-/// Floats may differ in their last digits, because averages are computed in different ways. An integer may be a whole float:
-/// SQLite has the type of the value, Polynya that of the column.
+/// Compares two values. Floats may differ in their last digits, because averages are computed in different ways. An integer may
+/// equal a whole float: SQLite's type is that of the value, Polynya's that of the column.
 fn same(ours: &Cell, theirs: &Cell) -> bool {
     match (ours, theirs) {
         (Cell::Float(a), Cell::Float(b)) => a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()),
@@ -122,13 +122,13 @@ fn same(ours: &Cell, theirs: &Cell) -> bool {
     }
 }
 
-/// A time as SQLite has it, which is as it was written: `2024-02-29 12:00:00`.
+/// Returns a time in SQLite's form, which is the literal's: `2024-02-29 12:00:00`.
 fn moment(text: &str) -> String {
     let is_time = text.len() >= 19 && text.as_bytes()[10] == b'T' && text.as_bytes()[4] == b'-';
     if is_time { text[..19].replace('T', " ") } else { text.to_owned() }
 }
 
-/// An answer for a person, its first rows; sorted if they have no order of their own.
+/// Formats the first rows of an answer for the report, sorted if they have no order of their own.
 pub fn shown(rows: &[Vec<Cell>], ordered: bool) -> String {
     let line = |row: &Vec<Cell>| {
         let cells = row.iter().map(|cell| match cell {

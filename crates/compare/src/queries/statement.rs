@@ -1,11 +1,11 @@
-//! Whole statements.
+//! Generates whole statements.
 
 use bench::random::Random;
 
 use super::condition::{Condition, Scope};
 use super::world::{Kind, TABLES, Table};
 
-/// A SELECT in parts, so that a failing one can be made smaller.
+/// A SELECT in parts, so that a failing one can be reduced.
 #[derive(Clone, Debug)]
 pub struct Select {
     distinct: bool,
@@ -14,18 +14,18 @@ pub struct Select {
     filter: Option<Condition>,
     group: Vec<String>,
     having: Option<String>,
-    /// `UNION` and the like, with the other side.
+    /// A set operation such as `UNION`, with its other side.
     with: Option<(&'static str, Box<Select>)>,
-    /// One for each item if it is sorted.
+    /// One sort order for each item, or empty.
     order: Vec<String>,
     limit: Option<(u64, u64)>,
-    /// Whether all items have one name.
+    /// True if all items have the same name.
     one_name: bool,
 }
 
 impl Select {
-    /// Whether the rows come in an order that is the same everywhere: all items are sorted by, so that only rows that are
-    /// equal may change places.
+    /// Returns true if the order of the rows is determined. Then all items are sort keys, so that only equal rows may change
+    /// places.
     pub fn is_ordered(&self) -> bool {
         !self.order.is_empty()
     }
@@ -65,7 +65,7 @@ impl Select {
         text
     }
 
-    /// Statements with one part less.
+    /// Returns statements with one part less.
     pub fn smaller(&self) -> Vec<Select> {
         let mut all = Vec::new();
         let mut less = |change: &dyn Fn(&mut Select)| {
@@ -99,7 +99,7 @@ impl Select {
                 less(&|select| select.filter = Some(smaller.clone()));
             }
         }
-        // Items are named by their place, so none goes while they are sorted by or have another side.
+        // The sort order and the set operation refer to items by position, so none is removed while there is one.
         if self.items.len() > 1 && self.order.is_empty() && self.with.is_none() {
             for at in 0..self.items.len() {
                 less(&|select| drop(select.items.remove(at)));
@@ -109,7 +109,7 @@ impl Select {
     }
 }
 
-/// Any statement over the tables.
+/// Returns any statement over the tables.
 pub fn any(random: &mut Random) -> Select {
     let mut select = match random.below(23) {
         0..=6 => plain(random),
@@ -130,7 +130,7 @@ pub fn any(random: &mut Random) -> Select {
 
 fn sort(select: &mut Select, random: &mut Random) {
     let mut places: Vec<usize> = (1..=select.items.len()).collect();
-    // Not always from left to right.
+    // The sort keys do not always go from left to right.
     if random.below(2) == 0 {
         places.reverse();
     }
@@ -146,7 +146,7 @@ fn sort(select: &mut Select, random: &mut Random) {
 }
 
 fn any_table(random: &mut Random) -> &'static Table {
-    // The first is the one with all kinds of columns.
+    // The first table has columns of all kinds.
     if random.below(2) == 0 { &TABLES[0] } else { &TABLES[random.below(3) as usize] }
 }
 
@@ -165,7 +165,7 @@ fn plain(random: &mut Random) -> Select {
     select(&scope, format!("{} x", table.name), random, filter)
 }
 
-/// What an index is for: columns alone, one or two conditions, the best few.
+/// Returns a statement that an index can serve: plain columns, one or two conditions, the first few rows.
 fn lookup(random: &mut Random) -> Select {
     let table = any_table(random);
     let scope = Scope::of(table.name, table);
@@ -176,7 +176,7 @@ fn lookup(random: &mut Random) -> Select {
     select
 }
 
-/// Rows that meet one of a few others, and a condition beside.
+/// Returns the rows that match one of a few rows of another table, sometimes with a further condition.
 fn chosen(random: &mut Random) -> Select {
     let table = any_table(random);
     let scope = Scope::of("x", table);
@@ -196,7 +196,7 @@ fn joined(random: &mut Random) -> Select {
     let of = |name: &str, table: &'static Table| Scope::of(name, table);
     let (kind, mut on) = loop {
         let (column, kind) = of("x", left).column(random);
-        // Truths and extreme values match too many others.
+        // Booleans match too many rows; joins on times need a further condition.
         if kind == Kind::Bool {
             continue;
         }
@@ -211,7 +211,7 @@ fn joined(random: &mut Random) -> Select {
     let mut from = format!("{} x {join} {} y on {on}", left.name, right.name);
     let filter = match random.below(5) {
         0 => None,
-        // Of both sides, whichever of them may be missing.
+        // A condition on each side of an outer join, where either side may be missing.
         1 | 2 => {
             let of_left = of("x", left).condition(random, 1);
             Some(Condition::And(Box::new(of_left), Box::new(of("y", right).condition(random, 1))))
@@ -219,7 +219,7 @@ fn joined(random: &mut Random) -> Select {
         _ => Some(scope.condition(random, 2)),
     };
     match random.below(4) {
-        // A third relation with a column of a name that the others have.
+        // A third relation shares a column name with the others.
         0 => from = format!("{from} cross join (select 1 as i) v"),
         1 => {
             let third = &TABLES[[0, 2][random.below(2) as usize]];
@@ -270,7 +270,7 @@ fn aggregated(random: &mut Random) -> Select {
 fn combined(random: &mut Random) -> Select {
     let mut left = plain(random);
     let operator = ["union", "union all", "intersect", "except"][random.below(4) as usize];
-    // Columns of the same kinds on the other side.
+    // The other side needs columns of the same kinds.
     for _ in 0..50 {
         let table = any_table(random);
         let scope = Scope::of("x", table);
@@ -286,7 +286,7 @@ fn combined(random: &mut Random) -> Select {
     left
 }
 
-/// A statement in FROM or in WITH.
+/// Returns a statement with a subquery in FROM or in WITH.
 fn nested(random: &mut Random) -> Select {
     let mut inner = if random.below(2) == 0 { plain(random) } else { grouped(random) };
     if random.below(3) == 0 {

@@ -1,28 +1,29 @@
-//! The tables that are asked, and what their columns hold.
+//! The tables of the generated statements and the values of their columns.
 //!
-//! Only what means the same in both is generated. PostgreSQL's dialect, and with it Polynya, differs from SQLite so:
+//! The generator uses only SQL with the same meaning in both. PostgreSQL's dialect, and with it Polynya's, differs from SQLite's
+//! as follows.
 //! - Types are strict. Columns of one type are compared with each other, and integers of 32 bits with floats.
-//! - Integers of 32 and 64 bits overflow with an error. Sums and arithmetic are of columns whose values are small; columns with
+//! - Integers of 32 and 64 bits overflow with an error. So sums and arithmetic use columns with small values; columns with
 //!   extreme values are compared, sorted and grouped.
-//! - Subqueries stand in WHERE only: in what is shown, in HAVING and in ON Polynya refuses some that SQLite takes.
+//! - Subqueries occur only in WHERE: in the select list, in HAVING and in ON Polynya refuses some that SQLite accepts.
 //! - SQLite has neither NaN nor infinities, and no integer literal for -2^63.
-//! - SQLite has no type for dates, times and truth: it has them as text and as 0 and 1, which sort and compare the same.
-//! - Decimals and binary strings are left out, SQLite has nothing like the first and no common literal for the second.
+//! - SQLite has no types for dates, times and booleans: it stores them as text and as 0 and 1, which sort and compare the same.
+//! - Decimals and binary strings are left out: SQLite has no such decimals, and there is no common literal for binary strings.
 
 use bench::random::Random;
 
-/// What a column holds.
+/// The kind of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Int,
-    /// Of 64 bits, extreme values among them.
+    /// 64-bit integers, including extreme values.
     Big,
-    /// Of 64 bits, small: what may be added and multiplied.
+    /// Small 64-bit integers, which may be added and multiplied.
     Small,
     Text,
     /// Sums of eighths, which are exact in any order.
     Float,
-    /// Extreme ones.
+    /// Floats with extreme values.
     Wild,
     Bool,
     Day,
@@ -30,7 +31,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// For Polynya and for SQLite.
+    /// Returns the types of Polynya and of SQLite.
     fn sql(self) -> [&'static str; 2] {
         match self {
             Kind::Int => ["int", "integer"],
@@ -43,12 +44,12 @@ impl Kind {
         }
     }
 
-    /// A value of the kind or, one time in eight, null.
+    /// Returns a value of the kind or, one time in eight, null.
     pub fn value(self, random: &mut Random) -> String {
         if random.below(8) == 0 { "null".into() } else { self.literal(random) }
     }
 
-    /// A value of the kind.
+    /// Returns a value of the kind.
     pub fn literal(self, random: &mut Random) -> String {
         let pick = |random: &mut Random, of: &[&str]| of[random.below(of.len() as u64) as usize].to_owned();
         match self {
@@ -72,7 +73,7 @@ impl Kind {
                     "'9'", "'it''s'",
                 ],
             ),
-            // A zero with a sign is a zero like the other.
+            // Zero with a negative sign equals zero.
             Kind::Float if random.below(16) == 0 => pick(random, &["-0.0", "0.0"]),
             Kind::Float => format!("{:?}", (random.below(160) as f64 - 80.0) / 8.0),
             Kind::Wild => pick(
@@ -109,14 +110,14 @@ impl Kind {
     }
 }
 
-/// A table; its key, if it has one, is the first column.
+/// A table. Its key, if it has one, is the first column.
 pub struct Table {
     pub name: &'static str,
     pub keyed: bool,
     pub columns: &'static [(&'static str, Kind)],
-    /// Rows at the beginning, about.
+    /// The approximate number of rows at the beginning.
     pub rows: u64,
-    /// Indexes that it may get.
+    /// Indexes that the table may get.
     pub indexes: &'static [&'static str],
 }
 
@@ -155,7 +156,7 @@ pub static TABLES: [Table; 3] = [
 ];
 
 impl Table {
-    /// For Polynya and for SQLite.
+    /// Returns the CREATE TABLE statements of Polynya and of SQLite.
     pub fn create(&self) -> [String; 2] {
         [0, 1].map(|side| {
             let column = |(at, (name, kind)): (usize, &(&str, Kind))| {
@@ -167,7 +168,7 @@ impl Table {
         })
     }
 
-    /// Rows numbered from `first`: keys derive from the number.
+    /// Returns an INSERT of rows numbered from `first`. Keys derive from the number.
     pub fn insert(&self, random: &mut Random, first: u64, count: u64) -> String {
         let row = |number: u64| {
             let cell = |(at, (_, kind)): (usize, &(&str, Kind))| match (self.keyed && at == 0, kind) {
