@@ -1,5 +1,5 @@
-//! Writes a folder of notes as a site of files: `export VAULT TO [PATTERN…]`, where patterns say what is published
-//! beside the notes that say so themselves. Prints what it took.
+//! Exports a folder of notes as a site of files: `export VAULT TO [PATTERN…]`. The patterns name notes that are
+//! published in addition to those whose front matter says so. Prints the time that it took.
 
 use std::path::Path;
 use std::time::Instant;
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         std::fs::write(file, &page.plain.bytes)?;
     }
-    // One note changed: what an author waits for.
+    // The time to apply a change of one note is the time for which an author waits.
     let last = changes.iter().rev().find_map(|change| match change {
         Change::Put(file) if file.path.ends_with(".md") => Some(file.clone()),
         _ => None,
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What is visible in a folder, links left aside.
+/// Reads the files of a folder and its subfolders. Skips hidden files and symbolic links.
 fn read(folder: &Path, within: &str, changes: &mut Vec<Change>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,25 +1,27 @@
-//! A note's Markdown, read once: finished HTML with holes where the vault has a say.
+//! The parsed Markdown of a note: finished HTML with holes for everything that depends on the rest of the vault.
 //!
-//! A note is read and turned into [`Piece`]s when its bytes change. What its links lead to changes more often, and then
-//! only the holes are filled again (O1): no Markdown is parsed because another note was renamed.
+//! A note is parsed into [`Piece`]s when its bytes change. The targets of its links change more often, and then only
+//! the holes are filled again (O1): renaming one note does not parse the Markdown of another.
 
-/// What a note says, apart from its front matter.
+/// The content of a note without its front matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) pieces: Vec<Piece>,
-    /// Links to other notes and to files of the vault, in order. Links to other sites are finished HTML.
+    /// Links to other notes and to files of the vault, in order. Links to other sites are not in it; they are finished
+    /// HTML.
     pub(crate) links: Vec<Link>,
     pub(crate) headings: Vec<Heading>,
-    /// Ids of blocks (`^id`), with the pieces between which the block stands.
+    /// Ids of blocks (`^id`), each with the range of pieces that make up the block.
     pub(crate) blocks: Vec<(Box<str>, usize, usize)>,
-    /// The text that a reader sees.
+    /// The visible text.
     pub(crate) text: Vec<Span>,
-    /// The text of the first paragraph that has one.
+    /// The text of the first paragraph that is not blank.
     pub(crate) lead: Vec<Span>,
-    /// The first block is a heading of level 1, so the page needs no other.
+    /// True if the first block is a heading of level 1, so that the page needs no other title.
     pub(crate) has_title: bool,
     pub(crate) warnings: Vec<String>,
-    /// Headings by id, headings by key, blocks by id: the first of each, sorted.
+    /// Indexes into `headings` sorted by id, into `headings` sorted by key, and into `blocks` sorted by id. Each holds
+    /// only the first of equal names.
     by_id: Vec<u32>,
     by_key: Vec<u32>,
     by_block: Vec<u32>,
@@ -28,35 +30,35 @@ pub(crate) struct Body {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Html(Box<str>),
-    /// HTML that the author wrote: an option of the site decides whether it stays.
+    /// HTML that the author wrote. An option of the site decides whether it stays HTML.
     Raw(Box<[Span]>),
-    /// An id of this page. In an embed it gets a prefix, so that no two things have one id.
+    /// An id in this page. In an embed it gets a prefix, so that ids stay unique.
     Id(Box<str>),
-    /// A line break in the source: an option decides what it is.
+    /// A line break in the source. An option of the site decides how it is shown.
     Break,
-    /// `links[i]` begins; what it shows is between this and its end.
+    /// The start of `links[i]`. Its content follows, up to its `Close`.
     Open(u32),
     Close(u32),
-    /// `links[i]`, shown in place: an image, a note.
+    /// `links[i]`, embedded here: an image or a note.
     Show(u32, Place),
-    /// The words of `links[i]`, which is no link here.
+    /// The text of `links[i]` in a position where it cannot be a link.
     Say(u32),
 }
 
-/// What may stand where something is shown in place.
+/// The kind of content that is allowed at the position of an embed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Blocks.
+    /// Blocks are allowed.
     Block,
-    /// A paragraph's own text: blocks, if the paragraph ends before them.
+    /// Text directly in a paragraph. Blocks are allowed if the paragraph is closed before them.
     Paragraph,
-    /// Text within a heading or within marks of its own.
+    /// Text within a heading or within markup such as emphasis. Only text and links are allowed.
     Line,
-    /// Text without links: within a link.
+    /// Text within a link. Only text without links is allowed.
     Link,
 }
 
-/// A piece of text, or what a link shows, which depends on where it leads.
+/// A piece of text, or a link whose text depends on its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Span {
     Text(String),
@@ -66,14 +68,14 @@ pub(crate) enum Span {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) syntax: Syntax,
-    /// Without fragment, decoded; empty: this note.
+    /// The target without its fragment, decoded. Empty means this note.
     pub(crate) target: String,
-    /// Heading or `^block`, decoded.
+    /// The heading or `^block`, decoded.
     pub(crate) fragment: Option<String>,
-    /// What its author wants shown.
+    /// The text that the author gave the link.
     pub(crate) label: Option<Vec<Span>>,
     pub(crate) title: Option<Vec<Span>>,
-    /// Of an image: width and height.
+    /// Width and height of an image, in pixels.
     pub(crate) size: Option<(u32, Option<u32>)>,
 }
 
@@ -82,12 +84,12 @@ impl Link {
         matches!(self.syntax, Syntax::WikiEmbed | Syntax::Image)
     }
 
-    /// Whether it leads anywhere, or is text that may name a note.
+    /// Returns true for a real link, and false for text that may only name a note.
     pub(crate) fn is_link(&self) -> bool {
         !matches!(self.syntax, Syntax::Named | Syntax::Quoted)
     }
 
-    /// What it shows where it is not to be hidden, `inner` being what the links in its label show.
+    /// Returns the text of the link if nothing must be hidden. `inner` gives the text of the links within its label.
     pub(crate) fn shown(&self, inner: impl FnMut(u32) -> String) -> String {
         match (&self.label, &self.fragment) {
             (Some(label), _) => joined(label, inner),
@@ -108,32 +110,33 @@ pub(crate) enum Syntax {
     Markdown,
     /// `![x](a.png)`
     Image,
-    /// `[[a]]` where there can be no link: in the text of another, in an attribute, in front matter.
+    /// `[[a]]` in a position where no link is possible: in the text of another link, in an attribute, in front matter.
     Named,
-    /// `[[a]]` that is text: in HTML, in math, escaped. Its label is what stands there.
+    /// `[[a]]` that is plain text: in HTML, in math, or escaped. Its label is the text as written.
     Quoted,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Heading {
     pub(crate) level: u8,
-    /// Unique in the note. Made without what links show, so that no name of an unpublished note is in it.
+    /// Unique in the note. It leaves out the text of links, so that it contains no name of an unpublished note.
     pub(crate) id: String,
-    /// What a link's fragment is compared with: made with all of its text.
+    /// The key that is compared with the fragment of a link. It is made of the whole text of the heading.
     pub(crate) key: String,
     pub(crate) text: Vec<Span>,
-    /// The pieces of its section, itself included; none if it stands inside another block.
+    /// The range of pieces of its section, including the heading; `None` if the heading stands inside another block.
     pub(crate) section: Option<(usize, usize)>,
 }
 
 impl Body {
-    /// What a link shows where nothing is to be hidden.
+    /// Returns the text of a link if nothing must be hidden.
     pub(crate) fn shown(&self, at: u32) -> String {
-        // In the label of a link there may be the names of others, which have no such label.
+        // The label of a link may contain names of other links. Those have no labels with further names in them, so one
+        // level is enough.
         self.links[at as usize].shown(|inner| self.links[inner as usize].shown(|_| String::new()))
     }
 
-    /// The id that a link's fragment leads to.
+    /// Returns the id to which a fragment leads.
     pub(crate) fn id_of(&self, fragment: &str) -> Option<String> {
         if fragment.starts_with('^') {
             return self.block(fragment).map(|(id, ..)| id.to_string());
@@ -142,7 +145,7 @@ impl Body {
     }
 
     fn heading(&self, fragment: &str) -> Option<&Heading> {
-        // `[[a#B#C]]` is C below B; the last is enough.
+        // `[[a#B#C]]` means heading C below B. Only the last part is compared.
         let last = fragment.rsplit('#').find(|part| !part.trim().is_empty())?;
         let key = crate::text::slug(last);
         let heading = |at: u32| &self.headings[at as usize];
@@ -150,7 +153,7 @@ impl Body {
         exact.or_else(|| found(&self.by_key, &key, |at| &heading(at).key)).map(heading)
     }
 
-    /// Links in the heading that a fragment names.
+    /// Returns the links in the heading that a fragment names.
     pub(crate) fn links_of(&self, fragment: &str) -> impl Iterator<Item = &Link> {
         let heading = self.heading(fragment).filter(|_| !fragment.starts_with('^'));
         heading.into_iter().flat_map(|heading| &heading.text).filter_map(|span| match span {
@@ -163,14 +166,15 @@ impl Body {
         found(&self.by_block, fragment, |at| &self.blocks[at as usize].0).map(|at| &self.blocks[at as usize])
     }
 
-    /// To be called when it is complete: a note may have as many links to its headings as it has headings.
+    /// Builds the sorted indexes, once the body is complete. They keep the lookup of fragments fast: a note may link to
+    /// each of its headings.
     pub(crate) fn index(&mut self) {
         self.by_id = sorted(self.headings.len(), |at| &self.headings[at as usize].id);
         self.by_key = sorted(self.headings.len(), |at| &self.headings[at as usize].key);
         self.by_block = sorted(self.blocks.len(), |at| &self.blocks[at as usize].0);
     }
 
-    /// The pieces that a fragment names.
+    /// Returns the range of pieces that a fragment names.
     pub(crate) fn section_of(&self, fragment: &str) -> Option<(usize, usize)> {
         if fragment.starts_with('^') {
             return self.block(fragment).map(|(_, start, end)| (*start, *end));
@@ -178,14 +182,14 @@ impl Body {
         self.heading(fragment)?.section
     }
 
-    /// All ids that links can lead to.
+    /// Returns all ids to which links can lead, each with its key.
     pub(crate) fn targets(&self) -> Vec<(&str, &str)> {
         let headings = self.headings.iter().map(|heading| (heading.id.as_str(), heading.key.as_str()));
         headings.chain(self.blocks.iter().map(|(id, ..)| (&**id, ""))).collect()
     }
 }
 
-/// Spans as text, links through `shown`.
+/// Joins spans to a text. `shown` gives the text of a link.
 pub(crate) fn joined(spans: &[Span], mut shown: impl FnMut(u32) -> String) -> String {
     let mut text = String::new();
     for span in spans {
@@ -197,10 +201,10 @@ pub(crate) fn joined(spans: &[Span], mut shown: impl FnMut(u32) -> String) -> St
     text
 }
 
-/// Positions in the order of their names, the first of each name.
+/// Returns the indexes of all names in the order of the names, the first index of each name only.
 fn sorted<'a>(len: usize, name: impl Fn(u32) -> &'a str) -> Vec<u32> {
     let mut all: Vec<u32> = (0..len as u32).collect();
-    // Stable, so that the first of a name comes first.
+    // The sort is stable, so the first of equal names stays first.
     all.sort_by(|a, b| name(*a).cmp(name(*b)));
     all.dedup_by(|later, first| name(*later) == name(*first));
     all

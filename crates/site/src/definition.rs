@@ -1,19 +1,21 @@
-//! The table that a vault is: one row a file.
+//! The table of a vault: one row for each file.
 //!
-//! | column | what |
+//! | column | content |
 //! |---|---|
-//! | `path` | primary key; within the vault, `/` between folders |
-//! | `title` | of a note |
-//! | `text` | of a note: its words without Markdown, comments and front matter, for search; what a link to another note shows is left out, since it may name one that is private |
-//! | `source` | of a note: the file as it is |
-//! | `bytes` | of any other file, and of a note that is not UTF-8 |
-//! | `published` | whether everybody may read the note |
-//! | `modified`, `size` | of the file |
+//! | `path` | primary key; path within the vault, with `/` between folders |
+//! | `title` | title of a note |
+//! | `text` | text of a note without Markdown, comments and front matter, for search; the text of links to other notes
+//! is left out, since it may name a private note |
+//! | `source` | file of a note, unchanged |
+//! | `bytes` | content of any other file, and of a note that is not UTF-8 |
+//! | `published` | true if everybody may read the note |
+//! | `modified`, `size` | time and size of the file |
 //!
-//! A note without `source` and `bytes` was passed over: links to it are hidden, and there is nothing else of it.
+//! A note without `source` and `bytes` is *withheld*: the feed did not read it. Links to it are hidden, and nothing
+//! else is known of it.
 //!
-//! The index of kind [`types::INDEX_SITE`] makes it a vault, and names the columns that readers may see of published
-//! rows. The text index is over title and text.
+//! The index of kind [`types::INDEX_SITE`] makes the table a vault, and names the columns that readers may see of
+//! published rows. The text index covers title and text.
 
 use std::sync::Arc;
 
@@ -23,7 +25,7 @@ use arrow::array::{
 use bytes::Bytes;
 use types::{ColumnId, DataType, Error, INDEX_SITE, IndexDef, Micros, Result, TableDef, TableId};
 
-/// What a server's own vault is called.
+/// The name of a server's own vault.
 pub const TABLE: &str = "main.vault";
 
 const COLUMNS: [(&str, DataType, bool); 8] = [
@@ -37,11 +39,11 @@ const COLUMNS: [(&str, DataType, bool); 8] = [
     ("size", DataType::Int64, false),
 ];
 
-/// What a reader may see of a published row.
+/// The columns that a reader may see of a published row.
 const OPEN: [&str; 5] = ["path", "title", "text", "modified", "size"];
 
-/// The definition of a vault. Never in the lake unless its owner says so later: what was published once could not be taken
-/// back from there.
+/// Returns the definition of a vault's table. It stays out of the lake unless its owner changes the option later,
+/// because published content could not be withdrawn from there.
 pub fn definition(full_name: &str) -> Result<TableDef> {
     let mut def = TableDef::new(TableId(0), full_name);
     for (name, data_type, nullable) in &COLUMNS {
@@ -73,7 +75,7 @@ pub fn definition(full_name: &str) -> Result<TableDef> {
     Ok(def)
 }
 
-/// Whether a table has the columns of a vault, of their types.
+/// Tells whether a table has the key, index and columns of a vault, with the right types.
 pub fn is_as_defined(def: &TableDef) -> bool {
     let key: Vec<&str> = def.key_columns().map(|column| column.name.as_str()).collect();
     let has = |(name, data_type, _): &(&str, DataType, bool)| {
@@ -82,23 +84,23 @@ pub fn is_as_defined(def: &TableDef) -> bool {
     def.is_vault() && key == ["path"] && COLUMNS.iter().all(has)
 }
 
-/// A file as a row.
+/// One row of a vault's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub path: String,
-    /// Of a note: title and text as everybody may see them. A note without them was passed over.
+    /// Title and text of a note, as everybody may see them. A note without them is withheld.
     pub words: Option<(String, String)>,
     pub content: Bytes,
     pub published: bool,
     pub modified: Option<Micros>,
 }
 
-/// The row of a note that was passed over, so that no page shows what it is called.
+/// Returns the row of a withheld note: one that was not read, and whose name no page may show.
 pub fn withheld(path: &str) -> Row {
     Row { path: path.to_owned(), words: None, content: Bytes::new(), published: false, modified: None }
 }
 
-/// Rows by column name.
+/// Builds a record batch of rows, with columns by name.
 pub fn batch(rows: &[Row]) -> Result<RecordBatch> {
     let source = |row: &Row| match &row.words {
         Some(_) => std::str::from_utf8(&row.content).ok().map(str::to_owned),

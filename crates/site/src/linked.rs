@@ -1,4 +1,4 @@
-//! A published note with its links followed: what its page shows of the rest of the vault.
+//! A published note with its links resolved: what its page shows of the rest of the vault.
 
 use std::sync::Arc;
 
@@ -12,43 +12,45 @@ use crate::vault::State;
 const TITLE_CHARS_MAX: usize = 300;
 const DESCRIPTION_CHARS_MAX: usize = 300;
 
-/// What other pages show of a published note.
+/// The data that other pages show of a published note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// In the vault.
+    /// Path within the vault.
     pub path: Arc<str>,
     /// The address of its page, percent-encoded, without host.
     pub url: Arc<str>,
-    /// Without what it would tell of unpublished notes.
+    /// The title, without text that would reveal an unpublished note.
     pub title: String,
     pub description: String,
-    /// In lower case, sorted.
+    /// Tags in lower case, sorted.
     pub tags: Vec<String>,
-    /// Seconds since 1970: front matter, else the file's time.
+    /// Time of the last update in seconds since 1970: from the front matter, else from the file.
     pub updated: Option<i64>,
     pub created: Option<i64>,
 }
 
+/// A published note with its links resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Linked {
     pub(crate) card: Card,
-    /// One for each link of the body.
+    /// The target of each link of the body.
     pub(crate) targets: Vec<Target>,
-    /// Whether they are links, or names only.
+    /// For each link: true for a real link, false for a mere name.
     are_links: Vec<bool>,
-    /// Each name that was looked for: who comes to bear it, or ceases to, may change a target.
+    /// All names that were looked up. A file that gains or loses one of them may change a target.
     pub(crate) keys: Vec<Key>,
     pub(crate) warnings: Vec<String>,
 }
 
-/// Where a link leads.
+/// The resolved target of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Note {
         path: Arc<str>,
         url: Arc<str>,
         id: Option<String>,
-        /// The heading that it leads to names an unpublished note, and so would the link.
+        /// True if the heading that it leads to names an unpublished note, so that the text of the link must leave it
+        /// out.
         is_veiled: bool,
     },
     Asset {
@@ -59,11 +61,11 @@ pub(crate) enum Target {
     Folder {
         url: String,
     },
-    /// An address on this host that is not the vault's.
+    /// An address on this host that belongs to another part of the server.
     Host {
         url: String,
     },
-    /// An unpublished note. Whether what the author calls it there may be shown.
+    /// An unpublished note. `label` is true if the author's text for the link may be shown.
     Withheld {
         label: bool,
     },
@@ -71,7 +73,7 @@ pub(crate) enum Target {
 }
 
 impl Linked {
-    /// Follows the links of a published note.
+    /// Resolves the links of a published note.
     pub(crate) fn of(state: &State, path: &Arc<str>, note: &Note, modified: Option<i64>) -> Linked {
         let folder = path::split(path).0;
         let mut linked = Linked {
@@ -119,7 +121,7 @@ impl Linked {
         linked
     }
 
-    /// The text of a link, as far as it may be shown.
+    /// Returns the text of a link, as far as it may be shown.
     pub(crate) fn shown(&self, note: &Note, at: u32, withheld: &str) -> String {
         let link = &note.body.links[at as usize];
         match self.targets.get(at as usize) {
@@ -132,12 +134,13 @@ impl Linked {
         }
     }
 
-    /// What is merely named is no link to it, and makes no file public.
+    /// Returns the targets of real links. A note or file that is merely named gets no backlink and does not become
+    /// public.
     fn followed(&self) -> impl Iterator<Item = &Target> {
         self.targets.iter().zip(&self.are_links).filter(|(_, is_link)| **is_link).map(|(target, _)| target)
     }
 
-    /// Notes that it links to or shows, itself left out; each once.
+    /// Returns the notes that it links to or embeds, sorted and distinct, without itself.
     pub(crate) fn notes(&self) -> Vec<Arc<str>> {
         let mut notes: Vec<Arc<str>> = self
             .followed()
@@ -151,7 +154,7 @@ impl Linked {
         notes
     }
 
-    /// Notes that it shows in place.
+    /// Returns the notes that it embeds, sorted and distinct.
     pub(crate) fn embeds(&self, note: &Note) -> Vec<Arc<str>> {
         let links = note.body.links.iter().zip(&self.targets);
         let mut notes: Vec<Arc<str>> = links
@@ -246,7 +249,8 @@ fn follow(
     }
 }
 
-/// Whether a link of the note at `path` leads to an unpublished note. `keys` are the names that it depends on.
+/// Tells whether a link of the note at `path` leads to an unpublished note. Adds the names on which the answer depends
+/// to `keys`.
 fn is_private(state: &State, path: &Arc<str>, link: &Link, keys: &mut Vec<Key>) -> bool {
     let folder = path::split(path).0;
     let attempts = names::attempts(folder, link);
@@ -259,12 +263,13 @@ fn is_private(state: &State, path: &Arc<str>, link: &Link, keys: &mut Vec<Key>) 
     })
 }
 
-/// An address from the root that is another part of this server.
+/// Tells whether a link is an address from the root that belongs to another part of this server.
 fn is_of_host(state: &State, link: &Link) -> bool {
     link.target.starts_with('/') && !link.is_shown_in_place() && state.site.is_reserved(&link.target[1..])
 }
 
-/// The author's own words are shown, unless they name the note that is to stay private, or the folder that it is in.
+/// Tells whether the author's text for a link to a private note may be shown. It may, unless it reveals the name of
+/// that note or of its folder.
 fn may_show_label<'a>(
     note: &Note,
     link: &'a Link,

@@ -1,7 +1,8 @@
-//! Markdown to [`Body`]: CommonMark with tables, strikethrough, task lists, autolinks, footnotes, callouts, `==marks==`,
-//! math as text, wikilinks, embeds and `#tags`. Wikilinks are found before it is read: see [`wikilinks`].
+//! Parses Markdown into a [`Body`]: CommonMark with tables, strikethrough, task lists, autolinks, footnotes, callouts,
+//! `==marks==`, math as text, wikilinks, embeds and `#tags`. Wikilinks are found before the Markdown parser runs: see
+//! [`wikilinks`].
 //!
-//! The tree is walked with a stack of its own, so that no depth of nesting can exhaust the thread's.
+//! The tree is walked with an explicit stack, so that no depth of nesting can overflow the thread's stack.
 
 mod inline;
 mod link;
@@ -21,7 +22,7 @@ use wikilinks::Item;
 pub(crate) use inline::is_tag;
 pub(crate) use link::size_attributes;
 
-/// Reads a note's text, front matter and comments taken out already.
+/// Parses the text of a note. Front matter and comments must be removed already.
 pub(crate) fn read(text: &str, tags: &mut Tags) -> Body {
     let (marked, items) = wikilinks::mark(text);
     let arena = Arena::new();
@@ -65,7 +66,7 @@ fn options() -> Options<'static> {
     extension.math_code = true;
     extension.highlight = true;
     options.parse.relaxed_tasklist_matching = true;
-    // So that `\#` is not taken for a tag.
+    // The parser reports escaped characters, so that `\#` is not taken for a tag.
     options.parse.escaped_char_spans = true;
     options
 }
@@ -75,38 +76,39 @@ fn starts_with_title(root: Node<'_>) -> bool {
     first.is_some_and(|node| matches!(node.data().value, NodeValue::Heading(heading) if heading.level == 1))
 }
 
-/// How often the text's length what marks stand for may come out in all: a reference's title comes out wherever it is
-/// referred to, and the parser knows the length of a mark alone.
+/// Limits the total length of expanded marks, as a multiple of the length of the text. The parser limits its own
+/// expansions (the title of a reference appears wherever it is used), but it sees only the short mark and not the text
+/// that replaces it.
 const SAID_TIMES_MAX: usize = 4;
 
 struct Walk<'t> {
-    /// What the marks in the text stand for.
+    /// The originals of the marks in the text.
     items: &'t [Item<'t>],
-    /// How many bytes of it may still come out.
+    /// Bytes of originals that may still be written.
     said_max: usize,
     tags: &'t mut Tags,
     body: Body,
-    /// HTML that is not a piece yet.
+    /// Finished HTML that is not in a piece yet.
     out: String,
-    /// Links that are open.
+    /// The open links, innermost last.
     open_links: Vec<link::Open>,
-    /// The next text begins a span of its own.
+    /// True if the next text begins a new span.
     fresh: bool,
     ids: BTreeSet<String>,
-    /// The number to try next for a heading of this id.
+    /// For each base id, the number to try next for a duplicate heading.
     next_ids: HashMap<String, usize>,
-    /// Where the heading or paragraph that is open begins, in pieces and in spans.
+    /// Start of each open heading or paragraph, as index of a piece and of a span.
     started: Vec<(usize, usize)>,
     alignments: Vec<TableAlignment>,
     column: usize,
     in_table_head: bool,
     in_cell: bool,
-    /// In a `<p>`.
+    /// True inside a `<p>`.
     in_paragraph: bool,
-    /// Headings, titles and marks that are open, in which no block can be.
+    /// Number of open headings, callout titles and inline markup, in which no block can stand.
     lines: usize,
     footnotes: usize,
-    /// Where the text ends and the footnotes begin.
+    /// Index of the piece at which the text ends and the footnotes begin.
     content_end: Option<usize>,
     block_id: Option<String>,
 }
@@ -136,7 +138,7 @@ impl Walk<'_> {
         self.cut();
         let end = self.content_end.unwrap_or(self.body.pieces.len());
         let headings = &mut self.body.headings;
-        // Where the next section of each level begins, seen from behind.
+        // The start of the next section of each level, in a walk from the end.
         let mut nexts = [end; 7];
         for heading in headings.iter_mut().rev() {
             let level = usize::from(heading.level.min(6));
@@ -149,7 +151,7 @@ impl Walk<'_> {
         self.body
     }
 
-    /// Ends the piece of HTML, so that what follows begins one; returns the number of pieces.
+    /// Ends the current piece of HTML, so that a new one begins. Returns the number of pieces.
     fn cut(&mut self) -> usize {
         if !self.out.is_empty() {
             self.body.pieces.push(Piece::Html(std::mem::take(&mut self.out).into()));
@@ -171,9 +173,9 @@ impl Walk<'_> {
         self.span(text);
     }
 
-    /// Text for the eye, but not a part of the page's HTML.
+    /// Adds text to the visible text, but not to the HTML.
     fn span(&mut self, text: &str) {
-        // The text of a link into the vault is the link's, not the surrounding text's.
+        // The text of a link into the vault belongs to the link, not to the surrounding text.
         if self.open_links.iter().any(|open| matches!(open, link::Open::Vault(_))) {
             return;
         }
@@ -190,7 +192,7 @@ impl Walk<'_> {
         self.started.push((at, self.body.text.len()));
     }
 
-    /// Id attributes hold a hole, because an embed needs other ids.
+    /// Writes an id attribute. The id is a hole, because an embed needs another id.
     fn id(&mut self, id: &str) {
         self.html(" id=\"");
         self.piece(Piece::Id(id.into()));
@@ -203,7 +205,7 @@ impl Walk<'_> {
         self.html("\"");
     }
 
-    /// Whether the node's children are to be walked, and its end to be told.
+    /// Handles the start of a node. Returns true if its children and its end must be visited too.
     fn enter(&mut self, node: Node<'_>) -> bool {
         let value = node.data().value.clone();
         match value {
@@ -330,7 +332,7 @@ impl Walk<'_> {
         self.html(">");
     }
 
-    /// A paragraph without `<p>`: in a tight list, or as a callout's title.
+    /// Tells whether a paragraph gets no `<p>`: in a tight list, or as the title of a callout.
     fn is_bare(node: Node<'_>) -> bool {
         let Some(parent) = node.parent() else { return false };
         if matches!(parent.data().value, NodeValue::CalloutTitle) {
@@ -378,7 +380,8 @@ impl Walk<'_> {
 
     fn leave_heading(&mut self, node: Node<'_>, level: u8) {
         self.lines -= 1;
-        // What is inside came after the mark, its own tag comes before: only now the id is known.
+        // The tag of a heading holds its id, which is known only now. The pieces of its content are moved behind the
+        // tag.
         self.cut();
         let (start, span) = self.started.pop().unwrap_or_default();
         let text: Vec<Span> = self.body.text[span.min(self.body.text.len())..].to_vec();
@@ -445,7 +448,7 @@ impl Walk<'_> {
     }
 }
 
-/// Obsidian's kinds in five colours. Nothing of the author's text gets into the class.
+/// Maps Obsidian's kinds of callouts to five classes. No text of the author becomes part of the class.
 fn callout_class(kind: &str) -> &'static str {
     match kind {
         "tip" | "hint" | "important" | "success" | "check" | "done" => "tip",

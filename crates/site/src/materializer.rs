@@ -1,8 +1,8 @@
-//! From the rows of a vault to its pages: the [`table::materializer::Materializer`] that publishes a [`Site`].
+//! The materializer of sites: follows the rows of a vault's table and publishes a [`Site`].
 //!
-//! Nothing of it is on disk. After a restart it is made anew from the table, which is quicker than reading pages back would
-//! be safe, and readers are told to come again until it is complete. A step always takes in everything that is missing,
-//! so that no reader meets a site that lacks notes; what bounds it is the size of a vault.
+//! It keeps nothing on disk. After a restart it renders the site again from the table, which is fast and avoids
+//! trusting stored pages. Until the site is complete, readers are told to try again. A step always takes in all missing
+//! rows, so that no reader sees a site that lacks notes; the limits on the size of a vault bound the step.
 
 use std::sync::Arc;
 
@@ -19,37 +19,39 @@ use crate::options::Options;
 use crate::parsed::Parsed;
 use crate::vault::{Change, File, Known, Vault, Warning};
 
-/// The name of its checkpoints.
+/// The name of the materializer's checkpoints.
 pub const NAME: &str = "site";
 
-/// Files of a vault, and their bytes, which it holds in memory.
+/// The largest number of files of a vault.
 const FILES_MAX: u64 = 200_000;
+/// The largest total size of a vault's files in bytes. The site holds them in memory.
 const BYTES_MAX: u64 = 2 << 30;
-/// Rows are read in parts, so that files do not come all at once.
+/// Number of rows read at once, so that the files are not all in memory twice.
 const READ_ROWS: usize = 256;
 
-/// A vault at one position of its table. What readers get.
+/// The published value: a vault at one position of its table.
 #[derive(Clone)]
 pub struct Site {
     pub vault: Vault,
-    /// Whose rows are in it: deletes come by row id.
+    /// Path of each row, by row id: the feed of deletes names only row ids.
     rows: OrdMap<u64, Arc<str>>,
     paths: OrdMap<Arc<str>, u64>,
 }
 
-/// Renders the vaults among an engine's tables. All have the same options.
+/// Renders all vaults among an engine's tables, all with the same options.
 pub struct Materializer {
     empty: Vault,
     parsed: Arc<Parsed>,
 }
 
 impl Materializer {
-    /// `parsed`: where the feed leaves notes that it has parsed. Fails if the options do.
+    /// Makes a materializer. `parsed` is the cache in which the feed leaves the notes that it has parsed. Fails if the
+    /// options are invalid.
     pub fn new(options: Options, parsed: Arc<Parsed>) -> Result<Materializer> {
         Ok(Materializer { empty: Vault::new(options)?, parsed })
     }
 
-    /// A site without notes: pages for those who find nothing.
+    /// Returns a site without notes, whose pages serve readers while there is no vault.
     pub fn empty(&self) -> &Vault {
         &self.empty
     }
@@ -120,7 +122,7 @@ impl table::materializer::Materializer for Materializer {
         while row < last {
             let batch = table.scan_from(row.next(), READ_ROWS, &projection)?;
             if batch.num_rows() == 0 {
-                // Whatever lies beyond is dead already.
+                // All later rows are dead already.
                 break;
             }
             let rows = Columns::of(&batch)?;
@@ -153,10 +155,10 @@ impl table::materializer::Materializer for Materializer {
     }
 }
 
-/// Notes of which one change says something; a vault that is taken in for the first time may have thousands.
+/// The largest number of notes whose warnings one change logs. The first step over a vault may have thousands.
 const TOLD_MAX: usize = 30;
 
-/// What authors should know goes into the log, a line for each note.
+/// Logs the warnings for authors, a line for each note.
 fn tell(news: &[Warning]) {
     for Warning { path, message } in news.iter().take(TOLD_MAX) {
         tracing::warn!("{}: {}", types::name::printable(path), message.replace(char::is_control, " "));
@@ -179,7 +181,7 @@ fn check_size(table: &Snapshot) -> Result<()> {
     Err(Error::new(Kind::TooLarge, what).with("table", &table.def().name))
 }
 
-/// Rows of the site that are not live any more.
+/// Returns the rows of the site that were deleted.
 fn deleted(table: &Snapshot, checkpoint: &Checkpoint, site: &Site) -> Result<Vec<RowId>> {
     match table.deleted_since(checkpoint) {
         Err(error) if error.kind() == Kind::NotFound => {}

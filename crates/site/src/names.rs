@@ -1,8 +1,8 @@
-//! What a link's target can be called, and which file is meant.
+//! Resolves the target of a link to a file of the vault.
 //!
-//! A file answers to every ending of its path (`c`, `b/c`, `a/b/c` for `a/b/c.md`), a note also to its aliases and its
-//! title. Unpublished notes answer too: a link to one must be recognised in order to be hidden (A1). Names are compared
-//! folded.
+//! A file can be named by every suffix of its path (`c`, `b/c`, `a/b/c` for `a/b/c.md`), a note also by its aliases and
+//! its title. Unpublished notes have names too, since a link to one must be recognised in order to be hidden (A1).
+//! Names are compared in folded form.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::body::{Link, Syntax};
 use crate::path;
 use crate::text::fold;
 
-/// Something with a name. Ordered by how well the name fits: the lowest is meant.
+/// A file, note or folder under one of its names. The order tells how well the name fits: a link means the lowest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Named {
-    /// 0 by path, 1 by alias or as a folder's index, 2 by title, 3 a folder, 4 a note that was passed over.
+    /// The kind of name: 0 by path, 1 by alias or as the index of a folder, 2 by title, 3 a folder, 4 a withheld note.
     rank: u8,
     depth: u16,
     pub(crate) path: Arc<str>,
@@ -27,13 +27,13 @@ pub(crate) enum Kind {
     Note,
     Asset,
     Folder,
-    /// A note that was passed over.
+    /// A note that exists but was not read.
     Withheld,
 }
 
 pub(crate) type Key = Arc<str>;
 
-/// Names of one file.
+/// Returns all names of a note.
 pub(crate) fn of_note(path: &Arc<str>, title: &str, aliases: &[String]) -> Vec<(Key, Named)> {
     let depth = depth_of(path);
     let named = |rank| Named { rank, depth, path: path.clone(), kind: Kind::Note };
@@ -54,7 +54,8 @@ pub(crate) fn of_asset(path: &Arc<str>) -> Vec<(Key, Named)> {
     endings(&fold(path)).map(|key| (key.into(), named.clone())).collect()
 }
 
-/// Only what nothing else is called: no link to what the vault has leads to it.
+/// Returns the names of a withheld note. They have the last rank, so that no link to a file in the vault leads to a
+/// withheld note instead.
 pub(crate) fn of_withheld(path: &Arc<str>) -> Vec<(Key, Named)> {
     let named = Named { rank: 4, depth: depth_of(path), path: path.clone(), kind: Kind::Withheld };
     endings(&fold(path::stem(path))).map(|key| (key.into(), named.clone())).collect()
@@ -68,22 +69,22 @@ fn depth_of(path: &str) -> u16 {
     path.split('/').count().min(path::DEPTH_MAX) as u16
 }
 
-/// `a/b/c`, `b/c`, `c`.
+/// Returns the suffixes of a path: `a/b/c`, `b/c`, `c`.
 fn endings(full: &str) -> impl Iterator<Item = &str> {
     std::iter::once(full).chain(full.match_indices('/').map(|(at, _)| &full[at + 1..]))
 }
 
-/// One attempt to find a link's target.
+/// One attempt to resolve the target of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt {
     pub(crate) key: Key,
-    /// As written, to prefer it among names that differ in case only.
+    /// The name as written, to prefer it among names that differ only in case.
     written: String,
-    /// Only what has this path in full.
+    /// True if only a file with this full path matches.
     exact: bool,
 }
 
-/// How a link's target is looked for, in order.
+/// Returns the attempts to resolve the target of a link, in order.
 pub(crate) fn attempts(folder: &str, link: &Link) -> Vec<Attempt> {
     let target = link.target.trim();
     let target = path::stem(target);
@@ -106,7 +107,7 @@ pub(crate) fn attempts(folder: &str, link: &Link) -> Vec<Attempt> {
     tries.into_iter().flatten().collect()
 }
 
-/// Who has which name.
+/// An index of all names of a vault.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     by_key: OrdMap<Key, OrdSet<Named>>,
@@ -125,14 +126,15 @@ impl Names {
         }
     }
 
-    /// The file that a link in this folder means.
+    /// Returns the file that a link in a note of `folder` means.
     pub(crate) fn find(&self, folder: &str, attempts: &[Attempt]) -> Option<&Named> {
         attempts.iter().find_map(|attempt| {
             let all = self.by_key.get(&attempt.key)?;
             if !attempt.exact {
                 return nearest(folder, all);
             }
-            // Thousands may have one name; of those only what is as deep as the path can be meant.
+            // Thousands of files may have the same name. Only those at the depth of the given path can match it in
+            // full.
             let depth = depth_of(&attempt.key);
             let is_index = path::index_rank(path::split(&attempt.key).1).is_some();
             let at = |rank, depth| {
@@ -165,7 +167,7 @@ impl Names {
     }
 }
 
-/// The best that is in this folder, if there is one among the best of all, else the first.
+/// Returns the candidate with the best rank, preferring one in this folder.
 fn nearest<'a>(folder: &str, all: &'a OrdSet<Named>) -> Option<&'a Named> {
     let first = all.get_min()?;
     let depth = if folder.is_empty() { 1 } else { depth_of(&format!("{folder}/x")) };

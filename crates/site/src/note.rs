@@ -1,4 +1,4 @@
-//! One note: a Markdown file, read once.
+//! A note: a Markdown file, parsed once.
 
 pub(crate) mod comments;
 pub(crate) mod date;
@@ -10,34 +10,36 @@ use crate::body::{Body, Span, joined};
 use crate::markdown;
 use crate::text::{fold, shorten};
 
-/// Larger notes stay private.
+/// The largest note that is read, in bytes. Larger notes stay private.
 pub const NOTE_BYTES_MAX: usize = 4 << 20;
 
-/// Each tag of a note is a page, and stands on the note's own.
+/// The largest number of tags of a note. Each tag has a page, and appears on the page of the note.
 pub(crate) const TAGS_MAX: usize = 1_000;
 
-/// What a file says about itself; what others say of it is the [`crate::Vault`]'s. Depends on path and bytes alone.
+/// A parsed note: what its file contains, depending only on path and bytes. The [`crate::Vault`] holds its relations to
+/// other notes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     path: Box<str>,
-    /// Front matter, else the first heading, else the name of the file.
+    /// The title in the front matter, else the first heading, else the name of the file.
     pub(crate) title: Vec<Span>,
     aliases: Vec<String>,
-    /// Folded, sorted, each once.
+    /// Folded, sorted and distinct.
     tags: Vec<String>,
     publish: Option<bool>,
     pub(crate) description: Option<Vec<Span>>,
-    /// Seconds since 1970, UTC.
+    /// Time of creation according to the front matter, in seconds since 1970, UTC.
     created: Option<i64>,
+    /// Time of the last update according to the front matter, in seconds since 1970, UTC.
     updated: Option<i64>,
     pub(crate) body: Body,
     warnings: Vec<String>,
-    /// Something about it could not be read, so it is private whatever else it says.
+    /// True if a part of the note could not be read. The note is then private, whatever else it says.
     broken: bool,
 }
 
 impl Note {
-    /// Reads a note. Never fails: what cannot be read is a warning, and the note stays private.
+    /// Parses a note. It never fails: a part that cannot be read becomes a warning, and the note stays private.
     pub fn parse(path: &str, bytes: &[u8]) -> Note {
         let mut note = Note::empty(path);
         if let Some(rest) = note.read_front(bytes) {
@@ -49,7 +51,7 @@ impl Note {
         note
     }
 
-    /// [`Note::publish`] of a note's bytes. Its text is not read.
+    /// Returns [`Note::publish`] for the bytes of a note, without parsing its text.
     pub(crate) fn said(bytes: &[u8]) -> Option<bool> {
         let mut note = Note::empty("");
         note.read_front(bytes);
@@ -77,7 +79,7 @@ impl Note {
         self.warnings.push(format!("{why}; the note stays private"));
     }
 
-    /// Front matter. The rest is returned, unless the note is not to be read at all.
+    /// Reads the front matter. Returns the rest of the note, or `None` if it must not be read.
     fn read_front<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a str> {
         if bytes.len() > NOTE_BYTES_MAX {
             self.refuse(format!("it has {} bytes; notes up to {NOTE_BYTES_MAX} bytes are read", bytes.len()));
@@ -150,7 +152,7 @@ impl Note {
                     self.warnings
                         .push("`publish` is neither true nor false; the note stays private".to_owned());
                 }
-                // Said twice, the more careful counts.
+                // If the key occurs twice, false wins.
                 self.publish = Some(said && self.publish != Some(false));
             }
             "draft" | "private" if value.text().is_some_and(|text| text.eq_ignore_ascii_case("true")) => {
@@ -194,12 +196,12 @@ impl Note {
         }
     }
 
-    /// Within the vault, `/` between folders.
+    /// Returns the path within the vault, with `/` between folders.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Its title as its author sees it. A page may show less: see [`crate::Card::title`].
+    /// Returns the title as the author sees it. A page may show less: see [`crate::Card::title`].
     pub fn title(&self) -> String {
         plain(&self.title, &self.body)
     }
@@ -208,65 +210,68 @@ impl Note {
         &self.aliases
     }
 
-    /// In lower case, sorted, of front matter and text.
+    /// Returns the tags of front matter and text, in lower case and sorted.
     pub fn tags(&self) -> &[String] {
         &self.tags
     }
 
-    /// What its front matter says; `None` leaves it to the site's options.
+    /// Returns what the front matter says about publishing; `None` leaves it to the options of the site. A note that
+    /// could not be read is never published.
     pub fn publish(&self) -> Option<bool> {
         if self.broken { Some(false) } else { self.publish }
     }
 
-    /// Whether something about it could not be read, its front matter mostly: it is private then. Its warnings say what.
+    /// Tells whether a part of the note, usually its front matter, could not be read. Such a note is private, and its
+    /// warnings name the part.
     pub fn is_unreadable(&self) -> bool {
         self.broken
     }
 
-    /// Of its front matter.
+    /// Returns the description in the front matter.
     pub fn description(&self) -> Option<String> {
         self.description.as_ref().map(|spans| plain(spans, &self.body))
     }
 
-    /// Seconds since 1970, UTC.
+    /// Returns the time of creation according to the front matter, in seconds since 1970, UTC.
     pub fn created(&self) -> Option<i64> {
         self.created
     }
 
-    /// Seconds since 1970, UTC.
+    /// Returns the time of the last update according to the front matter, in seconds since 1970, UTC.
     pub fn updated(&self) -> Option<i64> {
         self.updated
     }
 
-    /// All of its text as its author sees it, without Markdown and comments. For readers of published notes:
-    /// [`crate::Vault::text`].
+    /// Returns the whole text as the author sees it, without Markdown and comments. Readers of published notes get
+    /// [`crate::Vault::text`] instead.
     pub fn text(&self) -> String {
         plain(&self.body.text, &self.body)
     }
 
-    /// Its title and text as everybody may see them, whatever else is in the vault: what links to other notes show is
-    /// left out, since it may name one that is private. A page shows more: it knows which are.
+    /// Returns title and text as everybody may see them, whatever the rest of the vault contains. The text of links to
+    /// other notes is left out, since it may name a private note. A page shows more, because it knows which notes are
+    /// private.
     pub fn open_words(&self) -> (String, String) {
         let open = |spans: &[Span]| joined(spans, |_| "…".to_owned()).trim().to_owned();
         (open(&self.title), open(&self.body.text))
     }
 
-    /// What its author should know, as sentences.
+    /// Returns the warnings for the author, as sentences.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 }
 
-/// The tags of a note, as they are found.
+/// Collects the tags of a note.
 #[derive(Default)]
 pub(crate) struct Tags {
-    /// Folded.
+    /// The tags, folded.
     taken: BTreeSet<String>,
     passed_over: bool,
 }
 
 impl Tags {
-    /// Whether it is one of the note's tags.
+    /// Adds a tag. Returns false if the note has [`TAGS_MAX`] other tags already.
     pub(crate) fn take(&mut self, tag: &str) -> bool {
         let tag = fold(tag);
         if self.taken.len() < TAGS_MAX {
@@ -287,14 +292,14 @@ fn plain(spans: &[Span], body: &Body) -> String {
     joined(spans, |link| body.shown(link)).trim().to_owned()
 }
 
-/// Spans as one line, links through `shown`.
+/// Joins spans to one line of at most `chars_max` characters. `shown` gives the text of a link.
 pub(crate) fn line(spans: &[Span], chars_max: usize, shown: impl FnMut(u32) -> String) -> String {
     let text = joined(spans, shown);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     shorten(&text, chars_max)
 }
 
-/// The name of the file; of an `index.md`, the folder's.
+/// Returns the name of a note by its file, or by its folder for an index note.
 fn name_of(path: &str) -> &str {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let stem = crate::path::stem(file);

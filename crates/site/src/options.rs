@@ -1,4 +1,4 @@
-//! What a site is set up with.
+//! The options of a site.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use types::{Error, Result};
@@ -7,35 +7,36 @@ use crate::note::Note;
 use crate::path;
 use crate::text::fold;
 
-/// Every page may depend on every option, so a change of one is a new [`crate::Vault`].
+/// The options of a site. Every page may depend on every option, so changing one requires a new [`crate::Vault`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// In the head of every page.
+    /// The title of the site, shown at the top of every page.
     pub title: String,
-    /// Of the feed and of the first page, where no note gives one.
+    /// The description of the site, shown in the feed and on the first page if that has no note of its own.
     pub description: String,
-    /// Of the text, as in `<html lang>`.
+    /// The language of the text, as in `<html lang>`.
     pub language: String,
-    /// `https://example.org`, without a path. Sitemap, canonical links and absolute addresses in the feed need it.
+    /// The base address, such as `https://example.org`, without a path. The sitemap, canonical links and absolute
+    /// addresses in the feed need it.
     pub base_url: Option<String>,
-    /// Notes that are published although they do not say `publish: true`: patterns such as `**` or `blog/**`.
-    /// `publish: false` in a note always counts.
+    /// Patterns of notes that are published even without `publish: true`, such as `**` or `blog/**`. `publish: false`
+    /// in a note takes precedence.
     pub publish: Vec<String>,
-    /// Harmless HTML in notes stays HTML (`raw.rs`). Otherwise it is shown as text.
+    /// True if harmless HTML in notes stays HTML (`raw.rs`). Otherwise it is shown as text.
     pub raw_html: bool,
-    /// A line break in a paragraph is shown as one, as Obsidian does; in CommonMark it is a space.
+    /// True if a line break in a paragraph is shown as a line break, as in Obsidian. In CommonMark it is a space.
     pub line_breaks: bool,
-    /// Where a search form sends its `q`, for instance `/`; without it there is none. Who serves the pages answers it,
-    /// with [`crate::Vault::found`].
+    /// The address to which the search form sends its parameter `q`, for instance `/`. Without it there is no form. The
+    /// server answers with [`crate::Vault::found`].
     pub search: Option<String>,
-    /// First parts of addresses that belong to somebody else, such as `v1`.
+    /// First parts of addresses that belong to other parts of the server, such as `v1`.
     pub reserved: Vec<String>,
-    /// Newest notes in the feed.
+    /// The largest number of notes in the feed; it holds the newest.
     pub feed_entries_max: usize,
     pub words: Words,
 }
 
-/// The words of the theme.
+/// The texts of the theme.
 #[derive(Clone, Debug)]
 pub struct Words {
     pub skip: String,
@@ -53,32 +54,32 @@ pub struct Words {
     pub empty: String,
     pub no_tags: String,
     pub tagged: String,
-    /// Instead of the name of a note that is not published.
+    /// Shown instead of the name of an unpublished note.
     pub withheld: String,
     pub withheld_hint: String,
     pub broken_hint: String,
     pub not_found: String,
     pub not_found_text: String,
-    /// Above what a search found, after the number.
+    /// The noun after the number of search results.
     pub found: String,
     pub found_one: String,
     pub nothing_found: String,
 }
 
 impl Options {
-    /// Whether a path of the vault would have addresses that belong to somebody else.
+    /// Tells whether a path of the vault would have an address that belongs to another part of the server.
     pub fn is_reserved(&self, path: &str) -> bool {
         let first = fold(path.trim_matches('/').split('/').next().unwrap_or_default());
         self.reserved.iter().any(|reserved| fold(reserved.trim_matches('/')) == first)
     }
 
-    /// Says of notes whether these options publish them. Fails if a pattern is none.
+    /// Returns the rule that decides which notes these options publish. Fails if a pattern is invalid.
     pub fn rule(&self) -> Result<Rule> {
         Checked::new(self.clone()).map(Rule)
     }
 }
 
-/// What decides whether a note is published, prepared.
+/// The rule that decides whether a note is published, with compiled patterns.
 #[derive(Debug)]
 pub struct Rule(Checked);
 
@@ -87,7 +88,7 @@ impl Rule {
         path::is_valid(note.path()) && self.0.is_published(note.path(), note.publish())
     }
 
-    /// [`Rule::is_published`] of a note's bytes, of which only the front matter is read.
+    /// Returns [`Rule::is_published`] for the bytes of a note. Reads only the front matter.
     pub fn publishes(&self, path: &str, bytes: &[u8]) -> bool {
         path::is_valid(path) && self.0.is_published(path, Note::said(bytes))
     }
@@ -146,7 +147,7 @@ impl Default for Words {
     }
 }
 
-/// Options, checked and prepared.
+/// Validated options, with compiled patterns.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) options: Options,
@@ -187,13 +188,15 @@ impl Checked {
         said.unwrap_or_else(|| self.publish.is_match(path))
     }
 
-    /// Whether an address below the root, not encoded, is not the vault's to give. The style sheet's name counts too.
+    /// Tells whether an address below the root, not encoded, is reserved, so that no note can have it. The names of the
+    /// site's own pages and of the style sheet are reserved too.
     pub(crate) fn is_reserved(&self, stem: &str) -> bool {
         let first = fold(stem.split('/').next().unwrap_or_default());
         self.reserved.contains(&first) || (first.starts_with("style.") && first.ends_with(".css"))
     }
 
-    /// Whether another part of the server answers at a path of the vault, so that nobody could read what is there.
+    /// Tells whether another part of the server answers at a path of the vault, so that a reader could never get a page
+    /// there.
     pub(crate) fn is_of_host(&self, path: &str) -> bool {
         self.options.is_reserved(path)
     }

@@ -1,4 +1,4 @@
-//! A page as it is sent: complete bytes, made ahead, in every encoding that is offered.
+//! A page as it is sent: complete bytes, prepared in advance, in every encoding on offer.
 
 use std::io::Write;
 
@@ -7,17 +7,17 @@ use flate2::{Compression, GzBuilder};
 
 use crate::note::date;
 
-/// Everything an answer consists of. Cloning it clones counters, never bytes.
+/// A complete HTTP answer. Cloning it increments reference counts and copies no content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// 200, or 404 for the page that says so.
+    /// HTTP status: 200, or 404 for the page of unknown addresses.
     pub status: u16,
     pub content_type: &'static str,
     pub plain: Encoded,
-    /// Absent where compression does not make it smaller.
+    /// The compressed page; absent if compression does not make it smaller.
     pub gzip: Option<Encoded>,
-    /// When its source changed last, as HTTP writes it. It may stay the same while the page changes (a page that linked
-    /// to it is gone), so an answer of 304 must follow from the ETag.
+    /// The `Last-Modified` header: the time at which a source file of the page last changed. The page may change while
+    /// this stays the same (a page that linked to it is gone), so an answer of 304 must depend on the ETag.
     pub last_modified: Option<Box<str>>,
     pub cache_control: &'static str,
     /// The value of `Content-Security-Policy`.
@@ -28,7 +28,7 @@ pub struct Page {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
     pub bytes: Bytes,
-    /// Strong, with its quotes; differs between the encodings of one page.
+    /// The strong ETag, including its quotes. It differs between the encodings of one page.
     pub etag: Box<str>,
 }
 
@@ -39,15 +39,17 @@ impl Encoded {
     }
 }
 
-/// Asked again each time, answered with 304: a change is seen at once.
+/// `Cache-Control` for pages that change: a browser asks each time and usually gets 304, so a change is visible at
+/// once.
 pub(crate) const REVALIDATE: &str = "no-cache";
-/// For what has its hash in its name.
+/// `Cache-Control` for files with a hash of their content in their name.
 pub(crate) const FOREVER: &str = "public, max-age=31536000, immutable";
 
-/// No script runs on a page, whatever a note says.
+/// Content security policy of pages. No script runs, whatever a note contains.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' https: http: data:; \
      media-src 'self' https:; form-action 'self'; base-uri 'none'; frame-ancestors 'self'";
-/// Files are shown, they do nothing: an SVG or PDF opened on its own must not act for the site.
+/// Content security policy of files. A file is only displayed: an SVG opened by itself must not act in the name of the
+/// site.
 const FILE_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; media-src 'self'; sandbox";
 
@@ -84,7 +86,7 @@ impl Page {
             plain: Encoded::new(bytes, ""),
             last_modified: modified.map(|seconds| date::http(seconds).into()),
             cache_control: REVALIDATE,
-            // A browser's own PDF viewer does not work in a sandbox, and runs nothing in the site's name.
+            // The PDF viewer of a browser does not work in a sandbox, and runs nothing in the site's name.
             security_policy: if is_document {
                 "default-src 'self'; style-src 'unsafe-inline'; object-src 'self'"
             } else {
@@ -94,7 +96,8 @@ impl Page {
     }
 }
 
-/// The same bytes for the same input: no name, no time.
+/// Compresses bytes with gzip, or returns `None` if that does not make them smaller. The header holds no name and no
+/// time, so that equal input gives equal output.
 fn compress(bytes: &Bytes) -> Option<Encoded> {
     let mut gzip =
         GzBuilder::new().mtime(0).write(Vec::with_capacity(bytes.len() / 3 + 64), Compression::new(6));

@@ -1,5 +1,5 @@
-//! Notes on their way from the feed, which parses them to fill the table, to the materializer, which would parse the
-//! same bytes again (O1). Nothing depends on what is in here; it may be empty at any time.
+//! A cache of parsed notes. The feed parses a note to fill the table and leaves it here; the materializer takes it
+//! instead of parsing the same bytes again (O1). The cache is only an optimization: it may be empty at any time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use vfs::{Mutex, Rank};
 
 use crate::note::Note;
 
-/// Beyond it what comes is not kept: the other end is far behind.
+/// Bytes of note sources at which the cache is emptied: the materializer is then far behind.
 const BYTES_MAX: usize = 64 << 20;
 
-/// By path and content. Each note is taken once.
+/// Parsed notes by path and hash of their content. Each note is taken out at most once.
 pub struct Parsed(Mutex<Kept>);
 
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Parsed {
         let key = (note.path().into(), blake3::hash(bytes));
         let mut kept = self.0.lock();
         if kept.bytes + bytes.len() > BYTES_MAX {
-            // What nobody fetched by now belongs to versions that were replaced at once.
+            // Notes that were not taken by now are mostly versions that were replaced at once.
             kept.notes.clear();
             kept.bytes = 0;
         }

@@ -1,19 +1,20 @@
-//! Paths of a vault, the addresses of their pages, and what kinds of files a site has.
+//! Paths of a vault, the addresses of their pages, and the kinds of files that a site can have.
 //!
-//! A page's address follows from its path alone (and from which note is its folder's index), so that it never changes
-//! because another note came or went. No two notes have one address.
+//! The address of a page depends only on its path (and on which note is the index of its folder). So it never changes
+//! because another note was added or removed. No two notes have the same address.
 
 use crate::text::{encode_path, fold};
 
-/// A path longer than this is not published, and no lookup of a longer one is tried.
+/// The longest path that can be published, in bytes. A request for a longer path is not looked up.
 pub(crate) const PATH_BYTES_MAX: usize = 1024;
-/// Folders of a path, with the file.
+/// The largest number of parts of a path: its folders and the file.
 pub const DEPTH_MAX: usize = 32;
 
-/// Addresses of the site's own pages, on the first level. Notes that would have them keep `.md` in theirs.
+/// First-level addresses of the site's own pages. A note that would have one of these addresses keeps its ending `.md`.
 pub(crate) const OWN: [&str; 6] = ["tags", "all-notes", "feed.xml", "sitemap.xml", "robots.txt", "404"];
 
-/// Whether a path can be in a vault: relative, `/` between its parts, nothing hidden, nothing that leads upwards.
+/// Tells whether a path can be in a vault: relative, with `/` between its parts, no hidden part, and no part that leads
+/// upwards.
 pub fn is_valid(path: &str) -> bool {
     let parts_valid = || {
         path.split('/').all(|part| {
@@ -26,7 +27,8 @@ pub fn is_valid(path: &str) -> bool {
     !path.is_empty() && path.len() <= PATH_BYTES_MAX && path.split('/').count() <= DEPTH_MAX && parts_valid()
 }
 
-/// Whether a link might name this note, whether or not it can be in a vault: hidden ones and too deep ones too.
+/// Tells whether a link might name a note with this path. Unlike [`is_valid`], it accepts paths that cannot be in a
+/// vault, such as hidden and very deep ones.
 pub fn is_withholdable(path: &str) -> bool {
     const BYTES_MAX: usize = 4096;
     const PARTS_MAX: usize = 256;
@@ -37,22 +39,22 @@ pub fn is_withholdable(path: &str) -> bool {
         && parts.clone().all(|part| !matches!(part, "" | "." | ".."))
 }
 
-/// Whether a file is a note. Some systems write endings in upper case.
+/// Tells whether a file is a note. Upper case is accepted in the ending, since some systems write it so.
 pub fn is_note(path: &str) -> bool {
     stem(path).len() < path.len()
 }
 
-/// Whether a file is of a kind that a site may have beside notes.
+/// Tells whether a site can have files of this kind beside notes.
 pub fn is_file(path: &str) -> bool {
     content_type(path).is_some()
 }
 
-/// The folder, empty for the vault itself, and the file.
+/// Splits a path into folder and file. The folder of a top-level file is empty.
 pub(crate) fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// Without the ending of a note.
+/// Returns a path without the ending `.md`.
 pub(crate) fn stem(path: &str) -> &str {
     const ENDING: &str = ".md";
     match path.len().checked_sub(ENDING.len()).and_then(|at| path.split_at_checked(at)) {
@@ -61,7 +63,8 @@ pub(crate) fn stem(path: &str) -> &str {
     }
 }
 
-/// Which of a folder's notes is its index: the lowest. `None` for all others.
+/// Returns the rank of a note as the index of its folder, by its file name without ending. The lowest rank is the
+/// index. Returns `None` for names that cannot be an index.
 pub(crate) fn index_rank(stem: &str) -> Option<u8> {
     match () {
         () if stem.eq_ignore_ascii_case("index") => Some(0),
@@ -70,7 +73,7 @@ pub(crate) fn index_rank(stem: &str) -> Option<u8> {
     }
 }
 
-/// Joins a relative path to a folder. `None` if it leaves the vault.
+/// Joins a relative path to a folder. Returns `None` if the result leaves the vault.
 pub(crate) fn join(folder: &str, relative: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in relative.split('/') {
@@ -83,17 +86,17 @@ pub(crate) fn join(folder: &str, relative: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The address of a note that is not its folder's index.
+/// Returns the address of a note that is not the index of its folder.
 pub(crate) fn note_url(path: &str, reserved: &dyn Fn(&str) -> bool) -> String {
     let stem = stem(path);
-    // `a.png.md` would stand where `a.png` does, and `b.md.md` where `b.md` does if that keeps its ending.
-    // `c.MD` may be beside `c.md`.
+    // Without its ending, `a.png.md` would have the address of `a.png`, and `b.md.md` that of `b.md` if that keeps its
+    // ending. `c.MD` may exist beside `c.md`.
     let has_ending = content_type(stem).is_some() || is_note(stem) || !path.ends_with(".md");
     let kept = if has_ending || reserved(stem) { path } else { stem };
     format!("/{}", encode_path(kept))
 }
 
-/// The address of a folder: of its index note, or of the list of what is in it.
+/// Returns the address of a folder: of its index note, or of the list of its notes.
 pub(crate) fn folder_url(folder: &str) -> String {
     if folder.is_empty() { "/".to_owned() } else { format!("/{}/", encode_path(folder)) }
 }
@@ -102,7 +105,7 @@ pub(crate) fn tag_url(tag: &str) -> String {
     format!("/tags/{}", encode_path(tag))
 }
 
-/// What addresses are compared by when nothing has the exact one.
+/// Folds an address for requests that match no address exactly.
 pub(crate) fn folded_url(decoded: &str) -> String {
     let folded = fold(decoded.trim_matches('/'));
     folded.strip_suffix(".md").or(folded.strip_suffix(".html")).unwrap_or(&folded).to_owned()
@@ -116,8 +119,8 @@ pub(crate) enum Media {
     Document,
 }
 
-/// The content type of a file that a note may show or link to; `None` if a site does not have such files. HTML and
-/// scripts are not among them: they would run with the site's rights.
+/// Returns the content type and the media kind of a file that a note may show or link to, or `None` if a site cannot
+/// have such files. HTML and scripts are excluded, since they would run with the rights of the site.
 pub(crate) fn content_type(path: &str) -> Option<(&'static str, Media)> {
     let (_, ending) = path.rsplit_once('.')?;
     Some(match ending.to_ascii_lowercase().as_str() {

@@ -1,12 +1,13 @@
-//! HTML that authors wrote, where the site allows it: elements and attributes of a list, everything else goes.
+//! Sanitizes HTML that authors wrote, if the site allows it. Only listed elements and attributes stay; all others are
+//! removed.
 //!
-//! No script runs on a page whatever is in it. This is about what acts without one: a form that sends a reader's click to
-//! the server's own interface, a `meta` that leads away, frames, styles that cover the page. What is kept is written anew, so
-//! that it means to a browser what it was taken for here.
+//! The security policy already keeps scripts from running on any page. This module removes what can do harm without a
+//! script: a form that sends a reader's click to the server's own interface, a `meta` that leads away, frames, styles
+//! that cover the page. The kept HTML is written anew, so that a browser reads it exactly as this module did.
 
 use crate::text::escape_into;
 
-/// Sorted.
+/// Elements that are kept, sorted.
 const ELEMENTS: [&str; 78] = [
     "a",
     "abbr",
@@ -88,7 +89,7 @@ const ELEMENTS: [&str; 78] = [
     "wbr",
 ];
 
-/// Sorted.
+/// Attributes that are kept, sorted.
 const ATTRIBUTES: [&str; 46] = [
     "abbr",
     "align",
@@ -141,18 +142,19 @@ const ATTRIBUTES: [&str; 46] = [
 /// Attributes that hold an address.
 const ADDRESSES: [&str; 4] = ["cite", "href", "poster", "src"];
 
-/// What stands in them is no text for readers.
+/// Elements whose content is not text for readers. They are removed with their content.
 const SILENT: [&str; 10] = [
     "iframe", "noembed", "noframes", "noscript", "object", "script", "style", "template", "textarea", "title",
 ];
 
+/// Schemes that an address may have.
 const SCHEMES: [&str; 5] = ["http", "https", "mailto", "tel", "xmpp"];
 
-/// Appends what is kept of a piece.
+/// Appends the sanitized form of a piece of HTML to `out`.
 pub(crate) fn keep_into(out: &mut String, html: &str) {
     let mut rest = html;
     while let Some(at) = rest.find('<') {
-        // Text, with its entities.
+        // Text stays as it is, with its entities.
         out.push_str(&rest[..at]);
         rest = &rest[at..];
         if rest.starts_with("<!") || rest.starts_with("<?") {
@@ -175,14 +177,15 @@ pub(crate) fn keep_into(out: &mut String, html: &str) {
 }
 
 struct Tag<'a> {
-    /// In lower case.
+    /// Name of the element, in lower case.
     name: String,
     closes: bool,
     attributes: Vec<(String, Option<&'a str>)>,
 }
 
 impl<'a> Tag<'a> {
-    /// The tag that the text begins with, and what follows it. Stricter than browsers are: what is no whole tag is text.
+    /// Reads the tag at the start of a text. Returns it with the rest of the text. It is stricter than browsers are: an
+    /// incomplete tag is text.
     fn read(text: &'a str) -> Option<(Tag<'a>, &'a str)> {
         let rest = text.strip_prefix('<')?;
         let (closes, rest) = rest.strip_prefix('/').map_or((false, rest), |rest| (true, rest));
@@ -241,7 +244,7 @@ impl<'a> Tag<'a> {
     }
 }
 
-/// Entities stay what they are.
+/// Escapes the value of an attribute, but keeps its entities.
 fn value_into(out: &mut String, value: &str) {
     for (at, part) in value.split('&').enumerate() {
         out.push_str(if at == 0 { "" } else { "&" });
@@ -249,17 +252,17 @@ fn value_into(out: &mut String, value: &str) {
     }
 }
 
-/// A path, or an address with one of a few schemes.
+/// Tells whether a value is a path, or an address with an allowed scheme.
 fn is_address(value: &str) -> bool {
-    // Browsers drop these before they look for a scheme.
+    // Browsers drop control characters and blanks before they look for a scheme.
     let seen: String = value.chars().filter(|c| !c.is_control() && !c.is_whitespace()).collect();
     let head = seen.split(['/', '?', '#']).next().unwrap_or_default();
-    // A scheme could be written in entities.
+    // A scheme could be written with entities.
     let scheme = head.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
     !head.contains('&') && scheme.is_none_or(|scheme| SCHEMES.contains(&scheme.as_str()))
 }
 
-/// Behind the end tag of an element, or at the end.
+/// Returns the text after the end tag of an element, or an empty text if there is none.
 fn skip_to_end<'a>(text: &'a str, name: &str) -> &'a str {
     for (at, _) in text.match_indices("</") {
         let end = &text[at + 2..];

@@ -1,5 +1,4 @@
-//! From the state of a vault to the pages that show it. Functions of their arguments: nothing depends on time or on the
-//! order of a hash map.
+//! Renders the pages of a vault. All are pure functions: no page depends on time or on the order of a hash map.
 
 mod fill;
 mod list;
@@ -19,12 +18,12 @@ use crate::vault::State;
 
 pub(crate) use list::{fixed, folder, found, lists, tag};
 
-/// Fewer headings need no list of contents.
+/// The number of headings from which a page has a table of contents.
 const CONTENTS_HEADINGS_MIN: usize = 3;
-/// More are no help to anybody, and the list is on the page twice.
+/// The largest number of headings in a table of contents. More are of no use, and the table is on the page twice.
 const CONTENTS_HEADINGS_MAX: usize = 500;
 
-/// The page of a published note.
+/// Renders the page of a published note.
 pub(crate) fn note(state: &State, linked: &Arc<Linked>) -> Page {
     let card = &linked.card;
     let Some(entry) = state.notes.get(&card.path) else { return Page::html(String::new(), None) };
@@ -38,7 +37,7 @@ pub(crate) fn note(state: &State, linked: &Arc<Linked>) -> Page {
     let filled = fill::body(state, linked, note);
     let list = contents(options, linked, note);
     match filled.html.split_once("</h1>\n") {
-        // What a note says about itself stands below its title.
+        // Date and tags stand below the title.
         Some((title, rest)) if note.body.has_title => {
             main.push_str(title);
             main.push_str("</h1>\n");
@@ -69,7 +68,7 @@ pub(crate) fn note(state: &State, linked: &Arc<Linked>) -> Page {
     }
     let mut before = String::new();
     breadcrumbs(&mut before, state, path::split(&card.path).0, card);
-    // Beside the text where there is room for it; the theme shows one of the two.
+    // This table stands beside the text where there is room for it. The style sheet shows one of the two.
     if let Some(list) = &list {
         let _ = write!(
             before,
@@ -113,7 +112,7 @@ fn head(state: &State, card: &Card) -> String {
     head
 }
 
-/// Date and tags.
+/// Writes the date and tags of a note.
 fn meta(out: &mut String, card: &Card) {
     if card.tags.is_empty() && card.created.is_none() {
         return;
@@ -129,7 +128,7 @@ fn meta(out: &mut String, card: &Card) {
     out.push_str("</div>\n");
 }
 
-/// The folders above, for a page that is not one itself.
+/// Writes links to the folders above a page.
 fn breadcrumbs(out: &mut String, state: &State, folder: &str, card: &Card) {
     let folders: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     if folders.is_empty() {
@@ -142,7 +141,7 @@ fn breadcrumbs(out: &mut String, state: &State, folder: &str, card: &Card) {
         let above = folders[..=depth].join("/");
         let name = escape(folders[depth]);
         match state.folder_page(&above) {
-            // The page itself.
+            // This is the page itself.
             Some(url) if *url == *card.url => {
                 let _ = writeln!(out, "<li aria-current=\"page\">{name}</li>");
             }
@@ -157,7 +156,7 @@ fn breadcrumbs(out: &mut String, state: &State, folder: &str, card: &Card) {
     out.push_str("</ol>\n</nav>\n");
 }
 
-/// The list of contents below the title, for where there is no room beside the text.
+/// Writes the table of contents below the title, for screens without room beside the text.
 fn folded(out: &mut String, options: &Options, list: Option<&str>) {
     let Some(list) = list else { return };
     let title = escape(&options.words.contents);
@@ -167,7 +166,7 @@ fn folded(out: &mut String, options: &Options, list: Option<&str>) {
     );
 }
 
-/// The list of contents, if there is enough to list.
+/// Returns the table of contents, or `None` if there are too few headings.
 fn contents(options: &Options, linked: &Linked, note: &note::Note) -> Option<String> {
     let skipped = usize::from(note.body.has_title);
     let headings: Vec<&Heading> =
@@ -178,7 +177,7 @@ fn contents(options: &Options, linked: &Linked, note: &note::Note) -> Option<Str
     let withheld = &options.words.withheld;
     let text = |spans: &[Span]| note::line(spans, 200, |at| linked.shown(note, at, withheld));
     let mut out = String::new();
-    // Levels that are open; a heading may skip some.
+    // The levels of the open lists. A heading may skip levels.
     let mut open: Vec<u8> = Vec::new();
     for heading in headings {
         while open.len() > 1 && open.last().is_some_and(|level| *level > heading.level) {

@@ -1,4 +1,4 @@
-//! The shell of every page, prepared once for the options (O1).
+//! The HTML shell of every page, prepared once for the options (O1).
 
 use crate::options::Options;
 use crate::page::{FOREVER, Page};
@@ -7,25 +7,25 @@ use crate::text::{escape, escape_into};
 const SHELL: &str = include_str!("../theme/shell.html");
 const STYLE: &str = include_str!("../theme/style.css");
 
-/// The beginning of the search box. No title and no word of a note can hold it: they are escaped.
+/// The start of the search box in the shell. No title and no text of a note can contain it, since they are escaped.
 const BOX: &str = "<input type=\"search\" name=\"q\"";
 
-/// What a page puts into the shell. HTML, apart from the title.
+/// The parts of a page that go into the shell. All are HTML except the title and the search words.
 #[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) title: String,
     pub(crate) head: String,
-    /// Breadcrumbs and contents.
+    /// Breadcrumbs and table of contents.
     pub(crate) before: String,
     pub(crate) main: String,
     pub(crate) after: String,
     pub(crate) has_contents: bool,
-    /// What stands in the search box.
+    /// The words in the search box.
     pub(crate) sought: String,
 }
 
 pub(crate) struct Theme {
-    /// The shell, cut at its holes.
+    /// The shell, split at its holes.
     pieces: Vec<Piece>,
     pub(crate) style_url: String,
 }
@@ -96,7 +96,7 @@ impl Theme {
         page
     }
 
-    /// A whole page.
+    /// Returns a whole page.
     pub(crate) fn fill(&self, options: &Options, parts: &Parts) -> String {
         let size = SHELL.len() + parts.head.len() + parts.before.len() + parts.main.len() + parts.after.len();
         let mut html = String::with_capacity(size + 1024);
@@ -126,12 +126,12 @@ impl Theme {
         html
     }
 
-    /// A page with nothing around its text.
+    /// Returns a page with only a title and text.
     pub(crate) fn simple(&self, options: &Options, title: &str, html: &str) -> Page {
         self.simple_sought(options, title, html, "")
     }
 
-    /// The same, with words in the search box.
+    /// Returns a page with only a title and text, and with words in the search box.
     pub(crate) fn simple_sought(&self, options: &Options, title: &str, html: &str, sought: &str) -> Page {
         let sought = sought.to_owned();
         let head = "<meta name=\"robots\" content=\"noindex\">\n".to_owned();

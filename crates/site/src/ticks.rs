@@ -1,8 +1,9 @@
-//! Runs of backticks, by which code spans begin and end.
+//! Runs of backticks in a line. They delimit code spans.
 
 use std::collections::HashMap;
 
-/// Where the runs of a line begin, by their length. A line may have thousands of lengths, and each is looked for.
+/// The start offsets of the runs in a line, by the length of the run. A line may have runs of thousands of lengths, so
+/// a lookup must not scan the line.
 pub(crate) struct Ticks(HashMap<usize, Vec<usize>>);
 
 impl Ticks {
@@ -17,14 +18,14 @@ impl Ticks {
         Ticks(runs)
     }
 
-    /// Where the code span ends that so many backticks begin at `at`, if it ends in this line.
+    /// Returns the end of the code span that a run of `run` backticks opens at `at`, if it ends in this line.
     pub(crate) fn span_end(&self, at: usize, run: usize) -> Option<usize> {
         let runs = self.0.get(&run)?;
         runs.get(runs.partition_point(|begin| *begin <= at)).map(|begin| begin + run)
     }
 }
 
-/// How many backticks a text begins with.
+/// Counts the backticks at the start of a text.
 pub(crate) fn run_at(text: &[u8]) -> usize {
     text.iter().take_while(|byte| **byte == b'`').count()
 }

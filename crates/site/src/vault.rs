@@ -1,4 +1,4 @@
-//! The vault: all notes and files of one moment, and every page made from them.
+//! The vault: all notes and files at one moment, and every page made from them.
 
 mod apply;
 mod lookup;
@@ -20,7 +20,7 @@ use crate::path;
 use crate::render;
 use crate::theme::Theme;
 
-/// See the crate. Cloning it is cheap; a clone never changes (S1).
+/// All notes and files at one moment, with their pages. Cloning it is cheap, and it never changes (S1).
 #[derive(Clone)]
 pub struct Vault {
     state: State,
@@ -29,31 +29,33 @@ pub struct Vault {
 /// A file of the vault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Within the vault, `/` between folders.
+    /// Path within the vault, with `/` between folders.
     pub path: String,
     pub bytes: Bytes,
-    /// Seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub modified: Option<i64>,
 }
 
+/// One change of a vault's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A new file, or new content of one.
+    /// Adds a file, or replaces its content.
     Put(File),
-    /// The same, with what is known of it already.
+    /// Adds a file or replaces its content, with data about it that the caller has already.
     PutKnown(Known),
-    /// There is a note of this path, which was not read: nothing shows what it is called (A1).
+    /// Records that a note with this path exists but was not read. No page shows its name (A1).
     Withhold(String),
+    /// Removes the file or note with this path.
     Remove(String),
 }
 
-/// A file with what is known of it.
+/// A file with data about it that the caller has already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     pub file: File,
-    /// The note, if it was parsed of just these bytes: it is not parsed again.
+    /// The parsed note, if it was parsed from exactly these bytes. It is then not parsed again.
     pub note: Option<Arc<Note>>,
-    /// False: private, whatever the note or the options say.
+    /// False makes the note private, whatever its front matter and the options say.
     pub may_publish: bool,
 }
 
@@ -63,16 +65,16 @@ impl From<File> for Known {
     }
 }
 
-/// A note that a search found.
+/// A note that a search returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// In the vault.
+    /// Path within the vault.
     pub path: String,
-    /// HTML: escaped, the words in `<mark>`.
+    /// An excerpt as escaped HTML, with the words of the query in `<mark>`.
     pub snippet: String,
 }
 
-/// Something that an author should know, and no reader.
+/// A message for the author of a note. Readers do not see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     pub path: String,
@@ -85,28 +87,28 @@ pub(crate) struct State {
     pub(crate) theme: Arc<Theme>,
     pub(crate) notes: OrdMap<Arc<str>, Arc<Entry>>,
     pub(crate) assets: OrdMap<Arc<str>, Arc<Asset>>,
-    /// Notes that were not read.
+    /// Paths of notes that exist but were not read.
     withheld: OrdSet<Arc<str>>,
     pub(crate) names: Names,
-    /// Published notes, links followed.
+    /// Published notes with their links resolved.
     pub(crate) linked: OrdMap<Arc<str>, Arc<Linked>>,
-    /// Published notes by the names that their links look for.
+    /// Published notes, by the names that their links look up.
     wanted: Sets<Key>,
-    /// Published notes that link to a note or show it.
+    /// Published notes that link to or embed a note, by the path of that note.
     pub(crate) backlinks: Sets<Arc<str>>,
-    /// Published notes that show a note in place.
+    /// Published notes that embed a note, by the path of that note.
     embedders: Sets<Arc<str>>,
-    /// The same from the other end.
+    /// Notes that a published note embeds, by the path of the published note.
     embeds: OrdMap<Arc<str>, Vec<Arc<str>>>,
-    /// Published notes that have a file.
+    /// Published notes that link to or show a file, by the path of that file.
     users: Sets<Arc<str>>,
-    /// Published notes by tag.
+    /// Published notes, by tag.
     pub(crate) tags: Sets<Arc<str>>,
     pub(crate) folders: OrdMap<Arc<str>, Folder>,
     pages: HashMap<Arc<str>, Arc<Page>>,
-    /// Addresses by what they are compared by when nothing has the exact one.
+    /// Addresses by their folded form, for requests that match no address exactly.
     folded: HashMap<Arc<str>, OrdSet<Arc<str>>>,
-    /// Addresses of lists of everything, which come and go with their number.
+    /// Addresses of the lists of all notes. Their number varies: a large site has several sitemaps.
     list_urls: Vec<Arc<str>>,
     not_found: Arc<Page>,
 }
@@ -125,10 +127,10 @@ pub(crate) struct Asset {
     modified: Option<i64>,
 }
 
-/// A folder with something published in it.
+/// A folder that contains a published note.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Folder {
-    /// Published notes that could be its index: the first is.
+    /// Published notes that could be its index, by rank. The first one is the index.
     indexes: OrdSet<(u8, Arc<str>)>,
     /// Published notes directly in it.
     pub(crate) notes: OrdSet<Arc<str>>,
@@ -145,7 +147,7 @@ impl Folder {
     }
 }
 
-/// A set for each key; none is empty.
+/// A set of paths for each key. Empty sets are removed.
 #[derive(Clone, Debug)]
 pub(crate) struct Sets<K: Ord + Clone>(OrdMap<K, OrdSet<Arc<str>>>);
 
@@ -180,7 +182,7 @@ impl<K: Ord + Clone> Sets<K> {
 }
 
 impl Vault {
-    /// A site without notes. Fails if the options do: a pattern or an address that is none.
+    /// Makes a site without notes. Fails if a pattern or the base address in the options is invalid.
     pub fn new(options: Options) -> Result<Vault> {
         let site = Arc::new(Checked::new(options)?);
         let theme = Arc::new(Theme::new(&site.options));
@@ -208,15 +210,16 @@ impl Vault {
         Ok(Vault { state: apply::first(state)? })
     }
 
-    /// The vault after these changes; this one stays as it is. Only what a change touches is computed again: the note,
-    /// pages that link to it or show it, pages it links to, and lists that it is in. Of several changes of one path the
-    /// last counts. Paths that cannot be in a vault ([`crate::is_valid`]) and files of no known kind are passed over.
+    /// Returns the vault after these changes; this vault stays as it is. Recomputes only the pages that a change
+    /// touches: the note itself, pages that link to it or embed it, pages that it links to, and lists that contain it.
+    /// If several changes have the same path, the last one counts. Ignores invalid paths ([`crate::is_valid`]) and
+    /// files of unknown kinds.
     #[must_use]
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>) -> Vault {
         self.try_apply(changes, &mut || Ok(())).expect("nothing ends it")
     }
 
-    /// [`Vault::apply`], which ends with the error of `tick`: asked after each note and page.
+    /// Does the same as [`Vault::apply`], but calls `tick` after each note and page, and fails if `tick` does.
     pub fn try_apply(
         &self,
         changes: impl IntoIterator<Item = Change>,
@@ -229,18 +232,19 @@ impl Vault {
         &self.state.site.options
     }
 
-    /// What readers may know of the published notes, by path.
+    /// Returns the cards of the published notes, by path. They hold only what readers may know.
     pub fn cards(&self) -> impl Iterator<Item = &Card> {
         self.state.linked.values().map(|linked| &linked.card)
     }
 
-    /// The card of a published note.
+    /// Returns the card of a published note.
     pub fn card(&self, path: &str) -> Option<&Card> {
         self.state.linked.get(path).map(|linked| &linked.card)
     }
 
-    /// The text of a published note without Markdown, for search and tools, and without what it would tell of
-    /// unpublished notes (A1). What it shows in place is not in it: it is found where it is from.
+    /// Returns the text of a published note without Markdown, for search and tools. It leaves out everything that would
+    /// reveal unpublished notes (A1). Embedded text is not in it, since a search finds that text in the note that it
+    /// comes from.
     pub fn text(&self, path: &str) -> Option<String> {
         let linked = self.state.linked.get(path)?;
         let note = &self.state.notes.get(path)?.note;
@@ -255,17 +259,18 @@ impl Vault {
         Some(text.trim().to_owned())
     }
 
-    /// All notes by path, unpublished ones too: for the author.
+    /// Returns all notes by path, including unpublished ones, each with a flag that says whether it is published. For
+    /// the author.
     pub fn notes(&self) -> impl Iterator<Item = (&Note, bool)> {
         self.state.notes.values().map(|entry| (&*entry.note, entry.published))
     }
 
-    /// A note, unpublished or not: for the author.
+    /// Returns a note, published or not. For the author.
     pub fn note(&self, path: &str) -> Option<&Note> {
         self.state.notes.get(path).map(|entry| &*entry.note)
     }
 
-    /// What the authors of notes should know, by path. It names unpublished notes.
+    /// Returns the warnings for authors, by path. They name unpublished notes.
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         for (path, entry) in &self.state.notes {
@@ -277,7 +282,7 @@ impl Vault {
         warnings
     }
 
-    /// Of [`Vault::warnings`] what `before` did not have: one for each note, its messages in one.
+    /// Returns the warnings that are new since `before`: one for each note, with its messages joined.
     pub fn news(&self, before: &Vault) -> Vec<Warning> {
         let (state, old) = (&self.state, &before.state);
         let said = |state: &State, path: &Arc<str>| -> Vec<String> {
@@ -287,7 +292,7 @@ impl Vault {
         };
         let mut news = Vec::new();
         for (path, entry) in &state.notes {
-            // What nothing touched is the same value.
+            // An untouched note is the same value in memory.
             let (link, old_link) = (state.linked.get(path), old.linked.get(path));
             let same_links = match (link, old_link) {
                 (Some(new), Some(old)) => Arc::ptr_eq(new, old),
@@ -307,12 +312,13 @@ impl Vault {
         news
     }
 
-    /// The page with what a search found, best first. A hit that is not published here is left out, whoever found it (A1).
+    /// Renders the results of a search, best first. Leaves out hits that are not published here, whatever the search
+    /// returned (A1).
     pub fn found(&self, sought: &str, total: u64, hits: &[Hit]) -> Page {
         render::found(&self.state, sought, total, hits)
     }
 
-    /// A page that says something that no note says, such as why a search has no answer.
+    /// Renders a page with a message of the site itself, such as the reason why a search failed.
     pub fn notice(&self, title: &str, text: &str) -> Page {
         let html = format!("<p>{}</p>", crate::text::escape(text));
         self.state.theme.simple(&self.state.site.options, title, &html)
@@ -320,7 +326,7 @@ impl Vault {
 }
 
 impl State {
-    /// The address of a published note.
+    /// Returns the address of a published note.
     pub(crate) fn url_of(&self, path: &str) -> String {
         let (folder, file) = path::split(path);
         let is_index = path::index_rank(path::stem(file)).is_some()
@@ -331,7 +337,8 @@ impl State {
         path::note_url(path, &|stem| self.site.is_reserved(stem))
     }
 
-    /// The address of the list of what is in a folder, if it has one: there is no index note, and the address is free.
+    /// Returns the address of the list of a folder's notes, if the folder has one. It has one if it has no index note
+    /// and its address is not reserved.
     pub(crate) fn list_url(&self, folder: &str) -> Option<String> {
         let content = self.folders.get(folder);
         let is_wanted = folder.is_empty() || content.is_some();
@@ -340,7 +347,7 @@ impl State {
         (is_wanted && is_free).then(|| path::folder_url(folder))
     }
 
-    /// The page that stands for a folder, be it its index note or a list.
+    /// Returns the address of the page that stands for a folder: its index note or a list.
     pub(crate) fn folder_page(&self, folder: &str) -> Option<String> {
         let index = self.folders.get(folder).and_then(Folder::index);
         index.map(|index| self.url_of(index)).or_else(|| self.list_url(folder))
@@ -351,7 +358,7 @@ impl State {
     }
 }
 
-/// What a reader sees of a note's text where it is a list's or feed's description.
+/// Returns the day on which a note was last updated, for lists.
 pub(crate) fn day_of(card: &Card) -> Option<String> {
     card.updated.map(note::date::day)
 }

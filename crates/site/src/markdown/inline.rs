@@ -1,4 +1,4 @@
-//! What stands within a paragraph.
+//! Inline nodes: the content of a paragraph.
 
 use comrak::Node;
 use comrak::nodes::NodeValue;
@@ -55,7 +55,7 @@ impl Walk<'_> {
                 self.image(node, &image.url, &image.title);
                 return false;
             }
-            // Everything else is a container without a form of its own, or an extension that is off.
+            // All other nodes are containers without markup of their own, or belong to extensions that are off.
             _ => {}
         }
         true
@@ -82,7 +82,7 @@ impl Walk<'_> {
         self.html(tag);
     }
 
-    /// HTML that the author wrote. Whether it is shown as it is or as text, the vault decides.
+    /// Adds HTML that the author wrote. The options of the vault decide whether it stays HTML or is shown as text.
     pub(super) fn raw(&mut self, html: &str, is_block: bool) {
         let html = without_comments(html);
         let html = if is_block { html.trim_end_matches('\n') } else { &html };
@@ -94,7 +94,7 @@ impl Walk<'_> {
         self.html(if is_block { "\n" } else { "" });
     }
 
-    /// Text with what is found in it by this crate: wikilinks and tags.
+    /// Adds text, with the wikilinks and tags in it.
     fn running(&mut self, node: Node<'_>, text: &str) {
         let mut begins = node
             .previous_sibling()
@@ -118,7 +118,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `#tags` become links to the page of the tag, which exists since this note is in it.
+    /// Adds text in which `#tags` become links to the page of the tag. That page exists, since this note has the tag.
     fn text_with_tags(&mut self, text: &str, mut begins: bool) {
         if !self.open_links.is_empty() || !text.contains('#') {
             return self.text(text);
@@ -149,7 +149,7 @@ impl Walk<'_> {
         self.text(rest);
     }
 
-    /// An attribute with a value from outside.
+    /// Writes an attribute with a value from the author.
     pub(super) fn attribute(&mut self, name: &str, value: &[Span]) {
         self.html(" ");
         self.html(name);
@@ -164,7 +164,7 @@ impl Walk<'_> {
     }
 }
 
-/// HTML's comments are as little meant for readers as `%%` ones.
+/// Removes HTML comments. They are not meant for readers, like `%%` comments.
 fn without_comments(html: &str) -> String {
     let mut kept = String::with_capacity(html.len());
     let mut rest = html;
@@ -180,7 +180,8 @@ fn is_tag_char(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '-' | '_' | '/') || unicode_normalization::char::is_combining_mark(c)
 }
 
-/// As in Obsidian: letters, digits, `-`, `_`, and `/` between levels; not digits alone.
+/// Tells whether a text is a valid tag, by the rules of Obsidian: letters, digits, `-`, `_`, and `/` between levels;
+/// not digits alone.
 pub(crate) fn is_tag(tag: &str) -> bool {
     tag.chars().all(is_tag_char)
         && tag.chars().any(|c| !c.is_ascii_digit())

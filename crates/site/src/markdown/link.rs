@@ -1,5 +1,5 @@
-//! Links, images and embeds: what leads out of the site is finished here, what leads into the vault becomes a
-//! [`Link`] for the vault to resolve.
+//! Links, images and embeds. Links to other sites are finished here; links into the vault become a [`Link`] that the
+//! vault resolves.
 
 use comrak::Node;
 use comrak::nodes::NodeValue;
@@ -9,19 +9,20 @@ use super::wikilinks::{Item, Kind, Part, Said, parts};
 use crate::body::{Link, Piece, Place, Span, Syntax};
 use crate::text::{decode, encode_address};
 
-/// Schemes that a link may have. Everything else, `javascript:` first of all, is shown as text.
+/// Schemes that a link may have. A link with any other scheme, above all `javascript:`, is shown as text.
 const SCHEMES: [&str; 13] = [
     "http", "https", "mailto", "tel", "sms", "geo", "xmpp", "irc", "ircs", "matrix", "magnet", "ftp", "sftp",
 ];
 
-/// Pictures within the text. No SVG: as an image it is harmless, but it need not be one.
+/// Data URLs that an image may have. SVG is excluded: it is harmless as an image, but a browser may open it as a
+/// document.
 const DATA_IMAGES: [&str; 4] = ["data:image/png;", "data:image/jpeg;", "data:image/gif;", "data:image/webp;"];
 
-/// How an open link ends.
+/// The end of an open link.
 pub(super) enum Open {
-    /// `links[i]`.
+    /// The link is `links[i]`.
     Vault(u32),
-    /// With this tag.
+    /// The link ends with this HTML tag.
     Tag(&'static str),
 }
 
@@ -35,7 +36,7 @@ enum Address {
 }
 
 fn classify(url: &str) -> Address {
-    // Browsers drop these before they look for a scheme.
+    // Browsers drop control characters and blanks before they look for a scheme.
     let seen: String = url.chars().filter(|c| !c.is_control() && !c.is_whitespace()).collect();
     if seen.starts_with("//") || seen.starts_with("\\\\") || seen.starts_with("/\\") {
         return Address::Outside;
@@ -60,9 +61,9 @@ fn classify(url: &str) -> Address {
 }
 
 impl Walk<'_> {
-    /// What a link shows, among the text.
+    /// Adds the text of a link to the visible text.
     pub(super) fn link_span(&mut self, at: u32) {
-        // The text of a link into the vault is the link's.
+        // The text of a link into the vault belongs to that link.
         if !self.open_links.iter().any(|open| matches!(open, Open::Vault(_))) {
             self.body.text.push(Span::Link(at));
             self.fresh = true;
@@ -77,7 +78,7 @@ impl Walk<'_> {
         self.open_links.push(Open::Vault(at));
     }
 
-    /// `[text](url)`.
+    /// Handles the start of `[text](url)`.
     pub(super) fn enter_link(&mut self, node: Node<'_>, url: &str, title: &str) -> bool {
         match classify(&self.address(url)) {
             Address::Vault { target, fragment } => {
@@ -111,7 +112,7 @@ impl Walk<'_> {
         self.open_links.push(Open::Tag("</a>"));
     }
 
-    /// An address of another site, encoded.
+    /// Encodes an address of another site.
     fn outside(&mut self, url: &str) -> Vec<Span> {
         let mut spans = self.spans(url.trim(), |item| item.quoted(encode_address(item.source)));
         for span in &mut spans {
@@ -122,7 +123,7 @@ impl Walk<'_> {
         spans
     }
 
-    /// An address, or the name of a language, without wikilinks, which are in none.
+    /// Returns an address or the name of a language with its wikilinks replaced by `…`, since neither can contain one.
     pub(super) fn address(&mut self, url: &str) -> String {
         let said = |part| match part {
             Part::Text(text) => text,
@@ -132,7 +133,7 @@ impl Walk<'_> {
         parts(url, self.items).map(said).collect()
     }
 
-    /// `[[target#fragment|label]]`
+    /// Handles `[[target#fragment|label]]`.
     pub(super) fn wikilink(&mut self, item: &Item<'_>) {
         let said = item.said();
         if said.address.contains("://") && matches!(classify(&said.address), Address::Outside) {
@@ -147,7 +148,7 @@ impl Walk<'_> {
         self.leave_link();
     }
 
-    /// `![[target|200x100]]`
+    /// Handles `![[target|200x100]]`.
     pub(super) fn embed(&mut self, item: &Item<'_>) {
         self.show(of(&item.said(), true));
     }
@@ -164,7 +165,7 @@ impl Walk<'_> {
         self.piece(Piece::Show(at, place));
     }
 
-    /// The text in a node, without marks of Markdown.
+    /// Returns the text of a node without Markdown syntax.
     fn text_of(&mut self, node: Node<'_>) -> Vec<Span> {
         let mut spans: Vec<Span> = Vec::new();
         for node in node.descendants() {
@@ -195,7 +196,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `![alt|200](url)`.
+    /// Handles `![alt|200](url)`.
     pub(super) fn image(&mut self, node: Node<'_>, url: &str, title: &str) {
         let mut alt = self.text_of(node);
         let mut size = None;
@@ -239,7 +240,7 @@ impl Walk<'_> {
     }
 }
 
-/// The link that a wikilink is.
+/// Returns the link that a wikilink denotes.
 pub(super) fn of(said: &Said, embed: bool) -> Link {
     let (target, fragment) = match said.address.split_once('#') {
         Some((target, fragment)) => (target, Some(fragment.trim().to_owned())),
@@ -270,7 +271,7 @@ fn is_web(url: &str) -> bool {
     url.starts_with("https://") || url.starts_with("http://") || url.starts_with("//")
 }
 
-/// A label that is a size, or a label.
+/// Splits a label: if it is a size such as `200` or `200x100`, returns the size, otherwise the label.
 fn size_of(label: &str) -> (Option<String>, Option<(u32, Option<u32>)>) {
     let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| (1..=10_000).contains(number));
     let size = match label.split_once('x') {
@@ -291,7 +292,7 @@ pub(crate) fn size_attributes(size: Option<(u32, Option<u32>)>) -> String {
     }
 }
 
-/// Takes ` ^id` from the end of a paragraph.
+/// Removes ` ^id` from the end of a paragraph and returns the id.
 pub(super) fn take_block_id(paragraph: Node<'_>) -> Option<String> {
     let last = paragraph.last_child()?;
     let mut data = last.data_mut();

@@ -1,4 +1,4 @@
-//! Names of notes where there is no link to them: in attributes, in code, in HTML, in the text of a link, in front matter.
+//! Names of notes in positions where no link is possible: in attributes, code, HTML, the text of a link, front matter.
 
 use super::wikilinks::{self, Item, Kind, Part, parts};
 use super::{Walk, link};
@@ -6,7 +6,7 @@ use crate::body::{Body, Link, Piece, Span, Syntax};
 use crate::path;
 
 impl Item<'_> {
-    /// What it says where no link can be.
+    /// Returns the link for a position where it can only be text.
     pub(super) fn named(&self) -> Link {
         match self.kind {
             Kind::Link | Kind::Embed => Link { syntax: Syntax::Named, ..link::of(&self.said(), false) },
@@ -14,20 +14,21 @@ impl Item<'_> {
         }
     }
 
-    /// The same, as `text`.
+    /// Returns a link that is shown as `text` and only hides a private name.
     pub(super) fn quoted(&self, text: String) -> Link {
         let label = Some(vec![Span::Text(text)]);
         Link { syntax: Syntax::Quoted, label, ..link::of(&self.said(), false) }
     }
 
-    /// Whether it shows a picture or another file, by its name.
+    /// Tells whether it embeds a picture or another file, judged by the name.
     pub(super) fn is_file(&self) -> bool {
         path::content_type(&link::of(&self.said(), true).target).is_some()
     }
 }
 
 impl Walk<'_> {
-    /// Whether what a mark stands for may come out once more. To be asked each time.
+    /// Tells whether the original of a mark may be written once more within the limit, and charges its length. The
+    /// caller must ask each time.
     pub(super) fn may_say(&mut self, item: &Item<'_>) -> bool {
         let left = self.said_max.checked_sub(item.source.len());
         self.said_max = left.unwrap_or(self.said_max);
@@ -39,7 +40,7 @@ impl Walk<'_> {
         self.body.links.len() as u32 - 1
     }
 
-    /// Its words, here.
+    /// Writes the text of a link here.
     pub(super) fn say(&mut self, link: Link) {
         let at = self.add(link);
         self.say_at(at);
@@ -50,7 +51,7 @@ impl Walk<'_> {
         self.piece(Piece::Say(at));
     }
 
-    /// A text with marks as spans, each link as `of` makes it.
+    /// Converts a text with marks to spans. `of` makes the link of each mark.
     pub(super) fn spans(&mut self, text: &str, of: impl Fn(&Item<'_>) -> Link) -> Vec<Span> {
         let mut spans = Vec::new();
         for part in parts(text, self.items) {
@@ -64,17 +65,17 @@ impl Walk<'_> {
         spans
     }
 
-    /// For an attribute, or the label of a link.
+    /// Converts a text for an attribute or the label of a link.
     pub(super) fn named(&mut self, text: &str) -> Vec<Span> {
         self.spans(text, |item| item.named())
     }
 
-    /// For HTML, in which `[[a]]` is text.
+    /// Converts HTML that the author wrote, in which `[[a]]` is text.
     pub(super) fn quoted(&mut self, html: &str) -> Vec<Span> {
         self.spans(html, |item| item.quoted(item.source.to_owned()))
     }
 
-    /// The same for math and the parser's own words.
+    /// Writes a text in which `[[a]]` is text: math, and titles that the parser made.
     pub(super) fn words(&mut self, text: &str) {
         for span in self.spans(text, |item| item.quoted(item.text())) {
             match span {
@@ -89,7 +90,7 @@ impl Walk<'_> {
         self.written(code, |item| item.text_in_code(is_cell))
     }
 
-    /// As the author wrote it.
+    /// Replaces the marks in a text by their originals as the author wrote them. `of` gives the original of a mark.
     pub(super) fn written(&mut self, text: &str, of: impl Fn(&Item<'_>) -> String) -> String {
         let mut out = String::with_capacity(text.len());
         for part in parts(text, self.items) {
@@ -104,7 +105,7 @@ impl Walk<'_> {
 }
 
 impl Body {
-    /// Text that is not Markdown, with the names in it apart.
+    /// Splits plain text (not Markdown) into text and the names of notes in it.
     pub(crate) fn named(&mut self, spans: Vec<Span>) -> Vec<Span> {
         let mut named = Vec::with_capacity(spans.len());
         for span in spans {

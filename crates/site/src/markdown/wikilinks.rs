@@ -1,12 +1,13 @@
-//! Finds `[[…]]` in a text before Markdown is read, and leaves a mark of three parts in its place: `⁅`, a number, `⁆`.
+//! Finds `[[…]]` in a text before the Markdown parser runs, and replaces it by a *mark* of three parts: `⁅`, a number,
+//! `⁆`.
 //!
-//! Markdown takes brackets as pairs, so that behind one that stays open no link would be seen, and the name of a private
-//! note would be text like any other (A1). A mark is one word to it wherever it stands: in link texts, titles, headings,
-//! tables, footnotes. In code it becomes again what it was. So that nothing but a mark looks like one, `⁅` and `⁆` of the
-//! text become marks themselves.
+//! Markdown pairs brackets. After an unpaired bracket it would see no link, and the name of a private note would be
+//! ordinary text (A1). To the parser a mark is one word wherever it stands: in link texts, titles, headings, tables,
+//! footnotes. In code a mark is replaced by its original text again. So that only marks look like marks, each `⁅` and
+//! `⁆` of the text becomes a mark itself.
 //!
-//! What is in brackets is what CommonMark and Obsidian take for a link: on one line or wrapped, without `[[` in it. Time
-//! grows with the length of the text: each `[[` looks no further than the next.
+//! The rules for the content of the brackets are those of CommonMark and Obsidian: on one line or wrapped, without `[[`
+//! inside. The time is linear in the length of the text, since the search from each `[[` ends at the next.
 
 use std::borrow::Cow;
 
@@ -15,14 +16,14 @@ use comrak::{Arena, Options};
 
 use crate::ticks::{Ticks, run_at};
 
-/// Punctuation to Markdown, as `[` and `]` are, and nothing else.
+/// The start of a mark. To Markdown it is punctuation, as `[` and `]` are, without any other meaning.
 const OPEN: char = '⁅';
 const CLOSE: char = '⁆';
 
-/// A link that goes over more is none, as in CommonMark.
+/// The most bytes that a wrapped link may have before a line break, as in CommonMark. A longer one is not a link.
 const WRAPPED_BYTES_MAX: usize = 1_000;
 
-/// What a mark stands for.
+/// The original of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item<'t> {
     pub(super) kind: Kind,
@@ -35,13 +36,13 @@ pub(super) enum Kind {
     Link,
     /// `![[a]]`
     Embed,
-    /// `\[[a]]`, `[[a\]]`, `[[a|` without an end: text, which may name a private note all the same.
+    /// `\[[a]]`, `[[a\]]`, or `[[a|` without an end. It is text, but may name a private note.
     Quoted,
-    /// Text that would mean something else without a mark.
+    /// Text that would have another meaning without a mark.
     Literal,
 }
 
-/// What a link says, entities and escapes resolved.
+/// The address and label of a wikilink, with entities and escapes resolved.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) address: String,
@@ -53,7 +54,7 @@ impl Item<'_> {
         let source = self.source.trim_start_matches(['!', '\\']);
         let inner = source.strip_prefix("[[").unwrap_or(source);
         let inner = unwrapped(inner.strip_suffix("]]").unwrap_or(inner));
-        // In a table the pipe has a backslash.
+        // In a table a backslash precedes the pipe.
         let (address, label) = match inner.split_once('|') {
             Some((address, label)) => (address.strip_suffix('\\').unwrap_or(address), Some(label)),
             None => (inner.strip_suffix('\\').unwrap_or(&inner), None),
@@ -61,7 +62,7 @@ impl Item<'_> {
         Said { address: resolved(address.trim()), label: label.map(|label| resolved(label.trim())) }
     }
 
-    /// As text in a line that is not code.
+    /// Returns the original as text in a line that is not code.
     pub(super) fn text(&self) -> String {
         match self.kind {
             Kind::Quoted => resolved(&unwrapped(self.source)),
@@ -69,13 +70,13 @@ impl Item<'_> {
         }
     }
 
-    /// As text in a line of code, in a table's cell or not.
+    /// Returns the original as text in a line of code. `is_cell` is true in the cell of a table.
     pub(super) fn text_in_code(&self, is_cell: bool) -> String {
         let text = unwrapped(self.source);
         if is_cell { text.replace("\\|", "|") } else { text.into_owned() }
     }
 
-    /// As text in a block of code whose lines begin in this column.
+    /// Returns the original as text in a block of code whose lines begin in this column.
     pub(super) fn lines(&self, column: usize) -> String {
         let cut = |line: &str| {
             let prefix = line.len() - line.trim_start_matches([' ', '\t', '>']).len();
@@ -87,7 +88,7 @@ impl Item<'_> {
     }
 }
 
-/// Wrapped lines as one.
+/// Joins wrapped lines into one.
 fn unwrapped(text: &str) -> Cow<'_, str> {
     if !text.contains(['\n', '\r']) {
         return Cow::Borrowed(text);
@@ -98,10 +99,11 @@ fn unwrapped(text: &str) -> Cow<'_, str> {
     Cow::Owned(lines.fold(first, |text, line| text + &next(line)))
 }
 
-/// Without entities and backslashes, as Markdown resolves them in an address.
+/// Resolves entities and backslashes as Markdown does in an address.
 fn resolved(text: &str) -> String {
     if text.split_once('&').is_some_and(|(_, rest)| rest.contains(';')) {
-        // What stands behind a fence is resolved likewise, and the parser shows no other way to its table of entities.
+        // The parser offers no direct access to its table of entities. It resolves the info string after a fence in the
+        // same way.
         let arena = Arena::new();
         let root = comrak::parse_document(&arena, &format!("~~~ {text}"), &Options::default());
         if let Some(node) = root.first_child()
@@ -118,13 +120,13 @@ fn resolved(text: &str) -> String {
     kept
 }
 
-/// A part of a text with marks.
+/// A part of a marked text.
 pub(super) enum Part<'a, 't> {
     Text(&'a str),
     Item(Item<'t>),
 }
 
-/// The parts of a text that came out of a marked one.
+/// Splits text that the parser produced from a marked text into its parts.
 pub(super) fn parts<'a, 't>(text: &'a str, items: &'a [Item<'t>]) -> impl Iterator<Item = Part<'a, 't>> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -142,7 +144,7 @@ pub(super) fn parts<'a, 't>(text: &'a str, items: &'a [Item<'t>]) -> impl Iterat
                 rest = after;
                 Some(Part::Item(*item))
             }
-            // An entity may say it.
+            // An entity in the text may produce the character too.
             _ => {
                 let (sign, after) = rest.split_at(OPEN.len_utf8());
                 rest = after;
@@ -152,7 +154,7 @@ pub(super) fn parts<'a, 't>(text: &'a str, items: &'a [Item<'t>]) -> impl Iterat
     })
 }
 
-/// The text with marks, and what they stand for.
+/// Replaces the wikilinks of a text by marks. Returns the marked text and the originals.
 pub(super) fn mark(text: &str) -> (Cow<'_, str>, Vec<Item<'_>>) {
     if !text.contains("[[") && !text.contains([OPEN, CLOSE]) {
         return (Cow::Borrowed(text), Vec::new());
@@ -160,7 +162,7 @@ pub(super) fn mark(text: &str) -> (Cow<'_, str>, Vec<Item<'_>>) {
     let mut marker = Marker { text, out: String::with_capacity(text.len()), items: Vec::new(), kept: 0 };
     let (mut line, mut at) = (0, 0);
     while at < text.len() {
-        // A link may have come to the middle of its last line.
+        // A wrapped link may have ended in the middle of a line.
         let end = text[at..].find('\n').map_or(text.len(), |end| at + end + 1);
         at = marker.line(line, at, end);
         line = text[line..at].rfind('\n').map_or(line, |end| line + end + 1);
@@ -173,7 +175,7 @@ struct Marker<'t> {
     text: &'t str,
     out: String,
     items: Vec<Item<'t>>,
-    /// Up to here the text is in `out`.
+    /// The text up to this offset is in `out`.
     kept: usize,
 }
 
@@ -187,12 +189,13 @@ impl<'t> Marker<'t> {
         self.kept = end;
     }
 
-    /// Marks what begins in the line between `start` and `end`. Returns where to go on: a link may be wrapped.
+    /// Marks the wikilinks that begin in the line between `start` and `end`. `line` is the offset at which that line
+    /// begins. Returns the offset from which to continue, since a link may be wrapped.
     fn line(&mut self, line: usize, start: usize, end: usize) -> usize {
         let bytes = self.text.as_bytes();
         let ticks = Ticks::of(&bytes[start..end]);
         let wraps = Wraps::of(&bytes[line..end]);
-        // Where the code span ends that is open.
+        // The end of the open code span.
         let mut code = None;
         let mut marked = false;
         let mut at = start;
@@ -210,7 +213,7 @@ impl<'t> Marker<'t> {
                 }
                 b'\\' | b'[' | b'!' => {
                     let open = at + usize::from(rest[0] != b'[');
-                    // In code a backslash is one.
+                    // In code a backslash has no special meaning.
                     let is_open = bytes[open..].starts_with(b"[[") && (rest[0] != b'\\' || code.is_none());
                     let limit = code.unwrap_or(self.text.len());
                     let Some((end, kind)) = is_open.then(|| self.find(open, limit, &wraps)).flatten() else {
@@ -225,7 +228,8 @@ impl<'t> Marker<'t> {
                     self.push(kind, at, end);
                     (at, marked) = (end, true);
                 }
-                // With brackets in it this defines no reference, and marks have none.
+                // A label with brackets in it defines no reference. A mark has none, so the `:` is marked to keep it
+                // so.
                 b']' if marked && rest[1..].starts_with(b":") => {
                     self.push(Kind::Literal, at + 1, at + 2);
                     at += 2;
@@ -243,7 +247,7 @@ impl<'t> Marker<'t> {
         at
     }
 
-    /// What begins with the `[[` at `open`: where it ends, and what it is.
+    /// Examines the `[[` at `open`. Returns the end and the kind of the wikilink, or `None` if it is not one.
     fn find(&self, open: usize, limit: usize, wraps: &Option<Wraps>) -> Option<(usize, Kind)> {
         let bytes = &self.text.as_bytes()[..limit];
         let inner = open + 2;
@@ -251,13 +255,13 @@ impl<'t> Marker<'t> {
             return None;
         }
         let (mut depth, mut has_lone, mut at) = (0_usize, false, inner);
-        // The first of each; of `]]` the first of inner brackets, which ends it if nothing else does.
+        // The first offset of each. `ending` is the first `]]` of inner brackets, which ends the link if no other does.
         let (mut bracket, mut pipe, mut ending) = (None, None, None);
         let end = loop {
             let next = bytes.get(at + 1).copied().unwrap_or(b'\n');
             match bytes.get(at) {
                 None => break None,
-                // Escaped, it ends no link, and what is before it is a name all the same.
+                // An escaped `]]` does not end a link, but the text before it may still be a name.
                 Some(b'\\') if bracket.is_none() && bytes[at + 1..].starts_with(b"]]") => {
                     return Some((at + 3, Kind::Quoted));
                 }
@@ -294,7 +298,7 @@ impl<'t> Marker<'t> {
             (Some(end), _) if bracket.is_none() || is_named => {
                 (!is_blank(end)).then_some((end + 2, Kind::Link))
             }
-            // Links of Markdown's own in brackets.
+            // The brackets may hold ordinary Markdown links.
             (Some(end), _) => {
                 let text = &self.text[inner..end];
                 let is_other = has_lone || text.contains("](") || text.contains("][");
@@ -309,7 +313,7 @@ impl<'t> Marker<'t> {
     }
 }
 
-/// How a line goes on in the next one, both being of one paragraph.
+/// The state that tells whether the next line continues the same paragraph.
 struct Wraps {
     quotes: usize,
 }
@@ -323,7 +327,7 @@ impl Wraps {
         (!is_heading && !is_row).then(|| Wraps { quotes: quotes_in(prefix) })
     }
 
-    /// How much of the next line is not text, if that is of the same paragraph.
+    /// Returns the length of the next line's prefix (blanks and quote marks) if that line continues the paragraph.
     fn next(&self, rest: &[u8]) -> Option<usize> {
         let (prefix, text) = rest.split_at(prefix_of(rest));
         let first = text.first().copied().unwrap_or(b'\n');

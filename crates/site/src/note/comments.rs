@@ -1,8 +1,8 @@
-//! Takes `%%comments%%` out before Markdown is read, so that nothing in them can come out anywhere.
+//! Removes `%%comments%%` before the Markdown parser runs, so that no part of them can appear on a page.
 //!
-//! A comment goes from `%%` to the next `%%`, over lines and paragraphs; one that never ends goes to the end of the
-//! note, because showing what was meant to be hidden is worse than hiding too much. In fenced code and in code spans
-//! on one line, `%%` is what it says.
+//! A comment goes from `%%` to the next `%%`, across lines and paragraphs. A comment without an end extends to the end
+//! of the note: it is worse to show text that was meant to be hidden than to hide too much. In fenced code and in code
+//! spans on one line, `%%` has no special meaning.
 
 use std::borrow::Cow;
 
@@ -36,10 +36,10 @@ pub(crate) fn strip(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The fence that this line is: its character, its length, and whether it can close one.
+/// Returns the fence in this line, if it is one: its character, its length, and whether it can close a fence.
 fn fence_of(line: &str) -> Option<(u8, usize, bool)> {
     let line = line.trim_start_matches([' ', '\t', '>']).trim_end();
-    // In a list, the fence stands behind the item's mark.
+    // In a list, the fence follows the bullet.
     let line = line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")).unwrap_or(line).trim_start();
     let mark = *line.as_bytes().first().filter(|mark| matches!(mark, b'`' | b'~'))?;
     let count = line.bytes().take_while(|byte| *byte == mark).count();
@@ -48,14 +48,14 @@ fn fence_of(line: &str) -> Option<(u8, usize, bool)> {
     opens.then_some((mark, count, rest.is_empty()))
 }
 
-/// Returns whether a comment goes on behind this line.
+/// Copies a line without its comments. Returns true if a comment continues after this line.
 fn strip_line(line: &str, mut hidden: bool, out: &mut String) -> bool {
     let ticks = Ticks::of(line.as_bytes());
     let mut rest = line;
     loop {
         if hidden {
             let Some(end) = rest.find("%%") else {
-                // The line's end stays, so that what stood on two lines does not come to stand on one.
+                // The line break stays, so that two lines do not become one.
                 out.push_str(if rest.ends_with('\n') { "\n" } else { "" });
                 return true;
             };

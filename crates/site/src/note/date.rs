@@ -1,8 +1,9 @@
-//! Dates as people write them into front matter, and as feeds and HTTP want them. UTC where no zone is said.
+//! Dates: parses those that people write into front matter, and formats them for feeds and HTTP. A date without a zone
+//! is in UTC.
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
 
-/// Seconds since 1970.
+/// Parses a date to seconds since 1970, or returns `None`.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     if let Ok(time) = DateTime::parse_from_rfc3339(text) {
@@ -21,7 +22,7 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
     None
 }
 
-/// Years 1 to 9999, which every format can say.
+/// Accepts the years 1 to 9999, which every format can express.
 fn in_range(seconds: i64) -> Option<i64> {
     (-62_135_596_800..=253_402_300_799).contains(&seconds).then_some(seconds)
 }
@@ -30,17 +31,17 @@ fn time(seconds: i64) -> DateTime<chrono::Utc> {
     in_range(seconds).and_then(|seconds| DateTime::from_timestamp(seconds, 0)).unwrap_or_default()
 }
 
-/// `2024-05-01T12:00:00Z`
+/// Formats a time as `2024-05-01T12:00:00Z`.
 pub(crate) fn rfc3339(seconds: i64) -> String {
     time(seconds).format("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// `2024-05-01`
+/// Formats a time as `2024-05-01`.
 pub(crate) fn day(seconds: i64) -> String {
     time(seconds).format("%Y-%m-%d").to_string()
 }
 
-/// `Wed, 01 May 2024 12:00:00 GMT`
+/// Formats a time as `Wed, 01 May 2024 12:00:00 GMT`.
 pub(crate) fn http(seconds: i64) -> String {
     time(seconds).format("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }

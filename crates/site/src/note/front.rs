@@ -1,17 +1,17 @@
 //! Front matter: the YAML between two lines of `---` at the top of a note.
 //!
-//! It is read event by event, with bounds on size, depth and number of values, and without following references
-//! (`*x`), so that no input costs more than its length. Values stay text: `description: 2024` is the text "2024", not
-//! an error. Whatever cannot be read makes the note private.
+//! It is read event by event, with limits on size, depth and number of values, and references (`*x`) are refused. So no
+//! input costs more than its length. Values stay text: `description: 2024` is the text "2024" and not an error. Front
+//! matter that cannot be read makes the note private.
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
-/// Larger front matter is refused.
+/// The largest front matter that is read, in bytes.
 pub(crate) const FRONT_BYTES_MAX: usize = 64 << 10;
 const DEPTH_MAX: usize = 16;
 const VALUES_MAX: usize = 4096;
 
-/// The values of the keys on the first level, in order, keys in lower case.
+/// The top-level keys in lower case with their values, in order.
 pub(crate) type Front = Vec<(String, Value)>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) enum Value {
     Null,
     Text(String),
     List(Vec<Value>),
-    /// Nothing that a site reads is nested.
+    /// A mapping. Its content is dropped, since a site reads no nested values.
     Map,
 }
 
@@ -31,7 +31,7 @@ impl Value {
         }
     }
 
-    /// A list of texts, or one text.
+    /// Returns the texts of a list, or a single text.
     pub(crate) fn texts(&self) -> Vec<&str> {
         match self {
             Value::List(values) => values.iter().filter_map(Value::text).collect(),
@@ -40,7 +40,8 @@ impl Value {
     }
 }
 
-/// The text of the front matter, if there is any, and what follows it.
+/// Splits a note into the text of its front matter, if it has any, and the rest. Fails if the front matter has no
+/// closing line.
 pub(crate) fn split(text: &str) -> Result<(Option<&str>, &str), String> {
     let is_fence = |line: &str| line.trim_end() == "---";
     let mut lines = text.split_inclusive('\n');
@@ -54,7 +55,7 @@ pub(crate) fn split(text: &str) -> Result<(Option<&str>, &str), String> {
         second.get_or_insert(line);
         at += line.len();
     }
-    // A rule across the page also looks like this; only what has a key below was meant as front matter.
+    // A horizontal rule looks the same. Only text with a key in its next line is taken for front matter.
     let is_key = |line: &str| {
         let key = line.split_once(':').map(|(key, _)| key.trim());
         key.is_some_and(|key| !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || "-_".contains(c)))
@@ -65,8 +66,8 @@ pub(crate) fn split(text: &str) -> Result<(Option<&str>, &str), String> {
     }
 }
 
-/// What a note whose front matter cannot be read is probably called: title and aliases, line by line. It stays private;
-/// this serves to recognise links to it, so that they can be hidden.
+/// Guesses the names (title and aliases) of a note whose front matter cannot be parsed, line by line. The note stays
+/// private; the names serve to recognise links to it, so that they can be hidden.
 pub(crate) fn guess_names(yaml: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut in_names = false;
@@ -91,7 +92,7 @@ pub(crate) fn guess_names(yaml: &str) -> Vec<String> {
     names
 }
 
-/// Reads it. The error is a sentence for the author.
+/// Parses front matter. The error is a sentence for the author.
 pub(crate) fn parse(yaml: &str) -> Result<Front, String> {
     if yaml.len() > FRONT_BYTES_MAX {
         return Err(format!("the front matter is {} bytes, at most {FRONT_BYTES_MAX} are read", yaml.len()));
@@ -107,7 +108,7 @@ pub(crate) fn parse(yaml: &str) -> Result<Front, String> {
         }
     }
     let front = reader.map()?;
-    // A second document would be text that nobody reads.
+    // A second document would be text that is never read.
     while let Some(event) = reader.parser.next_event() {
         match event.map_err(|error| sentence(&error))?.0 {
             Event::DocumentStart(_) => return Err("the front matter has a second document".to_owned()),
@@ -149,7 +150,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One value; what is nested in a list or mapping of the first level is passed over.
+    /// Reads one value. Skips values nested inside a top-level list or mapping.
     fn value(&mut self) -> Result<Value, String> {
         let mut depth = 0usize;
         let mut list = Vec::new();
@@ -190,7 +191,7 @@ impl<'a> Reader<'a> {
 }
 
 fn sentence(error: &saphyr_parser::ScanError) -> String {
-    // Not the text around it: warnings go to people, the note's words stay in the note.
+    // The message leaves out the surrounding text: warnings go to the log, and the content of a note must not.
     format!(
         "the front matter is not YAML: line {}, column {}: {}",
         error.marker().line() + 1,

@@ -1,4 +1,4 @@
-//! Fills the holes of a note's body.
+//! Fills the holes of a note's body with links, embeds and ids.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -11,22 +11,23 @@ use crate::path::Media;
 use crate::text::{encode_part, escape, escape_into};
 use crate::vault::State;
 
-/// Notes shown in notes shown in notes …
+/// The deepest nesting of embedded notes.
 const EMBED_DEPTH_MAX: usize = 4;
-/// On one page, so that a few notes that show each other cannot make an endless one.
+/// The largest number of embeds on one page, so that a few notes that embed each other cannot make an endless page.
 const EMBEDS_MAX: usize = 200;
+/// Bytes of a page beyond which no further note is embedded.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
-/// How what is shown in place ends.
+/// The HTML at the end of an embed.
 const EMBED_END: &str = "</div></div>\n";
 
 pub(super) struct Filled {
     pub(super) html: String,
-    /// Other notes whose text is on the page.
+    /// Paths of other notes whose text is on the page.
     pub(super) shown: Vec<Arc<str>>,
 }
 
-/// The text of a note as HTML.
+/// Renders the text of a note as HTML.
 pub(super) fn body(state: &State, linked: &Linked, note: &Note) -> Filled {
     let mut fill = Fill {
         state,
@@ -44,7 +45,7 @@ struct Fill<'a> {
     state: &'a State,
     page: &'a Arc<str>,
     out: String,
-    /// Notes that are being shown, outermost first.
+    /// The note of the page and the embedded notes around the current piece, outermost first.
     stack: Vec<Arc<str>>,
     shown: Vec<Arc<str>>,
     count: usize,
@@ -78,7 +79,8 @@ impl Fill<'_> {
                     }
                 }
                 Piece::Id(id) => {
-                    // In `href`, `#` stands before: browsers decode before they compare.
+                    // After `#` the id is part of an `href`, and must be percent-encoded: browsers decode it before
+                    // they compare.
                     let is_reference = self.out.ends_with('#');
                     let id = format!("{prefix}{id}");
                     let id = if is_reference { encode_part(&id) } else { escape(&id) };
@@ -100,7 +102,7 @@ impl Fill<'_> {
         self.stack.pop();
     }
 
-    /// Whether what the link says is to be shown.
+    /// Writes the start of a link. Returns true if the content of the link must follow.
     fn open(&mut self, linked: &Linked, note: &Note, at: u32) -> bool {
         let link = &note.body.links[at as usize];
         let words = &self.state.site.options.words;
@@ -179,7 +181,7 @@ impl Fill<'_> {
         let said = |label: &Vec<Span>| joined(label, |at| linked.shown(note, at, withheld));
         let label = link.label.as_ref().map(said);
         let name = link.target.rsplit('/').next().unwrap_or(&link.target);
-        // A name of a file says nothing to who cannot see the picture; no text at all says that it adorns.
+        // A file name does not help a reader who cannot see the picture. An empty text marks the picture as decoration.
         let alt = match link.syntax {
             Syntax::WikiEmbed => label.as_deref().unwrap_or(name),
             _ => label.as_deref().unwrap_or_default(),
@@ -211,7 +213,8 @@ impl Fill<'_> {
             self.stack.len() > EMBED_DEPTH_MAX || self.count >= EMBEDS_MAX || self.out.len() > PAGE_BYTES_MAX;
         let fits = !too_much && place != Place::Line && !self.stack.contains(path);
         let Some((inner, entry)) = found.filter(|_| fits) else {
-            // What shows itself, or too much, or stands where no block can, is linked to.
+            // A note is linked instead of embedded if it would embed itself, exceeds a limit, or stands where no block
+            // is allowed.
             return self.link(url, shown);
         };
         self.count += 1;
@@ -221,7 +224,7 @@ impl Fill<'_> {
         let (start, end) =
             link.fragment.as_deref().and_then(|fragment| body.section_of(fragment)).unwrap_or(all);
         let (inner, note) = (inner.clone(), entry.note.clone());
-        // A paragraph, which can hold no block, ends here, and begins again behind it.
+        // A paragraph cannot contain a block, so it ends here and begins again after the embed.
         let splits = place == Place::Paragraph;
         if splits && !self.drop_empty_paragraph() {
             self.out.push_str("</p>\n");
@@ -240,7 +243,7 @@ impl Fill<'_> {
         }
     }
 
-    /// What the page ends with, blanks left out.
+    /// Returns the output so far without trailing blanks and line breaks.
     fn written(&self) -> &str {
         let mut out = self.out.trim_end();
         while let Some(rest) = out.strip_suffix("<br>") {
@@ -249,12 +252,12 @@ impl Fill<'_> {
         out
     }
 
-    /// Whether nothing followed an embed in its paragraph.
+    /// Tells whether the current paragraph is empty and follows an embed.
     fn follows_embed(&self) -> bool {
         self.written().strip_suffix("<p>").is_some_and(|out| out.ends_with(EMBED_END))
     }
 
-    /// Takes a paragraph back in which there is nothing.
+    /// Removes the current paragraph from the output if it is empty. Returns true if it was.
     fn drop_empty_paragraph(&mut self) -> bool {
         let kept = self.written().strip_suffix("<p>").map(str::len);
         self.out.truncate(kept.unwrap_or(self.out.len()));

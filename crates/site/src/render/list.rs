@@ -1,4 +1,4 @@
-//! Pages and files that list notes: folders, tags, everything, feed, sitemap.
+//! Pages and files that list notes: folders, tags, all notes, feed, sitemap.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::text::{escape, escape_xml, fold};
 use crate::theme::Parts;
 use crate::vault::{Hit, State, day_of};
 
-/// The protocol's bound for one sitemap.
+/// The limit of the sitemap protocol on the addresses in one file.
 const SITEMAP_URLS_MAX: usize = 50_000;
 
-/// Digits of a number that is sorted as one.
+/// The number of digits to which numbers in titles are padded for sorting.
 const NUMBER_DIGITS_MAX: usize = 20;
 
-/// A title as it is sorted: without case, and numbers by their size, 2 before 10.
+/// Returns the sort key of a title: without case, and with numbers in numeric order, so that 2 comes before 10.
 fn sort_key(title: &str) -> String {
     let title = fold(title);
     let mut key = String::with_capacity(title.len() + NUMBER_DIGITS_MAX);
@@ -36,14 +36,14 @@ fn sort_key(title: &str) -> String {
     key + rest
 }
 
-/// By title, as a person looks for it; never two in doubt.
+/// Sorts cards by title in the order in which a person looks for them, and by path among equal titles.
 pub(super) fn sorted<'a>(cards: impl Iterator<Item = &'a Card>) -> Vec<&'a Card> {
     let mut cards: Vec<(String, &Card)> = cards.map(|card| (sort_key(&card.title), card)).collect();
     cards.sort_unstable_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.path.cmp(&y.path)));
     cards.into_iter().map(|(_, card)| card).collect()
 }
 
-/// Pages that depend on the options alone.
+/// Renders the pages that depend only on the options.
 pub(crate) fn fixed(state: &State) -> Vec<(String, Page)> {
     let sitemap = match &state.site.options.base_url {
         Some(base) => format!("Sitemap: {base}/sitemap.xml\n"),
@@ -56,7 +56,7 @@ pub(crate) fn fixed(state: &State) -> Vec<(String, Page)> {
     ]
 }
 
-/// What depends on all cards.
+/// Renders the pages that depend on all cards.
 pub(crate) fn lists(state: &State) -> Vec<(String, Page)> {
     let mut lists = vec![
         ("/all-notes".to_owned(), all_notes(state)),
@@ -98,7 +98,7 @@ fn entries<'a>(out: &mut String, cards: impl Iterator<Item = &'a Card>) {
     out.push_str("</ul>\n");
 }
 
-/// What is in a folder without an index note; for the vault's own, the site's first page.
+/// Renders the list of a folder without an index note. The list of the top folder is the first page of the site.
 pub(crate) fn folder(state: &State, folder: &Arc<str>) -> Page {
     let options = &state.site.options;
     let words = &options.words;
@@ -145,7 +145,7 @@ pub(crate) fn folder(state: &State, folder: &Arc<str>) -> Page {
     page(state, title, before, main)
 }
 
-/// The published notes with a tag.
+/// Renders the list of published notes with a tag.
 pub(crate) fn tag(state: &State, tag: &Arc<str>) -> Page {
     let words = &state.site.options.words;
     let cards = state.tags.get(tag).filter_map(|path| state.linked.get(path)).map(|linked| &linked.card);
@@ -160,7 +160,7 @@ pub(crate) fn tag(state: &State, tag: &Arc<str>) -> Page {
     page(state, &format!("{} #{tag}", words.tagged), before, main)
 }
 
-/// What a search found. `snippet` is HTML already.
+/// Renders the results of a search. The `snippet` of a hit is HTML already.
 pub(crate) fn found(state: &State, sought: &str, total: u64, hits: &[Hit]) -> Page {
     let words = &state.site.options.words;
     let mut html = String::new();
@@ -237,7 +237,7 @@ fn all_notes(state: &State) -> Page {
     page(state, &words.all_notes, String::new(), main)
 }
 
-/// Atom, the newest notes first. Without a base URL its addresses are relative, which readers of feeds resolve.
+/// Renders the Atom feed, newest notes first. Without a base address its links are relative; feed readers resolve them.
 fn feed(state: &State) -> Page {
     let options = &state.site.options;
     let mut cards: Vec<&Card> = state.linked.values().map(|linked| &linked.card).collect();
@@ -293,7 +293,8 @@ fn feed(state: &State) -> Page {
     Page::text("application/atom+xml; charset=utf-8", xml, None)
 }
 
-/// One sitemap, or an index of several; none without a base URL, since its addresses must be absolute.
+/// Renders one sitemap, or an index of several. There is none without a base address, since its addresses must be
+/// absolute.
 fn sitemaps(state: &State) -> Vec<(String, Page)> {
     const HEAD: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n";
     const SPACE: &str = "xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"";

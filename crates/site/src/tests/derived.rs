@@ -1,4 +1,4 @@
-//! The site as a materializer: what readers get follows from the rows alone (M1).
+//! Tests of the site as a materializer: readers get what follows from the rows alone (M1).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn rows(rng: &mut Rng, count: usize) -> RecordBatch {
     crate::batch(&rows).expect("a batch")
 }
 
-/// Every page of the site after it took in what it lacks: a site has no tail that readers see.
+/// Returns every page of the site after it has taken in all rows, since readers of a site see no tail.
 fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<Vec<(String, Vec<u8>)>> {
     let materializer = materializer();
     let place = Place { env: SimEnv::new(0).env(), dir: "none".into() };

@@ -3,7 +3,7 @@ use bytes::Bytes;
 use super::{article, everything, options, page, rendered, vault, vault_with};
 use crate::{Change, File, Hit, NOTE_BYTES_MAX, Note, Options, Vault, is_valid};
 
-/// What would run, if it came out as markup. The tests look for the marks that only markup has.
+/// A script that would run if it came out as markup. The tests look for characters that only markup has.
 const SCRIPT: &str = "<script>alert(1)</script>";
 const BREAK_OUT: &str = "\"><img src=x onerror=alert(1)>'";
 
@@ -293,7 +293,8 @@ fn a_search_shows_no_note_that_has_no_page_and_no_markup_of_its_words() {
     assert_harmless(&text(vault.notice(SCRIPT, BREAK_OUT)), "a notice");
 }
 
-/// Each equal heading counted from one: a note of 40 KB took 20 seconds. So did a link to each heading, in its own way.
+/// Each of many equal headings counted from one, so a note of 40 KB took 20 seconds. A link to each heading was as
+/// slow, in another way.
 #[test]
 fn what_a_note_costs_grows_with_its_length() {
     let _limit = testkit::limit(60);
@@ -306,7 +307,7 @@ fn what_a_note_costs_grows_with_its_length() {
         numbered(&|at| format!("# h{at}\n[[#h{at}]]\n")),
         numbered(&|at| format!("a [[#^b{at}]] ^b{at}\n\n")),
         numbered(&|at| format!("[[none{at}]] ")),
-        // Open brackets, of which each could look for its end.
+        // Each of these open brackets could search for its end.
         "[[".repeat(many),
         "[[a|".repeat(many),
         "[[a|b\n".repeat(many),
@@ -316,10 +317,10 @@ fn what_a_note_costs_grows_with_its_length() {
         "[[a&amp;b]] ".repeat(many),
         format!("{} {}", "> ".repeat(1_000), "[[a]] ".repeat(many)),
         "> [[a\n> b]] ".repeat(many),
-        // What is long and comes out again and again.
+        // A long text is written again and again.
         format!("[r]: https://example.org \"[[{}]]\"\n\n{}", "x".repeat(many), "[r] ".repeat(many)),
         format!("[[{}]] {}", "x".repeat(many), "&#x2045;0&#x2046;".repeat(many)),
-        // No two runs of backticks are alike.
+        // All runs of backticks have different lengths.
         format!("%% [[ {}", (1..1_500).map(|run| format!("{} ", "`".repeat(run))).collect::<String>()),
     ] {
         let vault = vault(&[("a.md", &text)]);

@@ -1,7 +1,7 @@
 use super::{article, is_missing, moved, page, put, rendered, vault};
 use crate::{Change, Found};
 
-/// The article of `from` in a vault with it and others.
+/// Returns the article of `from` in a vault with it and other files.
 fn linked(from: &str, text: &str, others: &[(&str, &str)]) -> String {
     let mut files = others.to_vec();
     files.push((from, text));
@@ -41,7 +41,7 @@ fn every_form_of_a_link_finds_its_note() {
         ("[shown](<x/c d.md>)", "/x/c%20d", "shown"),
         ("[shown](x/)", "/x/", "shown"),
     ] {
-        // In a table a pipe needs a backslash.
+        // In a table, a pipe must be escaped.
         let text_in =
             if link.contains("\\|") { format!("| a |\n|---|\n| {link} |") } else { link.to_owned() };
         let html = linked("a.md", &text_in, &others);
@@ -282,7 +282,7 @@ fn a_note_that_was_not_read_is_not_named() {
     assert!(html.contains("ours") && html.contains("href=\"/z/other\""), "{html}");
     assert_eq!(html.matches("class=\"withheld\"").count(), 4, "{html}");
     assert_eq!((vault.notes().count(), vault.addresses().len()), (2, with.addresses().len()));
-    // It can be read now, and then it is gone.
+    // One of the notes was read meanwhile, another was removed.
     let vault = vault.apply([put("x/Big.md", "read"), Change::Remove(".p/Plan.md".into())]);
     let html = article(&vault, "/a");
     assert!(html.contains("href=\"/x/Big\"") && html.matches("class=\"broken\"").count() == 2, "{html}");

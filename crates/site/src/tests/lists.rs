@@ -1,9 +1,9 @@
-//! What lists, searches and the log say of a vault.
+//! Tests of lists, search results and warnings.
 
 use super::{options, page, put, vault, vault_with};
 use crate::{Change, Options, Vault};
 
-/// Decisions stood as 1, 10, 11, 2.
+/// The decisions were listed as 1, 10, 11, 2.
 #[test]
 fn numbers_in_titles_are_sorted_as_numbers() {
     let names = ["10 Ice", "2 Water", "1 Sea", "2 Water 10", "2 Water 9", "007 Bond"];
@@ -18,7 +18,7 @@ fn numbers_in_titles_are_sorted_as_numbers() {
     assert_eq!(sorted, ["1 Sea", "2 Water", "2 Water 9", "2 Water 10", "007 Bond", "10 Ice"]);
 }
 
-/// It said that nothing is published.
+/// The page said that nothing is published.
 #[test]
 fn a_vault_without_tags_says_that_it_has_none() {
     let untagged = page(&vault(&[("a.md", "# A\n")]), "/tags/");
@@ -42,7 +42,7 @@ fn the_search_box_keeps_the_words_and_the_number_has_a_noun() {
     assert!(!page(&vault, "/a").contains(" value=\""), "other pages have none");
 }
 
-/// What an author should know was collected and told nobody.
+/// Warnings for authors were collected but never logged.
 #[test]
 fn what_an_author_should_know_is_told_once_and_when_it_changes() {
     let told = |before: &Vault, after: &Vault| -> Vec<String> {
@@ -57,7 +57,7 @@ fn what_an_author_should_know_is_told_once_and_when_it_changes() {
     assert_eq!(told(&empty, &first), ["a.md: `gone` is linked to and does not exist"]);
     let second = first.apply([put("c.md", "nothing")]);
     assert_eq!(told(&first, &second), [""; 0]);
-    // Its own text is as it was.
+    // The text of `a.md` is unchanged, but its link is broken now.
     let third = second.apply([Change::Remove("b.md".to_owned())]);
     assert_eq!(told(&second, &third), ["a.md: `b` is linked to and does not exist"]);
     let healed = third.apply([put("a.md", "fine"), put("d.md", "---\npublish: [\n---\nx")]);

@@ -106,7 +106,7 @@ fn a_list_of_contents_comes_with_three_headings() {
     let three = vault(&[("a.md", "# T\n\n## One `<b>`\n\n### Two\n\n## Three")]);
     let html = page(&three, "/a");
     assert!(html.contains("<div class=\"page with-contents\">"));
-    // Where there is no room beside the text it stands below the title, not above it, and can be unfolded.
+    // Without room beside the text, the table of contents stands below the title and can be unfolded.
     let (above, below) = html.split_once("<details class=\"contents\">").expect("a folded list");
     assert!(above.contains("</h1>") && below.contains("</nav>\n</details>"), "{html}");
     assert!(
@@ -147,7 +147,7 @@ fn html_is_text_unless_the_site_allows_it() {
     let allowed = Options { raw_html: true, ..super::options() };
     let vault = vault_with(allowed, &[("a.md", "a <b>c</b>")]);
     assert!(article(&vault, "/a").contains("<p>a <b>c</b></p>"));
-    // What acts without a script does so on no page.
+    // HTML that acts without a script is removed as well.
     let form = "<form method=post action=/v1/sql enctype=\"text/plain\">\n<input name=x>\n</form>\n\n<meta http-equiv=refresh content=0>\n\na <button>b</button> <iframe src=/></iframe>";
     let vault = vault.apply([super::put("a.md", form)]);
     let html = article(&vault, "/a");
@@ -190,7 +190,7 @@ fn publish_fails_closed() {
         ("publish: true\ndraft: true", Some(false)),
         ("title: x", None),
         ("", None),
-        // Broken front matter.
+        // These have broken front matter.
         ("publish: true\n  : : [", Some(false)),
         ("a: &x [1]\nb: *x\npublish: true", Some(false)),
         ("- a list", Some(false)),

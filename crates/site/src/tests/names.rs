@@ -1,18 +1,18 @@
-//! `[[…]]` is a link wherever one can be, and names a private note nowhere (A1).
+//! Tests that `[[…]]` is a link wherever a link is possible, and that it never reveals the name of a private note (A1).
 
 use testkit::Rng;
 
 use super::{article, everything, page, put, rendered, vault, vault_with};
 use crate::{Note, Options, Vault};
 
-/// A private note. None of its words is like any other.
+/// A private note. Its words occur in no other text.
 const SECRET: (&str, &str) = (
     "zqfolder/zqfile plan.md",
     "---\npublish: false\ntitle: zqtitle wholly\naliases: [zqalias]\n---\n# zqtitle wholly\n",
 );
 const SECRETS: [&str; 4] = ["zqfolder", "zqfile", "zqtitle", "zqalias"];
 
-/// Everything that anybody can get of a vault.
+/// Returns all text that a reader can get of a vault.
 fn told(vault: &Vault) -> String {
     let mut told = String::new();
     for (url, bytes) in everything(vault) {
@@ -20,7 +20,7 @@ fn told(vault: &Vault) -> String {
     }
     for (note, _) in vault.notes().filter(|(_, published)| *published) {
         told.push_str(&format!("{:?} {:?}\n", vault.card(note.path()), vault.text(note.path())));
-        // What a search has before it knows of the vault.
+        // The search index has these words before the vault is known.
         told.push_str(&format!("{:?}\n", note.open_words()));
     }
     told.to_lowercase()
@@ -38,7 +38,7 @@ fn assert_untold(text: &str) {
     }
 }
 
-/// Where Markdown would not look for a link, since a bracket is open or what is there is no text.
+/// Positions in which Markdown would see no link, because a bracket is open or the position is not text.
 const PLACES: [&str; 36] = [
     "The interval [0, 1) is used in {}.",
     "See [draft of {}].",
@@ -180,7 +180,7 @@ fn whatever_surrounds_a_link_to_a_private_note_its_name_is_untold() {
     });
 }
 
-/// In code it is what the author wrote. Nothing outside of code may take itself for it.
+/// Code shows `[[…]]` as the author wrote it. Text outside of code must not pass for code.
 #[test]
 fn code_says_what_it_says_and_no_more() {
     let secret = "[[zqfile plan]]";
@@ -257,7 +257,7 @@ fn where_no_link_can_be_a_public_note_is_named() {
     assert!(vault.text("a.md").is_some_and(|text| text.contains("the Other note")));
     assert!(!page(&vault, "/Other").contains("class=\"backlinks\""));
     assert!(vault.warnings().is_empty(), "{:?}", vault.warnings());
-    // What is named only is not made public by that.
+    // A file that is only named does not become public.
     let vault = vault.apply([put("a.md", "\\[[a.png]] <b>[[none]]</b> $[[none]]$")]);
     assert!(super::is_missing(&vault, "/a.png"));
 }

@@ -17,7 +17,7 @@ fn path(rng: &mut Rng) -> String {
     }
 }
 
-/// A way to name a note or file.
+/// Returns a random name of a note or file.
 fn target(rng: &mut Rng) -> String {
     let path = path(rng);
     let short = path.strip_suffix(".md").unwrap_or(&path).to_owned();
@@ -135,7 +135,7 @@ fn a_vault_that_came_about_by_edits_equals_one_built_from_nothing() {
     });
 }
 
-/// A1. Every word of the private notes is unlike any other, and so would be found anywhere.
+/// Tests A1. Every word of the private notes is unique, so a search of all pages finds any leak.
 #[test]
 fn private_notes_are_nowhere_in_what_readers_get() {
     let _limit = testkit::limit(300);
@@ -175,7 +175,7 @@ fn private_notes_are_nowhere_in_what_readers_get() {
         for i in 0..4 {
             let mut text = format!("# Public {i}\n\n");
             for _ in 0..6 {
-                // With or without its ending; never with two, which would be another name.
+                // The name has at most one ending, since a name with two would be another one.
                 let name = rng.pick(&names).trim_end_matches(".md");
                 text.push_str(&match rng.below(8) {
                     0 => format!("[[{name}]]\n\n"),
@@ -199,7 +199,7 @@ fn private_notes_are_nowhere_in_what_readers_get() {
         for chunk in changes.chunks(3) {
             vault = vault.apply(chunk.to_vec());
         }
-        // Files that a public note never shows are private as well; here a note was public once, and no more.
+        // A file that no public note shows is private too. One note was public for a while and is private again.
         let (path, text) = rng.pick(&private_texts).clone();
         let public_once =
             text.replace("publish: false", "publish: true").replace("draft: true", "publish: true");

@@ -1,9 +1,9 @@
-//! What a change touches, and no more.
+//! Applies changes to a vault, and recomputes only what they touch.
 //!
-//! In order: files are read and names change hands; notes whose links may lead elsewhere now follow them again; pages
-//! that show anything of what came out differently are rendered. Each step hands sets of paths to the next, so that
-//! nothing is done twice for one batch of changes. That the result equals a vault built from nothing, byte for byte, is
-//! what `tests.rs` tries to refute.
+//! The steps are: files are read, and names are added and removed; notes whose links may now lead elsewhere resolve
+//! them again; pages that show a changed result are rendered. Each step passes sets of paths to the next, so that
+//! nothing is done twice for one batch of changes. The tests check that the result equals a vault built from nothing,
+//! byte for byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::render;
 
 type Paths = BTreeSet<Arc<str>>;
 
-/// A vault without files has pages too.
+/// Renders the pages of a vault without files.
 pub(super) fn first(state: State) -> Result<State> {
     let mut work = Work::new(state);
     work.lists = true;
@@ -49,7 +49,7 @@ pub(super) fn apply(
         };
     }
     let mut work = Work::new(state.clone());
-    // What leaves makes room first.
+    // Removals come first, so that they free names and addresses.
     let (gone, put): (Vec<_>, Vec<_>) = last.into_iter().partition(|(_, next)| matches!(next, Next::Nothing));
     for (path, next) in gone.into_iter().chain(put) {
         tick()?;
@@ -75,7 +75,7 @@ pub(super) fn apply(
     Ok(work.state)
 }
 
-/// What there is at a path from now on.
+/// The state of a path after the changes.
 enum Next {
     File(Known),
     Name,
@@ -84,19 +84,19 @@ enum Next {
 
 struct Work {
     state: State,
-    /// Names that lead elsewhere now, or to something that looks different from outside.
+    /// Names whose target has changed, or has changed in a way that a link to it shows.
     touched: BTreeSet<Key>,
-    /// Notes whose links are to be followed again.
+    /// Notes whose links must be resolved again.
     relink: Paths,
-    /// Notes whose own words changed.
+    /// Notes whose own text has changed.
     reworded: Paths,
     dirty_notes: Paths,
     dirty_assets: Paths,
     dirty_folders: Paths,
     dirty_tags: Paths,
-    /// Lists of everything, feed and sitemap.
+    /// True if the lists of all notes, the feed and the sitemap must be rendered again.
     lists: bool,
-    /// Addresses whose page is no longer theirs, unless somebody takes them.
+    /// Addresses that their note no longer has. Their pages are removed unless another note takes the address.
     left: BTreeSet<Arc<str>>,
 }
 
@@ -121,7 +121,7 @@ impl Work {
         let hash = blake3::hash(&file.bytes);
         let old = self.state.notes.get(path);
         let note = match old {
-            // Touched only: what it says is known.
+            // Only the time of the file changed, so the parsed note is still right.
             Some(old) if old.hash == hash => old.note.clone(),
             _ => match parsed.filter(|note| note.path() == &**path) {
                 Some(parsed) => parsed,
@@ -187,12 +187,13 @@ impl Work {
         }
     }
 
-    /// Enters a note into its folder, or takes it out, and so with folders that come or go by that.
+    /// Adds a published note to its folder or takes it out, and adds or removes the folders above accordingly.
     fn place(&mut self, path: &Arc<str>, is_published: bool) {
         let (folder, file) = path::split(path);
         let folder: Arc<str> = folder.into();
         if let Some(rank) = path::index_rank(path::stem(file)) {
-            // Which of them is the index may change, and with it the address of each, and of links to them.
+            // The change may make another note the index. That changes the addresses of all candidates, and of the
+            // links to them.
             let others: Vec<Arc<str>> = self.indexes(&folder);
             let content = self.state.folders.entry(folder.clone()).or_default();
             match is_published {
@@ -219,7 +220,7 @@ impl Work {
         content.into_iter().flat_map(|content| content.indexes.iter().map(|(_, path)| path.clone())).collect()
     }
 
-    /// Upwards from a folder that got or lost something.
+    /// Updates a folder that gained or lost an entry, and the folders above it.
     fn settle(&mut self, mut folder: Arc<str>, came: bool) {
         loop {
             self.dirty_folders.insert(folder.clone());
@@ -277,7 +278,7 @@ impl Work {
         for key in std::mem::take(&mut self.touched) {
             self.relink.extend(self.state.wanted.get(&key).cloned());
         }
-        // Whose embedded text changed, shows something else.
+        // A note whose embedded text changed shows something else, too.
         let mut reshown = self.reworded.clone();
         for path in std::mem::take(&mut self.relink) {
             let entry = self.state.notes.get(&path).filter(|entry| entry.published).cloned();
@@ -299,7 +300,8 @@ impl Work {
         self.spread(reshown);
     }
 
-    /// Brings up to date what is known of links from the other end, and marks what shows them.
+    /// Updates the reverse indexes of a note's links after they were resolved again, and marks the pages that show
+    /// them.
     fn relinked(&mut self, path: &Arc<str>, old: Option<&Linked>, new: Option<&Linked>) {
         let keys = |linked: Option<&Linked>| linked.map(|linked| linked.keys.clone()).unwrap_or_default();
         let notes = |linked: Option<&Linked>| linked.map(Linked::notes).unwrap_or_default();
@@ -323,7 +325,7 @@ impl Work {
             self.state.backlinks.insert(note, path);
         }
         for note in old_notes.iter().chain(&new_notes) {
-            // Both are sorted.
+            // Both lists are sorted.
             let stays = old_notes.binary_search(note).is_ok() && new_notes.binary_search(note).is_ok();
             if card_changed || !stays {
                 self.dirty_notes.insert(note.clone());
@@ -358,7 +360,7 @@ impl Work {
         self.embeds_of(path);
     }
 
-    /// Which notes this one shows in place.
+    /// Updates the notes that this note embeds.
     fn embeds_of(&mut self, path: &Arc<str>) {
         let of = |state: &State| match (state.linked.get(path), state.notes.get(path)) {
             (Some(linked), Some(entry)) => linked.embeds(&entry.note),
@@ -381,7 +383,7 @@ impl Work {
         };
     }
 
-    /// A note that looks different does so wherever it is shown in place.
+    /// Marks every note that embeds a changed note, directly or through other notes.
     fn spread(&mut self, reshown: Paths) {
         let mut next: Vec<Arc<str>> = reshown.into_iter().collect();
         let mut seen = Paths::new();
@@ -394,7 +396,7 @@ impl Work {
     }
 
     fn render(&mut self, tick: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        // Pages that must go, before those that may take their addresses.
+        // Removed pages go first, since new pages may take their addresses.
         for url in std::mem::take(&mut self.left) {
             self.remove_page(&url);
         }
@@ -482,8 +484,8 @@ impl Work {
     }
 }
 
-/// What links find a note by. By a title in which others are named only a private one is found: a link to a published one
-/// would show that title, and in it the name of a note that may be private.
+/// Returns the names by which links can find a note. A title that contains links to other notes counts only if the note
+/// is private. A link to a published note would show that title, and with it the name of a note that may be private.
 fn names_of(path: &Arc<str>, entry: &Entry) -> Vec<(Key, Named)> {
     let note = &entry.note;
     let is_told = entry.published && note.title.iter().any(|span| matches!(span, Span::Link(_)));

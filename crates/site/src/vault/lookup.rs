@@ -1,4 +1,4 @@
-//! From the path of a request to a page.
+//! Finds the page for the path of a request.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use crate::page::Page;
 use crate::path::{self, PATH_BYTES_MAX};
 use crate::text::decode;
 
-/// What is at an address.
+/// The result of looking up an address.
 #[derive(Clone, Debug)]
 pub enum Found<'a> {
     Page(&'a Arc<Page>),
-    /// The same page has this address, percent-encoded: answer 301 or 308.
+    /// The page has this other address, percent-encoded. The server answers with 301 or 308.
     Moved(&'a Arc<str>),
-    /// The page that says so, with status 404.
+    /// There is no such page. This page with status 404 says so.
     Missing(&'a Arc<Page>),
 }
 
 impl Vault {
-    /// What is at the path of a request, as it was sent: percent-encoded, without query. One hash lookup for a page at
-    /// its own address; nothing is allocated for it.
+    /// Looks up the path of a request as it was sent: percent-encoded, without the query. For a page at its own address
+    /// this is one hash lookup and allocates nothing.
     pub fn find(&self, path: &str) -> Found<'_> {
         match self.state.pages.get(path) {
             Some(page) => Found::Page(page),
@@ -28,7 +28,7 @@ impl Vault {
     }
 
     fn find_moved(&self, path: &str) -> Option<&Arc<str>> {
-        // Three bytes for each that is encoded.
+        // A percent-encoded byte takes three bytes.
         if path.len() > 3 * PATH_BYTES_MAX {
             return None;
         }
@@ -37,7 +37,7 @@ impl Vault {
         if !is_plain || decoded.contains(['\0', '\\']) {
             return None;
         }
-        // Among addresses that differ in case only, the one that differs least.
+        // An address may differ from the request in case or in its ending. One with the same case is preferred.
         let candidates = self.state.folded.get(path::folded_url(&decoded).as_str())?;
         let exact = candidates
             .iter()
@@ -45,7 +45,7 @@ impl Vault {
         exact.or_else(|| candidates.get_min())
     }
 
-    /// Every address that has a page, sorted: for a copy of the site in files, and for tests.
+    /// Returns every address that has a page, sorted. For an export of the site to files, and for tests.
     pub fn addresses(&self) -> Vec<&str> {
         let mut all: Vec<&str> = self.state.pages.keys().map(|url| &**url).collect();
         all.sort_unstable();
@@ -56,7 +56,7 @@ impl Vault {
         self.state.pages.len()
     }
 
-    /// The page at exactly this address.
+    /// Returns the page at exactly this address.
     pub fn page(&self, url: &str) -> Option<&Arc<Page>> {
         self.state.pages.get(url)
     }
