@@ -4,12 +4,13 @@
 //! |---|---|
 //! | `path` | primary key; path within the vault, with `/` between folders |
 //! | `title` | title of a note |
-//! | `text` | text of a note without Markdown, comments and front matter, for search; the text of links to other notes
-//! is left out, since it may name a private note |
+//! | `text` | text of a note for search, without Markdown, comments, front matter and the text of links to other notes |
 //! | `source` | file of a note, unchanged |
 //! | `bytes` | content of any other file, and of a note that is not UTF-8 |
 //! | `published` | true if everybody may read the note |
 //! | `modified`, `size` | time and size of the file |
+//!
+//! `text` leaves out the text of links to other notes, since it may name a private note.
 //!
 //! A note without `source` and `bytes` is *withheld*: the feed did not read it. Links to it are hidden, and nothing
 //! else is known of it.

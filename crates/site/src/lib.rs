@@ -8,10 +8,10 @@
 //! ## From a file to a page
 //! 1. A row of the table becomes a [`Change`] (`materializer.rs`).
 //! 2. [`Note::parse`] reads a note: front matter, and Markdown into finished HTML with holes for everything that
-//! depends on other files of the vault (`body.rs`, `markdown.rs`, `raw.rs`). This happens once for each content.
+//!    depends on other files of the vault (`body.rs`, `markdown.rs`, `raw.rs`). This happens once for each content.
 //! 3. `linked.rs` resolves the links of published notes; `names.rs` knows the names by which a link can find a file.
 //! 4. `render.rs` fills the holes, `theme.rs` puts the shell around the text, and `page.rs` compresses the page and
-//! computes its ETags.
+//!    computes its ETags.
 //! 5. [`Vault::find`] returns the page for the path of a request.
 //!
 //! `vault/apply.rs` decides which of these steps a change needs.
