@@ -1,9 +1,9 @@
-//! What leaves the log for an archive, and how it is read back.
+//! Copies durable frames out of the log for an archive, and reads archived files back.
 //!
-//! A *piece* is a log file of its own with some whole frames of one log file, all of them durable: the file's header,
-//! with the piece's first lsn, and the frames as they stand in the log. Its name says which lsns it holds.
-//! An archiver only reads the log. It pins nothing: a file that is recycled under it has other salts by then, so what it
-//! reads of it is no frame, and what it missed is a *gap* that it names.
+//! A *piece* is a file of the archive in the format of a log file: a header with the piece's first lsn, then some whole, durable
+//! frames of one log file, unchanged. Its name tells which lsns it holds. An archiver only reads the log and pins nothing. If a
+//! file is recycled while the archiver reads it, the file's salt has changed, so its bytes do not parse as frames; the archiver
+//! reports the lsns that it missed as a *gap*.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,30 +20,30 @@ use crate::section;
 use crate::shared::Shared;
 use crate::source::Source;
 
-/// Reads what became durable out of an open log, in order. One thread owns it.
+/// Reads durable frames out of an open log, in order. One thread owns it.
 #[derive(Debug)]
 pub struct Archiver {
     shared: Arc<Shared>,
-    /// The first lsn that it has not handed out.
+    /// The first lsn that has not been returned yet.
     next: Lsn,
-    /// Where the frame of `next` stands: epoch and offset.
+    /// Epoch of the file and offset of the frame of `next`, if known.
     place: Option<(u64, u64)>,
 }
 
-/// What is next to be archived.
+/// The next result of an archiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Everything durable was handed out.
+    /// All durable frames have been returned.
     Nothing,
     Piece(Piece),
-    /// The log let go of these before they were read.
+    /// The log removed these lsns before they were read.
     Gap {
         first: Lsn,
         last: Lsn,
     },
 }
 
-/// A file for the archive.
+/// A file for the archive: see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub first_lsn: Lsn,
@@ -52,12 +52,12 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// `<first lsn>-<last lsn>.log`, both as 16 hexadecimal digits.
+    /// The file name: `<first lsn>-<last lsn>.log`, both as 16 hexadecimal digits.
     pub fn name(&self) -> String {
         format!("{:016x}-{:016x}{LOG_SUFFIX}", self.first_lsn.0, self.last_lsn.0)
     }
 
-    /// The lsns that a file of the archive holds, first and last, by its name. `None`: it is no piece.
+    /// Parses the name of an archived file into its first and last lsn. `None` if it is not the name of a piece.
     pub fn lsns(name: &str) -> Option<(Lsn, Lsn)> {
         let (first, last) = name.strip_suffix(LOG_SUFFIX)?.split_once('-')?;
         let number = |text: &str| {
@@ -80,23 +80,23 @@ impl Archiver {
         state.files.first().map_or(self.shared.durable_lsn().next(), |entry| entry.first_lsn)
     }
 
-    /// Goes on from `next`.
+    /// Continues from `next`.
     pub fn seek(&mut self, next: Lsn) {
         (self.next, self.place) = (next, None);
     }
 
-    /// The first lsn that was not handed out yet.
+    /// The first lsn that has not been returned yet.
     pub fn position(&self) -> Lsn {
         self.next
     }
 
-    /// Everything below `next` is durable in the archive, so the log need not keep it for the archive's sake.
+    /// Records that every lsn below `next` is durable in the archive, so the log need not keep it for the archive's sake.
     pub fn archived(&self, next: Lsn) {
         self.shared.archived.store(next.0.saturating_sub(1), Ordering::Release);
     }
 
-    /// The durable frames from the position on: up to about `bytes_max` of them, at least one, of one log file. The
-    /// position moves behind what is returned. [`Kind::Damaged`] if a frame is not what was written.
+    /// Returns the durable frames from the position on: up to about `bytes_max` of them, at least one, out of one log file. Moves
+    /// the position behind them. Fails with [`Kind::Damaged`] if a frame differs from what was written.
     pub fn next_piece(&mut self, bytes_max: usize) -> Result<Next> {
         loop {
             let durable = self.shared.durable_lsn();
@@ -112,7 +112,7 @@ impl Archiver {
             let read = self.read(epoch, file, durable, bytes_max);
             match read.map_err(|e| self.failed(epoch, e))? {
                 Some(piece) => return Ok(Next::Piece(piece)),
-                // Recycled since it was looked up: it is not in use any more, and the next one is looked for.
+                // The file was recycled since it was looked up and is not in use any more: the loop looks for the next one.
                 None if !self.is_in_use(epoch) => self.place = None,
                 None => {
                     return Err(Error::damaged("a frame of the log is not what was written")
@@ -123,7 +123,7 @@ impl Archiver {
         }
     }
 
-    /// The file that holds the position, or else the first one behind it, and where it begins if it does so behind.
+    /// Returns the file that holds the position, or else the first later one: its epoch, handle and first lsn.
     fn file(&self) -> Option<(u64, Arc<dyn File>, Lsn)> {
         let state = self.shared.state.lock();
         let entry = state.files.iter().find(|entry| entry.last_lsn >= self.next)?;
@@ -138,7 +138,7 @@ impl Archiver {
         Error::io("reading a log file", error).with("file", self.shared.dir.join(log_name(epoch)).display())
     }
 
-    /// `None`: what stands there is not the frame of the position.
+    /// Reads frames from the position on. `None` if the bytes at the position are not its frame.
     fn read(
         &mut self,
         epoch: u64,
@@ -160,7 +160,7 @@ impl Archiver {
         loop {
             let found = source.bytes(offset, FRAME_HEADER_BYTES.min((len - offset) as usize))?;
             let found = found.and_then(|bytes| FrameHeader::read(bytes, epoch, Some(header.salt)));
-            // A mark of a clean close, the file's end, or what is not durable yet.
+            // The frames end at a clean-close mark, at the end of the file, or at a frame that is not durable yet.
             let Some(frame) = found.filter(|frame| !frame.is_mark() && frame.next_lsn().0 - 1 <= durable.0)
             else {
                 break;
@@ -190,10 +190,11 @@ impl Archiver {
     }
 }
 
-/// Reads a piece back: hands its frames with an lsn above `after` to `visit`, in order, until it says `false`. Whether
-/// it never did.
+/// Reads a piece back: passes its frames with an lsn above `after` to `visit`, in order, until it returns false. Returns true if
+/// `visit` never did.
 ///
-/// [`Kind::Damaged`] names a file that is not what was written: every byte of it is checked, up to where `visit` ended it.
+/// Fails with [`Kind::Damaged`], naming the file, if it differs from what was written. Every byte is checked, up to the frame at
+/// which `visit` stopped.
 pub fn read_piece(
     env: &Env,
     path: &Path,

@@ -1,15 +1,15 @@
-//! An own compact codec for Arrow record batches.
+//! A compact codec for Arrow record batches.
 //!
-//! What it is for: rows in a log frame. Arrow's IPC format spends hundreds of bytes of flatbuffer per batch, which is
-//! more than a small commit's rows; this one spends a few bytes per column beyond the names and the buffers. Array
-//! buffers go out as they are, without a copy; slices are normalised so that only the rows in question are written.
+//! It stores rows in log frames. Arrow's IPC format spends hundreds of bytes of flatbuffer per batch, which is
+//! more than the rows of a small commit; this codec spends a few bytes per column besides the names and the buffers. Array
+//! buffers are written without a copy; slices are normalised so that only their own rows are written.
 //!
-//! A batch describes itself (names, ids, types, nullability), so that it can be read without the definition that its
-//! table had then. Decoding validates everything (lengths, offsets, UTF-8, nulls where none may be), never panics,
-//! and shares the memory it is given where that is aligned.
+//! A batch describes itself (names, ids, types, nullability), so that it can be read without the table definition of that time.
+//! Decoding validates everything (lengths, offsets, UTF-8, nulls in columns that allow none), never panics, and shares the given
+//! memory if that is aligned.
 //!
 //! Types: the physical ones of [`types::DataType::to_arrow`]. Of a field's metadata only the column id and the extension
-//! name of uuid and json are kept.
+//! name of uuid and json are stored.
 
 mod bound;
 mod decode;
@@ -31,18 +31,18 @@ pub use bound::bytes_max;
 pub(crate) use decode::decode_at;
 pub(crate) use encode::encode_into;
 
-/// Types nest at most this deep.
+/// Levels to which types can nest.
 const DEPTH_MAX: usize = types_nesting();
-/// A validity bitmap stands before the node's other buffers.
+/// Flag of an array whose validity bitmap is stored before its other buffers.
 const HAS_NULLS: u8 = 1;
-/// Every slot of the node is null and no buffer of it, or of its children, is stored.
+/// Flag of an array whose slots are all null; no buffer of it, or of its children, is stored.
 const ALL_NULL: u8 = 2;
-/// Slots that are stored as [`ALL_NULL`] may take at most so much memory per batch when read: without a bound a few
-/// bytes could ask for any amount.
+/// Bytes of memory that arrays stored as [`ALL_NULL`] may take per batch when they are read. Without a bound, a few stored bytes
+/// could request any amount.
 const ALL_NULL_BYTES_MAX: u64 = 256 << 20;
 
 const fn types_nesting() -> usize {
-    // `types` counts the levels of lists and structs; a vector or point at the innermost adds one.
+    // `types` counts the levels of lists and structs; a vector or point at the innermost level adds one.
     16 + 2
 }
 
@@ -57,7 +57,7 @@ pub fn encode(batch: &RecordBatch) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Decodes what [`encode`] made. The batch shares the memory of `bytes` as far as that is aligned.
+/// Decodes a batch that [`encode`] encoded. The batch shares the memory of `bytes` if that is aligned.
 pub fn decode(bytes: &Buffer) -> Result<RecordBatch> {
     let (batch, end) = decode_at(bytes, 0, bytes.len(), &mut |bytes| schema::decode(bytes))?;
     if end != bytes.len() {
@@ -66,7 +66,7 @@ pub fn decode(bytes: &Buffer) -> Result<RecordBatch> {
     Ok(batch)
 }
 
-/// Remembers the encoded schemas of tables, so that they are encoded once per change, not once per frame.
+/// Caches the encoded schemas of tables, so that a schema is encoded once per change, not once per frame.
 #[derive(Debug, Default)]
 pub(crate) struct SchemaWriter {
     known: HashMap<TableId, (SchemaVersion, SchemaRef, Arc<[u8]>)>,
@@ -94,7 +94,7 @@ impl SchemaWriter {
     }
 }
 
-/// Remembers the schemas of tables, so that batches of one table share theirs.
+/// Caches the decoded schemas of tables, so that the batches of a table share one.
 #[derive(Debug, Default)]
 pub(crate) struct SchemaReader {
     known: HashMap<TableId, (Vec<u8>, SchemaRef)>,
@@ -116,10 +116,10 @@ impl SchemaReader {
     }
 }
 
-/// Dropped tables leave theirs behind; beyond this all are forgotten.
+/// Number of cached schemas at which the cache is cleared: dropped tables leave theirs behind.
 const SCHEMAS_MAX: usize = 2 * types::schema::TABLES_MAX;
 
-/// Bytes per slot of a fixed-width type.
+/// Returns the bytes per slot of a fixed-width type; `None` for other types.
 fn width(data_type: &DataType) -> Option<usize> {
     Some(match data_type {
         DataType::Int32 | DataType::Float32 | DataType::Date32 => 4,
@@ -129,8 +129,8 @@ fn width(data_type: &DataType) -> Option<usize> {
     })
 }
 
-/// A buffer of this type starts at a multiple of this, counted from the frame's start. Whoever reads the frame into
-/// memory aligned to 16 or more can then use it in place.
+/// Returns the alignment of buffers of a type, counted from the frame's start. A frame that is read into memory aligned to 16 or
+/// more can then be used in place.
 fn alignment(data_type: &DataType) -> usize {
     if matches!(data_type, DataType::Decimal128(..)) { 16 } else { 8 }
 }

@@ -1,4 +1,4 @@
-//! A log that goes on from an lsn which it does not hold: that of a restored database.
+//! Creates the log of a restored database, which starts at an lsn after 1.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -9,8 +9,8 @@ use vfs::Env;
 use crate::layout::FileHeader;
 use crate::recover::log_name;
 
-/// Makes an empty log in `dir`, which exists and holds no log, durably: its first commit will be `first_lsn`, and a
-/// manifest vouches for everything below.
+/// Creates an empty log in `dir`, durably. `dir` exists and has no log. The log's first commit will be `first_lsn`; the caller's
+/// manifest has everything below.
 pub fn begin(env: &Env, dir: &Path, first_lsn: Lsn) -> Result<()> {
     let header = FileHeader {
         epoch: 1,

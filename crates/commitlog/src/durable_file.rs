@@ -1,12 +1,12 @@
-//! The file `durable`: the highest lsn that was ever durable, kept beside the log files.
+//! The file `durable`: the highest lsn that was ever durable, stored beside the log files.
 //!
-//! A frame proves that those before it were durable; nothing in a log file proves it of its last frame, nor that the
-//! file was ever there. This file does: the syncer overwrites it after each sync, so that a newest log file that was
-//! damaged, cut short, deleted or replaced by an older copy is told from a log that ended there.
+//! A frame proves that those before it were durable. Nothing in a log file proves it of the last frame, nor that the file existed
+//! at all. This file does. The syncer overwrites it after each sync, so that recovery can distinguish a newest log file that was
+//! damaged, cut short, deleted or replaced by an older copy from a log that ended there.
 //!
-//! It is written after the sync that it speaks of and never synced itself, so it may be behind after a power failure and
-//! is never ahead. It fits into one sector, so it is old or new, never torn. Without a readable one recovery goes by the
-//! frames alone, as it does in directories of earlier versions.
+//! It is written after the sync that it reports and is never synced itself, so after a power failure it may be behind, but it is
+//! never ahead. It fits into one sector, so a write is never torn. Without a readable durable file, recovery relies on the frames
+//! alone, as in directories of earlier versions.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -25,27 +25,27 @@ const BYTES: usize = 24;
 #[derive(Debug)]
 pub(crate) struct DurableFile {
     file: Arc<dyn File>,
-    /// The lsn that the file holds, or was last asked to hold.
+    /// The lsn that the file holds, or that was last written to it.
     written: AtomicU64,
 }
 
 impl DurableFile {
-    /// Opens the file in `dir`, or makes it; its name is durable with the next sync of the directory.
+    /// Opens the file in `dir`, or creates it; its name becomes durable with the next sync of the directory.
     pub(crate) fn open(env: &Env, dir: &Path, durable: Lsn) -> io::Result<DurableFile> {
         let path = dir.join(NAME);
         let file = match env.disk.open(&path, Access::ReadWrite) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => env.disk.create(&path)?,
             opened => opened?,
         };
-        // Space is taken now, so that no later write can fail for want of it.
+        // Space is taken now, so that no later write can fail for lack of it.
         file.allocate(BYTES as u64)?;
         file.write_at(&[IoSlice::new(&to_bytes(durable))], 0)?;
         file.sync()?;
         Ok(DurableFile { file, written: AtomicU64::new(durable.0) })
     }
 
-    /// Notes that everything up to `durable` is. A failure costs evidence and no data, so it is not reported: what a
-    /// disk cannot write here it cannot write in the log either.
+    /// Records that everything up to `durable` is durable. A failure loses evidence but no data, so it is not reported: a disk
+    /// that cannot write here cannot write the log either.
     pub(crate) fn note(&self, durable: Lsn) {
         if self.written.swap(durable.0, Ordering::Relaxed) < durable.0 {
             let _ = self.file.write_at(&[IoSlice::new(&to_bytes(durable))], 0);
@@ -53,7 +53,7 @@ impl DurableFile {
     }
 }
 
-/// The lsn that the file in `dir` vouches for; 0 without a readable file.
+/// Returns the lsn that the file in `dir` proves to have been durable; 0 without a readable file.
 pub(crate) fn read(env: &Env, dir: &Path) -> Lsn {
     let read = || -> io::Result<Lsn> {
         let file = env.disk.open(&dir.join(NAME), Access::Read)?;
@@ -83,7 +83,7 @@ fn from_bytes(bytes: &[u8; BYTES]) -> Option<Lsn> {
     is_ours.then_some(Lsn(u64::from_le_bytes(durable)))
 }
 
-/// The checksum of all bytes but the four that hold it.
+/// Checksum of all bytes except the four that hold it.
 fn crc(bytes: &[u8; BYTES]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..])
 }

@@ -1,7 +1,7 @@
-//! Edits of the manifest: changes to what exists, as opposed to rows of it.
+//! Edits of the manifest: changes of definitions, segments, keys and views, as opposed to rows.
 //!
 //! An edit is a log record like any other, so a change of definition, a sealed segment and a materializer's
-//! checkpoint stand at one lsn and share the log's durability. The manifest is what the edits add up to.
+//! checkpoint each have an lsn and share the log's durability. The manifest is the sum of all edits.
 
 use types::codec::{Decoder, Encoder};
 use types::{
@@ -12,62 +12,64 @@ use types::{
 /// One change of the manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Edit {
+    /// A new table.
     CreateTable(TableDef),
-    /// The whole new definition.
+    /// The whole new definition of a table.
     AlterTable(TableDef),
     DropTable(TableId),
-    /// Rows of the head are now in a segment.
+    /// Rows of the head were written into a segment.
     Seal {
         table: TableId,
         segment: SegmentMeta,
         kept: Option<Kept>,
     },
-    /// Neighbouring segments became one, or none if no row of theirs was live.
+    /// Neighbouring segments were merged into one, or dropped if none of their rows was live.
     Compact {
         table: TableId,
         inputs: Vec<SegmentId>,
         output: Option<SegmentMeta>,
         kept: Option<Kept>,
     },
-    /// Rows that ended are no longer kept: the past is read from `floor` on.
+    /// Past segments were removed: the past can be read from `floor` on.
     Forget {
         table: TableId,
         segments: Vec<SegmentId>,
         floor: Lsn,
     },
-    /// How far a materializer has come in a table's change feed.
+    /// The progress of a materializer in a table's change feed.
     Checkpoint {
         materializer: String,
         table: TableId,
-        /// The last row id it has consumed.
+        /// The last row id that it has consumed.
         row: RowId,
         /// The last lsn whose deletes it has consumed.
         lsn: Lsn,
-        /// Its own; opaque here.
+        /// The materializer's own state; opaque to the log.
         state: Vec<u8>,
     },
     PutKey(ApiKey),
     RemoveKey {
         name: String,
     },
-    /// Makes a view, or puts it in place of the one of its name.
+    /// Makes a view, or replaces the view of that name.
     PutView(ViewDef),
     DropView {
         name: String,
     },
 }
 
-/// What a seal or a compaction did with the rows that had ended by then.
+/// The fate of ended (deleted or replaced) rows in a seal or a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// From here on all rows can be read that had ended, with what was dropped before and now.
+    /// The lsn from which on all ended rows can still be read, considering what was dropped before and now.
     pub floor: Lsn,
-    /// None of those in `segment` ended after this commit.
+    /// The last commit that ended a row of `segment`.
     pub last_end: Lsn,
+    /// The past segment with the kept rows; `None` if there are none.
     pub segment: Option<SegmentMeta>,
 }
 
-/// What the manifest knows of a segment: enough to plan without opening it.
+/// The manifest's description of a segment: enough to plan without opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentMeta {
     pub id: SegmentId,
@@ -75,11 +77,11 @@ pub struct SegmentMeta {
     pub first_row: RowId,
     /// The last row id of its range, inclusive. Ids in between may be missing: their rows were deleted.
     pub last_row: RowId,
-    /// Rows stored.
+    /// Number of stored rows.
     pub rows: u64,
     /// Bytes of the Arrow file and its sidecar.
     pub bytes: u64,
-    /// The schema its batches were written under.
+    /// The version of the schema under which its batches were written.
     pub schema_version: SchemaVersion,
     /// `_time` of its first row.
     pub first_time: Micros,
@@ -87,11 +89,12 @@ pub struct SegmentMeta {
     pub last_time: Micros,
     pub first_lsn: Lsn,
     pub last_lsn: Lsn,
-    /// CRC32C of the sidecar's directory, which holds that of each section; one of these holds that of each block.
+    /// CRC32C of the sidecar's directory. The directory holds the checksum of each section, and one section holds that of each
+    /// block.
     pub crc: u32,
 }
 
-/// An API key. The secret itself is stored nowhere.
+/// An API key. The secret itself is not stored anywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
     pub name: String,
@@ -110,16 +113,16 @@ const COMPACT: u8 = 5;
 const CHECKPOINT: u8 = 6;
 const PUT_KEY: u8 = 7;
 const REMOVE_KEY: u8 = 8;
-/// As [`SEAL`] and [`COMPACT`], with [`Kept`].
+/// [`SEAL`] with [`Kept`]. [`COMPACT`] with [`Kept`].
 const SEAL_KEEPING: u8 = 24;
 const COMPACT_KEEPING: u8 = 25;
 const FORGET: u8 = 26;
 const PUT_VIEW: u8 = 16;
 const DROP_VIEW: u8 = 17;
-/// [`PUT_VIEW`] of a view that says what it reads.
+/// [`PUT_VIEW`] of a view with the list of tables that it reads.
 const PUT_VIEW_READING: u8 = 18;
-/// [`CREATE_TABLE`] and [`ALTER_TABLE`] of a table with a unique index. A program that does not know them would write rows
-/// that are equal, so it must not go on.
+/// [`CREATE_TABLE`] of a table with a unique index. A program that does not know unique indexes would write equal rows, so it
+/// must refuse to go on. [`ALTER_TABLE`] of a table with a unique index.
 const CREATE_UNIQUE: u8 = 32;
 const ALTER_UNIQUE: u8 = 33;
 
@@ -189,7 +192,8 @@ impl Edit {
         }
     }
 
-    /// [`Kind::Damaged`] if the bytes hold no edit, [`Kind::Newer`] if they hold one that this version does not know.
+    /// Decodes an edit. Fails with [`Kind::Damaged`] if the bytes are not an edit, with [`Kind::Newer`] if this version does not
+    /// know its kind.
     pub fn decode(d: &mut Decoder<'_>) -> Result<Self> {
         let tag = d.u8()?;
         Ok(match tag {

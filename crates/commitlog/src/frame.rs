@@ -1,15 +1,15 @@
-//! Frames: one commit group each, written with one gathered write.
+//! The builder of frames: one commit group each, written with one gathered write.
 
 use types::{Lsn, Micros};
 
 use crate::edit::Edit;
 use crate::record::{Cursor, Deletes, Idempotency, Rows, Section};
 
-/// A frame is at most this long, so that recovery knows how much memory one can ask for. A group that would exceed it
-/// is split by the caller; [`Builder::bytes`] tells in time.
+/// Bytes that a frame can have, so that recovery knows how much memory one frame can take. The caller splits a group that would
+/// exceed it; [`Builder::bytes`] tells in time.
 pub const FRAME_BYTES_MAX: u64 = 256 << 20;
 
-/// Collects what one commit group does. Cheap: nothing is copied or encoded before [`crate::Writer::append`].
+/// Collects the sections of one commit group. Cheap: nothing is copied or encoded before [`crate::Writer::append`].
 #[derive(Debug)]
 pub struct Builder {
     first_lsn: Lsn,
@@ -20,7 +20,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A group whose first commit gets `first_lsn` (see [`crate::Writer::next_lsn`]) and whose rows get `time`.
+    /// Starts a group whose first commit gets `first_lsn` (see [`crate::Writer::next_lsn`]) and whose rows get `time`.
     pub fn new(first_lsn: Lsn, time: Micros) -> Self {
         Builder { first_lsn, time, commits: 0, sections: Vec::new(), bytes: 64 }
     }
@@ -64,7 +64,7 @@ impl Builder {
         self.time
     }
 
-    /// Commits so far.
+    /// Number of commits so far.
     pub fn commits(&self) -> u32 {
         self.commits
     }
@@ -73,7 +73,7 @@ impl Builder {
         self.commits == 0
     }
 
-    /// About how long the frame will be.
+    /// Estimated length of the frame.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,14 +1,14 @@
-//! Bytes to be written in one go, partly own, partly shared with Arrow arrays.
+//! Bytes for one gathered write, partly owned, partly shared with Arrow arrays.
 
 use std::io::IoSlice;
 use std::ops::Range;
 
 use arrow::buffer::Buffer;
 
-/// Shared buffers shorter than this are copied: one more part of the gathered write would cost more.
+/// Bytes below which a shared buffer is copied: one more part of the gathered write would cost more.
 const COPY_BELOW: usize = 512;
 
-/// Collects parts of a frame. Positions count from the frame's start.
+/// Collects the parts of a frame. Positions count from the frame's start.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     own: Vec<u8>,
@@ -22,12 +22,12 @@ enum Part {
     Shared(Buffer),
 }
 
-/// Where in a [`Gather`] four bytes can still be filled in.
+/// The place of four bytes in a [`Gather`] that are filled in later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot(usize);
 
 impl Gather {
-    /// Forgets everything, and keeps a moderate amount of memory for the next frame.
+    /// Removes everything, and keeps a moderate amount of memory for the next frame.
     pub(crate) fn clear(&mut self) {
         self.own.clear();
         self.own.shrink_to(1 << 20);
@@ -72,12 +72,12 @@ impl Gather {
         self.grew_from(start);
     }
 
-    /// Overwrites the first bytes, which must be own ones.
+    /// Overwrites the first bytes, which must be owned.
     pub(crate) fn set_start(&mut self, bytes: &[u8]) {
         self.own[..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// CRC32C of everything from position `skip` on, which must lie within the own bytes at the start.
+    /// Returns the CRC32C of everything from position `skip` on, which must be within the owned bytes at the start.
     pub(crate) fn crc_from(&self, skip: usize) -> u32 {
         let mut crc = 0;
         for (i, part) in self.slices().enumerate() {
@@ -86,7 +86,7 @@ impl Gather {
         crc
     }
 
-    /// The parts in order, as a gathered write wants them.
+    /// Returns the parts in order, for a gathered write.
     pub(crate) fn io_slices(&self) -> Vec<IoSlice<'_>> {
         self.slices().map(IoSlice::new).collect()
     }

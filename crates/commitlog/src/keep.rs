@@ -1,4 +1,4 @@
-//! Making, recycling and removing files: everything that need not happen while a commit waits.
+//! Creation, recycling and removal of log files: all file work that can be done while no commit waits.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,12 +15,12 @@ use crate::writer::Purpose;
 
 const SPARE_SUFFIX: &str = ".spare";
 
-/// Finds the spares that an earlier opening left. If a failed sync of the directory lost a renaming, a file may have come
-/// back under an old name beside its new one: a spare with the header of a file in `in_use`, or of another spare, is such
-/// a second name and is removed, lest one file be written as two.
+/// Finds the spare files that an earlier process left. If a failed sync of the directory lost a rename, a file may have come back
+/// under an old name beside its new one. A spare with the header of a file in `in_use`, or of another spare, is such a second
+/// name. It is removed, lest one file be written as two.
 ///
-/// Returns the highest epoch in their headers. No file may get an epoch again that any header still bears: if the new
-/// header of a recycled file is lost and its new name is not, the old header would pass for it.
+/// Returns the highest epoch in the spares' headers. A new file must not get an epoch that any header still has: if the new
+/// header of a recycled file is lost and its new name is not, the old header would pass for the new one.
 pub(crate) fn find_spares(shared: &Shared, in_use: &[FileHeader]) -> Result<u64> {
     let mut epoch_max = 0;
     let entries =
@@ -50,16 +50,16 @@ pub(crate) fn find_spares(shared: &Shared, in_use: &[FileHeader]) -> Result<u64>
     Ok(epoch_max)
 }
 
-/// What the log leaves free for a manifest, without which nothing that is dropped gives its room back.
+/// Bytes that the log leaves free for a manifest: without a new manifest, dropped data does not free its space.
 const LEFT_BYTES: u64 = 1 << 20;
 
-/// Whether the disk has no room for a file of `len` bytes. What cannot be told is found out by trying.
+/// Returns true if the disk has no room for a file of `len` bytes. False if that is unknown: creating the file will tell.
 fn lacks_room(shared: &Shared, len: u64) -> bool {
     shared.env.disk.free_bytes(&shared.dir).is_ok_and(|free| free < len + len.min(LEFT_BYTES))
 }
 
-/// A spare of `len` bytes, or of `least` where there is no room for more: one that is ready, or made now. Where there is no room
-/// for another, the last one that is ready goes to who makes room only.
+/// Takes a spare of `len` bytes: a ready one, or one that is made now. On a full disk, the last ready spare is reserved for
+/// [`Purpose::MakesRoom`], for which a spare of `least` bytes is enough.
 pub(crate) fn take_spare(shared: &Shared, len: u64, least: u64, purpose: Purpose) -> Result<Spare> {
     let keeps = purpose == Purpose::Any && shared.options.spare_files >= 2;
     if keeps
@@ -82,7 +82,7 @@ pub(crate) fn take_spare(shared: &Shared, len: u64, least: u64, purpose: Purpose
     if spare.len < len {
         match allocate(&spare, len) {
             Ok(()) => spare.len = len,
-            // What it has is enough for who makes room.
+            // The spare is long enough for a frame that makes room.
             Err(error)
                 if error.kind() == Kind::DiskFull && purpose == Purpose::MakesRoom && spare.len >= least => {}
             Err(error) => {
@@ -95,7 +95,7 @@ pub(crate) fn take_spare(shared: &Shared, len: u64, least: u64, purpose: Purpose
     Ok(spare)
 }
 
-/// The same, noted: as long as one finds no room, the last that is ready is kept.
+/// Makes a spare, and records whether the disk had room: while it has none, the last ready spare is reserved.
 fn make_spare(shared: &Shared, len: u64) -> Result<Spare> {
     let made = try_make_spare(shared, len);
     match &made {
@@ -108,7 +108,7 @@ fn make_spare(shared: &Shared, len: u64) -> Result<Spare> {
 
 fn try_make_spare(shared: &Shared, len: u64) -> Result<Spare> {
     let path = next_spare_path(shared);
-    // Space is taken by writing: who sees at once that there is too little need not fill the disk first.
+    // Space is taken by writing. If there is clearly too little, the disk need not be filled first.
     if lacks_room(shared, len) {
         return Err(no_space(&path, io::ErrorKind::StorageFull.into()));
     }
@@ -116,7 +116,7 @@ fn try_make_spare(shared: &Shared, len: u64) -> Result<Spare> {
     let file = made.map_err(|e| Error::io("making a log file", e).with("file", path.display()))?;
     let mut spare = Spare { path, file, len: 0 };
     if let Err(error) = allocate(&spare, len) {
-        // What little space it got is better left to those who may free more.
+        // The little space that it took is better left to frames that may free more.
         let _ = shared.env.disk.remove(&spare.path);
         return Err(error);
     }
@@ -124,16 +124,16 @@ fn try_make_spare(shared: &Shared, len: u64) -> Result<Spare> {
     Ok(spare)
 }
 
-/// Bytes between two looks at whether the log is ending.
+/// Bytes between two checks of whether the log is closing.
 const PREPARE_STEP_BYTES: u64 = 4 << 20;
 
-/// [`make_spare`] in steps; `None` if the log ends meanwhile.
+/// Makes a spare in steps; returns `None` if the log is closing meanwhile.
 fn make_spare_unless_ending(shared: &Shared, len: u64) -> Result<Option<Spare>> {
     let ending = || shared.ending.load(Ordering::Acquire);
     if ending() {
         return Ok(None);
     }
-    // All of it, for the first step would hide that the others will not fit.
+    // Tries the whole length: a first step that fits would hide that the rest does not.
     if lacks_room(shared, len) {
         return make_spare(shared, len).map(Some);
     }
@@ -169,7 +169,7 @@ fn next_spare_path(shared: &Shared) -> PathBuf {
 }
 
 fn allocate(spare: &Spare, len: u64) -> Result<()> {
-    // The disk takes it in small steps, each waited for, so that the log's own fsync finds little queued before it.
+    // The disk allocates in small steps and waits for each, so that the log's own fsync finds little queued before it.
     spare.file.allocate(len).and_then(|()| spare.file.sync()).map_err(|e| no_space(&spare.path, e))
 }
 
@@ -179,7 +179,7 @@ fn no_space(path: &Path, e: io::Error) -> Error {
     )
 }
 
-/// Makes spares until as many are ready as the options ask for.
+/// Makes spares until as many are ready as the options request.
 pub(crate) fn prepare(shared: &Shared) -> Result<()> {
     let _one_at_a_time = shared.keeping.lock();
     shared.check()?;
@@ -191,12 +191,12 @@ pub(crate) fn prepare(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// The length that files get unless a frame needs more.
+/// The length of a new file, unless a frame needs more.
 pub(crate) fn file_bytes(shared: &Shared) -> u64 {
     shared.options.file_bytes.max(2 * FILE_HEADER_BYTES)
 }
 
-/// Lets go of files that end below `below`, but for the newest `archive_files_max` of those that an archive lacks.
+/// Releases files that end below `below`, except the newest `archive_files_max` of those that the archive does not have yet.
 pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Result<()> {
     let _one_at_a_time = shared.keeping.lock();
     shared.check()?;
@@ -205,7 +205,7 @@ pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Res
     {
         let mut state = shared.state.lock();
         let below = below.min(shared.durable_lsn().next());
-        // Never the newest of those in place: its header is what recovery begins with.
+        // Never releases the newest file whose name and header are durable: recovery begins with its header.
         let pairs = state.files.iter().zip(state.files.iter().skip(1));
         let gone = pairs.take_while(|(entry, next)| entry.last_lsn < below && next.in_place).count();
         let archived = shared.archived.load(Ordering::Acquire);
@@ -221,9 +221,9 @@ pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Res
             state.trims_idle = 0;
             state.files_peak = in_use.max(state.files_peak.saturating_sub(1)).min(1 + SPARES_MAX);
         }
-        // A log that is written fast is let go of several files at a time, and will want as many again: a file that is removed
-        // and made anew costs the disk twice what its frames do, and the kernel new memory for them. One that is written more
-        // slowly keeps one less each time.
+        // A log that is written fast releases several files at a time and will need as many again. Removing and remaking a file
+        // costs the disk twice the writes of its frames, and the kernel new memory for its pages. A log that is written more
+        // slowly keeps one spare less after each trim.
         state.spares_max = match is_short {
             true => least,
             false => {
@@ -238,12 +238,12 @@ pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Res
     remove_excess_spares(shared)
 }
 
-/// At most so many files are kept to be used again, unless the options ask for more.
+/// Number of released files that are kept as spares, unless the options request more.
 const SPARES_MAX: usize = 10;
-/// After so many trims that let go of nothing one less is kept.
+/// Number of trims without a released file after which one spare less is kept.
 const TRIMS_IDLE_MAX: u32 = 16;
 
-/// Turns leftovers into spares, or removes them if there are enough. Their names need not vanish durably: a file that
+/// Turns leftovers into spares, or removes them if there are enough spares. The change of name need not be durable: a file that
 /// comes back after a crash is one that recovery does not need, or has another file's header by then.
 pub(crate) fn clear_leftovers(shared: &Shared) -> Result<()> {
     loop {
@@ -278,7 +278,7 @@ fn clear(shared: &Shared, leftover: &Leftover) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes spares beyond what is wanted: that may be fewer than last time.
+/// Removes spares beyond the wanted number, which may have fallen.
 pub(crate) fn remove_excess_spares(shared: &Shared) -> Result<()> {
     loop {
         let spare = {

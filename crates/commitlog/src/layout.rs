@@ -1,6 +1,6 @@
 //! The fixed parts of a log file in bytes: the file header and the frame header. Drawn in `docs/format.md`.
 //!
-//! All integers are little-endian. Reading never fails: bytes either are a header of the file in question or not.
+//! All integers are little-endian. Parsing cannot fail: the bytes either are a header of the given file or are not.
 
 use std::io;
 
@@ -12,33 +12,33 @@ use crate::frame::FRAME_BYTES_MAX;
 pub(crate) const VERSION: u32 = 1;
 pub(crate) const FILE_HEADER_BYTES: u64 = 4096;
 pub(crate) const FRAME_HEADER_BYTES: usize = 64;
-/// Frames and sections start at multiples of this.
+/// Bytes to whose multiples the starts of frames and sections are aligned.
 pub(crate) const ALIGN: u64 = 8;
 
 const FILE_MAGIC: &[u8; 8] = b"PLYNYLOG";
 const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"PFRM");
 
-/// The first 4096 bytes of a log file. All that is not zero lies in the first 512, which the medium writes as one.
+/// The first 4096 bytes of a log file. All bytes that are not zero are in the first 512, which the medium writes atomically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileHeader {
-    /// Equal to the number in the file's name, else the file is a recycled one whose renaming was lost.
+    /// Equals the number in the file's name; otherwise the file is a recycled one whose rename was lost.
     pub epoch: u64,
-    /// Random. Frames repeat it, so that neither a stale frame of a recycled file nor bytes that a user stored can
+    /// A random number. Frames repeat it, so that neither a stale frame of a recycled file nor bytes that a user stored can
     /// pass for a frame of this file.
     pub salt: u64,
-    /// Lsn of the file's first frame. Frames of earlier files are valid below it only.
+    /// Lsn of the file's first frame. Frames of earlier files are valid only below it.
     pub first_lsn: Lsn,
     /// The highest lsn known to be durable when the header was written.
     pub durable_lsn: Lsn,
 }
 
-/// What the first 4096 bytes of a file turned out to be.
+/// The result of reading the first 4096 bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderRead {
     Good(FileHeader),
-    /// Written by a newer version, this one.
+    /// A header of this newer format version.
     Newer(u32),
-    /// No header: never written, torn, or damaged.
+    /// Bytes that are not a header: never written, torn, or damaged.
     Bad,
 }
 
@@ -86,7 +86,7 @@ impl FileHeader {
     }
 }
 
-/// Of all 4096 bytes but the four that hold it.
+/// Checksum of all 4096 bytes except the four that hold it.
 fn file_header_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..])
 }
@@ -100,7 +100,7 @@ pub(crate) struct FrameHeader {
     pub salt: u64,
     pub epoch: u64,
     pub first_lsn: Lsn,
-    /// 0 in the mark that a clean close leaves: it holds nothing, and `first_lsn` is the next free one.
+    /// Number of commits. 0 in the mark that a clean close leaves: it has no sections, and `first_lsn` is the next free one.
     pub commits: u32,
     pub sections: u32,
     pub time: i64,
@@ -125,8 +125,8 @@ impl FrameHeader {
         bytes
     }
 
-    /// The header that `bytes` begin with, if they begin with one of the file with this epoch and, if known, salt.
-    /// Its own checksum covers the payload's, so lengths and lsns may be believed before the payload is read.
+    /// Parses the header at the start of `bytes`. `None` unless it belongs to the file with this epoch and, if known, salt. The
+    /// header's own checksum covers the payload's, so lengths and lsns can be trusted before the payload is read.
     pub(crate) fn read(bytes: &[u8], epoch: u64, salt: Option<u64>) -> Option<FrameHeader> {
         let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
         if u32_at(bytes, 0) != FRAME_MAGIC || u32_at(bytes, 4) != crc32c::crc32c(&bytes[8..]) {
@@ -154,7 +154,7 @@ impl FrameHeader {
         sound.then_some(header)
     }
 
-    /// Whether `bytes` could begin a frame of any file: the quick check of a scan.
+    /// Returns true if `bytes` could begin a frame of any file: the quick check of a scan.
     pub(crate) fn may_begin(bytes: &[u8]) -> bool {
         bytes.starts_with(&FRAME_MAGIC.to_le_bytes())
     }
@@ -163,12 +163,12 @@ impl FrameHeader {
         FRAME_HEADER_BYTES as u64 + u64::from(self.payload_len)
     }
 
-    /// The lsn after its last.
+    /// The lsn after the frame's last commit.
     pub(crate) fn next_lsn(&self) -> Lsn {
         Lsn(self.first_lsn.0 + u64::from(self.commits))
     }
 
-    /// True for the mark of a clean close.
+    /// Returns true for the mark of a clean close.
     pub(crate) fn is_mark(&self) -> bool {
         self.commits == 0
     }

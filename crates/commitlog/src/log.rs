@@ -20,19 +20,19 @@ use crate::writer::Writer;
 #[derive(Debug)]
 pub struct Log;
 
-/// How a log is kept.
+/// The settings of a log.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Length that files are preallocated with. A frame that is longer gets a file of its own length.
+    /// Bytes with which files are preallocated. A longer frame gets a file of its own length.
     pub file_bytes: u64,
-    /// Files kept ready beyond the current one: made by [`crate::Preallocator::prepare`], or left over from a trim. From two on,
-    /// a full disk still takes what makes room: [`crate::Purpose`].
+    /// Number of files kept ready besides the current one: made by [`crate::Preallocator::prepare`], or left over from a trim.
+    /// With at least two, a full disk still accepts frames that make room: see [`crate::Purpose`].
     pub spare_files: usize,
-    /// Files that a trim keeps at most because an archive lacks them. Beyond it the oldest go, and the archive has a gap:
-    /// an archive that is full or away must not fill the log's disk.
+    /// Number of files that a trim keeps only because an archive does not have them yet. Beyond it the oldest are removed and the
+    /// archive gets a gap: an archive that is full or unreachable must not fill the log's disk.
     pub archive_files_max: usize,
-    /// For measurements only: sleeps this long before each fsync of the log, to see the server as it would be on a
-    /// slower disk. Never set outside benchmarks and tests.
+    /// Time to sleep before each fsync of the log, for measurements: it shows the server on a slower disk. Never set outside
+    /// benchmarks and tests.
     pub sync_delay: Option<Duration>,
 }
 
@@ -42,37 +42,37 @@ impl Default for Options {
     }
 }
 
-/// What [`Log::open`] found.
+/// The result of recovery in [`Log::open`].
 #[derive(Clone, Debug)]
 pub struct Recovery {
-    /// The last lsn replayed or skipped; all up to it are durable. `replay_from - 1` if there was none.
+    /// The last lsn that was replayed or skipped; all lsns up to it are durable. `replay_from - 1` if there was none.
     pub last_lsn: Lsn,
-    /// Frames handed to the caller.
+    /// Number of frames passed to the caller.
     pub frames: u64,
-    /// Bytes of frames read.
+    /// Bytes of the frames that were read.
     pub bytes: u64,
-    /// Bytes of the torn tail that were cut, as far as they can be told from never written ones: commits that were
-    /// not acknowledged. 0 after a clean close.
+    /// Bytes of the torn tail that were cut, as far as they can be distinguished from bytes that were never written. They are of
+    /// commits that were not acknowledged. 0 after a clean close.
     pub torn_bytes: u64,
-    /// Set if bytes that were durable once are not what was written. Commits before the damage were replayed; the
+    /// Set if bytes that were once durable differ from what was written. Commits before the damage were replayed; the
     /// writer refuses every append with this error, which is [`Kind::Damaged`] and names file and offset.
     pub damage: Option<Error>,
 }
 
 impl Log {
-    /// Recovers the log in `dir` (made if missing; its parent is the caller's, and durable) and readies it for appending.
+    /// Recovers the log in `dir` and prepares it for appending. `dir` is made if it is missing; its parent must exist durably.
     ///
-    /// `replay_from` is the first lsn that the caller does not have yet: its manifest, durable, vouches for everything
-    /// below. Frames with any lsn at or above it are handed to `visit` in order, whole: the first may begin below
-    /// `replay_from`, and the caller skips those commits. Frames wholly below are checked, not decoded; files wholly
-    /// below are not even read. An error of `visit` ends the opening.
+    /// `replay_from` is the first lsn that the caller does not have yet: its durable manifest has everything below. Frames with
+    /// any lsn at or above it are passed to `visit` in order and whole: the first may begin below `replay_from`, and the caller
+    /// skips those commits. Frames wholly below are checked but not decoded; files wholly below are not read. An error of `visit`
+    /// ends the opening.
     ///
-    /// On return everything handed over is durable, also what was read but had never been synced. A new file is started,
-    /// whose first lsn bounds what is valid in the files before it.
+    /// On return, everything that was passed to `visit` is durable, even frames that were read but had never been synced. A new
+    /// file is started; its first lsn bounds the valid frames in the files before it.
     ///
     /// The caller holds the directory's lock. Fails with [`Kind::Newer`] if a newer version wrote the log, with
-    /// [`Kind::Io`] if the machine cannot read it. Damage is no error: see [`Recovery::damage`]; then nothing on disk is
-    /// changed. A full disk is none either: appends fail until there is room.
+    /// [`Kind::Io`] if the machine cannot read it. Damage is not an error but reported in [`Recovery::damage`]; then nothing on
+    /// disk is changed. A full disk is not an error either: appends fail until there is room.
     pub fn open(
         env: &Env,
         dir: &Path,
@@ -83,8 +83,8 @@ impl Log {
         Self::open_known(env, dir, options, replay_from, Lsn(0), visit)
     }
 
-    /// [`Log::open`] for a caller whose manifest proves that everything up to `known_durable` was durable, also where
-    /// the log itself does not: a log that cannot be read up to there is damaged, never torn.
+    /// Opens a log like [`Log::open`], for a caller whose manifest proves that everything up to `known_durable` was durable. A
+    /// log that cannot be read up to there is damaged, never torn, even if the log itself has no evidence of it.
     pub fn open_known(
         env: &Env,
         dir: &Path,
@@ -138,7 +138,7 @@ impl Log {
     }
 }
 
-/// Makes the directory durably. An existing one too: who made it may have been killed before it was durable.
+/// Makes the directory durable, even an existing one: the process that made it may have been killed before that.
 fn make_dir(env: &Env, dir: &Path) -> Result<()> {
     let failed = |e| Error::io("making the log's directory", e).with("directory", dir.display());
     env.disk.create_dir_all(dir).map_err(failed)?;
@@ -148,7 +148,7 @@ fn make_dir(env: &Env, dir: &Path) -> Result<()> {
     }
 }
 
-/// Opens the durable file. A full disk does without: the log then proves what it can by itself.
+/// Opens the durable file. A full disk does without it: the log then has only the evidence in its frames.
 fn open_durable_file(shared: &Shared, durable: Lsn) -> Result<()> {
     match DurableFile::open(&shared.env, &shared.dir, durable) {
         Ok(file) => {
@@ -163,8 +163,8 @@ fn open_durable_file(shared: &Shared, durable: Lsn) -> Result<()> {
     }
 }
 
-/// Cuts the files that were read behind their last frame, now that a new file bounds what counts in them: of a database
-/// that is started again and again, each start keeps the bytes of its frames and not a whole preallocated file.
+/// Cuts the recovered files behind their last frame, now that a new file bounds their valid frames. A database that is started
+/// again and again then keeps the bytes of its frames for each start, not a whole preallocated file.
 fn cut_to_frames(walk: &Walk) -> Result<()> {
     for found in walk.files.iter().filter(|found| found.role == Role::Live && found.end < found.len) {
         let cut = found.file.set_len(found.end);
@@ -173,9 +173,8 @@ fn cut_to_frames(walk: &Walk) -> Result<()> {
     Ok(())
 }
 
-/// With no room for a new file, makes durable in its place what was read without evidence that it ever was. Written
-/// anew, not just synced: if a sync failed before the restart, the machine may hold those pages as clean although the
-/// disk never got them.
+/// Makes frames durable in place that may never have been, if there is no room for a new file. They are rewritten, not just
+/// synced: if a sync failed before the restart, the kernel may hold their pages as clean although the disk never got them.
 fn rewrite(shared: &Shared, walk: &Walk) -> Result<()> {
     let Some(first) = walk.undurable.front() else { return Ok(()) };
     for (i, found) in walk.files.iter().enumerate().skip(first.file) {
@@ -183,7 +182,7 @@ fn rewrite(shared: &Shared, walk: &Walk) -> Result<()> {
             continue;
         }
         let failed = |e| Error::io("securing the log's tail", e).with("file", found.path.display());
-        // If not even its first frame is known to be durable, then neither is its header.
+        // If the first such frame is the first of its file, the file's header may not be durable either.
         let whole = i > first.file || first.offset == FILE_HEADER_BYTES;
         let mut position = if whole { 0 } else { first.offset };
         let mut block = vec![0; 1 << 20];
@@ -198,19 +197,19 @@ fn rewrite(shared: &Shared, walk: &Walk) -> Result<()> {
     shared.sync_dir().map_err(|e| Error::io("securing the log's tail", e))
 }
 
-/// Hands the files that were found to the open log.
+/// Registers the recovered files with the open log.
 fn adopt(shared: &Shared, walk: &Walk) {
     let mut state = shared.state.lock();
     for found in &walk.files {
         let (path, file) = (found.path.clone(), Arc::clone(&found.file));
         match found.role {
             Role::Void if walk.damage.is_none() => {
-                // Without a header of its own it may be another file's old name.
+                // A file without a header of its own may be another file's old name.
                 state.voids.push(Leftover { path, file, reusable: found.header.is_some() });
             }
             Role::Void => {}
             Role::Below | Role::Live => {
-                // Both have a header.
+                // Files of both roles have a header.
                 let first_lsn = found.header.map_or(found.next_lsn, |header| header.first_lsn);
                 let last_lsn = Lsn(found.next_lsn.0 - 1);
                 state.files.push(Entry {

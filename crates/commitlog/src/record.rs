@@ -1,12 +1,12 @@
-//! What a frame says: sections, applied in order.
+//! The content of a frame: sections, which are applied in order.
 
 use arrow::array::RecordBatch;
 use types::{Lsn, Micros, RowId, SchemaVersion, TableId};
 
 use crate::edit::Edit;
 
-/// A commit's share of a section's rows or row ids, in order: `count` of them belong to the commit at
-/// `first_lsn + lsn_offset` of the frame. Offsets of one section ascend strictly; counts add up to the section's.
+/// The share of one commit in a section's rows or row ids, in order: `count` of them belong to the commit at
+/// `first_lsn + lsn_offset` of the frame. Within a section, offsets ascend strictly and counts add up to the section's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     pub lsn_offset: u32,
@@ -17,17 +17,17 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rows {
     pub table: TableId,
-    /// The schema that `batch` was written under.
+    /// The version of the schema under which `batch` was written.
     pub schema_version: SchemaVersion,
     /// Row id of the first row; the others follow without gaps.
     pub first_row: RowId,
     pub runs: Vec<Run>,
-    /// The user columns only (`_row_id` and `_time` follow from `first_row` and the frame's time), each field with its
-    /// column id in the metadata as [`types::Schema::to_arrow`] makes it.
+    /// The user columns (`_row_id` and `_time` follow from `first_row` and the frame's time). Each field has its
+    /// column id in the metadata, as [`types::Schema::to_arrow`] sets it.
     pub batch: RecordBatch,
 }
 
-/// Row versions that end.
+/// Row versions that are deleted or replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletes {
     pub table: TableId,
@@ -35,17 +35,17 @@ pub struct Deletes {
     pub rows: Vec<RowId>,
 }
 
-/// The answer once given to a request with an idempotency key, so that its repetition gets the same.
+/// The answer to a request with an idempotency key, so that a repeated request gets the same answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
     pub lsn_offset: u32,
-    /// Within which `key` is unique: principal and route, as the engine sees fit.
+    /// The scope in which `key` is unique: principal and route, as the engine chooses.
     pub scope: String,
     pub key: String,
     pub answer: Vec<u8>,
 }
 
-/// Where a feed stands in what it pulls in; moves in the same commit as the rows it brought.
+/// The position of a feed in its source. It moves in the same commit as the rows that it brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     pub lsn_offset: u32,
@@ -64,23 +64,23 @@ pub enum Section {
     Edit { lsn_offset: u32, edit: Edit },
 }
 
-/// One commit group as recovery reads it back.
+/// A commit group as recovery reads it back.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Lsn of its first commit; those of the others follow without gaps.
+    /// Lsn of the first commit; those of the others follow without gaps.
     pub first_lsn: Lsn,
-    /// How many commits; at least 1.
+    /// Number of commits; at least 1.
     pub commits: u32,
-    /// `_time` of all its rows.
+    /// `_time` of all rows of the frame.
     pub time: Micros,
-    /// The highest lsn known to be durable when it was written.
+    /// The highest lsn known to be durable when the frame was written.
     pub durable_lsn: Lsn,
     pub sections: Vec<Section>,
-    /// Epoch of the file it stands in.
+    /// Epoch of the frame's file.
     pub epoch: u64,
-    /// Where it starts in that file.
+    /// Offset of the frame in that file.
     pub offset: u64,
-    /// How long it is there, padding included.
+    /// Length of the frame there, padding included.
     pub bytes: u64,
 }
 
@@ -89,7 +89,8 @@ impl Frame {
         Lsn(self.first_lsn.0 + u64::from(self.commits) - 1)
     }
 
-    /// What the commits up to `last` did, for a replay that ends in the middle of a group. `None` if all came later.
+    /// Returns the part of the frame that the commits up to `last` did, for a replay that ends in the middle of a group. `None`
+    /// if all came later.
     pub fn up_to(mut self, last: Lsn) -> Option<Frame> {
         if last >= self.last_lsn() {
             return Some(self);
@@ -102,7 +103,7 @@ impl Frame {
 }
 
 impl Section {
-    /// The part of it that commits with a smaller offset did, if any.
+    /// Returns the part of the section that commits with a smaller offset did, if any.
     fn below(self, offset: u32) -> Option<Section> {
         // Offsets of a section ascend.
         let cut = |runs: &mut Vec<Run>| {

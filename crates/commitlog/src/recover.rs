@@ -1,10 +1,9 @@
-//! Reading a log from its files: which frames are valid, where the log ends, and whether that end is a torn tail or
-//! damage. Changes nothing; [`crate::Log::open`] and [`crate::verify()`] both build on it.
+//! Reads a log from its files: finds the valid frames and the end of the log, and decides whether that end is a torn tail or
+//! damage. Changes nothing; [`crate::Log::open`] and [`crate::verify()`] both use it.
 //!
-//! The rule for an end that should not be one: everything at or below the highest `durable_lsn` that can be read
-//! anywhere was durable, so if it cannot be read now it was damaged; everything above it was never acknowledged, so it
-//! may be cut. What can be read includes the [durable file](durable_file), and frames behind the bad one or in files
-//! without a readable header, which a scan finds.
+//! The rule for an unexpected end: everything up to the highest `durable_lsn` that can be read anywhere was durable, so if it
+//! cannot be read now, it was damaged. Everything above was never acknowledged, so it may be cut. The evidence includes the
+//! [durable file](durable_file), and frames that a scan finds behind the bad bytes or in files without a readable header.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -23,55 +22,56 @@ use crate::source::{Scan, Source};
 
 pub(crate) const LOG_SUFFIX: &str = ".log";
 
-/// The file name of an epoch.
+/// Returns the file name of an epoch.
 pub(crate) fn log_name(epoch: u64) -> String {
     format!("{epoch:016x}{LOG_SUFFIX}")
 }
 
-/// A file of the log as found.
+/// A file of the log, with the result of reading it.
 #[derive(Debug)]
 pub(crate) struct LogFile {
-    /// From its name.
+    /// The number in its name.
     pub epoch: u64,
     pub name: String,
     pub path: PathBuf,
     pub file: Arc<dyn File>,
     pub len: u64,
-    /// `None` if the file was never taken into use, or is damaged.
+    /// `None` if the file was never taken into use, or its header is damaged.
     pub header: Option<FileHeader>,
     pub role: Role,
-    /// Lsn after the last frame found; meaningful for [`Role::Live`].
+    /// Lsn after the last valid frame; meaningful for [`Role::Live`].
     pub next_lsn: Lsn,
-    /// Where the last frame found ends.
+    /// Offset of the end of the last valid frame.
     pub end: u64,
     pub frames: u64,
 }
 
+/// The use of a file for recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Holds nothing that counts: recycle it once a new file is in place.
+    /// Holds no valid frames: it is recycled once a new file is in place.
     Void,
-    /// All its lsns are below what the caller wants: not read.
+    /// All its lsns are below `replay_from`: it is not read.
     Below,
-    /// Read.
+    /// Its frames are read.
     Live,
 }
 
-/// What reading a log came to.
+/// The result of reading a log.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    /// By epoch.
+    /// Files, ascending by epoch.
     pub files: Vec<LogFile>,
     pub next_lsn: Lsn,
-    /// The highest lsn that is known to be durable.
+    /// The highest lsn known to be durable.
     pub durable_lsn: Lsn,
-    /// The valid frames that are not known to be durable, in order. (They may be: no later frame says so.)
+    /// Valid frames that are not known to be durable, in order. They may be durable although no later frame proves it.
     pub undurable: VecDeque<Undurable>,
     pub damage: Option<Error>,
     pub frames: u64,
     pub bytes: u64,
     pub torn_bytes: u64,
-    /// The highest epoch seen in a name or header.
+    /// The highest epoch in any name or header.
     pub epoch_max: u64,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Undurable {
     pub header: FrameHeader,
 }
 
-/// Finds the log's files in `dir`, by epoch.
+/// Lists the log's files in `dir`, ascending by epoch.
 fn find(env: &Env, dir: &Path) -> Result<Vec<LogFile>> {
     let entries = env.disk.list(dir).map_err(|e| Error::io("listing the log's directory", e))?;
     let mut files = Vec::new();
@@ -114,8 +114,8 @@ fn find(env: &Env, dir: &Path) -> Result<Vec<LogFile>> {
     Ok(files)
 }
 
-/// Reads the log in `dir` from `replay_from` on and hands its frames to `visit`. Everything up to `known_durable` was
-/// durable by the word of somebody else than the log.
+/// Reads the log in `dir` from `replay_from` on and passes its frames to `visit`. The caller's manifest proves that everything up
+/// to `known_durable` was durable.
 pub(crate) fn walk(
     env: &Env,
     dir: &Path,
@@ -124,7 +124,7 @@ pub(crate) fn walk(
     visit: &mut dyn FnMut(Frame) -> Result<()>,
 ) -> Result<Walk> {
     let vouched = Lsn(replay_from.0.max(1) - 1);
-    // Before the log is listed: beside a running writer the log then holds at least as much.
+    // Reads the durable file before it lists the log: beside a running writer, the log then has at least as much.
     let known_durable = known_durable.max(vouched).max(durable_file::read(env, dir));
     let mut walk = Walk {
         files: find(env, dir)?,
@@ -142,7 +142,7 @@ pub(crate) fn walk(
         match FileHeader::of(&*file.file, file.len).map_err(|e| failed(file, e))? {
             HeaderRead::Good(header) => {
                 walk.epoch_max = walk.epoch_max.max(header.epoch);
-                // A header of another epoch is that of a recycled file one of whose renamings was lost.
+                // A header of another epoch belongs to a recycled file that lost one of its renames.
                 file.header = Some(header).filter(|header| header.epoch == file.epoch);
             }
             HeaderRead::Newer(version) => {
@@ -162,7 +162,8 @@ pub(crate) fn walk(
     Reader { walk, known_durable, replay_from, schemas: SchemaReader::default() }.read(visit)
 }
 
-/// A file's frames count below the first lsn of every later file only: what an earlier opening cut stays cut.
+/// Assigns each file its role. A file's frames are valid only below the first lsn of every later file, so frames that an earlier
+/// opening cut stay cut.
 fn assign_roles(files: &mut [LogFile], replay_from: Lsn) {
     let mut bound = Lsn(u64::MAX);
     for file in files.iter_mut().rev() {
@@ -175,19 +176,19 @@ fn assign_roles(files: &mut [LogFile], replay_from: Lsn) {
     }
 }
 
-/// How reading one file ended.
+/// The reason why reading a file ended.
 enum End {
-    /// Where the next file goes on, or at the mark of a clean close.
+    /// The next file continues here, or the log was closed cleanly here.
     Clean,
-    /// At something that is no frame.
+    /// The bytes at `offset` are not a valid frame.
     Bad { offset: u64 },
-    /// At a frame whose checksum holds and whose content makes no sense.
+    /// The frame's checksum matches, but its content is invalid.
     Nonsense { offset: u64, error: Error },
 }
 
 struct Reader {
     walk: Walk,
-    /// The highest lsn that was durable by the word of the caller's manifest or of the durable file.
+    /// The highest lsn that the caller's manifest or the durable file proves to have been durable.
     known_durable: Lsn,
     replay_from: Lsn,
     schemas: SchemaReader,
@@ -229,7 +230,7 @@ impl Reader {
         if self.walk.damage.is_none() {
             self.check_end(&live)?;
         }
-        // What lies behind the end counts no longer.
+        // Files behind the end of the log are no longer valid.
         if self.walk.damage.is_none() {
             let next_lsn = self.walk.next_lsn;
             for file in &mut self.walk.files {
@@ -248,7 +249,7 @@ impl Reader {
         (0..self.walk.files.len()).filter(|i| self.walk.files[*i].role == role).collect()
     }
 
-    /// Checks that the log does not end before a commit that was durable: in a file that is gone, was cut short or has no
+    /// Checks that the log does not end before a durable commit. It would if the commit's file is gone, was cut short or has no
     /// readable header any more.
     fn check_end(&mut self, live: &[usize]) -> Result<()> {
         let last = live.iter().copied().rfind(|i| self.walk.files[*i].frames > 0).unwrap_or(live[0]);
@@ -264,7 +265,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Notes as damage that the log can be read up to `offset` of file `i` only, though `evidence` was durable.
+    /// Records damage: the log can be read only up to `offset` of file `i`, though everything up to `evidence` was durable.
     fn lost(&mut self, i: usize, offset: u64, evidence: Lsn) {
         let missing = self.walk.next_lsn;
         let mut error = Error::damaged(format!(
@@ -282,7 +283,7 @@ impl Reader {
         self.walk.damage = Some(self.place(error, i, offset));
     }
 
-    /// No file has a header of its own: a new log, or one that never got beyond making its first file, or a lost one.
+    /// Ends the reading if no file has a valid header: the log is new, or never got beyond making its first file, or is lost.
     fn nothing_live(mut self) -> Result<Walk> {
         let evidence = self.evidence(None)?;
         let evidence = evidence.max(self.known_durable);
@@ -299,7 +300,7 @@ impl Reader {
         Ok(self.walk)
     }
 
-    /// Reads frames of one file until something ends it.
+    /// Reads the frames of one file until it ends, or until invalid bytes.
     fn read_file(&mut self, i: usize, bound: Lsn, visit: &mut dyn FnMut(Frame) -> Result<()>) -> Result<End> {
         let found = &self.walk.files[i];
         let Some(file_header) = found.header else { return Ok(End::Bad { offset: 0 }) };
@@ -364,7 +365,7 @@ impl Reader {
         }
     }
 
-    /// Decides whether the bad bytes at `offset` of file `i` are damage or the torn tail.
+    /// Decides whether the invalid bytes at `offset` of file `i` are damage or the torn tail.
     fn judge(&mut self, i: usize, offset: u64) -> Result<()> {
         let evidence = self.evidence(Some((i, offset)))?.max(self.walk.durable_lsn);
         if evidence >= self.walk.next_lsn {
@@ -373,8 +374,8 @@ impl Reader {
         Ok(())
     }
 
-    /// The highest durable lsn claimed by frames from the given place on, or by any file if there is none. Their headers
-    /// suffice, as they carry their own checksum. Counts what is there as torn on the way.
+    /// Returns the highest durable lsn that frames from the given place on claim, or frames of any file if there is no place.
+    /// Frame headers suffice, as they have their own checksums. Adds the scanned bytes to the torn ones.
     fn evidence(&mut self, from: Option<(usize, u64)>) -> Result<Lsn> {
         let mut highest = Lsn(0);
         let first = from.map_or(0, |(i, _)| i);
@@ -394,7 +395,7 @@ impl Reader {
         Ok(highest)
     }
 
-    /// Looks for frames of file `i` from `offset` on, whether or not its header can be read.
+    /// Scans file `i` for frame headers from `offset` on, whether or not its file header can be read.
     fn scan(&self, i: usize, offset: u64) -> Result<Scan> {
         let file = &self.walk.files[i];
         let salt = file.header.map(|header| header.salt);

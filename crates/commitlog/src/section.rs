@@ -1,4 +1,4 @@
-//! Sections to bytes and back.
+//! Encoding and decoding of sections.
 
 use arrow::buffer::Buffer;
 use types::codec::{Decoder, Encoder};
@@ -17,7 +17,7 @@ const IDEMPOTENCY: u32 = 3;
 const CURSOR: u32 = 4;
 const EDIT: u32 = 5;
 
-/// Encodes a whole frame into `gather`, with room for its header at the start. Fails without effect beyond `gather`.
+/// Encodes a whole frame into `gather`, with space for its header at the start. A failure changes only `gather`.
 pub(crate) fn encode_frame(gather: &mut Gather, frame: &Builder, schemas: &mut SchemaWriter) -> Result<()> {
     gather.clear();
     gather.bytes(&[0; FRAME_HEADER_BYTES]);
@@ -35,7 +35,7 @@ pub(crate) fn encode_frame(gather: &mut Gather, frame: &Builder, schemas: &mut S
     Ok(())
 }
 
-/// Decodes the sections of a frame, header included in `frame`.
+/// Decodes the sections of a frame. `frame` includes the header.
 pub(crate) fn decode_frame(
     frame: &Buffer,
     header: &FrameHeader,
@@ -188,7 +188,7 @@ fn decode_runs(d: &mut Decoder<'_>) -> Result<Vec<Run>> {
     d.list(|d| Ok(Run { lsn_offset: d.varint32()?, count: d.varint32()? }))
 }
 
-/// What a section promises about itself. Checked on the way out, where a breach is a bug, and on the way in.
+/// Checks the invariants of a section. They are checked before writing, where a breach is a bug, and after reading.
 fn check(section: &Section, commits: u32) -> Result<()> {
     let breach = |what: String| Error::internal(what);
     let runs_fit = |runs: &[Run], count: usize| {

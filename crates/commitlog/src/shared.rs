@@ -1,4 +1,4 @@
-//! What the handles on an open log share.
+//! The state that the handles on an open log share.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,55 +16,57 @@ use crate::stats::Counters;
 pub(crate) struct Shared {
     pub env: Env,
     pub dir: PathBuf,
-    /// Held open: a sync that wants a file descriptor could fail for want of one, and a failed sync is for ever.
+    /// The open directory. A sync that had to open a descriptor could fail for lack of one, and a failed sync latches the log.
     dir_handle: Option<Arc<dyn Dir>>,
     pub options: Options,
     pub counters: Counters,
     /// The highest durable lsn.
     pub durable: AtomicU64,
-    /// The highest appended lsn. Written under `state`.
+    /// The highest appended lsn. Written while `state` is locked.
     pub appended: AtomicU64,
-    /// The lists. Never held during I/O once the log is open, so that an append and a sync do not wait for each other.
+    /// The lists of files. Not locked during I/O once the log is open, so that an append and a sync do not wait for each other.
     pub state: Mutex<State>,
-    /// Held during a sync: one at a time.
+    /// Locked during a sync: one runs at a time.
     pub syncing: Mutex<()>,
-    /// Held while files are made, recycled or removed in the background: one at a time.
+    /// Locked while files are made, recycled or removed in the background: one thread does so at a time.
     pub keeping: Mutex<()>,
-    /// The log is about to be closed: files that nobody waits for are not made any more.
+    /// True once the log is about to be closed: spare files are not made any more.
     pub ending: AtomicBool,
-    /// The last lsn that an archive holds; `u64::MAX` without one. Files above it are kept, up to
+    /// The last lsn that the archive has; `u64::MAX` without an archive. Files above it are kept, up to
     /// [`Options::archive_files_max`] of them.
     pub archived: AtomicU64,
-    /// The last file that was to be made found no room.
+    /// True if the disk had no room for the last file that was to be made.
     pub no_room: AtomicBool,
-    /// Unset while the log is damaged, or where the disk has no room for it.
+    /// The file `durable`; unset while the log is damaged, or if the disk has no room for it.
     pub durable_file: OnceLock<DurableFile>,
     latched: OnceLock<Error>,
-    /// Set at opening: the log is damaged and only its readable part was replayed.
+    /// The damage found when the log was opened: only the readable part was replayed.
     pub damage: Option<Error>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Files in use by epoch; the last is the current one.
+    /// Files in use, by epoch; the last is the current one.
     pub files: Vec<Entry>,
-    /// Files that were written since their last sync began, in the order of writing.
+    /// Files written since the last sync began, in the order of writing.
     pub dirty: Vec<Arc<dyn File>>,
-    /// Names changed that a durable frame needs.
+    /// True if names have changed that a durable frame needs.
     pub dir_dirty: bool,
-    /// Ready to be used, newest last.
+    /// Files ready to be used, newest last.
     pub spares: Vec<Spare>,
-    /// So many are kept when files are let go of; [`Options::spare_files`] at least, which are made where there are fewer.
+    /// Number of spares that are kept when files are released. At least [`Options::spare_files`], up to which spares are made
+    /// too.
     pub spares_max: usize,
-    /// About as many files as were in use at once lately.
+    /// Number of files that were in use at once lately, about.
     pub files_peak: usize,
-    /// How many trims in a row let go of nothing.
+    /// Number of trims in a row that released no file.
     pub trims_idle: u32,
-    /// What no longer counts, to be made spares or removed when somebody has time.
+    /// Files that are no longer needed, to be turned into spares or removed in the background.
     pub leftovers: Vec<Leftover>,
-    /// Void files that wait for the first new file to be durable before they may become leftovers: until then one of
-    /// their headers may be what bounds an older file.
+    /// Void files. They become leftovers once the first new file is durable: until then, the header of one of them may be the
+    /// bound of an older file.
     pub voids: Vec<Leftover>,
+    /// Number in the name of the next spare.
     pub next_spare: u64,
 }
 
@@ -75,13 +77,13 @@ pub(crate) struct Entry {
     pub path: PathBuf,
     pub file: Arc<dyn File>,
     pub first_lsn: Lsn,
-    /// `first_lsn - 1` while it holds no frame.
+    /// The last lsn of the file; `first_lsn - 1` while it has no frame.
     pub last_lsn: Lsn,
-    /// Its header and its name are durable. As long as they are not, the file before it is what recovery begins with.
+    /// True once the file's header and name are durable. Until then, recovery begins with the file before it.
     pub in_place: bool,
 }
 
-/// A file that holds nothing that counts and waits to be written.
+/// A file without needed content that is ready to be written.
 #[derive(Debug)]
 pub(crate) struct Spare {
     pub path: PathBuf,
@@ -94,19 +96,19 @@ pub(crate) struct Spare {
 pub(crate) struct Leftover {
     pub path: PathBuf,
     pub file: Arc<dyn File>,
-    /// Whether it may become a spare, else only its name is removed: the file may have another one.
+    /// True if the file may become a spare. Otherwise only its name is removed, because the file may have another name.
     pub reusable: bool,
 }
 
 impl Leftover {
-    /// A file that was in use and is no more.
+    /// Makes a leftover of a file that was in use.
     pub(crate) fn of(entry: Entry) -> Self {
         Leftover { path: entry.path, file: entry.file, reusable: true }
     }
 }
 
 impl State {
-    /// The files up to this epoch, and their names, are durable.
+    /// Marks the files up to an epoch as in place: their headers and names are durable. Voids become leftovers.
     pub(crate) fn in_place(&mut self, epoch: u64) {
         self.files.iter_mut().filter(|entry| entry.epoch <= epoch).for_each(|entry| entry.in_place = true);
         let voids = std::mem::take(&mut self.voids);
@@ -148,7 +150,7 @@ impl Shared {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    /// Notes beside the log that everything up to `durable` is.
+    /// Records in the durable file that everything up to `durable` is durable.
     pub(crate) fn note_durable(&self, durable: Lsn) {
         if let Some(file) = self.durable_file.get() {
             file.note(durable);
@@ -159,7 +161,7 @@ impl Shared {
         Lsn(self.appended.load(Ordering::Acquire))
     }
 
-    /// Makes the names in the log's directory durable.
+    /// Syncs the log's directory, so that the names in it are durable.
     pub(crate) fn sync_dir(&self) -> io::Result<()> {
         match &self.dir_handle {
             Some(handle) => handle.sync(),
@@ -167,7 +169,7 @@ impl Shared {
         }
     }
 
-    /// Fails if nothing may be written any more.
+    /// Returns an error if the log is damaged or latched, so that nothing may be written any more.
     pub(crate) fn check(&self) -> Result<()> {
         match self.damage.as_ref().or(self.latched.get()) {
             Some(error) => Err(error.clone()),
@@ -179,7 +181,7 @@ impl Shared {
         self.latched.get()
     }
 
-    /// Latches the log for ever. The first failure is the one that is told.
+    /// Latches the log for ever. The first failure is the one that is reported.
     pub(crate) fn latch(&self, error: &Error) -> Error {
         let latched =
             Error::new(Kind::Latched, format!("the log accepts no more writes: {}", error.message()))

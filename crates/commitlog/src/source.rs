@@ -1,4 +1,4 @@
-//! Reads a log file in blocks: many small frames cost one read, and memory stays bounded.
+//! Reads a log file in blocks: one read serves many small frames, and memory stays bounded.
 
 use std::io;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ pub(crate) struct Source {
     file: Arc<dyn File>,
     len: u64,
     block: Vec<u8>,
-    /// Where in the file `block` begins.
+    /// Offset of `block` in the file.
     start: u64,
 }
 
-/// What a scan for frames found.
+/// The result of a scan for frame headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scan {
-    /// The highest durable lsn that a frame claims.
+    /// The highest durable lsn that a frame header claims.
     pub durable_lsn: Lsn,
-    /// Where the last frame header found says that its frame ends, within the file; 0 if none was found.
+    /// End of the last frame according to its header, bounded by the file's length; 0 if the scan found no header.
     pub end: u64,
 }
 
@@ -33,7 +33,7 @@ impl Source {
         Source { file, len, block: Vec::new(), start: 0 }
     }
 
-    /// `count` bytes (at most a block) at `offset`, or `None` if the file ends before.
+    /// Returns `count` bytes (at most a block) at `offset`, or `None` if the file ends before.
     pub(crate) fn bytes(&mut self, offset: u64, count: usize) -> io::Result<Option<&[u8]>> {
         debug_assert!(count as u64 <= BLOCK_BYTES);
         let Some(end) = offset.checked_add(count as u64).filter(|end| *end <= self.len) else {
@@ -52,8 +52,8 @@ impl Source {
         Ok(Some(&self.block[at..at + count]))
     }
 
-    /// Checks the payload of the frame at `offset` whose header was read. `None` if it is not what was written,
-    /// else the whole frame in aligned memory, if it is wanted.
+    /// Checks the payload of the frame at `offset`, whose header was read. Returns `None` if the checksum differs; otherwise the
+    /// whole frame in aligned memory, if `wanted`.
     pub(crate) fn frame(
         &mut self,
         offset: u64,
@@ -87,7 +87,7 @@ impl Source {
         Ok(accept(crc, header))
     }
 
-    /// Looks for frame headers of this epoch (and salt, if known) anywhere from `offset` on.
+    /// Scans for frame headers of this epoch (and salt, if known), from `offset` on at every aligned position.
     pub(crate) fn scan(&mut self, mut offset: u64, epoch: u64, salt: Option<u64>) -> io::Result<Scan> {
         let mut found = Scan::default();
         while offset + FRAME_HEADER_BYTES as u64 <= self.len {

@@ -1,4 +1,4 @@
-//! Counters that anybody may read at any time without a lock.
+//! Counters of the log that any thread can read at any time without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,33 +7,33 @@ use types::Lsn;
 
 use crate::shared::Entry;
 
-/// Buckets per doubling of the duration.
+/// Number of buckets per doubling of the duration.
 const STEPS: u64 = 8;
-/// Microseconds up to 2^40, about 12 days.
+/// Number of buckets: durations up to 2^40 microseconds, about 12 days.
 const BUCKETS: usize = (40 * STEPS) as usize;
 
-/// How long something took, as counts in buckets of at most 1/8 relative width. Two of them taken at different times
-/// subtract to what happened in between.
+/// A histogram of durations: counts in buckets of at most 1/8 relative width. The difference of two histograms taken at different
+/// times describes the interval between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latency {
     buckets: Vec<u64>,
 }
 
 impl Latency {
-    /// How many events were measured.
+    /// Number of measured events.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// What came after `earlier` was taken.
+    /// Returns the histogram of the events after `earlier` was taken.
     #[must_use]
     pub fn since(&self, earlier: &Latency) -> Latency {
         let pairs = self.buckets.iter().zip(&earlier.buckets);
         Latency { buckets: pairs.map(|(now, then)| now.saturating_sub(*then)).collect() }
     }
 
-    /// The duration that a share `q` (0 to 1) of the events did not exceed, rounded up to its bucket's end; zero if
-    /// there was none.
+    /// Returns the duration that a share `q` (0 to 1) of the events did not exceed, rounded up to its bucket's end; zero if there
+    /// was no event.
     pub fn quantile(&self, q: f64) -> Duration {
         let wanted = ((self.count() as f64 * q.clamp(0.0, 1.0)).ceil() as u64).max(1);
         let mut seen = 0;
@@ -51,34 +51,34 @@ impl Latency {
     }
 }
 
-/// What the log has done since it was opened.
+/// Counters of the log since it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// The highest lsn appended.
     pub appended_lsn: Lsn,
     /// The highest durable lsn.
     pub durable_lsn: Lsn,
-    /// Frames appended.
+    /// Number of frames appended.
     pub frames: u64,
     /// Bytes of frames appended.
     pub bytes_written: u64,
-    /// Successful fsyncs of log files.
+    /// Number of successful fsyncs of log files.
     pub syncs: u64,
-    /// How often the log went on in a new file.
+    /// Number of times that the log continued in a new file.
     pub rotations: u64,
-    /// Log files in use, spares and those kept for an archive excluded.
+    /// Number of log files in use, without spares and without files kept only for an archive.
     pub files: u64,
-    /// The last lsn of the oldest file that is not kept for an archive alone, if another follows it; else 0.
+    /// The last lsn of the oldest file that is not kept only for an archive, if another file follows it; otherwise 0.
     pub oldest_file_lsn: Lsn,
-    /// Whether the disk had no room for another file the last time one was to be made.
+    /// True if the disk had no room for a file the last time one was to be made.
     pub no_room: bool,
-    /// Log files kept only because an archive lacks them, as of the last trim.
+    /// Number of log files kept only because an archive does not have them yet, as of the last trim.
     pub archive_files: u64,
-    /// Duration of each fsync, [`crate::Options::sync_delay`] included.
+    /// Durations of the fsyncs, [`crate::Options::sync_delay`] included.
     pub sync_latency: Latency,
 }
 
-/// The counters themselves. Written with relaxed order: they inform, nothing depends on them.
+/// The counters themselves. They are written with relaxed ordering: they only inform.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub frames: AtomicU64,
@@ -116,7 +116,7 @@ impl Counters {
         Counters::add(&self.sync_latency[bucket(took)], 1);
     }
 
-    /// Which files are in use.
+    /// Updates the counters of files from the list of files in use.
     pub(crate) fn files(&self, files: &[Entry]) {
         self.files.store(files.len() as u64, Ordering::Relaxed);
         let for_archive = self.archive_files.load(Ordering::Relaxed) as usize;
@@ -142,7 +142,7 @@ impl Counters {
     }
 }
 
-/// The first 16 buckets hold one microsecond each; from there on each doubling has [`STEPS`].
+/// Returns the bucket of a duration. The first 16 buckets hold one microsecond each; then each doubling has [`STEPS`].
 fn bucket(took: Duration) -> usize {
     let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     if us < 2 * STEPS {
@@ -152,7 +152,7 @@ fn bucket(took: Duration) -> usize {
     ((shift * STEPS + (us >> shift)) as usize).min(BUCKETS - 1)
 }
 
-/// The longest duration in the bucket, in microseconds.
+/// Returns the longest duration in a bucket, in microseconds.
 fn bucket_end(i: usize) -> u64 {
     let i = i as u64;
     if i < 2 * STEPS {

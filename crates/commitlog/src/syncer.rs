@@ -1,4 +1,4 @@
-//! The syncing end of an open log.
+//! The syncing handle of an open log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use types::{Error, Lsn, Result};
 use crate::shared::Shared;
 use crate::stats::Stats;
 
-/// Makes appended frames durable. Any number of clones, in any threads; syncs run one at a time.
+/// Makes appended frames durable. It can be cloned to any number of threads; syncs run one at a time.
 #[derive(Clone, Debug)]
 pub struct Syncer {
     shared: Arc<Shared>,
@@ -19,10 +19,10 @@ impl Syncer {
         Syncer { shared }
     }
 
-    /// Makes durable everything appended before the call, also over a change of files, and returns the highest durable
-    /// lsn. Appends go on meanwhile. Returns at once if nothing was appended since the last one.
+    /// Makes everything durable that was appended before the call, even if it is in more than one file, and returns the highest
+    /// durable lsn. Appends can go on meanwhile. Returns at once if nothing was appended since the last sync.
     ///
-    /// A failure latches the log: [`types::Kind::Latched`] now and for ever.
+    /// A failure latches the log: this call and all later ones return [`types::Kind::Latched`].
     pub fn sync(&self) -> Result<Lsn> {
         let wanted = self.shared.appended_lsn();
         self.shared.check()?;
@@ -32,7 +32,7 @@ impl Syncer {
         self.flush()
     }
 
-    /// As [`Syncer::sync`], but also if no frame waits for it.
+    /// Syncs like [`Syncer::sync`], but even if no frame waits for it.
     pub(crate) fn flush(&self) -> Result<Lsn> {
         let shared = &*self.shared;
         let _one_at_a_time = shared.syncing.lock();
@@ -58,23 +58,23 @@ impl Syncer {
             synced.map_err(|e| shared.latch(&Error::io("syncing the log's directory", e)))?;
             shared.state.lock().in_place(epoch);
         }
-        // Only now: a frame that claims this lsn to be durable may be written from here on.
+        // The durable lsn is set only after the sync: from here on, a frame may claim it.
         shared.durable.store(reached.0, Ordering::Release);
         shared.note_durable(reached);
         Ok(reached)
     }
 
-    /// The highest durable lsn, without waiting.
+    /// The highest durable lsn. Does not wait.
     pub fn durable_lsn(&self) -> Lsn {
         self.shared.durable_lsn()
     }
 
-    /// Why the log accepts nothing any more, if a failed write or sync latched it.
+    /// The error that latched the log, if a write or sync failed.
     pub fn latched(&self) -> Option<Error> {
         self.shared.latched().cloned()
     }
 
-    /// Reads counters; never waits.
+    /// Reads the log's counters. Does not wait.
     pub fn stats(&self) -> Stats {
         let no_room = self.shared.no_room.load(Ordering::Acquire);
         self.shared.counters.read(self.shared.appended_lsn(), self.shared.durable_lsn(), no_room)

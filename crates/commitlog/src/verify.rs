@@ -1,4 +1,4 @@
-//! Reads a log without changing anything: for `doctor`.
+//! Reads and checks a log without changing it, for `doctor`.
 
 use std::path::Path;
 
@@ -8,52 +8,52 @@ use vfs::Env;
 use crate::record::Frame;
 use crate::recover::{self, Role};
 
-/// One file of the log, as found.
+/// The result of reading one file of the log.
 #[derive(Clone, Debug)]
 pub struct FileReport {
     pub name: String,
     pub epoch: u64,
     pub state: FileState,
-    /// Frames read.
+    /// Number of frames read.
     pub frames: u64,
-    /// The last lsn found in it, or known to be in it.
+    /// The last lsn that was found in the file, or is known to be in it.
     pub last_lsn: Lsn,
     /// Bytes in use, header included.
     pub bytes_used: u64,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub bytes: u64,
 }
 
-/// What a file is to recovery.
+/// The use of a file for recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
-    /// It was read.
+    /// Its frames were read.
     Read,
     /// All its lsns are below what recovery needs.
     NotNeeded,
-    /// It holds nothing that counts: empty, cut off by a later file, or without a readable header.
+    /// It has no valid frames: empty, cut off by a later file, or without a readable header.
     Void,
 }
 
-/// A log, as found.
+/// The result of reading a log.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub files: Vec<FileReport>,
     /// The last lsn that recovery would reach; `replay_from - 1` if there is none.
     pub last_lsn: Lsn,
-    /// Frames handed to the visitor.
+    /// Number of frames passed to the visitor.
     pub frames: u64,
-    /// As in [`crate::Recovery::torn_bytes`].
+    /// Bytes of the torn tail: see [`crate::Recovery::torn_bytes`].
     pub torn_bytes: u64,
-    /// Where recovery would stop, if not at the end.
+    /// The damage at which recovery would stop, if it would not reach the end.
     pub damage: Option<Error>,
 }
 
-/// Reads what recovery from `replay_from` would read and hands every frame with an lsn from there on, decoded, to
-/// `visit`. Everything up to `known_durable` was durable by the word of a manifest, as in [`crate::Log::open_known`].
-/// Writes nothing and needs no lock; beside a running writer it sees some prefix.
+/// Reads the frames that recovery from `replay_from` would read, and passes every frame with an lsn from there on, decoded, to
+/// `visit`. The manifest proves that everything up to `known_durable` was durable, as in [`crate::Log::open_known`].
+/// Writes nothing and needs no lock; beside a running writer it sees some prefix of the log.
 ///
-/// Damage is reported, not returned; an error is one of `visit`'s, a failure to read, or [`types::Kind::Newer`].
+/// Damage is part of the report. An error comes from `visit`, from a failed read, or is [`types::Kind::Newer`].
 pub fn verify(
     env: &Env,
     dir: &Path,

@@ -1,4 +1,4 @@
-//! The writing end of an open log.
+//! The writing handle of an open log.
 
 use std::io::IoSlice;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::shared::{Entry, Leftover, Shared, Spare};
 use crate::stats::{Counters, Stats};
 use crate::syncer::Syncer;
 
-/// Appends to an open log. One thread owns it; the other handles come from it and may be anywhere.
+/// Appends to an open log. One thread owns it; its other handles can be used in any thread.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
@@ -29,39 +29,40 @@ pub struct Writer {
     next_epoch: u64,
     gather: Gather,
     schemas: SchemaWriter,
-    /// Of the frame that room was reserved for last.
+    /// The purpose of the frame for which space was reserved last.
     purpose: Purpose,
 }
 
-/// What a frame is for, as far as that matters on a full disk.
+/// The purpose of a frame, as far as it matters on a full disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
+    /// Any frame that does not free space.
     Any,
-    /// It makes room elsewhere: the last file that is ready is kept for such.
+    /// A frame that frees space elsewhere: the last ready file is reserved for such frames.
     MakesRoom,
 }
 
-/// The file that frames go to.
+/// The file to which frames are written.
 #[derive(Debug)]
 struct Current {
     file: Arc<dyn File>,
     epoch: u64,
     salt: u64,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     offset: u64,
     len: u64,
-    /// Only frames that make room go to it.
+    /// True if only frames that make room are written to it.
     kept: bool,
 }
 
-/// What an append did.
+/// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// Lsn of the frame's last commit. Durable once [`Syncer::sync`] returned at least this.
+    /// Lsn of the frame's last commit. It is durable once [`Syncer::sync`] has returned at least this.
     pub last_lsn: Lsn,
     /// Length of the frame.
     pub bytes: u64,
-    /// The frame opened a new file: time to run [`Preallocator::prepare`] in the background.
+    /// True if the frame opened a new file: [`Preallocator::prepare`] should run in the background.
     pub rotated: bool,
 }
 
@@ -78,14 +79,14 @@ impl Writer {
         }
     }
 
-    /// The lsn that the next appended frame must begin with.
+    /// The first lsn of the next appended frame.
     pub fn next_lsn(&self) -> Lsn {
         self.next_lsn
     }
 
-    /// Sees to it that the next frame cannot fail for want of space if it has at most `bytes`, so that a caller may apply
-    /// what the frame will say before it is written. True if that took a new file: time to run
-    /// [`Preallocator::prepare`]. Fails as [`Writer::append`] does, with [`types::Kind::DiskFull`] above all.
+    /// Ensures that the next frame cannot fail for lack of space if it has at most `bytes`, so that a caller may apply the
+    /// frame's changes before it is written. Returns true if a new file was opened: [`Preallocator::prepare`] should run then.
+    /// Fails like [`Writer::append`], in particular with [`types::Kind::DiskFull`].
     pub fn reserve(&mut self, bytes: u64, purpose: Purpose) -> Result<bool> {
         self.shared.check()?;
         self.purpose = purpose;
@@ -97,16 +98,16 @@ impl Writer {
     }
 
     /// Writes a frame with one gathered write, without syncing. Its first lsn must be [`Writer::next_lsn`], and it must
-    /// hold a commit.
+    /// have a commit.
     ///
-    /// Goes on in the next file if the current one is full. Fails with [`types::Kind::DiskFull`] if there is no next file and
-    /// no room for one: nothing was written, the lsn is still free, later calls may succeed. Fails with
-    /// [`types::Kind::TooLarge`] beyond [`FRAME_BYTES_MAX`], with [`types::Kind::Internal`] for a frame that breaks the contract, with
-    /// [`types::Kind::Damaged`] after damage was found: likewise without effect. A failed write latches the log:
-    /// [`types::Kind::Latched`] now and for ever.
+    /// Continues in the next file if the current one is full. Fails with [`types::Kind::DiskFull`] if there is no next file and
+    /// no room for one: nothing was written, the lsn is still free, and later calls may succeed. Also without effect, it fails
+    /// with [`types::Kind::TooLarge`] above [`FRAME_BYTES_MAX`], with [`types::Kind::Internal`] for a frame that breaks the
+    /// contract, and with [`types::Kind::Damaged`] after damage was found. A failed write latches the log: this call and all
+    /// later ones return [`types::Kind::Latched`].
     pub fn append(&mut self, frame: Builder) -> Result<Appended> {
         let appended = self.try_append(&frame);
-        // The arrays are the caller's again, whether it worked or not.
+        // Releases the caller's arrays, whether the append succeeded or not.
         self.gather.clear();
         appended
     }
@@ -134,32 +135,32 @@ impl Writer {
         Ok(Appended { last_lsn: Lsn(self.next_lsn.0 - 1), bytes, rotated })
     }
 
-    /// A handle that makes durable what was appended.
+    /// Returns a handle that makes appended frames durable.
     pub fn syncer(&self) -> Syncer {
         Syncer::new(Arc::clone(&self.shared))
     }
 
-    /// A handle for work on files in the background.
+    /// Returns a handle for background work on files.
     pub fn preallocator(&self) -> Preallocator {
         Preallocator { shared: Arc::clone(&self.shared) }
     }
 
-    /// As [`Preallocator::trim`].
+    /// Releases files: see [`Preallocator::trim`].
     pub fn trim(&self, below: Lsn) -> Result<()> {
         keep::trim(&self.shared, below, self.shared.options.archive_files_max)
     }
 
-    /// The same without regard to an archive, for a log that finds no room.
+    /// Releases files like [`Preallocator::trim`], but keeps none for an archive: for a log that has no room.
     pub fn trim_unarchived(&self, below: Lsn) -> Result<()> {
         keep::trim(&self.shared, below, 0)
     }
 
-    /// Ends the log cleanly: syncs, and leaves a mark that lets the next opening tell damage in the last frames from
-    /// a torn tail. Dropping the writer instead is like a crash: safe, with less to go by.
+    /// Closes the log cleanly: syncs, and writes a mark that lets the next opening distinguish damage in the last frames from a
+    /// torn tail. Dropping the writer instead is like a crash: safe, but with less evidence.
     pub fn close(mut self) -> Result<()> {
         self.shared.check()?;
         self.syncer().sync()?;
-        // An empty file needs none, as its header says the same; a full one has no room and does without.
+        // An empty file needs no mark, as its header has the same evidence; a full file has no room for one.
         let fits =
             |c: &Current| c.offset > FILE_HEADER_BYTES && c.len - c.offset >= FRAME_HEADER_BYTES as u64;
         if self.current.as_ref().is_some_and(fits) {
@@ -175,7 +176,7 @@ impl Writer {
         self.syncer().stats()
     }
 
-    /// Sees to it that the current file has room for `bytes`; true if that took a new file.
+    /// Ensures that the current file has room for `bytes`. Returns true if a new file was opened.
     fn make_room(&mut self, bytes: u64) -> Result<bool> {
         let fits = |current: &Current| {
             current.len - current.offset >= bytes && (!current.kept || self.purpose == Purpose::MakesRoom)
@@ -187,8 +188,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Goes on in a new file with room for a frame of `bytes`. What makes the file durable (its header, its name) is left
-    /// to the next sync, which has to wait for the disk anyway.
+    /// Continues in a new file with room for a frame of `bytes`. The next sync makes the file's header and name durable, because
+    /// it has to wait for the disk anyway.
     fn start_file(&mut self, bytes: u64) -> Result<()> {
         debug_assert!(bytes <= FRAME_BYTES_MAX);
         let (spare, header) = self.take_file(bytes, self.next_lsn)?;
@@ -206,13 +207,13 @@ impl Writer {
         Ok(())
     }
 
-    /// The first file after an opening. The frames that are not known to be durable are copied to it and thereby cut off
-    /// where they stand: whatever a failed write or sync before the restart left of them on the disk no longer matters.
-    /// They may have been acknowledged, so the new file gets its name, which is what cuts, when it is durable.
+    /// Starts the first file after an opening. It copies the frames that are not known to be durable to the new file, which cuts
+    /// them off in their old files: the traces of a write or sync that failed before the restart no longer matter. The frames may
+    /// have been acknowledged, so the new file gets its name, which is what cuts, only once it is durable.
     pub(crate) fn start_with(&mut self, walk: &Walk) -> Result<()> {
         let total = walk.undurable.iter().map(|frame| frame.header.frame_len()).sum();
         let first_lsn = walk.undurable.front().map_or(walk.next_lsn, |frame| frame.header.first_lsn);
-        // A restart uses no file up that is kept for who makes room.
+        // On a full disk the restart takes the reserved file, which stays reserved for frames that make room.
         let taken = match self.take_file(total, first_lsn) {
             Err(error) if error.kind() == Kind::DiskFull => {
                 self.purpose = Purpose::MakesRoom;
@@ -243,7 +244,7 @@ impl Writer {
         shared.sync_dir().map_err(failed)?;
         {
             let mut state = shared.state.lock();
-            // Files of which nothing is left.
+            // Files whose frames were all copied are no longer needed.
             let kept = state.files.iter().take_while(|entry| entry.first_lsn < first_lsn).count();
             let gone: Vec<Entry> = state.files.drain(kept..).collect();
             state.leftovers.extend(gone.into_iter().map(Leftover::of));
@@ -255,7 +256,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A file to go on in, and the header it is to get.
+    /// Returns a file in which to continue, and the header to write to it.
     fn take_file(&mut self, bytes: u64, first_lsn: Lsn) -> Result<(Spare, FileHeader)> {
         let least = FILE_HEADER_BYTES + bytes;
         let len = keep::file_bytes(&self.shared).max(least);
@@ -297,13 +298,13 @@ impl Writer {
         });
     }
 
-    /// Writes what is gathered as a frame of so many commits.
+    /// Writes the gathered bytes as a frame of this many commits.
     fn write(&mut self, commits: u32, sections: u32, time: i64) -> Result<()> {
         let Some(current) = &mut self.current else { return Err(Error::internal("no log file is open")) };
         let bytes = self.gather.len();
         let header = FrameHeader {
             payload_crc: self.gather.crc_from(FRAME_HEADER_BYTES),
-            // At most FRAME_BYTES_MAX.
+            // The cast is safe: a frame has at most FRAME_BYTES_MAX bytes.
             payload_len: (bytes - FRAME_HEADER_BYTES as u64) as u32,
             salt: current.salt,
             epoch: current.epoch,
@@ -334,9 +335,9 @@ impl Writer {
     }
 }
 
-/// What is written up to `end` in a file of `len` bytes, with zeros after it up to the end of its block. Nothing that counts stands
-/// there. But of a block that is written as a whole the kernel need not read what it was, and of a new file it has nothing in
-/// memory ([`vfs::File::allocate`]).
+/// Extends a write that ends at `end`, in a file of `len` bytes, with zeros to the end of its 4096-byte block. The file has
+/// nothing valid behind the frame. The kernel need not read a block that is written as a whole, and the pages of a new file are
+/// not in memory ([`vfs::File::allocate`]).
 fn to_block_end(mut parts: Vec<IoSlice<'_>>, end: u64, len: u64) -> Vec<IoSlice<'_>> {
     const BLOCK_BYTES: u64 = 4096;
     static ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
@@ -347,33 +348,34 @@ fn to_block_end(mut parts: Vec<IoSlice<'_>>, end: u64, len: u64) -> Vec<IoSlice<
     parts
 }
 
-/// Makes the files that the writer goes on in and clears those it no longer needs. Any number of clones, in any threads.
+/// Makes the files in which the writer continues, and clears those that it no longer needs. It can be cloned to any number of
+/// threads.
 #[derive(Clone, Debug)]
 pub struct Preallocator {
     shared: Arc<Shared>,
 }
 
 impl Preallocator {
-    /// Prepares spare files until [`crate::Options::spare_files`] are ready; to be called in the background after
-    /// [`Appended::rotated`] and once after opening. Takes space in small synced steps, so that it does not stall the
-    /// log's own fsync. [`types::Kind::DiskFull`] if there is no room: call again later.
+    /// Prepares spare files until [`crate::Options::spare_files`] are ready. It is called in the background after
+    /// [`Appended::rotated`], and once after opening. Takes space in small synced steps, so that it does not stall the
+    /// log's own fsync. Fails with [`types::Kind::DiskFull`] if there is no room: call it again later.
     pub fn prepare(&self) -> Result<()> {
         keep::prepare(&self.shared)
     }
 
-    /// A handle that reads the log for an archive. From now on trims keep what [`Archiver::archived`] did not name.
+    /// Returns a handle that reads the log for an archive. From now on trims keep files above the lsn of [`Archiver::archived`].
     pub fn archiver(&self) -> Archiver {
         self.shared.archived.store(0, Ordering::Release);
         Archiver::new(Arc::clone(&self.shared))
     }
 
-    /// Ends [`Preallocator::prepare`] at its next step and makes later calls do nothing: the log is about to be closed.
+    /// Makes [`Preallocator::prepare`] return at its next step, and later calls do nothing: the log is about to be closed.
     pub fn stop(&self) {
         self.shared.ending.store(true, Ordering::Release);
     }
 
-    /// Lets go of files whose lsns are all below `below` and durable: they become spares or are removed. The caller
-    /// promises that its manifest, durable, needs nothing below `below`, and will open the log with a `replay_from` of
+    /// Releases files whose lsns are all below `below` and durable: they become spares or are removed. The caller
+    /// guarantees that its durable manifest needs nothing below `below`, and that it will open the log with a `replay_from` of
     /// at least `below`. A file that cannot be removed is kept and tried again next time; the error is returned.
     pub fn trim(&self, below: Lsn) -> Result<()> {
         keep::trim(&self.shared, below, self.shared.options.archive_files_max)

@@ -1,6 +1,6 @@
-//! A crash at every call of a seeded workload: every synced commit is there, content equal, no gap (L1, L2).
+//! Crashes a seeded workload at every call: every synced commit must be there, with equal content and no gap (L1, L2).
 //!
-//! With a canary feature the log breaks one promise, and each of these tests has to notice.
+//! With a canary feature the log breaks one promise, and each of these tests must notice.
 
 mod common;
 
@@ -12,16 +12,16 @@ use sim::SimEnv;
 use testkit::{Rng, for_each_seed};
 use types::{Lsn, Result};
 
-/// What must be true of the log, kept outside of the machine that crashes.
+/// The expected state of the log, stored outside of the machine that crashes.
 #[derive(Clone, Debug)]
 struct Model {
-    /// All frames appended and not cut, oldest first, trimmed ones included.
+    /// All frames that were appended and not cut, oldest first, trimmed ones included.
     frames: Vec<Written>,
-    /// Every commit up to here was acknowledged.
+    /// The last commit that was acknowledged.
     acknowledged: u64,
-    /// The manifest's promise: the log is opened from here.
+    /// The lsn from which the log is opened: the manifest has everything below.
     from: u64,
-    /// A frame whose append had not returned when the machine crashed.
+    /// A frame whose append had not returned when the machine crashed; recovery may or may not find it.
     doubtful: Option<Written>,
     /// The calls of the processes so far, for the message of a failing test.
     history: Vec<String>,
@@ -38,13 +38,14 @@ impl Model {
         self.history.push(format!("a process ({end}):\n  {}", machine.disk.last_calls().join("\n  ")));
     }
 
-    /// The machine that the next process finds: the process was killed, or the power failed.
+    /// Returns the machine that the next process finds: the process was killed, or the power failed.
     fn next(&mut self, machine: &SimEnv, rng: &mut Rng, kill: bool) -> SimEnv {
         self.remember(machine, if kill { "killed" } else { "power lost" });
         if kill { machine.kill() } else { machine.crash(rng) }
     }
 
-    /// Compares what recovery found with what must and may be there, and takes it for the truth from now on.
+    /// Compares the recovered frames with those that must be there and those that may be. From now on the recovered ones are the
+    /// expected ones.
     fn recovered(&mut self, found: Vec<Written>, last_lsn: Lsn) {
         let mut possible = self.frames.clone();
         possible.extend(self.doubtful.take());
@@ -62,7 +63,7 @@ impl Model {
             self.acknowledged
         );
         self.frames = trimmed.iter().cloned().chain(found).collect();
-        // Whoever opened the log has shown it to readers.
+        // Recovered frames count as acknowledged: the opening process has shown them to readers.
         self.acknowledged = last;
     }
 }
@@ -83,7 +84,7 @@ fn find(machine: &SimEnv, model: &mut Model) -> Result<Writer> {
     Ok(writer)
 }
 
-/// Some steps of everything the log can do. Ends with an error where the machine crashed.
+/// Does some random steps of everything that the log can do. Returns an error when the machine crashes.
 fn work(machine: &SimEnv, model: &mut Model, rng: &mut Rng, steps: u64) -> Result<()> {
     let mut writer = open_and_check(machine, model)?;
     for _ in 0..steps {
@@ -98,7 +99,7 @@ fn work(machine: &SimEnv, model: &mut Model, rng: &mut Rng, steps: u64) -> Resul
             5..8 => model.acknowledged = writer.syncer().sync()?.0,
             8 => writer.preallocator().prepare()?,
             9 => {
-                // The manifest has what is durable; what it has the log may forget.
+                // The manifest has some prefix of the durable commits; the log may drop those.
                 model.from =
                     rng.range(model.from..model.acknowledged.max(model.from) + 2).min(model.acknowledged + 1);
                 writer.trim(Lsn(model.from))?;
@@ -109,7 +110,7 @@ fn work(machine: &SimEnv, model: &mut Model, rng: &mut Rng, steps: u64) -> Resul
                 writer = open_and_check(machine, model)?;
             }
             _ => {
-                // A process that was killed without a word, and its successor on the same machine.
+                // A process is killed without warning, and its successor starts on the same machine.
                 drop(writer);
                 writer = open_and_check(machine, model)?;
             }
@@ -118,8 +119,8 @@ fn work(machine: &SimEnv, model: &mut Model, rng: &mut Rng, steps: u64) -> Resul
     Ok(())
 }
 
-/// Runs the seed's workload with a crash at call `at`, then recovers, crashing again in the recovery now and then, and
-/// works on. True if the workload was over before it could crash.
+/// Runs the seed's workload with a crash at call `at`, then recovers, sometimes crashing again during the recovery, and
+/// continues. Returns true if the workload ended before call `at`.
 fn crash_and_recover(seed: u64, at: u64) -> bool {
     let mut rng = Rng::new(seed);
     let mut machine = SimEnv::new(seed);
@@ -178,11 +179,11 @@ fn acknowledged_commits_survive_a_crash_at_some_call_of_many_workloads() {
 fn crashes_that_once_lost_commits_or_brought_some_back_no_longer_do() {
     let _limit = testkit::limit(60);
     for (seed, at) in [
-        // A file was recycled before the header and name of the next one were durable.
+        // A regression: a file was recycled before the header and name of the next one were durable.
         (4, 83),
         (1065, 108),
-        // An epoch was given again that the old header of a spare still bore: the spare's new header was lost, its new
-        // name was not, and the old header passed for it, with the old frames behind it.
+        // A regression: an epoch was reused that the old header of a spare still had. The spare's new header was lost and its new
+        // name was not, so the old header passed for the new one, with the old frames behind it.
         (23_246, 99),
     ] {
         check(seed, at);
@@ -200,7 +201,7 @@ fn a_failing_disk_loses_nothing_that_was_acknowledged() {
         work(&machine, &mut model, &mut rng, 6).unwrap();
         for _ in 0..3 {
             machine = model.next(&machine, &mut rng, true);
-            // After the directory exists durably: that is the data directory's own affair.
+            // Crashes begin once the directory exists durably: making it is up to the data directory.
             let writer = open_and_check(&machine, &mut model).unwrap();
             drop(writer);
             machine = model.next(&machine, &mut rng, true);

@@ -1,4 +1,4 @@
-//! Bytes that are not what was written: damage is told from a torn tail, and neither is replayed.
+//! Damaged bytes: recovery distinguishes damage from a torn tail, and replays neither.
 
 mod common;
 
@@ -9,18 +9,18 @@ use testkit::Rng;
 use types::{Error, Kind, Lsn};
 
 const FILE_HEADER: u64 = 4096;
-/// Large enough for every frame of a test, so that there is one file and sweeps over its bytes stay short.
+/// Bytes of text in a frame. All frames of a test fit into one file, so that sweeps over its bytes stay short.
 const FRAME: usize = 150;
 
 struct Sample {
     machine: SimEnv,
     name: String,
     frames: Vec<Written>,
-    /// Where each frame begins, and where the last ends.
+    /// Offset of each frame, and the end of the last.
     offsets: Vec<u64>,
 }
 
-/// A log of one file whose frames were synced one by one, killed before it could be closed.
+/// Makes a log of one file whose frames were synced one by one; the process was killed before it could close the log.
 fn sample(frames: usize) -> Sample {
     let machine = SimEnv::new(9);
     let mut rng = Rng::new(9);
@@ -36,9 +36,9 @@ fn sample(frames: usize) -> Sample {
     Sample { machine: machine.kill(), name, frames: written, offsets }
 }
 
-/// What recovery finds after `change` on a copy of the sample's machine.
+/// Returns the recovered frames, the damage and the torn bytes after `change` was applied to a copy of the sample's machine.
 fn recovered(sample: &Sample, change: impl FnOnce(&SimEnv)) -> (Vec<Written>, Option<Error>, u64) {
-    // A kill copies: the sample's own disk only ever serves as the original.
+    // The change is applied to a copy: the sample's own disk stays the original.
     let machine = copy(sample);
     change(&machine);
     let mut frames = Vec::new();
@@ -50,7 +50,7 @@ fn recovered(sample: &Sample, change: impl FnOnce(&SimEnv)) -> (Vec<Written>, Op
     (frames, report.damage, report.torn_bytes)
 }
 
-/// A machine with the sample's log file and nothing else.
+/// Returns a machine with only the sample's log file.
 fn copy(sample: &Sample) -> SimEnv {
     let bytes = sample.machine.disk.contents(&path(&sample.name)).unwrap();
     with_files(&[(&sample.name, &bytes)])
@@ -81,7 +81,7 @@ fn a_cut_at_every_byte_of_the_last_frame_is_a_torn_tail() {
         let (frames, damage, torn) =
             recovered(&sample, |machine| overwrite(machine, &sample.name, cut, &zeros));
         assert_eq!(told(damage), None, "cut at {cut}");
-        // The last bytes of a frame may be padding, that is zeros already.
+        // The last bytes of a frame may be padding, which is zero already.
         if frames.len() == 3 {
             assert_eq!(frames, sample.frames);
             assert!(end - cut < 8);
@@ -109,12 +109,12 @@ fn a_flipped_bit_in_any_byte_is_detected_and_called_by_its_name() {
             recovered(&sample, |machine| machine.disk.flip_bit(&path(&sample.name), offset));
         let frame = sample.offsets.iter().rposition(|start| *start <= offset);
         match frame {
-            // Without its header the file is none; the frames in it still tell that there was something.
+            // A file without its header has no valid frames, but its frame headers still show that the log had commits.
             None => {
                 assert!(frames.is_empty());
                 assert_eq!(damage.unwrap().kind(), Kind::Damaged, "byte {offset}");
             }
-            // Nothing says that the last frame ever was durable.
+            // There is no evidence that the last frame was ever durable.
             Some(frame) if frame == last => {
                 assert_eq!(frames, sample.frames[..last], "byte {offset}");
                 assert_eq!(told(damage), None, "byte {offset}");
@@ -173,7 +173,7 @@ fn a_damaged_log_is_replayed_up_to_the_damage_and_changed_by_nothing() {
 fn damage_below_what_the_manifest_has_is_told_too() {
     let sample = sample(4);
     let machine = copy(&sample);
-    // The last frame: only the manifest knows that it was durable.
+    // Damages the last frame: only the manifest knows that it was durable.
     machine.disk.flip_bit(&path(&sample.name), sample.offsets[3] + 70);
     let from = sample.frames[3].last_lsn() + 1;
     assert_eq!(open(&machine.env(), from).unwrap().1.damage.unwrap().kind(), Kind::Damaged);
@@ -223,7 +223,7 @@ fn a_lost_directory_is_damage_if_the_manifest_knows_of_commits() {
 
 #[test]
 fn frames_that_a_user_stored_as_text_are_not_taken_for_frames() {
-    // A commit whose text holds a whole valid log is torn: its inner frames must not count as evidence of damage.
+    // A torn commit has a text that contains a whole valid log: the inner frames must not count as evidence of damage.
     let inner = sample(4);
     let log = inner.machine.disk.contents(&path(&inner.name)).unwrap();
     let machine = SimEnv::new(6);
@@ -257,8 +257,8 @@ fn a_log_of_a_newer_format_is_refused() {
 
 #[test]
 fn a_tail_that_was_cut_never_comes_back() {
-    // Three frames were synced; the second is lost as if nothing had ever been synced behind the first. Recovery cuts,
-    // writes other commits under the same lsns, and the third old frame would fit behind them.
+    // Three frames were synced. The second is lost as if it had never been synced. Recovery cuts and writes other commits under
+    // the same lsns, so that the third old frame would fit behind them.
     let machine = SimEnv::new(7);
     let mut rng = Rng::new(7);
     let (mut writer, ..) = open(&machine.env(), 1).unwrap();

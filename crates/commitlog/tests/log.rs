@@ -1,4 +1,4 @@
-//! The log as its users see it, on a machine that does not fail.
+//! Tests of the log's interface, on a machine that does not fail.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn what_was_appended_is_replayed_in_order_over_many_files() {
     assert_eq!((recovery.last_lsn, recovery.frames, frames.len()), (Lsn(0), 0, 0));
     let mut written = Vec::new();
     for i in 0..60 {
-        // Among them some that are longer than a file.
+        // Some frames are longer than a file.
         let bytes = if i % 20 == 10 { 50_000 } else { 3000 };
         written.push(append(&mut writer, &mut rng, bytes).unwrap());
     }
@@ -56,7 +56,7 @@ fn replay_begins_with_the_frame_that_holds_the_wanted_lsn() {
         assert_eq!(frames, wanted, "from {from}");
         assert_eq!(told(report.unwrap().damage), None);
     }
-    // The manifest knows a commit that the log does not.
+    // The manifest has a commit that the log does not.
     let (_, recovery, _) = open(&machine.env(), last + 2).unwrap();
     assert_eq!(recovery.damage.unwrap().kind(), Kind::Damaged);
 }
@@ -77,7 +77,7 @@ fn trimmed_files_are_used_again_and_what_was_not_trimmed_stays() {
         if i % 10 == 9 {
             from = written[written.len() - 4].first_lsn.0;
             preallocator.trim(Lsn(from)).unwrap();
-            // One or two with the frames, and two or three that will be wanted until the next time.
+            // One or two files with the frames, and two or three that will be needed soon.
             let files = names(&env, ".log").len() + names(&env, ".spare").len();
             assert!(files <= 6, "{files} files for four frames");
         }
@@ -89,8 +89,8 @@ fn trimmed_files_are_used_again_and_what_was_not_trimmed_stays() {
     assert_eq!(told(recovery.damage), None);
 }
 
-/// Files that were let go of were removed down to a few, and made anew at once, with zeros: a log that was written fast cost the disk
-/// twice what its frames did.
+/// A regression: released files were removed down to a few and made anew at once, with zeros. A log that was written fast cost
+/// the disk twice the writes of its frames.
 #[test]
 fn a_log_that_is_written_fast_makes_no_files_anew_and_one_that_is_not_keeps_few() {
     let machine = SimEnv::new(1);
@@ -104,26 +104,26 @@ fn a_log_that_is_written_fast_makes_no_files_anew_and_one_that_is_not_keeps_few(
             written.push(append(&mut writer, &mut rng, 12_000).unwrap().first_lsn);
             preallocator.prepare().unwrap();
         }
-        // In two steps, as one table after the other no longer needs it.
+        // Trims in two steps, as if one table after the other released the log.
         let durable = writer.syncer().sync().unwrap();
         preallocator.trim(written[frames / 2]).unwrap();
         preallocator.trim(durable.next()).unwrap();
         let spares = names(&env, ".spare");
         (spares.len(), spares.into_iter().max().unwrap())
     };
-    // One file a frame, six at a time: once there are six, they go round.
+    // Each frame fills a file, six at a time: once there are six spares, they are reused in turn.
     rounds(7);
     assert_eq!(rounds(6).0, 6);
     let made = |number: &str| u64::from_str_radix(number.split('.').next().unwrap(), 16).unwrap();
     let before = made(&rounds(6).1);
     assert_eq!(made(&rounds(6).1), before + 6, "each is named anew once, and no other is made");
-    // Far more at once are not kept, and where it goes slowly one after the other is let go of.
+    // Not all of many more files are kept; while writing is slow, one is removed after the other.
     assert_eq!(rounds(30).0, 10);
     let spares: Vec<usize> = (0..11).map(|_| rounds(1).0).collect();
     assert_eq!(spares, [10, 9, 8, 7, 6, 5, 4, 3, 2, 2, 2]);
 }
 
-/// Of a block that is written as a whole the kernel need not read what it was: a new file is not in memory.
+/// The kernel need not read a block that is written as a whole: the pages of a new file are not in memory.
 #[test]
 fn the_last_block_of_a_frame_is_written_to_its_end_and_no_byte_behind_it() {
     const BLOCK: usize = 4096;
@@ -146,7 +146,7 @@ fn the_last_block_of_a_frame_is_written_to_its_end_and_no_byte_behind_it() {
         append(&mut writer, &mut rng, if i % 20 == 10 { 50_000 } else { 3000 }).unwrap();
         if let Some(new) = names(&env, ".log").iter().find(|name| !files.contains(name)) {
             let bytes = contents(new);
-            // The header is a block, and the frame the first behind it.
+            // The header fills a block, and the frame begins right behind it.
             let end = BLOCK + (writer.stats().bytes_written - before) as usize;
             let block_end = end.next_multiple_of(BLOCK);
             let rest = &bytes[end..block_end.min(bytes.len())];
@@ -181,9 +181,9 @@ fn nothing_that_is_not_durable_is_trimmed_nor_the_file_in_use() {
 
 #[test]
 fn the_file_before_one_that_is_not_yet_durable_is_not_trimmed() {
-    // Found by a simulated crash: all commits of the first file were durable and in the manifest, so it was recycled,
-    // while the header and the name of the second were still waiting for their first sync. The power loss took them
-    // along, and nothing was left that said where the log goes on.
+    // A regression found by a simulated crash. All commits of the first file were durable and in the manifest, so it was recycled
+    // while the header and the name of the second file still waited for their first sync. The power failure lost them, and
+    // nothing recorded where the log continued.
     testkit::for_each_seed(50, |seed| {
         let machine = SimEnv::new(seed);
         let mut rng = Rng::new(seed);
@@ -238,7 +238,7 @@ fn a_full_disk_refuses_commits_until_there_is_room_and_loses_none() {
     assert_eq!(append(&mut writer, &mut rng, 3000).unwrap_err().kind(), Kind::DiskFull);
     assert_eq!(writer.preallocator().prepare().map_err(|e| e.kind()), Ok(()));
     assert_eq!(writer.syncer().latched().map(|e| e.kind()), None);
-    // A smaller one still fits, and after a restart everything is there even though no new file can be made.
+    // A smaller frame still fits, and after a restart everything is there even though no new file can be made.
     written.push(append(&mut writer, &mut rng, 100).unwrap());
     drop(writer);
     let machine = machine.kill();
@@ -273,7 +273,7 @@ fn a_failed_write_or_sync_latches_the_log() {
         assert_eq!(syncer.latched().unwrap().kind(), Kind::Latched);
         assert_eq!(syncer.durable_lsn().0, written[0].last_lsn());
         assert_eq!(writer.close().unwrap_err().kind(), Kind::Latched);
-        // What the first sync covered is there; what the failed call left may be, and then it stays.
+        // Frames of the first sync must be there. Those of the failed call may be, and if they are, they stay.
         let machine = machine.kill();
         let (_, recovery, frames) = open(&machine.env(), 1).unwrap();
         assert_eq!(told(recovery.damage), None);

@@ -1,4 +1,4 @@
-//! Alone in its process, of whose files it takes all.
+//! A test in a process of its own, because it uses up the process's file descriptors.
 
 mod common;
 
@@ -10,7 +10,7 @@ use testkit::Rng;
 use types::Lsn;
 use vfs::Env;
 
-/// A file descriptor was opened to sync the log's directory. With none left that failed, and a failed sync is for ever.
+/// A regression: syncing the log's directory opened a file descriptor. With none left the sync failed, which latched the log.
 #[test]
 fn a_log_without_a_file_to_open_goes_on_in_its_spare_and_is_synced() {
     let _limit = testkit::limit(60);
@@ -26,7 +26,7 @@ fn a_log_without_a_file_to_open_goes_on_in_its_spare_and_is_synced() {
         let frame = random_frame(&mut rng, writer.next_lsn(), 2_000).0;
         writer.append(frame).and_then(|appended| writer.syncer().sync().map(|_| appended.rotated))
     };
-    // One file is ready; for the one behind it there is none to open, which is no failure of the disk.
+    // One spare is ready. For the next file no descriptor is left, which is not a failure of the disk.
     let mut rotated = 0;
     let refused = loop {
         match append(&mut writer) {

@@ -1,5 +1,5 @@
-//! Every file of a small log changed in every way that a disk or a person changes files: flipped bits, cut short, deleted,
-//! replaced by an older copy. Each trial recovers every acknowledged commit or says that the log is damaged.
+//! Changes every file of a small log in every way that a disk or a person might: flips bits, cuts it short, deletes it, or
+//! replaces it by an older copy. After each change, recovery must find every acknowledged commit or report damage.
 
 mod common;
 
@@ -12,17 +12,17 @@ use testkit::{Rng, for_each_seed};
 use types::Kind;
 
 const FRAME_BYTES: usize = 150;
-/// The changes are tried in so many parts, one a seed.
+/// Number of parts into which the changes are divided, one per seed.
 const PARTS: usize = 7;
 
-/// A log at rest, the bytes of its files when half of its commits were made, and what was acknowledged.
+/// A log after its process was killed, the bytes of its files when half of its commits were made, and the acknowledged commits.
 struct Sample {
     machine: SimEnv,
     older: Vec<(PathBuf, Vec<u8>)>,
     acknowledged: Vec<Written>,
 }
 
-/// How many trials ended in each way.
+/// Numbers of trials by their result.
 #[derive(Debug, Default, PartialEq)]
 struct Counts {
     right: u64,
@@ -35,7 +35,7 @@ fn append_synced(writer: &mut Writer, rng: &mut Rng) -> Written {
     written
 }
 
-/// A log that was closed cleanly, opened again, written and killed.
+/// Makes a log that was closed cleanly, opened again, written and killed.
 fn sample(seed: u64) -> Sample {
     let machine = SimEnv::new(seed);
     let mut rng = Rng::new(seed);
@@ -51,7 +51,7 @@ fn sample(seed: u64) -> Sample {
     Sample { machine: machine.kill(), older, acknowledged }
 }
 
-/// Opens the log after a change. Panics where commits are missing and nothing says so.
+/// Opens the log after a change. Panics if commits are missing and no damage is reported.
 fn trial(sample: &Sample, path: &Path, change: &FileChange, counts: &mut Counts) {
     let machine = sample.machine.kill();
     machine.disk.change(path, change);
@@ -73,8 +73,8 @@ fn trial(sample: &Sample, path: &Path, change: &FileChange, counts: &mut Counts)
     }
 }
 
-/// Acknowledged commits were gone without a word when a bit of the newest file's header was flipped after a kill: recovery
-/// stopped at the mark of the clean close before them.
+/// A regression: acknowledged commits were lost without a report when a bit of the newest file's header was flipped after a kill.
+/// Recovery stopped at the mark of the clean close before them.
 #[test]
 fn no_change_of_a_log_file_loses_an_acknowledged_commit_in_silence() {
     let _limit = testkit::limit(300);
@@ -92,7 +92,7 @@ fn no_change_of_a_log_file_loses_an_acknowledged_commit_in_silence() {
     println!("log files: {} trials right, {} said, 0 silent", counts.right, counts.said);
 }
 
-/// Directories of earlier versions have no durable file. What their frames prove is damage there too.
+/// Directories of earlier versions have no durable file. Recovery must find there too the damage that their frames prove.
 #[test]
 fn frames_behind_a_lost_header_are_found_without_the_durable_file() {
     let sample = sample(2);
@@ -106,7 +106,7 @@ fn frames_behind_a_lost_header_are_found_without_the_durable_file() {
     assert_eq!(counts.right, 0);
 }
 
-/// Sixty crashes in a row kept 60 preallocated files, 3.9 GB.
+/// A regression: sixty crashes in a row left 60 preallocated files, 3.9 GB.
 #[test]
 fn a_log_that_is_started_again_and_again_keeps_the_bytes_of_its_frames_only() {
     let mut machine = SimEnv::new(3);

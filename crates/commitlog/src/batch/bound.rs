@@ -1,15 +1,16 @@
-//! How long a batch can become, told before anything is encoded or applied.
+//! Upper bound of a batch's encoded length, computed before anything is encoded or applied.
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Field};
 
 use super::width;
 
-/// Beyond its values: flags, alignment of up to three buffers, and the field's part of the schema without its name.
+/// Bytes that an array can take besides its values: flags, alignment of up to three buffers, and the field's part of the schema
+/// without its name.
 const NODE_BYTES: u64 = 64;
 
-/// At most how many bytes these rows take in a frame, on their own or joined with others of the same schema: validity
-/// bitmaps and nulls count in full, since a neighbour that has values makes room for them necessary.
+/// Returns the number of bytes that these rows can take in a frame at most, alone or joined with other rows of the same schema.
+/// Validity bitmaps and nulls count in full, since joined rows with values make them necessary.
 pub fn bytes_max(batch: &RecordBatch) -> u64 {
     let fields = batch.schema_ref().fields().iter();
     let columns = fields.zip(batch.columns()).map(|(field, column)| node(field, column.as_ref()));
@@ -42,7 +43,7 @@ fn node(field: &Field, array: &dyn Array) -> u64 {
             let array = array.as_fixed_size_list();
             node(item, array.values().slice(0, array.len() * *width as usize).as_ref())
         }
-        // What the log does not take is refused when it is encoded.
+        // Types that the log does not support are refused when they are encoded.
         other => len * width(other).unwrap_or(16) as u64,
     };
     NODE_BYTES + field.name().len() as u64 + bits + values

@@ -1,4 +1,4 @@
-//! Bytes to batches.
+//! Decoding of batches.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use types::{Error, Result};
 
 use super::{ALL_NULL, ALL_NULL_BYTES_MAX, HAS_NULLS, alignment, null, width};
 
-/// Rows of one batch: what Arrow's 32-bit offsets can number.
+/// Rows that a batch can have: the range of Arrow's 32-bit offsets.
 const ROWS_MAX: u64 = i32::MAX as u64;
 
-/// Decodes the batch that starts at `start` and ends at or before `end` of `frame`; returns it and its end. `schema`
-/// turns the description of the columns into a schema.
+/// Decodes the batch that starts at `start` of `frame` and ends at or before `end`; returns the batch and its end. `schema`
+/// decodes the description of the columns.
 pub(crate) fn decode_at(
     frame: &Buffer,
     start: usize,
@@ -63,7 +63,7 @@ impl Nodes<'_> {
         Error::damaged(what).with("at byte", self.position)
     }
 
-    /// One array of `slots` slots.
+    /// Reads one array of `slots` slots.
     fn read(&mut self, data_type: &DataType, slots: usize) -> Result<ArrayRef> {
         let Some((&flags, rest)) = self.flags.split_first() else {
             return Err(self.damaged("a batch with fewer arrays than columns"));
@@ -146,7 +146,8 @@ impl Nodes<'_> {
         Ok(Arc::new(array.with_data_type(data_type.clone())))
     }
 
-    /// Offsets of `slots` slots, checked to start at 0 and never to fall, and the number of values they refer to.
+    /// Reads the offsets of `slots` slots, checked to start at 0 and never to fall. Also returns the number of values that they
+    /// cover.
     fn offsets(&mut self, slots: usize) -> Result<(OffsetBuffer<i32>, usize)> {
         let count = slots.checked_add(1).ok_or_else(|| self.damaged("too many slots"))?;
         let offsets = ScalarBuffer::<i32>::new(self.buffer(self.product(count, 4)?, 8)?, 0, count);
@@ -157,7 +158,7 @@ impl Nodes<'_> {
         Ok((OffsetBuffer::new(offsets), len))
     }
 
-    /// The next buffer: `len` bytes after padding to a multiple of `align`, in memory that is aligned to it.
+    /// Reads the next buffer: `len` bytes after padding to a multiple of `align`, in memory aligned to it.
     fn buffer(&mut self, len: usize, align: usize) -> Result<Buffer> {
         let start = self.position.next_multiple_of(align);
         let end = start.checked_add(len).filter(|end| *end <= self.end);

@@ -1,4 +1,4 @@
-//! Batches to bytes.
+//! Encoding of batches.
 
 use arrow::array::{Array, AsArray, RecordBatch, downcast_primitive_array};
 use arrow::buffer::{Buffer, OffsetBuffer};
@@ -9,7 +9,7 @@ use types::{Error, Result};
 use super::{ALL_NULL, ALL_NULL_BYTES_MAX, HAS_NULLS, alignment, null, width};
 use crate::gather::Gather;
 
-/// Appends `batch`, whose schema is described by `schema` (see the `schema` module).
+/// Appends `batch`, whose encoded schema is `schema` (see the `schema` module).
 pub(crate) fn encode_into(gather: &mut Gather, batch: &RecordBatch, schema: &[u8]) -> Result<()> {
     let mut nodes = Nodes::default();
     for column in batch.columns() {
@@ -27,7 +27,7 @@ pub(crate) fn encode_into(gather: &mut Gather, batch: &RecordBatch, schema: &[u8
     Ok(())
 }
 
-/// The arrays of a batch, parents before children: one flag byte each, and their buffers in order.
+/// The arrays of a batch, parents before children: one flag byte for each, and their buffers in order.
 #[derive(Default)]
 struct Nodes {
     flags: Vec<u8>,
@@ -99,7 +99,7 @@ impl Nodes {
         true
     }
 
-    /// Adds offsets so that they start at 0, and returns which part of the values they then refer to.
+    /// Adds offsets, shifted to start at 0. Returns the start and the length of the values that they cover.
     fn offsets(&mut self, offsets: &OffsetBuffer<i32>) -> (usize, usize) {
         let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
         let normal = if first == 0 {

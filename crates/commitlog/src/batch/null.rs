@@ -1,4 +1,4 @@
-//! Columns in which every slot is null: common in wide sparse tables, and stored as one byte.
+//! Arrays in which every slot is null: common in wide sparse tables, and stored as one byte.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use types::{Error, Result};
 
 use super::width;
 
-/// Bytes of memory that `slots` nulls take, or `None` for a type that is never stored that way.
+/// Returns the bytes of memory that `slots` nulls take, or `None` for a type that is never stored that way.
 pub(super) fn memory(data_type: &DataType, slots: u64) -> Option<u64> {
     let bitmap = slots / 8 + 1;
     let values = match data_type {
         DataType::Boolean => bitmap,
         DataType::Utf8 | DataType::Binary | DataType::List(_) => slots.checked_add(1)?.checked_mul(4)?,
         DataType::FixedSizeList(item, len) => {
-            // A child that may be null would need nulls of its own; vectors have none.
+            // A nullable child would need nulls of its own; vectors have none.
             width(item.data_type()).filter(|_| !item.is_nullable())?;
             let len = u64::try_from(*len).ok()?;
             slots.checked_mul(len)?.checked_mul(width(item.data_type())? as u64)?
@@ -26,12 +26,12 @@ pub(super) fn memory(data_type: &DataType, slots: u64) -> Option<u64> {
     bitmap.checked_add(values)
 }
 
-/// That many nulls. Only for types of which [`memory`] knows the size.
+/// Makes an array of `slots` nulls. Only for types whose size [`memory`] knows.
 pub(super) fn array(data_type: &DataType, slots: usize) -> Result<ArrayRef> {
     let DataType::FixedSizeList(item, len) = data_type else {
         return Ok(new_null_array(data_type, slots));
     };
-    // Arrow's own makes the child null as well, which a NOT NULL child must not be, even below a null.
+    // Arrow's own `new_null_array` makes the child null as well, which a NOT NULL child must not be, even behind a null.
     let count = slots * *len as usize;
     let bytes = count * width(item.data_type()).unwrap_or(0);
     let zeros: Buffer = MutableBuffer::from_len_zeroed(bytes).into();

@@ -1,4 +1,4 @@
-//! The description of a batch's columns.
+//! Encoding of a batch's columns: names, ids, types and nullability.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const ID_KEY: &str = "PARQUET:field_id";
 const EXTENSION_KEY: &str = "ARROW:extension:name";
 
 const NULLABLE: u8 = 1;
-/// Text that is JSON, or 16 bytes that are a uuid.
+/// Flag of text that is JSON, or of 16 bytes that are a uuid.
 const EXTENSION: u8 = 2;
 
 const BOOL: u8 = 1;

@@ -128,7 +128,7 @@ fn random_batch(rng: &mut Rng, schema: &SchemaRef) -> RecordBatch {
     RecordBatch::try_new_with_options(Arc::clone(schema), columns.collect(), &options).unwrap()
 }
 
-/// Memory as a frame is read into.
+/// Copies bytes into aligned memory, like that into which a frame is read.
 fn aligned(bytes: &[u8]) -> Buffer {
     let mut buffer = MutableBuffer::with_capacity(bytes.len());
     buffer.extend_from_slice(bytes);
@@ -153,7 +153,7 @@ fn every_batch_of_every_type_comes_back_equal_also_when_it_is_a_slice() {
                 column.to_data().validate_full().unwrap();
             }
             assert_eq!(encode(&decoded).unwrap(), bytes, "what was decoded is in normal form");
-            // At any alignment.
+            // The bytes may have any alignment.
             let mut shifted = vec![0u8; 3];
             shifted.extend_from_slice(&bytes);
             assert_eq!(decode(&aligned(&shifted).slice(3)).unwrap(), batch);

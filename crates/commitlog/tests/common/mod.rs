@@ -1,4 +1,4 @@
-//! What the tests of the log share: frames with content that names them, and a model to compare with.
+//! Helpers of the log's tests: frames with random content, and a model to compare with.
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub fn small_files() -> Options {
     Options { file_bytes: 16 << 10, spare_files: 1, ..Options::default() }
 }
 
-/// One frame as it was appended.
+/// A frame as it was appended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
     pub first_lsn: Lsn,
@@ -48,7 +48,7 @@ impl From<Frame> for Written {
     }
 }
 
-/// A frame whose content depends on `rng`: a few commits, sections of every kind, `bytes` of text or more.
+/// Makes a frame whose content depends on `rng`: a few commits, sections of every kind, `bytes` of text or more.
 pub fn random_frame(rng: &mut Rng, first_lsn: Lsn, bytes: usize) -> (frame::Builder, Written) {
     let time = rng.below(1 << 50) as i64;
     let mut builder = frame::Builder::new(first_lsn, time);
@@ -96,7 +96,7 @@ pub fn append(writer: &mut Writer, rng: &mut Rng, bytes: usize) -> Result<Writte
     Ok(written)
 }
 
-/// Opens and collects what is replayed.
+/// Opens the log and collects the frames that are replayed.
 pub fn open_with(env: &Env, options: Options, from: u64) -> Result<(Writer, Recovery, Vec<Written>)> {
     let mut frames = Vec::new();
     let (writer, recovery) = Log::open(env, dir(), options, Lsn(from), &mut |frame| {
@@ -110,7 +110,7 @@ pub fn open(env: &Env, from: u64) -> Result<(Writer, Recovery, Vec<Written>)> {
     open_with(env, small_files(), from)
 }
 
-/// Names in the log's directory with this suffix.
+/// Returns the names in the log's directory with this suffix.
 pub fn names(env: &Env, suffix: &str) -> Vec<String> {
     let entries = env.disk.list(dir()).unwrap();
     entries.into_iter().map(|entry| entry.name).filter(|name| name.ends_with(suffix)).collect()
@@ -120,7 +120,7 @@ pub fn path(name: &str) -> PathBuf {
     dir().join(name)
 }
 
-/// Damage as a test prints it.
+/// Returns damage as text, for comparison in tests.
 pub fn told(damage: Option<types::Error>) -> Option<String> {
     damage.map(|error| error.to_string())
 }
