@@ -1,6 +1,6 @@
-//! One column while a body is read: plain vectors of its type, filled straight from the bytes that came.
+//! Builds one column while a body is decoded: plain vectors of its type, filled straight from the input bytes.
 //!
-//! [`read`] takes values out of JSON, [`cell`] out of the texts of CSV, [`take`] out of Protobuf.
+//! [`read`] takes values from JSON, [`cell`] from the text of CSV fields, [`take`] from Protobuf.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ mod take;
 
 pub(super) use read::end_of;
 
-/// Beyond this magnitude a float64 no longer holds every integer.
+/// The greatest magnitude up to which a float64 holds every integer.
 pub(super) const EXACT_MAX: u64 = 1 << 53;
 
-/// Why a value could not be taken.
+/// The reason why a value could not be taken.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The body is not JSON; nothing behind this place means anything.
+    /// The body is not JSON; the bytes after this position cannot be interpreted.
     Malformed(Malformed),
-    /// This value does not fit: "int64 expected, `"x"` found".
+    /// This value does not fit the column: "int64 expected, `"x"` found".
     Misfit(String),
-    /// A limit; the body is given up.
+    /// A limit was exceeded; decoding of the body ends.
     Limit(Error),
 }
 
@@ -54,23 +54,23 @@ type Result<T> = std::result::Result<T, Fault>;
 #[derive(Debug)]
 pub(super) struct Column {
     data_type: Option<DataType>,
-    /// Whether the type may still be chosen or widened: the column is new in this body.
+    /// True if the type may still be chosen or widened, because the column is new in this body.
     open: bool,
-    /// How many values there were when the type of an open column was chosen, and when it was widened.
+    /// The number of values before the type of an open column was chosen, and before it was widened.
     chosen_at: usize,
     widened_at: usize,
     pub len: usize,
-    /// Made at the first null.
+    /// The validity bits. Created at the first null.
     validity: Option<BooleanBufferBuilder>,
     data: Data,
-    /// What numbers for times count, where the table says so.
+    /// The declared unit of numbers in a timestamp column.
     input: Option<EpochUnit>,
     scratch: String,
 }
 
 #[derive(Debug)]
 enum Data {
-    /// Only nulls so far.
+    /// All values so far are null, and the type is not known yet.
     Waiting,
     Bool(BooleanBufferBuilder),
     Int32(Vec<i32>),
@@ -78,7 +78,7 @@ enum Data {
     Float32(Vec<f32>),
     Float64(Vec<f64>),
     Decimal(Vec<i128>, u8, u8),
-    /// Strings, JSON texts and binaries.
+    /// Strings, JSON texts or binaries: offsets and bytes.
     Bytes(Vec<i32>, Vec<u8>, Content),
     Date(Vec<i32>),
     Timestamp(Vec<i64>),
@@ -105,7 +105,7 @@ struct Member {
 }
 
 impl Column {
-    /// A column of a table.
+    /// Makes the builder for a column of a table.
     pub fn of(def: Option<&TableDef>, column: &types::Column) -> Self {
         let input = def.and_then(|def| def.input_of(column.id));
         Column { input, ..Column::new(&column.data_type) }
@@ -127,7 +127,7 @@ impl Column {
         }
     }
 
-    /// A column whose type its first values decide.
+    /// Makes the builder for a new column, whose first values decide the type.
     pub fn waiting() -> Self {
         Column {
             data_type: None,
@@ -142,17 +142,17 @@ impl Column {
         }
     }
 
-    /// `None` while only nulls came.
+    /// The type; `None` while all values are null.
     pub fn data_type(&self) -> Option<&DataType> {
         self.data_type.as_ref()
     }
 
-    /// Whether a text of no length is a value of it.
+    /// Returns true if the empty text is a value of the column, not a null.
     pub fn holds_empty(&self) -> bool {
         matches!(&self.data, Data::Bytes(_, _, Content::String | Content::Base64))
     }
 
-    /// Bytes that one null of this column takes, roughly from above.
+    /// An upper estimate of the bytes that one null of this column takes.
     pub fn null_bytes(&self) -> usize {
         self.data_type.as_ref().map_or(1, null_bytes)
     }
@@ -193,8 +193,8 @@ impl Column {
         Ok(())
     }
 
-    /// Makes room for about so many values like the first ones: what grows by doubling is copied as often, and takes up to twice
-    /// the memory that it needs. A first value that is not like the others costs some room.
+    /// Reserves room for about `values` more values like the first ones. Growing by doubling would copy the data
+    /// repeatedly and take up to twice the memory. If the first value is not typical, some room is wasted.
     pub fn reserve(&mut self, values: usize) {
         match &mut self.data {
             Data::Int32(v) | Data::Date(v) => v.reserve(values),
@@ -209,14 +209,14 @@ impl Column {
         }
     }
 
-    /// Rows below a null parent: nobody sees them, yet a NOT NULL child must not be null there. A null count that
-    /// Arrow would find is avoided by building the array without validity, see [`Column::finish`].
+    /// Fills the children of a null parent. A NOT NULL child gets nulls here too, which nobody sees;
+    /// [`Column::finish`] drops its validity, because Arrow refuses nulls in such a child.
     fn fill(&mut self, count: usize, budget: &mut Budget) -> Result<()> {
         self.nulls(count, budget)
     }
 
-    /// Forgets all but the first `len` values, what a value that did not fit left behind, and what the forgotten ones
-    /// decided of the type. Does nothing about values that are not there yet.
+    /// Drops all but the first `len` values, partial data of a value that did not fit, and the type if a dropped value
+    /// decided it. Does nothing if there are not more than `len` values.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
         let len = self.len;
@@ -253,7 +253,8 @@ impl Column {
         }
     }
 
-    /// Back to the integers that there were before a fraction came; every float among them is one, exactly.
+    /// Goes back to integers when the values that caused the widening are dropped. The remaining floats are all exact
+    /// integers.
     fn narrow(&mut self) {
         if let Data::Float64(floats) = &self.data {
             let before = self.widened_at.min(floats.len());
@@ -271,7 +272,7 @@ impl Column {
         self.len += 1;
     }
 
-    /// The array. `None` if every value was null and no type is known.
+    /// Makes the array. `None` if every value was null and no type is known.
     pub fn finish(mut self) -> types::Result<Option<ArrayRef>> {
         let nulls = self.validity.take().map(|mut v| NullBuffer::new(v.finish()));
         let Some(data_type) = &self.data_type else { return Ok(None) };
@@ -351,7 +352,7 @@ impl Data {
                 let mut columns = Vec::with_capacity(members.len());
                 for mut member in members {
                     if !member.nullable {
-                        // Its only nulls stand below a null parent, where zeroes serve as well.
+                        // The only nulls of this child are below a null parent, where zeros serve as well.
                         member.column.validity = None;
                     }
                     columns.push(member.column.finish()?.expect("a declared type is known"));
@@ -373,7 +374,7 @@ impl Data {
     }
 }
 
-/// Bytes that a null of this type takes in Arrow.
+/// The bytes that a null of this type takes in Arrow.
 pub(super) fn null_bytes(data_type: &DataType) -> usize {
     match data_type {
         DataType::Bool => 1,

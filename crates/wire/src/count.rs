@@ -1,7 +1,8 @@
-//! How much a text of JSON would become, before anything is made of it.
+//! Estimates the size of a JSON text before it is parsed.
 
-/// How many values a text has, of each array and object in it: an array counts as `array` of them, an object as `object`, since
-/// they take more. Stops beyond `max`. Of what is no JSON it is at least what a reader makes of its beginning.
+/// Counts the values in a JSON text. An array counts as `array` values and an object as `object`, since they take more
+/// memory. Stops once the count exceeds `max`. For a text that is not valid JSON, the result is at least the number of
+/// values that a parser makes before it fails.
 pub fn values(text: &[u8], array: usize, object: usize, max: usize) -> usize {
     let mut count = 1;
     let mut bytes = text.iter();

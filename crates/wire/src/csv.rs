@@ -1,14 +1,14 @@
-//! Rows as CSV (RFC 4180): the first line names the columns, fields may stand in quotes.
+//! Rows as CSV (RFC 4180): the first line names the columns, and fields may be quoted.
 //!
-//! A value is read as its column's type, as [`crate::out`] writes it and as programs usually do: dates, times, uuids,
-//! decimals as text, `true`, `t`, `yes`, `on`, `1` and their opposites, base64 (or `\x` and hexadecimal digits), lists,
-//! structs, vectors, points and json columns as JSON. An empty field is null; `""` is the empty text in columns of texts and
-//! bytes. Where the body has one column, an empty line is a row that is null; elsewhere empty lines are passed over. Floats are
-//! `NaN`, `Infinity` and `-Infinity` too. A column that the table lacks gets the narrowest type of [`infer`] that holds all of
-//! its values, and none if it has no value.
+//! A value is parsed by its column's type, in the form that [`crate::out`] writes and in the usual forms of other
+//! programs: dates, times, uuids and decimals as text; `true`, `t`, `yes`, `on`, `1` and their opposites; base64, or
+//! `\x` and hexadecimal digits; lists, structs, vectors, points and json columns as JSON; for floats also `NaN`,
+//! `Infinity` and `-Infinity`. An empty field is null, and `""` is the empty value in columns of strings and binaries.
+//! If the body has one column, an empty line is a row with a null; otherwise empty lines are skipped. A column that
+//! the table lacks gets the narrowest type of [`infer`] that holds all its values; without any value it is not made.
 //!
-//! A quote that is never closed is refused: a reader takes the rest of the file for one field then. So are text behind a
-//! closing quote and a carriage return alone, of which a reader makes something all the same.
+//! Three faults are refused although CSV readers accept them silently: a quote that is never closed, because the rest
+//! of the file would be one field; text after a closing quote; and a carriage return without a line feed.
 
 pub mod infer;
 pub(crate) mod quotes;
@@ -24,15 +24,16 @@ use super::{Budget, Limits, Refused, Rows, Target};
 
 pub use reader::{Failed, Reader, Record, failed};
 
-/// What some programs begin a file of text with: U+FEFF.
+/// The byte order mark U+FEFF, with which some programs begin a text file.
 pub const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads every row of a body. If any is bad, none is taken and all bad ones are named with line and column, up to a limit.
+/// Decodes every row of a body. If any row is bad, none is taken, and the error names all bad rows with line and
+/// column, up to a limit.
 pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
     read(body, target, limits, OnError::Refuse).map(|sifted| sifted.rows)
 }
 
-/// The good rows of a body.
+/// Decodes the good rows of a body and reports the bad ones.
 pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, Refused> {
     read(body, target, limits, OnError::Skip)
 }
@@ -54,7 +55,7 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> 
     }
     while let Some(record) = reader.read().map_err(placed)? {
         let raw = &body[record.start as usize..record.end as usize];
-        // An empty line that is a row has nothing but its end, which belongs to it.
+        // A row that is an empty line consists only of its line end, which therefore belongs to it.
         let own = trimmed(raw).len().max(usize::from(!raw.is_empty()));
         let start = record.end as usize - own;
         let shown = || String::from_utf8_lossy(trimmed(raw)).trim_end().to_owned();
@@ -80,18 +81,18 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> 
     Ok(sifted)
 }
 
-/// Without the ends of lines before it.
+/// Removes the line ends in front of a record.
 fn trimmed(raw: &[u8]) -> &[u8] {
     &raw[raw.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(raw.len())..]
 }
 
-/// The row that begins at a byte.
+/// Returns the text of the row that begins at byte `start`.
 fn row_at(body: &[u8], start: usize) -> String {
     let rest = &body[start..];
     bounded(&String::from_utf8_lossy(&rest[..quotes::record_len(rest)])).to_owned()
 }
 
-/// A column that is made of cells one by one, for those who know its type and read the records themselves.
+/// Builds a column field by field, for callers that know its type and read the records themselves.
 #[derive(Debug)]
 pub struct Cells {
     column: Column,
@@ -103,8 +104,8 @@ impl Cells {
         Cells { column: Column::new(data_type), budget: Budget::new(Limits::default().decoded_bytes_max) }
     }
 
-    /// Takes the text of a field, `is_quoted` if it stands in quotes. [`Kind::Schema`] if it is no value of the type; then it was
-    /// not taken.
+    /// Appends a field; `is_quoted` tells whether it was quoted. [`Kind::Schema`] if the text is not a value of the
+    /// type, and then nothing is appended.
     pub fn push(&mut self, text: &str, is_quoted: bool) -> Result<(), Error> {
         let len = self.column.len;
         self.column.cell(text, is_quoted, &mut self.budget).map_err(|fault| {
@@ -122,7 +123,7 @@ impl Cells {
     }
 }
 
-/// An error of the reader with its line, unless it says it.
+/// Adds the line to an error of the reader, unless its message has it already.
 fn placed(failed: Failed) -> Error {
     let Failed { line, error } = failed;
     match error.kind() {
@@ -137,13 +138,13 @@ fn placed(failed: Failed) -> Error {
     }
 }
 
-/// The texts of a new column as the narrowest type that holds them all.
+/// Converts the texts of a new column to the narrowest type that holds them all. `None` if all are null.
 fn inferred(texts: &ArrayRef, budget: &mut Budget) -> Result<Option<(ArrayRef, DataType)>, Error> {
     let texts_of = texts.as_string::<i32>();
     let found = texts_of.iter().flatten().filter_map(|text| infer::type_of(text, false)).reduce(infer::join);
     let data_type = match found {
         Some(data_type) => data_type,
-        // Texts that are all empty, in quotes.
+        // All texts are empty and quoted.
         None if texts_of.null_count() < texts_of.len() => DataType::String,
         None => return Ok(None),
     };
@@ -155,7 +156,7 @@ fn inferred(texts: &ArrayRef, budget: &mut Budget) -> Result<Option<(ArrayRef, D
         match column.cell(text.unwrap_or(""), false, budget) {
             Ok(()) => {}
             Err(Fault::Limit(error)) => return Err(error),
-            // An integer that the floats beside it cannot hold.
+            // The column has an integer that the floats beside it cannot represent.
             Err(_) => return Ok(Some((texts.clone(), DataType::String))),
         }
     }

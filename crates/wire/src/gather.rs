@@ -1,4 +1,4 @@
-//! Rows whose columns are named before the first of them, as CSV and Protobuf have it.
+//! Collects rows from formats that name their columns before the first row: CSV and Protobuf.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, Target, names, ref
 
 /// A column of the body.
 pub(crate) struct Place {
-    /// As the table calls it, else as the body does.
+    /// The table's spelling of the name, or for a new column the body's.
     pub name: String,
-    /// Its place among the table's columns; `None` for a new one.
+    /// The position among the table's columns; `None` for a new column.
     pub existing: Option<usize>,
     pub column: Column,
 }
 
-/// A value that does not fit: of which place, if it is one's, and why.
+/// A value that does not fit: its column, if a single column is at fault, and the reason.
 pub(crate) struct Misfit {
     pub place: Option<usize>,
     pub fault: Fault,
@@ -36,20 +36,21 @@ pub(crate) struct Gather<'a> {
     limits: &'a Limits,
     on_error: OnError,
     places: Vec<Place>,
-    /// Rows that were taken, and all that there were.
+    /// The number of rows taken, and of all rows.
     rows: usize,
     seen: usize,
-    /// What a row of nothing but nulls takes.
+    /// Bytes that a row of nulls takes.
     row_bytes: usize,
     bad: Vec<BadRow>,
-    /// Where bad rows are left out: those, and where each of the others begins.
+    /// The bad rows that were left out, and the offset of each good row in the body. Empty unless bad rows are
+    /// skipped.
     skipped: Vec<Skipped>,
     starts: Vec<usize>,
     budget: Budget,
 }
 
 impl<'a> Gather<'a> {
-    /// `new` makes the column of a name that the table lacks.
+    /// Resolves the names of the columns. `new` makes the builder for a column that the table lacks.
     pub fn new<'n>(
         wanted: impl Iterator<Item = &'n str> + Clone,
         target: Target<'_>,
@@ -84,8 +85,8 @@ impl<'a> Gather<'a> {
         })
     }
 
-    /// Takes a row: `fill` gives each place one value. `start` is where the row begins, `raw` the row as text. Says whether
-    /// more rows are wanted.
+    /// Takes a row: `fill` must append one value to each column. `start` is the row's offset in the body, `raw`
+    /// returns the row as text. Returns true if more rows are wanted.
     pub fn row(
         &mut self,
         start: usize,
@@ -124,8 +125,8 @@ impl<'a> Gather<'a> {
         Ok(self.bad.len() < self.limits.bad_rows_max)
     }
 
-    /// All of it. `last` may make another column of a new one's values, whose types are known at the end only; a column
-    /// without a type is none. `raw` gives the row that begins at a byte of the body.
+    /// Makes the batch. `last` may convert a new column whose type is known only at the end; a column without a type
+    /// is dropped. `raw` returns the row at an offset of the body.
     pub fn finish(
         self,
         raw: fn(&[u8], usize) -> String,

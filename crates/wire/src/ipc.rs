@@ -1,8 +1,8 @@
 //! Rows as an Arrow IPC stream.
 //!
-//! The reader of `arrow` validates offsets and text, but it trusts the lengths that messages claim: it allocates what
-//! a compressed buffer says it holds, and a dictionary of one large string can stand for any number of them. So the
-//! messages are walked first (`check_messages`), and what a cast would make is counted before it is made.
+//! The reader of `arrow` validates offsets and text, but it trusts the lengths in messages: it allocates the claimed
+//! size of a compressed buffer, and a dictionary of one large string can stand for any number of copies. So the
+//! messages are checked first (`check_messages`), and the size of a cast's result is charged before the cast.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use types::{ColumnId, DataType, Error, Field, Kind, NESTING_MAX, check_new_colum
 use super::column::null_bytes;
 use super::{BadRow, Budget, Limits, NewColumn, Part, Refused, Rows, Sifted, Target, names, refused, texts};
 
-/// Reads every batch of a stream into one. Column names are resolved as JSON's are; `table::conform` casts. What goes into
-/// json columns is JSON for certain.
+/// Reads all batches of a stream into one. Column names are resolved like those of JSON rows; `table::conform` casts
+/// the values later. Texts for json columns are checked to be JSON.
 pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
     let rows = read(body, target, limits)?;
     let bad = texts::no_json(&rows, target, limits.bad_rows_max);
@@ -34,10 +34,10 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refuse
     let mut budget = Budget::new(limits.decoded_bytes_max);
     check_messages(body, &mut budget)?;
     if limits.part.is_some() {
-        // What the others of its rows take is let go before the next part is read.
+        // The other rows of the body are freed before the next part is read, so they are not charged to this one.
         budget = Budget::new(limits.decoded_bytes_max);
     }
-    // The reader still indexes and multiplies on trust here and there; a panic of its is a bad body, not a bug of ours.
+    // The reader still trusts some indexes and lengths. A panic in it means a bad body, not a bug of this project.
     let read = catch_unwind(AssertUnwindSafe(|| -> Result<_, arrow::error::ArrowError> {
         let reader = StreamReader::try_new(body, None)?;
         let schema = reader.schema();
@@ -67,14 +67,14 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refuse
     drop(batches);
     let (mut fields, mut arrays, mut new_columns) = (Vec::new(), Vec::new(), Vec::new());
     for (i, parts) in columns.into_iter().enumerate() {
-        // Only nulls, without a type: no column.
+        // A column of only nulls, without a type, is not made.
         if *schema.field(i).data_type() == Arrow::Null {
             continue;
         }
         let (name, existing) = &names[i];
         let array = match parts.as_slice() {
             [] => continue,
-            // A copy: some of its rows would keep the memory of all.
+            // This copies the rows: a slice would keep the memory of all rows alive.
             [one] if limits.part.is_some() => compute::concat(&[one, &one.slice(0, 0)]).map_err(broken)?,
             [one] => one.clone(),
             parts => {
@@ -94,7 +94,7 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refuse
     Ok(Rows { batch, new_columns })
 }
 
-/// The rows of a stream, of which those may be left out that the table does not take.
+/// Reads the rows of a stream, and leaves out those with invalid JSON texts.
 pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, Refused> {
     let rows = read(body, target, limits)?;
     let bad = texts::no_json(&rows, target, usize::MAX);
@@ -103,7 +103,8 @@ pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, 
     Ok(sifted)
 }
 
-/// Some rows of batches. Nothing is made for them: a batch may claim any number of rows without a byte.
+/// Selects a range of rows. This allocates nothing per row, because a batch may claim any number of rows without a
+/// byte.
 fn some_of(batches: &[RecordBatch], part: Part) -> Vec<RecordBatch> {
     let end = part.first.saturating_add(part.rows);
     let (mut found, mut before) = (Vec::new(), 0);
@@ -123,7 +124,7 @@ pub(crate) fn broken(why: impl std::fmt::Display) -> Error {
         .hint("write it with a stream writer (not a file writer) and send the whole of it")
 }
 
-/// Walks the encapsulated messages: everything must lie inside the body, and claimed sizes are charged.
+/// Walks the encapsulated messages. Each must lie inside the body, and its claimed sizes are charged to the budget.
 fn check_messages(body: &[u8], budget: &mut Budget) -> Result<(), Error> {
     let cut = || broken("it is cut off");
     let mut rest = body;
@@ -136,7 +137,7 @@ fn check_messages(body: &[u8], budget: &mut Budget) -> Result<(), Error> {
             rest = &rest[4..];
         }
         if size == 0 {
-            // Rows of a second stream would be left out without a word.
+            // Rows of a second stream would otherwise be dropped silently.
             return match rest.trim_ascii_start().is_empty() {
                 true => Ok(()),
                 false => Err(broken("something follows its end")),
@@ -164,7 +165,7 @@ fn check_messages(body: &[u8], budget: &mut Budget) -> Result<(), Error> {
 
 fn check_batch(batch: &ipc::RecordBatch<'_>, data: &[u8], budget: &mut Budget) -> Result<(), Error> {
     let length = |n: i64| usize::try_from(n).map_err(|_| broken("a negative length"));
-    // A column of nulls, or of values without width, has a length that no byte backs.
+    // A column of nulls, or of values without width, has a length that is not backed by bytes.
     const ROWS_MAX: usize = 1 << 27;
     let mut lengths = vec![length(batch.length())?];
     for node in batch.nodes().into_iter().flatten() {
@@ -183,7 +184,7 @@ fn check_batch(batch: &ipc::RecordBatch<'_>, data: &[u8], budget: &mut Budget) -
         let bytes = data.get(offset..end).ok_or_else(|| broken("a buffer lies outside its message"))?;
         let claimed = match (batch.compression().is_some(), bytes.first_chunk::<8>()) {
             (true, Some(prefix)) => match i64::from_le_bytes(*prefix) {
-                // Not compressed after all.
+                // The value -1 marks a buffer that is not compressed.
                 -1 => len,
                 claimed => length(claimed)?,
             },
@@ -196,9 +197,9 @@ fn check_batch(batch: &ipc::RecordBatch<'_>, data: &[u8], budget: &mut Budget) -
 
 type Names = Vec<(String, bool)>;
 
-/// The name of each field as the table knows it and whether it is there already, and the columns to add.
+/// Returns the table's name of each field and whether the column exists, and the columns to be added.
 fn resolve(schema: &Schema, target: Target<'_>, limits: &Limits) -> Result<(Names, Vec<NewColumn>), Refused> {
-    // Only nulls, without a type, make no column: nobody asks what it is called.
+    // A column of only nulls, without a type, is not made, so its name is not checked.
     let known = names::columns(target);
     let is_taken = |name: &str| name::resolve(name, known.iter().map(|c| c.name.as_str())).is_some();
     let counts =
@@ -237,7 +238,7 @@ fn resolve(schema: &Schema, target: Target<'_>, limits: &Limits) -> Result<(Name
     if bad.is_empty() { Ok((found, new)) } else { Err(refused(bad, limits, hint)) }
 }
 
-/// Our type for a column that arrives as Arrow.
+/// Returns the column type for a field of an Arrow schema.
 fn data_type(field: &ArrowField, depth: usize) -> Result<DataType, String> {
     if depth > NESTING_MAX {
         return Err(format!("its type nests more than {NESTING_MAX} levels deep"));
@@ -278,14 +279,14 @@ fn data_type(field: &ArrowField, depth: usize) -> Result<DataType, String> {
     })
 }
 
-/// Dictionaries and views as plain strings, what they become charged first.
+/// Converts dictionaries and views to plain arrays. The size of the result is charged first.
 fn plain(array: &ArrayRef, name: &str, budget: &mut Budget) -> Result<ArrayRef, Error> {
     let to = match array.data_type() {
         Arrow::Dictionary(_, value) => {
             let dictionary = array.as_any_dictionary();
             let values = dictionary.values();
             let mean = values.get_array_memory_size() / values.len().max(1) + 1;
-            // The exact sum for strings, where single values can be large.
+            // For strings the sum is exact, because single values can be large.
             let bytes = match value.as_ref() {
                 Arrow::Utf8 => {
                     let values = values.as_string::<i32>();
@@ -333,7 +334,7 @@ fn plain(array: &ArrayRef, name: &str, budget: &mut Budget) -> Result<ArrayRef, 
     compute::cast(array, &to).map_err(broken)
 }
 
-/// Whether a nested array's size is what its buffers are.
+/// Returns true if the size of a nested array follows from its buffers.
 fn simple(data_type: &Arrow) -> bool {
     match data_type {
         Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => {
@@ -398,7 +399,8 @@ mod tests {
         }
     }
 
-    /// Arrow does not tell JSON from other texts, and what is in a json column is written into answers as it is.
+    /// Arrow does not distinguish JSON from other texts, and the content of a json column is written into answers
+    /// unchanged.
     #[test]
     fn what_is_no_json_goes_into_no_json_column() {
         let mut def = types::TableDef::new(types::TableId(1), "main.t");
@@ -442,7 +444,7 @@ mod tests {
         assert_eq!((refused.rows.len(), refused.rows[0].row), (1, 3));
     }
 
-    /// They were accepted with 200, and the table's lake stopped for good or was unreadable for other engines.
+    /// Columns of these types were accepted with 200, and the table's lake stopped for good or was unreadable for other engines.
     #[test]
     fn a_column_that_no_table_can_hold_is_refused_before_its_rows() {
         let field = |name: &str, data_type| Arc::new(ArrowField::new(name, data_type, true));
@@ -466,7 +468,7 @@ mod tests {
         }
     }
 
-    /// The reader of a message's header goes down at most 64 levels, before anything is built of it.
+    /// The parser of a message header descends at most 64 levels, before anything is built from it.
     #[test]
     fn ten_thousand_nested_types_are_an_error_and_no_abort() {
         let _limit = testkit::limit(60);
@@ -476,7 +478,7 @@ mod tests {
             let schema = Schema::new(vec![ArrowField::new("a", nested, true)]);
             let writer = StreamWriter::try_new(Vec::new(), &schema).unwrap();
             let body = writer.into_inner().unwrap();
-            // Taking the type apart would go as deep as making it.
+            // Dropping the type would recurse as deep as building it.
             std::mem::forget(schema);
             body
         });
@@ -510,7 +512,7 @@ mod tests {
         assert_eq!(refused.error.kind(), Kind::TooLarge, "{}", refused.error);
     }
 
-    /// A batch may claim 134217728 rows without a byte: indexes of those that a part has were a gigabyte.
+    /// A batch may claim 134217728 rows without a byte. The row indexes of a part's rows took a gigabyte.
     #[test]
     fn a_part_of_rows_without_bytes_takes_no_memory() {
         const ROWS: usize = 1 << 27;
@@ -541,7 +543,7 @@ mod tests {
             let part = Some(Part { first, rows });
             decode(body, TARGET, &Limits { part, ..Limits::default() }).unwrap().batch
         };
-        // Without columns, too.
+        // The same holds for a batch without columns.
         assert_eq!(of(&stream(&[none], None), 3, 100).num_rows(), 2);
 
         let numbers = |from: i64| {

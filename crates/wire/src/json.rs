@@ -1,4 +1,4 @@
-//! Rows as JSON: one object, an array of objects, or objects one after the other (NDJSON).
+//! Rows as JSON: one object, an array of objects, or a sequence of objects (NDJSON).
 
 mod extract;
 mod sift;
@@ -20,7 +20,7 @@ use super::{BadRow, Before, Budget, Limits, NewColumn, Refused, Rows, names, ref
 pub use super::Target;
 pub use sift::sift;
 
-/// Reads every row of a body. If any is bad, none is taken and all bad ones are named, up to a limit.
+/// Decodes every row of a body. If any row is bad, none is taken, and the error names all bad rows, up to a limit.
 pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
     let text = std::str::from_utf8(body).map_err(|cut| no_utf8(cut, limits))?;
     let mut decoder = Decoder::new(target, limits);
@@ -30,13 +30,14 @@ pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, 
         Ok(()) => {}
         Err(Fault::Malformed(malformed)) => return Err(decoder.malformed(b"", text, malformed)),
         Err(Fault::Limit(error)) => return Err(error.into()),
-        // Given up after enough bad rows.
+        // Enough bad rows were found.
         Err(Fault::Misfit(_)) => {}
     }
     decoder.finish()
 }
 
-/// How long the byte order mark is that a body begins with, which is no part of its rows. A piece has none.
+/// Returns the length of the byte order mark at the beginning of a body. Only the first piece of a stream can have
+/// one.
 fn mark_len(body: &[u8], limits: &Limits) -> usize {
     if limits.before == Before::default() && body.starts_with(BOM) { BOM.len() } else { 0 }
 }
@@ -51,23 +52,23 @@ struct Decoder<'a> {
     target: Target<'a>,
     limits: &'a Limits,
     slots: Vec<Slot>,
-    /// Every spelling of a key met so far.
+    /// The slot of each spelling of a key met so far.
     by_key: HashMap<String, usize>,
-    /// Columns and slots by name without case.
+    /// Columns and slots by lower-case name.
     folded: HashMap<String, Named>,
-    /// Whether the table's columns are in `folded`.
+    /// True once the table's columns are in `folded`.
     is_folded: bool,
     new_columns: usize,
-    /// Which slot stood at each place of the previous row.
+    /// The slot of each field of the previous row, by the field's position.
     order: Vec<usize>,
     /// The number of rows before the current one.
     row: usize,
-    /// What a row of nothing but nulls takes.
+    /// Bytes that a row of nulls takes.
     row_bytes: usize,
     bad: Vec<BadRow>,
-    /// Where bad rows are left out.
+    /// The collected bad rows, if they are skipped.
     sift: Option<sift::Sift>,
-    /// What the table wants beyond fields of its columns' names.
+    /// The extraction of nested and leftover fields, if the table's options ask for it.
     extract: Option<Box<extract::Extract>>,
     hint: Option<String>,
     budget: Budget,
@@ -76,26 +77,26 @@ struct Decoder<'a> {
 
 #[derive(Clone, Copy)]
 enum Named {
-    /// A column of the table that this body may not have met yet.
+    /// A column of the table without a slot so far.
     Column(usize),
     Slot(usize),
 }
 
 struct Slot {
     name: String,
-    /// `"name"` as the previous row spelled it, empty if that has escapes.
+    /// The key as the previous row spelled it, with quotes; empty if that spelling has escapes.
     quoted: Vec<u8>,
-    /// Its place among the table's columns; `None` for a new one.
+    /// The position among the table's columns; `None` for a new column.
     existing: Option<usize>,
     column: Column,
-    /// What rows get that lack it.
+    /// The value for rows that lack the column.
     default: Option<Value>,
-    /// One more than the last row that had it.
+    /// The number of the last row that had this field, counted from 1; 0 if there is none.
     seen: usize,
 }
 
 impl Slot {
-    /// Gives the rows before `row` a value that had none.
+    /// Appends the default or null for all rows before `row` that lack a value.
     fn fill_up(&mut self, row: usize, budget: &mut Budget) -> Result<(), Fault> {
         let missing = row - self.column.len;
         match &self.default {
@@ -149,14 +150,15 @@ impl<'a> Decoder<'a> {
         if !p.eat(b'{') {
             return p.malformed("an object (`{`) for each row").map_err(Fault::from);
         }
-        // Each row, as a column that comes late is filled with nulls for all rows before it.
+        // The size is checked at each row, because a column that first appears late is filled with nulls for all rows
+        // before it.
         self.check_size()?;
         let mut first = true;
         let mut place = 0;
         while !end_of(p, b'}', &mut first)? {
             let slot = match self.key(p, place)? {
                 Some(slot) => slot,
-                // A key that cannot be a column was reported.
+                // The key cannot be a column; that was reported.
                 None => {
                     p.skip()?;
                     continue;
@@ -172,7 +174,8 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Room for rows like the first one, which took so many bytes. Never more than about what the body takes.
+    /// Reserves room for rows like the first one, which took `first` bytes; `left` bytes are still to be read. The
+    /// total is about the size of the body at most.
     fn reserve(&mut self, first: usize, left: usize) {
         let rows = left / first.max(1);
         if rows > 1 {
@@ -180,7 +183,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The value of a field, into its slot.
+    /// Reads the value of a field into its slot.
     #[inline(always)]
     fn value(&mut self, slot: usize, p: &mut Parser<'_>) -> Result<(), Fault> {
         let row = self.row;
@@ -211,7 +214,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Reads a key and finds or makes its slot. `None` if there can be no such column.
+    /// Reads a key and finds or makes its slot. `None` if the key cannot be a column.
     fn key(&mut self, p: &mut Parser<'_>, place: usize) -> Result<Option<usize>, Fault> {
         if let Some(&slot) = self.order.get(place)
             && !self.slots[slot].quoted.is_empty()
@@ -241,7 +244,7 @@ impl<'a> Decoder<'a> {
             }
             match self.order.get_mut(place) {
                 Some(expected) => *expected = slot,
-                // Holes come from keys that were refused; the body fails anyway.
+                // Gaps arise from refused keys; the body fails anyway.
                 None => self.order.push(slot),
             }
         }
@@ -249,7 +252,8 @@ impl<'a> Decoder<'a> {
         Ok(slot)
     }
 
-    /// A spelling that this body had not yet: of a known slot, of a column of the table, or of a new column.
+    /// Resolves a spelling that this body had not used yet: of an existing slot, of a column of the table, or of a new
+    /// column.
     fn new_key(&mut self, key: &str) -> Result<Option<usize>, Fault> {
         let columns = self.target.def.map_or(&[][..], |def| &def.schema.columns);
         let (known, existing) = match self.find(key, columns) {
@@ -291,8 +295,8 @@ impl<'a> Decoder<'a> {
         Ok(Some(slot))
     }
 
-    /// By exact name, else by name without case; no two columns differ by case alone. The table's columns are put
-    /// into a map only when a body needs it.
+    /// Finds a column or slot by exact name, or else by name without case; no two columns differ only by case. The
+    /// table's columns are put into the map only if a body needs it.
     fn find(&mut self, key: &str, columns: &[types::Column]) -> Option<Named> {
         if columns.len() <= 64
             && let Some(i) = columns.iter().position(|c| c.name == key)
@@ -307,7 +311,7 @@ impl<'a> Decoder<'a> {
         self.folded.get(&key.to_lowercase()).copied()
     }
 
-    /// A slot for a column of the table, which had none.
+    /// Makes a slot for a column of the table that has none.
     fn known_slot(&mut self, at: usize) -> usize {
         let known = &names::columns(self.target)[at];
         let slot = self.slot(&known.name, Some(at), Column::of(self.target.def, known));
@@ -322,15 +326,16 @@ impl<'a> Decoder<'a> {
         self.slots.len() - 1
     }
 
-    /// Nulls of columns that rows leave out are made at the end; refuses before that could be too much.
+    /// Checks the memory for nulls of absent columns. They are made only at the end, so a body that would need too
+    /// many is refused early.
     fn check_size(&self) -> Result<(), Error> {
         Budget::new(self.limits.decoded_bytes_max).take(self.row.saturating_mul(self.row_bytes))
     }
 
-    /// Notes a bad row; gives up after enough of them.
+    /// Records a bad row. Fails after enough of them.
     fn misfit(&mut self, column: Option<String>, message: String) -> Result<(), Fault> {
         if let Some(sift) = &mut self.sift {
-            // The row is given up at once.
+            // The decoder stops at the first fault of the row.
             sift.why = Some((column, message));
             return Err(Fault::Misfit(String::new()));
         }
@@ -341,7 +346,7 @@ impl<'a> Decoder<'a> {
         if self.bad.len() >= self.limits.bad_rows_max { Err(Fault::Misfit(String::new())) } else { Ok(()) }
     }
 
-    /// What would let this value in.
+    /// Sets a hint that tells how the column could take this value.
     fn cure(&mut self, slot: usize, value: &str) {
         if self.hint.is_some() {
             return;
@@ -378,7 +383,7 @@ impl<'a> Decoder<'a> {
         });
     }
 
-    /// `passed`: what stands before the text in the body.
+    /// Makes the error of a body that is not JSON. `passed` is the part of the body before `text`.
     fn malformed(&self, passed: &[u8], text: &str, malformed: Malformed) -> Refused {
         let before = &self.limits.before;
         let row = before.rows + self.row + 1;

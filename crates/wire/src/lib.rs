@@ -1,13 +1,13 @@
-//! Rows in and rows out: what bytes on the wire mean. No HTTP here beyond the names of media types.
+//! Encodes and decodes rows in the formats of the wire. No HTTP here beyond the names of media types.
 //!
-//! In: [`json`] (an object, an array, or one object after the other, which is NDJSON), [`csv`], [`protobuf`] and [`ipc`]
-//! (an Arrow stream) become one [`Rows`]: a record batch by column name and the columns that the table lacks. Out: [`out`]
-//! writes any record batch as JSON, NDJSON, CSV or an Arrow stream. Logs of OpenTelemetry are rows of columns of their own
-//! ([`otlp`]).
+//! In: [`json`] (an object, an array, or a sequence of objects, which is NDJSON), [`csv`], [`protobuf`] and [`ipc`]
+//! (an Arrow stream) become one [`Rows`]: a record batch by column name and the columns that the table lacks. Out:
+//! [`out`] writes any record batch as JSON, NDJSON, CSV or an Arrow stream. Logs of OpenTelemetry become rows with
+//! fixed columns ([`otlp`]).
 //!
-//! Bytes from outside never panic and never make more memory than [`Limits`] allows.
+//! Input bytes never cause a panic and never take more memory than [`Limits`] allows.
 //!
-//! ## How JSON becomes values
+//! ## JSON values of each column type
 //!
 //! | column | JSON |
 //! |---|---|
@@ -26,8 +26,9 @@
 //! | point, point3d | `{"lon":…,"lat":…}` or `[lon,lat]`; `{"x":…,"y":…,"z":…}` or `[x,y,z]` |
 //!
 //! A field without a column becomes one: integer → int64, fraction → float64, string → string, bool → bool, object or
-//! array → json. A field that is null in every row makes no column. A column that met integers first and a fraction
-//! later in the same body is float64. A field given twice in one object, also by two spellings of its case, is refused.
+//! array → json. A field that is null in every row makes no column. A column whose first values are integers becomes
+//! float64 if a fraction follows in the same body. A field given twice in one object is refused, also if the two
+//! differ by case.
 
 mod column;
 pub mod count;
@@ -51,57 +52,59 @@ use types::{DataType, Error, TableDef};
 
 pub use sift::{OnError, RAW_BYTES_MAX, Sifted, Skipped};
 
-/// What the rows are for.
+/// The table that the rows are decoded for.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// As users write it, for messages.
+    /// The name as users write it, for messages.
     pub table: &'a str,
-    /// `None` for a table that is yet to be made.
+    /// The definition; `None` if the table will be made for these rows.
     pub def: Option<&'a TableDef>,
-    /// Whether a field without a column may become one.
+    /// True if a field without a column may become one.
     pub may_add_columns: bool,
 }
 
-/// What a body became.
+/// The decoded rows of a body.
 #[derive(Debug)]
 pub struct Rows {
-    /// The user columns that the body mentions, by name; `table::conform` adds the others.
+    /// The table's columns that occur in the body, and new ones, by name; `table::conform` adds the others.
     pub batch: RecordBatch,
-    /// Columns of `batch` that the table does not have yet, in order of appearance.
+    /// The columns of `batch` that the table does not have yet, in order of appearance.
     pub new_columns: Vec<NewColumn>,
 }
 
-/// A column that the body asks for.
+/// A new column that the body needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewColumn {
     pub name: String,
     pub data_type: DataType,
 }
 
-/// How much one body may make.
+/// The limits for decoding one body.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes that the decoded arrays may take, nulls of absent columns included.
+    /// Bytes that the decoded arrays may take, including the nulls of absent columns.
     pub decoded_bytes_max: usize,
-    /// Bad rows named before decoding stops.
+    /// The number of bad rows after which decoding stops.
     pub bad_rows_max: usize,
-    /// What came before the body, where it is a piece of a stream: messages count on from there.
+    /// The part of the stream before this body, if it is a piece of one; row, line and byte numbers in messages
+    /// continue from it.
     pub before: Before,
-    /// Which of the body's rows are meant, if not all. Of Arrow alone, whose batches come as a whole.
+    /// The rows to be decoded, if not all. Used for Arrow, whose batches cannot be split before decoding.
     pub part: Option<Part>,
-    /// Of JSON: whether the body stands among rows one after the other, so that a `[` begins no array.
+    /// True if a JSON body is from the middle of a sequence of rows, so that a `[` begins no array. Ignored for other
+    /// formats.
     pub among_rows: bool,
 }
 
-/// Some rows of a body, one after the other.
+/// A range of consecutive rows of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// From 0.
+    /// The index of the first row, from 0.
     pub first: usize,
     pub rows: usize,
 }
 
-/// How much of a stream came before a piece of it.
+/// The size of the part of a stream before one of its pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Before {
     pub rows: usize,
@@ -121,18 +124,18 @@ impl Default for Limits {
     }
 }
 
-/// Why a body was refused: the error, and each row at fault up to a limit.
+/// The refusal of a body: the error, and each bad row up to a limit.
 #[derive(Debug)]
 pub struct Refused {
     pub error: Error,
     pub rows: Vec<BadRow>,
 }
 
-/// A row that does not fit. Rows count from 1.
+/// A bad row, by its number from 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BadRow {
     pub row: usize,
-    /// Where it begins, from 1: of CSV, where rows and lines are not the same.
+    /// The number of its first line, from 1. Only for CSV, where rows and lines are numbered differently.
     pub line: Option<u64>,
     pub column: Option<String>,
     pub message: String,
@@ -144,7 +147,7 @@ impl From<Error> for Refused {
     }
 }
 
-/// One error for all bad rows: the first is spelled out, the others are counted.
+/// Makes one error for all bad rows: it describes the first and counts the others.
 pub(crate) fn refused(rows: Vec<BadRow>, limits: &Limits, hint: Option<String>) -> Refused {
     let first = &rows[0];
     let line = first.line.map_or_else(String::new, |line| format!(" (line {line})"));
@@ -162,7 +165,7 @@ pub(crate) fn refused(rows: Vec<BadRow>, limits: &Limits, hint: Option<String>) 
     Refused { error, rows }
 }
 
-/// Counts down what a body may still allocate.
+/// The memory that a body may still allocate.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: usize,

@@ -1,4 +1,4 @@
-//! Which column a name in a body means, and whether it may become one.
+//! Resolves the names in a body to columns, and decides whether a new name may become a column.
 
 use std::collections::HashSet;
 
@@ -7,13 +7,13 @@ use types::{Column, name};
 
 use super::{BadRow, Limits, Refused, Target, refused};
 
-/// Why a name can be no column, and what to do about it.
+/// The reason why a name cannot become a column, and a hint.
 pub(crate) struct Refusal {
     pub message: String,
     pub hint: Option<String>,
 }
 
-/// Whether a name that no column has may become a column.
+/// Fails if a name without a column must not become one.
 pub(crate) fn may_be_new(wanted: &str, target: Target<'_>) -> Result<(), Refusal> {
     if let Err(error) = name::check_column(wanted) {
         let hint = wanted
@@ -35,8 +35,8 @@ pub(crate) fn columns<'a>(target: Target<'a>) -> &'a [Column] {
     target.def.map_or(&[], |def| &def.schema.columns)
 }
 
-/// The columns that a body names before its rows: the place of each among those of the table, `None` for a new one.
-/// Each that cannot be is named, up to a limit.
+/// Resolves the columns that a body names before its rows: returns the position of each among the table's columns,
+/// `None` for a new one. The error names all that are refused, up to a limit.
 pub(crate) fn resolve<'n>(
     wanted: impl Iterator<Item = &'n str>,
     target: Target<'_>,

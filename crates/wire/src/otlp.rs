@@ -1,7 +1,7 @@
-//! Logs as OpenTelemetry sends them (OTLP over HTTP): an export request, as Protobuf or as JSON, becomes rows.
+//! Logs of OpenTelemetry (OTLP over HTTP): an export request, as Protobuf or as JSON, becomes rows.
 //!
-//! The messages are those of the OpenTelemetry protocol 1.x, by its field numbers; what of them makes no column is left out
-//! ([`COLUMNS`] says what there is).
+//! The messages are those of the OpenTelemetry protocol 1.x, by its field numbers. Fields that belong to none of the
+//! [`COLUMNS`] are ignored.
 
 mod columns;
 mod json;
@@ -17,10 +17,10 @@ use super::{Budget, Limits};
 use columns::{Columns, Of};
 use message::LogRecord;
 
-/// Names and types of the columns of a row.
+/// The names and types of the columns of a row.
 ///
-/// `time` is when it happened, else when it was observed; `level` is the record's own word, else the one that its number
-/// stands for; `body` is the text, or JSON where the body is no text; ids are hexadecimal.
+/// `time` is the event's time or else the time of its observation. `level` is the record's own severity text, or else
+/// the word for its severity number. `body` is the text, or JSON if the body is not a text. Ids are hexadecimal.
 pub const COLUMNS: [(&str, DataType); 12] = [
     ("time", DataType::Timestamp),
     ("severity", DataType::Int32),
@@ -36,39 +36,40 @@ pub const COLUMNS: [(&str, DataType); 12] = [
     ("observed", DataType::Timestamp),
 ];
 
-/// What is in a request.
+/// The content of a request.
 #[derive(Debug)]
 pub struct Decoded {
     pub rows: RecordBatch,
-    /// Records that make no row. They do not keep the others out.
+    /// Records that cannot become rows. The other records are taken all the same.
     pub refused: Vec<Refused>,
 }
 
-/// A record that cannot be read.
+/// A record that cannot be decoded.
 #[derive(Debug, PartialEq)]
 pub struct Refused {
-    /// Its number in the request, from 1.
+    /// The record's number in the request, from 1.
     pub record: usize,
     pub reason: String,
-    /// The record as it came: JSON, or its bytes in base64. The first [`super::RAW_BYTES_MAX`] bytes of that.
+    /// The record as received: JSON, or its bytes in base64; the first [`super::RAW_BYTES_MAX`] bytes of that.
     pub raw: String,
 }
 
-/// Reads a request in Protobuf. [`Kind::Invalid`] if it is none, [`Kind::TooLarge`] if it would make more than `limits` allow.
+/// Decodes a request in Protobuf. [`Kind::Invalid`] if it is not such a request, [`Kind::TooLarge`] if it exceeds
+/// `limits`.
 pub fn decode_protobuf(bytes: &[u8], limits: &Limits) -> Result<Decoded> {
     let mut sink = Sink::new(limits);
     protobuf::read(bytes, &mut sink)?;
     sink.finish()
 }
 
-/// Reads a request in JSON. Errors as [`decode_protobuf`].
+/// Decodes a request in JSON, with the same errors as [`decode_protobuf`].
 pub fn decode_json(bytes: &[u8], limits: &Limits) -> Result<Decoded> {
     let mut sink = Sink::new(limits);
     json::read(bytes, &mut sink)?;
     sink.finish()
 }
 
-/// The answer to a request in Protobuf of which so many records were not taken; no bytes if that is none.
+/// Encodes the Protobuf answer to a request of which `rejected` records were not taken; empty if all were taken.
 pub fn answer(rejected: usize, message: &str) -> Vec<u8> {
     let partial = (rejected > 0).then(|| message::PartialSuccess {
         rejected_log_records: rejected as i64,
@@ -77,24 +78,24 @@ pub fn answer(rejected: usize, message: &str) -> Vec<u8> {
     prost::Message::encode_to_vec(&message::Response { partial_success: partial })
 }
 
-/// An error as the protocol answers it: a `Status` whose code is left to that of HTTP.
+/// Encodes an error as the protocol requires: a `Status` message. Its code stays 0, since the HTTP status has it.
 pub fn status(message: &str) -> Vec<u8> {
     let status = message::Status { code: 0, message: message.to_owned() };
     prost::Message::encode_to_vec(&status)
 }
 
-/// So many records of a request may be ones that cannot be read: who sends more does not send logs.
+/// The greatest number of records in a request that may be undecodable. A client that sends more is not sending logs.
 const REFUSED_MAX: usize = 10_000;
 
-/// What one record may take as it came, and what is said of a resource or a scope.
+/// Bytes of one record, resource or scope as received, at most.
 const RECORD_BYTES_MAX: usize = 4 << 20;
 
-/// How many values it may have, those within others too: fields of objects and items of lists in JSON, fields of messages in
-/// Protobuf. A few bytes become 60 and more once they are read, and up to 700 in JSON.
+/// The greatest number of values in one record, nested ones included: fields of objects and items of lists in JSON,
+/// fields of messages in Protobuf. A few input bytes become 60 and more once decoded, and up to 700 in JSON.
 const RECORD_VALUES_MAX: usize = 65_536;
 const MANY_VALUES: &str = "has more than 65,536 values";
 
-/// What is made of a request, record by record.
+/// Collects the rows and refused records of a request.
 struct Sink {
     columns: Columns,
     seen: usize,
@@ -107,7 +108,8 @@ impl Sink {
         Sink { columns, seen: 0, refused: Vec::new() }
     }
 
-    /// Takes the next record, of `bytes` bytes as it came. One that cannot be read is refused, and kept as `raw`.
+    /// Takes the next record, which has `bytes` bytes in the input. If it cannot be decoded, it is refused and kept as
+    /// `raw`.
     fn take(
         &mut self,
         of: &Of,
@@ -141,7 +143,7 @@ impl Sink {
     }
 }
 
-/// Refuses a resource or a scope, without which no record of it has its row.
+/// Makes the error for a resource or scope that is too large. It refuses the request, since all its records need it.
 fn too_large(what: &str, why: &str) -> Error {
     Error::new(Kind::TooLarge, format!("a {what} {why}")).hint("say less of what sends the logs")
 }

@@ -1,4 +1,4 @@
-//! Rows out: any record batch as JSON, NDJSON, CSV or an Arrow IPC stream, chosen by `Accept`.
+//! Encodes any record batch as JSON, NDJSON, CSV or an Arrow IPC stream, chosen by `Accept`.
 //!
 //! | Arrow | JSON |
 //! |---|---|
@@ -22,7 +22,7 @@ use arrow::datatypes::{DataType as Arrow, Field, Schema};
 use arrow::record_batch::RecordBatch;
 use types::Result;
 
-/// How an answer's rows are written.
+/// The format of an answer's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Json,
@@ -32,7 +32,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The best of an `Accept` header's media types that we can write; `None` if there is none. No header: JSON.
+    /// Returns the most preferred supported format of an `Accept` header; `None` if none is supported. Without a
+    /// header: JSON.
     pub fn negotiate(accept: Option<&str>) -> Option<Self> {
         let Some(accept) = accept else { return Some(Format::Json) };
         let mut best: Option<(f32, Format)> = None;
@@ -63,8 +64,8 @@ impl Format {
     }
 }
 
-/// Writes the batches of one answer, one after the other. `Format::Json` writes here what `Format::Ndjson` does:
-/// the frame around the rows is the route's.
+/// Writes the batches of one answer, one after the other. `Format::Json` is written like `Format::Ndjson`: the route
+/// writes the frame around the rows.
 pub enum Writer {
     Ndjson(json::Writer),
     Csv(csv::Writer),
@@ -80,7 +81,7 @@ impl Writer {
         })
     }
 
-    /// What comes before the first batch.
+    /// Writes the bytes before the first batch.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         match self {
             Writer::Ndjson(_) => {}
@@ -98,7 +99,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What comes behind the last batch.
+    /// Writes the bytes after the last batch.
     pub fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         match self {
             Writer::Arrow(writer) => writer.end(out),
@@ -107,7 +108,7 @@ impl Writer {
     }
 }
 
-/// A column's type as users write types; Arrow's own name where we have none.
+/// Returns a column's type as users write it, or Arrow's own name if there is no such type here.
 pub fn type_name(field: &Field) -> String {
     let extension = field.metadata().get("ARROW:extension:name").map(String::as_str);
     match (field.data_type(), extension) {

@@ -1,10 +1,10 @@
-//! A JSON reader that is pulled: the caller asks for what it expects next and gets slices of the input.
+//! A pull parser for JSON: the caller asks for the token that it expects next and gets slices of the input.
 //!
-//! Our own, because the decoder needs three things at once that no library gives: the text of a number (decimals are
-//! exact), the bytes of a value (json columns keep them), and a comparison of the next key with the expected one
-//! before anything is parsed (rows of equal shape cost no hashing). Everything that is skipped is validated too.
+//! It is not a library, because the decoder needs three features that no library combines: the text of a number
+//! (decimals are exact), the bytes of a value (json columns keep them), and a comparison of the next key with the
+//! expected one before anything is parsed (rows of equal shape need no hashing). Skipped values are validated too.
 
-/// Objects and arrays nest at most this deep.
+/// The greatest nesting depth of objects and arrays.
 pub const DEPTH_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub struct Parser<'a> {
     at: usize,
 }
 
-/// The input is not JSON: what was expected at which byte.
+/// A syntax error: the byte offset and the expected token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
     pub at: usize,
@@ -22,13 +22,13 @@ pub struct Malformed {
 
 type Result<T> = std::result::Result<T, Malformed>;
 
-/// A number as it stands in the text.
+/// A number and its source text.
 #[derive(Clone, Copy, Debug)]
 pub struct Number<'a> {
     pub text: &'a str,
-    /// Its value if it is written without fraction and exponent and fits.
+    /// The value if it is written without fraction and exponent and fits int64.
     pub integer: Option<i64>,
-    /// Written with a fraction or an exponent.
+    /// True if it is written with a fraction or an exponent.
     pub fraction: bool,
 }
 
@@ -41,12 +41,12 @@ impl<'a> Parser<'a> {
         self.at
     }
 
-    /// Bytes that are still to be read.
+    /// The number of bytes still to be read.
     pub fn left(&self) -> usize {
         self.text.len() - self.at
     }
 
-    /// Goes back to a place where a value began.
+    /// Goes back to the beginning of a value.
     pub fn rewind(&mut self, at: usize) {
         self.at = at;
     }
@@ -60,7 +60,7 @@ impl<'a> Parser<'a> {
         self.text.as_bytes()
     }
 
-    /// The next byte that is no white space.
+    /// Skips white space and returns the next byte without consuming it.
     #[inline]
     pub fn peek(&mut self) -> Option<u8> {
         let bytes = self.bytes();
@@ -84,7 +84,7 @@ impl<'a> Parser<'a> {
         if self.eat(byte) { Ok(()) } else { self.malformed(expected) }
     }
 
-    /// Takes `"key":` if exactly that comes next. `quoted` is the key with its quotes.
+    /// Consumes `"key":` if exactly that comes next. `quoted` is the key with its quotes.
     #[inline]
     pub fn eat_key(&mut self, quoted: &[u8]) -> bool {
         self.peek();
@@ -100,7 +100,7 @@ impl<'a> Parser<'a> {
         false
     }
 
-    /// A string's content: a slice of the input, or in `scratch` when it has escapes.
+    /// Reads a string. The content is a slice of the input, or in `scratch` if it has escapes.
     #[inline]
     pub fn string<'s>(&mut self, scratch: &'s mut String) -> Result<&'s str>
     where
@@ -120,7 +120,7 @@ impl<'a> Parser<'a> {
         Ok(scratch)
     }
 
-    /// From the first byte that needs a look to behind the closing quote.
+    /// Reads the rest of a string, from the first byte that is not plain to after the closing quote.
     fn rest_of_string(&mut self, mut out: Option<&mut String>) -> Result<()> {
         loop {
             match self.bytes().get(self.at) {
@@ -187,7 +187,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A number, by JSON's grammar.
+    /// Reads a number, by JSON's grammar.
     #[inline]
     pub fn number(&mut self) -> Result<Number<'a>> {
         self.peek();
@@ -198,7 +198,7 @@ impl<'a> Parser<'a> {
         let first = at;
         let mut value: i64 = 0;
         let mut fits = true;
-        // Counts downwards, because the negative range is the larger one.
+        // The value is accumulated as a negative number, because the negative range is the larger one.
         while let Some(digit @ b'0'..=b'9') = bytes.get(at) {
             match value.checked_mul(10).and_then(|v| v.checked_sub(i64::from(digit - b'0'))) {
                 Some(v) => value = v,
@@ -246,7 +246,7 @@ impl<'a> Parser<'a> {
         Ok(Number { text: &self.text[start..at], integer, fraction })
     }
 
-    /// `true`, `false` or `null`, whichever is asked for.
+    /// Consumes the word `true`, `false` or `null`.
     #[inline]
     pub fn literal(&mut self, word: &'static str) -> Result<()> {
         self.peek();
@@ -257,7 +257,7 @@ impl<'a> Parser<'a> {
         self.malformed("a value")
     }
 
-    /// Takes a `null` if one comes next.
+    /// Consumes a `null` if one comes next.
     #[inline]
     pub fn eat_null(&mut self) -> Result<bool> {
         if self.peek() != Some(b'n') {
@@ -266,12 +266,12 @@ impl<'a> Parser<'a> {
         self.literal("null").map(|()| true)
     }
 
-    /// Goes past one value of any kind, checking it, and gives its text.
+    /// Skips and validates one value of any kind, and returns its text.
     pub fn skip(&mut self) -> Result<&'a str> {
         self.skip_below(0)
     }
 
-    /// The same of a value that will lie in so many objects and arrays.
+    /// Skips a value that is nested in `outer` objects and arrays; the depth limit includes these.
     pub fn skip_below(&mut self, outer: usize) -> Result<&'a str> {
         let deepest = DEPTH_MAX.saturating_sub(outer);
         let first = self.peek();
@@ -308,7 +308,7 @@ impl<'a> Parser<'a> {
                 Some(b'n') => self.literal("null")?,
                 _ => return self.malformed("a value"),
             }
-            // A value is complete: close what ends here, or go on behind a comma.
+            // A value is complete: closing brackets follow, or a comma and the next value.
             loop {
                 if depth == 0 {
                     return Ok(&self.text[start..self.at]);
@@ -348,13 +348,13 @@ impl<'a> Parser<'a> {
 
 const BLOCK: usize = 32;
 
-/// The place of the first quote, backslash or control character; the length if there is none.
+/// Returns the position of the first quote, backslash or control character; the length if there is none.
 #[inline]
 fn special(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES * 0x80;
     let mut at = 0;
-    // Most of a string is nothing special. Without a branch in it, a block is looked at with vector instructions.
+    // Most bytes of strings are plain. The check of a block has no branches, so it compiles to vector instructions.
     while let Some(block) = bytes.get(at..at + BLOCK) {
         let is_special = |b: u8| b == b'"' || b == b'\\' || b < 0x20;
         if block.iter().fold(false, |found, &b| found | is_special(b)) {
@@ -364,7 +364,8 @@ fn special(bytes: &[u8]) -> usize {
     }
     while let Some(chunk) = bytes.get(at..at + 8) {
         let word = u64::from_le_bytes(chunk.try_into().expect("8 bytes"));
-        // The classic tests for "a byte is zero" and "a byte is below n"; exact for the lowest byte that fits.
+        // These are the classic tests for "a byte is zero" and "a byte is below n"; they are exact for the lowest
+        // matching byte.
         let zero = |v: u64| v.wrapping_sub(ONES) & !v;
         let below_space = word.wrapping_sub(ONES * 0x20) & !word;
         let found = (zero(word ^ (ONES * 0x22)) | zero(word ^ (ONES * 0x5c)) | below_space) & HIGH;
@@ -423,7 +424,7 @@ mod tests {
             let at = (0..=cut.min(broken.len())).rev().find(|at| broken.is_char_boundary(*at)).unwrap();
             broken.insert_str(at, &junk);
             let theirs = serde_json::from_str::<serde::de::IgnoredAny>(&broken).is_ok();
-            // The two differ in one thing: a lone surrogate, which theirs lets pass unread.
+            // The two parsers differ only in a lone surrogate, which serde_json skips without a check.
             prop_assert_eq!(accepts(&broken), theirs && !broken.contains("\\ud"));
         }
 

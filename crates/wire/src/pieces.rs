@@ -1,7 +1,7 @@
-//! A stream of rows cut into pieces of whole rows, as it comes: each piece is a body of its own, and means what its rows meant
-//! where they stood.
+//! Cuts a stream of rows into pieces of whole rows while it is read. Each piece is a body of its own, and its rows
+//! mean the same as in the stream.
 //!
-//! Memory holds a piece and what was read behind it. A row may have [`ROW_BYTES_MAX`].
+//! Memory holds one piece and the bytes read after it. A row may have up to [`ROW_BYTES_MAX`].
 
 mod arrow;
 mod csv;
@@ -16,17 +16,17 @@ use types::{Error, Kind, Result};
 use super::csv::{BOM, failed};
 use super::{Before, Part};
 
-/// How much a piece has, about; a larger row is one alone.
+/// The approximate size of a piece in bytes; a larger row is a piece alone.
 pub const PIECE_BYTES: usize = 16 << 20;
-/// What a row may have that is not all there yet.
+/// The greatest size of a row in bytes, for a row that has not been read completely.
 pub const ROW_BYTES_MAX: usize = 64 << 20;
-/// What is read at once, at most.
+/// Bytes read at once, at most.
 const READ_BYTES: usize = 256 << 10;
 
-/// What a stream is.
+/// The format of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Objects or one array; `lines`: each line is a row for certain.
+    /// Objects or one array. `lines` declares that each line is a row.
     Json {
         lines: bool,
     },
@@ -39,11 +39,11 @@ pub enum Form {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
     pub body: Bytes,
-    /// What came before it; of the rows only whoever reads them knows.
+    /// The part of the stream before it. Its row count is known only to the caller that decodes the pieces.
     pub before: Before,
-    /// Of JSON: whether each of its lines is a row for certain.
+    /// For JSON: true if each of its lines is known to be a row.
     pub lines: bool,
-    /// Which of the body's rows it is, if not all: some of one batch of Arrow.
+    /// The rows of the body that belong to the piece, if not all: a part of one Arrow batch.
     pub part: Option<Part>,
 }
 
@@ -52,7 +52,8 @@ impl Piece {
         Piece { body: body.into(), before, lines, part: None }
     }
 
-    /// The same rows in smaller pieces, for where they take too much once they are read; one of one row stays alone.
+    /// Divides the rows into smaller pieces, for a piece that needs too much memory when it is decoded. A piece of one
+    /// row stays as it is.
     pub fn divided(&self, form: Form) -> Result<Vec<Piece>> {
         let form = match form {
             Form::Json { .. } => Form::Json { lines: self.lines },
@@ -68,13 +69,14 @@ impl Piece {
             let mut pieces = Vec::new();
             while let Some(piece) = cut.next()? {
                 pieces.push(piece);
-                // What is left is the other half.
+                // All the rest goes into the second piece.
                 cut.source.piece_bytes = usize::MAX;
             }
             if pieces.len() > 1 {
                 return Ok(pieces);
             }
-            // A message of Arrow is one piece by now; of other rows the first may be the larger half.
+            // For Arrow, the piece now holds a single message. For other formats, the first row may be larger than
+            // half of the piece.
             bytes = if form == Form::Arrow { 0 } else { bytes / 2 };
         }
         let rows = match (form, self.part) {
@@ -92,7 +94,7 @@ impl Piece {
     }
 }
 
-/// A stream being cut.
+/// A stream that is being cut.
 pub struct Pieces<R> {
     source: Source<R>,
     cut: Cut,
@@ -120,7 +122,7 @@ impl<R: Read> Pieces<R> {
         Pieces { source: Source::new(source, piece_bytes, row_bytes_max), cut }
     }
 
-    /// The next piece; `None` at the end. What is wrong with the rows is said by whoever reads the piece.
+    /// Returns the next piece; `None` at the end. Faults of rows are reported later, when the piece is decoded.
     #[allow(clippy::should_implement_trait, reason = "it may fail")]
     pub fn next(&mut self) -> Result<Option<Piece>> {
         match &mut self.cut {
@@ -133,17 +135,17 @@ impl<R: Read> Pieces<R> {
 }
 
 impl<R> Pieces<R> {
-    /// Whether what came, if no piece did, is an array without elements and not nothing.
+    /// Returns true if the stream was an array without elements, to distinguish that from an empty stream.
     pub fn is_empty_array(&self) -> bool {
         matches!(&self.cut, Cut::Json(cut) if cut.is_closed())
     }
 }
 
-/// What was read and is in no piece yet.
+/// The input, and the bytes that were read but belong to no piece yet.
 struct Source<R> {
     inner: R,
     buffer: Vec<u8>,
-    /// Of the buffer's first byte.
+    /// The part of the stream before the buffer's first byte.
     before: Before,
     ended: bool,
     piece_bytes: usize,
@@ -156,7 +158,7 @@ impl<R: Read> Source<R> {
         Source { inner, buffer, before, ended: false, piece_bytes, row_bytes_max }
     }
 
-    /// Takes a byte order mark away, with which a stream may begin and none of its pieces does.
+    /// Removes a byte order mark at the beginning of the stream, so that no piece begins with one.
     fn take_mark(&mut self) -> Result<()> {
         self.fill(BOM.len())?;
         if self.before == Before::default() && self.buffer.starts_with(BOM) {
@@ -165,7 +167,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// Reads on until the buffer has so much, or all there is.
+    /// Reads until the buffer has `wanted` bytes or the input ends.
     fn fill(&mut self, wanted: usize) -> Result<()> {
         while !self.ended && self.buffer.len() < wanted {
             let len = self.buffer.len();
@@ -181,7 +183,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// The first byte that is no space, once those before it were taken away; `None` at the end.
+    /// Skips white space and returns the next byte; `None` at the end.
     fn first(&mut self) -> Result<Option<u8>> {
         loop {
             let spaces = self.buffer.len() - self.buffer.trim_ascii_start().len();
@@ -196,7 +198,7 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Reads on where what is there holds no whole row. Fails where a row has more than it may.
+    /// Reads more, because the buffer holds no whole row. Fails if a row is too large.
     fn more(&mut self) -> Result<()> {
         let len = self.buffer.len();
         if len >= self.row_bytes_max {
@@ -208,7 +210,7 @@ impl<R: Read> Source<R> {
         self.fill((len * 2).max(self.piece_bytes).max(16).min(self.row_bytes_max))
     }
 
-    /// Takes the first bytes away.
+    /// Removes the first `count` bytes from the buffer and returns them.
     fn take(&mut self, count: usize) -> Vec<u8> {
         let rest = self.buffer.split_off(count);
         let taken = std::mem::replace(&mut self.buffer, rest);

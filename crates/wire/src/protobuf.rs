@@ -1,8 +1,8 @@
 //! Rows as Protobuf: one message `Rows` of `proto/polynya.proto`.
 //!
-//! Read where it lies: values go from the bytes into the columns, and no message is made of them, which would take twenty
-//! times the memory. Lengths are checked before anything is taken, nesting is bounded, and what the messages do not know is
-//! refused: a sender may mean something by it.
+//! The body is decoded in place: values go from the bytes into the columns. No message objects are built, which would
+//! take twenty times the memory. Lengths are checked before use, and nesting is bounded. Unknown fields are refused,
+//! because the sender may rely on them.
 //!
 //! | column | value |
 //! |---|---|
@@ -20,7 +20,7 @@
 //! | struct | `struct` |
 //! | point, point3d | `struct`, `list` |
 //!
-//! A column that the table lacks gets the type of its first value: `int64`, `float64` (also if a `double` comes behind an
+//! A column that the table lacks gets the type of its first value: `int64`, `float64` (also if a `double` follows an
 //! `int64`), `bool`, `string`, `binary`, `timestamp`; `json`, `list` and `struct` make a json column.
 
 mod shown;
@@ -40,18 +40,20 @@ pub(crate) use wire::{Broken, Fields, Value, members, values};
 pub(crate) const COLUMNS: u32 = 1;
 pub(crate) const ROWS: u32 = 2;
 
-/// Reads every row of a body. If any is bad, none is taken and all bad ones are named, up to a limit.
+/// Decodes every row of a body. If any row is bad, none is taken, and the error names all bad rows, up to a limit.
 pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
     read(body, target, limits, OnError::Refuse).map(|sifted| sifted.rows)
 }
 
-/// The good rows of a body. A row that is no message `Row` is a bad one too: where it ends is said before it.
+/// Decodes the good rows of a body and reports the bad ones. Bytes that are not a message `Row` are a bad row too,
+/// since the length before them tells where the row ends.
 pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, Refused> {
     read(body, target, limits, OnError::Skip)
 }
 
 fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> Result<Sifted, Refused> {
-    // All of them first: they may stand anywhere in a message, and what is cut off is refused before a row is taken.
+    // The names are read first, because they may stand anywhere in the message. This also detects a truncated body
+    // before any row is taken.
     let columns = columns(body)?;
     let mut gather = Gather::new(columns.iter().copied(), target, limits, on_error, Column::waiting)?;
     let mut message = Fields::new(body);
@@ -67,7 +69,7 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> 
     gather.finish(row_at, |array, data_type, _| Ok(Some((array, data_type))))
 }
 
-/// The names of the columns, once the message was looked through.
+/// Walks the whole message and returns the names of the columns.
 fn columns(body: &[u8]) -> Result<Vec<&str>, Error> {
     let mut columns = Vec::new();
     let mut message = Fields::new(body);
@@ -99,7 +101,7 @@ pub(crate) fn no_rows(broken: Broken) -> Error {
         .hint("`proto/polynya.proto` says what it is")
 }
 
-/// A row's values into the columns.
+/// Appends a row's values to the columns.
 fn fill(row: &[u8], places: &mut [Place], budget: &mut Budget) -> Result<(), Misfit> {
     let broken = |broken: Broken| Misfit::of_row(format!("it is no message `Row`: {}", broken.0));
     let mut count = 0;
@@ -119,9 +121,9 @@ fn fill(row: &[u8], places: &mut [Place], budget: &mut Budget) -> Result<(), Mis
     Ok(())
 }
 
-/// The row whose field begins at a byte.
+/// Returns the text of the row whose field begins at byte `start`.
 fn row_at(body: &[u8], start: usize) -> String {
-    // Senders write the columns first.
+    // Senders write the columns before the rows.
     let mut names = Vec::new();
     let mut message = Fields::new(body);
     while let Ok(Some((COLUMNS, field))) = message.next() {
@@ -131,7 +133,7 @@ fn row_at(body: &[u8], start: usize) -> String {
     shown::row(field.and_then(|(_, field)| field.bytes()).unwrap_or_default(), &names)
 }
 
-/// What a broken message is to the value that it was for.
+/// A malformed message is reported as a misfit of the value.
 impl From<Broken> for Fault {
     fn from(broken: Broken) -> Self {
         Fault::Misfit(format!("it is no message `Value`: {}", broken.0))

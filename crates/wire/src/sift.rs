@@ -1,9 +1,9 @@
-//! Rows that do not fit left out, while the others go on (`on_error=skip`).
+//! Leaves out bad rows and keeps the good ones (`on_error=skip`).
 //!
-//! Each kind of body has a `sift` beside its `decode`: the good rows, and of each bad one its number, the reason and the row
-//! itself. What makes it uncertain where the next row begins (a quote of CSV that is never closed, a broken array of JSON, a
-//! cut stream) still refuses the body. A row that was left out decides nothing: neither the type of a column that is new
-//! nor that there is one.
+//! Each format has a function `sift` beside its `decode`. It returns the good rows, and for each bad one its number,
+//! the reason and its text. A fault that hides the start of the next row (an unclosed quote in CSV, a broken array in
+//! JSON, a truncated stream) still refuses the body. A row left out has no influence on new columns: neither on their
+//! types nor on whether they are made.
 
 use arrow::array::{Array, BooleanArray};
 use arrow::compute::filter;
@@ -14,16 +14,16 @@ use types::{Error, Result, Unfit};
 
 use super::{BadRow, Before, Budget, Limits, Refused, Rows, out, refused};
 
-/// How much is kept of a row that was left out.
+/// Bytes of a bad row's text that are kept.
 pub const RAW_BYTES_MAX: usize = 16 << 10;
 
-/// What is done about rows that do not fit.
+/// The handling of rows that do not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
     /// The body is refused.
     #[default]
     Refuse,
-    /// They are left out.
+    /// The bad rows are left out.
     Skip,
 }
 
@@ -31,39 +31,40 @@ pub enum OnError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Skipped {
     pub bad: BadRow,
-    /// As it came; as JSON where it came as no text. Its first [`RAW_BYTES_MAX`] bytes.
+    /// The row's text as received, or as JSON for formats without text; its first [`RAW_BYTES_MAX`] bytes.
     pub raw: String,
 }
 
-/// What a body became without its bad rows.
+/// The good rows of a body, and the bad ones that were left out.
 #[derive(Debug)]
 pub struct Sifted {
     pub rows: Rows,
-    /// In the order of the body.
+    /// The bad rows, in the order of the body.
     pub skipped: Vec<Skipped>,
     pub(crate) origins: Origins,
 }
 
-/// Where the rows of a batch came from.
+/// The origin of a batch's rows in the body.
 #[derive(Debug)]
 pub(crate) struct Origins {
-    /// Where each begins in the body; empty where a body does not lie in rows.
+    /// The offset of each row in the body; empty if the format has no rows in sequence.
     pub starts: Vec<usize>,
-    /// The row that begins at a byte, as text.
+    /// Returns the text of the row at an offset of the body.
     pub raw: fn(&[u8], usize) -> String,
-    /// Whether rows are told by lines, too.
+    /// True if rows are also identified by their line.
     pub has_lines: bool,
     pub before: Before,
 }
 
 impl Sifted {
-    /// Of a body whose rows are shown by their values.
+    /// Makes the result for a body whose rows all fit so far and are shown by their values.
     pub(crate) fn whole(rows: Rows, before: Before) -> Self {
         let origins = Origins { starts: Vec::new(), raw: |_, _| String::new(), has_lines: false, before };
         Sifted { rows, skipped: Vec::new(), origins }
     }
 
-    /// Leaves out further rows, ascending, that the table does not take. `body` is what this was made of.
+    /// Leaves out further rows that the table cannot take, given in ascending order. `body` is the input of the
+    /// decoder.
     pub fn leave_out(&mut self, body: &[u8], unfit: Vec<Unfit>) -> Result<()> {
         if unfit.is_empty() {
             return Ok(());
@@ -71,7 +72,7 @@ impl Sifted {
         let batch = &self.rows.batch;
         let mut keep = vec![true; batch.num_rows()];
         let mut gone = Vec::with_capacity(unfit.len());
-        // Rows of the body: those of the batch, and between them those that were left out before.
+        // The loop below maps rows of the batch to rows of the body, which also has the rows left out before.
         let mut left_out = self.skipped.iter().map(|skipped| skipped.bad.row).peekable();
         let before = self.origins.before;
         let (mut number, mut next) = (before.rows, 0);
@@ -117,7 +118,8 @@ impl Sifted {
 }
 
 impl Sifted {
-    /// The refusal of a body for rows, ascending, that the table does not take; `None` if there are none.
+    /// Refuses the body because of rows that the table cannot take, given in ascending order; `None` if all rows are
+    /// good.
     pub fn refuse(mut self, body: &[u8], unfit: Vec<Unfit>, limits: &Limits) -> Result<Option<Refused>> {
         self.leave_out(body, unfit)?;
         let bad: Vec<BadRow> =
@@ -126,7 +128,7 @@ impl Sifted {
     }
 }
 
-/// The rows that are kept. A new column that has no value in them is none.
+/// Returns the rows to keep. A new column without any value in them is dropped.
 fn without(rows: &Rows, keep: &BooleanArray) -> Result<Rows> {
     let failed = |e: arrow::error::ArrowError| Error::internal(format!("rows cannot be left out: {e}"));
     let (mut fields, mut arrays): (Vec<Field>, Vec<_>) = Default::default();
@@ -150,12 +152,12 @@ fn without(rows: &Rows, keep: &BooleanArray) -> Result<Rows> {
     Ok(Rows { batch: batch.map_err(failed)?, new_columns })
 }
 
-/// The beginning of a text, as much as is kept of a row.
+/// Returns the beginning of a text, up to [`RAW_BYTES_MAX`] bytes.
 pub(crate) fn bounded(text: &str) -> &str {
     &text[..text.floor_char_boundary(RAW_BYTES_MAX)]
 }
 
-/// Takes what a row costs that was left out.
+/// Charges the memory for a row that was left out.
 pub(crate) fn charge(skipped: &Skipped, budget: &mut Budget) -> Result<()> {
     budget.take(160 + skipped.raw.len() + skipped.bad.message.len())
 }

@@ -1,4 +1,4 @@
-//! Single values as text: times, dates, UUIDs, decimals, base64. Read strictly, written in one fixed form.
+//! Single values as text: times, dates, UUIDs, decimals, base64. Input is parsed strictly, output has one fixed form.
 
 use arrow::array::timezone::Tz;
 use arrow::compute::kernels::cast_utils::{Parser as _, string_to_datetime};
@@ -8,7 +8,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use types::{DATES, EpochUnit, TIMES};
 
-/// Standard alphabet, padded when written, padding optional when read.
+/// The standard alphabet. Padding is written always, and optional in input.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -16,7 +16,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 const DAY_SECONDS: i64 = 86_400;
 
-/// Days from 1970-01-01 to a date of the proleptic Gregorian calendar (Howard Hinnant's algorithm).
+/// Returns the days from 1970-01-01 to a date of the proleptic Gregorian calendar (Howard Hinnant's algorithm).
 pub fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -25,7 +25,7 @@ pub fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// The inverse of [`days_from_civil`].
+/// Converts days since 1970-01-01 to year, month and day: the inverse of [`days_from_civil`].
 pub fn civil_from_days(days: i64) -> (i64, u32, u32) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -38,7 +38,7 @@ pub fn civil_from_days(days: i64) -> (i64, u32, u32) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// `2026-11-21` as days since 1970-01-01; years 0000 to 9999.
+/// Parses `2026-11-21` as days since 1970-01-01; years 0000 to 9999.
 pub fn parse_date(text: &str) -> Option<i32> {
     let (days, rest) = date_prefix(text.as_bytes())?;
     rest.is_empty().then_some(days as i32)
@@ -58,30 +58,32 @@ fn date_prefix(bytes: &[u8]) -> Option<(i64, &[u8])> {
         return None;
     }
     let days = days_from_civil(year.into(), month, day);
-    // A 31st of April would come back as the 1st of May.
+    // A date such as April 31 is converted back to May 1 and therefore rejected.
     (civil_from_days(days) == (year.into(), month, day)).then_some((days, rest))
 }
 
-/// A day as people write it: `2026-11-21`, and `2026-1-2`.
+/// Parses a day as people write it: `2026-11-21` or `2026-1-2`.
 pub fn parse_day(text: &str) -> Option<i32> {
     let loose = || Date32Type::parse(text).filter(|day| text.len() <= 10 && DATES.contains(day));
     parse_date(text).or_else(loose)
 }
 
-/// A time as µs since 1970, in any usual form: a day alone is its first moment, no offset means UTC, digits below a microsecond
-/// are cut. Every door reads the texts of times with this function, so that a text is a time at all of them or at none.
+/// Parses a time in any usual form as µs since 1970. A day alone is its first moment, a missing offset means UTC, and
+/// digits below a microsecond are cut off. Every input path uses this function, so that they all accept the same
+/// texts.
 pub fn parse_time(text: &str) -> Option<i64> {
     let loose = || {
         let utc: Tz = "+00:00".parse().ok()?;
         let time = string_to_datetime(&utc, text).ok()?.timestamp_micros();
-        // Digits alone are rather a number of something than a day.
+        // A text of digits only is more likely a number than a day.
         (text.contains('-') && TIMES.contains(&time)).then_some(time)
     };
     parse_timestamp(text).or_else(loose)
 }
 
-/// A time of RFC 3339 as µs since 1970, and its neighbours: `T`, `t` or a space in the middle; seconds may be absent; the offset
-/// may be `+01`, `+0100`, `+01:00`, `Z` or `UTC`, with a space before it, or absent, which means UTC.
+/// Parses a time of RFC 3339 as µs since 1970, with these variants: `T`, `t` or a space in the middle; seconds may be
+/// absent; the offset may be `+01`, `+0100`, `+01:00`, `Z` or `UTC`, with a space before it, or absent, which means
+/// UTC.
 pub fn parse_timestamp(text: &str) -> Option<i64> {
     let (days, rest) = date_prefix(text.as_bytes())?;
     if rest.is_empty() {
@@ -121,7 +123,7 @@ pub fn parse_timestamp(text: &str) -> Option<i64> {
     Some(seconds * 1_000_000 + micros)
 }
 
-/// What stands behind a time of day, as minutes east of UTC.
+/// Parses the offset after a time of day, as minutes east of UTC.
 fn offset_minutes(behind: &[u8]) -> Option<i64> {
     let zone = match behind {
         [] => return Some(0),
@@ -145,12 +147,12 @@ fn offset_minutes(behind: &[u8]) -> Option<i64> {
     (hours <= 23 && minutes <= 59).then(|| sign * i64::from(hours * 60 + minutes))
 }
 
-/// Seconds of the years 1980 to 2100, for which numbers of other units are told from microseconds.
+/// The seconds of the years 1980 to 2100. Numbers in other units are recognised by this range.
 const LIKELY_SECONDS: std::ops::Range<i64> = 315_532_800..4_102_444_800;
 
-/// A number that is given for a time: microseconds since 1970. One that cannot be meant so is refused with the unit that it
-/// probably has: as seconds, milliseconds or nanoseconds it lies between 1980 and 2100, and as microseconds in the first weeks
-/// of 1970 or beyond the year 9999.
+/// Checks a number that is given as a time in microseconds since 1970. A number is refused if it is probably in
+/// another unit: as seconds, milliseconds or nanoseconds it is between 1980 and 2100, but as microseconds it is in the
+/// first weeks of 1970 or beyond the year 9999. The error names that unit.
 pub fn micros_of_number(number: i64) -> Result<i64, String> {
     let (unit, input) = if LIKELY_SECONDS.contains(&number) {
         ("seconds", EpochUnit::Seconds)
@@ -166,7 +168,7 @@ pub fn micros_of_number(number: i64) -> Result<i64, String> {
     ))
 }
 
-/// `2026-11-21`; years beyond four digits get a sign, as ISO 8601 wants.
+/// Writes `2026-11-21`. Years beyond four digits get a sign, as ISO 8601 requires.
 pub fn write_date(days: i64, out: &mut Vec<u8>) {
     let (year, month, day) = civil_from_days(days);
     if (0..=9999).contains(&year) {
@@ -181,14 +183,15 @@ pub fn write_date(days: i64, out: &mut Vec<u8>) {
     digits(day.into(), 2, out);
 }
 
-/// `2026-11-21T08:06:51.000000`, always six digits, without an offset: the caller adds `Z` for an instant.
+/// Writes `2026-11-21T08:06:51.000000`, always with six digits and without an offset: the caller adds `Z` for an
+/// instant.
 pub fn write_timestamp(micros: i64, out: &mut Vec<u8>) {
     write_date(micros.div_euclid(DAY_SECONDS * 1_000_000), out);
     out.push(b'T');
     write_time(micros.rem_euclid(DAY_SECONDS * 1_000_000), out);
 }
 
-/// `08:06:51.000000`
+/// Writes `08:06:51.000000`.
 pub fn write_time(micros_of_day: i64, out: &mut Vec<u8>) {
     let seconds = (micros_of_day / 1_000_000) as u64;
     digits(seconds / 3600, 2, out);
@@ -200,7 +203,7 @@ pub fn write_time(micros_of_day: i64, out: &mut Vec<u8>) {
     digits((micros_of_day % 1_000_000) as u64, 6, out);
 }
 
-/// At least `width` digits.
+/// Writes a number with at least `width` digits.
 fn digits(mut value: u64, width: usize, out: &mut Vec<u8>) {
     let mut buf = [b'0'; 20];
     let mut at = buf.len();
@@ -212,7 +215,7 @@ fn digits(mut value: u64, width: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&buf[at..]);
 }
 
-/// 32 hexadecimal digits, hyphens allowed between them.
+/// Parses 32 hexadecimal digits, with hyphens allowed between them.
 pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let mut uuid = [0; 16];
     let mut count = 0;
@@ -227,7 +230,7 @@ pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     (count == 32 && text.len() <= 36).then_some(uuid)
 }
 
-/// `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, lower case.
+/// Writes `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` in lower case.
 pub fn write_uuid(uuid: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     for (i, byte) in uuid.iter().enumerate() {
@@ -238,8 +241,8 @@ pub fn write_uuid(uuid: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The unscaled number of a decimal from its text (`-12.50`, `1.25e3`), if it has at most `precision` digits and
-/// nothing below `scale`.
+/// Parses a decimal (`-12.50`, `1.25e3`) as its unscaled number. `None` if it has more than `precision` digits or more
+/// than `scale` digits after the point.
 pub fn parse_decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -258,7 +261,7 @@ pub fn parse_decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
         value = value.checked_mul(10)?.checked_add(i128::from((b as char).to_digit(10)?))?;
     }
     if value != 0 {
-        // How many places the digits must move left to be counted in units of `scale`.
+        // The number of places by which the digits move left to be counted in units of `scale`.
         let shift = i64::from(exponent) + i64::from(scale) - fraction.len() as i64;
         if shift >= 0 {
             value = value.checked_mul(10i128.checked_pow(u32::try_from(shift).ok()?)?)?;
@@ -273,7 +276,7 @@ pub fn parse_decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
     (value < 10i128.pow(precision.into())).then_some(if negative { -value } else { value })
 }
 
-/// `-12.50`: exactly `scale` digits behind the point.
+/// Writes `-12.50`, with exactly `scale` digits after the point.
 pub fn write_decimal(value: i128, scale: i8, out: &mut Vec<u8>) {
     if value < 0 {
         out.push(b'-');
@@ -288,7 +291,7 @@ pub fn write_decimal(value: i128, scale: i8, out: &mut Vec<u8>) {
             out.push(b'.');
             out.extend_from_slice(fraction.as_bytes());
         }
-        // A negative scale counts in tens, hundreds, ….
+        // A negative scale counts in tens, hundreds and so on.
         Err(_) => {
             out.extend_from_slice(digits.as_bytes());
             if value != 0 {
@@ -298,7 +301,7 @@ pub fn write_decimal(value: i128, scale: i8, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the bytes that base64 text stands for; leaves `out` as it was if it is none.
+/// Appends the bytes that a base64 text encodes. If the text is invalid, returns false and leaves `out` unchanged.
 pub fn parse_base64(text: &str, out: &mut Vec<u8>) -> bool {
     let before = out.len();
     let ok = BASE64.decode_vec(text, out).is_ok();
@@ -377,7 +380,7 @@ mod tests {
         }
     }
 
-    /// Numbers of seconds became times of 1970 without a word.
+    /// Numbers of seconds silently became times of 1970.
     #[test]
     fn a_number_of_another_unit_is_no_time() {
         for (number, unit) in [

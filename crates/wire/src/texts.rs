@@ -1,4 +1,5 @@
-//! Texts for json columns: Arrow does not tell them from others, and whoever reads them takes them for JSON.
+//! Checks texts that go into json columns. Arrow does not distinguish them from other texts, and readers take them for
+//! JSON.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use types::{DataType, Field, Unfit, name};
 use crate::parser::Parser;
 use crate::{Rows, Target, names};
 
-/// The first `max` rows with a text that is no JSON where JSON goes, ascending. Those that are stay as they are written.
+/// Returns the first `max` rows, in ascending order, that have invalid JSON where the type requires JSON. Valid texts
+/// are kept as they are written.
 pub(crate) fn no_json(rows: &Rows, target: Target<'_>, max: usize) -> Vec<Unfit> {
     let mut found = BTreeMap::new();
     for (given, array) in rows.batch.schema_ref().fields().iter().zip(rows.batch.columns()) {
@@ -26,7 +28,7 @@ pub(crate) fn no_json(rows: &Rows, target: Target<'_>, max: usize) -> Vec<Unfit>
     found.into_values().take(max).collect()
 }
 
-/// The rows of a column with a text that is no JSON where its type has JSON, ascending.
+/// Returns the rows of a column, in ascending order, that have invalid JSON where the type requires JSON.
 pub fn unfit<'a>(
     name: &'a str,
     array: &'a dyn Array,
@@ -39,7 +41,7 @@ pub fn unfit<'a>(
     })
 }
 
-/// Whether a type is JSON or holds some.
+/// Returns true if a type is JSON or contains JSON.
 pub fn has_json(data_type: &DataType) -> bool {
     match data_type {
         DataType::Json => true,
@@ -49,7 +51,7 @@ pub fn has_json(data_type: &DataType) -> bool {
     }
 }
 
-/// What is wrong with a value, and where in it. Of another type than JSON can have the table speaks.
+/// Returns the path and the fault of invalid JSON in a value. Arrays of other types pass; the table checks those.
 fn misfit(array: &dyn Array, row: usize, data_type: &DataType) -> Option<(String, String)> {
     if array.is_null(row) {
         return None;

@@ -1,4 +1,4 @@
-//! Single values: SQL parameters, defaults and keys, from JSON and from the text of a URL.
+//! Single values from JSON and from the text of a URL: SQL parameters, defaults and keys.
 
 use serde_json::Value as Json;
 use types::{DataType, Error, Kind, Result, Value, name};
@@ -7,8 +7,8 @@ use super::column::Fault;
 use super::parser::Parser;
 use super::{Budget, column};
 
-/// A parameter of a statement. SQL knows from the place it stands in what it should be; here it gets the type that
-/// JSON gives it. Objects and arrays are JSON text.
+/// Converts a JSON value to a parameter of a statement. The parameter gets the type of the JSON value, since SQL
+/// determines the target type by its position. Objects and arrays become JSON text.
 pub fn parameter(json: &Json) -> Result<Value> {
     Ok(match json {
         Json::Null => Value::Null,
@@ -26,7 +26,7 @@ pub fn parameter(json: &Json) -> Result<Value> {
     })
 }
 
-/// A value of a known type, by the rules for rows. All of the text must be that value.
+/// Parses a value of a known type, by the rules for rows. The whole text must be that value.
 pub fn of_type(json: &str, data_type: &DataType) -> Result<Value> {
     let mut column = column::Column::new(data_type);
     let mut parser = Parser::new(json);
@@ -39,7 +39,7 @@ pub fn of_type(json: &str, data_type: &DataType) -> Result<Value> {
             return Err(Error::invalid(format!("no JSON: {} expected at byte {}", m.expected, m.at)));
         }
     }
-    // What stands behind the value is no part of it: `2-oops` is not 2.
+    // Trailing text is refused: `2-oops` must not be read as 2.
     if parser.peek().is_some() {
         return Err(Error::new(
             Kind::Schema,
@@ -50,12 +50,12 @@ pub fn of_type(json: &str, data_type: &DataType) -> Result<Value> {
     Ok(Value::from_array(&array, data_type, 0))
 }
 
-/// A key value as it stands in a path: bools and integers exactly as JSON writes them, everything else bare.
+/// Parses a key value from a URL path: bools and integers exactly as JSON writes them, all other types without quotes.
 pub fn of_text(text: &str, data_type: &DataType) -> Result<Value> {
     if !matches!(data_type, DataType::Bool | DataType::Int32 | DataType::Int64) {
         return of_key(&Json::from(text).to_string(), data_type);
     }
-    // JSON may have white space around a value; a path names a row or none.
+    // JSON allows white space around a value, but a path must name exactly one row or none.
     let found = of_type(text, data_type).ok().filter(|value| *value != Value::Null);
     found.filter(|_| !text.contains(|c: char| c.is_ascii_whitespace())).ok_or_else(|| {
         let found = name::printable(text);
@@ -63,7 +63,7 @@ pub fn of_text(text: &str, data_type: &DataType) -> Result<Value> {
     })
 }
 
-/// A key value as JSON. No row has a key without a value.
+/// Parses a key value from JSON. A null is refused, since no row has a null key.
 pub fn of_key(json: &str, data_type: &DataType) -> Result<Value> {
     let misfit = |why: &str| Error::invalid(format!("the key does not fit: {why}"));
     match of_type(json, data_type) {
@@ -73,8 +73,8 @@ pub fn of_key(json: &str, data_type: &DataType) -> Result<Value> {
     }
 }
 
-/// The key in a path, already percent-decoded: one value, or for a composite key values with commas between them or
-/// a JSON array.
+/// Parses the key in a URL path, already percent-decoded: one value, or for a composite key values separated by commas
+/// or a JSON array.
 pub fn key(text: &str, types: &[DataType]) -> Result<Vec<Value>> {
     if let [one] = types {
         return Ok(vec![of_text(text, one)?]);
@@ -157,14 +157,14 @@ mod tests {
                 assert!(of_text(&before, &data_type).is_err(), "{name} {before:?}");
                 assert!(of_type(&format!("{bad} 1"), &data_type).is_err(), "{name} {bad:?}");
             }
-            // In base64 `null` is three bytes.
+            // In base64, `null` encodes three bytes.
             for bad in ["", "null", " "] {
                 assert!(of_text(bad, &data_type).is_err() || name == "binary", "{name} {bad:?}");
             }
         }
         let refused = of_text("1abc", &DataType::Int64).unwrap_err();
         assert_eq!(refused.message(), "the key does not fit: int64 expected, `1abc` found");
-        // A string is any text, these too.
+        // Any text is a string, including these.
         assert_eq!(of_text("1,2 null", &DataType::String).unwrap(), Value::String("1,2 null".into()));
     }
 }

@@ -1,4 +1,4 @@
-//! A column takes its next value out of the text of a cell, as CSV has it.
+//! Takes values from the text of CSV fields.
 
 use super::read::unread;
 use super::{Column, Content, Data, Fault, Result};
@@ -6,13 +6,13 @@ use crate::parser::Parser;
 use crate::{Budget, text};
 
 impl Column {
-    /// Takes the next value. An empty cell is null; in quotes it is the empty text where the column holds texts or bytes.
-    /// After a misfit the column is to be truncated.
+    /// Takes the next value. An empty field is null, but a quoted empty field is the empty value in columns of strings
+    /// or binaries. After a misfit the caller must truncate the column.
     pub fn cell(&mut self, written: &str, is_quoted: bool, budget: &mut Budget) -> Result<()> {
         if written.is_empty() && !(is_quoted && self.holds_empty()) {
             return self.nulls(1, budget);
         }
-        // Values that are no text may stand among spaces.
+        // Values other than texts may have spaces around them.
         let trimmed = written.trim();
         match &mut self.data {
             Data::Waiting => unreachable!("a column of CSV has its type from the beginning"),
@@ -58,7 +58,7 @@ impl Column {
         Ok(())
     }
 
-    /// What has no other text than JSON.
+    /// Takes a value that has no other text form than JSON.
     fn json_cell(&mut self, written: &str, budget: &mut Budget) -> Result<()> {
         let mut p = Parser::new(written);
         let read = self.read(&mut p, budget);
@@ -76,7 +76,7 @@ impl Column {
     }
 }
 
-/// As SQL and most programs write it.
+/// Parses a bool in the spellings of SQL and of most programs.
 pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     const TRUE: [&str; 6] = ["true", "t", "yes", "y", "on", "1"];
     const FALSE: [&str; 6] = ["false", "f", "no", "n", "off", "0"];
@@ -84,7 +84,8 @@ pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     if is_one_of(TRUE) { Some(true) } else { is_one_of(FALSE).then_some(false) }
 }
 
-/// A number, an integer only if the float is exactly that, `NaN`, or an infinity that is written as one.
+/// Parses a float. An integer is accepted only if the float represents it exactly, an infinity only if it is spelled
+/// as one.
 fn parse_float64(text: &str) -> Option<f64> {
     let value: f64 = text.parse().ok()?;
     let is_exact = || format!("{value:.0}") == text.strip_prefix('+').unwrap_or(text);
@@ -100,7 +101,7 @@ fn parse_float32(text: &str) -> Option<f32> {
 fn fits(text: &str, is_finite: bool, is_exact: impl Fn() -> bool) -> bool {
     let digits = text.trim_start_matches(['-', '+']);
     let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
-    // Few digits are always exact.
+    // Integers of few digits are always exact.
     let is_short = digits.len() <= 6;
     match is_finite {
         true => !is_integer || is_short || is_exact(),

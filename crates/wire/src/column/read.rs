@@ -1,4 +1,4 @@
-//! A column takes its next value out of JSON.
+//! Takes values from JSON.
 
 use types::{DataType, EpochUnit, Error, name};
 
@@ -7,7 +7,7 @@ use crate::parser::{Malformed, Number, Parser};
 use crate::{Budget, text};
 
 impl Column {
-    /// Takes the next value of the text. After a misfit the column is unusable but safe.
+    /// Takes the next value of the input. After a misfit the column holds invalid values, but using it is memory-safe.
     pub fn read(&mut self, p: &mut Parser<'_>, budget: &mut Budget) -> Result<()> {
         if p.eat_null()? {
             return self.nulls(1, budget);
@@ -22,7 +22,7 @@ impl Column {
                 Some(b'f') => p.literal("false").map(|()| v.append(false))?,
                 _ => return Err(misfit("bool", p)),
             },
-            // As it is written for readers that would round the number.
+            // Beyond 2^53, integers are also accepted as strings, the form for readers that would round the number.
             Data::Int64(v) if !self.open && p.peek() == Some(b'"') => {
                 let start = p.at();
                 let large = p.string(&mut self.scratch)?.parse().ok();
@@ -139,7 +139,7 @@ impl Column {
         Ok(())
     }
 
-    /// Picks the type of a new column from its first value.
+    /// Chooses the type of a new column from its first value.
     fn choose(&mut self, p: &mut Parser<'_>, budget: &mut Budget) -> Result<()> {
         let data_type = match p.peek() {
             Some(b'"') => DataType::String,
@@ -156,7 +156,7 @@ impl Column {
         self.become_type(data_type, budget)
     }
 
-    /// The type of a column that was waiting for its first value.
+    /// Sets the type of a column that has only nulls so far.
     pub(super) fn become_type(&mut self, data_type: DataType, budget: &mut Budget) -> Result<()> {
         self.data = Data::new(&data_type);
         self.data_type = Some(data_type);
@@ -166,7 +166,7 @@ impl Column {
         self.nulls(nulls, budget)
     }
 
-    /// A fraction came behind integers.
+    /// Widens an int64 column to float64 when a fraction follows integers.
     pub(super) fn widen(&mut self) -> Result<()> {
         let Data::Int64(ints) = &self.data else { unreachable!("only int64 widens") };
         if let Some(n) = ints.iter().find(|n| n.unsigned_abs() > EXACT_MAX) {
@@ -181,7 +181,7 @@ impl Column {
     }
 }
 
-/// Whether the bracket closes here; else the comma before the next element is taken.
+/// Returns true if the closing bracket is next, and consumes it. Otherwise consumes the comma before the next element.
 pub(crate) fn end_of(
     p: &mut Parser<'_>,
     close: u8,
@@ -276,7 +276,7 @@ fn read_point(
     Ok(())
 }
 
-/// A number that is given for a time.
+/// Converts a number to a timestamp, in the declared unit or else in microseconds.
 fn time_of_number(number: Number<'_>, input: Option<EpochUnit>) -> Result<i64> {
     match input {
         Some(unit) => unit.micros(number.text).ok_or_else(|| not(number, &format!("timestamp as {unit}"))),
@@ -310,7 +310,7 @@ fn float64(number: Number<'_>) -> Result<f64> {
     }
     match number.text.parse::<f64>() {
         Ok(v) if v.is_finite() && number.fraction => Ok(v),
-        // Integers of any length pass where the float is exactly that integer.
+        // An integer of any length is accepted if the float represents it exactly.
         Ok(v) if v.is_finite() && format!("{v:.0}") == number.text => Ok(v),
         _ => Err(not(number, "float64")),
     }
@@ -335,7 +335,7 @@ pub(super) fn unread(expected: &str, found: &str) -> Fault {
     Fault::Misfit(format!("{expected} expected, `{}` found", name::printable(found)))
 }
 
-/// "int64 expected, `"abc"` found"; a malformed value is reported as such instead.
+/// Makes the error "int64 expected, `"abc"` found". If the value is malformed, that is reported instead.
 fn misfit(expected: &str, p: &mut Parser<'_>) -> Fault {
     p.peek();
     let start = p.at();

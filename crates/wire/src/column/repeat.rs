@@ -1,4 +1,4 @@
-//! A column takes a value that is known: the default of rows that lack it.
+//! Takes known values: the defaults of rows that lack the column.
 
 use types::{DataType, Error, Value};
 
@@ -6,7 +6,7 @@ use super::{Column, Data, Result};
 use crate::Budget;
 
 impl Column {
-    /// Takes `value`, which is one of the column's type, so many times.
+    /// Appends `value`, which has the column's type, `count` times.
     pub fn repeat(&mut self, value: &Value, count: usize, budget: &mut Budget) -> Result<()> {
         for _ in 0..count {
             self.known(value, budget)?;
@@ -60,7 +60,7 @@ impl Column {
         Ok(())
     }
 
-    /// Takes a text, or bytes, for a column of such as they are.
+    /// Appends bytes to a column of strings, JSON texts or binaries. They are not validated.
     pub fn bytes(&mut self, given: &[u8], budget: &mut Budget) -> Result<()> {
         budget.take(given.len())?;
         let Data::Bytes(offsets, bytes, _) = &mut self.data else {

@@ -1,4 +1,4 @@
-//! A column takes its next value out of Protobuf.
+//! Takes values from Protobuf.
 
 use types::{DataType, Error, name};
 
@@ -8,9 +8,9 @@ use crate::protobuf::{Value, members, values, write_json};
 use crate::{Budget, text};
 
 impl Column {
-    /// Takes a value. After a misfit the column is to be truncated.
+    /// Takes the next value. After a misfit the caller must truncate the column.
     pub fn take(&mut self, value: Value<'_>, budget: &mut Budget) -> Result<()> {
-        // Null in JSON is no value either.
+        // A JSON null counts as null too.
         if matches!(value, Value::Null) || matches!(value, Value::Json(text) if text.trim() == "null") {
             return self.nulls(1, budget);
         }
@@ -59,7 +59,7 @@ impl Column {
             (Data::Bytes(offsets, bytes, Content::Json), _) => {
                 let before = bytes.len();
                 write_json(value, 0, bytes)?;
-                // Escapes and names may take more than came.
+                // Escapes and names may take more bytes than the input had.
                 budget.take(bytes.len() - before)?;
                 let end = i32::try_from(bytes.len());
                 offsets.push(end.map_err(|_| Error::invalid("a json column has too many bytes"))?);
@@ -128,7 +128,7 @@ impl Column {
     }
 }
 
-/// The type of a new column whose first value this is.
+/// Returns the type of a new column with this first value.
 fn of(value: Value<'_>) -> DataType {
     match value {
         Value::Bool(_) => DataType::Bool,
@@ -210,7 +210,7 @@ fn take_point(names: &[&str], columns: &mut [Vec<f64>], value: Value<'_>) -> Res
     Ok(())
 }
 
-/// The nearest one, as that of a number that is written with a fraction.
+/// Rounds to the nearest float32, as for a number written with a fraction. Fails if a finite number becomes infinite.
 fn float32(number: f64) -> Result<f32> {
     let nearest = number as f32;
     if number.is_finite() && nearest.is_infinite() {
@@ -227,7 +227,7 @@ fn float32_of(number: i64) -> Result<f32> {
     }
 }
 
-/// "int64 expected, string `"x"` found".
+/// Makes the error "int64 expected, string `"x"` found".
 fn misfit(expected: &str, value: Value<'_>) -> Fault {
     let mut shown = Vec::new();
     let found = match (value, write_json(value, 0, &mut shown)) {

@@ -1,18 +1,18 @@
-//! What the texts of a column look like: the types of columns that nobody declared.
+//! Infers the types of undeclared columns from the texts of their values.
 
 use arrow::array::timezone::Tz;
 use arrow::compute::kernels::cast_utils::{Parser, string_to_datetime};
 use arrow::datatypes::Date32Type;
 use types::{DATES, DataType, TIMES};
 
-/// The narrowest type that a text fits; `None` if it is empty. Dates and times are told from texts only where `times` says so:
-/// rows that are posted keep their texts, as those of JSON do.
+/// Returns the narrowest type for a text; `None` if it is empty. Dates and times are recognised only if `times` is
+/// set: rows sent to a table keep them as texts, as JSON rows do.
 pub fn type_of(text: &str, times: bool) -> Option<DataType> {
     if text.is_empty() {
         return None;
     }
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    // `007` is a name, not a number: as one it would lose its zeros.
+    // A text such as `007` is a name, not a number: as a number it would lose its zeros.
     let padded =
         digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
     let begins_like_a_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
@@ -25,7 +25,7 @@ pub fn type_of(text: &str, times: bool) -> Option<DataType> {
         "NaN" | "inf" | "-inf" | "Infinity" | "-Infinity" => DataType::Float64,
         _ if text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false") => DataType::Bool,
         _ if !times => DataType::String,
-        // What lies beyond the years that columns of times hold stays a text.
+        // Times beyond the years that timestamp columns can hold stay texts.
         _ if text.len() == 10 && Date32Type::parse(text).is_some_and(|day| DATES.contains(&day)) => {
             DataType::Date
         }
@@ -40,7 +40,7 @@ pub fn type_of(text: &str, times: bool) -> Option<DataType> {
     })
 }
 
-/// The narrowest type that holds both.
+/// Returns the narrowest type that holds values of both types.
 pub fn join(a: DataType, b: DataType) -> DataType {
     match (&a, &b) {
         _ if a == b => a,

@@ -1,5 +1,6 @@
-//! Notices what a CSV reader makes something of and says nothing: a quote that is never closed, for which it takes the rest
-//! of the file for one field; text behind a closing quote, which it joins; a carriage return alone, at which it ends the row.
+//! Detects faults that a CSV reader accepts silently: a quote that is never closed, so that the rest of the file
+//! becomes one field; text after a closing quote, which the reader joins to the field; and a carriage return alone,
+//! which ends the row.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,39 +8,39 @@ use std::io::{self, Read};
 
 use types::Error;
 
-/// Passes bytes on, and fails with [`Broken`] where rows or fields do not end as they have to.
+/// Passes bytes on unchanged, and fails with [`Broken`] if a row or field does not end as it must.
 pub struct Quotes<R> {
     inner: R,
     delimiter: u8,
     state: State,
-    /// Bytes seen, as far as a byte order mark reaches.
+    /// The number of bytes seen, up to the length of a byte order mark.
     seen: u8,
     line: u64,
-    /// The line where the last quoted field began.
+    /// The line at which the last quoted field began.
     opened: u64,
-    /// Bytes that were passed on.
+    /// The number of bytes passed on.
     passed: u64,
-    /// The field's place in its record.
+    /// The field's position in its record.
     field: usize,
-    /// Fields in quotes that nobody asked for yet: where each begins in the source, and its place in its record.
+    /// Quoted fields that were not taken yet: the offset of each in the source, and its position in its record.
     quoted: VecDeque<(u64, usize)>,
-    /// A carriage return that waits for the byte behind it: a reader sees both at once.
+    /// A carriage return that is held back until the next byte is known, so that the reader sees both at once.
     waiting: Option<u8>,
 }
 
-/// As RFC 4180 has it, and the reader reads it: a quote counts at a field's beginning only.
+/// The state of the scanner, by RFC 4180 as the reader implements it: a quote counts only at the beginning of a field.
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Start,
     Bare,
     Quoted,
-    /// After a quote inside a quoted field: its end, or the first half of a doubled one.
+    /// After a quote inside a quoted field: either its end or the first half of a doubled quote.
     Closing,
-    /// After a carriage return outside quotes: a line feed has to follow.
+    /// After a carriage return outside of quotes: a line feed must follow.
     Return,
 }
 
-/// The error of such a source.
+/// The error of a malformed source.
 #[derive(Debug)]
 pub struct Broken {
     line: u64,
@@ -72,7 +73,7 @@ impl Broken {
         Broken { line, what: "a carriage return stands alone", hint }
     }
 
-    /// What to answer where a source failed with this.
+    /// Returns the user's error if a source failed with this one.
     pub fn error_of(error: &io::Error) -> Option<Error> {
         let broken = error.get_ref()?.downcast_ref::<Broken>()?;
         Some(Error::invalid(broken.to_string()).hint(broken.hint))
@@ -80,7 +81,7 @@ impl Broken {
 }
 
 impl<R> Quotes<R> {
-    /// `lines` of the source came before.
+    /// Wraps a source of which `lines` lines were read before.
     pub fn new(inner: R, delimiter: u8, lines: u64) -> Self {
         Quotes {
             inner,
@@ -96,7 +97,7 @@ impl<R> Quotes<R> {
         }
     }
 
-    /// The places of the fields in quotes that begin before a byte of the source, none of which is given twice.
+    /// Takes the positions of quoted fields that begin before byte `end` of the source. Each is returned only once.
     pub fn take_quoted(&mut self, end: u64, places: &mut Vec<usize>) {
         let count = self.quoted.iter().take_while(|(at, _)| *at < end).count();
         places.extend(self.quoted.drain(..count).map(|(_, place)| place));
@@ -181,14 +182,14 @@ impl<R: Read> Read for Quotes<R> {
     }
 }
 
-/// How long the record is that begins here, without the end of its line.
+/// Returns the length of the record at the beginning of `bytes`, without its line end.
 pub fn record_len(bytes: &[u8]) -> usize {
     let record = &bytes[..first_end(bytes).unwrap_or(bytes.len())];
     let record = record.strip_suffix(b"\n").unwrap_or(record);
     record.strip_suffix(b"\r").unwrap_or(record).len()
 }
 
-/// Whether the first record of a text has one field alone.
+/// Returns true if the first record of a text has only one field.
 pub fn has_one_field(bytes: &[u8]) -> bool {
     let mut state = State::Start;
     let record = &bytes[..first_end(bytes).unwrap_or(bytes.len())];
@@ -198,7 +199,7 @@ pub fn has_one_field(bytes: &[u8]) -> bool {
     })
 }
 
-/// Behind the first record of a text that begins with one, if it has an end.
+/// Returns the offset after the line end of the first record, if it has one. The text must begin with a record.
 pub fn first_end(bytes: &[u8]) -> Option<usize> {
     let mut state = State::Start;
     let ends = |byte: &u8| {
@@ -208,7 +209,7 @@ pub fn first_end(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(ends).map(|at| at + 1)
 }
 
-/// Behind the last record that has an end, of a text that begins with a record.
+/// Returns the offset after the last complete record. The text must begin with a record.
 pub fn last_end(bytes: &[u8]) -> Option<usize> {
     let (mut state, mut last) = (State::Start, None);
     for (at, byte) in bytes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! CSV, record by record, with the line of each. For bodies in memory, files and streams alike.
+//! Reads CSV record by record, with the line of each, from bodies in memory, files and streams.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -8,65 +8,66 @@ use types::{Error, Kind};
 
 use super::quotes::{Broken, Quotes};
 
-/// What is read at once.
+/// Bytes read at once.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Lines of one row, with the empty ones before it: their ends are remembered until it is read.
+/// The greatest number of lines of one row, including the empty lines before it. Their offsets are kept until it is
+/// read.
 const LINES_MAX: usize = 1 << 20;
 
-/// See the module. Records may have any number of fields.
+/// A CSV reader that tracks lines and quoting. Records may have any number of fields.
 pub struct Reader<R> {
     inner: csv::Reader<Counted<R>>,
     record: ByteRecord,
-    /// Places of the record's fields that stand in quotes.
+    /// Positions of the quoted fields of the record.
     quoted: Vec<usize>,
-    /// Lines of the source that came before.
+    /// The number of lines of the source before this reader's input.
     lines: u64,
-    /// See [`Reader::take_empty_lines`].
+    /// True if empty lines are rows; see [`Reader::take_empty_lines`].
     takes_empty_lines: bool,
-    /// Empty lines before the record that was read.
+    /// Empty lines before the record that was read, not yet returned.
     empty: VecDeque<Place>,
-    /// What the record is, until it was given.
+    /// The line and end of the record that was read, until it is returned.
     read: Option<(u64, Place)>,
-    /// Up to where the rows were given.
+    /// The end of the last row that was returned.
     given: Place,
-    /// What an empty line is: one field without a character.
+    /// The record of an empty line: one field of no characters.
     empty_record: ByteRecord,
 }
 
-/// A place in the source: bytes before it, and ends of lines.
+/// A position in the source: the bytes and the line ends before it.
 #[derive(Clone, Copy, Default)]
 struct Place {
     byte: u64,
     lines: u64,
 }
 
-/// A row.
+/// One row.
 pub struct Record<'a> {
     fields: &'a ByteRecord,
     quoted: &'a [usize],
-    /// The first of its lines, from 1.
+    /// The number of its first line, from 1.
     pub line: u64,
-    /// Its bytes in the source; ends of lines may be before and behind it.
+    /// The range of its bytes in the source, which may include line ends before and after it.
     pub start: u64,
     pub end: u64,
 }
 
-/// Why there is no further record.
+/// The failure to read a record.
 #[derive(Debug)]
 pub struct Failed {
-    /// Where the record begins.
+    /// The line at which the record begins.
     pub line: u64,
     pub error: Error,
 }
 
 impl<R: Read> Reader<R> {
-    /// `lines` of the source came before.
+    /// Makes a reader of a source of which `lines` lines were read before.
     pub fn new(source: R, delimiter: u8, lines: u64) -> Self {
         let counted = Counted::new(Quotes::new(source, delimiter, lines));
         let inner = ReaderBuilder::new()
             .delimiter(delimiter)
             .has_headers(false)
-            // Counted by who reads, so that the error says it in our words.
+            // The caller checks the number of fields, so that the error has this project's wording.
             .flexible(true)
             .buffer_capacity(BUFFER_BYTES)
             .from_reader(counted);
@@ -83,13 +84,13 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// From here on an empty line is a row of one empty field. So it is where rows have one column: a row that is null there has
-    /// no other form. Elsewhere empty lines are passed over.
+    /// Makes empty lines rows of one empty field from here on. Callers use it if there is only one column, since a row
+    /// with a null has no other form there. Otherwise empty lines are skipped.
     pub fn take_empty_lines(&mut self) {
         self.takes_empty_lines = true;
     }
 
-    /// The next record; `None` at the end. Where records or fields do not end as they have to, it is [`Kind::Invalid`].
+    /// Returns the next record; `None` at the end. [`Kind::Invalid`] if a record or field does not end as it must.
     pub fn read(&mut self) -> Result<Option<Record<'_>>, Failed> {
         if self.empty.is_empty() && self.read.is_none() {
             self.fetch()?;
@@ -108,7 +109,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(Record { fields: &self.record, quoted: &self.quoted, line, start, end: place.byte }))
     }
 
-    /// Reads a record, and the empty lines before it if they are taken.
+    /// Reads a record, and the empty lines before it if they are rows.
     fn fetch(&mut self) -> Result<(), Failed> {
         self.quoted.clear();
         let read = self.inner.read_byte_record(&mut self.record);
@@ -128,17 +129,17 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Bytes of the source up to the end of the last record, with the end of its line.
+    /// The offset in the source after the last returned record and its line end.
     pub fn position(&self) -> u64 {
         self.given.byte
     }
 
-    /// Ends of lines up to there, those of before included.
+    /// The number of line ends up to there, including those before this reader's input.
     pub fn lines(&self) -> u64 {
         self.lines + self.given.lines
     }
 
-    /// The source.
+    /// Returns the source.
     pub fn get_mut(&mut self) -> &mut R {
         self.inner.get_mut().inner.get_mut()
     }
@@ -153,17 +154,17 @@ impl Record<'_> {
         self.fields.is_empty()
     }
 
-    /// How long its fields are together.
+    /// The total length of the fields in bytes.
     pub fn bytes(&self) -> usize {
         self.fields.as_slice().len()
     }
 
-    /// Whether a field stands in quotes: an empty one is a text then, and else nothing.
+    /// Returns true if the field is quoted. This distinguishes an empty text from a null.
     pub fn is_quoted(&self, at: usize) -> bool {
         self.quoted.binary_search(&at).is_ok()
     }
 
-    /// [`Kind::Schema`] if it is no UTF-8.
+    /// Returns a field as text. [`Kind::Schema`] if it is not UTF-8.
     pub fn text(&self, at: usize) -> Result<&str, Error> {
         std::str::from_utf8(&self.fields[at])
             .map_err(|_| Error::new(Kind::Schema, "no UTF-8").hint("convert the file to UTF-8 first"))
@@ -181,21 +182,21 @@ fn of_reader(error: csv::Error) -> Error {
     }
 }
 
-/// An error of reading; one of ours that came through `std::io` as it was.
+/// Converts a read error. An [`Error`] of this project that went through `std::io` is returned unchanged.
 pub fn failed(error: io::Error) -> Error {
     let ours = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).cloned();
     ours.unwrap_or_else(|| Error::io("reading the rows", error))
 }
 
-/// Where lines end in what was read and is no record yet. The reader of CSV counts them too, and says of a record where the
-/// one before ended: empty lines and the `\n` of `\r\n` are behind that.
+/// Tracks the offsets of line ends that were read but not yet assigned to a record. The CSV reader also counts lines,
+/// but reports only where the previous record ended: empty lines and the `\n` of a `\r\n` come after that position.
 struct Counted<R> {
     inner: Quotes<R>,
-    /// Bytes that were read.
+    /// The number of bytes read.
     read: u64,
-    /// Where the ends of lines are that no record has passed.
+    /// The offsets of line ends that no record has passed yet.
     ends: VecDeque<u64>,
-    /// Behind the last record, and the end of its line.
+    /// The position after the last record and its line end.
     passed: Place,
 }
 
@@ -210,8 +211,8 @@ impl<R> Counted<R> {
         }
     }
 
-    /// Passes what was read up to a byte: empty lines, which `empty` takes, and the record, if there is one. Returns the first of
-    /// its lines.
+    /// Moves on to byte `end`, past empty lines, which are added to `empty`, and past the record if there is one.
+    /// Returns the first line of the record.
     fn pass(&mut self, end: u64, record: Option<&[u8]>, mut empty: Option<&mut VecDeque<Place>>) -> u64 {
         let mut its_own = 0;
         while self.ends.front().is_some_and(|at| *at < end) {
@@ -228,7 +229,7 @@ impl<R> Counted<R> {
             empty.truncate(empty.len().saturating_sub(usize::try_from(of_record).unwrap_or(usize::MAX)));
         }
         let line = (1 + self.passed.lines).saturating_sub(of_record).max(1);
-        // A record ends at its carriage return; the line feed behind it is its own too.
+        // The CSV reader ends a record at the carriage return, but the line feed after it belongs to the record too.
         if its_own == 0 && self.ends.front() == Some(&end) {
             self.pass_end();
         }

@@ -1,4 +1,4 @@
-//! What is written as CSV is read as the same rows: random rows of every type, in tables of one column and of several.
+//! Writes random rows of every type as CSV and reads them back, in tables of one and of several columns.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn texts() -> impl Strategy<Value = String> {
         .prop_map(|parts| parts.concat())
 }
 
-/// One value of a type, null now and then.
+/// Generates a value of the type, sometimes null.
 fn value(of: &'static str) -> BoxedStrategy<Value> {
     let some = match of {
         "bool" => any::<bool>().prop_map(Value::Bool).boxed(),
@@ -74,7 +74,7 @@ fn value(of: &'static str) -> BoxedStrategy<Value> {
     prop_oneof![3 => some, 1 => Just(Value::Null)].boxed()
 }
 
-/// Types and the values of each column.
+/// Generates columns: the type and the values of each.
 fn table() -> impl Strategy<Value = Vec<(&'static str, Vec<Value>)>> {
     let width = prop_oneof![Just(1usize), 1..5usize];
     (width, 0..6usize).prop_flat_map(|(width, rows)| {
@@ -92,7 +92,7 @@ fn batch_of(def: &TableDef, columns: &[(&'static str, Vec<Value>)]) -> RecordBat
     RecordBatch::try_new(def.schema.to_arrow_user(), arrays).unwrap()
 }
 
-/// Values as text, since a NaN equals nothing.
+/// Formats the values as text, since a NaN does not equal itself.
 fn values(def: &TableDef, batch: &RecordBatch) -> Vec<Vec<String>> {
     let column = |(column, array): (&Column, &ArrayRef)| {
         let value = |row| format!("{:?}", Value::from_array(array, &column.data_type, row));
@@ -120,7 +120,7 @@ proptest! {
         let whole = crate::csv::decode(&csv, target, &Limits::default()).unwrap().batch;
         prop_assert_eq!(values(&def, &whole), values(&def, &batch), "{:?}", shown);
 
-        // The same, as a stream that is cut into pieces of a few bytes.
+        // The same rows must come from a stream that is cut into pieces of a few bytes.
         let piece = Pieces::new(Form::Csv, &csv[..]).next().unwrap();
         let mut parts = Vec::new();
         for part in piece.into_iter().flat_map(|piece| piece.divided(Form::Csv).unwrap()) {

@@ -73,7 +73,7 @@ fn ends_of_lines_marks_and_quotes_change_nothing() {
     assert_eq!(read(b"a", None).unwrap().batch.num_rows(), 0);
 }
 
-/// What an answer in CSV says is what a body in CSV means.
+/// A value in a CSV answer must mean the same in a CSV body.
 #[test]
 fn what_is_written_is_read_again() {
     let columns = [
@@ -147,7 +147,7 @@ fn an_empty_line_that_is_a_row_counts_as_the_line_that_it_is() {
     assert_eq!(lines, [1, 2, 3, 4]);
 }
 
-/// `row 2 (line 4)` was said of the third line.
+/// The error named `row 2 (line 4)`, but the row was in line 3.
 #[test]
 fn a_row_that_the_table_refuses_is_named_with_its_line_also_where_that_is_empty() {
     for body in ["n\n1\n\n2\n", "n\r\n1\r\n\r\n2\r\n"] {
@@ -160,7 +160,7 @@ fn a_row_that_the_table_refuses_is_named_with_its_line_also_where_that_is_empty(
     }
 }
 
-/// 64 MiB of line feeds took a gigabyte.
+/// A body of 64 MiB of line feeds took a gigabyte of memory.
 #[test]
 fn very_many_empty_lines_are_refused() {
     let text = "\n".repeat(3 << 20);
@@ -197,7 +197,7 @@ fn a_quote_that_is_never_closed_is_refused() {
     assert!(text.starts_with("line 2: a quote opens here and is never closed"), "{text}");
 }
 
-/// Readers of CSV make two rows and a joined text of these, and say nothing.
+/// CSV readers silently turn these into two rows and into a joined text.
 #[test]
 fn a_carriage_return_alone_and_text_behind_a_quote_are_refused() {
     for (body, told) in [

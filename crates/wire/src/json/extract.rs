@@ -1,6 +1,6 @@
-//! Columns that are filled from within the objects of a row, and the column that takes what no column takes.
+//! Fills columns from nested objects by their declared paths, and the rest column from fields that have no column.
 //!
-//! Rows of tables that have neither never come here.
+//! Tables with neither option do not use this code.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,41 +11,41 @@ use crate::column::Fault;
 use crate::parser::{DEPTH_MAX, Parser};
 use crate::{names, out};
 
-/// What a table wants of its rows beyond fields of its columns' names.
+/// The extraction rules of a table, and the state of the current row.
 pub(super) struct Extract {
     nodes: Vec<Node>,
-    /// The outermost fields that paths lead into, by name.
+    /// The outermost fields of the paths, by name.
     roots: HashMap<String, usize>,
-    /// The place of the column for the rest among those of the table.
+    /// The position of the rest column among the table's columns.
     rest: Option<usize>,
-    /// Which slot each column of the table has, if it has one.
+    /// The slot of each column of the table, if it has one.
     slots: Vec<Option<usize>>,
-    /// Fields that are known to be no columns, so that they are not sought again.
+    /// Names of fields known to have no column, so that they are not looked up again.
     strangers: HashSet<String>,
-    /// The rest of the current row, as an object that is not closed, and where the names of its fields stand.
+    /// The leftover fields of the current row as an unclosed JSON object, and the ranges of their names in it.
     left: Vec<u8>,
     left_names: Vec<(usize, usize)>,
 }
 
-/// A field that paths lead to or through.
+/// A field on a path, at its end or before it.
 #[derive(Default)]
 struct Node {
     children: HashMap<String, usize>,
     /// The column whose path ends here.
     column: Option<usize>,
-    /// One more than the last row that had it.
+    /// The number of the last row that had this field, counted from 1; 0 if there is none.
     seen: usize,
 }
 
-/// More are sought anew each time they come.
+/// The greatest number of remembered names without a column. Others are looked up each time.
 const STRANGERS_MAX: usize = 4_096;
 
 impl Extract {
-    /// `None` for a table that wants nothing of the kind.
+    /// Builds the rules; `None` for a table without paths and without a rest column.
     pub fn of(target: Target<'_>) -> Option<Box<Extract>> {
         let def = target.def.filter(|def| !def.options.paths.is_empty() || def.options.rest.is_some())?;
         let columns = &def.schema.columns;
-        // A reader of some columns only has the others' options as well.
+        // A reader of some columns only has the options of all columns.
         let place = |id| columns.iter().position(|column| column.id == id);
         let mut extract = Extract {
             nodes: Vec::new(),
@@ -81,13 +81,13 @@ impl Extract {
         Some(Box::new(extract))
     }
 
-    /// As if the row of this number had not begun: slots from `slots` on are gone.
+    /// Undoes the row of this number: slots from `slots` on no longer exist.
     pub fn take_back(&mut self, slots: usize, row: usize) {
         self.slots.iter_mut().for_each(|slot| *slot = slot.filter(|slot| *slot < slots));
         self.nodes.iter_mut().for_each(|node| node.seen = node.seen.min(row));
     }
 
-    /// The name of the next field of the rest.
+    /// Begins a field of the leftover object: writes its name.
     fn begin(&mut self, key: &str) {
         self.left.push(if self.left.is_empty() { b'{' } else { b',' });
         let start = self.left.len();
@@ -96,7 +96,7 @@ impl Extract {
         self.left.push(b':');
     }
 
-    /// A name that two fields of the rest have.
+    /// Returns the name of a field that the leftover object has twice.
     fn twice(&self) -> Option<String> {
         let name = |(start, end): &(usize, usize)| &self.left[*start..*end];
         let mut names: Vec<&[u8]> = self.left_names.iter().map(name).collect();
@@ -107,7 +107,7 @@ impl Extract {
 }
 
 impl Decoder<'_> {
-    /// A row, whatever its table wants of it.
+    /// Reads a row, with or without extraction.
     pub(super) fn any_row(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
         let Some(mut extract) = self.extract.take() else { return self.row(p) };
         extract.left.clear();
@@ -147,7 +147,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// A field of a row, behind its name.
+    /// Reads the value of a field whose name was read before.
     fn field(&mut self, key: &str, p: &mut Parser<'_>, extract: &mut Extract) -> Result<(), Fault> {
         let known = match self.by_key.get(key) {
             Some(slot) => Some(*slot),
@@ -187,7 +187,7 @@ impl Decoder<'_> {
                         extract.left.append(&mut left);
                         Ok(())
                     }
-                    // Nothing of it is lost: all of it is a column of its own.
+                    // Leftover parts need a column of their own, which gets the whole field so that nothing is lost.
                     (true, None) => {
                         p.rewind(start);
                         self.new_field(key, p)
@@ -207,7 +207,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// A field that becomes a column, or is refused.
+    /// Reads a field that becomes a new column, or is refused.
     fn new_field(&mut self, key: &str, p: &mut Parser<'_>) -> Result<(), Fault> {
         match self.new_key(key)? {
             Some(slot) => self.value(slot, p),
@@ -215,7 +215,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// The slot of a column of the table, made where there is none.
+    /// Returns the slot of a column of the table, and makes it if necessary.
     fn column_slot(&mut self, column: usize, extract: &mut Extract) -> usize {
         if let Some(slot) = extract.slots[column] {
             return slot;
@@ -228,8 +228,8 @@ impl Decoder<'_> {
         slot
     }
 
-    /// The value of a field that has a path below it, or of which paths end here. What no path takes is appended to `left`,
-    /// as an object like the one that it stands in. Says whether there is any. `depth`: objects that it lies in.
+    /// Reads the value of a field on a path. Parts that no path takes are appended to `left`, nested in objects as in
+    /// the input. Returns true if there are any. `depth` is the number of objects around the field.
     fn walk(
         &mut self,
         node: usize,
@@ -251,7 +251,7 @@ impl Decoder<'_> {
             if extract.nodes[node].children.is_empty() {
                 return Ok(false);
             }
-            // All of it is taken; further paths look into it.
+            // The column takes the whole value; longer paths read parts of it again.
             p.rewind(start);
             left = None;
         }
@@ -289,7 +289,7 @@ impl Decoder<'_> {
                     if let Some(left) = &mut left {
                         left.extend_from_slice(value.as_bytes());
                     }
-                    // A null alone makes no column.
+                    // A null alone makes no new column.
                     extract.rest.is_some() || value != "null"
                 }
             };
@@ -304,7 +304,7 @@ impl Decoder<'_> {
         Ok(any && !takes_all)
     }
 
-    /// A field of the name of the column for the rest: its members are of the rest, too.
+    /// Reads a field with the name of the rest column: its members become leftover fields too.
     fn rest_given(&mut self, p: &mut Parser<'_>, extract: &mut Extract) -> Result<(), Fault> {
         if p.eat_null()? {
             return Ok(());

@@ -1,7 +1,8 @@
-//! Bad rows of JSON left out.
+//! Leaves out bad rows of JSON.
 //!
-//! A row that is JSON and does not fit is passed over as one value. One that is no JSON ends where? In an array nobody
-//! knows, and the body is refused. Of rows one after the other, each line is one: the next line goes on.
+//! A row that is valid JSON but does not fit is skipped as one value. The end of a row that is invalid JSON is not
+//! known. In an array this refuses the body. In a sequence of rows the bad row ends with its line, and decoding goes
+//! on with the next line.
 
 use types::Error;
 
@@ -11,19 +12,19 @@ use crate::parser::{Malformed, Parser};
 use crate::sift::{Origins, Sifted, Skipped, bounded, charge};
 use crate::{BadRow, Limits, Refused, Target};
 
-/// What a decoder keeps that leaves bad rows out.
+/// The state of a decoder that skips bad rows.
 pub(super) struct Sift {
     skipped: Vec<Skipped>,
-    /// Where each row that was taken begins.
+    /// The offset of each good row in the body.
     starts: Vec<usize>,
-    /// Why the current row is bad, and its column.
+    /// The column and the reason of the current row's fault.
     pub why: Option<(Option<String>, String)>,
-    /// Whether the body is said to be lines.
+    /// True if the body is declared to have one row per line.
     lines: bool,
 }
 
-/// The good rows of a body. `lines` says that each line is a row, as NDJSON has it; else a row that is no JSON refuses the
-/// body where it may go on in further lines.
+/// Decodes the good rows of a body and reports the bad ones. `lines` declares that each line is a row, as in NDJSON.
+/// Otherwise a row of invalid JSON refuses the body if the row may span several lines.
 pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits, lines: bool) -> Result<Sifted, Refused> {
     let mut decoder = Decoder::new(target, limits);
     decoder.row_bytes += size_of::<usize>();
@@ -35,13 +36,13 @@ pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits, lines: bool) -> Re
     Ok(Sifted { rows, skipped, origins: Origins { starts, raw, has_lines: false, before: limits.before } })
 }
 
-/// The row that begins at a byte.
+/// Returns the text of the row that begins at byte `start`.
 fn raw(body: &[u8], start: usize) -> String {
     let text = valid(&body[start..]);
     bounded(Parser::new(text).skip().unwrap_or(text)).to_owned()
 }
 
-/// As far as it is text.
+/// Returns the longest prefix that is valid UTF-8.
 fn valid(bytes: &[u8]) -> &str {
     match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -69,7 +70,7 @@ impl Decoder<'_> {
                 Err(cut) if is_array => return Err(super::no_utf8(cut, self.limits).into()),
                 Err(cut) => cut.valid_up_to(),
             };
-            // The line with the byte that cannot stand there is a bad row of its own.
+            // The line with the invalid byte is a bad row of its own.
             let begin = rest[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let before = valid(&rest[..begin]);
             let passed = &body[..base];
@@ -121,7 +122,8 @@ impl Decoder<'_> {
                 Some(c) => format!("`{}`", c.escape_debug()),
                 None => "the end of the line".into(),
             };
-            // What a later line was taken for is no matter, unless it was asked for at the end of this one.
+            // If parsing went on into a later line, the parser's expectation there is meaningless, unless only white
+            // space was crossed.
             let is_here = malformed.at <= end || text[end..malformed.at].trim().is_empty();
             let expected = if is_here { malformed.expected } else { "the rest of the row" };
             let why =
@@ -132,10 +134,11 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Whether a line that begins a row which is no JSON is all of that row.
+    /// Returns true if the line is all of the row of invalid JSON that begins in it.
     fn is_line(&self, text: &str, base: usize, line: &str) -> bool {
         let Some(sift) = &self.sift else { return false };
-        // One that opens something and ends may go on in the next line, and so may it where rows did before.
+        // A line that ends inside an open bracket may go on in the next one. So may any row if the previous row
+        // spanned lines.
         let goes_on = line.ends_with(['{', '[', ',']);
         let did = || {
             let last = sift.starts.last().and_then(|start| text.get(start.checked_sub(base)?..));
@@ -144,8 +147,8 @@ impl Decoder<'_> {
         sift.lines || !goes_on && !did()
     }
 
-    /// Takes the next row, or leaves it out. Gives what is wrong with one that is no JSON: then nothing of it was taken, and
-    /// where it ends is not known.
+    /// Takes the next row or leaves it out. Returns the fault of a row that is invalid JSON: nothing of it was taken,
+    /// and its end is not known.
     fn sift_row(&mut self, p: &mut Parser<'_>, text: &str, base: usize) -> Result<Option<Malformed>, Fault> {
         p.peek();
         let (start, slots) = (p.at(), self.slots.len());
@@ -186,7 +189,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// As if the current row had not begun. There were `slots` before it.
+    /// Undoes the current row. `slots` is the number of slots before it.
     fn take_back(&mut self, slots: usize) {
         for slot in self.slots.drain(slots..) {
             let folded = slot.name.to_lowercase();
@@ -201,7 +204,7 @@ impl Decoder<'_> {
                 }
             }
         }
-        // Spellings that this row alone had stay where they mean a slot that stays.
+        // New spellings of this row are kept if their slot stays.
         self.by_key.retain(|_, slot| *slot < slots);
         self.order.retain(|slot| *slot < slots);
         if let Some(extract) = &mut self.extract {

@@ -22,7 +22,7 @@ fn names(rows: &Rows) -> Vec<String> {
     rows.new_columns.iter().map(|c| format!("{} {}", c.name, c.data_type)).collect()
 }
 
-/// The rows as NDJSON.
+/// Formats the rows as NDJSON.
 fn shown(rows: &Rows) -> String {
     let mut text = Vec::new();
     out::json::Writer::new(&rows.batch.schema()).rows(&rows.batch, &mut text);
@@ -228,21 +228,21 @@ fn numbers_that_would_lose_something_are_refused() {
     read(r#"{"f":9007199254740994,"g":0.1,"d":1.50}"#, Some(&def)).unwrap();
 }
 
-/// Few bytes, a column more with each row: what their nulls would take is refused when the rows and columns so far come
-/// to it, and not when they are made. The bad byte behind is never reached.
+/// A short body in which each row adds a column needs many nulls. It is refused when the rows and columns so far would
+/// need too much memory, before the nulls are made, so that the invalid byte at the end is never reached.
 #[test]
 fn rows_times_columns_are_bounded_while_they_are_read() {
     let body: String = (0..400).map(|i| format!("{{\"c{i}\":1}}")).collect();
     let limits = Limits { decoded_bytes_max: 1 << 20, ..Limits::default() };
     let target = Target { table: "t", def: None, may_add_columns: true };
-    // 362 rows of as many columns, 8 bytes each.
+    // The limit allows 362 rows of as many columns, 8 bytes each.
     let refused = decode((body.clone() + "?").as_bytes(), target, &limits).unwrap_err();
     assert_eq!(refused.error.kind(), Kind::TooLarge, "{}", refused.error);
     let few: String = (0..300).map(|i| format!("{{\"c{i}\":1}}")).collect();
     assert_eq!(decode(few.as_bytes(), target, &limits).unwrap().batch.num_columns(), 300);
 }
 
-/// Row numbers, columns and texts of what was left out.
+/// Returns the row numbers, columns and texts of the rows left out.
 fn left_out(sifted: &Sifted) -> Vec<(usize, Option<&str>, &str)> {
     sifted.skipped.iter().map(|s| (s.bad.row, s.bad.column.as_deref(), s.raw.as_str())).collect()
 }
@@ -288,7 +288,7 @@ fn rows_that_do_not_fit_are_left_out_and_the_others_go_on() {
     }
 }
 
-/// The types of new columns, and whether there are any, follow from the rows that are taken alone.
+/// The types and the existence of new columns follow only from the rows that are taken.
 #[test]
 fn a_row_that_is_left_out_decides_nothing() {
     let def = table(&[("n", "int64")]);
@@ -308,7 +308,7 @@ fn a_row_that_is_left_out_decides_nothing() {
     );
     assert_eq!(left_out(&found).iter().map(|gone| gone.0).collect::<Vec<_>>(), [1, 3, 5]);
     assert!(found.skipped[2].bad.message.contains("9007199254740993 came before it"));
-    // Nothing left, nothing made.
+    // If no row is left, no column is made.
     let found = sifted(br#"{"a":1,"a":2}"#, None, false).unwrap();
     assert_eq!((found.rows.batch.num_rows(), found.rows.new_columns.len(), found.skipped.len()), (0, 0, 1));
 }
@@ -338,7 +338,7 @@ fn a_line_that_is_no_json_is_left_out_and_the_next_line_goes_on() {
     assert_eq!(why[4], "no UTF-8: byte 6 of the line cannot stand there");
 }
 
-/// A line of a row that goes on in the next one could be taken for a row of its own.
+/// A line in the middle of a row could be taken for a row of its own.
 #[test]
 fn where_rows_may_span_lines_what_is_no_json_refuses_the_body() {
     for body in [
@@ -353,7 +353,7 @@ fn where_rows_may_span_lines_what_is_no_json_refuses_the_body() {
         let refused = sifted(body.as_bytes(), None, false).unwrap_err();
         assert_eq!(refused.error.kind(), Kind::Invalid, "{body}");
     }
-    // Where each line is a row it is clear.
+    // If each line is declared to be a row, there is no doubt.
     let found = sifted(b"{\"a\":\n1}\n{\"a\" 2}\n{\"a\":3}", None, true).unwrap();
     assert_eq!((shown(&found.rows).as_str(), found.skipped[0].bad.row), ("{\"a\":1}\n{\"a\":3}\n", 2));
     assert_eq!(sifted(b"[{\"a\":\"\xff\"}]", None, true).unwrap_err().error.kind(), Kind::Invalid);
@@ -370,7 +370,7 @@ fn too_many_columns_or_levels_are_one_bad_row() {
     assert_eq!(found.skipped[0].raw.len(), crate::RAW_BYTES_MAX.min(body.lines().nth(1).unwrap().len()));
 }
 
-/// Whatever is left out of a body of lines, the rest of it is what the rest alone would have been.
+/// For any bad lines left out, the result equals that of a body without them.
 #[test]
 fn the_rows_that_stay_are_those_of_a_body_without_the_others() {
     let good = [
@@ -405,7 +405,7 @@ fn the_rows_that_stay_are_those_of_a_body_without_the_others() {
             (seed >> 33) as usize % n
         };
         let (mut all, mut kept, mut numbers) = (String::new(), String::new(), Vec::new());
-        // `new` is a number once it was one.
+        // The first row makes `new` a number.
         let first = format!("{}\n", good[1]);
         (all, kept) = (all + &first, kept + &first);
         for row in 2..12 {
@@ -444,7 +444,8 @@ fn a_byte_order_mark_is_passed_over() {
     assert!(text.contains("row 2 is no JSON") && text.contains("at byte 11 (line 2)"), "{text}");
 }
 
-/// A text of a time was one in SQL, CSV and COPY and none in rows of JSON; seconds became times of 1970 without a word.
+/// A text that was a time in SQL, CSV and COPY was refused in JSON rows, and numbers of seconds silently became times
+/// of 1970.
 #[test]
 fn a_time_is_read_as_everywhere_and_a_number_by_the_unit_that_the_column_declares() {
     let mut def = types::TableDef::new(types::TableId(1), "main.t");

@@ -1,5 +1,5 @@
-//! Log records as columns, one after the other. What a record adds is counted before it is added: little of a request can be
-//! much of a table, since what its resource says stands in each row.
+//! Builds the columns of log records. The memory for a record is charged before the record is added: a short request
+//! can become many bytes, since the attributes of a resource are repeated in each row.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::COLUMNS;
 use super::message::{AnyValue, KeyValue, LogRecord, any_value::Kind};
 use crate::Budget;
 
-/// What a row takes besides its texts: two times, a number, where nine texts end, and which of all are there.
+/// Bytes that a row takes besides its texts: two times, a number, the offsets of nine texts, and the validity bits.
 const ROW_BYTES: usize = 64;
 
-/// What holds for all records of a resource, and of a scope in it.
+/// The values shared by all records of a resource and of a scope in it.
 #[derive(Debug, Default)]
 pub struct Of {
     service: Option<String>,
-    /// JSON, made once for all.
+    /// The attributes as JSON, encoded once for all rows.
     resource: Option<String>,
     scope: Option<String>,
 }
@@ -36,19 +36,19 @@ impl Of {
         Of { service, resource: self::attributes(attributes), scope: None }
     }
 
-    /// Goes on to the scope of this name.
+    /// Sets the scope for the following records.
     pub fn enter(&mut self, scope: String) {
         self.scope = Some(scope).filter(|name| !name.is_empty());
     }
 }
 
-/// [`COLUMNS`] as far as they are filled, and what they may still take.
+/// The builders of [`COLUMNS`], with the memory that they may still take.
 #[derive(Debug)]
 pub struct Columns {
     budget: Budget,
     time: TimestampMicrosecondBuilder,
     severity: Int32Builder,
-    /// Those from `level` to `span_id`.
+    /// The columns from `level` to `span_id`.
     texts: [StringBuilder; 9],
     observed: TimestampMicrosecondBuilder,
 }
@@ -60,12 +60,12 @@ impl Columns {
         Columns { budget, time: times(), severity, texts, observed: times() }
     }
 
-    /// Takes memory for what is kept beside the rows.
+    /// Charges memory for data kept beside the rows.
     pub fn charge(&mut self, bytes: usize) -> Result<()> {
         self.budget.take(bytes)
     }
 
-    /// Adds a row. [`types::Kind::TooLarge`], and nothing is added, if that would be too much.
+    /// Adds a row. [`types::Kind::TooLarge`] if that would exceed the budget; then nothing is added.
     pub fn push(&mut self, record: &LogRecord, of: &Of) -> Result<()> {
         let given = |text| Some(text).filter(|text: &&str| !text.is_empty());
         let texts: [Option<Cow<'_, str>>; 9] = [
@@ -103,12 +103,12 @@ impl Columns {
     }
 }
 
-/// Nanoseconds as microseconds; 0 means unknown.
+/// Converts nanoseconds to microseconds; 0 means unknown.
 fn micros(nanos: u64) -> Option<i64> {
     (nanos > 0).then_some((nanos / 1_000) as i64)
 }
 
-/// The word for a number of severity: four numbers each.
+/// Returns the word for a severity number; each word stands for four numbers.
 fn level(number: i32) -> Option<&'static str> {
     const WORDS: [&str; 6] = ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"];
     let at = usize::try_from(number.checked_sub(1)?).ok()? / 4;

@@ -1,7 +1,8 @@
-//! The same messages in JSON: names in lowerCamelCase, 64-bit numbers as strings or numbers, ids hexadecimal, other bytes
-//! base64. Fields that nothing is made of are passed over.
+//! The OTLP messages in JSON: names in lowerCamelCase, 64-bit numbers as strings or numbers, ids hexadecimal, other
+//! bytes base64. Fields that belong to no column are skipped.
 //!
-//! No tree is made of the whole: what holds others is walked over as text, and one record after the other becomes values.
+//! No tree is built of the whole request: the outer messages are walked as text, and one record at a time is parsed
+//! into values.
 
 use std::marker::PhantomData;
 
@@ -30,7 +31,7 @@ pub fn read(bytes: &[u8], sink: &mut Sink) -> Result<()> {
         true => no_export(),
         false => no_json(&e.to_string()),
     })?;
-    // Metrics and traces, and logs under other names.
+    // The body holds metrics or traces, or logs under other names.
     if found.has_others && found.fields[0].is_none() {
         return Err(no_export());
     }
@@ -66,11 +67,11 @@ fn wrong(what: &str, expected: &str) -> Error {
         .hint("send logs as an OTLP exporter over HTTP does")
 }
 
-/// Fields of an object by their names; the others are passed over.
+/// A visitor that extracts the named fields of an object and skips the others.
 #[derive(Clone, Copy)]
 struct Wanted<const N: usize>([&'static str; N]);
 
-/// What an object says of them, as it came. Of a field that it has twice the last.
+/// The raw values of those fields. If a field occurs twice, the last one counts.
 struct Found<'a, const N: usize> {
     fields: [Option<&'a RawValue>; N],
     has_others: bool,
@@ -106,7 +107,7 @@ impl<'de, const N: usize> Visitor<'de> for Wanted<N> {
     }
 }
 
-/// The name of a field: its place among those that are wanted.
+/// A visitor that maps a field name to its position among the wanted names.
 struct Name<'a>(&'a [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for Name<'_> {
@@ -129,7 +130,8 @@ impl Visitor<'_> for Name<'_> {
     }
 }
 
-/// Gives each item of a repeated field, whose text was seen to be JSON; absent and null are none.
+/// Calls `take` for each item of a repeated field, whose text is known to be valid JSON. An absent or null field has
+/// no items.
 fn each<'de, S: DeserializeSeed<'de> + Copy>(
     field: &str,
     raw: Option<&'de RawValue>,
@@ -149,7 +151,7 @@ fn each<'de, S: DeserializeSeed<'de> + Copy>(
 struct Items<'a, S, T> {
     item: S,
     take: T,
-    /// Why an item was not taken: serde's errors carry no others.
+    /// The error with which `take` refused an item, since serde's errors cannot carry it.
     failed: &'a mut Option<Error>,
 }
 
@@ -175,7 +177,7 @@ where
     }
 }
 
-/// The object that holds for those beside it; absent and null are none.
+/// Parses a resource or scope, which applies to the records beside it. An absent or null field is `None`.
 fn message(field: &str, raw: Option<&RawValue>) -> Result<Option<Json>> {
     let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
     if raw.get().len() > RECORD_BYTES_MAX {
@@ -191,9 +193,9 @@ fn message(field: &str, raw: Option<&RawValue>) -> Result<Option<Json>> {
     Ok(Some(json))
 }
 
-/// Whether a text has too many values for a tree to be made of it.
+/// Returns true if a text has too many values to be parsed into a tree.
 fn has_many_values(text: &str) -> bool {
-    // Each takes a byte at least.
+    // Each value takes at least one byte.
     text.len() > RECORD_VALUES_MAX
         && count::values(text.as_bytes(), 1, 1, RECORD_VALUES_MAX) > RECORD_VALUES_MAX
 }
@@ -202,7 +204,7 @@ fn object<'a>(json: &'a Json, what: &str) -> Result<&'a Json> {
     json.is_object().then_some(json).ok_or_else(|| wrong(what, "an object"))
 }
 
-/// A repeated field; absent and null are none.
+/// Reads a repeated field. An absent or null field is empty.
 pub(super) fn list<T>(of: &Json, field: &str, read: impl FnMut(&Json) -> Result<T>) -> Result<Vec<T>> {
     match &of[field] {
         Json::Null => Ok(Vec::new()),
@@ -219,7 +221,7 @@ fn text(of: &Json, field: &str) -> Result<String> {
     }
 }
 
-/// A number, or a string of one.
+/// Reads a number, or a string that holds one.
 fn number<T: std::str::FromStr + Default>(of: &Json, field: &str) -> Result<T> {
     let written = match &of[field] {
         Json::Null => return Ok(T::default()),

@@ -1,7 +1,7 @@
-//! The messages of an export of logs, by their field numbers, but for those that only hold others. Fields that nothing is made of
-//! are passed over.
+//! The messages of a log export, by their field numbers, except those that only contain others. Fields that belong to
+//! no column are skipped.
 
-/// What went wrong, as Google's APIs say it.
+/// An error in the form of Google's APIs.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Status {
     #[prost(int32, tag = "1")]
@@ -10,7 +10,7 @@ pub struct Status {
     pub message: String,
 }
 
-/// The answer to an export of which some was not taken.
+/// The answer to an export that was not taken completely.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Response {
     #[prost(message, optional, tag = "1")]

@@ -1,4 +1,4 @@
-//! An export in Protobuf, read where it lies: one record after the other is made, and none of the others is kept.
+//! An export in Protobuf, decoded in place: one record at a time is decoded, and earlier ones are not kept.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use super::{MANY_VALUES, RECORD_BYTES_MAX, RECORD_VALUES_MAX, Sink, many_bytes, 
 use crate::RAW_BYTES_MAX;
 use crate::protobuf::{Broken, Fields};
 
-/// Reads an `ExportLogsServiceRequest`.
+/// Decodes an `ExportLogsServiceRequest`.
 pub fn read(bytes: &[u8], sink: &mut Sink) -> Result<()> {
     each(bytes, 1, |logs| {
         let mut of = Of::resource(&merged::<Resource>(logs, "resource", Some(Form::Pairs))?.attributes);
@@ -24,10 +24,10 @@ pub fn read(bytes: &[u8], sink: &mut Sink) -> Result<()> {
 }
 
 fn log_record(bytes: &[u8], of: &Of, sink: &mut Sink) -> Result<()> {
-    // As many as RAW_BYTES_MAX characters stand for.
+    // Base64 turns this many bytes into RAW_BYTES_MAX characters.
     let kept = &bytes[..bytes.len().min(RAW_BYTES_MAX / 4 * 3)];
     let read = || {
-        // Each value takes two bytes at least.
+        // Each value takes at least two bytes.
         let may_be_many = bytes.len() / 2 > RECORD_VALUES_MAX;
         if may_be_many && values(bytes, Form::Record).map_err(|Broken(why)| why)? > RECORD_VALUES_MAX {
             return Err(MANY_VALUES.to_owned());
@@ -37,7 +37,7 @@ fn log_record(bytes: &[u8], of: &Of, sink: &mut Sink) -> Result<()> {
     sink.take(of, bytes.len(), read, || STANDARD.encode(kept))
 }
 
-/// Gives each message of a repeated field.
+/// Calls `take` for each message of a repeated field.
 fn each<'a>(message: &'a [u8], field: u32, mut take: impl FnMut(&'a [u8]) -> Result<()>) -> Result<()> {
     let mut fields = Fields::new(message);
     while let Some((number, found)) = fields.next().map_err(|Broken(why)| wrong(why))? {
@@ -48,8 +48,8 @@ fn each<'a>(message: &'a [u8], field: u32, mut take: impl FnMut(&'a [u8]) -> Res
     Ok(())
 }
 
-/// The message of field 1, which holds for the others wherever it stands. Where it comes several times they are one. It is looked
-/// through as `form`, without which none of its messages are kept.
+/// Decodes field 1, which applies to the other fields wherever it stands in the message. Several occurrences are
+/// merged. With `form`, the nested values are counted and limited.
 fn merged<M: prost::Message + Default>(message: &[u8], what: &str, form: Option<Form>) -> Result<M> {
     let (mut merged, mut bytes, mut count) = (M::default(), 0, 0);
     each(message, 1, |part| {
@@ -68,19 +68,19 @@ fn merged<M: prost::Message + Default>(message: &[u8], what: &str, form: Option<
     Ok(merged)
 }
 
-/// Messages of which others are made, many of little.
+/// The types of messages that nest others, for counting values.
 #[derive(Clone, Copy)]
 enum Form {
     Record,
     Value,
     Values,
     Pair,
-    /// A resource too has them in its field 1.
+    /// A list of pairs. A resource has its attributes in field 1 too.
     Pairs,
 }
 
 impl Form {
-    /// What a field holds that is a message again.
+    /// Returns the type of message in a field; `None` if it is not one of these messages.
     fn within(self, field: u32) -> Option<Form> {
         Some(match (self, field) {
             (Form::Record, 5) | (Form::Values, 1) | (Form::Pair, 2) => Form::Value,
@@ -92,9 +92,9 @@ impl Form {
     }
 }
 
-/// How many fields a message has with those within it; stops beyond [`RECORD_VALUES_MAX`].
+/// Counts the fields of a message and of the messages nested in it. Stops beyond [`RECORD_VALUES_MAX`].
 fn values(message: &[u8], form: Form) -> std::result::Result<usize, Broken> {
-    // As deep as prost goes.
+    // The recursion limit of prost.
     const DEPTH_MAX: usize = 100;
     fn walk(message: &[u8], form: Form, depth: usize, count: &mut usize) -> std::result::Result<(), Broken> {
         let mut fields = Fields::new(message);

@@ -55,7 +55,7 @@ const JSON: &str = r#"{"resourceLogs":[
 
 type Decode = fn(&[u8], &Limits) -> Result<Decoded>;
 
-/// A row as texts; `-` is null.
+/// Formats a row as texts; `-` is null.
 fn shown(batch: &arrow::array::RecordBatch, row: usize) -> Vec<String> {
     let cell = |(at, (_, data_type)): (usize, &(&str, types::DataType))| match Value::from_array(
         batch.column(at),
@@ -110,7 +110,7 @@ fn an_export_in_json_becomes_rows() {
     assert_eq!(rows, expected.map(|row| row.map(str::to_owned).to_vec()));
 }
 
-/// The same request in Protobuf, with the first record changed.
+/// Encodes the same request in Protobuf, with the first record changed.
 fn in_protobuf(change: impl FnOnce(&mut LogRecord)) -> Vec<u8> {
     let all: Json = serde_json::from_str(JSON).unwrap();
     let mut change = Some(change);
@@ -160,7 +160,7 @@ fn a_bad_record_does_not_keep_the_others_out() {
     let error = decode_json(many.as_bytes()).unwrap_err();
     assert!(error.message().starts_with("more than 10000 records cannot be read; record 1: "), "{error}");
 
-    // Text that is no UTF-8, in the middle of a request.
+    // The request has a text with invalid UTF-8 in its middle.
     let broken = LogRecord { severity_text: "~~".into(), ..LogRecord::default() }.encode_to_vec();
     let broken = broken.iter().map(|byte| if *byte == b'~' { 0xff } else { *byte }).collect();
     let good = LogRecord { severity_text: "good".into(), ..LogRecord::default() }.encode_to_vec();
@@ -274,7 +274,7 @@ fn json_that_is_nested_too_deep_spoils_its_record_alone() {
     assert_eq!(decode_json(body.as_bytes()).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-/// Of 30 MB of nothing 5 GB were made before they were refused.
+/// An export of 30 MB of empty records made 5 GB before it was refused.
 #[test]
 fn many_records_of_nothing_are_refused_before_they_take_much() {
     let field = |bytes: &[u8]| {
@@ -301,7 +301,7 @@ fn many_records_of_nothing_are_refused_before_they_take_much() {
     assert_eq!(rows(1_001).unwrap_err().kind(), ErrorKind::TooLarge);
 }
 
-/// A megabyte of a resource stood in each row, and more than two gigabytes of it were a panic.
+/// A resource of a megabyte was repeated in each row, and more than two gigabytes of it caused a panic.
 #[test]
 fn what_stands_in_each_row_counts_for_each() {
     let text = "x".repeat(1 << 20);
@@ -317,7 +317,7 @@ fn what_stands_in_each_row_counts_for_each() {
             "scopeLogs":[{{"scope":{{"name":"{scope}"}},"logRecords":[{records}]}}]}}]}}"#
         )
     };
-    // As the resource and as the service.
+    // The text occurs as the resource and as the service.
     assert_eq!(decode_json(export(true, 3_000).as_bytes()).unwrap_err().kind(), ErrorKind::TooLarge);
     assert_eq!(decode_json(export(false, 3_000).as_bytes()).unwrap_err().kind(), ErrorKind::TooLarge);
     assert_eq!(decode_json(export(true, 3).as_bytes()).unwrap().rows.num_rows(), 3);
@@ -336,7 +336,7 @@ fn a_record_that_is_too_large_is_refused_and_a_resource_refuses_all() {
     let Decoded { rows, refused } = decode_json(body.as_bytes()).unwrap();
     assert_eq!((rows.num_rows(), refused.len(), refused[0].record), (1, 1, 1));
     assert_eq!(refused[0].reason, "takes more than 4 MiB");
-    // The limit lies within a letter.
+    // The limit is in the middle of a character.
     assert_eq!(refused[0].raw, record[..RAW_BYTES_MAX - 1]);
     for field in ["resource", "scope"] {
         let large = format!(r#""{field}":{{"name":"{text}"}}"#);
@@ -362,13 +362,13 @@ fn a_record_that_is_too_large_is_refused_and_a_resource_refuses_all() {
     assert!(refused[0].raw.starts_with("YoCAgALDpMOk"), "{}", &refused[0].raw[..20]);
     assert_eq!(export(&ScopeLogs { scope, ..of_scope }).unwrap_err().kind(), ErrorKind::TooLarge);
 
-    // What is kept of refused records counts too.
+    // The memory for refused records is charged too.
     let body = r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[7,7,7]}]}]}"#;
     let narrow = Limits { decoded_bytes_max: 100, ..Limits::default() };
     assert_eq!(super::decode_json(body.as_bytes(), &narrow).unwrap_err().kind(), ErrorKind::TooLarge);
 }
 
-/// A record of 4 MiB became 260 MiB of nothing before it was refused.
+/// A record of 4 MiB became 260 MiB of empty values before it was refused.
 #[test]
 fn a_record_of_too_many_values_is_refused_before_it_is_read() {
     let in_json = |values: &str| {
@@ -378,13 +378,13 @@ fn a_record_of_too_many_values_is_refused_before_it_is_read() {
         )
         .unwrap()
     };
-    // Of the text around them there are five, with an item one more than there are commas.
+    // The surrounding text has five values; each item adds a comma and an object.
     let most = RECORD_VALUES_MAX / 2 - 2;
     for (values, refused) in [
         (vec!["{}"; most].join(","), 0),
         (vec!["{}"; most + 1].join(","), 1),
         (vec!["0"; 2_000_000].join(","), 1),
-        // What stands in a text is none.
+        // Characters inside of a text are not counted.
         (format!(r#"{{"stringValue":"{}"}}"#, ",[{".repeat(RECORD_VALUES_MAX)), 0),
     ] {
         let found = in_json(&values);
@@ -460,12 +460,12 @@ fn a_resource_holds_for_what_came_before_it() {
     let scope = |name: &str| Scope { name: name.into() }.encode_to_vec();
     let of_scope = [field(2, &[]), field(1, &scope("first")), field(1, &scope("s"))].concat();
     let resources = [attribute("a", "b"), attribute("service.name", "shop")].map(|of| field(1, &of)).concat();
-    // Between them a field that nobody knows, in each form.
+    // Between the fields is an unknown field of each wire type.
     let unknown = [&[15 << 3, 0x80, 1][..], &[15 << 3 | 1; 9], &field(15, b"?"), &[15 << 3 | 5; 5]].concat();
     let logs = [unknown.clone(), field(2, &of_scope), unknown.clone(), resources].concat();
     let found = decode_protobuf(&[unknown, field(1, &logs)].concat()).unwrap();
     let expected = ("shop".to_owned(), "s".to_owned(), r#"{"a":"b","service.name":"shop"}"#.to_owned());
     assert_eq!((found.rows.num_rows(), shop(&found.rows)), (1, expected));
-    // A number where a message is said to be.
+    // A field that should be a message holds a number.
     assert_eq!(decode_protobuf(&[1 << 3, 7]).unwrap_err().kind(), ErrorKind::Invalid);
 }

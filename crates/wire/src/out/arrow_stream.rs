@@ -1,4 +1,4 @@
-//! Record batches as one Arrow IPC stream, handed over batch by batch.
+//! Writes record batches as one Arrow IPC stream, batch by batch.
 
 use arrow::datatypes::Schema;
 use arrow::ipc::writer::StreamWriter;
@@ -10,12 +10,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The schema message is ready at once.
+    /// Makes a writer; the schema message can be taken at once.
     pub fn new(schema: &Schema) -> Result<Self> {
         Ok(Writer { stream: StreamWriter::try_new(Vec::new(), schema).map_err(broken)? })
     }
 
-    /// Moves what is written so far to `out`.
+    /// Moves the bytes written so far to `out`.
     pub fn take(&mut self, out: &mut Vec<u8>) {
         out.append(self.stream.get_mut());
     }

@@ -1,5 +1,5 @@
-//! Record batches as CSV (RFC 4180): a header line, a null is an empty field (an empty line where there is one column), an empty
-//! string is `""`, floats beyond numbers are `NaN`, `Infinity` and `-Infinity`.
+//! Writes record batches as CSV (RFC 4180), with a header line. A null is an empty field (an empty line if there is
+//! one column), an empty string is `""`, and floats that are not numbers are `NaN`, `Infinity` and `-Infinity`.
 
 use arrow::datatypes::{Field, Schema};
 use arrow::record_batch::RecordBatch;
@@ -47,7 +47,7 @@ impl Writer {
                 }
                 scratch.clear();
                 cell.write(row, &mut scratch);
-                // A JSON string of a time, uuid, … has nothing to escape; its quotes go.
+                // The JSON string of a time, uuid and so on has nothing to escape; only its quotes are removed.
                 match scratch.as_slice() {
                     [b'"', inner @ .., b'"'] => field(inner, b',', out),
                     other => field(other, b',', out),
@@ -58,7 +58,7 @@ impl Writer {
     }
 }
 
-/// Writes a text as a field: in quotes where a reader would take it for something else, so also if it is empty.
+/// Writes a text as a field. It is quoted if it is empty or a reader would misread it.
 pub fn field(text: &[u8], delimiter: u8, out: &mut Vec<u8>) {
     let is_special = |b: &u8| matches!(b, b'"' | b'\n' | b'\r') || *b == delimiter;
     match text.is_empty() || text.iter().any(is_special) {
@@ -67,7 +67,7 @@ pub fn field(text: &[u8], delimiter: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a text as a field in quotes.
+/// Writes a text as a quoted field.
 pub fn quoted_field(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for &b in text {

@@ -1,4 +1,4 @@
-//! Record batches as JSON text, in one pass over the rows and without a value per cell.
+//! Writes record batches as JSON text, in one pass over the rows and without a value object per cell.
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Decimal128Array,
@@ -18,10 +18,10 @@ use crate::text;
 
 /// Writes batches of one schema.
 pub struct Writer {
-    /// `"name":` of each column, escaped once.
+    /// The escaped `"name":` of each column.
     keys: Vec<Vec<u8>>,
     fields: Vec<Field>,
-    /// Whether integers are numbers however large they are.
+    /// True if integers of any size are written as numbers.
     is_exact: bool,
 }
 
@@ -31,12 +31,13 @@ impl Writer {
         Writer { keys: fields.iter().map(|f| key(f.name())).collect(), fields, is_exact: false }
     }
 
-    /// For files: integers are numbers beyond 2^53 too. Whoever reads those as floats rounds them.
+    /// Makes a writer for files: integers beyond 2^53 are numbers too. A reader that parses them as floats rounds
+    /// them.
     pub fn exact(schema: &Schema) -> Self {
         Writer { is_exact: true, ..Writer::new(schema) }
     }
 
-    /// One object a line.
+    /// Writes one object per line.
     pub fn rows(&self, batch: &RecordBatch, out: &mut Vec<u8>) {
         let cells = self.cells(batch);
         for row in 0..batch.num_rows() {
@@ -45,7 +46,8 @@ impl Writer {
         }
     }
 
-    /// Objects separated by commas, as long as `out` stays below `bytes_max`. Returns the number of rows written.
+    /// Writes objects separated by commas, as long as `out` stays below `bytes_max`. Returns the number of rows
+    /// written.
     pub fn objects(
         &self,
         batch: &RecordBatch,
@@ -64,7 +66,7 @@ impl Writer {
         batch.num_rows()
     }
 
-    /// Arrays of values separated by commas: `[1,"a"],[2,"b"]`.
+    /// Writes rows as arrays separated by commas: `[1,"a"],[2,"b"]`.
     pub fn arrays(&self, batch: &RecordBatch, first: &mut bool, out: &mut Vec<u8>) {
         let cells = self.cells(batch);
         for row in 0..batch.num_rows() {
@@ -111,12 +113,12 @@ fn object(keys: &[Vec<u8>], cells: &[Cells<'_>], row: usize, out: &mut Vec<u8>) 
     out.push(b'}');
 }
 
-/// A string with quotes and escapes.
+/// Writes a string with quotes and escapes.
 pub fn string(text: &str, out: &mut Vec<u8>) {
     serde_json::to_writer(out, text).expect("a Vec takes every byte");
 }
 
-/// One column, its type looked up once.
+/// The cells of one column. The type is resolved only once.
 pub(super) struct Cells<'a> {
     nulls: Option<NullBuffer>,
     kind: Kind<'a>,
@@ -148,13 +150,13 @@ enum Kind<'a> {
     FixedBinary(&'a FixedSizeBinaryArray),
     Date32(&'a PrimitiveArray<Date32Type>),
     Date64(&'a PrimitiveArray<Date64Type>),
-    /// Counts of a unit: how many of them are a microsecond or how many microseconds they are; with a zone or not.
+    /// Timestamps: values, the conversion of their unit to microseconds, and whether they have a zone.
     Timestamp(&'a [i64], Unit, bool),
-    /// The rows' ranges in the items.
+    /// Lists: the range of each row in the items, and the items.
     List(Box<dyn Fn(usize) -> (usize, usize) + 'a>, Box<Cells<'a>>),
     Struct(Vec<Vec<u8>>, Vec<Cells<'a>>),
     Dictionary(Vec<Option<usize>>, Box<Cells<'a>>),
-    /// Whatever Arrow can print.
+    /// Other types, in the text form that Arrow prints.
     Other(Option<ArrayFormatter<'a>>),
 }
 
@@ -269,7 +271,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// The text itself, if it is a string that needs no other form.
+    /// Returns the text of a cell if it is a string that can be written as it is.
     pub(super) fn text(&self, row: usize) -> Option<&str> {
         match &self.kind {
             Kind::Utf8(v) => Some(v.value(row)),
@@ -281,7 +283,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// What a float is that no number of JSON says, as PostgreSQL writes it.
+    /// Returns the word for a float that is not a JSON number, in PostgreSQL's spelling.
     pub(super) fn word(&self, row: usize) -> Option<&'static str> {
         let value = match &self.kind {
             Kind::Float32(v) => f64::from(v.value(row)),
@@ -325,7 +327,7 @@ impl<'a> Cells<'a> {
                     quoted(out, &|out| number(v, out))
                 }
             }
-            // serde_json writes NaN and the infinities as null.
+            // NaN and the infinities are written as null by serde_json.
             Kind::Float32(v) => number(v.value(row), out),
             Kind::Float64(v) => number(v.value(row), out),
             Kind::Decimal(v, scale) => quoted(out, &|out| text::write_decimal(v.value(row), *scale, out)),
@@ -372,7 +374,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// `NaN`, `Infinity` or `-Infinity`; `None` for a number.
+/// Returns `NaN`, `Infinity` or `-Infinity`; `None` for a number.
 pub fn float_word(value: f64) -> Option<&'static str> {
     match value {
         _ if value.is_nan() => Some("NaN"),
@@ -390,12 +392,12 @@ fn number(value: impl serde::Serialize, out: &mut Vec<u8>) {
     serde_json::to_writer(out, &value).expect("a Vec takes every byte");
 }
 
-/// A json column's text as the value it is. Text that came in another way than through us (an SQL function, say) may
-/// be no JSON; it must not break the answer around it.
+/// Writes the text of a json column as a JSON value. A text from another source, such as an SQL function, may be
+/// invalid JSON; it is then written as a string, so that the answer stays valid.
 fn json_text(value: &str, out: &mut Vec<u8>) {
     let mut parser = Parser::new(value);
     if parser.skip().is_ok() && parser.peek().is_none() {
-        // Line breaks between its tokens would end an NDJSON line; inside strings JSON allows none.
+        // Line breaks between tokens would end an NDJSON line. Inside strings JSON allows no line breaks.
         if value.bytes().any(|b| b == b'\n' || b == b'\r') {
             out.extend(value.bytes().map(|b| if b == b'\n' || b == b'\r' { b' ' } else { b }));
         } else {

@@ -1,4 +1,4 @@
-//! An Arrow stream: whole record batches, each piece with the schema and the dictionaries before them.
+//! Cuts an Arrow stream between record batches. Each piece repeats the schema and the dictionaries before its batches.
 
 use std::io::Read;
 
@@ -8,7 +8,7 @@ use types::{Error, Kind, Result};
 use super::{Piece, Source};
 use crate::ipc::broken;
 
-/// The end of a stream.
+/// The end-of-stream marker.
 const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
 #[derive(Default)]
@@ -16,20 +16,20 @@ pub(super) struct Cut {
     /// The schema and the dictionaries so far.
     prefix: Vec<u8>,
     has_schema: bool,
-    /// Whether some piece told of the schema.
+    /// True if a piece with the schema was returned.
     told: bool,
     ended: bool,
 }
 
-/// A message at the beginning of what was read.
+/// A message at the beginning of the buffer.
 struct Message {
     len: usize,
     what: ipc::MessageHeader,
-    /// Of a record batch.
+    /// The number of rows, for a record batch.
     rows: usize,
 }
 
-/// How many rows the record batches of a stream have.
+/// Counts the rows of all record batches of a stream.
 pub(super) fn rows(stream: &[u8]) -> Result<usize> {
     let (cut, mut source) = (Cut::default(), Source::new(stream, usize::MAX, usize::MAX));
     let mut all = 0usize;
@@ -56,7 +56,7 @@ impl Cut {
             match what {
                 ipc::MessageHeader::RecordBatch if self.has_schema => batches.extend_from_slice(&message),
                 ipc::MessageHeader::DictionaryBatch if self.has_schema => {
-                    // It may take the place of one that rows of this piece mean.
+                    // The dictionary may replace one that the batches of this piece use.
                     let is_next = !batches.is_empty();
                     let bytes = self.prefix.len() + message.len();
                     if bytes > source.row_bytes_max {
@@ -88,7 +88,7 @@ impl Cut {
         Piece::whole([&self.prefix, batches, &END[..]].concat(), before, false)
     }
 
-    /// The next message once all of it was read; `None` at the end of the stream.
+    /// Reads the next message completely; `None` at the end of the stream.
     fn message<R: Read>(&self, source: &mut Source<R>) -> Result<Option<Message>> {
         source.fill(8)?;
         if source.buffer.is_empty() {

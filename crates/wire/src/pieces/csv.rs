@@ -1,4 +1,4 @@
-//! CSV: whole records, each piece with the line that names the columns before it.
+//! Cuts CSV between records. Each piece repeats the header line.
 
 use std::io::Read;
 
@@ -12,7 +12,7 @@ use crate::sift::newlines;
 #[derive(Default)]
 pub(super) struct Cut {
     header: Option<Vec<u8>>,
-    /// There is one column, and an empty line is a row of it.
+    /// True if there is only one column, so that an empty line is a row.
     takes_empty_lines: bool,
 }
 
@@ -34,7 +34,7 @@ impl Cut {
                 self.header = Some(header.clone());
                 self.takes_empty_lines = quotes::has_one_field(&header);
                 if self.is_over(source)? {
-                    // Names alone: whether they can be any is said all the same.
+                    // A header without rows is a piece too, so that faults of its names are reported.
                     return Ok(Some(Piece::whole(header, Before::default(), false)));
                 }
                 header
@@ -52,7 +52,7 @@ impl Cut {
                 None => source.more()?,
             }
         };
-        // Lines count on as if the header stood right before the rows.
+        // Line numbers continue as if the header stood right before these rows.
         let mut before = source.before;
         before.lines = before.lines.saturating_sub(newlines(&header));
         before.bytes = before.bytes.saturating_sub(header.len());
@@ -64,7 +64,7 @@ impl Cut {
         Ok(Some(Piece::whole(body, before, false)))
     }
 
-    /// Whether no row is left.
+    /// Returns true if no row is left.
     fn is_over<R: Read>(&self, source: &mut Source<R>) -> Result<bool> {
         if !self.takes_empty_lines {
             return is_over(source);
@@ -76,12 +76,12 @@ impl Cut {
     }
 }
 
-/// Whether nothing but ends of lines is left. Those that come first are taken away.
+/// Removes line ends at the beginning, and returns true if nothing is left.
 fn is_over<R: Read>(source: &mut Source<R>) -> Result<bool> {
     loop {
         let ends = source.buffer.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
         let ends = ends.unwrap_or(source.buffer.len());
-        // A carriage return alone is no end.
+        // A carriage return alone is not a line end.
         source.take(source.buffer[..ends].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1));
         if !source.buffer.is_empty() || source.ended {
             return Ok(source.buffer.is_empty());

@@ -1,4 +1,4 @@
-//! JSON: whole lines, whole objects, or whole elements of an array.
+//! Cuts JSON between lines, objects, or elements of an array.
 
 use std::io::Read;
 
@@ -9,34 +9,34 @@ use crate::parser::{Malformed, Parser};
 use crate::sift::newlines;
 
 pub(super) struct Cut {
-    /// Whether each line is a row for certain.
+    /// True if each line is declared to be a row.
     lines: bool,
     at: At,
-    /// Whether a row had several lines.
+    /// True if a row spanned several lines.
     spans: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum At {
-    /// Nothing was read.
+    /// The start of the stream, before anything is read.
     Beginning,
-    /// Among objects one after the other.
+    /// In a sequence of objects.
     Rows,
-    /// Before the bracket of an array, or behind one of its elements.
+    /// In front of an array's bracket, or after one of its elements.
     Array { first: bool },
-    /// Behind an array.
+    /// After an array.
     End,
 }
 
-/// How far whole rows go in what was read.
+/// The range of whole rows in the buffer.
 #[derive(Default)]
 struct Whole {
-    /// Where the first begins and the last ends; the same if there is none.
+    /// The start of the first row and the end of the last; equal if there is none.
     start: usize,
     end: usize,
-    /// Behind the bracket that closes the array, if it is there.
+    /// The offset after the bracket that closes the array, if it is there.
     closed: Option<usize>,
-    /// Why there are no more, and whether that stays so whatever may follow.
+    /// The reason why no more rows were found, and whether further input cannot change that.
     stopped: Option<(Malformed, bool)>,
 }
 
@@ -47,12 +47,12 @@ impl Cut {
         Cut { lines, at: At::Beginning, spans: false }
     }
 
-    /// What comes are rows one after the other, whatever the first looks like.
+    /// Declares that the input is a sequence of rows, even if it begins with a bracket.
     pub fn is_among_rows(&mut self) {
         self.at = At::Rows;
     }
 
-    /// Whether an array has ended.
+    /// Returns true if an array has ended.
     pub fn is_closed(&self) -> bool {
         self.at == At::End
     }
@@ -61,7 +61,7 @@ impl Cut {
         if self.at == At::Beginning {
             source.take_mark()?;
             self.at = match source.first()? {
-                // Where an array begins there are no lines.
+                // A declared line format does not apply to an array.
                 Some(b'[') => At::Array { first: true },
                 _ => At::Rows,
             };
@@ -74,7 +74,7 @@ impl Cut {
         }
     }
 
-    /// Objects one after the other.
+    /// Returns a piece of objects in a sequence.
     fn rows<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
         source.first()?;
         source.fill(source.piece_bytes)?;
@@ -85,7 +85,7 @@ impl Cut {
             }
             match found.stopped {
                 None => return Ok(None),
-                // Its line has to be there, should it be all of it.
+                // The whole line must be in the buffer, since all of it may be bad.
                 Some((malformed, certain)) if source.ended || certain && source.buffer.contains(&b'\n') => {
                     return self.broken(source, malformed).map(Some);
                 }
@@ -94,8 +94,8 @@ impl Cut {
         }
     }
 
-    /// A row that is no JSON begins what was read. It is its line alone where rows do not span lines; else nobody knows where
-    /// the next one begins.
+    /// Handles a row of invalid JSON at the beginning of the buffer. If rows do not span lines, the bad row is one
+    /// line, which becomes a piece. Otherwise the start of the next row is unknown, and the stream is refused.
     fn broken<R: Read>(&self, source: &mut Source<R>, malformed: Malformed) -> Result<Piece> {
         let line = source.buffer.iter().position(|byte| *byte == b'\n');
         let end = line.map_or(source.buffer.len(), |at| at + 1);
@@ -106,12 +106,12 @@ impl Cut {
         }
     }
 
-    /// Elements of an array, as an array.
+    /// Returns a piece of elements, as an array of its own.
     fn elements<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
         source.fill(source.piece_bytes)?;
         loop {
             let found = self.whole(source);
-            // What is no array is none from its beginning on, as far as that is known.
+            // An invalid array is refused from its beginning, as soon as the fault is certain.
             match &found.stopped {
                 Some((malformed, certain)) if *certain || source.ended => {
                     return Err(no_json(source, malformed.at, malformed.expected));
@@ -122,7 +122,7 @@ impl Cut {
             if found.end > found.start {
                 source.take(found.start);
                 let mut before = source.before;
-                // The bracket of the piece stands where the one of the array does, or a comma.
+                // The bracket of the piece replaces the bracket or comma of the stream.
                 before.bytes = before.bytes.saturating_sub(1);
                 let rows = source.take(found.end - found.start);
                 let body = [b"[", &rows[..], b"]"].concat();
@@ -143,19 +143,19 @@ impl Cut {
         }
     }
 
-    /// Whole rows at the beginning of what was read, as much as a piece has.
+    /// Finds whole rows at the beginning of the buffer, up to the size of a piece.
     fn whole<R: Read>(&mut self, source: &Source<R>) -> Whole {
         let (text, is_cut) = match std::str::from_utf8(&source.buffer) {
             Ok(text) => (text, false),
             Err(cut) => {
                 let text = std::str::from_utf8(&source.buffer[..cut.valid_up_to()]).unwrap_or_default();
-                // Unless the rest of a character may come.
+                // The text ends here for certain if the bytes cannot be completed to a character.
                 (text, cut.error_len().is_some() || source.ended)
             }
         };
         let mut found = Whole::default();
         let mut p = Parser::new(text);
-        // No value reaches beyond its line, so that what is malformed before the end of a line stays so.
+        // A string cannot contain a line break, so a fault before the end of a line is certain.
         let stop = |at: usize, expected: &'static str| {
             let expected = if is_cut && at == text.len() { "UTF-8" } else { expected };
             Some((Malformed { at, expected }, is_cut || text[at..].contains('\n')))
@@ -179,7 +179,7 @@ impl Cut {
             let next = p.peek();
             let start = p.at();
             match next {
-                // Nothing may follow objects.
+                // A sequence of objects may end here.
                 None if !is_array && !is_cut => return found,
                 None => {
                     found.stopped = stop(start, "a value");
@@ -197,7 +197,7 @@ impl Cut {
                 return found;
             }
             match p.skip() {
-                // A number at the end of what was read may go on.
+                // A number at the end of the buffer may go on.
                 Ok(row) if !row.ends_with(['}', ']', '"']) && p.at() == text.len() && !source.ended => {
                     found.stopped = Some((Malformed { at: p.at(), expected: "the end of a number" }, false));
                     return found;
@@ -216,7 +216,7 @@ impl Cut {
     }
 }
 
-/// Whole lines, whatever stands in them: as many as a piece has, or one that is longer.
+/// Returns a piece of whole lines without parsing them: as many as fit, or one longer line.
 fn lines<R: Read>(source: &mut Source<R>) -> Result<Option<Piece>> {
     if source.first()?.is_none() {
         return Ok(None);

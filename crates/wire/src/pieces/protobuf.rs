@@ -1,4 +1,4 @@
-//! A message `Rows`: whole rows, each piece with the names of the columns before them.
+//! Cuts a message `Rows` between rows. Each piece repeats the names of the columns.
 
 use std::io::Read;
 
@@ -8,12 +8,12 @@ use types::{Error, Kind, Result};
 use super::{Piece, Source};
 use crate::protobuf::{Broken, COLUMNS, ROWS, no_rows};
 
-/// The longest beginning of a field: its number and its length.
+/// The greatest length of a field's number and length prefix.
 const HEAD_BYTES: usize = 16;
 
 #[derive(Default)]
 pub(super) struct Cut {
-    /// The names of the columns, as they came.
+    /// The fields with the names of the columns, as received.
     columns: Vec<u8>,
     begun: bool,
 }
@@ -63,7 +63,7 @@ impl Cut {
     }
 }
 
-/// The number of the field that begins here, and how long all of it is.
+/// Returns the number and the total length of the field at the beginning of `bytes`.
 fn field(bytes: &[u8]) -> Result<(u32, usize)> {
     let mut rest = bytes;
     let broken = |why| no_rows(Broken(why));

@@ -9,7 +9,7 @@ use crate::{
     Limits, Refused, Rows, Target, csv as wire_csv, ipc, json as wire_json, out, protobuf as wire_proto,
 };
 
-/// Gives a few bytes at a time, another number each time.
+/// A reader that returns a few bytes at a time, in varying numbers.
 struct Drops<'a> {
     rest: &'a [u8],
     seed: usize,
@@ -56,7 +56,7 @@ fn shown(rows: &Rows) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// The rows of all pieces, or what is wrong with the first bad one.
+/// Returns the rows of all pieces, or the error of the first bad one.
 fn rows(form: Form, stream: &[u8], piece_bytes: usize) -> Result<String, String> {
     let (mut text, mut count) = (String::new(), 0);
     let mut pieces = Pieces::of(form, Drops { rest: stream, seed: piece_bytes }, piece_bytes, 10_000);
@@ -155,7 +155,7 @@ fn what_is_no_json_is_pointed_at_where_it_stands_in_the_stream() {
             assert!(found.contains(said), "{piece_bytes}: {found} / {said}");
         }
     }
-    // Rows count on from piece to piece, those that were left out too.
+    // Row numbers continue from piece to piece, and count skipped rows too.
     let body = format!("{good}{{\"a\":\"x\"}}\n{good}{{\"a\":{{}}}}\n");
     let mut def = types::TableDef::new(types::TableId(1), "main.t");
     def.add_column("a", &types::DataType::Int64, true, None).unwrap();
@@ -174,7 +174,8 @@ fn what_is_no_json_is_pointed_at_where_it_stands_in_the_stream() {
     assert!(found.contains("UTF-8 expected at byte 15"), "{found}");
 }
 
-/// A line that is no JSON is a piece of its own, which may be left out; objects that span lines have no such lines.
+/// A line of invalid JSON becomes a piece of its own, which can be skipped. If objects span lines, this is not
+/// possible.
 #[test]
 fn a_broken_line_among_objects_is_a_piece_of_its_own() {
     let body = b"{\"a\":1}\n{\"a\":2}\nbroken\n{\"a\":\"cut\n{\"a\":3}\n";
@@ -213,13 +214,13 @@ fn pieces_of_csv_together_are_the_stream() {
                 &decode(Form::Csv, body.trim_start_matches('\u{feff}').as_bytes(), Before::default())
                     .unwrap(),
             );
-            // A piece has no column that is null in all of its rows.
+            // A piece lacks the columns that are null in all of its rows.
             let without_nulls = |rows: &str| rows.replace(",\"s\":null", "");
             for piece_bytes in [1, 50, 700, 1 << 20] {
                 let found = rows(Form::Csv, body.as_bytes(), piece_bytes).unwrap();
                 assert_eq!(without_nulls(&found), without_nulls(&expected), "{piece_bytes} {body:?}");
             }
-            // Rows are named where they stand in the stream.
+            // Errors name the rows by their position in the stream.
             let bad = format!("{body}{end}100,x,y{end}");
             let whole = rows(Form::Csv, bad.as_bytes(), 1 << 20).unwrap_err();
             for piece_bytes in [1, 50, 700] {
@@ -260,7 +261,7 @@ fn pieces_of_arrow_together_are_the_stream() {
         ])
         .unwrap()
     };
-    // The dictionary is another one each time.
+    // Each batch has a different dictionary.
     let batches = [batch(0, ["a", "b"]), batch(3, ["c", "d"]), batch(6, ["e", "f"])];
     let whole = stream(&batches);
     let expected = shown(&decode(Form::Arrow, &whole, Before::default()).unwrap());
@@ -275,7 +276,7 @@ fn pieces_of_arrow_together_are_the_stream() {
     );
     assert_eq!(cut(Form::Arrow, &whole, 1, 10_000).unwrap().len(), 3);
     for end in 1..whole.len() - 8 {
-        // A cut between two messages cannot be told from an end.
+        // A stream cut between two messages looks like one that ends there.
         if let Ok(rows) = rows(Form::Arrow, &whole[..end], 1) {
             assert!(expected.starts_with(&rows) && rows.len() < expected.len(), "{end}");
         }
@@ -338,7 +339,7 @@ fn a_row_that_never_ends_is_refused_before_it_takes_much_memory() {
     }
 }
 
-/// A row of few bytes takes much where its table has many columns: such a stream was refused for good, however it was cut.
+/// A short row needs much memory if its table has many columns: such a stream was refused no matter how it was cut.
 #[test]
 fn a_piece_that_takes_too_much_is_divided_down_to_single_rows() {
     let mut def = types::TableDef::new(types::TableId(1), "main.t");
@@ -389,7 +390,7 @@ fn a_piece_that_takes_too_much_is_divided_down_to_single_rows() {
         assert_eq!(all.len(), 1, "{form:?}");
         let whole = decode(form, &all[0], 0, usize::MAX);
         let whole = whole.map(|rows| shown(&rows)).map_err(|refused| refused.error.to_string());
-        // Room for some rows, and for one.
+        // The limits allow some rows, and one row.
         for bytes_max in [50_000, 6_000] {
             let mut left = all.clone();
             let (mut text, mut count, mut found) = (String::new(), 0, None);
@@ -413,7 +414,7 @@ fn a_piece_that_takes_too_much_is_divided_down_to_single_rows() {
             }
             assert_eq!(found.map_or(Ok(text), Err), whole, "{form:?} {bytes_max}");
         }
-        // One row alone is as small as it gets.
+        // A single row cannot be divided further.
         let mut piece = all[0].clone();
         while let Some(first) =
             piece.divided(form).unwrap().into_iter().next().filter(|first| *first != piece)
@@ -426,7 +427,7 @@ fn a_piece_that_takes_too_much_is_divided_down_to_single_rows() {
     }
 }
 
-/// A line that begins with `[` is a bad row wherever a stream is cut, and no array of rows.
+/// A line that begins with `[` is a bad row wherever the stream is cut, and not an array of rows.
 #[test]
 fn no_line_of_a_half_is_taken_for_an_array() {
     let mut def = types::TableDef::new(types::TableId(1), "main.t");

@@ -1,4 +1,4 @@
-//! Values of Protobuf as JSON: for json columns, and to show a row that was left out.
+//! Writes Protobuf values as JSON, for json columns and for the text of a row that was left out.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::column::Fault;
 use crate::parser::{DEPTH_MAX, Parser};
 use crate::{out, text};
 
-/// Appends a value as JSON writes it. What JSON cannot say is a misfit.
+/// Appends a value as JSON. A value that JSON cannot represent is a misfit.
 pub(crate) fn write_json(value: Value<'_>, depth: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
     let misfit = |what: String| Err(Fault::Misfit(what));
     match value {
@@ -72,7 +72,7 @@ pub(crate) fn write_json(value: Value<'_>, depth: usize, out: &mut Vec<u8>) -> R
     Ok(())
 }
 
-/// A row as a JSON object by column; as base64 if it is no message.
+/// Formats a row as a JSON object by column, or as base64 if it is not a valid message.
 pub(super) fn row(message: &[u8], columns: &[&str]) -> String {
     let mut out = vec![b'{'];
     for (at, value) in values(message).enumerate() {
@@ -82,7 +82,7 @@ pub(super) fn row(message: &[u8], columns: &[&str]) -> String {
         }
         match columns.get(at) {
             Some(name) => out::json::string(name, &mut out),
-            // More values than columns.
+            // The row has more values than there are columns.
             None => out::json::string(&(at + 1).to_string(), &mut out),
         }
         out.push(b':');

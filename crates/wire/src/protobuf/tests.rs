@@ -8,7 +8,7 @@ use crate::{Skipped, json, out};
 /// A value to be sent.
 #[derive(Clone, Debug)]
 enum V {
-    /// Nothing is set.
+    /// A message without a field.
     Unset,
     Null,
     Bool(bool),
@@ -67,7 +67,7 @@ fn value(sent: &V) -> Vec<u8> {
     out
 }
 
-/// A message `Row` or `List`.
+/// Encodes a message `Row` or `List`.
 fn list(values: &[V]) -> Vec<u8> {
     let mut out = Vec::new();
     values.iter().for_each(|v| bytes(1, &value(v), &mut out));
@@ -132,7 +132,7 @@ const TYPES: [(&str, &str); 17] = [
     ("q", "point3d"),
 ];
 
-/// What the message says is what the same row says in JSON.
+/// A row must mean the same in Protobuf as in JSON.
 #[test]
 fn every_type_of_column_is_filled_as_from_json() {
     let def = table(&TYPES);
@@ -187,7 +187,7 @@ fn every_type_of_column_is_filled_as_from_json() {
     assert_eq!(rows.batch, expected.batch);
 }
 
-/// Made by the Protobuf library for Python out of `proto/polynya.proto`.
+/// The bytes were made by the Protobuf library for Python from `proto/polynya.proto`.
 #[test]
 fn what_another_library_wrote_is_read() {
     let hex = concat!(
@@ -340,13 +340,13 @@ fn values_that_do_not_fit_are_named_and_the_rows_can_be_left_out() {
         assert_eq!((sifted.rows.batch.num_rows(), sifted.skipped.len()), (2, 2), "{bad:?}");
         assert_eq!(sifted.skipped[1].bad.message, "1 values at most expected, 2 found");
         assert_eq!(sifted.skipped[1].raw, format!("{{\"{name}\":null,\"2\":null}}"));
-        // What JSON cannot say is shown as it came.
+        // A value that JSON cannot represent is shown in its own form.
         let raw = &sifted.skipped[0].raw;
         assert_eq!(raw.starts_with(&format!("{{\"{name}\":")), !part.contains("twice"), "{raw}");
     }
 }
 
-/// A row without its end is bad, and the next one begins where it was said.
+/// A truncated row is bad, and the next one begins at the position that its length gives.
 #[test]
 fn a_broken_row_is_left_out_alone() {
     let mut sent = body(&["n"], &[vec![V::Int(1)]]);
@@ -416,7 +416,7 @@ fn deep_nesting_needs_no_stack_and_little_becomes_no_much() {
     read_all(&body(&["j"], &[vec![deep.clone()]]), Some(&def)).unwrap();
     let text = message(read_all(&body(&["j"], &[vec![V::List(vec![deep])]]), Some(&def)).unwrap_err());
     assert!(text.contains("at most 64 levels of nesting"), "{text}");
-    // Thousands of lists, each in the next.
+    // The value nests thousands of lists.
     let mut inner = value(&V::Int(1));
     while inner.len() < 1 << 16 {
         let (mut values, mut next) = (Vec::new(), Vec::new());
@@ -461,7 +461,7 @@ fn no_cut_and_no_flipped_bit_panics_or_adds_a_row() {
     let all = read_all(&whole, None).unwrap().batch.num_rows();
     for cut in 0..whole.len() {
         match read_all(&whole[..cut], None) {
-            // Where a field ends a message may end.
+            // A message that is cut at the end of a field is valid.
             Ok(rows) => assert!(rows.batch.num_rows() < all, "{cut}"),
             Err(refused) => assert!(matches!(refused.error.kind(), Kind::Invalid | Kind::Schema), "{cut}"),
         }
@@ -496,7 +496,7 @@ fn any_value() -> impl Strategy<Value = V> {
     })
 }
 
-/// The value as somebody else writes JSON.
+/// Converts the value to JSON by another implementation.
 fn as_json(value: &V) -> serde_json::Value {
     use serde_json::Value as Json;
     match value {

@@ -1,18 +1,18 @@
-//! Messages where they lie: fields of bytes that nobody has checked.
+//! Reads the fields of Protobuf messages in place, from unvalidated bytes.
 
 use prost::encoding::{WireType, decode_key, decode_varint};
 
-/// Why bytes are no message.
+/// The reason why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken(pub &'static str);
 
-/// What a field holds, as far as the bytes say.
+/// The raw value of a field, by its wire type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Field<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    /// A form that no field of ours has.
+    /// A wire type that no known field has.
     Other,
 }
 
@@ -25,7 +25,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The fields of a message in their order.
+/// An iterator over the fields of a message, in their order.
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -35,12 +35,12 @@ impl<'a> Fields<'a> {
         Fields { rest: message }
     }
 
-    /// Bytes that were not read yet.
+    /// The number of bytes not read yet.
     pub fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// The number of the next field and what it holds.
+    /// Returns the number and the value of the next field; `None` at the end.
     pub fn next(&mut self) -> Result<Option<(u32, Field<'a>)>, Broken> {
         const CUT: Broken = Broken("it is cut off");
         if self.rest.is_empty() {
@@ -75,7 +75,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A message `Value`; those within are read when somebody asks.
+/// A message `Value`. Nested messages are decoded only when they are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Value<'a> {
     Null,
@@ -116,7 +116,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// For messages: "int64 expected, string `x` found".
+    /// Returns the name of the kind for messages: "int64 expected, string `x` found".
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Null => "null",
@@ -133,12 +133,12 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The values of a message `Row` or `List`.
+/// Iterates over the values of a message `Row` or `List`.
 pub(crate) fn values(message: &[u8]) -> impl Iterator<Item = Result<Value<'_>, Broken>> {
     repeated(message).map(|value| Value::read(value?))
 }
 
-/// Names and values of a message `Struct`. A field without a value is null.
+/// Iterates over the names and values of a message `Struct`. A field without a value is null.
 pub(crate) fn members(message: &[u8]) -> impl Iterator<Item = Result<(&str, Value<'_>), Broken>> {
     let member = |message| {
         let (mut name, mut value) = (None, None);
@@ -162,7 +162,7 @@ pub(crate) fn members(message: &[u8]) -> impl Iterator<Item = Result<(&str, Valu
     repeated(message).map(move |message| member(message?))
 }
 
-/// The messages of the one field that a message has, its first.
+/// Iterates over the occurrences of field 1; any other field is an error.
 fn repeated(message: &[u8]) -> impl Iterator<Item = Result<&[u8], Broken>> {
     let mut fields = Fields::new(message);
     std::iter::from_fn(move || match fields.next() {
