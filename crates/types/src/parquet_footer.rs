@@ -471,7 +471,7 @@ mod tests {
         checked(&file(&[schema(&[vec![20_000], vec![0; 20_000]].concat()), vec![0]].concat())).unwrap();
     }
 
-    /// Such a field was silently left out of the rows.
+    /// A group without fields was silently left out of the rows.
     #[test]
     fn a_group_without_fields_is_refused() {
         let element = |children: &[u8]| [&[0x35, 0, 0x18, 1, b'a'][..], children, &[0]].concat();
@@ -492,7 +492,7 @@ mod tests {
         refused(&empty_groups, "an item of a list is empty");
     }
 
-    /// Such a field hid a schema from this check: a reader that trusts the format goes on reading in the middle of it.
+    /// A mistyped field hid a schema from this check: a reader that trusts the format goes on reading in the middle of it.
     #[test]
     fn a_field_of_another_type_than_the_format_says_is_refused() {
         refused(&[0x15, 2, 0x18, 1, b'x', 0], "another type");

@@ -82,7 +82,7 @@ pub struct IndexDef {
 pub enum Unique {
     /// Rows that existed before the index are still being compared.
     Checking,
-    /// No two live rows are equal, and writes are checked to keep it so.
+    /// All live rows are known to differ, and every write is checked to keep it so.
     Enforced,
     /// Two rows were equal; the text names them. Uniqueness is not guaranteed and writes are not checked any more.
     Failed(String),

@@ -302,7 +302,7 @@ mod tests {
 
     use super::*;
 
-    /// If the table could not keep up, messages read while the listener stopped were lost.
+    /// Messages read while the listener stopped were lost if the table could not keep up.
     #[test]
     fn a_commit_that_is_told_to_wait_is_made_though_the_listener_stops() {
         let _limit = testkit::limit(60);

@@ -127,7 +127,7 @@ fn many_connections_lose_nothing_and_keep_their_order() {
     }
 }
 
-/// Of 5,000 datagrams sent at once 768 were kept, and none of the others was counted.
+/// The listener kept 768 of 5,000 datagrams sent at once, and counted none of the others.
 #[test]
 fn five_thousand_datagrams_at_once_are_kept_or_counted_as_lost() {
     const SENT: u64 = 5_000;

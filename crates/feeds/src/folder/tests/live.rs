@@ -295,7 +295,7 @@ fn a_table_of_the_same_name_that_is_no_vault_stays_as_it_is() {
     assert_eq!(error.kind(), types::Kind::Schema, "{error}");
 }
 
-/// Only later changes came into the new table. A private note was missing from it, and a link to that note showed its
+/// The new table got only later changes. A private note was missing from it, and a link to that note showed its
 /// name.
 #[test]
 fn a_table_that_is_dropped_is_made_again_with_everything_in_it() {

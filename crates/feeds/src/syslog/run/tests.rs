@@ -53,7 +53,7 @@ fn a_peer_that_is_quiet_is_asked_whether_it_is_there() {
     assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
 }
 
-/// Such a connection was dropped with the bytes that it had sent.
+/// A connection without keepalive was dropped with the bytes that it had sent.
 #[test]
 fn a_connection_without_keepalive_is_read() {
     let (ours, _theirs) = UnixStream::pair().unwrap();
@@ -105,7 +105,7 @@ fn what_the_sockets_hold_at_the_stop_came_before_it() {
     assert_eq!(counted.map(|counter| counter.load(Ordering::Relaxed)), [0; 4]);
 }
 
-/// Of 5,000 datagrams sent at once 768 were kept, and none was counted as lost.
+/// The listener kept 768 of 5,000 datagrams sent at once, and counted none as lost.
 #[cfg(target_os = "linux")]
 #[test]
 fn datagrams_that_the_kernel_dropped_are_counted_and_a_row_says_how_many() {
