@@ -1,5 +1,5 @@
-// The five cards of the first page, against the demo with a vault: each has a command that works as it is copied, what it answers
-// now, and a link.
+// Tests the five cards of the first page, against the demo with a vault. Each has a command that works when pasted, its current
+// answer, and a link.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -17,7 +17,7 @@ const missing = !existsSync(CHROMIUM) && `Chromium is not at ${CHROMIUM}. Instal
 if (missing && process.env.CI) throw new Error(missing);
 const elsewhere = process.env.POLYNYA_URL && 'these cards need a server of their own (POLYNYA_BIN)';
 
-// Generous: the first answers come while the machine is busy with starting.
+// The limit is generous, since the first answers come while the machine is busy starting.
 const WAIT_MS = 30_000;
 const CARDS = ['ingest', 'tables', 'search', 'ask', 'site'];
 const run = promisify(execFile);
@@ -97,7 +97,7 @@ describe('the five cards', { skip: missing || elsewhere, timeout: 200_000 }, () 
     await shows('tables', /\d+ rows? in [\d.]+ ms/);
     assert.match(await result('ask'), /full/);
     await shows('site', /2 notes published.*first page: .*newest: (Harbour|Lighthouses)/);
-    // Nothing is said of snapshots here, so a word of a note is sought.
+    // No note mentions snapshots, so the card searches for a word of a note.
     await shows('search', /1 hit.*(Harbour|Lighthouses)/);
     assert.ok(!(await page.content()).includes('Diary'), 'what is not published is not shown');
   });
@@ -130,7 +130,7 @@ describe('the five cards', { skip: missing || elsewhere, timeout: 200_000 }, () 
       const { stdout } = await run('sh', ['-c', line], { cwd: vault, env: environment });
       assert.match(stdout, expected, line);
     }
-    // What was posted from outside is on the card by itself.
+    // A row posted from outside appears on the card without a reload.
     await shows('ingest', /1 row on disk/);
   });
 

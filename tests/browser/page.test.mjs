@@ -1,4 +1,5 @@
-// The page at /_/ in real Chromium, against a real server. Run with `npm test`; see server.mjs for the two ways to name one.
+// Tests the page at /_/ in real Chromium, against a real server. Run with `npm test`; server.mjs describes the two ways to name a
+// server.
 
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
@@ -12,7 +13,7 @@ if (missing && process.env.CI) throw new Error(missing);
 
 const WAIT_MS = 10_000;
 const ROWS = 120;
-// A name of its own for each run, since a server at POLYNYA_URL keeps the rows of the run before.
+// Each run has its own table, since a server at POLYNYA_URL keeps the rows of earlier runs.
 const TABLE = `page_${Date.now().toString(36)}`;
 const QUERY = `SELECT n, v, note FROM ${TABLE} ORDER BY n LIMIT 100`;
 
@@ -26,7 +27,7 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
 
   before(async () => {
     server = await startServer();
-    // One that runs elsewhere may record as well; what is tested here is that this one does.
+    // A server at POLYNYA_URL may record as well; here this one must.
     recording = process.env.POLYNYA_BIN ? await startServer(['--record']) : server;
     browser = await chromium.launch({
       executablePath: CHROMIUM,
@@ -140,7 +141,7 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     assert.ok((await page.locator('#grid').boundingBox()).height > 300);
     const [gaps, few] = await page.evaluate(async () => {
       const { gapOf } = await import('/_/chart.js');
-      // A value a second, and an hour without the server.
+      // One value per second, and an hour without the server.
       const x = Array.from({ length: 60 }, (_, i) => i * 1000 + (i < 30 ? 0 : 3_600_000));
       return [gapOf(x, x.map(() => 1)), gapOf(x.slice(0, 5), [1, 1, 1, 1, 1])];
     });
@@ -267,7 +268,7 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
 
   test('a chart runs along time, and is refused where there are no numbers', async () => {
     await open();
-    // As a dropped file would make it: `at` came as a string, and its texts are times.
+    // A dropped file makes a table like this: `at` came as a string, and its texts are times.
     await run(`SELECT at, v FROM ${TABLE} ORDER BY n LIMIT 100`);
     await page.focus('#chart svg');
     await page.keyboard.press('Home');
@@ -298,10 +299,10 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     assert.equal(await line.locator('.tag').textContent(), 'unique');
     assert.equal(await line.locator('.of').textContent(), 'E mail');
     assert.equal(await page.inputValue('#index-columns'), '', 'the form is empty for the next one');
-    // Rows come, and the index follows without anybody asking.
+    // New rows are indexed, and the page shows it without a reload.
     await sql(`INSERT INTO ${name} VALUES (3, 'c@x', 8)`);
     await line.locator('span', { hasText: /^3 rows, / }).waitFor();
-    // Two rows have n = 7: it is said here, and nothing is made.
+    // Two rows have n = 7: the page shows the error, and no index is made.
     await page.fill('#index-columns', 'n');
     await page.check('#index-unique');
     await page.press('#index-columns', 'Enter');
@@ -313,7 +314,7 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     await line.nth(1).waitFor();
     assert.equal(await page.isVisible('#indexes-error'), false);
     assert.equal(await page.textContent('#indexes-count'), '2');
-    // One press says what the next one does.
+    // The first press asks for confirmation.
     const drop = line.nth(1).locator('button');
     await page.setViewportSize({ width: 360, height: 900 });
     const { width, height } = await drop.boundingBox();
@@ -324,7 +325,7 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     assert.equal(await line.count(), 2);
     await drop.click();
     await page.waitForFunction(() => document.querySelectorAll('#indexes-list > li').length === 1);
-    // Made by somebody else: seen with the next rows.
+    // An index that another client made is shown with the next rows.
     await sql(`CREATE INDEX ON ${name} (n)`);
     await sql(`INSERT INTO ${name} VALUES (4, 'd@x', 9)`);
     await line.nth(1).waitFor();
@@ -394,7 +395,7 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
       }),
     });
     await run('SELECT 1 AS one');
-    // The heading says it; what the server said would be the same again.
+    // The heading already says it; the server's message would repeat it.
     assert.equal(await page.isVisible('#access-why'), false);
     assert.equal(await page.locator('#access p:visible').count(), 1);
     await page.keyboard.type('secret');
@@ -454,7 +455,7 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     await page.locator('#result:not([hidden])').waitFor();
     await run('SELECT city, zip, height, "open" FROM page_drop LIMIT 2');
     assert.deepEqual(await cells(0), ['Köln, am "Rhein"', '01234', '1', 'true']);
-    forgiveFailedRequests(); // Asking whether the table exists is answered 404.
+    forgiveFailedRequests(); // The check for the table's existence is answered with 404.
   });
 
   test('a dropped access log is parsed into columns', async () => {
@@ -482,7 +483,7 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     forgiveFailedRequests();
   });
 
-  // The same cases as a test of `polynya ingest` reads: a dropped file and an ingested one make one table.
+  // A test of `polynya ingest` reads the same cases: dropped and ingested files make the same table.
   for (const item of JSON.parse(readFileSync(new URL('../files/cases.json', import.meta.url)))) {
     test(`the shared case of a file, ${item.file}: ${item.why}`, async () => {
       await open();
@@ -524,7 +525,7 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     await page.locator('#chart .curve').first().waitFor();
     assert.match(await page.inputValue('#sql'), /'cpu_busy'/);
 
-    // Paused, and out of sight, it asks nothing: rounds come every two seconds.
+    // Paused or out of sight, the page sends no requests. Rounds come every two seconds.
     const quiet = async () => {
       const before = asked.length;
       await page.waitForTimeout(4500);
@@ -557,11 +558,11 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     if (recording !== server) assert.equal(await page.isVisible('#machine'), false);
   });
 
-  // The pauses between its questions had grown to half a minute, and it stood still while the page said that it is live.
+  // The pauses between its requests had grown to half a minute, so the panel stood still while the page claimed to be live.
   test('this machine goes on as soon as the server is back', async () => {
     await open({
       at: recording,
-      // A stream that is under way is not a route's to end, so the page itself is cut off.
+      // A route cannot end a running stream, so the page's own fetch is cut off.
       prepare: (p) => p.addInitScript(() => {
         const { fetch } = window;
         const gone = () => new TypeError('away');
@@ -576,7 +577,7 @@ describe('the page', { skip: missing, timeout: 290_000 }, () => {
     await page.locator('.meter dd', { hasText: /%$/ }).first().waitFor();
     await page.evaluate(() => { window.away = true; });
     await page.locator('#state[data-state=connecting]').waitFor();
-    // After 2, 4 and 8 s it has failed; the next question is 16 s away.
+    // Requests failed after 2, 4 and 8 s; the next one would come after 16 s.
     await page.waitForTimeout(14_500);
     const asked = page.waitForRequest((r) => r.url().endsWith('/v1/sql') && /polynya\.metrics/.test(r.postData()), { timeout: 15_000 });
     await page.evaluate(() => { window.away = false; });

@@ -1,4 +1,5 @@
-// The server under test: the binary in POLYNYA_BIN on a fresh directory and a free port, or one that runs at POLYNYA_URL.
+// Starts the server under test: the binary in POLYNYA_BIN on a new directory and a free port. A server at POLYNYA_URL is used as
+// it is.
 
 import { spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -8,7 +9,10 @@ import { join } from 'node:path';
 const START_MS = 30_000;
 const STOP_MS = 15_000;
 
-/** Starts `polynya serve`, or `demo`, with `more` flags. Resolves to {url, stop()}. Rejects with what the binary printed when it does not say where it listens. */
+/**
+ * Starts `polynya serve`, or `demo`, with `more` flags. Resolves to {url, stop()}. Rejects with the binary's output if it names
+ * no address.
+ */
 export async function startServer(more = [], command = 'serve') {
   if (process.env.POLYNYA_URL) return { url: process.env.POLYNYA_URL.replace(/\/$/, ''), stop: async () => {} };
   const binary = process.env.POLYNYA_BIN;

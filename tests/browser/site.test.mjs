@@ -1,4 +1,5 @@
-// Published pages in real Chromium: a vault of its own, at 1280 and 360 px, light and dark. SHOTS=DIR keeps pictures.
+// Tests published pages in real Chromium, from a vault of its own, at 1280 and 360 px, light and dark. SHOTS=DIR keeps
+// screenshots.
 
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
@@ -232,7 +233,7 @@ describe('a published page', { skip: missing || elsewhere, timeout: 200_000 }, (
   });
 
   test('is another within a second of a change', async () => {
-    // What else runs on the machine may take a second of its own, but not each time.
+    // Other load on the machine may take a second of its own, but not each time.
     const times = [];
     for (let round = 0; round < 5 && !times.some((took) => took < 1000); round++) {
       await writeFile(join(vault, 'guide.md'), GUIDE.replace('A guide to open water', `Changed guide ${round}`));

@@ -1,5 +1,5 @@
-// The storm's part of the page: started, watched and ended by keyboard, on a phone, in the dark. What the server would say is
-// said here, so that nothing depends on how fast a machine is; that the server says it is tested where the program is.
+// Tests the storm's part of the page: started, watched and ended by keyboard, on a phone, in dark mode. The server's answers are
+// mocked, so that nothing depends on the speed of the machine. The real answers are tested with the program.
 
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';

@@ -1,9 +1,9 @@
-"""Runs Iceberg's own compatibility kit for REST catalogs against a server of its own.
+"""Runs Iceberg's own compatibility kit for REST catalogs against a server that it starts.
 
     rck.py POLYNYA SCRATCH JARS
 
 POLYNYA is the built program, SCRATCH a directory that may be emptied, JARS the directory of the kit's jars. The kit puts
-tables below /tmp, so the server is told that they may be there. Ends with 0 only if tests ran and none failed.
+tables below /tmp, so the server is configured to allow that location. Ends with 0 only if tests ran and none failed.
 """
 
 import re
@@ -15,7 +15,7 @@ from pathlib import Path
 from server import Server
 
 TESTS = ["RESTCompatibilityKitCatalogTests", "RESTCompatibilityKitViewCatalogTests"]
-#: Where the kit wants tables that it gives a location, and the namespaces that it then uses.
+#: The directory in which the kit places tables with a location of its own, and the namespaces that it uses there.
 TEMPORARY = Path("/tmp")
 PLACES = [TEMPORARY / "newdb", TEMPORARY / "ns"]
 LONGEST = 1800

@@ -1,5 +1,5 @@
-"""PyIceberg and DuckDB on the Iceberg REST catalog of a server of its own: reading Polynya's tables, making and writing
-others, and being refused what they may not.
+"""Tests PyIceberg and DuckDB on the Iceberg REST catalog of a server of its own. They read Polynya's tables, create and
+write their own, and are refused forbidden operations.
 
     readers.py POLYNYA SCRATCH
 
@@ -43,7 +43,7 @@ def connect(server, **how):
 
 
 def land(server, table):
-    """Waits until the lake has everything."""
+    """Waits until the lake has every row of the table."""
     return server.request("POST", f"/v1/tables/{table}/commit")
 
 
@@ -64,12 +64,12 @@ def pyiceberg_reads_polynyas_tables(server):
     server.request("POST", "/v1/tables/events/rows", [{"user": "late", "n": 5000, "price": 0.5}])
     land(server, "events")
     assert table.refresh().scan().to_arrow().num_rows == 5001
-    # Nobody else adds rows to it, changes or drops it.
+    # No other program can add rows to the table, change it or drop it.
     rows = pa.table({"n": pa.array([1], pa.int64())})
     begun = time.monotonic()
     why = raised(ForbiddenError, table.append, found.slice(0, 1).cast(table.schema().as_arrow()))
     assert "Polynya writes" in why and "append" in why, why
-    # It does not try again, which would take seconds.
+    # PyIceberg does not retry, which would take seconds.
     assert time.monotonic() - begun < 2
     why = raised(ForbiddenError, lambda: table.transaction().set_properties(a="b").commit_transaction())
     assert "Polynya writes" in why, why
@@ -96,13 +96,13 @@ def pyiceberg_keeps_tables_of_its_own(server):
     assert again.scan().to_arrow().num_rows == 1000
     assert [field.name for field in again.schema().fields] == ["id", "words", "when"]
     assert again.scan(snapshot_id=again.history()[0].snapshot_id).to_arrow().num_rows == 1000
-    # Of two that began at the same state, the second is refused and goes on from the first.
+    # Of two writers that began at the same state, the second is refused and retries on top of the first.
     one, other = connect(server).load_table("lab.t"), connect(server).load_table("lab.t")
     rows = again.scan().to_arrow().slice(0, 1)
     one.append(rows)
     other.append(rows)
     assert connect(server).load_table("lab.t").scan().to_arrow().num_rows == 1002
-    # It is Iceberg's alone: no table of Polynya gets its name.
+    # The table belongs to Iceberg clients: no table of Polynya can get its name.
     catalog.create_table("main.theirs", ROWS.schema).append(ROWS)
     try:
         server.request("POST", "/v1/tables/theirs/rows", [{"a": 1}])
@@ -112,7 +112,7 @@ def pyiceberg_keeps_tables_of_its_own(server):
     catalog.rename_table("main.theirs", "lab.moved")
     server.request("POST", "/v1/tables/theirs/rows", [{"a": 1}])
     assert catalog.load_table("lab.moved").scan().to_arrow().num_rows == 1000
-    # After a crash everything is as it was answered.
+    # After a crash every answered change is there.
     server.kill()
     server.start()
     catalog = connect(server)
@@ -141,7 +141,7 @@ def keys_see_what_they_may(server):
     raised(NoSuchNamespaceError, catalog.list_tables, "sensors")
     raised(ForbiddenError, catalog.create_namespace, "mine")
     raised(UnauthorizedError, connect, server, token="pk_wrong")
-    # Clients that insist on a token get the key as one.
+    # Clients that require OAuth get the API key as their token.
     catalog = connect(server, credential=f"anybody:{key}", **{"oauth2-server-uri": f"{server.catalog}/v1/oauth/tokens"})
     assert catalog.load_table("main.events").scan().to_arrow().num_rows == 5001
     wrong = {"credential": "anybody:pk_wrong", "oauth2-server-uri": f"{server.catalog}/v1/oauth/tokens"}
@@ -168,7 +168,7 @@ def duckdb_attaches(server):
         db.execute("DELETE FROM lake.ducks.t WHERE a < 10")
         assert db.execute("SELECT count(*) FROM lake.ducks.t").fetchone() == (990,)
         db.execute("DROP TABLE lake.ducks.t")
-        # Staged: the files are written before the table is there.
+        # A staged create writes the files before the table exists.
         db.execute("CREATE TABLE lake.ducks.made AS SELECT range AS a FROM range(1000)")
         assert db.execute("SELECT count(*), sum(a) FROM lake.ducks.made").fetchone() == (1000, sum(range(1000)))
         db.execute("BEGIN")

@@ -1,4 +1,4 @@
-"""A server of its own for a test, on a free port of this machine, in a directory that goes when the test is done."""
+"""A server for one test, on a free port of this machine, in a directory that is removed after the test."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from pathlib import Path
 
 
 class Server:
-    """Started by `with`. `locations`: directories besides the warehouse in which tables may be; `environment`: what it finds
-    besides."""
+    """Started by `with`. `locations`: directories besides the warehouse in which tables may be; `environment`: further
+    environment variables."""
 
     def __init__(self, binary, directory, locations=(), environment=None):
         self.environment = environment or {}
@@ -64,7 +64,7 @@ class Server:
 
     @property
     def catalog(self):
-        """What clients are told as the catalog's address."""
+        """The address of the catalog that clients are given."""
         return f"{self.url}/iceberg"
 
     def new_key(self, name, scope, *more):
@@ -75,7 +75,7 @@ class Server:
         return json.loads(made.stdout)["secret"]
 
     def request(self, method, path, body=None, key=""):
-        """The answer to a request: JSON, or None. `key`: another one, None for none."""
+        """Returns the answer to a request: JSON, or None. `key`: another API key, or None to send none."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, method=method)
         request.add_header("Content-Type", "application/json")
@@ -86,14 +86,14 @@ class Server:
         return json.loads(text) if text.strip() else None
 
     def kill(self):
-        # Whoever sees that it has ended may start it again at once.
+        # A thread that sees the process end may start it again at once, so the log is taken before.
         log = self.log
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         log.close()
 
     def stop(self):
-        """As `kill -TERM` does, which is how it is stopped."""
+        """Stops the server as `kill -TERM` does, the documented way."""
         if self.process.poll() is None:
             self.process.terminate()
             try:

@@ -1,4 +1,4 @@
-"""Spark on the Iceberg REST catalog of a server of its own.
+"""Tests Spark on the Iceberg REST catalog of a server of its own.
 
     spark.py POLYNYA SCRATCH JAR
 
@@ -43,7 +43,7 @@ def session(server, jar, scratch):
 
 
 def rewrites(server, spark, one):
-    """Spark's own maintenance of tables that Polynya writes, while Polynya goes on writing them."""
+    """Runs Spark's own maintenance on tables that Polynya writes, while Polynya goes on writing them."""
     def commit(table):
         server.request("POST", f"/v1/tables/{table}/commit")
 
@@ -73,11 +73,11 @@ def rewrites(server, spark, one):
             came.append(n)
 
     def call(procedure, table, options):
-        """A procedure, as often as it takes: rows that are replaced meanwhile are a conflict that Spark does not solve."""
+        """Calls a procedure until it succeeds. Rows replaced meanwhile cause a conflict that Spark does not resolve."""
         for _ in range(5):
             try:
                 return spark.sql(f"CALL polynya.system.{procedure}(table => 'main.{table}'{options})").first()
-            except Exception as error:  # what Java threw
+            except Exception as error:  # thrown by Java
                 last = str(error)
         raise AssertionError(f"{procedure} of {table}: {last[:3000]}")
 
@@ -91,7 +91,7 @@ def rewrites(server, spark, one):
             newest = one(f"SELECT operation, summary['engine-name'] FROM main.{table}.snapshots "
                          "WHERE operation = 'replace' AND summary['engine-name'] IS NOT NULL LIMIT 1")
             assert newest == ("replace", "spark"), newest
-        # Deleted rows again, of files that Spark wrote.
+        # Deletes rows of the files that Spark wrote.
         for pieces in range(3):
             server.request("POST", "/v1/tables/stock/rows", [{"sku": f"s{n}", "pieces": pieces} for n in range(pieces, 100, 9)])
             commit("stock")
@@ -106,11 +106,11 @@ def rewrites(server, spark, one):
     for table in ("events", "stock", "parted"):
         commit(table)
         counted = server.request("POST", "/v1/sql", {"sql": f"SELECT count(*) FROM {table}"})["rows"][0][0]
-        # Spark keeps what it knows of a table for half a minute.
+        # Spark caches a table's state for half a minute.
         spark.sql(f"REFRESH TABLE main.{table}")
         found = one(f"SELECT count(*) FROM main.{table}")
         assert found == (counted,), f"{table}: {found} and not {counted}"
-    # From the files alone, value by value.
+    # Compares the files alone with the table, value by value.
     said = subprocess.run(
         [server.binary, "lake", "verify", "events", "stock", "parted", "--data", str(server.data)],
         capture_output=True, text=True, timeout=120,
@@ -119,7 +119,7 @@ def rewrites(server, spark, one):
 
 
 def vectors(server, spark, one):
-    """A table of format 3, whose deleted rows are in vectors, taken in."""
+    """Imports a table of format 3, whose deleted rows are in deletion vectors."""
     spark.sql("CREATE TABLE lab.v3 (id BIGINT, text STRING) USING iceberg PARTITIONED BY (bucket(3, id)) "
               "TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')")
     for piece in range(2):
@@ -140,7 +140,7 @@ def vectors(server, spark, one):
 
 def main(binary, scratch, jar):
     scratch = Path(scratch) / "spark-catalog"
-    # As often as by default lakes commit seldom enough for Spark to come in between.
+    # The default interval between lake commits leaves Spark enough time between two of them.
     with Server(binary, scratch, environment={"POLYNYA_LAKE_COMMIT_WAIT": "5s"}) as server:
         rows = [{"user": f"u{n % 7}", "n": n, "price": n / 8} for n in range(5000)]
         server.request("POST", "/v1/tables/events/rows", rows)
@@ -162,17 +162,17 @@ def main(binary, scratch, jar):
                 spark.sql(sql).collect()
             except PySparkException as error:
                 return str(error)
-            except Exception as error:  # what Java threw without a class of Spark's own
+            except Exception as error:  # thrown by Java without a class of Spark's own
                 return str(error)
             raise AssertionError(f"`{sql}` was taken")
 
         try:
             assert [row.tableName for row in spark.sql("SHOW TABLES IN main").collect()] == ["events", "stock"]
             assert one("SELECT count(*), sum(n), max(price) FROM main.events") == (5000, sum(range(5000)), 4999 / 8)
-            # Each key once, whatever was replaced: positions of deleted rows are applied.
+            # Each key is read once, even if its row was replaced: position deletes are applied.
             assert one("SELECT count(*), sum(pieces) FROM main.stock") == (100, 2 * sum(range(100)))
             assert one("SELECT count(*) FROM main.events WHERE n >= 4990 AND user = 'u0'") == (2,)
-            # Row ids are called so there because Iceberg for Spark takes a column `_row_id` for one of its own.
+            # Row ids have another name there, because Iceberg for Spark reserves a column `_row_id`.
             last = spark.sql("SELECT * FROM main.events ORDER BY n DESC LIMIT 1").first()
             assert last.__fields__[:2] == ["_polynya_row_id", "_time"], last
             assert (last._polynya_row_id, last.n, last.user, last.price) == (5000, 4999, "u1", 4999 / 8), last
@@ -221,7 +221,7 @@ def main(binary, scratch, jar):
             print("Spark makes, writes and drops tables of its own: ok", flush=True)
         finally:
             spark.stop()
-        # Killed and started again, the lake goes on from there.
+        # After a kill and a restart the lake continues from its last commit.
         server.kill()
         server.start()
         server.request("POST", "/v1/tables/stock/rows", [{"sku": "s5", "pieces": 5}])

@@ -1,9 +1,10 @@
-"""Trino on the Iceberg REST catalog of a server of its own: reading Polynya's tables, which has to give what Polynya's SQL
-does, writing their files anew, being refused all else of them, and tables of its own.
+"""Tests Trino on the Iceberg REST catalog of a server of its own. It reads Polynya's tables, where it must return what
+Polynya's SQL returns, rewrites their files, is refused all other changes to them, and keeps tables of its own.
 
     trino.py POLYNYA SCRATCH TRINO JAVA
 
-POLYNYA is the built program, SCRATCH a directory that may be emptied, TRINO where it is unpacked, JAVA one that is new enough.
+POLYNYA is the built program, SCRATCH a directory that may be emptied, TRINO the directory of the unpacked Trino, JAVA a
+Java that is new enough.
 """
 
 import base64
@@ -25,7 +26,7 @@ EVERY_TYPE = {
 
 
 def values(n):
-    """A row of every type; each column is null in some."""
+    """Returns a row with a value of every type; each column is null in some rows."""
     sign = -1 if n % 2 else 1
     row = {
         "yes": n % 3 == 0, "i32": sign * (n * 10_000_019 % 2**31), "i64": sign * (2**62 + n), "f32": sign * n / 8, "f64": n / 7,
@@ -40,7 +41,7 @@ def values(n):
     return {name: None if (n + at) % 11 == 0 else row[name] for at, name in enumerate(EVERY_TYPE)}
 
 
-#: By their order in lists: the columns that are compared.
+#: The compared columns of each table.
 TABLES = {
     "events": '"user", n, price', "everything": ", ".join(EVERY_TYPE), "parted": "day, place, n, at", "stock": "sku, pieces",
 }
@@ -53,7 +54,7 @@ IN_TRINO = {
     "visits": "array(row(day date, n integer))", "v": "array(real)", "p": "row(lon double, lat double)",
     "q": "row(x double, y double, z double)",
 }
-#: What is asked for, and in Trino's words where these are others.
+#: Conditions for each table, with Trino's form where it differs.
 CONDITIONS = {
     "everything": [
         ("yes",), ("NOT yes",), ("i32 < 0",), ("i64 > 4611686018427387950",), ("i64 = 4611686018427387918",), ("f32 >= 10",),
@@ -97,11 +98,11 @@ class Both:
         assert said.returncode == 0, said.stdout + said.stderr
 
     def verified(self):
-        """The files alone have what SQL answers, value by value, in all tables."""
+        """Asserts that the files alone have the rows that SQL returns, value by value, in all tables."""
         self.run("lake", "verify")
 
     def same(self, table, columns, where="true", theirs=None, order="1", group=None, at=None, of=None):
-        """What SQL answers, which is the same as what Trino does, value by value. `theirs`: the condition in Trino's words;
+        """Asserts that SQL and Trino return the same, value by value, and returns it. `theirs`: the condition in Trino's form;
         `at`: a snapshot of the lake; `of`: Trino's table."""
         tail = (f" GROUP BY {group}" if group else "") + f" ORDER BY {order}"
         past = f" AS OF LSN {at['lsn']}" if at else ""
@@ -117,7 +118,7 @@ class Both:
 
 
 def make_tables(both):
-    """Tables of each kind, with rows that were deleted and replaced since they landed."""
+    """Makes tables of each kind, with rows deleted and replaced after their lake commit."""
     request = both.server.request
     request("PUT", "/v1/tables/everything", {"columns": [{"name": name, "type": kind} for name, kind in EVERY_TYPE.items()]})
     request("PUT", "/v1/tables/stock", {
@@ -168,7 +169,7 @@ def trino_lists_what_there_is(both):
 
 
 def trino_reads_what_sql_answers(both):
-    """All rows of all types; then what is left out by partitions and by bounds of files, row groups and pages."""
+    """Reads all rows of all types, then with conditions that prune partitions, files, row groups and pages."""
     for table, columns in TABLES.items():
         both.same(table, f"_row_id, _time, {columns}", order="_row_id")
         both.same(table, "count(*)")
@@ -180,7 +181,7 @@ def trino_reads_what_sql_answers(both):
             assert rows, f"{table}: {condition} finds nothing"
     both.same("events", '"user", count(*), sum(n), min(price), max(price)', group='"user"', order='"user"')
     both.same("everything", "place.city, count(*), sum(price), min(huge)", group="place.city", order="count(*), min(huge)")
-    # Who asks for a month reads its files and no other, and looks at no row to find out whether it is of that month.
+    # A query for one month reads only the files of that month, and filters no row.
     month = "FROM main.parted WHERE day >= DATE '2026-02-01' AND day < DATE '2026-03-01'"
     found = {path for [path] in both.trino.all(f'SELECT DISTINCT "$path" {month}')}
     files = {file["path"] for file in both.lake("parted", "files") if file["partition"].get("day_month") == "2026-02"}
@@ -237,7 +238,7 @@ def trino_writes_the_files_of_polynyas_tables_anew(both):
         assert len(now) == len(partitions) < len(files) and all(file["content"] == "data" for file in now), f"{table}: {now}"
         both.same(table, f"_row_id, _time, {columns}", order="_row_id")
     both.verified()
-    # Rows of files that Trino wrote are found, replaced and deleted; then it writes them anew again.
+    # Rows in files that Trino wrote are found, replaced and deleted; then Trino rewrites the files again.
     both.write("stock", [{"sku": f"s{n}", "pieces": -n} for n in range(0, 100, 3)])
     both.write("events", [{"user": "late", "n": 10_000, "price": 0.5}])
     both.sql("DELETE FROM everything WHERE i64 % 7 = 1")
@@ -245,7 +246,7 @@ def trino_writes_the_files_of_polynyas_tables_anew(both):
     both.land(*TABLES)
     for table, columns in TABLES.items():
         both.same(table, f"_row_id, _time, {columns}", order="_row_id")
-        # Trino 476 cannot where the value of a partition is null.
+        # Trino 476 fails if a partition value is null.
         if table != "parted":
             trino.all(f"ALTER TABLE main.{table} EXECUTE optimize_manifests")
         trino.all(f"ALTER TABLE main.{table} EXECUTE optimize")
@@ -253,7 +254,7 @@ def trino_writes_the_files_of_polynyas_tables_anew(both):
         for condition, *theirs in CONDITIONS.get(table, ()):
             both.same(table, "count(*), min(_row_id)", condition, theirs=theirs[0] if theirs else condition)
     both.verified()
-    # What Trino found out of the columns, and may not commit, goes with what an erasure reaches.
+    # An erasure also removes Trino's column statistics, which it may not commit.
     statistics = server.data / "lake/main/events/metadata"
     assert list(statistics.glob("*.stats"))
     server.request("POST", "/v1/tables/events/erase")
@@ -310,7 +311,7 @@ def trino_keeps_tables_of_its_own(both):
         trino.all(f"ALTER TABLE lab.t EXECUTE {procedure}(retention_threshold => '0s')", at_once)
     assert trino.one('SELECT count(*) FROM lab."t$snapshots"') == (1,)
     assert sums() == (901, left - 2 + 11000, 4)
-    # What Trino wrote, as Polynya reads it.
+    # Imports the table that Trino wrote into Polynya.
     both.run("lake", "import", "lab.t", "copied")
     columns = "id, day, words, price, at, raw, tag, small, yes, r, d, parts, place, counts, extra"
     both.same("copied", columns, order="id", of="lab.t")
@@ -331,7 +332,7 @@ def trino_keeps_tables_of_its_own(both):
     assert "already exists" in trino.refused("CREATE TABLE lab.t (a INTEGER)")
     assert "non-empty" in trino.refused("DROP SCHEMA lab")
     assert "no place for a table" in trino.refused("CREATE TABLE lab.out (a INTEGER) WITH (location = '/nowhere/out')")
-    # In a namespace below, for a Trino that is told that there are some.
+    # Uses a nested namespace, with a Trino catalog that allows them.
     trino.all('CREATE SCHEMA others."lab.deep"')
     trino.all('CREATE TABLE others."lab.deep".t AS SELECT 1 AS a')
     assert trino.one('SELECT a FROM others."lab.deep".t') == (1,)
@@ -354,13 +355,13 @@ def keys_see_what_they_may(both):
     assert "does not exist" in trino.refused("SELECT * FROM reader.main.stock")
     said = trino.refused("CREATE SCHEMA reader.mine")
     assert "Forbidden" in said, said
-    # The key as the secret of a client.
+    # The API key is the client's secret.
     assert trino.one("SELECT count(*) FROM others.main.stock") == trino.one("SELECT count(*) FROM main.stock")
 
 
 def main(binary, scratch, home, java):
     scratch = Path(scratch).absolute() / "trino"
-    # As often as by default lakes commit seldom enough for Trino to come in between.
+    # The default interval between lake commits leaves Trino enough time between two of them.
     with Server(binary, scratch, environment={"POLYNYA_LAKE_COMMIT_WAIT": "5s"}) as server:
         def catalog(**more):
             return {
@@ -386,7 +387,7 @@ def main(binary, scratch, home, java):
             ):
                 test(both)
                 print(f"{test.__name__.replace('_', ' ')}: ok", flush=True)
-        # Killed and started again, the lake goes on from there.
+        # After a kill and a restart the lake continues from its last commit.
         server.kill()
         server.start()
         both.write("stock", [{"sku": "s5", "pieces": 5}])

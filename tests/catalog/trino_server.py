@@ -1,4 +1,4 @@
-"""A Trino of its own for a test: one node on a free port of this machine, asked over its HTTP API."""
+"""A Trino for one test: one node on a free port of this machine, queried over its HTTP API."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-# Less memory than Trino takes by itself, and the quick compiler alone: no statement here is worth more.
+# Less memory than Trino's default, and only the quick JIT compiler: the statements of these tests are cheap.
 JVM = """
     -Xmx1500M -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:ReservedCodeCacheSize=256M
     -XX:-OmitStackTraceInFastThrow -XX:+EnableDynamicAgentLoading -Djdk.attach.allowAttachSelf=true
@@ -22,11 +22,11 @@ STATEMENT_SECONDS = 180
 
 
 class Refused(Exception):
-    """What Trino or the catalog said of a statement that they did not take."""
+    """A statement that Trino or the catalog refused, with the message."""
 
 
 class Trino:
-    """Started by `with`. `home`: where it is unpacked; `catalogs`: the properties of each, by name."""
+    """Started by `with`. `home`: the directory of the unpacked Trino; `catalogs`: the properties of each catalog, by name."""
 
     def __init__(self, home, java, directory, catalogs):
         self.home, self.java, self.directory = Path(home).absolute(), str(java), Path(directory).absolute()
@@ -81,7 +81,7 @@ class Trino:
         raise RuntimeError(f"Trino did not start: {(self.directory / 'log').read_text(errors='replace')[-5000:]}")
 
     def ask(self, sql, session=()):
-        """The columns of a statement's answer, each a name and a type, and its rows. `session`: properties, `name=value`."""
+        """Returns an answer's columns as pairs of name and type, and its rows. `session`: properties, `name=value`."""
         headers = {
             "X-Trino-User": "test", "X-Trino-Source": "polynya", "X-Trino-Catalog": "polynya", "X-Trino-Time-Zone": "UTC",
             "X-Trino-Client-Capabilities": "PARAMETRIC_DATETIME", "X-Trino-Session": ",".join(session),
@@ -108,7 +108,7 @@ class Trino:
         return row
 
     def plain(self, sql, *json_columns):
-        """Rows as Polynya's SQL answers them. Columns of JSON are text to Trino."""
+        """Returns rows in the form of Polynya's SQL answers. Columns of JSON are text in Trino."""
         columns, rows = self.ask(sql)
         columns = [(kind, name in json_columns) for name, kind in columns]
         return [
@@ -134,7 +134,7 @@ class Trino:
 
 
 def reason(error):
-    """The message with those of its causes."""
+    """Returns an error's message with those of its causes."""
     said, failure = [error.get("message", "")], error.get("failureInfo")
     while failure:
         said.append(failure.get("message") or failure.get("type", ""))
@@ -143,7 +143,7 @@ def reason(error):
 
 
 def plain(value, kind):
-    """A value of Trino's as Polynya says it in JSON."""
+    """Converts a value of Trino to the form of Polynya's JSON."""
     if value is None:
         return None
     name, inner = kind["rawType"], [of["value"] for of in kind["arguments"]]

@@ -1,5 +1,5 @@
-"""The lake in another catalog: one server's tables land in the Iceberg REST catalog of a second one, over a network that loses
-requests and answers, while both are killed; PyIceberg reads them there as SQL says.
+"""Tests the lake in an external catalog. The tables of one server go to the Iceberg REST catalog of a second one, over a
+network that loses requests and answers, while both servers are killed. PyIceberg must read there what SQL returns.
 
     catalog.py POLYNYA SCRATCH
 
@@ -24,21 +24,21 @@ from server import Server
 
 
 class Proxy(http.server.ThreadingHTTPServer):
-    """Hands requests to the catalog. What `fault` says happens to them."""
+    """Forwards requests to the catalog, with the failures that `fault` selects."""
 
     daemon_threads = True
 
     def __init__(self, catalog):
         super().__init__(("127.0.0.1", 0), Handler)
         self.catalog = catalog
-        # One of "", "away" (503), "lossy" (some requests, and some answers, are lost).
+        # The kind of failure: "" (none), "away" (503), or "lossy" (some requests and some answers are lost).
         self.fault = ""
         self.random = random.Random(7)
         self.lost = 0
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, *_):
-        """Whoever was killed in the middle of a request is gone."""
+        """Ignores clients that were killed in the middle of a request."""
 
     @property
     def url(self):
@@ -69,7 +69,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except (OSError, http.client.HTTPException):
             return self.answer(502, b"")
         if loses:
-            # It was done, and nobody is told.
+            # The request was carried out, but its answer is lost.
             server.lost += 1
             if server.random.random() < 0.5:
                 return self.answer(500, b"")
@@ -95,7 +95,7 @@ def fill(server):
     server.request("PUT", "/v1/tables/users", {
         "columns": [{"name": "id", "type": "int64"}, {"name": "n", "type": "int64"}], "primary_key": ["id"],
     })
-    # Nested fields have ids that no catalog would give them.
+    # Nested fields have ids that no catalog would assign.
     server.request("PUT", "/v1/tables/events", {
         "columns": [{"name": "n", "type": "int64"}, {"name": "text", "type": "string"},
                     {"name": "at", "type": "point"}, {"name": "v", "type": "vector(3)"}],
@@ -112,7 +112,7 @@ def write(server, turn):
 
 
 def land(server):
-    """A step that was under way, or a catalog that was away a moment ago, may fail once more."""
+    """Commits to the lake; retries, since a step in progress or a catalog that has just come back may fail once more."""
     for table in ("users", "events"):
         until = time.monotonic() + 60
         while True:
@@ -125,7 +125,7 @@ def land(server):
 
 
 def is_equal(server, catalog):
-    """What PyIceberg finds in the catalog is what SQL says, each row once."""
+    """Asserts that PyIceberg finds in the catalog what SQL returns, each row once."""
     land(server)
     verified = subprocess.run(
         [server.binary, "lake", "verify", "--data", str(server.data)], capture_output=True, text=True,
@@ -143,7 +143,7 @@ def is_equal(server, catalog):
 
 
 def refused(server):
-    """What a server says that does not start."""
+    """Returns the message of a server that refuses to start."""
     try:
         server.__enter__()
     except RuntimeError as error:
@@ -174,10 +174,10 @@ def main():
                 write(server, turn)
                 time.sleep(0.2)
             proxy.fault = ""
-            # What failed is tried again after a second, then two, then four.
+            # A failed step is retried after one, two, then four seconds.
             assert proxy.lost > 0, proxy.lost
             is_equal(server, catalog)
-            # Both are killed, in turns, while rows land.
+            # Both servers are killed in turns during lake commits.
             for turn in range(26, 34):
                 write(server, turn)
                 time.sleep(0.05 * (turn - 25))
@@ -185,7 +185,7 @@ def main():
                 who.kill()
                 who.start()
             is_equal(server, catalog)
-            # Away: writers and readers do not notice, and the lake catches up.
+            # The catalog is away: writers and readers do not notice, and the lake catches up.
             proxy.fault = "away"
             for turn in range(34, 38):
                 began = time.monotonic()
@@ -197,7 +197,7 @@ def main():
             write(server, 38)
             proxy.fault = ""
             is_equal(server, catalog)
-            # Columns come, go and are laid out otherwise.
+            # Columns are added and dropped, and the partitioning changes.
             server.request("POST", "/v1/sql", {"sql": "ALTER TABLE users ADD COLUMN level int DEFAULT 7"})
             server.request("POST", "/v1/sql", {"sql": "ALTER TABLE events DROP COLUMN at"})
             server.request("POST", "/v1/sql", {"sql": "ALTER TABLE users SET (partition_by = 'bucket(3, id)')"})

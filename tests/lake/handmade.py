@@ -1,4 +1,4 @@
-"""Iceberg tables put together file by file, with what PyIceberg does not write: equality deletes and deletion vectors.
+"""Builds Iceberg tables file by file, with features that PyIceberg does not write: equality deletes and deletion vectors.
 
 Avro and the schemas of manifests are PyIceberg's, Parquet is pyarrow's, bitmaps are CRoaring's.
 """
@@ -19,7 +19,7 @@ DATA, POSITIONS, EQUALITY = range(3)
 
 
 class Handmade:
-    """A table of one snapshot. Of `schemas` and `specs` the last ones are the current."""
+    """A table with one snapshot. The last of `schemas` and of `specs` is the current one."""
 
     def __init__(self, folder, version, schemas, specs, defaults=None):
         self.folder, self.version, self.schemas, self.specs = folder, version, schemas, specs
@@ -39,7 +39,7 @@ class Handmade:
         return said["file_path"]
 
     def parquet(self, content, sequence, columns, **said):
-        """`columns`: arrays by field id and name."""
+        """Adds a Parquet file. `columns`: arrays by field id and name."""
         fields = [
             pa.field(name, values.type, metadata={"PARQUET:field_id": str(field)}) for (field, name), values in columns.items()
         ]
@@ -62,7 +62,7 @@ class Handmade:
         return self.parquet(POSITIONS, sequence, columns, **said)
 
     def vectors(self, sequence, deleted):
-        """One file with a vector of each data file: (path, positions, what else its manifest says)."""
+        """Adds one file with a vector for each data file: (path, positions, further fields of its manifest entry)."""
         name = f"{len(self.files):03}.puffin"
         content, blobs = b"PFA1", []
         for path, positions, _ in deleted:
@@ -89,7 +89,7 @@ class Handmade:
         return self.path(name)
 
     def write(self):
-        """The metadata file. Each file has a manifest of its own."""
+        """Writes the metadata file and returns its path. Each file has a manifest of its own."""
         newest = max(file["sequence_number"] for file in self.files)
         manifests = []
         listed = MANIFEST_LIST_FILE_SCHEMAS[self.version]
@@ -97,7 +97,7 @@ class Handmade:
             spec, content = said["spec"], 0 if said["content"] == DATA else 1
             partition = spec.partition_type(self.schemas[0])
             of_file = data_file_with_partition(partition, format_version=self.version)
-            # PyIceberg 0.12 says `long`, which DuckDB does not take.
+            # PyIceberg 0.12 uses the type `long`, which DuckDB does not accept.
             ids = NestedField(135, "equality_ids", ListType(136, IntegerType(), element_required=True), required=False)
             of_file = StructType(*[ids if field.field_id == 135 else field for field in of_file.fields])
             entry = manifest_entry_schema_with_data_file(format_version=self.version, data_file=of_file)

@@ -1,4 +1,4 @@
-"""Iceberg tables and Parquet files that PyIceberg and pyarrow write, imported by the built program, compared row by row.
+"""Imports Iceberg tables and Parquet files of PyIceberg and pyarrow with the built program, and compares them row by row.
 
     imports.py POLYNYA SCRATCH
 
@@ -42,7 +42,7 @@ LONGEST = 300
 
 
 class Polynya:
-    """The program on a data directory of its own."""
+    """The program with a data directory of its own."""
 
     def __init__(self, binary, home):
         self.binary, self.home = binary, home
@@ -51,7 +51,7 @@ class Polynya:
         return [self.binary, *arguments, "--data", str(self.home / "data")]
 
     def ran(self, *arguments, fails=False):
-        """A command that ended: what it answered, and what it said meanwhile."""
+        """Runs a command to its end. Returns its standard output and its standard error."""
         ran = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=LONGEST, check=False)
         assert (ran.returncode != 0) == fails, f"{arguments}: {ran.returncode}\n{ran.stdout}{ran.stderr}"
         return ran.stdout, ran.stderr
@@ -60,20 +60,20 @@ class Polynya:
         return "".join(self.ran(*arguments, fails=fails))
 
     def rows(self, sql):
-        """The rows of a statement, each as a list. What is logged beside them is passed on."""
+        """Returns the rows of a statement, each as a list. Its log is passed on."""
         answer, logged = self.ran("sql", "--json", sql)
         print(logged, end="", file=sys.stderr)
-        # By newlines alone: JSON leaves U+2028 and its like as they are.
+        # Split only at newlines: JSON does not escape U+2028 and similar characters.
         return [list(json.loads(line).values()) for line in answer.split("\n") if line]
 
 
 def normal(value):
-    """A value of PyIceberg's as SQL shows it."""
+    """Converts a value of PyIceberg to the form of SQL's output."""
     if isinstance(value, datetime):
         value = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
         return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
     if isinstance(value, clock):
-        # As few digits of a second as tell it, three or six.
+        # SQL prints three digits of a second if they suffice, else six.
         return value.isoformat("milliseconds" if value.microsecond % 1_000 == 0 else "microseconds")
     if isinstance(value, date):
         return value.isoformat()
@@ -91,7 +91,7 @@ def normal(value):
 
 
 class Folder(MetastoreCatalog):
-    """A catalog in memory, of tables in a folder: as much as a writer needs that works alone."""
+    """A catalog in memory for the tables of one folder, sufficient for a single writer."""
 
     def __init__(self, folder):
         super().__init__("folder", warehouse=f"file://{folder}")
@@ -136,7 +136,7 @@ def place(table):
 
 
 def trips(made, version):
-    """Partitioned, changed and deleted from, over several commits."""
+    """Makes a partitioned table whose rows are changed and deleted over several commits."""
     schema = Schema(
         NestedField(1, "id", LongType(), required=False),
         NestedField(2, "at", TimestamptzType(), required=False),
@@ -189,7 +189,7 @@ def trips(made, version):
 
 
 def kinds(made):
-    """A column of each type."""
+    """Makes a table with a column of each type."""
     schema = Schema(
         NestedField(1, "_id", LongType(), required=False),
         NestedField(2, "flag", BooleanType(), required=False),
@@ -246,13 +246,13 @@ def compare_trips(polynya, table, name):
     wanted = table.scan().to_arrow().to_pylist()
     wanted = sorted([[normal(row[c]) for c in ("id", "at", "city", "cents", "zone", "note")] for row in wanted], key=repr)
     found = polynya.rows(f"SELECT id, at, city, cents, zone, note FROM {name}")
-    # Beyond 2^53 integers are texts; these are not.
+    # Only integers beyond 2^53 are texts; these are smaller.
     assert sorted(stamped(found), key=repr) == sorted(stamped(wanted), key=repr), f"{name}: {len(found)} and {len(wanted)} rows"
     print(f"  {name}: {len(found)} rows are equal")
 
 
 def stamped(rows):
-    """Times to one form, whoever wrote them."""
+    """Converts times to one form, since their writers print them differently."""
     def one(value):
         if isinstance(value, str) and len(value) > 18 and value[10] in "T " and value.endswith("Z"):
             return datetime.fromisoformat(value.replace("Z", "+00:00")).isoformat()
@@ -269,13 +269,13 @@ def iceberg(polynya, made, scratch):
         again = polynya.run("lake", "import", str(place(table)), f"trips{version}")
         assert "nothing new" in again, again
         compare_trips(polynya, table, f"trips{version}")
-    # A table that has moved, by its metadata file.
+    # Imports a moved table by the path of its metadata file.
     moved = scratch / "moved"
     shutil.copytree(place(table), moved)
     newest = max((moved / "metadata").glob("*.metadata.json"))
     polynya.run("lake", "import", str(newest), "moved")
     compare_trips(polynya, table, "moved")
-    # One that goes on: what changed cannot be told apart.
+    # The table has changed since its import, and the changes cannot be told apart.
     table.append(table.scan(limit=5).to_arrow())
     refused = polynya.run("lake", "import", str(place(table)), "trips2", fails=True)
     assert "--again" in refused, refused
@@ -305,7 +305,7 @@ def iceberg(polynya, made, scratch):
     loaded = [[json.loads(v) if at == 11 and isinstance(v, str) else v for at, v in enumerate(row)] for row in found]
     for ours, theirs in zip(stamped(loaded), stamped(wanted), strict=True):
         assert ours == theirs, f"kinds:\n  {ours}\n  {theirs}"
-    # Structs of the table that was made are those of the source.
+    # The structs of the imported table are those of the source.
     assert "nothing new" in polynya.run("lake", "import", str(place(table)), "kinds")
     polynya.run("lake", "import", str(place(table)), "kinds", "--again")
     assert polynya.rows("SELECT count(*), count(DISTINCT id), count(\"inner\") FROM kinds") == [[102, 51, 100]]
@@ -313,7 +313,7 @@ def iceberg(polynya, made, scratch):
 
 
 def interrupted(polynya, made):
-    """Killed again and again, each row is taken once."""
+    """Kills an import repeatedly; each row must be imported once."""
     schema = Schema(NestedField(1, "n", LongType(), required=False), NestedField(2, "text", StringType(), required=False))
     table = made.create_table("db.large", schema=schema)
     count = 600_000
@@ -329,7 +329,7 @@ def interrupted(polynya, made):
 
 
 def killed(polynya, source, name):
-    """Kills an import until one comes through. How often, and how many rows there were on the way."""
+    """Kills an import until one succeeds. Returns the number of kills and the row counts in between."""
     command = polynya.command("lake", "import", str(source), name)
     kills, partly, patience = 0, set(), 0.1
     while True:
@@ -353,7 +353,7 @@ PLAIN = PartitionSpec(spec_id=0)
 
 
 def deleted(polynya, scratch, version):
-    """Rows that are deleted by what is in them and by their positions, of columns that changed meanwhile."""
+    """Imports a table with equality deletes and position deletes, and columns that changed meanwhile."""
     def fields(fare, *more):
         return [NestedField(1, "id", LongType(), required=False), NestedField(2, "city", StringType(), required=False),
                 NestedField(3, "fare", fare, required=False), *more]
@@ -398,7 +398,7 @@ def deleted(polynya, scratch, version):
     equality(3, {(5, "code"): pa.array([7], pa.int64())})
     equality(4, {(1, "id"): pa.array([450, 501], pa.int64())})
     if version == 3:
-        # What was deleted by files before is in the vector as well.
+        # The vector repeats the deletes of earlier position delete files.
         path, rows, said = old[0]
         table.positions(2, [(path, 0)], **said)
         gone = [(path, [0, 1, 59], said), (old[3][0], [2], old[3][2])]
@@ -420,7 +420,7 @@ def deleted(polynya, scratch, version):
 
 
 def told_by_others(scratch):
-    """What other readers say of such tables, as far as they read them."""
+    """Checks such tables with other readers, as far as they support them."""
     rows = pa.array(range(1000), pa.int64())
     schema = [Schema(NestedField(1, "n", LongType(), required=False))]
     table = Handmade(scratch / "told2", 2, schema, [PLAIN])
@@ -449,7 +449,7 @@ def by_equality(polynya, scratch):
     assert polynya.rows("SELECT count(*), sum(n) FROM told2") == [[1998, 2 * sum(range(1000)) - 12]]
     assert polynya.rows("SELECT count(*), sum(n) FROM told3") == [[898, sum(range(1000)) - 12 - sum(range(100, 200))]]
     print("  told2 and told3: as DuckDB and PyIceberg read them")
-    # Killed again and again; what is deleted at the end is passed over.
+    # The import is killed repeatedly, and skips rows that were deleted at the end.
     schema = [Schema(NestedField(1, "n", LongType(), required=False), NestedField(2, "text", StringType(), required=False))]
     table = Handmade(scratch / "thinned", 2, schema, [PLAIN])
     count = 600_000
@@ -465,7 +465,7 @@ def by_equality(polynya, scratch):
     assert rows == [[len(wanted), len(wanted), sum(wanted)]], rows
     assert "nothing new" in polynya.run("lake", "import", str(table.folder), "thinned")
     print(f"  thinned: {len(wanted)} rows once each after {kills} kills, with {partly} on the way")
-    # A vector that is damaged takes nothing in.
+    # A damaged deletion vector prevents the import.
     [puffin] = (scratch / "told3/data").glob("*.puffin")
     content = bytearray(puffin.read_bytes())
     content[30] ^= 1
@@ -483,13 +483,13 @@ def parquet(polynya, scratch):
     said = polynya.run("lake", "import", str(files), "words")
     assert "`_word` becomes `word`" in said, said
     assert polynya.rows("SELECT count(*), count(DISTINCT n), count(DISTINCT word) FROM words") == [[30, 30, 3]]
-    # A file that came since is all that is new.
+    # Only a file added since is imported.
     pq.write_table(pa.table({"n": pa.array([99], pa.int64()), "_word": ["late"]}), files / "9.parquet")
     polynya.run("lake", "import", str(files), "words")
     assert polynya.rows("SELECT count(*) FROM words") == [[31]]
     polynya.run("lake", "import", str(files / "*.parquet"), "some", "--rename", "_word=term")
     assert polynya.rows("SELECT count(term) FROM some") == [[21]]
-    # What does not fit is told before anything is taken.
+    # Rows that do not fit are reported before anything is imported.
     pq.write_table(pa.table({"n": ["text"], "_word": ["x"]}), files / "odd.parquet")
     said = polynya.run("lake", "import", str(files), "nothing", fails=True)
     assert "odd.parquet" in said, said
@@ -505,7 +505,7 @@ def parquet(polynya, scratch):
 
 
 def times(polynya, scratch):
-    """Times as Impala and Spark wrote them for long, of all years."""
+    """Imports INT96 timestamps, which Impala and Spark wrote for long, over all years."""
     wanted = [datetime(1, 1, 1), datetime(1600, 2, 29, 1, 2, 3, 456_789), datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime(9999, 12, 31), None]
     batch = pa.table({
         "n": range(len(wanted)),
@@ -525,7 +525,7 @@ def times(polynya, scratch):
 
 
 def maps(polynya, scratch):
-    """What Parquet has and Arrow's plain types do not."""
+    """Imports types of Parquet that Arrow's plain types lack."""
     ids = [uuid.UUID(int=n).bytes for n in range(3)]
     batch = pa.table({
         "counts": pa.array([[("a", 1), ("b", None)], [], None], pa.map_(pa.string(), pa.int64())),
@@ -543,7 +543,7 @@ def maps(polynya, scratch):
 
 
 def without_ids(polynya, made, scratch):
-    """Files that were there before their table, and have no field ids: the table says which names are which columns."""
+    """Imports files that are older than their table and have no field ids. The table's name mapping gives the columns."""
     file = scratch / "plain.parquet"
     pq.write_table(pa.table({"n": pa.array([1, 2, 3], pa.int64()), "word": ["a", "b", "c"]}), file)
     schema = Schema(NestedField(1, "n", LongType(), required=False), NestedField(2, "word", StringType(), required=False))

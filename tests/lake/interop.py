@@ -1,11 +1,11 @@
-"""Reads the lake with PyIceberg and DuckDB and compares it, row by row, with what Polynya says is in its tables.
+"""Reads the lake with PyIceberg and DuckDB and compares it, row by row, with Polynya's tables.
 
     interop.py INTEROP SCRATCH [--every]
 
-INTEROP is the built example of crates/lake. It makes a warehouse in phases; each phase is also killed with SIGKILL before
-every single change of a file in the warehouse (without --every: of the repetitive ones every few). After each
-kill both programs must read every table as it was before some commit or after it, and once the phase was run again, as it
-is in Polynya.
+INTEROP is the built example of crates/lake. It makes a warehouse in phases. Each phase is also killed with SIGKILL before
+every single change of a file in the warehouse; without --every, only before some of the repetitive ones. After each
+kill both programs must read every table in a state before or after some commit. Once the phase was run again, they must
+read what is in Polynya.
 """
 
 import json
@@ -39,7 +39,7 @@ PHASES = ["made", "changed", "columns added", "many commits"]
 
 
 def normal(value):
-    """A value as the example prints it."""
+    """Converts a value to the form that the example prints."""
     if isinstance(value, datetime):
         delta = value.astimezone(timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)
         return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
@@ -63,7 +63,7 @@ def normal(value):
 
 
 def iceberg_type(polynya):
-    """What PyIceberg calls a type."""
+    """Returns PyIceberg's name of a type."""
     fixed = {
         "bool": "boolean", "int32": "int", "int64": "long", "float32": "float", "float64": "double",
         "json": "string", "timestamp": "timestamptz", "list<int64>": "list<long>",
@@ -102,7 +102,7 @@ def newest_metadata(table):
 
 
 class DuckDB:
-    """With its extensions out of the Python package: nothing is fetched while the tests run."""
+    """DuckDB with the extensions from the Python package, so that the tests fetch nothing."""
 
     def __init__(self):
         self.connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
@@ -111,13 +111,13 @@ class DuckDB:
             [path] = found.glob(f"*/*/{name}.duckdb_extension")
             self.connection.execute(f"LOAD '{path}'")
         self.connection.execute("SET TimeZone = 'UTC'")
-        # It would keep the files of every kill, up to most of the machine's memory.
+        # The cache would keep the files of every kill, up to most of the machine's memory.
         self.connection.execute("SET enable_external_file_cache = false")
 
     def read(self, table):
         cursor = self.connection.cursor()
         cursor.execute("SET TimeZone = 'UTC'")
-        # The directory alone: version-hint.text must lead to the newest metadata.
+        # Only the directory is given, so version-hint.text must lead to the newest metadata.
         cursor.execute(f"SELECT * FROM iceberg_scan('{table}')")
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, map(normal, row))) for row in cursor.fetchall()]
@@ -142,7 +142,7 @@ class DuckDB:
 
 
 def plain(of):
-    """A type as PyIceberg prints it, without the ids of its fields and what is required."""
+    """Formats a type as PyIceberg prints it, without field ids and required marks."""
     if isinstance(of, StructType):
         return "struct<" + ", ".join(f"{field.name}: {plain(field.field_type)}" for field in of.fields) + ">"
     return f"list<{plain(of.element_type)}>" if isinstance(of, ListType) else str(of)
@@ -151,12 +151,12 @@ def plain(of):
 class PyIceberg:
     def read(self, table):
         reader = StaticTable.from_metadata(str(newest_metadata(table))).scan().to_arrow_batch_reader()
-        # Read as batches, a table without rows may have a list of uuids.
+        # The batches are read into a table, since an empty table may have a list of uuids.
         rows = reader.read_all()
         return [{name: normal(value) for name, value in row.items()} for row in rows.to_pylist()]
 
     def seen(self, name, value):
-        # It reads a null list of structs as an empty one: what it makes of the files' lists forgets which are null.
+        # PyIceberg reads a null list of structs as an empty one: its conversion loses the nulls of lists.
         return [] if name == "nested" and value is None else value
 
     def types(self, table):
@@ -174,7 +174,7 @@ def by_row(rows):
 
 
 def same(reader, table, expected, where, other_run=False):
-    """The rows of a table must be one of the states in `expected`; in another run they came at another time."""
+    """Asserts that a table's rows equal one of the states in `expected`. In another run their times differ."""
     without = {"_time"} if other_run else set()
 
     def rows(of):
@@ -212,7 +212,7 @@ def check_types(state, table):
 
 
 def check_aggregates(state, table):
-    """Through the readers' own pruning by bounds, not only whole scans."""
+    """Checks queries that use the readers' pruning by bounds, beyond whole scans."""
     duck, py = READERS
     rows = state["rows"]
     if table.name == "kv":
@@ -228,7 +228,7 @@ def check_aggregates(state, table):
             scan = StaticTable.from_metadata(str(newest_metadata(table))).scan(row_filter=where)
             assert sorted(scan.to_arrow()["_polynya_row_id"].to_pylist()) == wanted, where
     if table.name == "altered":
-        # Bounds of files that were written before the column was widened have the narrower type.
+        # Files written before the column was widened have bounds of the narrower type.
         for low, high in [(2**31 - 10, 2**31 - 1), (0, 2**31 - 40), (2**31, 2**63 - 1), (0, 5)]:
             wanted = sorted(row["_polynya_row_id"] for row in rows if low <= row["i"] <= high)
             where = f"i >= {low} and i <= {high}"
@@ -254,24 +254,24 @@ def check_aggregates(state, table):
                 assert (duck.one(sql)[0] or []) == wanted, f"DuckDB: {name} IS NULL"
         for name in SCALARS:
             values = [value for _, value in duck.column(table, name) if value is not None and value == value]
-            # The ends, where a wrong bound loses rows, and some in between.
+            # Tests the ends, where a wrong bound loses rows, and some values in between.
             ordered = sorted(set(values))
             for value in {ordered[at] for at in [0, 1, len(ordered) // 2, -2, -1]}:
                 wanted = sorted(row for row, other in duck.column(table, name) if other == value)
                 where = f"{name} = {value!r}"
-                # Of the column's own type: what DuckDB has to convert it does not compare with bounds, it fails.
+                # The literal needs the column's own type: DuckDB fails to compare a converted value with bounds.
                 typed = f"CAST(? AS {duckdb_type(state['types'][name])})"
                 sql = f"SELECT list(_polynya_row_id ORDER BY _polynya_row_id) FROM iceberg_scan('{table}') WHERE \"{name}\" = {typed}"
                 assert duck.one(sql, [value])[0] == wanted, f"DuckDB: {where}"
                 if name == "float32" and value == -math.inf:
-                    # PyIceberg takes it for a number below what a float holds.
+                    # PyIceberg takes this for a number below the range of a float.
                     continue
                 scan = StaticTable.from_metadata(str(newest_metadata(table))).scan(row_filter=EqualTo(name, value))
                 assert sorted(scan.to_arrow()["_polynya_row_id"].to_pylist()) == wanted, f"PyIceberg: {where}"
 
 
 def planned(table, row_filter=None):
-    """What PyIceberg would read: it looks at partition values and at bounds."""
+    """Returns the opened table, the files that PyIceberg would read after pruning by partitions and bounds, and their row ids."""
     opened = StaticTable.from_metadata(str(newest_metadata(table)))
     scan = opened.scan() if row_filter is None else opened.scan(row_filter=row_filter)
     return opened, list(scan.plan_files()), sorted(scan.to_arrow()["_polynya_row_id"].to_pylist())
@@ -299,7 +299,7 @@ def check_parted(state, table):
         _, files, found = planned(table, where)
         assert found == wanted, f"PyIceberg: {where}: {found} and not {wanted}"
         assert len(files) < len(all_files) / 2, f"{where} reads {len(files)} of {len(all_files)} files"
-        # A word of DuckDB's.
+        # `at` is a keyword of DuckDB.
         where = where.replace("at ", '"at" ')
         sql = f"SELECT list(_polynya_row_id ORDER BY _polynya_row_id) FROM iceberg_scan('{table}') WHERE {where}"
         assert (duck.one(sql)[0] or []) == wanted, f"DuckDB: {where}"
@@ -329,8 +329,8 @@ def check_parted(state, table):
     _, files, found = planned(table, IsNaN("score"))
     assert {task.file.file_path for task in files} == {task.file.file_path for task in nan_files}
     wanted = sorted(row["_polynya_row_id"] for row in nans)
-    # pyarrow takes rows for equal whose group has one bound, NaNs or not, so with the condition PyIceberg finds those alone
-    # whose group has none. What it reads of the same files without it has all of them.
+    # pyarrow takes all rows of a group with equal bounds for equal, even NaNs. So with this condition PyIceberg finds only the
+    # rows of groups without bounds. Without the condition it reads all of them from the same files.
     read = opened.scan(selected_fields=("_polynya_row_id", "score")).to_arrow().to_pylist()
     read = sorted(row["_polynya_row_id"] for row in read if row["score"] is not None and math.isnan(row["score"]))
     assert read == wanted, f"PyIceberg: NaNs: {read} and not {wanted}"
@@ -344,8 +344,8 @@ def as_float(bits):
 
 
 def duckdb_knows(name, value):
-    """DuckDB 1.4.4 rounds hours and days before 1970 towards it and takes a month for 30 days, and so leaves out files
-    that it should read."""
+    """Returns false for values whose files DuckDB 1.4.4 skips by mistake: it rounds hours and days before 1970 towards it,
+    and takes a month for 30 days."""
     if name == "l":
         return value >= utc(0)
     if name == "n":
@@ -355,11 +355,11 @@ def duckdb_knows(name, value):
 
 
 def check_each_way(state, table):
-    """PyIceberg transforms the value that is looked for itself: a wrong hash of ours would lose the row."""
+    """Looks up values that PyIceberg transforms itself: a wrong hash of ours would lose the row."""
     duck, _ = READERS
     opened, all_files, found = planned(table)
     assert found == rows_where(state["rows"], lambda row: True)
-    # Rows of two nulls or more may share a file, all others differ in some value.
+    # Rows with two nulls or more may share a file; all others differ in some value.
     assert len(all_files) >= 20, len(all_files)
     assert len(opened.spec().fields) == 16
     for name in state["types"]:
@@ -409,15 +409,15 @@ def check_sorted(state, table):
 
 
 class Home:
-    """A data directory that kills are tried in, put back each time. Always at the same path, since Iceberg's paths are
-    absolute."""
+    """A data directory in which kills are tried, and which is then restored. Its path stays the same, since paths in Iceberg
+    are absolute."""
 
     def __init__(self, interop, directory):
         self.interop, self.directory = interop, directory
         self.copies = {}
 
     def at(self, phase):
-        """As it is after a phase."""
+        """Restores the directory to the state after a phase."""
         shutil.rmtree(self.directory, ignore_errors=True)
         if phase == 0:
             return self.directory
@@ -438,7 +438,7 @@ class Home:
 
 
 def killed(interop, homes, phase, after, kill_at):
-    """One kill: what the readers find then, and after the same phase was run again."""
+    """Kills one phase at one change. Checks what the readers find then, and after the phase was run again."""
     home = homes.get()
     try:
         before = home.state(phase - 1)["tables"] if phase > 1 else {}
@@ -450,16 +450,16 @@ def killed(interop, homes, phase, after, kill_at):
                 table = directory / "lake" / name.replace(".", "/")
                 newest, hint = newest_metadata(table), table / "metadata/version-hint.text"
                 if newest and name in before and newest.name == Path(before[name]["metadata"]).name:
-                    # Nothing was committed here yet, and what is named was read before.
+                    # No commit happened yet, and the readers checked this metadata before.
                     assert hint.read_text() == newest.name[1:].split(".")[0], where
                     continue
                 if newest is None or not hint.exists():
-                    # Killed while the table was made; from then on the hint is replaced, never missing.
+                    # The kill came while the table was created; later the hint is replaced and never missing.
                     assert newest is None or newest.name == "v1.metadata.json", where
                     continue
                 for reader in READERS:
                     first = before.get(name, dict(rows=[]))
-                    # A table may stand at any of a phase's commits.
+                    # A table may be at any commit of the phase.
                     if phase == 4:
                         check_between(reader, table, first, state, where)
                     else:
@@ -503,14 +503,14 @@ def main():
         )
         print(f"phase {phase}, {name}: {state['calls']} changes of files; read alike: {sizes}", flush=True)
     kills = 0
-    # Mostly they wait for syncs.
+    # The workers mostly wait for fsyncs.
     workers = 2 * max(2, os.cpu_count() or 2)
     homes = queue.Queue()
     for worker in range(workers):
         homes.put(Home(interop, scratch / f"home-{worker}"))
     with ThreadPoolExecutor(max_workers=workers) as pool:
         for phase, after in enumerate(states, 1):
-            # The first phase makes tables alike, the last one commits sixty times.
+            # The first phase makes similar tables, the last one commits sixty times.
             step = 1 if every else {1: 3, 2: 1, 3: 1, 4: max(1, after["calls"] // 40)}[phase]
             points = range(1, after["calls"] + 1, step)
             jobs = [pool.submit(killed, interop, homes, phase, after, point) for point in points]

@@ -1,9 +1,9 @@
-"""What `polynya bench lake` lands is read by DuckDB and PyIceberg: count and sum must be what was acknowledged.
+"""Reads the lake of `polynya bench lake` with DuckDB and PyIceberg: count and sum must equal the acknowledged rows.
 
     landing.py POLYNYA SCRATCH [RATE TIME]
 
-POLYNYA is the built program, SCRATCH a directory that may be emptied. Without RATE (events a second) and TIME it is a small
-load: 50,000 for 20s.
+POLYNYA is the built program, SCRATCH a directory that may be emptied. Without RATE (events a second) and TIME the
+load is small: 50,000 for 20s.
 """
 
 import json

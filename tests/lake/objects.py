@@ -1,11 +1,11 @@
-"""The lake in an object store that speaks S3: what lands there is read by PyIceberg and DuckDB, whatever happens to the
-network and to the server; stores that are not safe are refused. Backups there are whole, or none.
+"""Tests the lake in an object store that speaks S3. PyIceberg and DuckDB must read every committed row, through failures
+of the network and of the server. Unsafe stores are refused. A backup in the store is complete, or is not restored.
 
     objects.py POLYNYA SCRATCH [PORT]
 
 POLYNYA is the built program, SCRATCH a directory that may be emptied. The store is moto's, on this machine, behind a proxy
-that can lose conditions, answers and connections. With PORT it is the one that listens there, on this machine, knows
-`key` and `secret`, and is empty.
+that can lose conditions, answers and connections. With PORT it is an empty store on that port of this machine, with the
+credentials `key` and `secret`.
 """
 
 import http.client
@@ -35,33 +35,33 @@ SECRETS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_R
 
 
 class Proxy(http.server.ThreadingHTTPServer):
-    """Hands requests to the store. What `fault` says happens to them."""
+    """Forwards requests to the store, with the failures that `fault` selects."""
 
     daemon_threads = True
 
     def __init__(self, port):
         super().__init__(("127.0.0.1", 0), Handler)
         self.store_port = port
-        # One of "", "careless" (conditions are lost), "away" (503), "lossy" (some answers, and some requests, are lost, but for
-        # those that read), "flaky" (those too), "spoils" (some of what is sent, and of what is asked for, is another byte).
+        # The kind of failure: "" (none), "careless" (conditions are dropped), "away" (503), "lossy" (some answers and some
+        # requests are lost, except reads), "flaky" (reads too), or "spoils" (a byte of some uploads and downloads is changed).
         self.fault = ""
         self.random = random.Random(5)
         self.lost = 0
         self.spoiled = 0
-        # Requests that could have met a fault since one did.
+        # The number of requests since the last failure that could have met one.
         self.since_fault = 0
-        # What is called with the number of a request before it is handed on.
+        # Called with the number of each request before it is forwarded.
         self.watch = None
         self.requests = 0
-        # Bytes that were asked for and given.
+        # Bytes returned to read requests.
         self.given = 0
         self.keys = set()
-        # Whether the store would not take a request of which something was lost.
+        # True if the store rejects a request of which a part was lost.
         self.checks_signatures = False
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, *_):
-        """Whoever was killed in the middle of a request is gone."""
+        """Ignores clients that were killed in the middle of a request."""
 
     @property
     def url(self):
@@ -105,13 +105,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if spoils and content and self.command == "GET":
             content = self.spoil(content)
         if loses:
-            # It was done, and nobody is told.
+            # The request was carried out, but its answer is lost.
             server.lost += 1
             return self.answer(500, [], b"")
         self.answer(answer.status, answer.getheaders(), content)
 
     def meets(self, share):
-        """Whether a fault comes now: at random, but not much later than it is due."""
+        """Tells whether a fault happens now: at random, but not much later than it is due."""
         server = self.server
         server.since_fault += 1
         if server.random.random() < share or server.since_fault * share > 1.5:
@@ -176,7 +176,7 @@ def write(server, turn):
 
 
 def is_equal(server):
-    """What PyIceberg and DuckDB read is what SQL says, each row once."""
+    """Asserts that PyIceberg and DuckDB read what SQL returns, each row once."""
     for table in ("users", "events"):
         server.request("POST", f"/v1/tables/{table}/commit")
     verified = polynya(server, "lake", "verify")
@@ -207,7 +207,7 @@ def is_equal(server):
 
 
 def refused(server):
-    """What a server says that does not start."""
+    """Returns the message of a server that refuses to start."""
     try:
         server.__enter__()
     except RuntimeError as error:
@@ -224,18 +224,18 @@ def tables_land(binary, scratch, proxy, client):
             write(server, turn)
         is_equal(server)
         assert not (server.data / "lake" / "main").exists(), "nothing of it is on this machine"
-        # Another database is refused, whatever is in it.
+        # A warehouse of another database is refused, whatever its contents.
         other = Server(binary, scratch / "other", environment=environment(proxy, "lands"))
         why = refused(other)
         assert "another database" in why and "polynya-warehouse.json" in why, why
-        # Killed while it lands.
+        # The server is killed during lake commits.
         for turn in range(12, 18):
             write(server, turn)
             time.sleep(0.05 * (turn - 11))
             server.kill()
             server.start()
         is_equal(server)
-        # A dropped table leaves nothing.
+        # A dropped table leaves no objects.
         server.request("DELETE", "/v1/tables/users")
         until = time.monotonic() + 60
         while client.list_objects_v2(Bucket="bucket", Prefix="lands/main/users/").get("KeyCount"):
@@ -244,13 +244,13 @@ def tables_land(binary, scratch, proxy, client):
 
 
 def tables_are_imported(binary, scratch, proxy, client):
-    """From where they lie in the store, by their place and by their name in the catalog; each byte is fetched once."""
+    """Imports tables from the store, by location and by name in the catalog. Each byte is fetched once."""
     with Server(binary, scratch / "imports", environment=environment(proxy, "imports")) as server:
         fill(server)
         for turn in range(3):
             write(server, turn)
         is_equal(server)
-        # Something that does not lie in the footers alone.
+        # The table has data besides the footers.
         server.request("PUT", "/v1/tables/large", {"columns": [{"name": "n", "type": "int64"}, {"name": "s", "type": "string"}]})
         for part in range(4):
             server.request("POST", "/v1/tables/large/rows", [
@@ -279,7 +279,7 @@ def tables_are_imported(binary, scratch, proxy, client):
         imported = polynya(server, "lake", "import", "s3://bucket/imports/main/large", "copied")
         assert imported.returncode == 0, imported.stdout + imported.stderr
         print(f"imported {size} bytes of data files, fetched {proxy.given}")
-        # What lands meanwhile is written, and not read.
+        # The new table's own lake commits are uploads, not reads.
         assert size > 1_000_000 and proxy.given < size * 1.6, (size, proxy.given)
         assert rows(server, "SELECT count(DISTINCT n) FROM copied") == [[80_000]]
 
@@ -297,14 +297,14 @@ def failures_are_survived(binary, scratch, proxy):
         proxy.fault = ""
         assert proxy.lost > 10, proxy.lost
         is_equal(server)
-        # Away: writers and readers do not notice, and the lake catches up.
+        # The store is away: writers and readers do not notice, and the lake catches up.
         proxy.fault = "away"
         for turn in range(20, 24):
             began = time.monotonic()
             write(server, turn)
             assert rows(server, "SELECT count(*) FROM events")[0][0] > 0
             assert time.monotonic() - began < 5, "nobody waits for the store"
-        # It starts without it, too.
+        # The server also starts without the store.
         server.kill()
         server.start()
         write(server, 24)
@@ -334,7 +334,7 @@ def restore(binary, proxy, place, dest, *more):
 
 
 def is_restored(server, proxy, place, dest, *more, tables=("users", "events", "large")):
-    """A directory of its own has the rows of the server, under the same row ids."""
+    """Asserts that a restored directory has the rows of the server, under the same row ids."""
     done = restore(server.binary, proxy, place, dest, *more)
     assert done.returncode == 0, done.stdout + done.stderr
     for table in tables:
@@ -363,7 +363,7 @@ def backups_are_whole_or_none(binary, scratch, proxy, client):
         fill(server)
         for turn in range(6):
             write(server, turn)
-        # Goes up in several parts.
+        # The table is large enough for a multipart upload.
         server.request("PUT", "/v1/tables/large", {"columns": [{"name": "n", "type": "int64"}, {"name": "s", "type": "string"}]})
         for part in range(8):
             server.request("POST", "/v1/tables/large/rows", [
@@ -379,7 +379,7 @@ def backups_are_whole_or_none(binary, scratch, proxy, client):
         again = backup(server, proxy, "s3://bucket/backups/monday")
         assert again.returncode == 1 and "holds a backup already" in again.stderr, again.stderr
 
-        # Damage, one object at a time.
+        # Each object is damaged and removed in turn.
         whole = objects_of(client, "s3://bucket/backups/monday")
         for key, content in whole.items():
             if key.endswith("polynya-backup.json"):
@@ -396,7 +396,7 @@ def backups_are_whole_or_none(binary, scratch, proxy, client):
             client.put_object(Bucket="bucket", Key=key, Body=content)
         is_restored(server, proxy, "s3://bucket/backups/monday", scratch / "mended")
 
-        # Answers and requests that are lost, bytes that change on the way: sent again until what is there is what was sent.
+        # Answers and requests are lost, and bytes change on the way: uploads are repeated until the store has what was sent.
         for fault in ("flaky", "spoils"):
             proxy.fault = fault
             before = proxy.lost + proxy.spoiled
@@ -411,14 +411,15 @@ def backups_are_whole_or_none(binary, scratch, proxy, client):
                 assert taken.returncode == 0, taken.stderr
             is_restored(server, proxy, f"s3://bucket/backups/{fault}", scratch / fault)
 
-        # A store that ignores conditions is none for a backup.
+        # A store that ignores conditions is refused for a backup.
         if not proxy.checks_signatures:
             proxy.fault = "careless"
             refused = backup(server, proxy, "s3://bucket/backups/careless")
             proxy.fault = ""
             assert refused.returncode == 1 and "If-None-Match" in refused.stderr, refused.stderr
 
-        # The store goes away half way, and for good: told, and what is there is no backup. Then it goes on.
+        # The store goes away midway and stays away: the backup fails, and its remains are not a backup. The next attempt
+        # succeeds.
         proxy.requests = 0
         proxy.watch = lambda number: setattr(proxy, "fault", "away" if number > 20 else "")
         began = time.monotonic()
@@ -430,12 +431,12 @@ def backups_are_whole_or_none(binary, scratch, proxy, client):
         assert refused.returncode == 1 and "begun there and not finished" in refused.stderr, refused.stderr
         print(refused.stderr)
         taken = backup(server, proxy, "s3://bucket/backups/away")
-        # Whether there is anything to go on with depends on how far it came: `-p polynya-engine sent` looks at that.
+        # The remains that the next attempt can use depend on the progress so far; `-p polynya-engine sent` tests that.
         assert taken.returncode == 0, taken.stdout + taken.stderr
         print(taken.stdout)
         is_restored(server, proxy, "s3://bucket/backups/away", scratch / "away")
 
-        # The server is killed while it sends.
+        # The server is killed during the upload.
         for requests in (5, 12, 25, 33):
             place = f"s3://bucket/backups/killed-{requests}"
             proxy.requests = 0
@@ -451,7 +452,7 @@ def backups_are_whole_or_none(binary, scratch, proxy, client):
             assert not (server.data / "outgoing").exists()
             is_restored(server, proxy, place, scratch / f"killed-{requests}")
 
-        # Another database has no business there.
+        # Another database may not continue the backup.
         with Server(binary, scratch / "stranger") as stranger:
             fill(stranger)
             proxy.requests = 0
@@ -475,12 +476,12 @@ def the_archive_carries_a_backup_forward(binary, scratch, proxy, client):
         assert taken.returncode == 0, taken.stderr
         for turn in range(1, 6):
             write(server, turn)
-        # Ending it archives the rest; starting without an answer of the store is no reason not to.
+        # Stopping archives the rest. The server starts even if the store does not answer.
         server.stop()
         proxy.fault = "away"
         server.start()
         write(server, 6)
-        # Small commits are archived after a minute: only then it is known.
+        # Small commits are archived after a minute, so the failure shows only then.
         end = time.monotonic() + 120
         while (ready := server.request("GET", "/ready")["parts"]["archive"])["ok"] and time.monotonic() < end:
             time.sleep(0.5)
@@ -513,7 +514,7 @@ def main():
         tables_land(binary, scratch, proxy, client)
         tables_are_imported(binary, scratch, proxy, client)
         failures_are_survived(binary, scratch, proxy)
-        # Others find that what was signed has not come.
+        # Other stores reject a request whose signed content is incomplete.
         proxy.checks_signatures = store is None
         if not proxy.checks_signatures:
             careless_stores_are_refused(binary, scratch, proxy)

@@ -1,10 +1,10 @@
-"""The lake in an object store without a key of its own: the catalog hands out credentials for each table, which soon end. Polynya
-lands rows with them, and PyIceberg reads them as SQL says.
+"""Tests the lake in an object store without an access key of its own. The catalog hands out credentials for each table,
+which soon expire. Polynya commits to the lake with them, and PyIceberg must read what SQL returns.
 
     vended.py POLYNYA SCRATCH
 
-POLYNYA is the built program, SCRATCH a directory that may be emptied. The store is moto's, on this machine, behind a door that
-knows who may do what until when. The catalog is a second server; a proxy before it adds what is handed out.
+POLYNYA is the built program, SCRATCH a directory that may be emptied. The store is moto's, on this machine, behind a proxy
+that checks credentials. The catalog is a second server; a proxy before it adds the credentials to its answers.
 """
 
 import http.client
@@ -31,7 +31,7 @@ from catalog import fill, land, rows, write
 from server import Server
 
 BUCKET = "bucket"
-# So long do credentials live, in seconds.
+# Lifetime of credentials, in seconds.
 LIFE = 8
 
 
@@ -44,7 +44,7 @@ class Quiet(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, *_):
-        """Whoever was killed in the middle of a request is gone."""
+        """Ignores clients that were killed in the middle of a request."""
 
     @property
     def address(self):
@@ -83,11 +83,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Door(Quiet):
-    """Lets those into the store who have credentials, for what they are good for, and until they end."""
+    """A proxy before the store that checks the credentials of each request: their path, their token and their expiry."""
 
     def __init__(self, port):
         self.store = f"127.0.0.1:{port}"
-        # By id: the path in the store, the token, and when they end.
+        # For each key id: the allowed path in the store, the token, and the expiry.
         self.keys = {"owner": ("/", None, float("inf"))}
         self.secrets = []
         self.used = set()
@@ -95,7 +95,7 @@ class Door(Quiet):
         super().__init__(DoorHandler)
 
     def make(self, path, life):
-        """Credentials for what is below a path of the store."""
+        """Makes credentials for the objects below a path of the store."""
         with self.lock:
             number = len(self.secrets)
             key, secret, token = f"KEY{number}", f"secret-of-{number}-hush", f"token-of-{number}-hush"
@@ -124,7 +124,7 @@ class DoorHandler(Handler):
         self.answer(*self.ask(self.server.store, body))
 
     def why_not(self, body):
-        """Why a request is refused: a code, and what else is said."""
+        """Returns the reason for refusing a request, as a code and a detail."""
         key = self.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0]
         self.server.used.add(key)
         with self.server.lock:
@@ -135,7 +135,7 @@ class DoorHandler(Handler):
         if token != self.headers.get("x-amz-security-token"):
             return "InvalidToken", key
         if time.time() >= ends:
-            # Amazon repeats it.
+            # Amazon repeats the token in its answer.
             return "ExpiredToken", f"<Token-0>{token}</Token-0>"
         asked = urllib.parse.urlsplit(self.path)
         query = urllib.parse.parse_qs(asked.query, keep_blank_values=True)
@@ -152,11 +152,11 @@ class DoorHandler(Handler):
 
 
 class Vendor(Quiet):
-    """The catalog for who has no key for the store: what it keeps below a directory is said to be in the bucket."""
+    """A proxy before the catalog that adds credentials, and maps its directory to the bucket."""
 
     def __init__(self, catalog, there, door):
         self.catalog, self.there, self.door = catalog, str(there), door
-        # One of "" and "out" (there are no credentials).
+        # The kind of failure: "" (none) or "out" (there are no credentials).
         self.fault = ""
         self.wanted = 0
         super().__init__(VendorHandler)
@@ -195,7 +195,7 @@ class VendorHandler(Handler):
             "s3.endpoint": f"http://{server.door.address}", "s3.path-style-access": "true",
             "s3.region": "us-east-1", "client.region": "us-east-1",
         }
-        # The longest prefix counts, before `config`; of which others may know nothing.
+        # The longest matching prefix has precedence over `config`; other clients may ignore the prefixes.
         told["config"] = {**reached, **(wrong if is_ours else right)}
         told["storage-credentials"] = [
             {"prefix": f"s3://{BUCKET}", "config": wrong if is_ours else right},
@@ -208,7 +208,7 @@ class VendorHandler(Handler):
 
 
 def is_equal(server, vendor):
-    """What PyIceberg finds, with credentials of its own from the catalog, is what SQL says; so is what `verify` finds."""
+    """Asserts that PyIceberg, with credentials from the catalog, and `verify` find what SQL returns."""
     land(server)
     verified = subprocess.run(
         [server.binary, "lake", "verify", "--data", str(server.data)],
@@ -238,21 +238,21 @@ def lands(server, vendor, door):
         write(server, turn)
         time.sleep(0.5)
     is_equal(server, vendor)
-    # Several lives later.
+    # Several lifetimes later.
     for turn in range(8, 8 + 3 * LIFE):
         write(server, turn)
         time.sleep(1)
     is_equal(server, vendor)
     expired = [one for one in door.refused if one[2] == "ExpiredToken"]
-    # One that was long on its way, perhaps.
+    # A request that was long on its way may have used expired credentials.
     assert len(expired) < 3, f"used beyond their end: {expired}"
     assert "wrong" not in door.used and "owner" not in door.used, door.used
     assert len(door.used) > 6, door.used
-    # Taken back at once: what was handed out is good for nothing, and others are had when these end.
+    # After a revocation the current credentials fail, and new ones are requested when these expire.
     door.revoke()
     write(server, 30)
     is_equal(server, vendor)
-    # None are handed out while those that are there end: nobody waits but the lake, which says why.
+    # No new credentials are handed out while the current ones expire: only the lake waits, and gives the reason.
     vendor.fault = "out"
     time.sleep(LIFE + 1)
     began = time.monotonic()
@@ -266,7 +266,7 @@ def lands(server, vendor, door):
         assert "have ended" in said and "no credentials today" in said, said
     vendor.fault = ""
     is_equal(server, vendor)
-    # And after a kill.
+    # The lake also continues after a kill.
     server.kill()
     server.start()
     write(server, 32)
@@ -313,7 +313,7 @@ def main():
                 assert time.monotonic() < until, f"files of dropped tables stay: {names(store)}"
                 time.sleep(0.2)
             shows_no_secret(server, door)
-        # With a key of its own nobody is asked for others.
+        # With an access key of its own, the server asks the catalog for no credentials.
         door.used.clear()
         wanted = vendor.wanted
         own = {

@@ -1,9 +1,9 @@
-"""Sends requests that are made of `/openapi.json` to a server of its own, and compares the answers with what that says.
+"""Sends requests generated from `/openapi.json` to a server of its own, and compares the answers with that description.
 
     generated.py POLYNYA SCRATCH [SECONDS]
 
-POLYNYA is the built program, SCRATCH a directory that may be emptied, SECONDS how long requests are made. Runs in the Python that
-has schemathesis. Ends with 0 if no answer was a 5xx and each was as described.
+POLYNYA is the built program, SCRATCH a directory that may be emptied, SECONDS the duration of the requests. Needs a Python
+with schemathesis. Ends with 0 if no answer was a 5xx and each matched its description.
 """
 
 import subprocess
@@ -15,7 +15,7 @@ sys.path.insert(0, str(HERE.parent / "catalog"))
 
 from server import Server  # noqa: E402
 
-#: What is compared. That the description is as strict as the server is not: many a text is no table's name.
+#: The checks. Those that need a description as strict as the server are left out: many texts are not table names.
 CHECKS = [
     "not_a_server_error",
     "status_code_conformance",
@@ -24,9 +24,9 @@ CHECKS = [
     "response_schema_conformance",
     "unsupported_method",
 ]
-#: Answers that do not end, and a process that takes the whole machine.
+#: Excluded routes: endless answers, and a process that takes the whole machine.
 WITHOUT = ["/v1/tables/{table}/tail", "/_/live", "/v1/storm"]
-#: The same requests each time.
+#: The seed, so that the requests are the same each time.
 SEED = 30
 
 

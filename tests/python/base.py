@@ -1,4 +1,4 @@
-"""What the tests share: a folder of their own, and an end for a test that hangs."""
+"""The base of the test cases: a folder of their own, and a time limit for a test that hangs."""
 
 import faulthandler
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polynya
 
-#: After so many seconds the stacks of all threads are printed and the process ends.
+#: Seconds after which the stacks of all threads are printed and the process ends.
 LONGEST = 300
 
 
@@ -26,7 +26,7 @@ class Case(unittest.TestCase):
         return db
 
     def raised(self, kind, code, call, *args, **kwargs):
-        """The exception of a call, which must be of exactly this class and code."""
+        """Asserts that a call raises exactly this class and code, and returns the exception."""
         with self.assertRaises(polynya.Error) as caught:
             call(*args, **kwargs)
         error = caught.exception
@@ -36,7 +36,7 @@ class Case(unittest.TestCase):
 
 
 def resident_bytes():
-    """Memory of this process that is no file's: what a leak or a whole answer would be in."""
+    """Returns the anonymous memory of this process, where a leak or a whole answer would show."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024

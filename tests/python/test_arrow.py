@@ -1,4 +1,4 @@
-"""Rows as Arrow data, without a copy on the way out and with one on the way in."""
+"""Rows as Arrow data: exported without a copy, imported with one."""
 
 import datetime as dt
 import gc
@@ -34,7 +34,7 @@ COLUMNS = {
 
 
 def addresses(table):
-    """Where the buffers of a table lie."""
+    """Returns the addresses of a table's buffers."""
     return {
         buffer.address
         for column in table.columns
@@ -123,7 +123,7 @@ class Memory(Case):
         self.assertEqual(first.num_rows, ROWS)
         self.assertGreater(len(addresses(first)), 0)
         self.assertEqual(addresses(first), addresses(second))
-        # Through SQL as well, for columns that a statement gives as they are.
+        # The same holds for columns that a SQL statement returns unchanged.
         sql = "SELECT n, x, s FROM big"
         first, second = self.db.execute(sql).fetch_arrow_table(), self.db.execute(sql).fetch_arrow_table()
         self.assertEqual(addresses(first), addresses(second))
@@ -141,7 +141,7 @@ class Memory(Case):
     def test_a_reader_of_a_million_rows_needs_the_memory_of_a_few_batches(self):
         sql = "SELECT n, x * 2 AS x, concat(s, ' and more') AS s FROM big"
         for _ in range(2):
-            # What the first statement sets up stays.
+            # The first statement allocates memory that stays.
             self.assertEqual(sum(batch.num_rows for batch in self.db.execute(sql).fetch_record_batch()), ROWS)
         gc.collect()
         before, most, rows = resident_bytes(), 0, 0
@@ -193,7 +193,7 @@ class In(Case):
             with self.subTest(type=type(data)):
                 self.assertEqual(self.appended("n bigint, s text", data), expected)
         self.assertEqual(self.appended("n bigint, s text", rows.slice(0, 0)), [])
-        # From one table into another.
+        # Rows of one table are appended to another.
         self.appended("n bigint, s text", rows)
         self.db.execute("CREATE TABLE u (n bigint, s text)")
         self.assertEqual(self.db.append("u", self.db.execute("SELECT n, s FROM t")), 3)

@@ -9,11 +9,11 @@ import polynya
 import pyarrow as pa
 from base import Case
 
-#: Would take days.
+#: A statement that would take days.
 ENDLESS = "SELECT count(*) FROM generate_series(1, 10000000) a(v), generate_series(1, 10000000) b(v) WHERE a.v * b.v < 0"
 
 
-#: Seconds in which a signal must have ended a call, on a busy machine too; without it the statement goes on for 60.
+#: Seconds within which a signal must end a call, even on a busy machine. Otherwise the statement runs for 60 s.
 LONGEST = 20
 
 
@@ -28,7 +28,7 @@ class Threads(Case):
         def write():
             with polynya.connect(self.dir) as db:
                 for round in range(1, 101):
-                    # All rows at once, in two statements.
+                    # Each round updates all rows in one transaction of two statements.
                     db.execute("UPDATE t SET v = ? WHERE n < 100", (round,))
                     db.execute("UPDATE t SET v = ? WHERE n >= 100", (round,))
                     db.commit()
@@ -97,7 +97,7 @@ class Threads(Case):
         while not ended.is_set():
             turns += 1
         thread.join()
-        # The statement takes a second; if it held the interpreter, there would be a turn or two.
+        # The statement takes a second. If it held the interpreter, there would be a turn or two.
         self.assertGreater(turns, 1000)
 
     def test_a_cursor_that_two_threads_use_at_once_refuses_one(self):
@@ -128,11 +128,11 @@ class Threads(Case):
 class Signals(Case):
     def setUp(self):
         super().setUp()
-        # A shell starts what runs in the background with SIGINT ignored, and Python then leaves it so.
+        # A shell starts background processes with SIGINT ignored, and Python keeps that.
         self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
 
     def interrupted(self, call):
-        """Ctrl-C half a second after a call began; how long the call went on."""
+        """Sends Ctrl-C half a second after a call began. Returns the seconds that the call continued."""
         sent = []
 
         def send():
@@ -144,7 +144,7 @@ class Signals(Case):
         try:
             with self.assertRaises(KeyboardInterrupt):
                 call()
-                # It may be raised a moment after the call has said what it knows.
+                # The exception may come a moment after the call has returned.
                 time.sleep(5)
         finally:
             timer.cancel()

@@ -1,4 +1,4 @@
-"""What DB-API 2.0 (PEP 249) says, and where this package has chosen."""
+"""The requirements of DB-API 2.0 (PEP 249), and this package's choices where the standard leaves them open."""
 
 import pickle
 
@@ -111,7 +111,7 @@ class Rows(Case):
         self.assertEqual(one("SELECT s FROM t WHERE n = $1", 4), ("s4",))
         self.assertEqual(one("SELECT $2, $1, $2", 1, "b"), ("b", 1, "b"))
         self.assertEqual(one("SELECT ?, ?", "a", "b"), ("a", "b"))
-        # Neither in texts and names nor in comments.
+        # Question marks in texts, names and comments are literal.
         self.assertEqual(one("SELECT '?', ?, 'it''s ?' /* ? /* ? */ ? */ -- ?\n, ?", 1, 2), ("?", 1, "it's ?", 2))
         self.assertEqual(one('SELECT ? AS "a?b", E\'\\\'?\', $$?$$, $x$?$$?$x$', 1), (1, "'?", "?", "?$$?"))
         self.assertEqual(one("SELECT '--', ?", 1), ("--", 1))
@@ -163,7 +163,7 @@ class Rows(Case):
             self.db.executemany("INSERT INTO t VALUES (?, 'new')", broken())
         self.assertEqual(self.db.execute("SELECT count(*) FROM t WHERE s = 'new'").fetchone(), (0,))
         self.assertEqual(self.db.executemany("INSERT INTO t VALUES (?, 'new')", iter([])).rowcount, 0)
-        # Rows of one statement go into another one.
+        # Rows of one statement are the parameters of another.
         self.db.execute("CREATE TABLE copy (n bigint, s text)")
         self.db.executemany("INSERT INTO copy VALUES (?, ?)", self.db.execute("SELECT n, s FROM t"))
         self.assertEqual(self.db.execute("SELECT count(*) FROM copy").fetchone(), (10,))

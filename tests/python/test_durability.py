@@ -1,4 +1,4 @@
-"""What was committed is there after a kill, and other processes are kept out."""
+"""Committed rows survive a kill, and other processes are kept out."""
 
 import os
 import signal
@@ -35,13 +35,13 @@ class Durability(Case):
                 for _ in range(rounds):
                     last = int(writer.stdout.readline())
                 writer.send_signal(signal.SIGKILL)
-                # What it said before it was killed was committed too.
+                # Numbers that it printed before the kill were committed too.
                 last = max([last, *map(int, writer.stdout.read().split())])
             with polynya.connect(self.dir) as db:
                 (count, largest) = db.execute("SELECT count(*), max(n) FROM t").fetchone()
             self.assertEqual(largest, count - 1)
             self.assertEqual(count % 2, 0)
-            # The commit that was under way may have happened.
+            # The commit in progress may have happened.
             self.assertIn(count, (last, last + 2))
             last = count
 
@@ -75,7 +75,7 @@ except polynya.OperationalError as error:
                 close.close()
             with self.python(code) as process:
                 self.assertEqual(process.stdout.read().split(), [expected])
-        # And it can be opened here again.
+        # This process can open the folder again.
         self.connect().execute("SELECT 1")
 
     def test_a_connection_that_is_forgotten_is_closed(self):

@@ -1,4 +1,4 @@
-"""Snapshots, the past, lookups by key, the change feed; and that the stubs are what is there."""
+"""Snapshots, reads of the past, lookups by key, the change feed, and the agreement of the stubs with the module."""
 
 import ast
 import datetime as dt
@@ -86,7 +86,7 @@ class Changes(Case):
         self.db.execute("DELETE FROM t")
         (page,) = list(changes)
         self.assertEqual((self.rows(page), len(page.deleted)), ([], 1))
-        # Whoever comes back goes on where he was.
+        # A follower resumes from its position.
         self.db.execute("INSERT INTO t VALUES (3, 'c')")
         (page,) = list(self.db.changes("t", after=changes.position, timeout=0))
         self.assertEqual(self.rows(page), [(3, "c")])

@@ -1,4 +1,4 @@
-"""The transaction that DB-API 2.0 begins by itself, and those that a program begins."""
+"""Implicit transactions of DB-API 2.0, and explicit ones."""
 
 import polynya
 from base import Case
@@ -75,7 +75,7 @@ class Transactions(Case):
         self.db.execute("INSERT INTO t VALUES (1, 10)")
         error = self.raised(polynya.ProgrammingError, "invalid", self.db.execute, "ALTER TABLE t ADD COLUMN w text")
         self.assertIn("commit", error.hint)
-        # The transaction goes on.
+        # The transaction continues.
         self.db.commit()
         self.db.execute("ALTER TABLE t ADD COLUMN w text")
         self.assertEqual(self.values(self.other), [(1, 10)])
@@ -134,7 +134,7 @@ class Transactions(Case):
         self.raised(polynya.ProgrammingError, "invalid", cursor.fetchall)
         self.raised(polynya.ProgrammingError, "invalid", self.db.commit)
         self.assertEqual(self.values(self.other), [])
-        # One of a transaction that has ended does not touch the next.
+        # Rows of a finished transaction that break off do not affect the next one.
         self.db.executemany("INSERT INTO t VALUES (?, ?)", [(n, n - 19_000) for n in range(20_000)])
         cursor = self.db.execute("SELECT 1 / v FROM t ORDER BY n")
         self.db.commit()

@@ -1,4 +1,4 @@
-"""Values into statements and out of rows."""
+"""Values as parameters of statements and in rows."""
 
 import datetime as dt
 import math
@@ -19,7 +19,7 @@ class Values(Case):
         self.db = self.connect(autocommit=True)
 
     def stored(self, sql_type, value):
-        """The value as it comes out of a column of a type."""
+        """Returns the value after a round trip through a column of a type."""
         self.db.execute("DROP TABLE IF EXISTS one")
         self.db.execute(f"CREATE TABLE one (v {sql_type})")
         self.db.execute("INSERT INTO one VALUES (?)", (value,))

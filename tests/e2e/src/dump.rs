@@ -1,4 +1,4 @@
-//! Everything a database holds, as text: what is stored, not how.
+//! Dumps the logical contents of a database as text, regardless of how they are stored.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use engine::Engine;
 use serde_json::{Value as Json, json};
 use types::{DataType, Result, TableSet, Value};
 
-/// JSON with one line a row, so that a difference can be read; names are in alphabetical order, whatever features the
-/// JSON library is built with. Two databases hold the same if their texts are equal.
+/// Returns the contents as JSON with one row per line, so that differences are readable. Names are sorted, regardless of the
+/// features of the JSON library. Two databases have the same contents if their texts are equal.
 pub fn dump(engine: &Engine) -> Result<String> {
     let root = engine.root();
     let mut out = format!("{{\n\"lsn\": {},\n\"keys\": [\n", root.lsn());
@@ -68,7 +68,8 @@ fn lines(out: &mut String, items: impl Iterator<Item = Json>) {
     out.push('\n');
 }
 
-/// Exact: floats by their shortest text that reads back the same, what JSON lacks as text.
+/// Converts a value without loss: floats become their shortest text that reads back the same, and values that JSON lacks become
+/// text.
 fn of_value(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,

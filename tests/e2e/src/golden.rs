@@ -1,7 +1,7 @@
-//! The directory of format version 1, `tests/golden/v1`: how it was made, where it lies, how it is copied.
+//! The golden directory of format version 1, `tests/golden/v1`: how it is made, found and copied.
 //!
-//! Each released version of the format gets a directory of its own, which later binaries must open. A directory of a
-//! released version is never made anew: then it would show only that a binary reads what it wrote itself.
+//! Each released version of the format has a directory of its own, which later binaries must open. The directory of a released
+//! version is never made again: then it would only show that a binary reads its own files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use vfs::Env;
 
 use crate::dump::dump;
 
-/// What the database in [`DATA`] must hold, as [`dump`] writes it.
+/// The file with the expected contents of the database in [`DATA`], as [`dump`] writes them.
 pub const EXPECTED: &str = "EXPECTED.json";
-/// The database, inside a golden directory.
+/// The folder of the database, inside a golden directory.
 pub const DATA: &str = "data";
 
-/// `tests/golden`, with a directory for each version.
+/// Returns `tests/golden`, which has a directory for each version.
 pub fn home() -> PathBuf {
     testkit::package().parent().unwrap().join("golden")
 }
 
-/// Writes a database with everything that the format has, then leaves it as a crash would: the last rows are in the log
-/// alone. Clock and randomness are fixed, so that the same code writes the same bytes. Returns what it holds.
+/// Writes a database with all features of the format, and leaves it as a crash would: the last rows are only in the log. Clock
+/// and randomness are fixed, so that the same code writes the same bytes. Returns the contents.
 pub fn make(data: &Path) -> Result<String> {
     let env = Env { clock: Arc::new(SimClock::new()), random: Arc::new(SimRandom::new(1)), ..Env::real() };
     let options = Options {
@@ -43,14 +43,14 @@ pub fn make(data: &Path) -> Result<String> {
     db.events()?;
     db.keys()?;
     db.background();
-    // Closing writes a manifest; what comes later is in the log alone.
+    // Closing writes a manifest, so later rows are only in the log.
     db.0.close()?;
     let db = open()?;
     db.tail()?;
     dump(&db.0)
 }
 
-/// Copies a directory with what is in it, as an upgrade finds it.
+/// Copies a directory recursively.
 pub fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
@@ -64,7 +64,7 @@ pub fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A database without threads, so that it does the same things in the same order each time.
+/// A database without threads, so that it does the same work in the same order each time.
 struct Stepped(Engine);
 
 impl Stepped {
@@ -76,7 +76,7 @@ impl Stepped {
         receiver.try_recv().expect("answered once it is synced")
     }
 
-    /// Seals, compactions and manifests until there is nothing to do.
+    /// Runs seals, compactions and manifests until no work is left.
     fn background(&self) {
         while self.0.step(Step::Background) {
             while self.0.step(Step::Commit) || self.0.step(Step::Sync) {}
@@ -117,7 +117,7 @@ impl Stepped {
         self.commit(vec![Op::CreateTable { def, if_absent: false }])
     }
 
-    /// A keyed table with a column of each type.
+    /// Creates a keyed table with a column of each type.
     fn types(&self) -> Result<()> {
         let columns: Vec<(&str, &str, bool, Option<Value>)> =
             TYPES.iter().map(|(name, data_type)| (*name, *data_type, *name != "id", None)).collect();
@@ -140,7 +140,7 @@ impl Stepped {
         Ok(())
     }
 
-    /// A key of two columns, a default, and a change of a sealed row.
+    /// Creates a table with a key of two columns and a default, and changes a sealed row.
     fn orders(&self) -> Result<()> {
         let columns = [
             ("region", "string", false, None),
@@ -161,7 +161,8 @@ impl Stepped {
         Ok(())
     }
 
-    /// No key, another namespace, columns added after a seal, several segments; and a table that is gone again.
+    /// Creates a table without a key, in another namespace, with columns added after a seal and several segments. Also creates
+    /// and drops a table.
     fn events(&self) -> Result<()> {
         self.create("lab.events", &[("kind", "string", true, None), ("size", "int64", true, None)], &[])?;
         let row =
@@ -218,7 +219,7 @@ impl Stepped {
         Ok(())
     }
 
-    /// What only the log knows: rows, an upsert and deletes that reach into segments, over two tables in one commit.
+    /// Writes changes that only the log has: rows, an upsert, and deletes of sealed rows, over two tables in one commit.
     fn tail(&self) -> Result<()> {
         let order = [vec!["süd".into(), Value::Int32(3), "sent".into()]];
         let event = [vec!["both".into(), Value::Int64(i64::MIN), Value::Int32(9), Value::Null]];
@@ -255,7 +256,8 @@ const TYPES: [(&str, &str); 18] = [
     ("where", "struct<flat: point, deep: point3d>"),
 ];
 
-/// Row 0 has nothing but its key, row 1 the least values, row 2 the greatest, the others something of their own.
+/// Returns a row of `types`. Row 0 has only its key, row 1 the least values, row 2 the greatest, and the others have values of
+/// their own.
 fn row_of_types(id: i64) -> Vec<Value> {
     let mut row = vec![Value::Int64(id)];
     let i = id as i32;

@@ -1,10 +1,10 @@
-//! What is tested from outside: the built binary, and directories that earlier versions wrote.
+//! Helpers of the end-to-end tests, which cover the built binary and directories of earlier versions.
 //!
-//! - [`program`]: where the binary is, and running it.
-//! - [`golden`]: the directory of format version 1 and what it must contain.
-//! - [`dump`]: everything a database holds, as text that two versions can be compared by.
+//! - [`program`]: finds the binary and runs it.
+//! - [`golden`]: the directory of format version 1 with its expected contents.
+//! - [`dump`]: the contents of a database as text, for comparing two versions.
 //!
-//! Not here: what a crate can test from inside. Start at `tests/e2e.rs`.
+//! Tests that a crate can run from inside do not belong here. Start at `tests/e2e.rs`.
 
 #![forbid(unsafe_code)]
 

@@ -1,21 +1,21 @@
-//! Where the built binary is, and running it in a directory of its own.
+//! Finds the built binary and runs it in a directory of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The `polynya` binary: `POLYNYA_BIN`, else the one that Cargo put beside this test.
+/// Returns the path of the `polynya` binary: `POLYNYA_BIN`, or else the one that Cargo built beside this test.
 ///
-/// A crate cannot ask Cargo for the binary of another one. `cargo test --workspace` and `make test` build it before any
-/// test starts; `cargo test -p polynya-e2e` alone does not.
+/// Cargo does not tell a crate the binary of another one. `cargo test --workspace` and `make test` build it before any test
+/// starts; `cargo test -p polynya-e2e` alone does not.
 pub fn polynya() -> PathBuf {
     if let Some(named) = std::env::var_os("POLYNYA_BIN") {
         let named = PathBuf::from(named);
         assert!(named.is_file(), "POLYNYA_BIN is {}, where there is no file", named.display());
-        // Tests run it in other directories than this one.
+        // The path must be absolute, because tests run the binary in other directories.
         return named.canonicalize().unwrap();
     }
     let test = std::env::current_exe().unwrap();
-    // target/debug/deps/e2e-0123456789abcdef
+    // The test's own path is like target/debug/deps/e2e-0123456789abcdef.
     let beside = test.parent().and_then(Path::parent).unwrap().join("polynya");
     assert!(
         beside.is_file(),
@@ -25,7 +25,7 @@ pub fn polynya() -> PathBuf {
     beside
 }
 
-/// A command that none of the tester's own settings reaches.
+/// Returns a command whose environment has none of the tester's own settings.
 pub fn command(directory: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(polynya());
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("POLYNYA_")) {
@@ -35,7 +35,7 @@ pub fn command(directory: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What a command that must fail says: one sentence, with what to do.
+/// Runs a command that must fail, and returns its one error sentence.
 pub fn complaint(directory: &Path, args: &[&str]) -> String {
     let output = command(directory, args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -45,7 +45,7 @@ pub fn complaint(directory: &Path, args: &[&str]) -> String {
     sentences[0].to_owned()
 }
 
-/// Standard output of a command that must succeed.
+/// Runs a command that must succeed, and returns its standard output.
 pub fn succeed(directory: &Path, args: &[&str]) -> String {
     let output = command(directory, args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! The built binary from outside: killed, restarted, refused, and given a directory of an earlier format.
+//! Tests of the built binary from outside: it is killed, restarted, refused a start, and given a directory of an earlier format.
 
 #[path = "e2e/bad_start.rs"]
 mod bad_start;

@@ -1,8 +1,8 @@
-//! A fuzzer on stable Rust: inputs that are valid are mutated, and a target must take each without a panic, an abort or a
-//! loop without end. It knows nothing of coverage; in exchange every target runs in `make test` for a second.
+//! A fuzzer on stable Rust. It mutates valid inputs, and a target must take each without a panic, an abort or an endless loop. It
+//! does not measure coverage; in exchange every target runs in `make test` for a second.
 //!
-//! `POLYNYA_TEST_FUZZ_SECONDS` says how long each target runs, `POLYNYA_TEST_FUZZ_FROM` with which number it begins: an
-//! input follows from its number. Where the process aborts, the number is in the file that the target names when it starts.
+//! `POLYNYA_TEST_FUZZ_SECONDS` sets the time of each target, and `POLYNYA_TEST_FUZZ_FROM` the number of the first input. An input
+//! is determined by its number. If the process aborts, the number is in the file that the target prints at its start.
 
 #![forbid(unsafe_code)]
 
@@ -17,11 +17,11 @@ use testkit::Rng;
 
 pub use mutate::mutate;
 
-/// A target that takes longer for one input has lost its bounds.
+/// The longest time for one input. A slower target has a missing bound.
 const INPUT_MAX: Duration = Duration::from_secs(10);
 
-/// Mutates `seeds` and gives each result to `target` for as long as the environment says. Panics with the seed of the
-/// random numbers and the input where `target` panics or is too slow.
+/// Mutates `seeds` and passes each result to `target`, for the time that the environment sets. If `target` panics or is too slow,
+/// this panics with the seed of the random numbers and the input.
 pub fn fuzz(name: &str, seeds: &[Vec<u8>], target: impl Fn(&[u8])) {
     let seconds =
         std::env::var("POLYNYA_TEST_FUZZ_SECONDS").map_or(1.0, |text| text.parse().expect("seconds"));

@@ -1,16 +1,16 @@
-//! How an input is made of valid ones.
+//! Mutates valid inputs.
 
 use testkit::Rng;
 
-/// An input is never longer.
+/// The longest input, in bytes.
 const BYTES_MAX: usize = 1 << 20;
-/// A part that is repeated this often becomes a deep tree where parts nest.
+/// The most repetitions of a part, enough for a deep tree if parts nest.
 const NESTING_MAX: u64 = 20_000;
 
-/// Numbers at which sizes, offsets and counts go wrong.
+/// Numbers at which sizes, offsets and counts often go wrong.
 const EDGES: [u64; 9] = [0, 1, 0x7f, 0xff, 0x7fff_ffff, 0xffff_ffff, 1 << 63, u64::MAX >> 1, u64::MAX];
 
-/// One of `seeds`, changed in one to six places.
+/// Returns one of `seeds` with one to six changes.
 pub fn mutate(seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut bytes = rng.pick(seeds).clone();
     for _ in 0..rng.range(1..7) {
@@ -20,7 +20,7 @@ pub fn mutate(seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// A random range of `len` bytes or fewer.
+/// Returns a random range within `len` bytes.
 fn range(len: usize, rng: &mut Rng) -> std::ops::Range<usize> {
     let start = rng.below(len as u64 + 1) as usize;
     let end = start + rng.below((len - start) as u64 + 1) as usize;
@@ -59,7 +59,7 @@ fn change(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], rng: &mut Rng) {
     }
 }
 
-/// Repeats a short part where it stands, and what may close it at the end as often.
+/// Repeats a short part in place, and appends its closing brackets equally often at the end.
 fn nest(bytes: &mut Vec<u8>, rng: &mut Rng) {
     let part = range(bytes.len(), rng);
     let part = part.start..part.end.min(part.start + 12);

@@ -1,4 +1,4 @@
-//! Bytes of requests, files and messages, on their way to rows.
+//! Fuzzes the decoders of requests, files and messages.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn table() -> TableDef {
     def
 }
 
-/// Gives each input to a decoder of rows, for a table that is there and for one that is not.
+/// Passes each input to a decoder of rows, for an existing table and for a new one.
 fn fuzz_rows<T, E>(
     name: &str,
     seeds: &[Vec<u8>],
@@ -78,7 +78,7 @@ fn arrow_streams() {
 
 #[test]
 fn protobuf_rows() {
-    // A length-delimited message within another, a varint, a double, a string.
+    // The message nests a length-delimited message with a varint, followed by a varint and a double.
     let message =
         [&[0x0a, 0x0b, 0x08, 0x01, 0x12, 0x05][..], b"hello", &[0x18, 0x01], &[0x21], &[0; 8]].concat();
     fuzz_rows("protobuf rows", &[message], wire::protobuf::decode);
@@ -111,8 +111,8 @@ fn metadata_of_iceberg_tables() {
         "current-snapshot-id":1,"snapshots":[{"snapshot-id":1,"sequence-number":1,"timestamp-ms":1,
         "manifest-list":"s3://b/l.avro","summary":{"operation":"append"},"schema-id":0}]}"#;
     fuzz("metadata of Iceberg tables", &seeds(&[text]), |input| {
-        if let Ok(metadata) = lake::metadata::Metadata::parse(input) {
-            drop(lake::spec::specs_of(&metadata));
+        if let Ok(metadata) = iceberg::metadata::Metadata::parse(input) {
+            drop(iceberg::spec::specs_of(&metadata));
         }
     });
 }
@@ -123,7 +123,7 @@ fn manifest_lists_of_iceberg_tables() {
     let avro =
         [&b"Obj\x01\x02"[..], &[22], b"avro.schema", &[4], b"{}", &[0], &[7; 16], &[2, 4, 0, 0], &[7; 16]]
             .concat();
-    fuzz("manifest lists of Iceberg tables", &[avro], |input| drop(lake::manifest::read_list(input)));
+    fuzz("manifest lists of Iceberg tables", &[avro], |input| drop(iceberg::manifest::read_list(input)));
 }
 
 #[test]

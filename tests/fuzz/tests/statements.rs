@@ -1,4 +1,4 @@
-//! SQL as text, planned and run against a small database.
+//! Fuzzes SQL text, which is planned and run against a small database.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use polynya_fuzz::fuzz;
 use query::{Answer, Limits, Options, Sql};
 use types::{Kind, Principal};
 
-/// What one statement may take.
+/// The time limit of one statement.
 const DEADLINE: Duration = Duration::from_millis(500);
 
 const STATEMENTS: [&str; 12] = [

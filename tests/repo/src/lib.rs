@@ -1,11 +1,11 @@
-//! What must hold for every file of this repository. The checks are in `tests/rules.rs`; here is what they read with.
+//! Rules for every file of this repository. The checks are in `tests/rules.rs`; this module reads the files.
 
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The repository.
+/// Returns the root of the repository.
 pub fn root() -> PathBuf {
     testkit::package().ancestors().nth(2).unwrap().to_owned()
 }
@@ -13,7 +13,7 @@ pub fn root() -> PathBuf {
 /// A file of the repository.
 #[derive(Debug)]
 pub struct File {
-    /// From the root.
+    /// The path relative to the root.
     pub path: PathBuf,
     pub text: String,
 }
@@ -23,13 +23,13 @@ impl File {
         self.path.extension().is_some_and(|extension| extension == wanted)
     }
 
-    /// The number of the line that a byte stands in.
+    /// Returns the number of the line that contains a byte.
     pub fn line_of(&self, byte: usize) -> usize {
         self.text[..byte].matches('\n').count() + 1
     }
 }
 
-/// All text files that are tracked or would be: what git ignores is left out.
+/// Returns all text files that git tracks or would track; ignored files are left out.
 pub fn files() -> Vec<File> {
     let root = root();
     let paths = tracked(&root).unwrap_or_else(|| {
@@ -52,7 +52,7 @@ fn tracked(root: &Path) -> Option<Vec<PathBuf>> {
     (listed.status.success() && !found.is_empty()).then_some(found)
 }
 
-/// For a copy without a `.git`, such as an unpacked archive.
+/// Lists the files of a copy without a `.git`, such as an unpacked archive.
 fn walk(root: &Path, below: &Path, found: &mut Vec<PathBuf>) {
     const IGNORED: [&str; 4] = [".git", "target", "node_modules", "polynya-data"];
     let Ok(entries) = std::fs::read_dir(root.join(below)) else { return };

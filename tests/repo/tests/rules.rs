@@ -1,23 +1,23 @@
-//! Rules that no compiler checks. Each names the file and line that breaks it, and what to do.
+//! Rules that the compiler does not check. Each failure names the file, the line and the remedy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use polynya_repo::{File, files, root};
 
-/// Beyond it there is a second concept in the file.
+/// The longest file, in lines. A longer one holds a second concept.
 const LINES_MAX: usize = 700;
 
 fn rust_files() -> Vec<File> {
     files().into_iter().filter(|file| file.has_extension("rs")).collect()
 }
 
-/// Fails with all findings at once, so that they can be mended at once.
+/// Fails with all findings at once, so that they can be fixed at once.
 fn assert_none(findings: &[String], rule: &str) {
     assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
 }
 
-/// `path:line` for each line of code where `wanted` stands; an example in a comment may have it.
+/// Returns `path:line` for each line of code that contains `wanted`. Comment lines are ignored, since examples may contain it.
 fn places(file: &File, wanted: &str) -> Vec<String> {
     let lines = file.text.lines().enumerate();
     let found = lines.filter(|(_, line)| line.contains(wanted) && !line.trim_start().starts_with("//"));
@@ -36,7 +36,7 @@ fn no_file_outgrows_one_concept() {
 
 #[test]
 fn nothing_is_ignored_or_left_for_later() {
-    // Spelled so that this file does not contain them.
+    // The words are split so that this file does not contain them.
     let forbidden = ["#[ign", "tod", "db", "unimplem"].iter().zip(["ore", "o!", "g!", "ented!"]);
     let forbidden: Vec<String> = forbidden.map(|(a, b)| format!("{a}{b}")).collect();
     let found: Vec<_> =
@@ -44,7 +44,7 @@ fn nothing_is_ignored_or_left_for_later() {
     assert_none(&found, "no ignored test and no stub; write it or leave it out");
 }
 
-/// A test that was compiled in another checkout read that one's files, and failed when it was gone.
+/// A test that was compiled in another checkout read the files of that checkout, and failed when it was gone.
 #[test]
 fn no_test_asks_the_compiler_where_its_files_lie() {
     let found: Vec<_> = rust_files()
@@ -54,7 +54,7 @@ fn no_test_asks_the_compiler_where_its_files_lie() {
     assert_none(&found, "checkouts may share a target directory; use testkit::package()");
 }
 
-/// Two branches each gave a new kind of lock the same free number. Each was right by itself; together every step of the lake
+/// Two branches each gave a new kind of lock the same free rank. Each was right by itself; together every step of the lake
 /// panicked.
 #[test]
 fn each_kind_of_lock_has_a_rank_of_its_own() {
@@ -85,7 +85,7 @@ fn no_file_names_a_path_of_one_machine() {
     let mut paths: Vec<String> =
         ["tmp", "root", "work", "workspace"].map(|name| format!("/{name}/")).to_vec();
     for own in [Some(root()), std::env::home_dir()].into_iter().flatten() {
-        // A short one, such as `/src`, is a part of many innocent paths.
+        // A short path, such as `/src`, is part of many legitimate paths.
         if own.components().count() > 2 {
             paths.push(format!("{}/", own.display()));
         }
@@ -105,7 +105,7 @@ fn no_file_names_a_path_of_one_machine() {
     );
 }
 
-/// The crate that builds SQLite and more for comparisons, and the Python package, which maturin builds.
+/// The crate for comparisons, which builds SQLite among others, and the Python package, which maturin builds.
 const NOT_BUILT: [&str; 2] = ["crates/compare", "crates/python"];
 
 #[test]
@@ -174,7 +174,7 @@ fn a_package_of_several_programs_says_which_one_runs() {
     assert_none(&found, "say `default-run = …` under [package], or `cargo run -p` without --bin fails");
 }
 
-/// What makes a test able to hang: threads, or something that has them.
+/// Code that can make a test hang: threads, and everything that starts them.
 const CAN_HANG: [&str; 9] = [
     "thread::spawn(",
     "thread::scope(",
@@ -202,7 +202,7 @@ fn every_test_that_could_hang_has_a_time_limit() {
                 found.push(format!("{}:{}", file.path.display(), at + 1));
             }
         }
-        // Helpers may do what hangs: then a limit stands in the tests or in the helper.
+        // Helpers may use such code if the tests or the helpers set a limit.
         let tests = test_part(&file);
         if CAN_HANG.iter().any(|part| tests.contains(part)) && !tests.contains("limit(") {
             found.push(format!("{}: its helpers", file.path.display()));
@@ -214,7 +214,7 @@ fn every_test_that_could_hang_has_a_time_limit() {
     );
 }
 
-/// The tests of a file with their helpers.
+/// Returns the tests of a file with their helpers.
 fn test_part(file: &File) -> &str {
     let has_tests = ["#[test]", "#[tokio::test"].iter().any(|mark| file.text.contains(mark));
     let is_all_tests =
@@ -262,7 +262,7 @@ fn broken(file: &File, target: &str, all: &[File], known: &BTreeSet<&Path>) -> O
     (!headings.iter().any(|heading| heading == anchor)).then_some("there is no such heading")
 }
 
-/// `a/../b` without touching the disk.
+/// Normalizes `a/../b` without touching the disk.
 fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -277,7 +277,7 @@ fn normal(path: &Path) -> PathBuf {
     out
 }
 
-/// A heading as links name it.
+/// Returns the anchor of a heading, as links use it.
 fn slug(heading: &str) -> String {
     let kept = |c: char| match c {
         ' ' => Some('-'),
@@ -287,7 +287,7 @@ fn slug(heading: &str) -> String {
     heading.trim_start_matches('#').trim().chars().filter_map(kept).collect()
 }
 
-/// Lines of a document with their numbers, without fenced code.
+/// Returns the lines of a document with their numbers, without fenced code.
 fn outside_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(i, line)| {
@@ -297,11 +297,11 @@ fn outside_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Line and target of each `[text](target)` and `[name]: target`.
+/// Returns line and target of each `[text](target)` and `[name]: target`.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in outside_code(text) {
-        // Every other piece stands between backticks.
+        // Every second piece is inside backticks and is dropped.
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("``");
         for part in prose.split("](").skip(1) {
             let target = part.split([')', ' ']).next().unwrap_or_default();

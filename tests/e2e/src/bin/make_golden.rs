@@ -1,6 +1,6 @@
-//! Writes the golden directory of the present format: `cargo run -p polynya-e2e --bin make-golden`.
+//! Writes the golden directory of the current format: `cargo run -p polynya-e2e --bin make-golden`.
 //!
-//! For a format that is not released yet. That of a released one stays as it was written.
+//! Use it only for a format that is not released yet. The directory of a released format is never rewritten.
 
 use std::process::ExitCode;
 

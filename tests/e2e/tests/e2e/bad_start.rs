@@ -1,4 +1,4 @@
-//! A server that cannot start says why and what to do, in one sentence.
+//! A server that cannot start gives the reason and the remedy in one sentence.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -41,7 +41,7 @@ fn a_busy_port_is_said_before_anything_is_made() {
 fn a_directory_that_another_process_has_open_is_said_to_be() {
     let _limit = testkit::limit(60);
     let place = temp_dir("in-use");
-    // A program that uses the library.
+    // The other process is a program that uses the library.
     let engine = Engine::open(Env::real(), &place.join("data"), Options::default()).unwrap();
     let said = serve(&place, &[]);
     assert!(said.contains("another process") && said.contains("--data"), "{said}");
@@ -70,7 +70,7 @@ fn a_directory_of_a_newer_format_is_refused_and_left_as_it_is() {
     let place = temp_dir("newer");
     let data = place.join("data");
     golden::copy(&golden::home().join("v1").join(golden::DATA), &data).unwrap();
-    // Magic of 8 bytes, then the version.
+    // The file begins with 8 bytes of magic, followed by the version.
     let manifest = newest_manifest(&data);
     let mut bytes = std::fs::read(&manifest).unwrap();
     bytes[8..12].copy_from_slice(&9u32.to_le_bytes());
@@ -91,12 +91,12 @@ fn newest_manifest(data: &Path) -> std::path::PathBuf {
 fn a_directory_that_cannot_be_made_or_written_is_said_so() {
     let _limit = testkit::limit(60);
     let place = temp_dir("not-writable");
-    // Below a file there can be no directory, whoever asks.
+    // No directory can exist below a file, not even for root.
     std::fs::write(place.join("file"), "").unwrap();
     let said = program::complaint(&place, &["serve", "--data", "file/data", "--listen", "127.0.0.1:0"]);
     assert!(said.contains("file/data"), "{said}");
 
-    // Permissions do not bind root, but for what the kernel refuses to everybody.
+    // Permissions do not restrict root, so root gets a path that the kernel refuses to everybody.
     let closed = place.join("closed");
     std::fs::create_dir(&closed).unwrap();
     std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o500)).unwrap();

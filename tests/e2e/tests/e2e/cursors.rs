@@ -1,5 +1,5 @@
-//! A consumer's cursor on a server that is killed with -9 while it moves: it stands where it was last acknowledged, or at the
-//! move that was under way.
+//! A consumer's cursor on a server that is killed with -9 while the cursor moves. It must be at its last acknowledged position,
+//! or at that of the move in progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn a_cursor_stands_where_it_was_acknowledged_after_each_of_three_kills() {
                     next += 1;
                 }
             });
-            // In the middle of its moves, however fast they are.
+            // The kill must come between moves, at any speed.
             while acknowledged.load(Ordering::SeqCst) < at + 50 {
                 std::thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! A newest log file that was damaged, emptied or deleted while no server ran: the server says so and takes no writes.
+//! The newest log file is damaged, emptied or deleted while no server runs. The server must report it and refuse writes.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -27,7 +27,7 @@ fn flip_a_bit_of_the_header(path: &Path) {
     file.write_all_at(&[byte[0] ^ 4], 2_000).unwrap();
 }
 
-/// 100 acknowledged rows of 200 were gone, `/ready` said 200 and `polynya doctor` "Sound".
+/// 100 of 200 acknowledged rows were gone, yet `/ready` returned 200 and `polynya doctor` printed "Sound".
 #[test]
 fn a_newest_log_file_that_is_damaged_empty_or_gone_is_said_and_writes_are_refused() {
     let _limit = testkit::limit(280);
@@ -72,7 +72,7 @@ fn a_newest_log_file_that_is_damaged_empty_or_gone_is_said_and_writes_are_refuse
         let rows = client.request("GET", "/v1/tables/t/rows?limit=1000", "", b"").unwrap();
         assert!(rows.is_success(), "{what}: what is left is read");
         assert_eq!(files(), before, "{what}: files of the log were removed");
-        // A backup would have made the loss its own.
+        // A backup would have made the loss permanent.
         let (data, backup) = (home.data(), root.path().join("backup"));
         let arguments = ["backup", backup.to_str().unwrap(), "--data", data.to_str().unwrap()];
         let taken = program::command(root.path(), &arguments).output().unwrap();

@@ -1,5 +1,5 @@
-//! The lake in another catalog, which is that of a second server: both are killed with -9 while rows land, and what the
-//! catalog then tells of is the table again, value by value.
+//! The lake in an external catalog, that of a second server. Both servers are killed with -9 while rows are committed to the
+//! lake. Afterwards the catalog's table must equal Polynya's, value by value.
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ fn tables_land_in_another_servers_catalog_while_both_are_killed() {
             if !is_killed && end - Instant::now() < Duration::from_millis(600) {
                 is_killed = true;
                 catalog.kill().unwrap();
-                // Nobody who writes or reads waits for it.
+                // Neither writers nor readers wait for the catalog.
                 ask(&mut client, "POST", "/v1/sql", &json!({"sql": "SELECT count(*) FROM events"}));
                 catalog = theirs.start().unwrap();
             }
@@ -76,7 +76,7 @@ fn tables_land_in_another_servers_catalog_while_both_are_killed() {
         let mut server = ours.start().unwrap();
         let verified: Value = serde_json::from_str(&lake(&["lake", "verify", "events", "--json"])).unwrap();
         assert_eq!(verified["equal"], json!(true), "round {round}: {verified}");
-        // What is read is what the catalog tells everybody to read.
+        // The verified metadata are those that the catalog gives to every client.
         let mut there = Client::new(catalog.target()).timeout(Duration::from_secs(60));
         let told = there.json("GET", "/iceberg/v1/namespaces/main/tables/events", None).unwrap();
         assert_eq!(told["metadata-location"], verified["metadata"]);
@@ -95,7 +95,7 @@ fn tables_land_in_another_servers_catalog_while_both_are_killed() {
         std::thread::yield_now();
     }
     server.stop(Duration::from_secs(30)).unwrap();
-    // A catalog that is none is told as that, before anything is served.
+    // A URL that is not a catalog is reported before anything is served.
     let wrong = format!("lake.catalog=http://{}", catalog.target().address());
     let said = program::complaint(
         root.path(),

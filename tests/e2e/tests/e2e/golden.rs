@@ -1,4 +1,4 @@
-//! Directories of released formats: what an earlier version wrote must be there to the last value.
+//! Directories of released formats: every value that an earlier version wrote must be readable.
 
 use engine::{Engine, Options};
 use polynya_e2e::dump::dump;
@@ -36,7 +36,7 @@ fn a_directory_of_format_1_opens_with_every_value_it_had() {
     engine.close().unwrap();
     drop(engine);
 
-    // What the present version left behind when it closed holds the same.
+    // After the current version has opened and closed the directory, the contents are the same.
     let engine = Engine::open(Env::real(), &data, Options::default()).unwrap();
     assert_same(&dump(&engine).unwrap(), &expected, "closed and opened again");
     engine.close().unwrap();
@@ -50,7 +50,7 @@ fn the_binary_finds_a_directory_of_format_1_sound_and_answers_from_it() {
     let report = program::succeed(&place, &["doctor", "polynya-data", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["sound"], true, "{report}");
-    // It has keys, so that a question needs one, too.
+    // The database has API keys, so a query needs one, too.
     let key = program::succeed(&place, &["key", "create", "tester", "--scope", "read"]);
     let key = key.lines().next().unwrap();
     let question = "SELECT count(*) AS n, min(size) AS least FROM lab.events";
@@ -61,7 +61,7 @@ fn the_binary_finds_a_directory_of_format_1_sound_and_answers_from_it() {
         expected["tables"].as_array().unwrap().iter().find(|t| t["table"]["name"] == "lab.events").unwrap();
     let answer: serde_json::Value = serde_json::from_str(answer.lines().next().unwrap()).unwrap();
     assert_eq!(answer["n"], events["table"]["rows"], "{answer}");
-    // Beyond 2^53 an integer is text in JSON.
+    // An integer beyond 2^53 is text in JSON.
     assert_eq!(answer["least"], i64::MIN.to_string(), "{answer}");
 }
 

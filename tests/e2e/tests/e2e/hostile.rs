@@ -1,7 +1,7 @@
-//! A server that hostile clients attack while others read: it lives, refuses no reader, and is as idle and as small
-//! afterwards as it was before.
+//! Hostile clients attack a server while others read. It must survive, answer every reader, and afterwards be as idle and as
+//! small as before.
 //!
-//! `POLYNYA_TEST_HOSTILE_SECONDS` says how long they attack: 8 s unless it is set.
+//! `POLYNYA_TEST_HOSTILE_SECONDS` sets the duration of the attack; the default is 8 s.
 
 #[path = "hostile/attacks.rs"]
 mod attacks;
@@ -19,23 +19,23 @@ use testkit::temp_dir;
 
 const ATTACKERS: usize = 6;
 const READERS: usize = 2;
-/// A reader asks once in so long.
+/// Time between two requests of a reader.
 const READ_PAUSE: Duration = Duration::from_millis(20);
 const ROWS: u64 = 1_000;
-/// What a statement may take; the server is told.
+/// The time limit of a statement, passed to the server as a setting.
 const DEADLINE: &str = "2 s";
-/// The server is idle when it uses less than this part of one core over two seconds.
+/// The share of one core, over two seconds, below which the server counts as idle.
 const IDLE_CORES: f64 = 0.15;
 const IDLE_WITHIN: Duration = Duration::from_secs(12);
 const SHRUNK_WITHIN: Duration = Duration::from_secs(60);
 const RSS_GROWTH_BYTES_MAX: u64 = 192 << 20;
 
-/// What became of the attacks.
+/// The outcomes of the attacks.
 #[derive(Debug, Default)]
 struct Outcomes {
     answered: AtomicU64,
     refused: AtomicU64,
-    /// The server closed the connection or took longer than the client's patience.
+    /// Requests for which the server closed the connection, or took longer than the client's timeout.
     unanswered: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ fn seconds() -> u64 {
     std::env::var("POLYNYA_TEST_HOSTILE_SECONDS").map_or(8, |text| text.parse().expect("a number of seconds"))
 }
 
-/// Reads single rows by key and through SQL, in turns, until told to stop. Every answer must be the row.
+/// Reads single rows by key and through SQL, in turns, until `stop` is set. Every answer must be the right row.
 fn read(target: &Target, first: u64, stop: &AtomicBool) -> u64 {
     let mut client = Client::new(target).timeout(Duration::from_secs(10));
     let mut reads = 0;
@@ -91,14 +91,14 @@ fn attack(target: &Target, attacks: &[Attack], first: usize, stop: &AtomicBool, 
     }
 }
 
-/// The resident memory of a process.
+/// Returns the resident memory of a process.
 fn memory_bytes(pid: u32) -> u64 {
     let sample = Sample::of(pid).unwrap();
     sample.until(&sample).memory_bytes
 }
 
-/// The resident memory of a process once it is at most `bytes_max`, and how long that took. Freed memory goes back to the
-/// machine when the process is quiet.
+/// Waits until the resident memory of a process is at most `bytes_max`. Returns the memory and the time that it took. Freed
+/// memory goes back to the machine when the process is quiet.
 fn memory_after(pid: u32, bytes_max: u64) -> (u64, Duration) {
     let began = Instant::now();
     loop {
@@ -111,7 +111,7 @@ fn memory_after(pid: u32, bytes_max: u64) -> (u64, Duration) {
     }
 }
 
-/// How long it took until the process was idle; panics if it is not within [`IDLE_WITHIN`].
+/// Returns the time until the process was idle. Panics if that takes longer than [`IDLE_WITHIN`].
 fn idle_after(pid: u32) -> Duration {
     let began = Instant::now();
     loop {
@@ -125,7 +125,7 @@ fn idle_after(pid: u32) -> Duration {
     }
 }
 
-/// A read key aborted the process with one statement, four others held both cores until a restart.
+/// A key with read scope aborted the process by one statement, and four other statements kept both cores busy until a restart.
 #[test]
 fn hostile_clients_neither_end_the_server_nor_keep_it_busy_nor_stop_readers() {
     let attacked_for = Duration::from_secs(seconds());
@@ -185,7 +185,7 @@ fn hostile_clients_neither_end_the_server_nor_keep_it_busy_nor_stop_readers() {
         shrunk_after.as_secs(),
         before >> 20
     );
-    // Few where other tests take the cores; each was answered.
+    // There are few reads if other tests use the cores, but each was answered.
     assert!(reads > attacked_for.as_secs(), "{reads} reads");
     let ready = client.json("GET", "/ready", None).unwrap();
     assert_eq!(ready["ready"], true, "{ready}");

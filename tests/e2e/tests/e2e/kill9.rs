@@ -1,4 +1,4 @@
-//! The server killed with -9 under load. `polynya bench kill9 --rounds 20` does the same more often.
+//! The server is killed with -9 under load. `polynya bench kill9 --rounds 20` repeats this more often.
 
 use bench::{child, kill9};
 use polynya_e2e::program;

@@ -1,5 +1,5 @@
-//! The lake of a server that is killed with -9 while it takes rows in and lands them: whatever was going on, the lake is the
-//! table again, value by value, read from its own files.
+//! The lake of a server that is killed with -9 while it takes rows and commits them to the lake. Afterwards the lake, read from
+//! its own files, must equal the table, value by value.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn ask(client: &mut Client, method: &str, path: &str, body: &Value) -> Value {
     client.json(method, path, Some(body)).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
-/// Of every batch a tenth replaces older rows.
+/// A tenth of every batch replaces older rows.
 fn bodies(first: u64) -> Vec<Value> {
     let id = |n: u64| if n % 10 == 3 { n / 2 } else { n };
     let body = |n: u64| json!({ "id": id(n), "value": n as f64 / 4.0, "text": format!("row {n}"), "at": "2026-01-01T00:00:00Z" });
@@ -44,7 +44,7 @@ fn the_lake_is_the_table_after_each_of_four_kills() {
         if round == 0 {
             ask(&mut client, "PUT", "/v1/tables/events", &definition);
         }
-        // Somebody lands it all the time, so that the kill meets a commit.
+        // A second client requests lake commits all the time, so that the kill meets one.
         let target = server.target().clone();
         let lander = std::thread::spawn(move || {
             let mut client = Client::new(&target).timeout(Duration::from_secs(60));
@@ -57,7 +57,7 @@ fn the_lake_is_the_table_after_each_of_four_kills() {
         let end = Instant::now() + Duration::from_millis(1_500 + 211 * round);
         while Instant::now() < end {
             let answer = ask(&mut client, "POST", "/v1/tables/events/rows", &json!(bodies(sent)));
-            // Of two rows with one key in a batch the last counts.
+            // Of two rows with one key in a batch the last wins, so the count is lower than the batch.
             assert!(answer["count"].as_u64() > Some(BATCH / 2), "{answer}");
             sent += BATCH;
             if sent % 5_000 == 0 {
@@ -74,7 +74,7 @@ fn the_lake_is_the_table_after_each_of_four_kills() {
         let landed: u32 = lander.join().unwrap();
         assert!(landed > 0, "round {round}: nothing landed before the kill");
 
-        // Through a server, and by a command that opens the directory itself.
+        // The check runs through a server in even rounds, and opens the directory itself in odd ones.
         let verified = if round % 2 == 0 {
             let mut server = home.start().unwrap();
             let verified =
@@ -92,7 +92,7 @@ fn the_lake_is_the_table_after_each_of_four_kills() {
     assert!(status.contains("events") && status.contains(".metadata.json"), "{status}");
 }
 
-/// Verifying compares two readings of different moments. Once rows that were replaced in between were called a difference.
+/// Verifying compares two reads at different times. Rows that were replaced in between were once reported as differences.
 #[test]
 fn a_table_that_changes_while_it_is_compared_is_never_called_different() {
     let _limit = testkit::limit(280);
@@ -132,7 +132,7 @@ fn a_table_that_changes_while_it_is_compared_is_never_called_different() {
             out.contains("NOT COMPARED") && out.contains("compare it while fewer of its rows change");
         assert!(output.status.success() || is_told, "{out}{err}");
     }
-    // When it is quiet, it is equal.
+    // Once no rows change, the lake is equal.
     let verified = program::succeed(root.path(), &["lake", "verify", "counters", "--data", data]);
     assert!(verified.contains("counters: equal."), "{verified}");
     server.stop(Duration::from_secs(30)).unwrap();

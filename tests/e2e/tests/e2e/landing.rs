@@ -1,4 +1,4 @@
-//! `polynya bench lake`, small: what was acknowledged is in the lake, read by its own files.
+//! A small run of `polynya bench lake`: every acknowledged row must be in the lake, read from its own files.
 
 use std::time::Duration;
 

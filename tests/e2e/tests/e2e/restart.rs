@@ -1,4 +1,4 @@
-//! How long a directory with many rows takes from the start of the process to its first answer.
+//! The time from the start of the process to its first answer, with many rows in the directory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use testkit::{scaled, temp_dir};
 use types::{ColumnId, DataType, Principal, TableDef, TableId};
 use vfs::Env;
 
-/// Rows of the long run, `make test-full`, which must restart in [`FULL_MAX`].
+/// The variable for the rows of the long run in `make test-full`. That run must restart within [`FULL_MAX`].
 const VARIABLE: &str = "POLYNYA_TEST_RESTART_ROWS";
 const FULL_MAX: Duration = Duration::from_secs(2);
-/// For the short run among other tests on a busy machine: a restart that reads every row would take longer.
+/// The limit of the short run beside other tests on a busy machine. A restart that reads every row would take longer.
 const SHORT_MAX: Duration = Duration::from_secs(10);
 
 const TAIL: usize = 20_000;
@@ -37,7 +37,7 @@ fn a_directory_with_many_rows_serves_soon_after_a_kill() {
     let mut home = child::Home::new(options).unwrap();
     fill(&home.data(), rows);
 
-    // The last rows come over HTTP, so that the kill leaves some that only the log has.
+    // The last rows come over HTTP, so that after the kill some are only in the log.
     let mut server = home.start().unwrap();
     let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
     let tail: Vec<_> = (0..TAIL).map(|i| json!({"id": rows + i, "kind": "tail", "value": 0.5})).collect();

@@ -1,5 +1,5 @@
-//! Search over a server that is killed with -9 while it takes rows in and indexes them: afterwards every acknowledged row
-//! is found, each once, in the order and with the scores of an index that was built from nothing.
+//! Search over a server that is killed with -9 while it takes rows and indexes them. Afterwards every acknowledged row must be
+//! found exactly once, in the order and with the scores of an index built from scratch.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ fn every_acknowledged_row_is_found_once_after_each_of_three_kills() {
         if round == 0 {
             ask(&mut client, "PUT", "/v1/tables/docs", &definition);
         }
-        // Long enough for the index to write pieces, and to be in the middle of one.
+        // This is long enough for the index to write pieces, and for the kill to meet one.
         let end = Instant::now() + Duration::from_millis(1_500 + 137 * round);
         while Instant::now() < end {
             let sent = json!(bodies(acknowledged));
@@ -48,14 +48,14 @@ fn every_acknowledged_row_is_found_once_after_each_of_three_kills() {
                     assert_eq!(done["count"], BATCH);
                     acknowledged += BATCH;
                 }
-                // Rows came faster than the index takes them in.
+                // Rows came faster than they can be indexed.
                 Err(error) => {
                     assert!(error.to_string().contains("429"), "{error}");
                     std::thread::park_timeout(Duration::from_millis(20));
                 }
             }
         }
-        // Some go again.
+        // Some rows are deleted again.
         let gone = json!({"sql": "DELETE FROM docs WHERE id % 10 = 3 AND id >= $1", "params": [acknowledged - BATCH]});
         ask(&mut client, "POST", "/v1/sql", &gone);
         drop(client);
@@ -81,7 +81,7 @@ fn every_acknowledged_row_is_found_once_after_each_of_three_kills() {
         server.stop(Duration::from_secs(30)).unwrap();
     }
 
-    // Built from nothing it is the same.
+    // An index built from scratch gives the same answers.
     let mut server = home.start().unwrap();
     let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
     let query = json!({"q": "river banks", "limit": 300, "fields": ["id"]});

@@ -1,5 +1,5 @@
-//! Rows that leave a running server for its lake: answered as before, over a restart and a kill, until a lake that is moved away
-//! says so.
+//! Rows that a running server evicts to its lake. They are read as before, across a restart and a kill. After the lake is moved
+//! away, reads of them fail with an error.
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     };
     while lake_only(&mut client) < 4_000 {
         assert!(Instant::now() < end, "rows do not leave");
-        // A commit of another table is what a watermark would be waited for.
+        // The commit releases the watermark for which the eviction waits.
         ask(&mut client, "POST", "/v1/tables/readings/commit", None);
     }
     assert_eq!(answers(&mut client), before, "once they have left");
@@ -81,7 +81,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
     assert_eq!(answers(&mut client), before, "after a kill");
 
-    // Deletes reach the lake, and are there at once.
+    // Deletes reach the lake and are visible at once.
     sql(&mut client, "DELETE FROM readings WHERE n < 100");
     let left = sql(&mut client, STATEMENTS[0]);
     ask(&mut client, "POST", "/v1/tables/readings/commit", None);
@@ -91,7 +91,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     let verified: Value = serde_json::from_str(&verified).unwrap();
     assert_eq!((&verified["equal"], &verified["rows"]), (&json!(true), &json!(5_900)), "{verified}");
 
-    // A backup says what it does not hold.
+    // A backup lists the rows that it does not contain.
     let backup = root.path().join("backup");
     let taken = program::succeed(root.path(), &["backup", backup.to_str().unwrap(), "--data", &data_text]);
     assert!(taken.contains("\nNot in the backup") && taken.contains("table readings: "), "{taken}");
@@ -99,7 +99,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     assert!(lacks.starts_with("table readings: ") && lacks.contains("snapshot"), "{lacks}");
     let report = program::succeed(root.path(), &["doctor", backup.to_str().unwrap()]);
     assert!(report.contains("is sound"), "{report}");
-    // What comes from here on stays.
+    // Rows inserted from here on stay on this machine.
     sql(&mut client, "ALTER TABLE readings SET (hot = none)");
     let more = json!([{"n": 6_998, "place": "p1"}, {"n": 6_999, "place": "p1"}, {"n": 6_999, "place": "p2"}]);
     ask(&mut client, "POST", "/v1/tables/readings/rows", Some(&more));
@@ -107,7 +107,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     let report = program::succeed(root.path(), &["doctor", &data_text]);
     assert!(report.contains("are in the lake alone") && report.contains("Sound"), "{report}");
 
-    // Rows that are here go on; the others are an error, and nothing is landed over their loss.
+    // Local rows stay readable; the others fail, and no lake commit replaces the lost lake.
     std::fs::rename(data.join("lake"), root.path().join("away")).unwrap();
     let mut server = home.start().unwrap();
     let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));

@@ -1,4 +1,4 @@
-//! Requests that once ended the server, filled its memory or held its threads, and others of their kinds.
+//! Requests that once aborted the server, filled its memory or occupied its threads, and others of the same kinds.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ pub struct Attack {
     pub body: Vec<u8>,
 }
 
-/// `open` so many times, `middle`, then `close` as often.
+/// Returns `open` repeated `levels` times, then `middle`, then `close` as often.
 fn nested(open: &str, middle: &str, close: &str, levels: usize) -> String {
     format!("{}{middle}{}", open.repeat(levels), close.repeat(levels))
 }
@@ -19,7 +19,7 @@ fn list(count: usize, item: impl Fn(usize) -> String) -> String {
     (0..count).map(item).collect::<Vec<_>>().join(", ")
 }
 
-/// Statements by the resource that they are after.
+/// Returns the hostile statements, grouped by the resource that they exhaust.
 fn statements() -> Vec<(&'static str, String)> {
     let chained = list(22, |i| match i {
         0 => "a0 AS (SELECT 1 AS x)".into(),
@@ -71,7 +71,7 @@ fn statements() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Bodies sent as rows.
+/// Returns hostile bodies, which are posted as rows.
 fn uploads() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     vec![
         ("nested arrays", "application/json", nested("[", "1", "]", 100_000).into_bytes()),
