@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the browser tests' needs available: Chromium, Node, playwright-core. Prints `ready`
-# and the path of Chromium, or what is missing.
+# Installs what the browser tests need: Chromium, Node, playwright-core. Prints `ready` and the path of Chromium, or the missing
+# part.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 

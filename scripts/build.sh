@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the machine, says how long it will take, builds the binary.
+# Checks the machine, estimates the time of the build, and builds the binary.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 

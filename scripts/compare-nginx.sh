@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# compare-nginx.sh [FOLDER…]: CPU per request of published pages beside nginx with gzip_static, in one run, interleaved.
-# Fails where a compressed page costs more than RATIO_MAX (1.5) times what it costs nginx; RATIO_MAX=0 only tells.
-# Needs nginx (Debian: nginx-light), wrk, curl, pgrep (procps) and a release build, or another binary in POLYNYA_BIN;
-# `make` builds none for it. Shorter or longer: SECONDS_EACH, ROUNDS, PAGES, CONNECTIONS.
+# compare-nginx.sh [FOLDER…]: compares the CPU per request of published pages with nginx and gzip_static, in one interleaved run.
+# Fails if a compressed page costs more than RATIO_MAX (1.5) times its cost in nginx; RATIO_MAX=0 only reports. Needs nginx
+# (Debian: nginx-light), wrk, curl, pgrep (procps) and a release build, or another binary in POLYNYA_BIN; `make` does not build
+# it. SECONDS_EACH, ROUNDS, PAGES and CONNECTIONS set the length of the run.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -33,7 +33,7 @@ trap finish EXIT
 
 ours=127.0.0.1:${OUR_PORT:-18481}
 theirs=127.0.0.1:${THEIR_PORT:-18482}
-# Of no settings but these.
+# An empty configuration and environment keep other settings away.
 : >"$scratch/none.toml"
 env -i PATH="$PATH" HOME="$HOME" "$polynya" publish --config "$scratch/none.toml" --all "${folders[@]}" \
     --data "$scratch/data" --listen "$ours" --log-level error >"$scratch/polynya.log" 2>&1 &
@@ -46,14 +46,14 @@ for _ in $(seq 600); do
     sleep 0.1
 done
 [ "$came" = yes ] || fail "the notes were not taken in within a minute: $(cat "$scratch/polynya.log")"
-# Until no more pages come.
+# Waits until the number of pages no longer grows.
 before=-1
 while now=$(curl -s "http://$ours/metrics" | awk '/^polynya_site_pages /{print $2}'); [ "${now:-none}" != "$before" ]; do
     before=${now:-none}
     sleep 2
 done
 
-# The largest notes: real pages, none of them tiny.
+# Takes the largest notes: they are real pages, none of them tiny.
 curl -s "http://$ours/all-notes" | grep -oE 'href="/[^"]*[^"/]"' | sed -E 's/href="(.*)"/\1/' | grep -vE '/$|%' | sort -u >"$scratch/candidates" || true
 sed -E "s|(.*)|url = \"http://$ours\1\"\noutput = /dev/null|" "$scratch/candidates" |
     curl -s -K - -w '%{size_download} %{url_effective}\n' | sort -rn |
@@ -62,7 +62,7 @@ mkdir -p "$scratch/www"
 plain=0 packed=0
 while read -r url; do
     file="$scratch/www$url"
-    # A page may stand where others' folder has to.
+    # A page may have the name of a folder that other pages need.
     if [ -d "$file" ] || ! mkdir -p "$(dirname "$file")" 2>/dev/null; then continue; fi
     curl -s "http://$ours$url" -o "$file"
     curl -s -H 'Accept-Encoding: gzip' "http://$ours$url" -o "$file.gz"
@@ -100,7 +100,7 @@ chmod 755 "$scratch"
 nginx -c "$scratch/nginx.conf" -p "$scratch" >"$scratch/nginx.log" 2>&1 &
 started+=($!)
 nginx_pid=$!
-# Both answer the same bytes, or nothing is compared.
+# Both must answer the same bytes before anything is compared.
 first=$(head -1 "$scratch/urls")
 for _ in $(seq 100); do
     curl -s -H 'Accept-Encoding: gzip' "http://$theirs$first" -o "$scratch/first" && break
@@ -121,7 +121,7 @@ function done(summary, latency)
 end
 LUA
 
-# Ticks of a process and its children, user and system.
+# CPU ticks of a process and its children, user and system.
 ticks() {
     local total=0 pid
     for pid in "$1" $(pgrep -P "$1" || true); do
@@ -147,7 +147,7 @@ measure() { # name pid address encoding
 
 say "$count pages, on average $((plain / count)) bytes, $((packed / count)) with gzip; $connections connections, $seconds s each, wrk on the same machine"
 for encoding in gzip identity; do
-    # Warm.
+    # Warms both servers up.
     ENCODING=$encoding wrk -t1 -c"$connections" -d1s -s "$scratch/wrk.lua" "http://$ours/" >/dev/null
     ENCODING=$encoding wrk -t1 -c"$connections" -d1s -s "$scratch/wrk.lua" "http://$theirs/" >/dev/null
     for _ in $(seq "$rounds"); do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes what the lake is read with available: Python with PyIceberg and DuckDB, in a virtual environment outside the clone.
-# Prints `ready` and the path of its Python, or what is missing.
+# Installs the readers of the lake: Python with PyIceberg and DuckDB, in a virtual environment outside the clone. Prints `ready`
+# and the path of its Python, or the missing part.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 

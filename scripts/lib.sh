@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: words to the user, and checks of the machine. Bash.
+# Sourced by the other scripts: messages to the user, and checks of the machine. Bash.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -7,7 +7,7 @@ say() { printf '%s\n' "$*"; }
 fail() { printf 'polynya: %s\n' "$*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Runs a command and says how long it took.
+# Runs a command and prints its duration.
 phase() {
     local name=$1 start=$SECONDS
     shift
@@ -16,7 +16,7 @@ phase() {
     say "== $name: $((SECONDS - start)) s"
 }
 
-# A Rust toolchain that is new enough, or one sentence with the cure.
+# Requires a Rust toolchain that is new enough; fails with one sentence and the remedy.
 need_rust() {
     have cargo && have rustc || fail "no Rust toolchain found; install one with rustup (or the packages cargo and rustc, if your system has $(rust_needed) or newer), then run this again"
     local found
@@ -28,7 +28,7 @@ need_rust() {
 
 rust_needed() { sed -nE 's/^rust-version = "(.*)"/\1/p' Cargo.toml; }
 
-# A C compiler that links a program, or one sentence with the cure: parts of what we build are written in C.
+# Requires a C compiler that links a program, since some dependencies are written in C; fails with one sentence and the remedy.
 need_c() {
     local cc=${CC:-cc} scratch
     scratch=$(mktemp -d)
@@ -61,13 +61,13 @@ target_dir() {
 
 cores() { nproc 2>/dev/null || getconf _NPROCESSORS_ONLN; }
 
-# minutes_of CPU-MINUTES SERIAL-MINUTES: how long a build takes here. What it costs in CPU was measured cold
-# (docs/development.md); the last crates are built one after the other however many cores there are.
+# minutes_of CPU-MINUTES SERIAL-MINUTES: the duration of a build here. The CPU minutes were measured with a cold cache
+# (docs/development.md); the last crates are built one after the other on any number of cores.
 minutes_of() { echo $((($1 + $(cores) - 1) / $(cores) + $2)); }
 
 is_cold() { ! compgen -G "$1/debug/deps/libdatafusion-*.rlib" >/dev/null; }
 
-# As root, or as somebody who becomes root without a password; nothing else is tried.
+# Succeeds for root, and for a user who becomes root without a password; no other way is tried.
 can_install() { have apt-get && { [ "$(id -u)" = 0 ] || { have sudo && sudo -n true 2>/dev/null; }; }; }
 
 apt_install() {
@@ -77,15 +77,15 @@ apt_install() {
     "${become[@]}" apt-get update -qq && DEBIAN_FRONTEND=noninteractive "${become[@]}" apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
-# What a test needs is not there: it is skipped, but never in CI.
+# Skips a test whose requirements are missing, but fails in CI.
 missing() {
     [ -z "${CI:-}" ] || fail "$1, and in CI nothing is skipped"
     say "SKIPPED: $1"
     exit 0
 }
 
-# python_environment NAME MINOR REQUIREMENTS: a virtual environment outside the clone with what that file names, of Python
-# 3.MINOR or newer. Sets environment, its directory. Another list or Python makes another environment.
+# python_environment NAME MINOR REQUIREMENTS: makes a virtual environment outside the clone with the packages of that file, of
+# Python 3.MINOR or newer. Sets `environment` to its directory. Other requirements or another Python make another environment.
 python_environment() {
     local name=$1 minor=$2 requirements=$3 state
     is_new_enough() { have python3 && python3 -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, $minor))" 2>/dev/null; }
@@ -103,7 +103,7 @@ python_environment() {
     touch "$environment/ready"
 }
 
-# Sets bin, the program to test: POLYNYA_BIN, or one that this builds; and target, where it builds.
+# Sets `bin`, the program to test: POLYNYA_BIN, or one that this builds. Sets `target`, the build directory.
 find_polynya() {
     bin=${POLYNYA_BIN:-}
     target=$(target_dir)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Requests that are made of /openapi.json, sent to a server of its own by schemathesis: no 5xx, and every answer as described.
-# schemathesis comes from PyPI and lies in a virtual environment outside the clone.
+# Tests a server with requests that schemathesis generates from /openapi.json: none may get a 5xx, and every answer must match its
+# description. schemathesis comes from PyPI, in a virtual environment outside the clone.
 #
-# POLYNYA_BIN: the program to test, else the one that this builds. The first argument: for how many seconds.
+# POLYNYA_BIN: the program to test, else the one that this builds. The first argument: the duration in seconds.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the Python package in the dev profile, installs it beside libraries that read Arrow, and runs tests/python.
-# Its virtual environment lies outside the clone. Arguments go to unittest: `scripts/python.sh test_arrow`.
+# Builds the Python package in the dev profile, installs it beside libraries that read Arrow, and runs tests/python. Its virtual
+# environment is outside the clone. Arguments go to unittest: `scripts/python.sh test_arrow`.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -10,7 +10,7 @@ need_c
 target=$(target_dir)
 need_disk 4 "$target" "building the Python package"
 rm -rf "$target/wheels-dev"
-# The same profile and features as everywhere, so that what was built is not built again.
+# The profile and features are those of the other builds, so that their artifacts are used again.
 "$environment/bin/maturin" build --quiet --profile dev --locked --manifest-path crates/python/Cargo.toml \
     --interpreter "$environment/bin/python" --compatibility linux --out "$target/wheels-dev" >&2
 "$environment/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps --no-index "$target"/wheels-dev/polynya-*.whl >&2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Iceberg's own compatibility kit for REST catalogs against /iceberg/v1: every test that is for such a catalog must pass.
-# Its jars come from Maven and lie outside the clone.
+# Runs Iceberg's own compatibility kit for REST catalogs against /iceberg/v1. Every test for such catalogs must pass. Its jars
+# come from Maven and are kept outside the clone.
 #
 # POLYNYA_BIN: the program to test, else the one that this builds.
 # shellcheck source=scripts/lib.sh

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# run.sh [ADDRESS]: everything from a fresh clone to the running demo.
+# run.sh [ADDRESS]: goes from a fresh clone to the running demo.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 listen=${1:-${POLYNYA_LISTEN:-127.0.0.1:8484}}
 need_rust
 target=$(target_dir)
-# The binary itself says who has the port, but nobody should wait for a build to hear it.
+# The binary itself reports a taken port, but only after the build; this check comes before it.
 if is_cold "$target" && (exec 3<>"/dev/tcp/${listen%:*}/${listen##*:}") 2>/dev/null; then
     fail "port ${listen##*:} is taken; stop the program that listens there, or choose another: make run LISTEN=127.0.0.1:8485"
 fi
@@ -15,8 +15,8 @@ if ! have polynya; then
     say "In another terminal: alias polynya='$target/debug/polynya'"
 fi
 
-# What the demo publishes: the README, docs/, and what the crates that it was built from say of themselves, as cargo
-# unpacked them on this machine. All stand where they stand in the repository, so that links between them lead there.
+# The demo publishes the README, docs/, and the Markdown files of the crates that it was built from, as cargo unpacked them on
+# this machine. All keep their paths in the repository, so that links between them work.
 given=(README.md ARCHITECTURE.md docs)
 while read -r crate; do
     for dir in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$crate"; do

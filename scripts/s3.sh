@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The lake and backups in versitygw, an S3 server that checks signatures and conditions and keeps objects as files, instead of
-# in moto. It comes from Go's module proxy and is built outside the clone.
+# Tests the lake and backups in versitygw instead of moto: an S3 server that checks signatures and conditions and keeps objects as
+# files. It comes from Go's module proxy and is built outside the clone.
 #
 # POLYNYA_BIN: the program to test, else the one that this builds.
 # shellcheck source=scripts/lib.sh

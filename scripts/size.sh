@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# size.sh: how large a small program is that uses the library, without SQL and with it, and what it is built from.
-# Builds in release; the first time both take long (docs/performance.md).
+# size.sh: prints the size of a small program that uses the library, without and with SQL, and the crates that it is built from.
+# Builds in release; the first time both builds take long (docs/performance.md).
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -23,7 +23,8 @@ measure() {
 
 megabytes() { stat -c %s "$1" | awk '{ printf "%.1f", $1 / 1e6 }'; }
 
-# Different third-party crates. `polynya-unify` names more than the library uses: it holds no code, and is not counted.
+# Counts the distinct third-party crates. `polynya-unify` names more of them than the library uses; it has no code and is not
+# counted.
 crates() {
     cargo tree --locked -p polynya -e normal --prefix none --format '{p}' --prune polynya-unify "$@" | sed -E 's/ \(.*//' | grep -v '^polynya' | sort -u | wc -l
 }

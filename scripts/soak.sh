@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# soak.sh: everything that tables do at once, for an hour; fails if anything grows, is answered wrongly or gets lost.
+# soak.sh: runs all functions of tables at once for an hour. Fails if anything grows, is answered wrongly or is lost.
 #
-# POLYNYA_SOAK: how long, 60m unless said otherwise; from 10m on growth is judged.
+# POLYNYA_SOAK: the duration, 60m by default. Growth is judged from 10m on.
 # POLYNYA_BIN: the program to soak, else the one that this builds.
-# POLYNYA_SOAK_RATE: a factor of how much is asked, 1 unless said otherwise.
+# POLYNYA_SOAK_RATE: a factor for the load, 1 by default.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Spark on the Iceberg REST catalog: reads Polynya's tables, writes tables of its own. Spark comes from PyPI, Iceberg's runtime
-# for it from Maven; both lie outside the clone.
+# Tests Spark on the Iceberg REST catalog: it reads Polynya's tables and writes its own. Spark comes from PyPI, Iceberg's runtime
+# for it from Maven; both are kept outside the clone.
 #
 # POLYNYA_BIN: the program to test, else the one that this builds.
 # shellcheck source=scripts/lib.sh
@@ -12,7 +12,7 @@ if { ! have java || ! have mvn; } && can_install; then
     apt_install default-jre-headless maven >&2 || say "apt-get could not install Java and Maven" >&2
 fi
 have java && have mvn || missing "Java and Maven are not installed (Debian: apt-get install default-jre-headless maven)"
-# Spark comes as source alone, which is its jars.
+# Spark comes only as a source distribution, which contains its jars.
 python_environment spark 10 tests/catalog/requirements-spark.txt
 jar=$environment/jars/$runtime-$version.jar
 [ -e "$jar" ] || mvn --batch-mode --quiet dependency:copy "-Dartifact=org.apache.iceberg:$runtime:$version" \

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The long tests: thousands of seeds, 10,000 connections, 20 kills, 10,000,000 rows, big benchmarks. Run after scripts/test.sh.
 #
-# POLYNYA_FULL_SEEDS: how many seeds of each simulation, 3000 unless said otherwise.
-# POLYNYA_FULL_MEASURE: how long each measurement takes, 30s unless said otherwise.
+# POLYNYA_FULL_SEEDS: the number of seeds of each simulation, 3000 by default.
+# POLYNYA_FULL_MEASURE: the duration of each measurement, 30s by default.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -13,8 +13,8 @@ target=$(target_dir)
 need_disk 12 "$target" "the long tests"
 ulimit -n "$(ulimit -Hn)"
 
-# run_seeds PACKAGE STEP FILTER: pieces of STEP seeds, each a process of its own, so that the time limit of a test holds
-# for a piece and a failure names few seeds.
+# run_seeds PACKAGE STEP FILTER: runs STEP seeds per process, so that the time limit of a test applies to each process and a
+# failure names few seeds.
 run_seeds() {
     local package=$1 step=$2 filter=$3 first last
     for ((first = 0; first < seeds; first += step)); do
@@ -49,7 +49,7 @@ phase "$seeds seeds: a small materializer, the contract" run_seeds polynya-engin
 phase "$seeds seeds: lake, failing I/O" run_seeds polynya-lake 300 failing_writes_and_syncs_are_survived
 phase "$seeds seeds: log, crashes" run_seeds polynya-commitlog 300 acknowledged_commits_survive_a_crash_at_some_call
 phase "$seeds seeds: log, failing I/O" run_seeds polynya-commitlog 300 a_failing_disk_loses_nothing
-# A third to half a second each.
+# Each of these seeds takes a third to half a second.
 seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: engine, every kind of change" run_seeds polynya-engine 50 every_kind_of_change
 seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: text and column indexes, the contract" run_seeds polynya-index 50 an_index_killed_at_any_step_ends_as_one_built_from_nothing
 seeds=$((seeds / 10)) phase "$((seeds / 10)) seeds: column indexes, against a scan" run_seeds polynya-index 50 index_and_tail_find_what_a_scan_finds

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every test but the long ones. With CI set, nothing is skipped: what is missing fails.
+# Runs every test but the long ones. With CI set, nothing is skipped: a missing requirement fails.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -10,10 +10,10 @@ if is_cold "$target"; then
     need_disk 12 "$target" "building all tests"
     say "Building Polynya, what it depends on and all tests: about $(minutes_of 50 4) minutes on $(cores) cores; the tests take some more."
 fi
-# A test holds 10,000 connections.
+# One test holds 10,000 connections.
 ulimit -n "$(ulimit -Hn)"
 
-# All of them; what failed is told once more at the end, where it is found.
+# Runs all Rust tests, and repeats the failures at the end of the output.
 rust_tests() {
     local log failed=0
     log=$(mktemp)
@@ -31,7 +31,7 @@ browser=$(scripts/browser.sh)
 lake=$(scripts/lake.sh)
 phase "build" cargo test --workspace --exclude polynya-compare --exclude polynya-python --locked --no-run --quiet
 phase "tests" rust_tests
-# Not exported: the program would warn of a setting that it does not know.
+# The variable is not exported, since the program would warn of an unknown setting.
 polynya="$target/debug/polynya"
 if [[ "$browser" = ready\ * ]]; then
     export CHROMIUM=${browser#ready }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Trino on the Iceberg REST catalog: reads Polynya's tables, writes tables of its own. Trino comes from Maven (820 MB) and is
-# unpacked outside the clone, with the one plugin that is needed.
+# Tests Trino on the Iceberg REST catalog: it reads Polynya's tables and writes its own. Trino comes from Maven (820 MB) and is
+# unpacked outside the clone, with only the plugin that is needed.
 #
 # POLYNYA_BIN: the program to test, else the one that this builds.
-# JAVA_HOME: a Java to run Trino with; else the first that is new enough on the PATH or in /usr/lib/jvm.
+# JAVA_HOME: a Java to run Trino with; else the first one on the PATH or in /usr/lib/jvm that is new enough.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -37,7 +37,7 @@ if [ ! -e "$home/ready" ]; then
     mkdir -p "$home"
     mvn --batch-mode --quiet dependency:copy "-Dartifact=io.trino:trino-server:$version:tar.gz" \
         "-DoutputDirectory=$home/packed" >&2 || missing "Maven could not fetch trino-server $version"
-    # All of it, since files of a plugin are links to those of others.
+    # Unpacks everything, since files of a plugin are links to those of others.
     tar -xzf "$home/packed/trino-server-$version.tar.gz" -C "$home" --strip-components=1
     rm -rf "$home/packed"
     find "$home/plugin" -mindepth 1 -maxdepth 1 ! -name iceberg -exec rm -rf {} +
