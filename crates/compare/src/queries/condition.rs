@@ -230,7 +230,7 @@ impl Scope {
         let table = &TABLES[random.below(3) as usize];
         let name = format!("s{}", self.depth);
         let mut inner = Scope::of(&name, table);
-        // Only the innermost statement has no further subquery.
+        // Subqueries nest up to two levels deep.
         inner.depth = self.depth + 1;
         let filter = inner.condition(random, 1).text();
         let from = format!("from {} {name} where {filter}", table.name);
