@@ -1,12 +1,12 @@
-//! Lines of web server access logs: Apache's and nginx's `common` and `combined` formats.
+//! Parses lines of web server access logs: Apache's and nginx's `common` and `combined` formats.
 //!
 //! ```text
 //! [vhost:port ]client ident user [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.1" 200 2326[ "referer" "agent"[ …]]
 //! ```
 //!
-//! Real logs hold more than the format says: TLS bytes where a request should be, quotes inside quotes, IPv6 clients,
-//! sizes of `-`. A line that cannot be split at all is kept whole in the column `line`, so that no line of a log is
-//! lost; `SELECT line FROM access WHERE line IS NOT NULL` shows them.
+//! Real logs contain more than the format allows: TLS bytes instead of a request, quotes inside quotes, IPv6 clients,
+//! sizes of `-`. A line that cannot be parsed at all is kept as text in the column `line`, so that no line of a log is
+//! lost; `SELECT line FROM access WHERE line IS NOT NULL` shows these lines.
 
 use types::{DataType, Micros};
 
@@ -28,16 +28,16 @@ pub const COLUMNS: [(&str, DataType); 14] = [
     ("line", DataType::String),
 ];
 
-/// One line, taken apart. What the log shows as `-` is `None`.
+/// One parsed line. A field that the log shows as `-` is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     pub time: Option<Micros>,
-    /// The virtual host, where the format begins with one.
+    /// The virtual host, if the format begins with one.
     pub host: Option<String>,
     pub client: Option<String>,
     pub ident: Option<String>,
     pub user: Option<String>,
-    /// `None` if what was sent was no HTTP request; `path` then holds all of it.
+    /// `None` if the client did not send an HTTP request; `path` then holds all bytes that it sent.
     pub method: Option<String>,
     pub path: Option<String>,
     pub protocol: Option<String>,
@@ -45,28 +45,29 @@ pub struct Entry {
     pub bytes: Option<i64>,
     pub referer: Option<String>,
     pub agent: Option<String>,
-    /// What follows the fields above (response times, forwarded-for), as it stands.
+    /// The rest of the line after the fields above (response times, forwarded-for), unparsed.
     pub extra: Option<String>,
-    /// The whole line, only if it could not be taken apart.
+    /// The whole line, only if it could not be parsed.
     pub line: Option<String>,
 }
 
-/// Takes a line apart, or keeps it whole in [`Entry::line`].
+/// Parses a line. A line that cannot be parsed is kept whole in [`Entry::line`].
 pub fn parse(line: &str) -> Entry {
     split(line).unwrap_or_else(|| Entry { line: Some(line.to_owned()), ..Entry::default() })
 }
 
-/// Whether a line is one of an access log: what recognises a file by its content.
+/// Returns true if a line can be parsed as one of an access log. Used to recognise a file by its content.
 pub fn is_access_log(line: &str) -> bool {
     split(line).is_some()
 }
 
 fn split(line: &str) -> Option<Entry> {
     let mut entry = Entry::default();
-    // The user's name may contain spaces (it is what the client typed), so the bracket is found first.
+    // The user's name is typed by the client and may contain spaces, so the bracket is found first.
     let (head, rest) = line.split_at(time_start(line)?);
     let mut words: Vec<&str> = head.split_ascii_whitespace().collect();
-    // Four words with a host before the client: `vhost_combined`. A user's name with spaces has a `-` second.
+    // In the format `vhost_combined` a host precedes the client, so that the client's address is the second word. If there are
+    // four words because the user's name has spaces, the second word is `-`.
     if words.len() >= 4 && words[1] != "-" && looks_like_client(words[1]) {
         entry.host = present(words.remove(0));
     }
@@ -109,7 +110,8 @@ fn split(line: &str) -> Option<Entry> {
     Some(entry)
 }
 
-/// Where `[` opens the time: the first bracket followed by two digits and a slash (an IPv6 literal may come before).
+/// Returns the position of the `[` before the time: the first bracket followed by two digits and a slash. An IPv6 literal
+/// in brackets may precede it.
 fn time_start(line: &str) -> Option<usize> {
     let bytes = line.as_bytes();
     (0..bytes.len().saturating_sub(4)).find(|&i| {
@@ -136,14 +138,15 @@ fn word(text: &str) -> Option<(&str, &str)> {
     (end > 0).then(|| text.split_at(end))
 }
 
-/// Reads `"…"`, resolving `\"` and `\\`; other escapes (`\x16`) stay as the server wrote them.
+/// Reads `"…"` at the beginning of `text` and returns the text after it too. Resolves `\"` and `\\`; other escapes
+/// (`\x16`) stay as the server wrote them.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let inner = text.strip_prefix('"')?;
     let mut out = String::new();
     let mut chars = inner.char_indices();
     while let Some((at, c)) = chars.next() {
         match c {
-            // A server that does not escape leaves quotes inside: only one followed by a space or the end closes.
+            // A server that does not escape leaves quotes inside a field. Only a quote before a space or the end closes it.
             '"' if inner[at + 1..].starts_with(' ') || at + 1 == inner.len() => {
                 return Some((out, &inner[at + 1..]));
             }
@@ -169,7 +172,8 @@ fn split_request(request: &str, entry: &mut Entry) {
     }
     entry.method = Some(method.to_owned());
     let target = request[method_end..].trim();
-    // A path may hold spaces that nobody encoded; the protocol is the last word, if it is one. HTTP/0.9 has none.
+    // A path may contain unencoded spaces, so the last word is taken as the protocol if it begins with `HTTP/`. HTTP/0.9 has
+    // no protocol.
     match target.rsplit_once(' ') {
         Some((path, protocol)) if protocol.starts_with("HTTP/") => {
             entry.path = present(path);
@@ -179,7 +183,7 @@ fn split_request(request: &str, entry: &mut Entry) {
     }
 }
 
-/// `10/Oct/2000:13:55:36 -0700`, in microseconds since 1970.
+/// Parses `10/Oct/2000:13:55:36 -0700` into microseconds since 1970.
 fn parse_time(text: &str) -> Option<Micros> {
     let (clock, zone) = text.split_once(' ').unwrap_or((text, "+0000"));
     let mut parts = clock.split(['/', ':']);
@@ -210,8 +214,8 @@ fn parse_time(text: &str) -> Option<Micros> {
     Some((seconds - offset_minutes * 60) * 1_000_000)
 }
 
-/// Days since 1970-01-01 of a date of the Gregorian calendar (Howard Hinnant, "chrono-compatible low-level date
-/// algorithms").
+/// Returns the number of days from 1970-01-01 to a date of the Gregorian calendar (Howard Hinnant, "chrono-compatible
+/// low-level date algorithms").
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

@@ -1,4 +1,4 @@
-//! What can be typed: the commands and their flags. Each help text carries an example that works as it stands.
+//! The command line: every command and its flags. Each help text has an example that works without changes.
 
 use std::path::PathBuf;
 
@@ -50,18 +50,18 @@ pub struct Global {
     pub log_json: bool,
 }
 
-/// How a command finds the data.
+/// Flags that choose the server a command talks to.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Reach {
     /// Talk to this server instead of the one of the data directory
     #[arg(long, env = "POLYNYA_URL", value_name = "URL", help_heading = "Server")]
     pub url: Option<String>,
-    /// API key, where one is needed
+    /// API key, if the server requires one
     #[arg(long, env = "POLYNYA_KEY", value_name = "SECRET", hide_env_values = true, help_heading = "Server")]
     pub key: Option<String>,
 }
 
-// `about`, not a doc comment: that would take the place of a command's own long help.
+// The variants use `about` and not doc comments, which would replace the long help of the commands' own structs.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[command(about = "Run the server")]
@@ -80,7 +80,7 @@ pub enum Command {
     Ask(ask::Options),
     #[command(about = "List the tables, or describe one")]
     Tables(tables::Options),
-    #[command(about = "Tables as Apache Iceberg: land them, see how far they are, verify them")]
+    #[command(about = "Tables as Apache Iceberg: show, land, maintain, import and verify them")]
     Lake(lake::Options),
     #[command(about = "Make, list and remove API keys")]
     Key(key::Options),
@@ -92,14 +92,15 @@ pub enum Command {
     Doctor(doctor::Options),
     #[command(about = "Measure this machine with Polynya on it")]
     Bench(bench::Options),
-    #[command(about = "Everything at once, for a minute: does anything freeze, is anything lost?")]
+    #[command(about = "Run everything at once for a minute: does anything freeze, is anything lost?")]
     Storm(storm::Options),
     #[command(about = "Print the effective settings and where each came from")]
     Config(config::Options),
 }
 
 impl Global {
-    /// Where settings may come from, given what the command's own flags say.
+    /// Collects the sources of settings: the file, the environment, the global flags, and `flags`, those of the command.
+    /// Fails with `invalid` if a `--set` has no `=`.
     pub fn sources(&self, mut flags: Vec<(String, String, String)>) -> types::Result<Sources> {
         let mut flag = |path: &str, value: String, name: &str| flags.push((path.into(), value, name.into()));
         if let Some(data) = &self.data {
@@ -125,7 +126,7 @@ impl Global {
     }
 }
 
-/// What the parser says of a number, in our words.
+/// Rewrites clap's error about a malformed number in plain words. Returns any other error unchanged.
 pub fn in_words(error: clap::Error) -> clap::Error {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.as_str(),
@@ -163,7 +164,7 @@ mod tests {
         }
     }
 
-    /// The commands that a text quotes: between backticks in code, in `<code>` on the page.
+    /// Returns the commands that a source file quotes: between backticks in code, in `<code>` on a page.
     fn quoted(text: &str) -> Vec<String> {
         let text = text.replace("<code>", "`").replace("</code>", "`");
         let spoken = text.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -172,7 +173,7 @@ mod tests {
         parts.map(str::to_owned).collect()
     }
 
-    /// `--limit x` was an "invalid digit found in string".
+    /// `--limit x` was refused with "invalid digit found in string".
     #[test]
     fn a_flag_that_wants_a_number_says_so() {
         for (line, said) in [
@@ -187,7 +188,7 @@ mod tests {
         assert!(error.to_string().contains("1..=3600"), "{error}");
     }
 
-    /// Hints said `polynya key create NAME` and `polynya key create --scope read`, which both fail.
+    /// Hints recommended `polynya key create NAME` and `polynya key create --scope read`, which both fail.
     #[test]
     fn every_command_in_a_hint_can_be_typed_as_it_stands() {
         let package = testkit::package();
@@ -199,13 +200,13 @@ mod tests {
             for line in quoted(&fs::read_to_string(path).unwrap()) {
                 let words: Vec<String> = line
                     .split_whitespace()
-                    // What a message fills in.
+                    // Placeholders of a format string stand for a value.
                     .map(|word| word.trim_matches('\'').replace("{}", "read").replace(['{', '}'], ""))
                     .collect();
                 let parsed = Cli::try_parse_from(&words);
                 let is_overview = words.len() == 2
                     && parsed.as_ref().is_err_and(|error| {
-                        // `polynya ingest` names the command itself.
+                        // A hint such as `polynya ingest` names the command only, without its required arguments.
                         error.kind() == clap::error::ErrorKind::MissingRequiredArgument
                     });
                 assert!(

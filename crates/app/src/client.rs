@@ -1,5 +1,5 @@
-//! Talks to a server over HTTP/1.1, one request at a time on one kept connection: over plain `http` to the server of
-//! this machine or one behind a tunnel, or over the socket of a data directory.
+//! The HTTP/1.1 client of the commands: one request at a time on one connection that is kept open. It speaks plain `http`
+//! to a server on this machine or behind a tunnel, or talks over the socket of a data directory.
 
 use std::fmt;
 use std::io;
@@ -21,11 +21,12 @@ use types::{Error, Kind, Result};
 
 pub type Response = http::Response<Incoming>;
 
+/// Time that a TCP connection may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Body = Either<Full<Bytes>, Upload>;
 
-/// A body that is sent as it comes; an error in it breaks the request off.
+/// A request body that is streamed from a channel. An error received from the channel aborts the request.
 pub struct Upload(pub mpsc::Receiver<io::Result<Bytes>>);
 
 impl hyper::body::Body for Upload {
@@ -45,9 +46,9 @@ pub struct Client {
 }
 
 enum To {
-    /// `127.0.0.1:8484`
+    /// Host and port, such as `127.0.0.1:8484`.
     Address(String),
-    /// The data directory.
+    /// The data directory whose socket is used.
     Socket(PathBuf),
 }
 
@@ -66,8 +67,8 @@ impl To {
             .hint("start one with `polynya serve`, or name another with --url")
     }
 
-    /// Why no connection came about. Where a server is there and this user may not talk to it, starting another one
-    /// would change nothing.
+    /// Explains a failed connection. If a server exists and this user may not talk to it, the hint does not propose to
+    /// start one, which would not help.
     fn refused(&self, error: &std::io::Error) -> Error {
         if error.kind() != std::io::ErrorKind::PermissionDenied {
             return self.unreachable(error);
@@ -83,11 +84,11 @@ impl To {
     }
 }
 
-/// What a server said when it did not do what was asked.
+/// A failed request: the server's error, or the reason why no answer came.
 #[derive(Debug)]
 pub struct Refusal {
     pub error: Error,
-    /// How long it asked to wait.
+    /// Time to wait before a retry, from the `Retry-After` header.
     pub retry_after: Option<Duration>,
 }
 
@@ -98,7 +99,8 @@ impl From<Refusal> for Error {
 }
 
 impl Client {
-    /// `url` is `http://host:port`; nothing is sent yet.
+    /// Makes a client of the server at `url`, `http://host:port` (port 80 if none is named). Opens no connection yet.
+    /// Fails with `invalid` for any other form.
     pub fn new(url: &str, key: Option<String>) -> Result<Self> {
         let wrong = || {
             Error::invalid(format!("`{}` is no address of a server", types::name::printable(url)))
@@ -113,13 +115,13 @@ impl Client {
         Ok(Client { to: To::Address(authority), key, connection: None })
     }
 
-    /// To the process that has this data directory open.
+    /// Makes a client of the process that has this data directory open.
     pub fn socket(data: &Path) -> Self {
         Client { to: To::Socket(data.to_owned()), key: None, connection: None }
     }
 
-    /// Sends a request; the answer's body is still to be read. Anything but success is an error that carries the
-    /// server's own words.
+    /// Sends a request and returns the response, whose body the caller reads. A status other than 2xx becomes an error
+    /// with the server's message.
     pub async fn send(
         &mut self,
         method: Method,
@@ -130,7 +132,7 @@ impl Client {
         self.send_body(method, path, headers, Either::Left(Full::new(body))).await
     }
 
-    /// The same with a body of any length.
+    /// Posts a streamed body of any length, and returns the response as [`Client::send`] does.
     pub async fn upload(
         &mut self,
         path: &str,
@@ -179,7 +181,7 @@ impl Client {
         Err(refusal(response).await)
     }
 
-    /// Sends JSON, if any, and reads JSON.
+    /// Sends `body`, if there is one, and returns the JSON of the answer; `Null` for an empty answer.
     pub async fn json(
         &mut self,
         method: Method,
@@ -203,7 +205,7 @@ impl Client {
         })
     }
 
-    /// The kept connection if it still lives, else a new one.
+    /// Returns the kept connection if it is still open, else a new one.
     async fn connect(&mut self) -> Result<SendRequest<Body>> {
         if let Some(mut connection) = self.connection.take()
             && connection.ready().await.is_ok()
@@ -220,7 +222,7 @@ impl Client {
                     Ok(Err(error)) => return Err(refused(&error)),
                     Err(_) => return Err(unreachable(&"it does not accept connections")),
                 };
-                // Small requests wait for nothing.
+                // Without this, Nagle's algorithm would delay small requests.
                 stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
                 handshake(stream).await
             }
@@ -237,14 +239,14 @@ impl Client {
     }
 }
 
-/// What moves a connection's bytes, whatever they go through.
+/// The background task that moves the bytes of a connection, whether TCP or Unix socket.
 type Driver = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) -> hyper::Result<(SendRequest<Body>, Driver)> {
     let (connection, driver) = http1::handshake(TokioIo::new(stream)).await?;
-    // Its failures show in the request that they concern.
+    // The driver's error may be dropped: the request in flight fails too and reports it.
     Ok((connection, Box::pin(async move { drop(driver.await) })))
 }
 
@@ -254,7 +256,7 @@ impl Refusal {
     }
 }
 
-/// The whole body.
+/// Reads the whole body of a response into memory.
 pub async fn read(response: Response) -> Result<Bytes> {
     let collected = response.into_body().collect().await;
     collected
@@ -272,7 +274,8 @@ async fn refusal(response: Response) -> Refusal {
     Refusal { error: said(status, &body), retry_after }
 }
 
-/// `{"error": {"code", "message", "hint"}}` as an error of ours.
+/// Turns the body of a failed response, `{"error": {"code", "message", "hint"}}`, into an [`Error`]. The kind follows from
+/// the status.
 fn said(status: StatusCode, body: &[u8]) -> Error {
     let kind = match status.as_u16() {
         400 => Kind::Invalid,
@@ -295,7 +298,8 @@ fn said(status: StatusCode, body: &[u8]) -> Error {
     }
 }
 
-/// `{"error": {"code", "message", "hint"}}` at the end of work that had begun, as an error of ours.
+/// Turns the last line of a streamed answer, `{"error": {"code", "message", "hint"}}`, into an [`Error`]. The kind follows
+/// from the code, because the status was sent before the work failed.
 pub fn error_of(value: &serde_json::Value) -> Error {
     let error = &value["error"];
     let kinds = [
@@ -318,13 +322,13 @@ pub fn error_of(value: &serde_json::Value) -> Error {
     }
 }
 
-/// A hint that names a route, for whoever types commands.
+/// Replaces the HTTP routes in a hint by the commands that do the same.
 fn as_commands(hint: &str) -> String {
     hint.replace("`GET /v1/tables` or `SHOW TABLES` lists the tables", "`polynya tables` lists the tables")
         .replace("GET /v1/tables/{table} lists the columns", "`polynya tables TABLE` lists the columns")
 }
 
-/// A table's name or a key's value as a part of a path.
+/// Percent-encodes a table's name or a key's value as one part of a URL's path.
 pub fn escaped(part: &str) -> String {
     let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let mut out = String::with_capacity(part.len());

@@ -1,4 +1,4 @@
-//! One file for each command.
+//! The commands, one file for each.
 
 pub mod ask;
 pub mod backup;
@@ -29,7 +29,7 @@ use crate::config::{Config, Sources};
 use crate::door::Door;
 use crate::memory::Limit;
 
-/// Runs what was typed.
+/// Loads the settings, starts the log and runs the command that was typed.
 pub fn run(cli: Cli) -> Result<ExitCode> {
     let flags = match &cli.command {
         Command::Serve(options) => options.flags(),
@@ -65,7 +65,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
     }
 }
 
-/// Runs a command that talks to a server.
+/// Runs a future on a runtime of its own, for a command that talks to a server.
 fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -73,12 +73,13 @@ fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
         .build()
         .map_err(|error| Error::io("starting threads", error))?;
     let outcome = runtime.block_on(future);
-    // Standard input may be being read by a thread that nothing can wake.
+    // A thread may be blocked in a read of standard input, and a full shutdown would wait for it.
     runtime.shutdown_background();
     outcome
 }
 
-/// The data directory's own door: who may use it is the file system's to say, and a server reached by its address has none.
+/// Returns the client of the directory's control socket. Fails with `invalid` if the command talks to a server by its URL,
+/// where there is no such socket.
 fn control(door: &mut Door) -> Result<&mut Client> {
     door.control().ok_or_else(|| Error::invalid("this is done on the server's own machine"))
 }

@@ -1,7 +1,8 @@
-//! What the user asked for: built-in defaults, then `polynya.toml`, then `POLYNYA_…`, then flags; the last one wins.
+//! The effective settings: built-in defaults, then `polynya.toml`, then `POLYNYA_…` variables, then flags. The last source
+//! that has a value wins.
 //!
-//! No file is needed. Unknown settings are errors that name the nearest known one, because a setting that is
-//! silently ignored is worse than none. [`Config::explain`] prints every value with where it came from.
+//! No file is needed. An unknown setting is an error that names the nearest known one, because a setting that is
+//! silently ignored is worse than none. [`Config::explain`] prints every value with its source.
 
 mod address;
 mod settings;
@@ -23,7 +24,7 @@ use crate::units::{ByteSize, Span, SpanOrOff};
 pub use address::parse as parse_address;
 pub use settings::{Form, SETTINGS, Setting, nearest};
 
-/// The file that is read when none is named and it is there.
+/// The settings file that is read if no other is named and it exists in the working directory.
 pub const FILE_NAME: &str = "polynya.toml";
 
 #[derive(Clone, Debug, Deserialize)]
@@ -40,18 +41,18 @@ pub struct Config {
     pub history: History,
     pub segments: Segments,
     pub bench: Bench,
-    /// Bytes of memory that the process may take.
+    /// The memory that the process may take; `None` if it is unknown.
     #[serde(skip)]
     pub memory: Option<Limit>,
-    /// The share of their defaults that bounds get, so that they fit into that memory.
+    /// The share of their defaults to which memory bounds are scaled, so that together they fit into that memory.
     #[serde(skip, default = "whole")]
     pub share: Share,
-    /// Where each value came from.
+    /// All values with their sources.
     #[serde(skip)]
     figment: Values,
 }
 
-/// All that was given, of which nothing is shown: there may be secrets in it.
+/// The merged values of all sources. Its `Debug` output hides them, because there may be secrets among them.
 #[derive(Clone, Default)]
 struct Values(Figment);
 
@@ -69,7 +70,7 @@ impl std::ops::Deref for Values {
     }
 }
 
-/// What kind of machine the defaults are for.
+/// The kind of machine that the defaults suit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProfileName {
@@ -77,13 +78,15 @@ pub enum ProfileName {
     Edge,
 }
 
-/// Whose credentials the store of the warehouse is reached with.
+/// The owner of the credentials for the warehouse's object store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Credentials {
-    /// The environment's, if it has any, else the catalog's.
+    /// The credentials of the environment, if it has any, else the catalog's.
     Auto,
+    /// The credentials of the environment or of the machine's role.
     Own,
+    /// The credentials that the catalog hands out for each table.
     Catalog,
 }
 
@@ -100,10 +103,10 @@ pub struct Server {
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Sql {
-    /// 0: one for each core.
+    /// Threads for light statements, and as many for heavy ones; 0 means one for each core.
     pub threads: usize,
     pub memory_bytes_max: ByteSize,
-    /// 0: one for each thread, at least 4.
+    /// Heavy statements that run at a time; 0 means one for each thread, and at least 4.
     pub concurrent_max: usize,
     pub deadline: Span,
 }
@@ -145,7 +148,7 @@ pub struct Lake {
     pub catalog_oauth2_uri: String,
 }
 
-/// A text that is shown to nobody.
+/// A text that `Debug` and `polynya config` never show.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Secret(pub String);
 
@@ -155,10 +158,10 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// In the place of a secret.
+/// The text printed instead of a secret.
 const HIDDEN: &str = "(not shown)";
 
-/// Requests that are remembered by their key.
+/// Bounds of the idempotency keys that the server remembers.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Idempotency {
     pub keep: Span,
@@ -167,7 +170,7 @@ pub struct Idempotency {
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Syslog {
-    /// Empty is none.
+    /// Address and port for syslog; empty turns syslog off.
     pub listen: String,
     pub table: String,
 }
@@ -184,7 +187,7 @@ pub struct Site {
     pub line_breaks: bool,
 }
 
-/// Several texts: a list, or one text with commas between.
+/// Several texts, written as a list or as one text with commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "OneOrMore")]
 pub struct Texts(pub Vec<String>);
@@ -215,7 +218,7 @@ impl Texts {
 pub struct Log {
     pub level: String,
     pub format: LogFormat,
-    /// Of the commit log; empty is none.
+    /// Folder or S3 prefix that the commit log is copied to; empty turns the archive off.
     pub archive: String,
 }
 
@@ -233,16 +236,16 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where values may come from, apart from the defaults.
+/// The sources of values other than the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// `--config`; must exist.
+    /// The settings file named by `--config`, which must exist.
     pub file: Option<PathBuf>,
-    /// The environment, as names and values.
+    /// Environment variables as names and values.
     pub variables: Vec<(String, String)>,
-    /// `(path, value, flag)`: `("server.listen", "[::1]:80", "--listen")`.
+    /// Flags as `(path, value, flag)`: `("server.listen", "[::1]:80", "--listen")`.
     pub flags: Vec<(String, String, String)>,
-    /// The memory that the process may take, into which defaults are made to fit.
+    /// The memory that the process may take; defaults are scaled to fit into it.
     pub memory: Option<Limit>,
 }
 
@@ -251,11 +254,11 @@ fn whole() -> Share {
 }
 
 impl Config {
-    /// Reads all sources. Every error is one sentence that names the place and the cure.
+    /// Reads all sources. Every error is one sentence that names the source of the value and the remedy.
     pub fn load(sources: &Sources) -> Result<Self> {
         let mut config = Self::load_over(sources, &[], "")?;
         let share = Share::within(sources.memory.as_ref());
-        // What was given wins over these defaults, so it is read again over them.
+        // The profile and the memory change the defaults only. All sources are read again, so that their values still win.
         match config.profile {
             ProfileName::Edge => {
                 let edge: Vec<(&str, String)> =
@@ -272,7 +275,8 @@ impl Config {
         Ok(config)
     }
 
-    /// `defaults` are in the place of the built-in ones, and come from `origin`.
+    /// Reads all sources, where `defaults` replace the built-in defaults of their settings and are reported as coming from
+    /// `origin`.
     fn load_over(sources: &Sources, defaults: &[(&str, String)], origin: &str) -> Result<Self> {
         let mut figment = Figment::new();
         for setting in SETTINGS {
@@ -296,7 +300,7 @@ impl Config {
         }
         let mut config: Config = figment.extract().map_err(|error| wrong_value(&error))?;
         config.figment = Values(figment);
-        // Of all sources at once: what a file holds is known only now.
+        // Ranges are checked after the merge, because the values of the file are known only now.
         for setting in SETTINGS {
             let Some(value) = config.figment.find_value(setting.path).ok() else { continue };
             let text = bare(&value);
@@ -307,8 +311,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Environment variables that look like settings and are none, with the nearest setting. They only get a warning:
-    /// they may belong to other programs.
+    /// Returns a warning for each `POLYNYA_…` variable that is not a setting, with the nearest setting. It is not an error,
+    /// because the variable may belong to another program.
     pub fn unknown_variables(sources: &Sources) -> Vec<String> {
         let known = || SETTINGS.iter().map(|s| s.env).chain(settings::OTHER_VARIABLES.iter().copied());
         let ours = sources.variables.iter().map(|(name, _)| name).filter(|name| name.starts_with("POLYNYA_"));
@@ -320,7 +324,7 @@ impl Config {
             .collect()
     }
 
-    /// The effective settings as a `polynya.toml`, each with its source.
+    /// Returns the effective settings as the text of a `polynya.toml`, each with its source.
     pub fn explain(&self) -> String {
         let mut out = String::new();
         let mut section = "";
@@ -334,7 +338,7 @@ impl Config {
             let value =
                 self.figment.find_value(setting.path).map(|value| written(&value)).unwrap_or_default();
             let line = match setting.form {
-                // A settings file made of this has to get the secret from elsewhere.
+                // The secret is commented out: a settings file made from this output needs it from another source.
                 Form::Secret if value != "\"\"" => format!("# {name} {HIDDEN}"),
                 _ => format!("{name} = {value}"),
             };
@@ -343,7 +347,7 @@ impl Config {
         out
     }
 
-    /// One effective value and its source, for `polynya config --json`.
+    /// Returns every setting with its effective value and its source, for `polynya config --json`. Secrets are hidden.
     pub fn values(&self) -> impl Iterator<Item = (&'static Setting, String, String)> + '_ {
         SETTINGS.iter().map(|setting| {
             let value = self.figment.find_value(setting.path).map(|value| bare(&value)).unwrap_or_default();
@@ -352,7 +356,8 @@ impl Config {
         })
     }
 
-    /// Settings of sizes that are above others, as `sql.memory_bytes_max = 4 GiB`, with where they come from.
+    /// Describes the size settings that are larger than the values of `others`, as `sql.memory_bytes_max = 4 GiB`, each
+    /// with its source.
     pub fn larger_than(&self, others: &[(&str, String)]) -> Vec<String> {
         let is_larger = |path: &str, other: &str| {
             let value = self.figment.find_value(path).ok()?;
@@ -372,7 +377,7 @@ impl Config {
     }
 }
 
-/// A `polynya.toml` with every setting, commented out, and what it does.
+/// Returns an example `polynya.toml`: every setting with its description and default, commented out.
 pub fn example() -> String {
     let mut out = String::from(
         "# polynya.toml: every setting with its default. No file is needed; delete what you do not change.\n\
@@ -420,7 +425,7 @@ impl Provider for Given {
     }
 }
 
-/// Text from the environment or a flag as the value that a file would hold.
+/// Parses a text from the environment, a flag or the defaults into the value that a file would hold.
 fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
     let text = text.trim();
     match setting.form {
@@ -447,7 +452,8 @@ fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
     }
 }
 
-/// What is said of a value that does not fit.
+/// Makes the error for a value that does not fit its setting. The hint names the word that was probably meant, else the
+/// form of the setting's values.
 fn wrong(setting: &Setting, source: &str, why: &str, text: &str) -> Error {
     let hint = match setting.misread(text.trim()) {
         Some((_, Some(near))) => format!("did you mean `{near}`?"),
@@ -456,7 +462,7 @@ fn wrong(setting: &Setting, source: &str, why: &str, text: &str) -> Error {
     Error::invalid(format!("{source}: `{}`: {why}", setting.path)).hint(hint)
 }
 
-/// Whether a value is one of its setting's words, or lies in its range. One that cannot be read is not judged here.
+/// Checks that a value is one of its setting's words, or lies in its range. A number that cannot be parsed passes.
 fn in_range(setting: &Setting, text: &str) -> std::result::Result<(), String> {
     if let Some((why, _)) = setting.misread(text) {
         return Err(why);
@@ -476,6 +482,7 @@ fn in_range(setting: &Setting, text: &str) -> std::result::Result<(), String> {
     }
 }
 
+/// Formats a value without quotes, and a list with commas.
 fn bare(value: &Value) -> String {
     match value {
         Value::String(_, text) => text.clone(),
@@ -489,6 +496,7 @@ fn bare(value: &Value) -> String {
     }
 }
 
+/// Formats a value as TOML.
 fn written(value: &Value) -> String {
     match value {
         Value::String(_, text) => format!("{text:?}"),
@@ -510,11 +518,12 @@ fn config_file(sources: &Sources) -> Result<Option<PathBuf>> {
     }
 }
 
-/// Syntax first, then unknown settings: both before types, so that the most basic mistake is the one reported.
+/// Checks the syntax of a settings file, then the names of its settings. Both come before the types of values, so that the
+/// most basic mistake is reported.
 fn check_file(path: &Path) -> Result<()> {
     let place = path.display();
     let data = Toml::file_exact(path).data().map_err(|error| {
-        // The parser draws the line with a caret below it; its first and last line say the same in one sentence.
+        // The parser's error quotes the line and draws a caret below it. Its first and last line make one sentence.
         let text = error.to_string();
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let first = lines.next().unwrap_or("unreadable").trim_start_matches("TOML parse error ").to_owned();
@@ -548,7 +557,7 @@ fn unknown(path: &str, place: &str) -> Error {
     Error::invalid(format!("{place}: there is no setting `{}`", types::name::printable(path))).hint(hint)
 }
 
-/// The refusal of `--set PATH` without a value: how this setting is given one.
+/// Makes the error for `--set PATH` without a value, with a hint on how to write one.
 pub fn without_value(path: &str) -> Error {
     let error = Error::invalid(format!("--set {} has no value", types::name::printable(path)));
     match (settings::find(path), nearest(path, SETTINGS.iter().map(|setting| setting.path))) {
@@ -571,7 +580,7 @@ fn wrong_value(error: &figment::Error) -> Error {
         FigmentKind::InvalidType(found, _) | FigmentKind::InvalidValue(found, _) => {
             format!("{} does not fit", shown(found))
         }
-        // Of a list none of whose forms fits: the message would name this program's types.
+        // A list is deserialized from an untagged enum, whose error would name Rust types.
         FigmentKind::Message(text) if text.contains("untagged enum") => "the value does not fit".to_owned(),
         other => other.to_string(),
     };
@@ -586,7 +595,7 @@ fn wrong_value(error: &figment::Error) -> Error {
     }
 }
 
-/// A value that a file holds, as whoever wrote it knows it.
+/// Formats a value of the settings file as its author wrote it, without Rust types.
 fn shown(found: &Actual) -> String {
     match found {
         Actual::Bool(value) => format!("`{value}`"),

@@ -1,9 +1,9 @@
-//! The data directory's own door: a socket in it, which whoever owns the directory may use.
+//! The control socket: a Unix socket in the data directory, for the commands of the directory's owner.
 //!
-//! What passes here must not depend on API keys, or must not be reachable over a network: managing the keys, backups into
-//! folders of this machine, examinations of every byte, and ingestion whose progress moves in the same commit as its rows. The right to it is the file system's: the socket
-//! lies in the data directory, is made with mode 0600, and who could open it could read the directory anyway.
-//! HTTP/1.1, so that [`crate::client`] speaks it too; not a public interface.
+//! It serves requests that must not depend on API keys or must not be reachable over a network: managing the keys, backups
+//! into folders of this machine, examinations of every byte, and ingestion whose progress moves in the same commit as its
+//! rows. The file system grants access: the socket has mode 0600, and a user who can open it could read the directory
+//! anyway. It speaks HTTP/1.1, so that [`crate::client`] can use it. It is not a public interface.
 
 mod backups;
 mod examinations;
@@ -32,18 +32,20 @@ use types::{Error, Kind, Micros, Result, Scope};
 pub use ingests::{Piece, Position, Standing};
 
 const FILE_NAME: &str = "control.sock";
+/// Bytes of the largest request body.
 const BODY_BYTES_MAX: usize = 96 << 20;
-/// Commands that may be served at once; a further one waits to be accepted.
+/// Connections that are served at once; a further one waits to be accepted.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Serves the socket until dropped.
+/// The server of the control socket. Dropping it removes the socket and ends the requests that run.
 pub struct Control {
     runtime: Option<Runtime>,
     path: PathBuf,
 }
 
 impl Control {
-    /// `engine` must have `data` open, so a socket that is there belongs to nobody any more.
+    /// Starts to serve the socket of `data`, which `engine` must have open. Since no other process can have it open, an
+    /// existing socket is a leftover and is replaced.
     pub fn start(engine: Engine, data: &Path) -> Result<Self> {
         let path = data.join(FILE_NAME);
         let failed = |error| Error::io(format!("listening at {}", path.display()), error);
@@ -74,7 +76,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // Commands look for it first.
+        // The socket goes first, so that no further command connects.
         let _ = std::fs::remove_file(&self.path);
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(5));
@@ -82,8 +84,8 @@ impl Drop for Control {
     }
 }
 
-/// A socket's path may have 107 bytes only; through an open directory any directory's will do. The directory must stay
-/// open until the path was used.
+/// Returns a short path to the socket, through a file descriptor of the opened directory, because a socket's path may have
+/// only 107 bytes. The directory must stay open until the path has been used.
 pub fn short_path(data: &Path) -> std::io::Result<(std::fs::File, PathBuf)> {
     use std::os::fd::AsRawFd;
     let directory = std::fs::File::open(data)?;
@@ -108,14 +110,14 @@ async fn accept(listener: UnixListener, engine: Engine) {
             let service = service_fn(move |request| handle(engine.clone(), request));
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(600));
-            // A command that went away is no failure of ours.
+            // An error means that the command disconnected, which is not a failure of the server.
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;
             drop(place);
         });
     }
 }
 
-/// What a route answers: a value, or lines as work goes on.
+/// The answer of a route: one value, or lines that are sent while a job runs.
 enum Answer {
     Value(Value),
     Lines(job::Lines),
@@ -132,7 +134,7 @@ async fn handle(
         Ok(body) => body.to_bytes(),
         Err(error) => return Ok(refuse(&Error::invalid(format!("the body cannot be read: {error}")))),
     };
-    // Decoding and committing block.
+    // Decoding and committing block the thread.
     let done =
         tokio::task::spawn_blocking(move || route(&engine, &parts.method, parts.uri.path(), &body)).await;
     let outcome =
@@ -166,7 +168,7 @@ fn parse(body: &Bytes) -> Result<Value> {
     serde_json::from_slice(body).map_err(|error| Error::invalid("the body is no JSON").caused_by(error))
 }
 
-/// `%C3%BC` as `ü`.
+/// Decodes the percent escapes of a path: `%C3%BC` becomes `ü`.
 fn unescaped(text: &str) -> Result<String> {
     let wrong = || Error::invalid(format!("`{text}` cannot be unescaped"));
     let mut bytes = Vec::with_capacity(text.len());
@@ -183,7 +185,7 @@ fn unescaped(text: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| wrong())
 }
 
-/// In the shape of the public interface, so that one client reads both.
+/// Makes the response for an error, in the form of the public HTTP interface, so that one client reads both.
 fn refuse(error: &Error) -> Response<Body> {
     let status = match error.kind() {
         Kind::Invalid => StatusCode::BAD_REQUEST,
@@ -200,6 +202,7 @@ fn refuse(error: &Error) -> Response<Body> {
     response
 }
 
+/// Returns `{"error": {"code", "message", "hint"}}`; the message includes the error's context.
 fn told(error: &Error) -> Value {
     let mut message = error.message().to_owned();
     for (key, value) in error.context() {
@@ -208,13 +211,13 @@ fn told(error: &Error) -> Value {
     json!({ "error": { "code": error.kind().name(), "message": message, "hint": error.hint_text() } })
 }
 
-/// A timestamp as the wire writes it.
+/// Formats a timestamp as the HTTP interface does.
 pub fn when(micros: Micros) -> String {
     let array = arrow::array::TimestampMicrosecondArray::from(vec![micros]);
     arrow::util::display::array_value_to_string(&array, 0).map(|text| text + "Z").unwrap_or_default()
 }
 
-/// The scope named in a request.
+/// Parses the scope named in a request.
 fn scope(value: &Value) -> Result<Scope> {
     Scope::parse(value.as_str().unwrap_or_default())
 }

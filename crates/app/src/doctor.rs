@@ -1,9 +1,9 @@
 //! Examines a data directory without changing anything: every checksum, every reference, every count.
 //!
-//! It reads like recovery does, but with its own eyes ([`replay`]): what it finds does not depend on the code that
-//! opens the directory having refused or repaired something first. A finding names the file or table and, where there
-//! is one, the cure. Beside a running server [`examine_running`] looks at the same from inside. A backup is told from a data
-//! directory and examined as what it is.
+//! It reads the directory as recovery does, but with code of its own ([`replay`]). Its findings therefore do not depend on
+//! the code that opens a directory, which may refuse or repair something first. A finding names the file or table and the
+//! remedy, if there is one. [`examine_running`] makes the same examination inside a running server. A backup is recognised
+//! and examined as a backup.
 
 mod lake;
 mod replay;
@@ -22,10 +22,10 @@ use vfs::Env;
 use replay::Replay;
 pub use running::examine_running;
 
-/// Of the manifest and its copy.
+/// The end of the finding for a manifest of which one of its two files is damaged.
 const ONE_IS_WHOLE: &str = "of the manifest and its copy the other one can be read: opening writes both anew";
 
-/// Something that is not as it should be.
+/// One problem that an examination found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub severity: Severity,
@@ -35,16 +35,16 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Expected after a crash; the next opening deals with it.
+    /// A remark, or a state that is expected after a crash and that the next opening repairs.
     Note,
-    /// Data is lost, unreadable or contradicts itself.
+    /// Data that is lost, unreadable or inconsistent.
     Damage,
 }
 
-/// What was examined and what was found.
+/// The result of an examination: counts of the examined data, and the findings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Examination {
-    /// It is a backup, and no data directory.
+    /// True if the directory is a backup and not a data directory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub backup: bool,
     pub lsn: u64,
@@ -56,7 +56,7 @@ pub struct Examination {
     pub findings: Vec<Finding>,
 }
 
-/// What a table holds.
+/// Counts of one table.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TableReport {
     pub name: String,
@@ -65,9 +65,9 @@ pub struct TableReport {
     pub segments: usize,
     pub segment_bytes: u64,
     pub head_rows: u64,
-    /// Live rows that are in the lake alone, which is not read here.
+    /// Live rows that are only in the lake. The table's check does not read them.
     pub lake_rows: u64,
-    /// Every row below is in the lake alone, if any is.
+    /// The first row id of the rows on this machine; live rows below it are only in the lake.
     #[serde(default)]
     pub hot_from: u64,
 }
@@ -86,7 +86,7 @@ impl Examination {
     }
 }
 
-/// The directory to propose in place of one that holds no data.
+/// Returns a hint that proposes another directory than `dir`, which holds no data.
 fn named_instead(dir: &Path) -> String {
     const USUAL: &str = "polynya-data";
     let is_usual = dir.file_name().is_some_and(|name| name == USUAL);
@@ -96,9 +96,10 @@ fn named_instead(dir: &Path) -> String {
     }
 }
 
-/// Examines `dir`, which no process may have open meanwhile. `warehouse` is the directory of its lakes; `None` where they are on no
-/// disk of this machine, or in a catalog. `progress` hears what is being looked at.
-/// An error means that it could not be examined; what is wrong with it is in the examination.
+/// Examines `dir` and holds its lock meanwhile. `warehouse` is the directory of its lakes; `None` if they are not on a disk
+/// of this machine, or in a catalog. `progress` is called with the name of each part before it is examined.
+/// An error means that the directory could not be examined: `in_use` if a process has it open, `not_found` if it is not a
+/// data directory. Damage is in the examination.
 pub fn examine(
     env: &Env,
     dir: &Path,
@@ -182,7 +183,7 @@ pub fn examine(
     Ok(examination)
 }
 
-/// A backup, of which a restore checks the files and the next server the rows: both at once.
+/// Examines a backup: its files, which a restore also checks, and its rows, which otherwise only the next server would check.
 fn examine_backup(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Examination> {
     let mut examination = Examination { backup: true, ..Examination::default() };
     let verified = match backup::verify(env, dir, progress) {
@@ -214,6 +215,7 @@ fn examine_backup(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Resu
     Ok(examination)
 }
 
+/// Copies the counts of the log's check into the examination, and reports damage and a torn tail.
 fn tell_log(report: commitlog::Report, manifest: &manifest::Manifest, examination: &mut Examination) {
     examination.log_frames = report.frames;
     examination.log_files = report.files.iter().filter(|file| file.state == FileState::Read).count();
@@ -235,7 +237,7 @@ fn tell_log(report: commitlog::Report, manifest: &manifest::Manifest, examinatio
     examination.lsn = examination.lsn.max(report.last_lsn.0);
 }
 
-/// Every table, and the files below the directory that they name.
+/// Checks every table, and returns the paths, relative to the directory, of all files that belong to their segments.
 fn check_tables(
     mut tips: Vec<::table::Tip>,
     progress: &mut dyn FnMut(&str),
@@ -261,7 +263,8 @@ fn check_tables(
     known
 }
 
-/// Files of segments that nothing names: left by an interrupted seal, or by a compaction whose inputs were still read.
+/// Notes the files of segments that no table refers to. An interrupted seal leaves them, or a compaction whose inputs were
+/// still read.
 fn check_files(env: &Env, dir: &Path, known: &[PathBuf], examination: &mut Examination) -> Result<()> {
     let list = |path: &Path| {
         env.disk.list(path).map_err(|error| Error::io(format!("listing {}", path.display()), error))

@@ -1,5 +1,5 @@
-//! How a command reaches the data: through the running server of its directory, else by opening the directory and
-//! serving itself. Either way it speaks HTTP, so that a command does the same with and without a server.
+//! A command's connection to the data: to the running server of its directory, else to a private server that opens the
+//! directory for this command. Either way the command speaks HTTP, so that it does the same with and without a server.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::running::Running;
 use crate::service::Service;
 
-/// Why nothing can be read from a directory that has no log.
+/// Explains why a directory without a log cannot be read: it is a backup, it has lost its log, or it holds no data.
 fn without_log(data: &Path) -> Error {
     let place = data.display();
     let env = Env::real();
@@ -31,7 +31,7 @@ fn without_log(data: &Path) -> Error {
         .hint("`polynya demo` or `polynya ingest FILE` makes some; --data names another directory")
 }
 
-/// A backup is not opened: it would be changed by that.
+/// Fails with `invalid` if the directory is a backup, because opening a backup would change it.
 pub fn refuse_backup(data: &Path) -> Result<()> {
     let place = data.display();
     match engine::backup::is_backup(&Env::real(), data) {
@@ -42,9 +42,10 @@ pub fn refuse_backup(data: &Path) -> Result<()> {
     }
 }
 
+/// An open connection to the data, and the private server behind it if there is one.
 pub struct Door {
     client: Client,
-    /// The directory's own door; none through a URL.
+    /// A client of the directory's control socket; `None` if the server was named by a URL.
     control: Option<Client>,
     /// The server that this command runs for itself.
     own: Option<Service>,
@@ -52,7 +53,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// For commands that read: a directory that does not exist is an error.
+    /// Connects a command that only reads. Fails if the directory does not exist or has no log.
     pub async fn open(config: &Config, reach: &Reach) -> Result<Self> {
         let data = &config.server.data;
         if reach.url.is_none() && !data.join("log").is_dir() {
@@ -61,7 +62,7 @@ impl Door {
         Self::open_or_create(config, reach).await
     }
 
-    /// For commands that write: a directory that does not exist is made.
+    /// Connects a command that may write. Creates the directory if it does not exist.
     pub async fn open_or_create(config: &Config, reach: &Reach) -> Result<Self> {
         let data = &config.server.data;
         if let Some(url) = &reach.url {
@@ -82,7 +83,7 @@ impl Door {
         Ok(Door { client, control, own: Some(own), place: format!("directory {}", data.display()) })
     }
 
-    /// Asks, then closes the door whatever came of it.
+    /// Runs `ask`, then closes the connection, even after a failure. An error of `ask` wins over one of closing.
     pub async fn with<T>(self, ask: impl AsyncFnOnce(&mut Door) -> Result<T>) -> Result<T> {
         let mut door = self;
         let outcome = ask(&mut door).await;
@@ -99,12 +100,13 @@ impl Door {
         self.control.as_mut()
     }
 
-    /// For people: what the command talks to.
+    /// The server or directory that the command talks to, for messages.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// Closes what was opened. Off this thread: ending the threads of a server blocks.
+    /// Closes the connections and stops the private server. That runs on another thread, because it blocks until the
+    /// server's threads have ended.
     async fn close(self) -> Result<()> {
         drop((self.client, self.control));
         let Some(own) = self.own else { return Ok(()) };

@@ -1,8 +1,8 @@
-//! Tables and files that others wrote, taken in as rows: an Iceberg table at one snapshot, or Parquet files.
+//! Imports data of other programs as rows of a table: an Iceberg table at one snapshot, or Parquet files.
 //!
-//! Everything is looked at before anything is changed: which files there are, whether all of them can be read, whether their
-//! columns fit the table. Then rows go the way of [`crate::ingest`]: piece after piece, each in one commit with the place that
-//! was reached, so that an interrupted import goes on there and takes each row once.
+//! Before anything is changed, the import finds all files and checks that each can be read and that its columns fit the
+//! table. Then [`crate::ingest`] sends the rows in pieces. Each piece is one commit together with the position that it
+//! reaches, so that an interrupted import resumes there and imports each row once.
 
 mod columns;
 mod find;
@@ -21,21 +21,21 @@ use crate::ingest::{self, Content, Declared, Format, Job, Named, Outcome, Resume
 use columns::Given;
 use find::Found;
 
-/// What is wanted.
+/// The request to import one source.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub source: String,
     pub table: String,
     /// Old and new names of columns.
     pub renames: Vec<(String, String)>,
-    /// From the beginning, whatever was imported before.
+    /// True to import from the beginning, even if a part of the source was imported before.
     pub again: bool,
 }
 
-/// What was found out before the first row, for people.
+/// Remarks for people about the import, found before the first row is sent.
 pub type Notes = Vec<String>;
 
-/// Imports a source. `told` hears of each part of it when it is done, and of what there is to know before.
+/// Imports a source. `told` is called with each note before the first row, and with the result of each file or table.
 pub async fn run(
     config: &Config,
     door: &mut Door,
@@ -70,25 +70,27 @@ pub async fn run(
     Ok(())
 }
 
-/// The table that rows go to.
+/// The table that receives the rows.
 struct Into {
     named: Named,
-    /// If it is there.
+    /// Its description; `None` if the table does not exist yet.
     existing: Option<Table>,
 }
 
-/// What is to be told.
+/// A report of the import for the user.
 pub enum Told<'a> {
     Note(&'a str),
     Done(&'a Outcome),
 }
 
+/// Old and new names of columns.
 type Renames = Vec<(String, String)>;
 
-/// A table as it is described.
+/// A table's description, as the server answers it.
 type Table = Value;
 
-/// Looks at all files and the table. Each file with the columns of it that are called otherwise in the table.
+/// Checks all files against the table, and returns each with the columns to rename. Fails with `schema` if a column does
+/// not fit the table, or has different types in two files.
 async fn parquet(
     door: &mut Door,
     wanted: &Wanted,
@@ -100,7 +102,7 @@ async fn parquet(
     let mut all: Vec<(Given, PathBuf)> = Vec::new();
     let mut planned = Vec::with_capacity(files.len());
     let mut notes: Vec<String> = Vec::new();
-    // Files of one import have the same columns as a rule, which need not be compared with the table's each time.
+    // The files of an import usually have the same columns, which are compared with the table's only once.
     let mut fitting: Option<Vec<Given>> = None;
     for path in files {
         let file = Parquet::open(&path, 0, &[])?;
@@ -143,7 +145,7 @@ async fn parquet(
         }
         planned.push((path, renames));
     }
-    // No two columns of different files may have one name either, and all together are not more than a table has.
+    // The columns of all files together must fit one table too: by their names and by their number.
     let given: Vec<Given> = all.into_iter().map(|(given, _)| given).collect();
     let (renames, _) = columns::rename(&given, &wanted.renames)?;
     columns::check(&given, &renames, into)?;

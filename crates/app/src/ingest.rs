@@ -1,9 +1,10 @@
-//! Files into tables: recognise, cut into pieces, send each as one commit that also moves the file's position.
+//! Reads files into tables: recognises the format, cuts the file into pieces and sends each piece as one commit.
 //!
-//! A file's pieces go one after the other on one connection while the next is being read; so its rows keep their order,
-//! an interruption leaves a prefix of the file, and the same command goes on exactly there ([`crate::control`] keeps the
-//! position in the same commit as the rows). Without the data directory's socket (standard input, which cannot be read
-//! twice, or `--url`) there is no position: an interrupted run starts over, and says so.
+//! A file's pieces are sent one after the other on one connection, while the next one is read. Its rows therefore keep
+//! their order, and an interruption leaves a prefix of the file in the table. The same command later resumes exactly
+//! there, because [`crate::control`] stores the file's position in the same commit as the rows. No position is stored for
+//! standard input, which cannot be read twice, or with `--url`. There an interrupted run starts over, and its error says
+//! so.
 
 mod csv;
 mod declared;
@@ -41,43 +42,43 @@ pub use resume::{Content, Named, Resumed, same_renames, standing};
 pub use source::Format;
 use source::Source;
 
-/// What is to be done with one file.
+/// The request to ingest one file.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub path: PathBuf,
     pub table: Option<String>,
     pub format: Option<Format>,
-    /// From the beginning, whatever was ingested before.
+    /// True to read the file from its beginning, even if a part of it was ingested before.
     pub again: bool,
     pub declared: Declared,
-    /// Columns of a Parquet file that are called otherwise in the table: old and new name.
+    /// Columns of a Parquet file to rename for the table: old and new name.
     pub renames: Vec<(String, String)>,
 }
 
-/// What became of it.
+/// The result of ingesting one file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub file: String,
     pub table: String,
     /// Rows stored by this run.
     pub rows: u64,
-    /// Rows stored by runs before.
+    /// Rows stored by earlier runs.
     pub rows_before: u64,
     pub seconds: f64,
     pub note: Option<String>,
 }
 
-/// How often it is asked anew where a file stands.
+/// Attempts to begin with a file whose stored position changes in between.
 const BEGINNINGS: usize = 5;
-/// How often a server that is too busy is asked again before the file is given up.
+/// Time for which a piece is retried while the server is too busy.
 const BUSY_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Ingests one file. What was sent before an error is stored, and the same command goes on after it.
+/// Ingests one file. Pieces sent before an error stay stored, and the same command resumes after them.
 pub async fn file(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcome> {
     let mut beginnings = 1;
     loop {
         match attempt(door, job, bar).await {
-            // The last piece of an interrupted command arrived after we asked where the file stands.
+            // The last piece of an interrupted command arrived after this attempt had read the file's position.
             Err(Stopped { first: true, error })
                 if error.kind() == Kind::Conflict && beginnings < BEGINNINGS =>
             {
@@ -88,10 +89,10 @@ pub async fn file(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outco
     }
 }
 
-/// Why a file was not read to its end.
+/// The error that ended an attempt to read a file.
 struct Stopped {
     error: Error,
-    /// It was the first piece, so nothing was stored by this attempt, and another one may be made.
+    /// True if the first piece failed, so that this attempt stored nothing and another one may be made.
     first: bool,
 }
 
@@ -147,19 +148,20 @@ async fn attempt(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcom
     pump(sink, here, stream, started, bar).await
 }
 
-/// What is cut into pieces, and how far it goes.
+/// A source that is cut into pieces, with its title, table and length.
 pub struct Stream {
-    /// For messages.
+    /// Name of the source for messages.
     pub title: String,
     pub table: String,
     pub pieces: Box<dyn Pieces>,
-    /// How much of it there is, in the unit of positions.
+    /// Length of the source in the unit of its positions, if known.
     pub total: Option<u64>,
-    /// How much was read, where positions do not say that.
+    /// Bytes read so far of a packed file, whose positions count unpacked bytes.
     pub read: Option<Arc<AtomicU64>>,
 }
 
-/// Sends piece after piece while the next one is read.
+/// Sends the pieces of a source one after the other, while another thread reads the next one. `here` is the position
+/// before the first piece.
 async fn pump(
     mut sink: Sink<'_>,
     mut here: Position,
@@ -175,7 +177,7 @@ async fn pump(
     let (sender, mut receiver) = mpsc::channel(1);
     let reader = tokio::task::spawn_blocking(move || feed(pieces, &sender));
     let mut rows = 0;
-    // Only what has a position can be asked anew where it stands.
+    // Only a source with a stored position can be attempted again.
     let mut first = matches!(sink, Sink::Once(..));
     while let Some(piece) = receiver.recv().await {
         let end = piece.end;
@@ -185,7 +187,7 @@ async fn pump(
             match sink.send(&part, here.position, &after, bar).await {
                 Ok(stored) => rows += stored,
                 Err(error) => {
-                    // What the table makes of the rows is too much for a commit: nothing of them is stored.
+                    // The piece becomes too large for one commit once it is decoded, so nothing of it is stored.
                     if error.kind() == Kind::TooLarge
                         && let Some([half, rest]) = part.halves()?
                     {
@@ -218,8 +220,8 @@ async fn pump(
     Ok(Outcome { file: title, table, rows, rows_before, seconds, note })
 }
 
-/// Ingests what is no file, from where `resumed` says that it stands; without one, to a server that keeps no position, from
-/// the beginning.
+/// Ingests a source that is not a file, such as an Iceberg table, from the position in `resumed`. Without `resumed`, or
+/// without the directory's socket, no position is stored.
 pub async fn stream(
     door: &mut Door,
     resumed: Option<Resumed>,
@@ -235,11 +237,11 @@ pub async fn stream(
     pump(sink, here, stream, started, bar).await.map_err(|stopped| stopped.error)
 }
 
-/// Where pieces go.
+/// The destination of pieces.
 enum Sink<'a> {
-    /// Rows and position in one commit.
+    /// The control socket, which stores rows and position in one commit.
     Once(&'a mut Client, Box<Resumed>),
-    /// Rows only, into this table.
+    /// The public interface, which stores only the rows, into this table.
     Plain(&'a mut Client, String),
 }
 
@@ -251,7 +253,8 @@ impl Sink<'_> {
         }
     }
 
-    /// Sends one piece until it is stored, waiting while the server is too busy. Returns how many rows it stored.
+    /// Sends one piece, and again for up to [`BUSY_PATIENCE`] while the server is too busy. Returns the number of rows that
+    /// the server stored.
     async fn send(&mut self, piece: &Piece, start: i64, after: &Position, bar: &ProgressBar) -> Result<u64> {
         let (client, path, media, body) = match self {
             Sink::Once(client, resumed) => {
@@ -295,7 +298,7 @@ impl Sink<'_> {
         }
     }
 
-    /// An error with what is stored already, and what to do next.
+    /// Adds a hint to `error` that says which rows are stored already and what to do next.
     fn explain(&self, error: Error, hint: Option<&str>, rows: u64) -> Error {
         let stored = match (rows, self) {
             (0, _) => "nothing of it is stored".to_owned(),
@@ -316,7 +319,7 @@ impl Sink<'_> {
     }
 }
 
-/// The dialect of a CSV file; an existing table's types win over what its values look like.
+/// Infers the dialect of a CSV file. The types of an existing table's columns win over inferred ones.
 async fn infer(sink: &mut Sink<'_>, source: &Source, job: &Job, table: &str) -> Result<Dialect> {
     let mut declared = job.declared.clone();
     let existing = match sink {
@@ -335,7 +338,7 @@ async fn infer(sink: &mut Sink<'_>, source: &Source, job: &Job, table: &str) -> 
     csv::infer(source::text_prefix(&source.prefix), &declared)
 }
 
-/// The source being cut, and how much there is of it in the unit of positions.
+/// Opens the source at `position` to be cut into pieces, and returns its length in the unit of positions, if known.
 fn open_pieces(
     source: &mut Source,
     job: &Job,
@@ -367,12 +370,12 @@ fn open_pieces(
     Ok((pieces, len))
 }
 
-/// One JSON array, which has no place to cut.
+/// One JSON array, which cannot be cut and is one piece.
 struct Whole(Option<Bytes>);
 
-/// The largest request.
+/// Bytes of the largest array: the server's limit for a request.
 const WHOLE_BYTES_MAX: u64 = 64 << 20;
-/// What can be cut.
+/// The hint for an array that is too large: lines can be cut into pieces.
 const AS_LINES: &str = "make it one object a line: `jq -c '.[]' FILE | polynya ingest - --table NAME`";
 
 impl Whole {
@@ -411,7 +414,8 @@ impl Pieces for Whole {
     }
 }
 
-/// Cuts until the end, an error, or until nobody takes the pieces any more. Returns a note for people.
+/// Reads pieces and sends them to `sender`, until the end, an error, or until the receiver is dropped. Returns the source's
+/// note for people.
 fn feed(mut pieces: Box<dyn Pieces>, sender: &mpsc::Sender<Piece>) -> Result<Option<String>> {
     while let Some(piece) = pieces.next()? {
         if sender.blocking_send(piece).is_err() {
@@ -421,7 +425,7 @@ fn feed(mut pieces: Box<dyn Pieces>, sender: &mpsc::Sender<Piece>) -> Result<Opt
     Ok(pieces.note())
 }
 
-/// Names and types of a described table's columns.
+/// Returns the names and types of a table's columns from its description.
 fn columns(answer: &Value) -> Vec<(String, DataType)> {
     let column = |column: &Value| {
         let data_type = DataType::parse(column["type"].as_str()?, &mut ColumnId(0)).ok()?;
@@ -443,7 +447,7 @@ fn style(bar: &ProgressBar, total: Option<u64>) {
     }
 }
 
-/// A batch as the bytes of an Arrow IPC stream.
+/// Encodes a batch as an Arrow IPC stream.
 pub fn arrow_stream(batch: &RecordBatch) -> Result<Bytes> {
     let failed = |error| Error::internal("rows cannot be written as Arrow").caused_by(error);
     let mut writer =

@@ -1,4 +1,4 @@
-//! Long work of the server of a data directory, as the command that asked for it sees it.
+//! The command's side of a long job of the control socket (`control/job.rs` is the server's side).
 
 use http::Method;
 use http_body_util::BodyExt;
@@ -7,7 +7,8 @@ use types::{Error, Kind, Result};
 
 use crate::client::{Client, error_of};
 
-/// Asks for it and listens until it is done. `tell` hears of progress.
+/// Requests a job and waits for its result. `tell` is called with each report of progress. Fails with the job's error, or
+/// with `closed` if the server ended first.
 pub async fn run(
     client: &mut Client,
     method: Method,

@@ -1,4 +1,4 @@
-//! What the program says while it works, on standard error.
+//! The program's log, on standard error.
 
 use std::io::{self, IsTerminal};
 
@@ -8,7 +8,7 @@ use types::{Error, Result};
 
 use crate::config::{Log, LogFormat};
 
-/// Once, before anything is logged.
+/// Installs the log. Must be called once, before anything is logged. Fails with `invalid` for a malformed filter.
 pub fn start(log: &Log) -> Result<()> {
     let filter = filter(&log.level)?;
     let builder =
@@ -19,16 +19,17 @@ pub fn start(log: &Log) -> Result<()> {
         }
         LogFormat::Json => builder.event_format(json::Lines).try_init(),
     };
-    // A second start in one process (tests) keeps the first.
+    // In tests a second start in one process fails and keeps the first log.
     let _ = installed;
     Ok(())
 }
 
-/// As they are written, in any case.
+/// The names of the levels, which are recognised in upper and lower case.
 pub const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-/// What stands in a filter where a level must, and is none: a word alone, or what follows a `=`. Left to itself the filter
-/// takes a word alone for the name of a part, and says nothing of all others. Spans and their fields are the filter's to read.
+/// Returns the first word of a filter that stands where a level must and is not one: a word alone, or the word after a `=`.
+/// `EnvFilter` itself would take a word alone for the name of a module, and silence all others. A filter with spans or
+/// fields is not checked here.
 pub fn wrong_level(filter: &str) -> Option<&str> {
     if filter.contains(['[', '{']) {
         return None;
@@ -38,7 +39,8 @@ pub fn wrong_level(filter: &str) -> Option<&str> {
     levels.into_iter().find(|level| !is_level(level))
 }
 
-/// rmcp tells three lines of each message at `info`, which is more than all others together.
+/// Parses the filter. At `info` it limits the crate rmcp to warnings, since rmcp logs three lines for each message, more
+/// than all other modules together.
 fn filter(level: &str) -> Result<EnvFilter> {
     let is_info = level.split(',').any(|part| part.trim().eq_ignore_ascii_case("info"));
     let directives = match is_info && !level.contains("rmcp") {
@@ -63,7 +65,7 @@ mod json {
     use tracing_subscriber::registry::LookupSpan;
     use vfs::Clock;
 
-    /// One object a line: `time_us`, `level`, `message`, and the event's fields.
+    /// Formats each event as one JSON object a line: `time_us`, `level`, `message`, and the event's fields.
     pub struct Lines;
 
     impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N>
@@ -154,7 +156,7 @@ mod tests {
         assert!(filter("loud=very=much").is_err());
     }
 
-    /// `--log-level loud` was taken for a part of that name, and silenced all others.
+    /// `--log-level loud` was taken for the name of a module, and silenced all others.
     #[test]
     fn a_word_where_a_level_must_stand_is_none() {
         for right in [

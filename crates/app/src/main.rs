@@ -1,17 +1,17 @@
 //! The binary `polynya`: configuration, commands, wiring.
 //!
-//! What it is not: no storage, no SQL, no protocol of its own. A command reads its settings ([`config`]), reaches the
-//! data ([`door`]: a running server, else the directory through a server of its own) and prints. Only `serve` and `demo`
-//! run for longer; they own the process's signals. What records the machine is [`recorder`], what reads files is
-//! [`ingest`], what examines a directory is [`doctor`].
+//! It contains no storage, no SQL and no protocol of its own. A command reads its settings ([`config`]), reaches the
+//! data ([`door`]: a running server, else the directory through a private server) and prints. Only `serve`, `demo` and
+//! `publish` run for longer; they handle the process's signals. [`recorder`] records the machine's metrics, [`ingest`]
+//! reads files into tables, [`doctor`] examines a data directory.
 //!
 //! ## Invariants
-//! - Every failure is one sentence that says what to do, on standard error; exit code 1, 2 for wrong usage.
+//! - Every failure is one sentence on standard error that says what to do. The exit code is 1, or 2 for wrong usage.
 //! - Answers go to standard output, everything else to standard error.
-//! - What one command does is the same with and without a running server.
-//! - Threads of Polynya that outlive a command's answer do not exist: a command ends when it has answered.
+//! - A command does the same with and without a running server.
+//! - No thread of Polynya outlives a command's answer: a command ends when it has answered.
 //!
-//! Start at [`cli`], which lists what can be typed, then `commands/`.
+//! Start at [`cli`], which lists the commands and their flags, then `commands/`.
 
 mod access_log;
 mod cli;
@@ -46,8 +46,9 @@ use clap::{CommandFactory, Parser};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // A page of 2 MiB is cleared as a whole by the thread that touches it first, where often a few KiB of it are used: in an
-    // index of a few new documents, in a batch. Readers wait for that. (A kernel without such pages has nothing to turn off.)
+    // The thread that first touches a huge page clears all its 2 MiB, and readers wait for that. Often only a few KiB of the
+    // page are used: by an index of a few new documents, or by a batch. The call fails on a kernel without huge pages, which
+    // is harmless.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     let args = words::sorted(cli::Cli::command(), std::env::args_os().collect());
     let cli = cli::Cli::try_parse_from(args).unwrap_or_else(|error| cli::in_words(error).exit());

@@ -1,10 +1,10 @@
-//! When memory that was freed goes back to the machine.
+//! Decides when freed memory is returned to the operating system.
 //!
-//! The allocator by itself gives all of it back once a second, in whichever thread frees something next. What takes rows in
-//! needs it again at once: each page is then cleared and mapped anew, and in a virtual machine that lends its memory for as
-//! long as it is used, everything that runs waits for that, a tenth of a second and more. So a server keeps what it freed
-//! while it works. A thread that nobody waits for gives it back when the process is quiet, and every [`KEPT_MAX`] where it
-//! never is. Pages that are free and of which another thread still thinks it will need them stay with that thread.
+//! By default the allocator returns freed memory about once a second, on the thread that happens to free something next.
+//! Ingestion needs the memory again at once, and the kernel must clear and map each page anew. On a virtual machine whose
+//! host takes unused memory back, this stalls all threads for a tenth of a second and more. A server therefore keeps freed
+//! memory while it works. A background thread returns it when the process is quiet, and every [`KEPT_MAX`] if it never is.
+//! Free pages in the heap of another thread stay with that thread.
 
 mod limit;
 pub mod share;
@@ -21,28 +21,28 @@ use types::{Error, Result};
 
 pub use limit::Limit;
 
-/// How long what was freed is kept however much there is to do.
+/// Longest time that a busy process keeps freed memory.
 const KEPT_MAX: Duration = Duration::from_secs(120);
-/// How often it is looked whether the process is quiet.
+/// Time between two checks of the process's CPU time.
 const EVERY: Duration = Duration::from_secs(5);
-/// `mi_option_purge_delay`, which the crate gives no name: in milliseconds.
+/// The allocator's `mi_option_purge_delay`, in milliseconds, for which the crate has no name.
 const PURGE_DELAY: mimalloc::mi_option_t = 15;
-/// Never by itself, but when it is told to: 23 days.
+/// A purge delay of 23 days, with which the allocator returns memory only when it is told to.
 const NOT_BY_ITSELF: c_long = 2_000_000_000;
 
-/// Keeps what is freed from now on. `MIMALLOC_PURGE_DELAY` in the environment comes before it.
+/// Makes the allocator keep freed memory from now on. `MIMALLOC_PURGE_DELAY` in the environment takes precedence.
 fn keep() {
-    // SAFETY: an option is a word that is stored; an unknown one is ignored.
+    // SAFETY: the call stores one word, and ignores an unknown option.
     unsafe { mimalloc::mi_option_set_default(PURGE_DELAY, NOT_BY_ITSELF) };
 }
 
-/// Gives back what is free.
+/// Returns free memory to the operating system.
 fn give_back() {
-    // SAFETY: it touches no memory that is in use, and any thread may call it at any time.
+    // SAFETY: the call touches no memory that is in use, and any thread may make it at any time.
     unsafe { mimalloc::mi_collect(true) };
 }
 
-/// Keeps what the process frees, and gives it back when nobody waits for it, until it is dropped.
+/// Keeps freed memory in the process and returns it when the process is quiet, until it is dropped.
 pub struct Keeper {
     stop: Sender<()>,
     thread: Option<JoinHandle<()>>,
@@ -69,7 +69,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // Gone already if the thread ended.
+        // The send fails if the thread has ended already.
         let _ = self.stop.send(());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -77,30 +77,33 @@ impl Drop for Keeper {
     }
 }
 
-/// The CPU time of all threads of the process.
+/// Returns the CPU time of all threads of the process.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Tells from the process's CPU time, [`EVERY`] so often, when memory goes back.
+/// Decides from the process's CPU time, which it is told every [`EVERY`], when memory is returned.
 struct Pace {
-    /// CPU time when memory last went back, and at the last look.
+    /// CPU time when memory was last returned.
     since: Duration,
+    /// CPU time at the last check.
     last: Duration,
+    /// Checks since memory was last returned.
     looks: u32,
 }
 
 impl Pace {
-    /// Quiet is who takes no more between two looks: 4 % of a core.
+    /// CPU time between two checks up to which the process is quiet: 4 % of a core.
     const QUIET_CPU_MAX: Duration = Duration::from_millis(200);
-    /// Less work has freed nothing that would be worth it.
+    /// CPU time since memory was last returned below which there is too little freed memory to return.
     const WORK_MIN: Duration = Duration::from_millis(50);
 
     fn new(cpu: Duration) -> Pace {
         Pace { since: cpu, last: cpu, looks: 0 }
     }
 
+    /// Checks the CPU time of the process, and returns true if memory is to be returned now.
     fn look(&mut self, cpu: Duration) -> bool {
         let last = std::mem::replace(&mut self.last, cpu);
         self.looks += 1;
@@ -113,7 +116,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Of its own, without what files stand behind.
+    /// Returns the bytes of resident memory of the process that no file backs.
     #[cfg(target_os = "linux")]
     fn resident() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -121,7 +124,8 @@ mod tests {
         line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
     }
 
-    /// Set in the environment of the process that the test runs in: other tests take, free and give back memory, too.
+    /// Environment variable that marks the process of this test. It runs in a process of its own, because other tests would
+    /// allocate and return memory beside it.
     #[cfg(target_os = "linux")]
     const ALONE: &str = "POLYNYA_TEST_ALONE";
 
@@ -152,7 +156,7 @@ mod tests {
         assert!(is_here());
         give_back();
         assert!(!is_here());
-        // It is that option and no other.
+        // A delay of -1 forbids to return memory, which proves that the number is that of the purge delay.
         set(-1);
         free();
         give_back();
@@ -170,7 +174,7 @@ mod tests {
         let mut pace = Pace::new(ms(0));
         assert!((1..24).all(|n| !pace.look(ms(1_000) * n)));
         assert!(pace.look(ms(24_000)));
-        // One that sleeps has nothing to give back.
+        // A process that sleeps has no freed memory to return.
         let mut pace = Pace::new(ms(0));
         assert!((0..1_000).all(|_| !pace.look(ms(0))));
     }

@@ -1,4 +1,4 @@
-//! Answers as tables on a terminal.
+//! Prints answers on standard output, as tables on a terminal.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -6,10 +6,10 @@ use std::io::{self, IsTerminal, Write};
 use serde_json::Value;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A cell wider than this is cut on a terminal.
+/// Columns of the terminal that a cell takes at most; wider cells are cut.
 const CELL_WIDTH_MAX: usize = 80;
 
-/// Rows under titles. Numbers stand to the right.
+/// A table of text: rows under titles.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     titles: Vec<String>,
@@ -24,14 +24,14 @@ impl Table {
         Table { right: vec![false; titles.len()], whole: vec![false; titles.len()], titles, rows: Vec::new() }
     }
 
-    /// The columns of these titles hold numbers.
+    /// Aligns the columns to the right for whose titles `is_number` returns true.
     #[must_use]
     pub fn right(mut self, is_number: impl Fn(&str) -> bool) -> Self {
         self.right = self.titles.iter().map(|title| is_number(title)).collect();
         self
     }
 
-    /// The columns of these titles hold what is copied, such as paths: never cut.
+    /// Never cuts the cells of columns for whose titles `is_copied` returns true, such as paths that a user copies.
     #[must_use]
     pub fn whole(mut self, is_copied: impl Fn(&str) -> bool) -> Self {
         self.whole = self.titles.iter().map(|title| is_copied(title)).collect();
@@ -42,7 +42,7 @@ impl Table {
         self.rows.push(row.into_iter().map(Into::into).collect());
     }
 
-    /// As text, columns aligned, a rule under the titles.
+    /// Formats the table as text, with aligned columns and a rule under the titles.
     pub fn render(&self) -> String {
         let cell = |(at, text): (usize, &String)| {
             let width_max = if self.whole.get(at) == Some(&true) { usize::MAX } else { CELL_WIDTH_MAX };
@@ -74,9 +74,8 @@ impl Table {
     }
 }
 
-/// Text that a terminal only shows: what it would obey (escape sequences, C1 controls) or what would turn the order of
-/// the text around it (U+202E and its like) is written as JSON writes it, `\u001b`. Newlines, those of CSV too (CR LF), and
-/// tabs stay.
+/// Escapes the characters that control a terminal (escape sequences, C1 controls) or change the direction of text (U+202E
+/// and the like), as JSON does: `\u001b`. Newlines, also as CR LF in CSV, and tabs stay.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let obeyed = |c: char| {
         (c.is_control() && c != '\n' && c != '\t')
@@ -96,6 +95,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// Cuts a text to `width_max` columns of a terminal, with `…` at its end if it was longer.
 fn cut(text: &str, width_max: usize) -> String {
     if text.width() <= width_max {
         return text.to_owned();
@@ -108,7 +108,7 @@ fn cut(text: &str, width_max: usize) -> String {
     fits.collect::<String>() + "…"
 }
 
-/// An answer of `POST /v1/sql` as a table.
+/// Makes a table of an answer of `POST /v1/sql`.
 pub fn sql_table(answer: &Value) -> Table {
     let empty = Vec::new();
     let columns = answer["columns"].as_array().unwrap_or(&empty);
@@ -125,7 +125,7 @@ fn is_number_type(name: &str) -> bool {
     ["int", "uint", "float", "decimal"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// A JSON value as a cell: text without quotes, the absence of a value as `NULL`.
+/// Formats a JSON value as a cell: text without quotes, null as `NULL`.
 pub fn shown(value: &Value) -> String {
     match value {
         Value::Null => "NULL".to_owned(),
@@ -134,12 +134,12 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
-/// Whether a person reads standard output.
+/// Returns true if standard output is a terminal.
 pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Prints; a reader that went away (`| head`) is no error but the end.
+/// Prints a text. Exits with status 0 if the reader has closed the pipe (`| head`), which is not an error.
 pub fn print(text: &str) {
     let mut out = io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
@@ -184,9 +184,9 @@ name      │    n
         ] {
             assert!(text.contains(shown), "{shown} in {text}");
         }
-        // Lines of JSON and CSV on a terminal keep their shape.
+        // Lines of JSON and CSV keep their newlines and tabs.
         assert_eq!(visible("{\"a\":1}\n\tb\n"), "{\"a\":1}\n\tb\n");
-        // Each line of CSV on a terminal ended in a visible `\u000d`.
+        // Regression: each line of CSV on a terminal ended in a visible `\u000d`.
         assert_eq!(visible("a,b\r\n1,\u{1b}\r\n"), "a,b\r\n1,\\u001b\r\n");
         assert_eq!(visible("over\rwritten"), "over\\u000dwritten");
     }

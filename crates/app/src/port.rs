@@ -1,11 +1,11 @@
-//! Whether an address is free, and who has it if not.
+//! Checks that an address is free to listen on, and finds the process that uses it if not.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 
 use types::{Error, Kind, Result};
 
-/// Fails in one sentence if nothing can listen at `address`.
+/// Fails with one sentence that says why if no program can listen at `address`.
 pub fn check(address: SocketAddr) -> Result<()> {
     match TcpListener::bind(address) {
         Ok(_) => Ok(()),
@@ -39,7 +39,7 @@ fn explain(address: SocketAddr, error: std::io::Error) -> Error {
     }
 }
 
-/// The process that listens on a port, if this user may see it.
+/// Finds the pid and the command of the process that listens on a port, if this user may see them.
 fn holder(port: u16) -> Option<(u32, String)> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     let inode = tables.iter().find_map(|table| listening_inode(table, port))?;
@@ -56,7 +56,8 @@ fn holder(port: u16) -> Option<(u32, String)> {
     None
 }
 
-/// `sl local_address rem_address st … inode`, state 0A is LISTEN.
+/// Finds the inode of the socket that listens on a port, in a table with lines `sl local_address rem_address st … inode`.
+/// The state 0A is LISTEN.
 fn listening_inode(table: &str, port: u16) -> Option<u64> {
     let wanted = format!(":{port:04X}");
     table.lines().skip(1).find_map(|line| {

@@ -1,15 +1,15 @@
-//! Records this machine each second into two tables, the demo's real input.
+//! Records this machine's metrics each second into two tables, which are the demo's live data.
 //!
-//! - `polynya.metrics` (`time`, `name`, `device`, `value`, `unit`): one row per figure. What concerns the whole machine has
-//!   no device; what exists several times (`core_busy`, `disk_read`, `net_sent`, `pressure_some`) names which. So
-//!   `SELECT time, value FROM polynya.metrics WHERE name = 'cpu_busy'` is a line to draw. Narrow rows, because machines
-//!   differ in their devices and a later figure needs no new column.
+//! - `polynya.metrics` (`time`, `name`, `device`, `value`, `unit`): one row per figure. A figure of the whole machine has
+//!   no device; a figure of one of several devices (`core_busy`, `disk_read`, `net_sent`, `pressure_some`) names it. So
+//!   `SELECT time, value FROM polynya.metrics WHERE name = 'cpu_busy'` can be drawn as a line. The rows are narrow, because
+//!   machines differ in their devices and a new figure needs no new column.
 //! - `polynya.processes` (`time`, `pid`, `name`, `state`, `cpu_percent`, `rss_bytes`, `threads`): the busiest and the
 //!   largest processes.
 //!
-//! All rows of a reading share its `time`. Nothing is made up: what this kernel does not tell is an absent row, and the
-//! first reading has no rates. At most [`ROWS_PER_READING_MAX`] rows a second, written with `ack=memory` as one commit,
-//! deleted when they are older than the time they are kept.
+//! All rows of a reading share its `time`. Nothing is made up: a figure that this kernel does not provide has no row, and
+//! the first reading has no rates. A reading has at most [`ROWS_PER_READING_MAX`] rows, which are written with `ack=memory`
+//! as one commit. Rows are deleted once they are older than the setting `record.keep`.
 
 mod batch;
 mod cpu;
@@ -26,7 +26,8 @@ pub use machine::Machine;
 pub use processes::Process;
 pub use writer::Recorder;
 
-/// Half of what `polynya.*` tables together may write a second; requests have the other half.
+/// Rows of one reading, and so of one second, at most. This is half of the limit for all `polynya.*` tables together; the
+/// recorded requests have the other half.
 pub const ROWS_PER_READING_MAX: usize = 100;
 
 pub const METRICS_TABLE: &str = "polynya.metrics";
@@ -82,7 +83,7 @@ impl Ticker {
         Ticker { seconds }
     }
 
-    /// What a counter grew by, per second. `None` if it is missing or fell: a device was reset, nothing is known.
+    /// Returns the growth of a counter per second. `None` if the counter is missing or fell, because its device was reset.
     fn rate(&self, before: Option<u64>, now: Option<u64>) -> Option<f64> {
         let grown = now?.checked_sub(before?)?;
         (self.seconds > 0.0).then(|| grown as f64 / self.seconds)

@@ -1,4 +1,5 @@
-//! A backup in an object store: where it is named, how it is reached, and what the engine asks of such a place.
+//! Backups and archives in an object store: recognises their URIs, collects the credentials, and implements the engine's
+//! traits for the source and the destination of a backup.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,17 +11,18 @@ use vfs::{Entry, Env};
 
 use crate::config::Config;
 
-/// So long may one call take: a part of an upload over a slow line, too.
+/// Time limit of one call, long enough for a part of an upload over a slow line.
 const CALL_MAX: Duration = Duration::from_secs(60);
-/// What a call that failed waits at first; each time twice as long.
+/// The first pause after a failed call; each further pause is twice as long, up to 16 times this.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// `s3://bucket/prefix`, if that is what a command was given. What looks like a URI is never taken for a folder.
+/// Returns the argument of a command if it is a URI such as `s3://bucket/prefix`. Any text with `://` counts as a URI and
+/// never as a folder.
 pub fn uri(dest: &Path) -> Option<&str> {
     dest.to_str().filter(|text| text.contains("://"))
 }
 
-/// How a store is reached, as the settings and the environment of this command say.
+/// Collects the endpoint and the region from the settings, and the credentials from this command's environment.
 pub fn options(config: &Config) -> Options {
     let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let variable = |name: &str| std::env::var(name).ok().and_then(|text| given(&text));
@@ -36,12 +38,12 @@ pub fn options(config: &Config) -> Options {
     }
 }
 
-/// A place in an object store.
+/// A prefix in an object store that holds a backup or an archive.
 #[derive(Debug)]
 pub struct Remote(Objects);
 
 impl Remote {
-    /// `owner` is the id of the database that is backed up; none of one that is restored.
+    /// Connects to the store. `owner` is the id of the database that is backed up; empty for a restore.
     pub fn connect(uri: &str, options: Options, owner: &str) -> Result<Remote> {
         let options = Options { call_max: Some(CALL_MAX), ..options };
         Objects::connect(uri, &options, owner).map(|objects| Remote(objects.used_for(Use::Backup)))

@@ -1,4 +1,4 @@
-//! `server.json` in a data directory: where its running server is found.
+//! The file `server.json` in a data directory, by which commands find its running server.
 
 use std::fs;
 use std::io::Write as _;
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use types::{Error, Result};
 
-/// Written when a server serves, removed when it stops. After a crash it is left behind, so the process is looked for
-/// before it is believed.
+/// The content of the file. A server writes it when it starts and removes it when it stops. A crash leaves it behind, so a
+/// reader checks that the process is alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
-    /// `http://127.0.0.1:8484`
+    /// The server's address, such as `http://127.0.0.1:8484`.
     pub url: String,
     pub pid: i32,
-    /// When that process started, in the kernel's ticks: a pid alone may have been given to another by now.
+    /// Start time of the process in ticks since boot. It tells the server from a later process with the same pid.
     pub started: Option<u64>,
     pub version: String,
-    /// With it whoever may read this file is the server's admin: they own the directory.
+    /// A key of scope admin for users who may read this file, since they own the directory.
     #[serde(default)]
     pub secret: String,
 }
@@ -26,19 +26,20 @@ pub struct Running {
 pub const FILE_NAME: &str = "server.json";
 
 impl Running {
-    /// This process, reachable at `url`.
+    /// Describes this process, whose server is reachable at `url`.
     pub fn here(url: String, secret: String) -> Self {
         let pid = std::process::id() as i32;
         Running { url, pid, started: started(pid), version: env!("CARGO_PKG_VERSION").to_owned(), secret }
     }
 
+    /// Writes the file with mode 0600. Dropping the returned value removes it.
     pub fn write(&self, data: &Path) -> Result<RunningFile> {
         let path = data.join(FILE_NAME);
         let temporary = data.join("server.json.tmp");
         let text = serde_json::to_vec_pretty(self)
             .map_err(|error| Error::internal("server.json").caused_by(error))?;
         let write = || -> std::io::Result<()> {
-            // What an earlier process left may be readable for others.
+            // A temporary file of an earlier process may be readable for other users.
             match fs::remove_file(&temporary) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -53,7 +54,7 @@ impl Running {
         Ok(RunningFile(path))
     }
 
-    /// The live server of a directory, if there is one.
+    /// Returns the live server of a directory, if there is one.
     pub fn find(data: &Path) -> Option<Running> {
         let text = fs::read(data.join(FILE_NAME)).ok()?;
         let running: Running = serde_json::from_slice(&text).ok()?;
@@ -63,7 +64,7 @@ impl Running {
     fn is_alive(&self) -> bool {
         let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return false };
         match rustix::process::test_kill_process(pid) {
-            // One that may not be signalled exists all the same.
+            // A process of another user cannot be signalled, but exists.
             Ok(()) | Err(rustix::io::Errno::PERM) => started(self.pid) == self.started,
             Err(_) => false,
         }
@@ -76,13 +77,13 @@ pub struct RunningFile(PathBuf);
 
 impl Drop for RunningFile {
     fn drop(&mut self) {
-        // Nobody could act on a failure; a file left behind names a process that is gone.
+        // A failure is harmless: the file then names a process that is gone, and readers ignore it.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Field 22 of `/proc/PID/stat`; `None` where there is no /proc, and for a process that has ended and only waits for its
-/// parent to notice.
+/// Returns the start time of a process, field 22 of `/proc/PID/stat`. `None` if there is no /proc, and for a process that is
+/// gone or a zombie.
 fn started(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
@@ -111,7 +112,7 @@ mod tests {
         let reused = Running { started: Some(1), ..here.clone() };
         let _file = reused.write(dir.path()).unwrap();
         assert_eq!(Running::find(dir.path()), None, "another process has this pid now");
-        // Killed, and its parent, which is this test, has not looked yet.
+        // A killed process stays a zombie until its parent, which is this test, waits for it.
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id() as i32;
         let killed = Running { pid, started: started(pid), ..here.clone() };

@@ -1,4 +1,5 @@
-//! A database with its server: what `serve` and `demo` run, and what a command runs for itself when no server does.
+//! An open database with its server and all that belongs to it. `serve`, `demo` and `publish` run one, and so does a command
+//! for itself if no server runs.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,16 +22,18 @@ use crate::units::ByteSize;
 use crate::vault::Vault;
 use crate::warehouse;
 
-/// How long open requests may go on when the server stops.
+/// Time that open requests get to end when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// Time that an opening waits for a killed process to release the directory.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Two files of the log: below, the next one may not find its space.
+/// Free bytes on the disk below which the start warns: two files of the log, since the next one may not find its space.
 const ROOM_BYTES_MIN: u64 = 128 << 20;
 
-/// Connections of the command that a server is started for.
+/// Largest number of connections of a server that a command runs for itself.
 const PRIVATE_CONNECTIONS_MAX: usize = 64;
 
+/// A running database with its server.
 pub struct Service {
     engine: Engine,
     sql: query::Sql,
@@ -40,29 +43,30 @@ pub struct Service {
     vault: Option<Vault>,
     syslog: Option<Listener>,
     control: Control,
-    /// Gone before the directory is closed, so that no command looks for a server that is leaving.
+    /// The file `server.json`. It is removed before the directory is closed, so that no command connects to a server that
+    /// is stopping. `None` for a private server, and if the file could not be written.
     running: Option<RunningFile>,
     address: SocketAddr,
     secret: String,
-    /// Where there is memory to keep.
+    /// Keeps freed memory; `None` for the profile `edge`, which has none to spare.
     _memory: Option<Keeper>,
 }
 
 impl Service {
-    /// For others: listens where the settings say, and says so in the data directory.
+    /// Starts a server that listens at the address of the settings, and writes `server.json` so that commands find it.
     pub fn start(config: &Config) -> Result<Self> {
         crate::port::check(config.server.listen)?;
         let data = &config.server.data;
         let is_new = is_new(data);
         let mut service = Service::open(config, config.server.listen, false)?;
-        // A folder whose name was mistyped would look like one that has lost everything.
+        // The message tells a user who mistyped the directory's name why the database is empty.
         if is_new {
             tracing::info!("there was no database in {}: made a new one", data.display());
         }
         let url = service.url();
         service.running = match Running::here(url, service.secret.clone()).write(data) {
             Ok(file) => Some(file),
-            // Rows can be read without room on the disk, and that comes first.
+            // On a full disk the file cannot be written, but rows can still be read. So the server starts.
             Err(error) => {
                 tracing::warn!("{error}; commands do not find this server by {}", data.display());
                 None
@@ -76,7 +80,8 @@ impl Service {
         Ok(service)
     }
 
-    /// For this command alone: on a free port of this machine, recording nothing.
+    /// Starts a server for this command only: on a free port of the loopback interface, without recording, site, syslog and
+    /// catalog.
     pub fn start_private(config: &Config) -> Result<Self> {
         Service::open(config, SocketAddr::from(([127, 0, 0, 1], 0)), true)
     }
@@ -85,8 +90,8 @@ impl Service {
         let data = &config.server.data;
         let engine = open_engine(data, engine_options(config)?)?;
         let write_error = engine.status().write_error;
-        // At once: background work commits, and what is waited for below may end the start. Of a log that is damaged nobody knows
-        // yet where it ends.
+        // The lineage is opened at once, because background work commits later, and the waits below may end the start. The end of
+        // a damaged log is unknown.
         let opened_at = write_error.is_none().then(|| engine.opened_at());
         let lineage = lake::Lineage::open(engine.env(), data, opened_at);
         if let Some(error) = write_error {
@@ -97,7 +102,7 @@ impl Service {
                 "{cut} of commits that were being written at a crash were cut off the log; none was acknowledged"
             );
         }
-        // Reads work without room, so this is no failure.
+        // Too little space is only a warning, because reads work without it.
         if let Ok(free) = engine.env().disk.free_bytes(data)
             && free < ROOM_BYTES_MIN
         {
@@ -131,11 +136,11 @@ impl Service {
         engine.register(lake.clone())?;
         let sql = query::Sql::new(engine.clone(), sql_options(config))?;
         let search = query::Search::new(engine.clone(), text, sql.clone())?;
-        // A command alone publishes nothing.
+        // A private server publishes no site.
         let vault = if private { None } else { Some(Vault::start(&engine, &config.site)?) };
         let syslog = if private { None } else { crate::syslog::start(&engine, &config.syslog)? };
         let secret = server::new_secret(&*engine.env().random);
-        // A server for one command needs few, and nothing to say about them.
+        // A private server needs few connections, whatever the settings say.
         let connections_max = if private { PRIVATE_CONNECTIONS_MAX } else { config.server.connections_max };
         let mut profile = match config.profile {
             ProfileName::Server => server::Options::default(),
@@ -190,17 +195,17 @@ impl Service {
         &self.engine
     }
 
-    /// What the folders of the site are at.
+    /// The state of the site's folders; `None` if there are none.
     pub fn folders(&self) -> Option<feeds::folder::Status> {
         self.vault.as_ref()?.folders()
     }
 
-    /// What whoever owns the directory sends as a key.
+    /// The key of scope admin for the directory's owner.
     pub fn secret(&self) -> &str {
         &self.secret
     }
 
-    /// Where this machine's programs reach it.
+    /// The address at which programs of this machine reach the server.
     pub fn url(&self) -> String {
         let ip = match self.address.ip() {
             ip if !ip.is_unspecified() => ip,
@@ -210,7 +215,7 @@ impl Service {
         format!("http://{}", SocketAddr::new(ip, self.address.port()))
     }
 
-    /// Answers what was asked already, then closes the directory.
+    /// Stops the server: open requests get [`STOP_PATIENCE`] to end, then the directory is closed.
     pub fn stop(self) -> Result<()> {
         let Service { engine, sql, search, server, recorder, vault, syslog, control, running, .. } = self;
         drop(running);
@@ -225,7 +230,7 @@ impl Service {
         if cut > 0 {
             tracing::warn!("{cut} connections were still busy and were cut");
         }
-        // Nobody is answered any more, so this may take its time.
+        // The server has stopped, so the following may take its time.
         if let Some(vault) = vault {
             vault.stop();
         }
@@ -235,7 +240,7 @@ impl Service {
     }
 }
 
-/// Whether nothing of a database is in the folder, or there is no folder.
+/// Returns true if the folder contains no file of a database, or does not exist.
 fn is_new(data: &Path) -> bool {
     let is_ours = |name: &str| name == "LOCK" || name == "log" || name.starts_with("manifest-");
     let entries = std::fs::read_dir(data);
@@ -257,7 +262,7 @@ fn engine_options(config: &Config) -> Result<engine::Options> {
     options.history = config.history.keep.0;
     options.history_bytes_max = config.history.bytes_max.0;
     options.log.sync_delay = (!delay.is_zero()).then_some(delay);
-    // Both only make smaller what the profile says.
+    // These two settings can only lower the values of the profile.
     options.seal_rows = options.seal_rows.min(config.bench.seal_rows);
     options.log.file_bytes = options.log.file_bytes.min(config.bench.log_file_bytes.0);
     if !config.log.archive.is_empty() {
@@ -265,7 +270,7 @@ fn engine_options(config: &Config) -> Result<engine::Options> {
             options.archive_place = Some(Arc::new(Remote::connect(uri, remote::options(config), "")?));
             return Ok(options);
         }
-        // Absolute, since messages name it to people who may stand elsewhere.
+        // The path is absolute, because messages show it to people who may work in another directory.
         let archive = std::path::absolute(&config.log.archive)
             .map_err(|error| Error::io(format!("finding {}", config.log.archive), error))?;
         options.archive = Some(archive);
@@ -273,13 +278,14 @@ fn engine_options(config: &Config) -> Result<engine::Options> {
     Ok(options)
 }
 
-/// What the page's storm is started from: this very program, in a directory of its own below the data.
+/// Returns the program and the directory for a storm that is started from the server's page: this program, and a directory
+/// below the data directory. Removes the remains of an earlier storm.
 fn storm(data: &Path) -> Result<Option<server::StormSettings>> {
-    // Absolute, since the storm may run elsewhere.
+    // The path is absolute, because the storm may run in another working directory.
     let data = std::fs::canonicalize(data)
         .map_err(|error| Error::io(format!("finding {}", data.display()), error))?;
     let root = data.join("storm");
-    // What a storm left that was killed together with its server.
+    // A storm that was killed together with its server leaves its directory.
     match std::fs::remove_dir_all(&root) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             tracing::warn!("{} of an earlier storm could not be removed: {error}", root.display());
@@ -305,7 +311,7 @@ fn sql_options(config: &Config) -> query::Options {
 
 fn lake_options(config: &Config) -> Result<lake::Options> {
     let warehouse = config.server.data.join("lake");
-    // Other programs read it from other directories.
+    // The location is absolute, because other programs read the lake from other working directories.
     let absolute = std::fs::canonicalize(&config.server.data)
         .map_err(|error| Error::io(format!("finding {}", config.server.data.display()), error))?
         .join("lake");
@@ -323,18 +329,19 @@ fn lake_options(config: &Config) -> Result<lake::Options> {
     })
 }
 
-/// Where else tables of others may be.
+/// Returns the other directories in which tables may be made through the Iceberg catalog.
 fn lake_locations(config: &Config) -> Vec<PathBuf> {
     config.lake.locations.0.iter().map(PathBuf::from).collect()
 }
 
-/// Opens a data directory; what may go wrong is said in one sentence with its cure.
+/// Opens a data directory. Waits up to [`LEAVING_PATIENCE`] while another process has it open. Each error is one sentence
+/// with its remedy.
 pub fn open_engine(data: &Path, options: engine::Options) -> Result<Engine> {
     let since = Instant::now();
     crate::door::refuse_backup(data)?;
     loop {
         match Engine::open(Env::real(), data, options.clone()) {
-            // A process that was killed holds the directory until the kernel has taken back its memory.
+            // A killed process holds the directory until the kernel has freed its memory.
             Err(error) if error.kind() == Kind::InUse && since.elapsed() < LEAVING_PATIENCE => {
                 std::thread::sleep(LEAVING_PATIENCE / 20);
             }
@@ -375,7 +382,7 @@ fn explain(data: &Path, error: Error) -> Error {
         Kind::Io if is_io(std::io::ErrorKind::NotADirectory) || is_io(std::io::ErrorKind::AlreadyExists) => {
             Error::invalid(format!("{place} is no directory")).hint("name another one with --data")
         }
-        // The manifest and its copy, without which nothing can be read.
+        // The manifest and its copy are damaged, and nothing can be read without them.
         Kind::Damaged if error.hint_text().is_none() => error.hint(format!(
             "`polynya doctor {place}` says what is damaged; `polynya restore BACKUP NEW_DIRECTORY` makes a directory out of a backup"
         )),
@@ -387,7 +394,7 @@ fn explain(data: &Path, error: Error) -> Error {
 mod tests {
     use super::*;
 
-    /// It said that a server ran there, with the number of a process that was killed a moment before.
+    /// The error said that a server was running on the directory, and named a process that had just been killed.
     #[test]
     fn a_directory_that_somebody_is_leaving_is_waited_for() {
         let _limit = testkit::limit(60);
@@ -405,13 +412,13 @@ mod tests {
         engine.close().unwrap();
     }
 
-    /// On a full disk nothing was served, though nothing that is read needs room.
+    /// On a full disk the server did not start, although reads need no space.
     #[test]
     fn a_server_that_cannot_say_where_it_is_serves_all_the_same() {
         let _limit = testkit::limit(60);
         let dir = testkit::temp_dir("service-unwritable");
         let data = dir.path().join("data");
-        // What stands in the way of its file.
+        // A directory in the place of the temporary file makes the writing of `server.json` fail.
         std::fs::create_dir_all(data.join("server.json.tmp/full")).unwrap();
         let flag = |path: &str, text: &str| (path.to_owned(), text.to_owned(), "--set".to_owned());
         let data = data.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! The listener for syslog, as the settings ask for it, and what the server tells of it.
+//! Starts the syslog listener of the settings, and reports its state in `/ready` and `/metrics`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use types::{Error, Result};
 
 use crate::config::{Syslog, parse_address};
 
-/// `None` if the settings name no address.
+/// Starts the listener; `None` if the settings name no address.
 pub fn start(engine: &Engine, settings: &Syslog) -> Result<Option<Listener>> {
     let listen = settings.listen.trim();
     if listen.is_empty() {
@@ -29,7 +29,7 @@ pub fn start(engine: &Engine, settings: &Syslog) -> Result<Option<Listener>> {
     Ok(Some(listener))
 }
 
-/// For `/ready` and `/metrics`.
+/// Returns the listener's part of `/ready` and `/metrics`.
 pub fn part(listener: &Listener) -> Arc<dyn Part> {
     Arc::new(Told { counters: listener.counters(), connections_max: listener.connections_max() as u64 })
 }
@@ -53,7 +53,7 @@ impl Part for Told {
             kind,
             help,
             value: value as f64,
-            // Of one table, which not every key may see.
+            // The figures describe one table, which not every key may see.
             for_admins: true,
         };
         Report {

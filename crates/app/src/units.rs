@@ -1,4 +1,5 @@
-//! Sizes and times as people write them: `64 MiB`, `30 s`. Used in settings, flags and what commands print.
+//! Sizes and lengths of time as people write them: `64 MiB`, `30 s`. Used in settings, in flags and in the output of
+//! commands.
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,7 +43,7 @@ const SPANS: [(&str, f64); 9] = [
     ("days", 86_400.0),
 ];
 
-/// `"1.5 GB"` as 1.5 times the factor of `GB`.
+/// Parses a number with a unit: `"1.5 GB"` is 1.5 times the factor of `GB`. The case of the unit does not matter.
 fn parse(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
@@ -113,7 +114,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// A setting may be a bare number or text with a unit.
+/// A size or time in a settings file: a bare number, or a text with a unit.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -159,7 +160,7 @@ impl Serialize for Span {
     }
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats a number with grouped digits: `1234567` becomes `1,234,567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -172,7 +173,7 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// `1 row`, `2 rows`.
+/// Formats a count with its noun: `1 row`, `2 rows`.
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
 }

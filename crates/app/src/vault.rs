@@ -1,4 +1,4 @@
-//! The site of a server: the folders that feed its vault, and what makes pages of it.
+//! The site of a server: the feed of folders into its vault, and the materializer that makes pages of the vault.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,13 +11,14 @@ use types::{Error, Result};
 
 use crate::config::Site;
 
-/// Runs until it is stopped.
+/// The running feed of a server's site.
 pub struct Vault {
     feed: Option<Feed>,
 }
 
 impl Vault {
-    /// Before anybody is served: what is not to be public any more is taken back first.
+    /// Starts the feed and the materializer. Must be called before the server answers requests, because notes that are no
+    /// longer public are withdrawn first.
     pub fn start(engine: &Engine, settings: &Site) -> Result<Vault> {
         let options = options(settings);
         let parsed = Arc::new(site::Parsed::default());
@@ -25,7 +26,7 @@ impl Vault {
         let materializer = site::Materializer::new(options, parsed.clone()).map_err(explain)?;
         let roots = roots(&settings.vault.0)?;
         let feed = match roots.is_empty() {
-            // A vault of an earlier run, or one that is written by other means.
+            // Without folders, the vault may still have notes of an earlier run, or rows that were written by other means.
             true => {
                 folder::reconcile(engine, site::TABLE, &rule)?;
                 None
@@ -46,7 +47,7 @@ impl Vault {
         Ok(Vault { feed })
     }
 
-    /// For the server to tell of.
+    /// Returns the feed's part of `/ready` and `/metrics`.
     pub fn part(&self) -> Option<Arc<dyn Part>> {
         self.feed.as_ref().map(|feed| Arc::new(Folders(feed.status())) as Arc<dyn Part>)
     }
@@ -75,13 +76,14 @@ fn options(settings: &Site) -> site::Options {
         publish: settings.publish.0.clone(),
         raw_html: settings.raw_html,
         line_breaks: settings.line_breaks,
-        // Which `server` answers.
+        // The search page, which the crate `server` answers.
         search: Some("/".to_owned()),
         ..site::Options::default()
     }
 }
 
-/// The place, if one is given, and the path. What is there under its whole name has no place in it.
+/// Splits `PLACE=PATH` into the place, if there is one, and the path. A text that as a whole is an existing path has no
+/// place.
 pub fn split(given: &str) -> (Option<&str>, &str) {
     match given.split_once('=') {
         Some((place, path)) if !Path::new(given).exists() => (Some(place), path),
@@ -89,19 +91,19 @@ pub fn split(given: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// A folder or file as it was given, and where it is in the site.
+/// A folder or file of the site, and its place there.
 pub struct Place {
     pub shown: String,
-    /// In front of its paths; empty for the top.
+    /// Prefix of its notes' paths in the vault; empty for the top.
     prefix: String,
-    /// The whole path of a single file.
+    /// Path in the vault if this is a single file.
     file: Option<String>,
-    /// Places of others in it, whose notes are theirs.
+    /// Places of other folders below this one, whose notes do not belong to it.
     within: Vec<String>,
 }
 
 impl Place {
-    /// Whether a path of the vault comes from it.
+    /// Returns true if the note at this path of the vault comes from this folder or file.
     pub fn holds(&self, path: &str) -> bool {
         let below = |prefix: &str| {
             prefix.is_empty() || path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
@@ -112,14 +114,14 @@ impl Place {
         }
     }
 
-    /// Of the page that lists it, below the host.
+    /// Returns the path of the page that lists its notes, as in a URL.
     pub fn url(&self) -> String {
         let parts = self.prefix.split('/').filter(|part| !part.is_empty());
         parts.fold("/".to_owned(), |url, part| format!("{url}{}/", crate::client::escaped(part)))
     }
 }
 
-/// Where folders are found that [`Vault::start`] took.
+/// Returns the places of folders that [`Vault::start`] has accepted; none if one of them is invalid.
 pub fn places(given: &[String]) -> Vec<Place> {
     let Ok(roots) = roots(given) else { return Vec::new() };
     let file = |root: &Root| {
@@ -138,7 +140,9 @@ pub fn places(given: &[String]) -> Vec<Place> {
     roots.iter().enumerate().map(place).collect()
 }
 
-/// `FOLDER`, `FILE` or `PLACE=FOLDER`. One folder is the site; of several each has its own name as its place.
+/// Parses folders written as `FOLDER`, `FILE` or `PLACE=FOLDER`. A single folder is the site's top; of several folders, each
+/// gets its own name as its place. Fails for a folder that belongs to a database, and for a place that the server uses
+/// itself.
 fn roots(given: &[String]) -> Result<Vec<Root>> {
     given
         .iter()
@@ -172,13 +176,13 @@ fn roots(given: &[String]) -> Result<Vec<Root>> {
         .collect()
 }
 
-/// What cargo has unpacked stays as it is, and is mostly no notes.
+/// Returns true for a crate that cargo has unpacked: such a folder never changes, and most of its files are not notes.
 fn is_unpacked_crate(path: &Path) -> bool {
     let parts: Vec<_> = path.components().map(|part| part.as_os_str()).collect();
     parts.windows(2).any(|pair| pair[0] == "registry" && pair[1] == "src")
 }
 
-/// The folders in `/ready` and `/metrics`.
+/// Reports the folders in `/ready` and `/metrics`.
 struct Folders(folder::Status);
 
 impl Part for Folders {
@@ -195,7 +199,7 @@ impl Part for Folders {
             value: value as f64,
             for_admins: false,
         };
-        // These count private notes too.
+        // Figures that count private notes too are for admins only.
         let own =
             |name, kind, help, value: u64| Figure { for_admins: true, ..figure(name, kind, help, value) };
         Report {
@@ -260,7 +264,7 @@ mod tests {
         assert_eq!(placed(&[here, "/none/y"]), [pair("", here), pair("y", "/none/y")]);
     }
 
-    /// It was served, empty, with a warning in the log.
+    /// A data directory named as a folder was served as an empty site, with only a warning in the log.
     #[test]
     fn a_database_named_as_a_folder_is_refused() {
         let dir = testkit::temp_dir("vault-database");

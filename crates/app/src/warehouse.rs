@@ -1,4 +1,4 @@
-//! A warehouse in an object store, and a catalog elsewhere: connected to by what the settings say.
+//! Connects to the lake's warehouse in an object store, and to an external Iceberg catalog, as the settings say.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -13,10 +13,11 @@ use vfs::Env;
 
 use crate::config::{Config, Credentials};
 
-/// So long is a store waited for at the start. One that does not answer by then is asked again before anything is committed.
+/// Time that the start waits for a store or a catalog. If it does not answer by then, the check is repeated before the first
+/// commit.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Variables of the environment that give a key to whoever speaks to S3.
+/// Environment variables of which one provides the credentials for S3.
 const KEYS: [&str; 5] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -25,7 +26,8 @@ const KEYS: [&str; 5] = [
     "AWS_SKIP_SIGNATURE",
 ];
 
-/// Whether the catalog hands out the credentials for the warehouse. `has` tells whether the environment has something.
+/// Returns true if the catalog hands out the credentials for the warehouse. `has` tells whether an environment variable is
+/// set. Fails with `invalid` if the settings demand the catalog's credentials and there is no catalog or no warehouse.
 fn is_vended(config: &Config, has: impl Fn(&str) -> bool) -> Result<bool> {
     let lake = &config.lake;
     let can = !lake.warehouse.is_empty() && !lake.catalog.is_empty();
@@ -44,8 +46,8 @@ fn has_variable(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
-/// The warehouse, if it is not in the data directory. Refused if commits would not be safe there; where a catalog hands out the
-/// credentials that is found out with the first table.
+/// Connects to the warehouse; `None` if it is in the data directory. Fails if commits would not be safe in that store. If a
+/// catalog hands out the credentials, that check comes with the first table.
 pub fn connect(config: &Config, env: &Env) -> Result<Option<Objects>> {
     let uri = config.lake.warehouse.as_str();
     let is_vended = is_vended(config, has_variable)?;
@@ -58,22 +60,22 @@ pub fn connect(config: &Config, env: &Env) -> Result<Option<Objects>> {
     }
     let objects = Objects::connect(uri, &options(config), &owner)?.remembered_in(&config.server.data);
     let (asked, of) = (objects.clone(), env.clone());
-    // Those of a role are had anew; whoever gives a key gives the next one, too.
+    // A role's credentials are renewed automatically. A key in the environment must be replaced by its owner.
     let is_given = has_variable("AWS_ACCESS_KEY_ID");
     let is_away = move |error: &Error| is_away(error, is_given);
     wait_for(uri, is_away, move || asked.make_sure(&of))?;
     Ok(Some(objects))
 }
 
-/// Whether a store may be there another time without anybody's doing. `is_given`: its credentials are those that the server was
-/// started with.
+/// Returns true if a store may answer later without any change of the settings, so that the server may start. `is_given`
+/// is true if the credentials are a fixed key in the environment, which does not recover once it has expired.
 fn is_away(error: &Error, is_given: bool) -> bool {
     let passes = !objects::is_refused(error) || objects::is_ended(error) && !is_given;
     matches!(error.kind(), Kind::Io | Kind::Busy) && passes
 }
 
-/// The catalog elsewhere that has the tables, if there is one. Refused if there is none at its address, or it does not know
-/// us; one that is away is asked again before anything is committed.
+/// Connects to the external catalog; `None` if the settings name none. Fails if no catalog is at its address, or if it
+/// refuses the credentials. If it does not answer, the check is repeated before the first commit.
 pub fn catalog(config: &Config, env: &Env) -> Result<Option<Catalog>> {
     let lake = &config.lake;
     if lake.catalog.is_empty() {
@@ -110,8 +112,8 @@ fn catalog_options(config: &Config) -> lake::rest::Options {
     }
 }
 
-/// A table in the catalog elsewhere, to be read with credentials that are handed out for it; `None` where there is a key for
-/// its files.
+/// Opens a table of the external catalog with the credentials that the catalog hands out for it. Returns `None` if the
+/// environment has a key for the table's files.
 pub fn in_catalog(config: &Config, full_name: &str) -> Result<Option<Reader>> {
     if !is_vended(config, has_variable)? {
         return Ok(None);
@@ -120,7 +122,8 @@ pub fn in_catalog(config: &Config, full_name: &str) -> Result<Option<Reader>> {
     Catalog::connect(&catalog_options(config), "")?.open(objects, full_name).map(Some)
 }
 
-/// Asks something elsewhere and waits a while for it. What is merely away is a warning.
+/// Runs the check `ask` of a store or a catalog, and waits for it up to [`START_PATIENCE`]. If `is_away` returns true for
+/// its error, or if the time is over, that is only a warning.
 fn wait_for(
     uri: &str,
     is_away: impl Fn(&Error) -> bool,
@@ -129,7 +132,7 @@ fn wait_for(
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new()
         .name("pn-warehouse".into())
-        // Nobody listens any more if it took too long.
+        // The send fails if the receiver has stopped waiting.
         .spawn(move || drop(sender.send(ask())))
         .map_err(|e| Error::io("starting a thread", e))?;
     match receiver.recv_timeout(START_PATIENCE) {
@@ -144,7 +147,7 @@ fn wait_for(
     Ok(())
 }
 
-/// A table of a warehouse, to be read. Its files are below the empty path.
+/// Opens the store of one table for reading. The table's files are below the empty path.
 pub fn to_read(config: &Config, table_uri: &str) -> Result<Store> {
     let objects = Objects::connect(table_uri, &options(config), "")?;
     Ok(Store::new(Env::real(), Some(objects)))
@@ -159,7 +162,8 @@ fn options(config: &Config) -> Options {
     }
 }
 
-/// How clients of the catalog reach the files. Each needs a key of its own.
+/// Returns the properties with which clients of this server's catalog reach the files: endpoint and region. Each client
+/// needs a key of its own.
 pub fn catalog_defaults(config: &Config) -> BTreeMap<String, String> {
     let mut defaults = BTreeMap::new();
     if config.lake.warehouse.is_empty() {
@@ -215,7 +219,7 @@ mod tests {
         assert!(!is_vended(&config(&both), key).unwrap() && !is_vended(&config(&both), role).unwrap());
         assert!(is_vended(&with("catalog"), key).unwrap());
         assert!(!is_vended(&with("own"), none).unwrap());
-        // Files of this machine need none, and without a catalog nobody hands out any.
+        // Files of this machine need no credentials, and without a catalog there is nobody to hand them out.
         assert!(
             !is_vended(&config(&both[..1]), none).unwrap() && !is_vended(&config(&both[1..]), none).unwrap()
         );

@@ -1,8 +1,9 @@
-//! Commands whose arguments are words of a person: `search` and `ask`.
+//! Argument order of the commands that take free text: `search` and `ask`.
 //!
-//! A query may hold `-word`, so clap would take everything after the first word for the query, options too, and search for
-//! them. Here options are told from words before clap sees either: what begins with `--` is an option wherever it stands,
-//! known or not; `-t` and its like are, alone or with a number; everything else, and what follows `--`, is words.
+//! A query may contain `-word` (a word to exclude). Clap would therefore read everything after the first word as the query,
+//! options included, and search for them. This module separates options from words before clap sees them. An argument that
+//! begins with `--` is an option at any place, known or not. A short option such as `-t` is one alone or with a number.
+//! Every other argument is a word, and so is everything after `--`.
 
 use std::ffi::OsString;
 
@@ -10,7 +11,8 @@ use clap::{Arg, ArgAction, Command};
 
 const COMMANDS: [&str; 2] = ["search", "ask"];
 
-/// The arguments as clap is to read them: options first, then `--`, then words, if the command is one of these.
+/// Returns the arguments in the order in which clap shall read them: options first, then `--`, then words. The arguments
+/// of a command that is not in `COMMANDS` stay as they are.
 pub fn sorted(mut program: Command, args: Vec<OsString>) -> Vec<OsString> {
     program.build();
     let Some(at) = command(&program, &args) else { return args };
@@ -42,7 +44,7 @@ pub fn sorted(mut program: Command, args: Vec<OsString>) -> Vec<OsString> {
     sorted
 }
 
-/// Where the command's name is: the first argument that is no option and no option's value.
+/// Returns the position of the command's name: the first argument that is neither an option nor an option's value.
 fn command(program: &Command, args: &[OsString]) -> Option<usize> {
     let mut at = 1;
     while at < args.len() {
@@ -55,7 +57,7 @@ fn command(program: &Command, args: &[OsString]) -> Option<usize> {
     None
 }
 
-/// Whether this is an option, and if so whether the next argument is its value.
+/// Returns `None` for a word, and for an option `Some(true)` if the next argument is its value, else `Some(false)`.
 fn option(command: &Command, text: &str) -> Option<bool> {
     let takes_value = |arg: &Arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
     if let Some(long) = text.strip_prefix("--") {
@@ -68,7 +70,7 @@ fn option(command: &Command, text: &str) -> Option<bool> {
     let rest = letters.as_str();
     match rest.is_empty() {
         true => Some(takes_value(known)),
-        // `-l5`. `-linux` is a word that is not wanted.
+        // `-l5` is an option with its value; `-linux` is a word to exclude.
         false => (takes_value(known) && rest.bytes().all(|b| b.is_ascii_digit())).then_some(false),
     }
 }
@@ -86,7 +88,7 @@ mod tests {
         sorted.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     }
 
-    /// `polynya search crash recovery --limit 2` ranked by `--limit` and `2`, and `--tabel` was a word like others.
+    /// `polynya search crash recovery --limit 2` searched for `--limit` and `2` too, and so did a mistyped `--tabel`.
     #[test]
     fn an_option_is_one_wherever_it_stands_and_a_word_with_a_dash_is_a_word() {
         for (typed, read) in [

@@ -1,4 +1,4 @@
-//! The binary as people use it: started, asked, interrupted, killed.
+//! Tests of the binary as people use it: started, queried, interrupted and killed.
 
 #[path = "cli/ask.rs"]
 mod ask;

@@ -1,4 +1,4 @@
-//! `polynya ask`.
+//! `polynya ask`: asks a question in plain words and shows the answer.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use crate::door::Door;
 use crate::output::{self, visible};
 use crate::units::grouped;
 
-/// Rows of a section that a terminal shows; all are in the JSON.
+/// Rows of a section that are shown on a terminal; the JSON has all.
 const ROWS_SHOWN: usize = 10;
 
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub struct Options {
     /// Ask only this source: metrics, requests, changes, notes, tables, or a table; may be given several times
     #[arg(short, long = "source", value_name = "SOURCE")]
     sources: Vec<String>,
-    /// When the answer is due, whoever has answered by then
+    /// Time limit in milliseconds; sources that have not answered by then are left out
     #[arg(long, value_name = "MILLISECONDS")]
     deadline_ms: Option<u64>,
     /// Print the answer as JSON
@@ -53,7 +53,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// For a person: the answer, the rows behind it, who was asked.
+/// Formats an answer for a terminal: the text, the rows behind it, and the sources that were asked.
 fn page(answer: &Value) -> String {
     let text = |value: &Value| visible(value.as_str().unwrap_or_default()).into_owned();
     let mut out = format!("{}\n", text(&answer["answer"]));
@@ -93,7 +93,7 @@ fn page(answer: &Value) -> String {
     format!("{out}\n{asked}. {took:.1} ms at lsn {}{kept}.\n", super::tables::number(&answer["lsn"]))
 }
 
-/// As many rows and digits as a person reads, without columns in which nothing stands; all is in the JSON.
+/// Shortens a section for a terminal: at most [`ROWS_SHOWN`] rows, rounded numbers, no empty columns.
 fn short(section: &Value) -> Value {
     let of = |name: &str| section[name].as_array().cloned().unwrap_or_default();
     let (columns, mut rows) = (of("columns"), of("rows"));
@@ -109,7 +109,7 @@ fn short(section: &Value) -> Value {
     json!({ "columns": columns, "rows": rows })
 }
 
-/// To four digits, but never less than the whole number.
+/// Rounds a number to four significant digits, but keeps all digits before the decimal point.
 fn rounded(number: f64) -> String {
     let digits = match number.abs() {
         large if large >= 1_000.0 => 0,

@@ -1,4 +1,4 @@
-//! `polynya backup DEST`, a folder or a place in an object store.
+//! `polynya backup DEST`: takes a backup into a folder or an object store.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,13 +23,13 @@ use crate::units::{ByteSize, counted, grouped};
 #[derive(Debug, Args)]
 #[command(
     long_about = "Take a backup of the data directory into a folder or an object store, with or without its server running: \
-                  everything as of one commit, while reads and writes go on. It is a backup once `BACKUP` is in it, which is \
-                  written last.\n\nA folder must be empty or not there yet, and lies on the server's machine; a backup that is \
-                  interrupted leaves nothing in it.\n\nTo S3 and what speaks like it, with the key in AWS_ACCESS_KEY_ID and \
-                  AWS_SECRET_ACCESS_KEY: every object is read back and compared. A backup that was interrupted goes on when the \
-                  command is given again: what is there is not sent twice. Each backup needs a prefix of its own.\n\n\
-                  Indexes, the site and the lake are not in it: they are made anew. Rows that a table keeps in the lake alone \
-                  are not in it either, and the answer says so.",
+                  everything as of one commit, while reads and writes go on. The file `BACKUP` is written last: a backup without \
+                  it is not complete.\n\nA folder must be empty or not exist yet, and lies on the server's machine; a backup that is \
+                  interrupted leaves nothing in it.\n\nA backup into S3, or a store that speaks S3, takes the key from \
+                  AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. Every object is read back and compared. To resume an interrupted \
+                  backup, repeat the command: objects that are there are not sent again. Each backup needs a prefix of its \
+                  own.\n\nA backup does not contain indexes, the site or the lake: they are rebuilt after a restore. Nor does it \
+                  contain rows that are only in the lake; the answer names their tables.",
     after_help = "Examples:\n  polynya backup /mnt/backups/monday\n  polynya restore /mnt/backups/monday ./restored\n  \
                   polynya backup s3://bucket/backups/monday\n  \
                   polynya backup s3://bucket/monday --s3-endpoint http://127.0.0.1:7070 --s3-region us-east-1"
@@ -45,10 +45,10 @@ pub struct Options {
     json: bool,
 }
 
-/// How an object store is reached.
+/// Flags for the object store of a backup or an archive.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Store {
-    /// Of a store that speaks S3 [default: lake.s3_endpoint, else Amazon's]
+    /// Address of a store that speaks S3 [default: lake.s3_endpoint, else Amazon's]
     #[arg(long, value_name = "URL", help_heading = "Object store")]
     s3_endpoint: Option<String>,
     /// The bucket's region [default: lake.s3_region, else AWS_REGION]
@@ -57,7 +57,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// As settings, over those of the lake.
+    /// Returns the flags as settings of the lake, which they override.
     pub fn flags(&self) -> Vec<(String, String, String)> {
         let given = [
             ("lake.s3_endpoint", &self.s3_endpoint, "--s3-endpoint"),
@@ -76,7 +76,8 @@ impl Options {
     }
 }
 
-/// What is asked of the process that has the directory open.
+/// Makes the request to the process that has the directory open. A path becomes absolute; an object store gets the
+/// credentials of this command's environment.
 fn request(config: &Config, dest: &Path) -> Result<Value> {
     if let Some(uri) = remote::uri(dest) {
         let Reached { endpoint, region, access_key, secret_key, session_token, .. } = remote::options(config);
@@ -142,7 +143,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A bar of bytes; none where nobody watches.
+/// Makes a progress bar that counts bytes. It is invisible if standard error is not a terminal.
 pub fn bar() -> ProgressBar {
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes}, {eta} left") {
@@ -151,10 +152,10 @@ pub fn bar() -> ProgressBar {
     bar
 }
 
-/// Shows `{done, total}`.
+/// Shows a progress report `{done, total}` in bytes.
 fn show(bar: &ProgressBar, told: &Value) {
     let number = |name: &str| told[name].as_u64().unwrap_or_default();
-    // The total is a guess: rows take another number of bytes in files than in memory.
+    // The total is an estimate: rows take another number of bytes in files than in memory.
     bar.set_length(number("total").max(number("done")));
     bar.set_position(number("done"));
 }

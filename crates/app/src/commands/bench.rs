@@ -1,11 +1,13 @@
-//! `polynya bench WORKLOAD`.
+//! `polynya bench WORKLOAD`: runs one of the benchmarks and prints its report.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::peer::Polynya;
-use bench::{Report, Target, child, freeze, ingest, kill9, landing, reads, soak, sql_small, tables, waits};
+use bench::{
+    LoadTarget, Report, child, freeze, ingest, kill9, lake_ingest, reads, soak, sql_small, tables, waits,
+};
 use clap::{Args, ValueEnum};
 use types::{Error, Result};
 
@@ -25,55 +27,55 @@ use crate::units::{ByteSize, Span};
 )]
 pub struct Options {
     workload: Workload,
-    /// A running server of this machine
+    /// Measure this running server of this machine
     #[arg(long, env = "POLYNYA_URL")]
     url: Option<String>,
     /// API key of that server
     #[arg(long, env = "POLYNYA_KEY", hide_env_values = true)]
     key: Option<String>,
-    /// Where the own server's directory is made
+    /// Directory in which the own server's directory is made
     #[arg(long, default_value = ".", value_name = "DIR")]
     root: PathBuf,
-    /// Connections; ingest takes several numbers, one run for each
+    /// Number of connections; ingest takes several numbers, one run for each
     #[arg(long, value_delimiter = ',', value_parser = at_least_one)]
     connections: Vec<usize>,
     /// Events per request
     #[arg(long, value_parser = at_least_one)]
     batch: Option<usize>,
-    /// Operations a second, at even intervals whatever the answers take; of ingest and lake events a second [default: as
-    /// many as possible; lake: 500000]; of soak a factor of its pace, which is modest
+    /// Operations a second at even intervals, independent of the answers; for ingest and lake: events a second [default: as
+    /// many as possible; lake: 500000]; for soak: a factor of its modest pace
     #[arg(long, value_parser = above_zero)]
     rate: Option<f64>,
-    /// How long each measurement takes [default: 10s; lake: 10m; soak: 60m]
+    /// Duration of each measurement [default: 10s; lake: 10m; soak: 60m]
     #[arg(long, value_name = "TIME")]
     measure: Option<Span>,
-    /// Added to each fsync of the own server's log, to learn how a slower disk would do
+    /// Delay added to each fsync of the own server's log, to simulate a slower disk
     #[arg(long, value_name = "TIME", conflicts_with = "url")]
     sync_delay: Option<Span>,
-    /// Everything that is wanted of ingest in one go, each part with a server of its own: all numbers of connections in
-    /// bulk and single, an open loop, slower disks
+    /// Run all parts of ingest, each with a server of its own: all numbers of connections with large batches and with single
+    /// events, an open loop, slower disks
     #[arg(long, conflicts_with_all = ["url", "batch", "rate", "sync_delay"])]
     full: bool,
-    /// The own server's tables do not land in the lake
+    /// Run the own server without a lake
     #[arg(long, conflicts_with = "url")]
     without_lake: bool,
-    /// How long lake measures the quiet before it, over all stretches; 0s: not at all
+    /// Duration of lake's measurement without load before the run, over all its stretches; 0s: none
     #[arg(long, value_name = "TIME", default_value = "20s")]
     quiet: Span,
-    /// How much of lake's table stays in segments; what is older is in the lake alone, which leaves the disk about half as
-    /// full [default: all stays]
+    /// Size of the newest rows of lake's table that stay in segments; older rows are only in the lake, which takes about half
+    /// the disk space [default: all rows stay]
     #[arg(long, value_name = "SIZE")]
     hot: Option<ByteSize>,
-    /// Leave lake's directory, to read the table with other programs
+    /// Do not remove lake's directory, so that other programs can read the table
     #[arg(long)]
     keep: bool,
-    /// How often the server is killed
+    /// Number of times that the server is killed
     #[arg(long, default_value_t = 20, value_parser = at_least_one)]
     rounds: usize,
-    /// How often each measurement of freeze and tables is repeated [default: 3 pairs, 7 times]
+    /// Repetitions of each measurement of freeze and tables [default: 3 pairs, 7 times]
     #[arg(long, value_parser = at_least_one)]
     repeat: Option<usize>,
-    /// What the events derive from
+    /// Seed of the generated events
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print JSON instead of Markdown
@@ -83,15 +85,15 @@ pub struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Workload {
-    /// Events in, acknowledged durable
+    /// Ingest of events until they are acknowledged as durable
     Ingest,
-    /// A steady stream of events for minutes with the lake on, then is the lake right
+    /// A steady stream of events for minutes with the lake on, then a check that the lake is right
     Lake,
     /// Point reads alone, beside writers and beside heavy SQL
     Reads,
     /// Small SQL statements alone and beside writers
     Sql,
-    /// What a reader inside this process waits for beside writers: nothing
+    /// Proof that readers inside this process never wait for writers
     Waits,
     /// Readers of twelve databases of this process while all of them build indexes
     Freeze,
@@ -99,7 +101,7 @@ enum Workload {
     Tables,
     /// Kill the server again and again under load; every acknowledged row must be there once
     Kill9,
-    /// Everything that tables do at once, for an hour: memory, files and handles must stay, every answer must be right
+    /// All kinds of work on tables at once, for an hour: memory, files and handles must not grow, every answer must be right
     Soak,
 }
 
@@ -114,7 +116,7 @@ fn above_zero(text: &str) -> std::result::Result<f64, String> {
 }
 
 pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
-    let progress: bench::Progress<'_> = &mut |line| eprintln!("{line}");
+    let progress: bench::ProgressSink<'_> = &mut |line| eprintln!("{line}");
     let report = match options.workload {
         Workload::Kill9 => {
             let mut wanted = kill9::Options::new(own_server(options)?);
@@ -148,7 +150,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
             ingest::sweep::run(&wanted, progress)?
         }
         Workload::Lake => {
-            let mut wanted = landing::Options::new(lasting(own_server(options)?));
+            let mut wanted = lake_ingest::Options::new(lasting(own_server(options)?));
             wanted.measure = options.measure.map_or(wanted.measure, |time| time.0);
             wanted.warm = wanted.warm.min(wanted.measure / 4);
             wanted.rate = options.rate.unwrap_or(wanted.rate);
@@ -158,7 +160,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
             wanted.hot_bytes = options.hot.map(|size| size.0);
             wanted.batch = options.batch.unwrap_or(wanted.batch);
             wanted.connections = options.connections.first().copied().unwrap_or(wanted.connections);
-            landing::run(&wanted, progress)?
+            lake_ingest::run(&wanted, progress)?
         }
         Workload::Waits => {
             let mut wanted = waits::Options::new(&options.root);
@@ -180,7 +182,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
         }
         _ => match &options.url {
             Some(url) => {
-                let mut target = Target::new(url)?;
+                let mut target = LoadTarget::new(url)?;
                 if let Some(key) = &options.key {
                     target = target.key(key);
                 }
@@ -198,7 +200,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
     print(options, &report)
 }
 
-fn measure(options: &Options, target: Target, progress: bench::Progress<'_>) -> Result<Report> {
+fn measure(options: &Options, target: LoadTarget, progress: bench::ProgressSink<'_>) -> Result<Report> {
     let timing = bench::Timing { measure: measured(options), ..bench::Timing::default() };
     let by_reads = |mut wanted: reads::Options| {
         wanted.timing = timing;
@@ -234,7 +236,7 @@ fn measured(options: &Options) -> Duration {
     options.measure.map_or(Duration::from_secs(10), |time| time.0)
 }
 
-/// This very program as a server.
+/// Returns the options to start this program as a server of its own.
 fn own_server(options: &Options) -> Result<child::Options> {
     let program = std::env::current_exe().map_err(|error| Error::io("finding this program", error))?;
     let mut own = child::Options::new(program);
@@ -249,7 +251,7 @@ fn own_server(options: &Options) -> Result<child::Options> {
     Ok(own)
 }
 
-/// For what takes long: the server must not outlive this process, however that ends.
+/// Makes the server of a long run end with this process, even if this process is killed.
 fn lasting(mut child: child::Options) -> child::Options {
     child.args.insert(1, "--with-parent".into());
     child

@@ -1,4 +1,4 @@
-//! `polynya config`.
+//! `polynya config`: prints the effective settings, or an example file.
 
 use std::process::ExitCode;
 
@@ -12,15 +12,15 @@ use crate::output;
 #[command(
     long_about = "Print the effective settings and where each came from: the defaults, then polynya.toml, then \
                   POLYNYA_… variables, then flags. What is printed is a valid polynya.toml.",
-    after_help = "Examples:\n  polynya config                           what is in force, and why\n  \
+    after_help = "Examples:\n  polynya config                           the effective settings and their sources\n  \
                   polynya config --example > polynya.toml  a file to start from, every setting explained\n  \
-                  POLYNYA_LISTEN=[::1]:80 polynya config   what a variable would do"
+                  POLYNYA_LISTEN=[::1]:80 polynya config   the effect of a variable"
 )]
 pub struct Options {
     /// Print a file with every setting, its meaning and its default
     #[arg(long)]
     example: bool,
-    /// One JSON object a setting
+    /// Print one JSON object a setting
     #[arg(long, conflicts_with = "example")]
     json: bool,
 }

@@ -1,5 +1,5 @@
-//! COPY in `polynya sql`: the file is the one of whoever runs the command, read and written here; its bytes go through the
-//! server, which makes rows of them and rows into them.
+//! COPY in `polynya sql`. The command reads or writes the file, with the rights of its user. The server converts between
+//! the file's bytes and rows.
 
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
@@ -18,28 +18,28 @@ use types::{Error, Kind, Result, name};
 use crate::client::{self, Client, Upload, escaped};
 use crate::output;
 
-/// What standard input is, where a statement asks for rows from it.
+/// The use of standard input, which decides whether a COPY may read rows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stdin {
-    /// Rows, if the statement says so.
+    /// Standard input is unused, and a statement may read rows from it.
     Free,
-    /// The statements came from it.
+    /// Standard input contained the statements.
     Statements,
-    /// A shell reads its lines.
+    /// The interactive shell reads its lines from standard input.
     Shell,
 }
 
-/// What is read from a file at once.
+/// Bytes that are read from a file at once.
 const PART_BYTES: usize = 256 << 10;
-/// Parts that wait to be sent.
+/// Parts of a file that wait to be sent.
 const PARTS_WAITING: usize = 4;
-/// What may be an error in place of the end of a file is at most so long.
+/// Bytes at the end of an answer that are held back, because they may be an error. Longer errors do not occur.
 const LAST_WORDS_BYTES: usize = 64 << 10;
-/// A copy that takes longer shows how far it is.
+/// Time after which a copy shows its progress.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// Runs a COPY; `text` is what asks the server for its bytes or gives it them. Returns how many rows were copied, `None` if they
-/// went to standard output. Dropping the future ends it, and leaves no file.
+/// Runs a COPY. `text` is the statement for the server, whose file is replaced by a stream. Returns the number of copied
+/// rows, `None` if they went to standard output. Dropping the future cancels the copy and leaves no file.
 pub async fn run(client: &mut Client, copy: &Copy, text: &str, stdin: Stdin) -> Result<Option<u64>> {
     let file = match &copy.place {
         Place::File(path) if path != "-" => Some(path.as_str()),
@@ -55,7 +55,7 @@ pub async fn run(client: &mut Client, copy: &Copy, text: &str, stdin: Stdin) -> 
     })
 }
 
-/// Where a file goes.
+/// The destination of the copied bytes.
 enum Out {
     File(Draft),
     Stdout,
@@ -87,7 +87,7 @@ async fn to(client: &mut Client, copy: &Copy, text: &str, file: Option<&str>) ->
     let response = client.send(Method::POST, "/v1/sql", &headers, Bytes::from(body.to_string())).await?;
     let mut stream = response.into_body();
     let progress = Progress::new(file, None);
-    // The last bytes are held back: they may turn out to be an error.
+    // The last bytes are held back, because they may be an error.
     let (mut held, mut done, mut count) = (Vec::new(), 0, 0);
     while let Some(frame) = stream.frame().await {
         let frame = match frame {
@@ -120,7 +120,7 @@ async fn to(client: &mut Client, copy: &Copy, text: &str, file: Option<&str>) ->
     }
 }
 
-/// The error that stands where an answer broke off.
+/// Returns the error at the end of an answer that broke off, if there is one.
 fn last_words(held: &[u8]) -> Option<Error> {
     const BEGIN: &[u8] = b"\n{\"error\":";
     let begin = held.windows(BEGIN.len()).rposition(|window| window == BEGIN)?;
@@ -151,7 +151,7 @@ async fn from(client: &mut Client, copy: &Copy, text: &str, file: Option<&str>, 
     };
     let progress = Progress::new(file, len);
     let (sender, parts) = mpsc::channel(PARTS_WAITING);
-    // Why nothing more could be read, which the server is not told.
+    // The error that ended the reading. The server only sees that the request was aborted.
     let unread = Arc::new(OnceLock::new());
     let told = unread.clone();
     let shown = progress.clone();
@@ -171,7 +171,7 @@ async fn from(client: &mut Client, copy: &Copy, text: &str, file: Option<&str>, 
     Ok(super::tables::number(&answer["count"]))
 }
 
-/// A file, and how long it is if it has an end.
+/// Opens a file and returns its length; `None` for a pipe or a device.
 fn open(path: &str) -> Result<(std::fs::File, Option<u64>)> {
     let shown = name::printable(path);
     let failed = |error: io::Error| match error.kind() {
@@ -199,7 +199,7 @@ fn feed(
             other => other?,
         };
         part.truncate(count);
-        // Where nobody takes it, the server has answered.
+        // The send fails if the request has ended, because the server has answered already.
         if count == 0 || sender.blocking_send(Ok(part.into())).is_err() {
             return Ok(());
         }
@@ -208,7 +208,7 @@ fn feed(
     }
 }
 
-/// How far a copy is, on a terminal, once it takes its time.
+/// Shows the progress of a copy on a terminal, if it takes longer than [`SHOWN_AFTER`].
 #[derive(Clone)]
 struct Progress {
     bar: ProgressBar,
@@ -236,7 +236,7 @@ impl Progress {
     fn at(&self, bytes: u64) {
         self.bar.set_position(bytes);
         if self.bar.is_hidden() && self.started.elapsed() > SHOWN_AFTER {
-            // Hidden still where standard error is no terminal.
+            // The bar stays hidden if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
     }

@@ -21,8 +21,7 @@ use super::{publish, serve};
                   polynya ingest access.log      in another terminal: your own data in the demo"
 )]
 pub struct Options {
-    /// Your own notes: folders or files of Markdown, all of them published and searchable; PLACE=FOLDER puts one below an
-    /// address
+    /// Your own notes: folders or files of Markdown, all published and searchable; PLACE=FOLDER puts one below an address
     #[arg(value_name = "[PLACE=]FOLDER|FILE")]
     folders: Vec<String>,
     #[command(flatten)]
@@ -31,7 +30,6 @@ pub struct Options {
 
 pub fn run(mut config: Config, options: &Options) -> Result<ExitCode> {
     config.record.enabled = true;
-    // What the demo says is in the four things to try; the log would only stand between them.
     let data_flag = match config.server.data.to_str() {
         Some("./polynya-data" | "polynya-data") | None => String::new(),
         Some(other) => format!(" --data {}", quoted(other)),
@@ -45,7 +43,7 @@ pub fn run(mut config: Config, options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// What is public now, said plainly.
+/// Describes the folders that are published; empty if there are none.
 fn published(service: &Service, site: &Site, data_flag: &str) -> String {
     let shown = |folder: &String| match vault::split(folder) {
         (Some(place), _) if !place.is_empty() => place.to_owned(),
@@ -57,7 +55,7 @@ fn published(service: &Service, site: &Site, data_flag: &str) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    // Folders of the settings are published as these say.
+    // Folders named in the settings are published by the setting `site.publish`.
     let (what, rest) = match site.publish.0.iter().any(|pattern| pattern == "**") {
         true => ("all Markdown", "A note that says `publish: false` at its top is not."),
         false => ("what says `publish: true`", "Everything else stays private."),

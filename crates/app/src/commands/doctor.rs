@@ -1,4 +1,4 @@
-//! `polynya doctor DIR`, beside a running server too.
+//! `polynya doctor DIR`: examines a data directory or a backup, also while a server has the directory open.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,18 +22,17 @@ use crate::units::{ByteSize, counted, grouped};
 #[derive(Debug, Args)]
 #[command(
     long_about = "Check every checksum and invariant of a data directory: the log, the manifest, every segment, the order \
-                  of row ids, deletes, keys, counts, and that everything named exists. Changes nothing. Where a server \
-                  is running it examines its own directory, at the lowest priority, beside its readers and \
-                  writers.\n\nA backup is checked as one: every file against its checksum, as a restore does, and every row; \
-                  nothing is written into it.\n\nExit code 0: sound. 1: damage was found. 2: it \
-                  could not be checked.",
+                  of row ids, deletes, keys, counts, and that all referenced files exist. Changes nothing. A running server \
+                  examines its own directory at the lowest priority, beside its readers and writers.\n\nA backup is \
+                  recognised: every file is compared with its checksum, as a restore does, and every row is checked; nothing is \
+                  written into it.\n\nExit code 0: sound. 1: damage was found. 2: the directory could not be checked.",
     after_help = "Examples:\n  polynya doctor                       check ./polynya-data\n  polynya doctor /mnt/copy/polynya     \
                   check a copy\n  polynya doctor /mnt/backups/monday   check a backup\n  polynya doctor --json | jq .findings"
 )]
 pub struct Options {
-    /// Data directory, or a backup [default: that of the settings]
+    /// Data directory or backup [default: the data directory of the settings]
     dir: Option<PathBuf>,
-    /// Print what was found as JSON
+    /// Print the findings as JSON
     #[arg(long)]
     json: bool,
 }
@@ -51,7 +50,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     };
     let outcome = match examined {
         Err(error) if error.kind() == Kind::InUse => ask(dir, &show).map_err(|asked| match asked.kind() {
-            // Open in a program that uses the library, which has no door.
+            // A program that uses the library has the directory open, and has no control socket.
             Kind::Closed => error,
             _ => asked,
         }),
@@ -75,7 +74,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     Ok(if examination.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Where the lakes of a data directory are, if on this machine and in no catalog.
+/// Returns the directory of the lakes of a data directory; `None` if they are in an object store or a catalog.
 fn warehouse(config: &Config, dir: &Path) -> Option<PathBuf> {
     let warehouse = Path::new(&config.lake.warehouse);
     let is_elsewhere = !config.lake.catalog.is_empty() || remote::uri(warehouse).is_some();
@@ -83,7 +82,7 @@ fn warehouse(config: &Config, dir: &Path) -> Option<PathBuf> {
     (!is_elsewhere).then_some(path)
 }
 
-/// Lets the process that has the directory open examine it.
+/// Asks the process that has the directory open to examine it.
 fn ask(dir: &Path, show: &dyn Fn(&str)) -> Result<Examination> {
     let found = super::block_on(async {
         let mut client = Client::socket(dir);

@@ -1,4 +1,4 @@
-//! `polynya ingest FILE…`.
+//! `polynya ingest FILE…`: reads files into a table.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,11 +17,11 @@ use crate::units::{counted, grouped};
 
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Read files into a table. What a file holds is told by its content: NDJSON, one JSON array, CSV, Parquet, \
+    long_about = "Read files into a table. The format is recognised by the content: NDJSON, one JSON array, CSV, Parquet, \
                   or a web server's log; gzip and zstd are unpacked. The table is named after the file unless --table \
-                  names one, and is made if it is missing.\n\nAn interrupted run goes on where it stopped when the same \
-                  command is given again, and a file that grew is read from where it ended (of Parquet, one that \
-                  changed is refused); --again starts over. Standard input, and a server named by --url, always start over.",
+                  names one, and is made if it is missing.\n\nTo resume an interrupted run, repeat the same command. A file \
+                  that has grown is read from its former end; a Parquet file that has changed is refused. --again starts \
+                  over. Runs with standard input or --url always start over.",
     after_help = "Examples:\n  polynya ingest access.log\n  polynya ingest events.ndjson.gz more.ndjson --table events\n  \
                   polynya ingest people.csv --column zip:string --column born:date\n  \
                   zcat old/*.gz | polynya ingest - --table access --format access-log"
@@ -30,10 +30,10 @@ pub struct Options {
     /// Files to read; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Where the rows go [default: the file's name up to its first dot]
+    /// The table that receives the rows [default: the file's name up to its first dot]
     #[arg(short, long)]
     table: Option<String>,
-    /// What the files hold [default: told by their content]
+    /// Format of the files [default: recognised by their content]
     #[arg(long)]
     format: Option<Format>,
     /// A CSV column's type: bool, int64, float64, decimal(10,2), string, date, timestamp, …
@@ -42,10 +42,10 @@ pub struct Options {
     /// The CSV's first line is data
     #[arg(long)]
     no_header: bool,
-    /// What separates CSV fields [default: found out]
+    /// Character between the fields of CSV [default: detected]
     #[arg(long, value_name = "CHARACTER")]
     delimiter: Option<String>,
-    /// Start over, whatever was read before
+    /// Start over, even if rows were read before
     #[arg(long)]
     again: bool,
     /// Print one JSON object a file
@@ -76,12 +76,12 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One file, until it is stored or the user interrupts.
+/// Ingests one file with a progress bar, until it is stored or the user interrupts.
 async fn one(door: &mut Door, job: &Job, options: &Options) -> Result<Outcome> {
     let bar = ProgressBar::new_spinner();
     bar.enable_steady_tick(Duration::from_millis(200));
     let ingested = tokio::select! {
-        // Listens before anything is begun.
+        // `biased` polls the signal first, so that Ctrl-C is heard before the file is read.
         biased;
         _ = tokio::signal::ctrl_c() => {
             let next = match options.reach.url.is_some() || job.path.as_os_str() == "-" {
@@ -99,7 +99,7 @@ async fn one(door: &mut Door, job: &Job, options: &Options) -> Result<Outcome> {
 fn declared(options: &Options) -> Result<Declared> {
     let mut types = Vec::new();
     for pair in &options.columns {
-        // A type may hold colons (`struct<a: int64>`), a name rarely does.
+        // The first colon ends the name: a type may contain colons (`struct<a: int64>`), a name rarely does.
         let (name, data_type) = pair.split_once(':').ok_or_else(|| {
             Error::invalid(format!("--column {pair} has no type")).hint("write --column zip:string")
         })?;

@@ -29,15 +29,15 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make a key and print its secret, which is shown this once only
+    /// Make a key and print its secret, which is shown only this once
     #[command(after_help = "Example:\n  polynya key create sensors --scope write --tables readings")]
     Create {
-        /// What the key is called
+        /// Name of the key
         name: String,
         /// read, write or admin; each includes the ones before it
         #[arg(long, value_parser = parse_scope)]
         scope: Scope,
-        /// The tables that exist for it [default: all]; `lab.*` is a whole namespace
+        /// Tables that the key may use [default: all]; `lab.*` is a whole namespace
         #[arg(long, value_delimiter = ',', value_name = "TABLES")]
         tables: Vec<String>,
         /// Print JSON
@@ -54,12 +54,12 @@ enum Action {
     /// Remove a key; requests with it are refused from then on
     #[command(after_help = "Example:\n  polynya key remove sensors")]
     Remove {
-        /// The key
+        /// Name of the key
         name: String,
     },
 }
 
-/// Whoever removes the last key may not know that this opens the server.
+/// Warns after the last key was removed, because that opens the server to every program of this machine.
 const NO_KEY: &str = "It was the last one: without keys every program of this machine may do everything, and no other machine is answered.\n";
 
 fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
@@ -79,7 +79,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns what to print.
+/// Performs the action and returns the text to print.
 async fn act(control: &mut Client, action: &Action) -> Result<String> {
     match action {
         Action::Create { name, scope, tables, json } => {

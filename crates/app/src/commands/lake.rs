@@ -1,4 +1,4 @@
-//! `polynya lake`: what has landed, and what is done to it.
+//! `polynya lake`: shows, maintains, erases, imports and verifies the Iceberg tables of the lake.
 
 mod act;
 mod import;
@@ -36,7 +36,7 @@ use super::tables::{self, number};
                   polynya lake snapshots events     the states that readers may still ask for\n  \
                   polynya lake files events         which files it has, by partition\n  \
                   polynya lake commit events        land now what was acknowledged so far\n  \
-                  polynya lake maintain events      merge small files, let go of old snapshots, remove what nothing names\n  \
+                  polynya lake maintain events      merge small files, expire old snapshots, remove unreferenced files\n  \
                   polynya lake erase people         let deletes reach history: no file or snapshot shows what was deleted\n  \
                   polynya lake import old/trips trips   take an Iceberg table or Parquet files in as rows of a table\n  \
                   polynya lake verify events        read it back from the lake's files alone and compare it with SQL",
@@ -51,32 +51,32 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// How far tables have landed, of what they consist, and where their newest metadata is; what `polynya lake` alone shows
+    /// Show how far each table has landed, its files, and where its newest metadata is; the default of `polynya lake`
     Status(Status),
-    /// The snapshots of a table that are kept
+    /// List the snapshots of a table that are kept
     Snapshots(One),
-    /// The files of a table's current snapshot: partition, rows, size, deleted rows
+    /// List the files of a table's current snapshot: partition, rows, size, deleted rows
     Files(One),
-    /// Land now what was acknowledged so far, and wait for it
+    /// Land now all rows acknowledged so far, and wait for it
     Commit(Named),
-    /// Merge small files and deletes, merge manifests, let go of old snapshots, remove files that nothing names
+    /// Merge small files, delete files and manifests, expire old snapshots, remove unreferenced files
     #[command(
-        long_about = "Do now what is done unasked, little by little: small files of a partition become one, files of which much \
-                      is deleted are written anew, files of deletes and manifests are merged, snapshots that need not be kept go \
-                      (lake.keep), and files that nothing names are removed. Readers of kept snapshots notice nothing."
+        long_about = "Do now the maintenance that otherwise runs little by little in the background: merge the small files of a \
+                      partition, rewrite files with many deleted rows, merge delete files and manifests, expire snapshots \
+                      (lake.keep), and remove files that no snapshot refers to. Readers of kept snapshots are not disturbed."
     )]
     Maintain(Named),
     /// Let deletes reach history: rows deleted so far leave all files and snapshots
     #[command(
-        long_about = "Rows that were deleted or replaced so far leave every file: those of the lake are written anew without \
-                      them, its older snapshots go, and so do the table's own files that hold them, with the table's past (AS OF) \
-                      before now. Live rows stay as they are.\n\nThe report says what was done, and where copies may be still that \
-                      this does not reach: the log's files until they are used again, its archive, backups. It may be \
-                      interrupted and asked again.",
+        long_about = "Remove the rows that were deleted or replaced so far from every file. The lake's files with such rows are \
+                      rewritten and its older snapshots expire. The table's own files with such rows go too, and with them the \
+                      table's past (AS OF) before now. Live rows stay as they are.\n\nThe report says what was done, and where \
+                      copies may remain that this command does not reach: the log's files until they are reused, its archive, \
+                      backups. The command may be interrupted and repeated.",
         after_help = "Example:\n  polynya sql \"DELETE FROM people WHERE id = 7\"\n  polynya lake erase people"
     )]
     Erase(Erase),
-    /// Take an Iceberg table or Parquet files in as rows of a table
+    /// Import an Iceberg table or Parquet files as rows of a table
     Import(import::Options),
     /// Read tables back from their Iceberg metadata and Parquet alone, and compare every value with SQL
     Verify(Named),
@@ -84,7 +84,7 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Status {
-    /// Only this table
+    /// Show only this table
     table: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -117,7 +117,7 @@ struct Erase {
 
 #[derive(Debug, Args)]
 struct Named {
-    /// The tables; none: all that have a lake
+    /// The tables [default: all that have a lake]
     #[arg(value_name = "TABLE")]
     tables: Vec<String>,
     /// Print JSON
@@ -193,7 +193,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
             let ask = async |door: &mut Door| {
                 let mut reports = Vec::new();
                 for table in followed(door.client(), &options.tables).await? {
-                    // One that cannot be compared says nothing of the others.
+                    // A table that cannot be compared does not keep the others from being compared.
                     let report = verify(config, door.client(), &table).await;
                     reports.push(report.unwrap_or_else(|error| not_compared(&table, &error)));
                 }
@@ -222,7 +222,7 @@ fn status(config: &Config, options: &Status) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The named tables, or all that land.
+/// Returns the named tables, or all tables that have a lake if none is named.
 async fn followed(client: &mut Client, names: &[String]) -> Result<Vec<String>> {
     if !names.is_empty() {
         return Ok(names.to_vec());
@@ -236,6 +236,7 @@ async fn followed(client: &mut Client, names: &[String]) -> Result<Vec<String>> 
     Ok(tables.iter().filter(lands).filter_map(|t| t["name"].as_str().map(str::to_owned)).collect())
 }
 
+/// Commits all acknowledged rows of a table to the lake and waits for it.
 async fn land(client: &mut Client, table: &str) -> Result<Value> {
     let path = format!("/v1/tables/{}/commit?deadline_ms=600000", escaped(table));
     client.json(Method::POST, &path, None).await
@@ -258,14 +259,15 @@ fn landed_line(landed: &Value) -> String {
     output::visible(&line).into_owned()
 }
 
-/// A table whose rows go while it is compared is compared again so often.
+/// Comparisons of a table whose rows change during each of them.
 const ROUNDS: usize = 5;
-/// Row ids of one statement, so that no answer reaches its limit.
+/// Largest range of row ids in one statement.
 const ROW_IDS: u64 = 1_000_000;
-/// What one of them answers, about.
+/// Bytes of one statement's answer, about, so that no answer reaches the server's limit.
 const ANSWER_BYTES: u64 = 64 << 20;
 
-/// Lands a table, reads it back, and compares it with SQL at the row that the lake stands at.
+/// Lands a table, reads it back from the lake, and compares it with SQL up to the last row in the lake. Fails with
+/// `conflict` if its rows change during each of the [`ROUNDS`].
 async fn verify(config: &Config, client: &mut Client, table: &str) -> Result<Value> {
     for _ in 0..ROUNDS {
         let landed = land(client, table).await?;
@@ -279,7 +281,8 @@ async fn verify(config: &Config, client: &mut Client, table: &str) -> Result<Val
         let expected = in_sql(client, table, row).await?;
         let differences = found.differences(&expected, ["the lake", "SQL"]);
         if !differences.is_empty() {
-            // Rows that went between the two readings are in one of them only, and then the lake loses them too.
+            // A row that was deleted between the two readings is in only one of them. Then the lake changes too at its next
+            // commit, and the comparison is repeated.
             let place = place_of(&land(client, table).await?)?;
             if in_lake(config, table, &place, row).await?.1 != found {
                 continue;
@@ -325,7 +328,7 @@ fn place_of(landed: &Value) -> Result<Place> {
         Error::new(Kind::Forbidden, "the server does not say where the lake is")
             .hint("verify on the machine of the server, with a key of scope admin or through --data")
     })?;
-    // As some catalogs write paths.
+    // Some catalogs write paths as `file:` URIs.
     let local = path.strip_prefix("file:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
     let path = Path::new(local.unwrap_or(path));
     let name = path.file_name().and_then(|name| name.to_str());
@@ -336,7 +339,7 @@ fn place_of(landed: &Value) -> Result<Place> {
     }
 }
 
-/// The error that reading a lake ended with, and the names of all files that are not what was written.
+/// Replaces the error that ended a reading of the lake by one that names all damaged files, if they can be found.
 async fn with_damaged_files(config: &Config, table: &str, place: &Place, error: Error) -> Error {
     let compare = |reader: &Reader| reader.compare_files().map(|found| found.damaged);
     match read_lake(config, table, place, compare).await {
@@ -350,8 +353,8 @@ async fn with_damaged_files(config: &Config, table: &str, place: &Place, error: 
     }
 }
 
-/// Digests the rows up to `last` that the lake's files hold. Answers the last row in them, the digest, how many files there are, and
-/// how many of those have no checksum on record.
+/// Digests the rows up to `last` in the lake's files. Returns the last row in the lake, the digest, the number of files, and
+/// the number of files without a recorded checksum.
 async fn in_lake(
     config: &Config,
     table: &str,
@@ -392,7 +395,7 @@ fn open(config: &Config, full_name: &str, place: &Place) -> Result<Reader> {
     })
 }
 
-/// What SQL says of the rows up to `last`.
+/// Digests the rows up to `last` as SQL returns them.
 async fn in_sql(client: &mut Client, table: &str, last: u64) -> Result<Digest> {
     let described = tables::describe(client, table).await?;
     let columns = described["columns"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -447,7 +450,7 @@ fn compared_files(files: u64, unknown: u64) -> String {
     }
 }
 
-/// For a terminal.
+/// Formats the report of a comparison for a terminal.
 fn report(report: &Value) -> String {
     let table = report["table"].as_str().unwrap_or_default();
     let columns = report["columns"].as_object().map_or(0, serde_json::Map::len);

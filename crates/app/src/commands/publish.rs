@@ -1,4 +1,4 @@
-//! `polynya publish`.
+//! `polynya publish`: runs the server with folders of notes as its site.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use super::serve;
                   their top are public, unless --all is given.",
     after_help = "Examples:\n  polynya publish notes\n  polynya publish --all docs --title Handbook\n  \
                   polynya publish site=/srv/notes blog=/srv/blog --listen 0.0.0.0:8484\n\n\
-                  To keep it so, write it into polynya.toml:\n  [site]\n  vault = \"notes\"\n  publish = [\"**\"]"
+                  To make it permanent, write it into polynya.toml:\n  [site]\n  vault = \"notes\"\n  publish = [\"**\"]"
 )]
 pub struct Options {
     /// Folders or files; PLACE=FOLDER puts one below an address
@@ -57,10 +57,10 @@ pub fn run(mut config: Config, options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// How long the first words may wait for the folders to be read.
+/// Time that the first message waits for the folders to be read, at most.
 const READING_PATIENCE: Duration = Duration::from_secs(20);
 
-/// A note as the site has it.
+/// A note of the site.
 #[derive(Clone, Debug)]
 struct Found {
     path: String,
@@ -68,7 +68,8 @@ struct Found {
     is_unreadable: bool,
 }
 
-/// All notes: once the folders were looked at, and pages are made of what was found.
+/// Waits until the folders were read and their pages were made, and returns all notes. Returns `None` after
+/// [`READING_PATIENCE`].
 async fn notes(service: &Service) -> Option<Vec<Found>> {
     let started = Instant::now();
     while started.elapsed() < READING_PATIENCE {
@@ -79,7 +80,7 @@ async fn notes(service: &Service) -> Option<Vec<Found>> {
         let root = service.engine().root();
         let table = root.table(site::TABLE).filter(|_| is_read);
         let made = table.and_then(|table| Some((table, root.derived(site::NAME, table.def().id)?)));
-        // Ids of rows that were removed again count too.
+        // The site has reached the table's last row id, even if that row was removed again.
         if let Some((table, position)) = made
             && position.checkpoint.row.next() >= table.next_row()
             && let Some(site) = position.published::<site::Site>()
@@ -96,7 +97,7 @@ async fn notes(service: &Service) -> Option<Vec<Found>> {
     None
 }
 
-/// What is public of one folder, and where.
+/// Describes how many notes of a folder are public, and the address of the folder's pages.
 fn sentence(place: &vault::Place, notes: &[Found], all: bool, url: &str) -> String {
     let of: Vec<&Found> = notes.iter().filter(|note| place.holds(&note.path)).collect();
     let public = of.iter().filter(|note| note.is_public).count();
@@ -124,21 +125,22 @@ fn sentence(place: &vault::Place, notes: &[Found], all: bool, url: &str) -> Stri
     }
 }
 
-/// These folders are the site, in place of those in the settings.
+/// Makes these folders the site; they replace those of the settings. Fails if one does not exist, is not a note or folder,
+/// or cannot be read.
 pub fn take(config: &mut Config, folders: &[String], all: bool) -> Result<()> {
     for folder in folders {
         let (_, path) = vault::split(folder);
-        // A picture alone has no page, and nothing that is public shows it.
+        // A single file that is not a note, such as a picture, has no page that would show it.
         if Path::new(path).is_file() && !site::is_note(path) {
             return Err(Error::invalid(format!("`{path}` is no note"))
                 .hint("notes end in .md; rows of a file become a table with `polynya ingest FILE`"));
         }
-        // A folder of the settings may come later; one that was just typed is there, or mistyped.
+        // A folder of the settings may be created later. A folder that was just typed and does not exist is mistyped.
         if !Path::new(path).exists() {
             return Err(Error::not_found(format!("there is no folder or file `{path}`"))
                 .hint("name a folder of Markdown notes"));
         }
-        // Before anything is opened or made.
+        // The check comes before the data directory is opened or created.
         feeds::folder::check_folder(Path::new(path))?;
     }
     config.site.vault.0 = folders.to_vec();
@@ -152,7 +154,8 @@ pub fn take(config: &mut Config, folders: &[String], all: bool) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// It said "notes is at …" whether none or all of it was public, and the top's address of what is below a place.
+    /// The message was "notes is at …" even if none of the notes was public, and it named the site's top address for folders
+    /// that are published below a place.
     #[test]
     fn what_is_public_is_counted_for_each_folder_and_said_where_it_is() {
         let found =
@@ -174,7 +177,7 @@ mod tests {
                 "`/none/f` has no notes yet; they will be at http://h/f/\n",
             ]
         );
-        // Of one that says so and is private all the same, the front matter is why.
+        // A note that says `publish: true` is private if its front matter cannot be read.
         notes[1].is_unreadable = true;
         assert_eq!(
             sentence(&places[0], &notes, false, "http://h"),

@@ -1,4 +1,4 @@
-//! `polynya restore SRC DEST`.
+//! `polynya restore SRC DEST`: makes a data directory out of a backup.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,9 +22,10 @@ use super::backup::Store;
 #[derive(Debug, Args)]
 #[command(
     long_about = "Make a data directory out of a backup. Every file is compared with its checksum; a backup that was \
-                  interrupted or damaged is refused. DEST must be empty or not there yet; its server is started with \
-                  --data DEST. Out of S3 and what speaks like it, with the key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. Indexes, the site and the lake are made anew then.\n\nWith --archive the commits that came after \
-                  the backup follow, as far as the archived log reaches, or up to --to.",
+                  interrupted or damaged is refused. DEST must be empty or not exist yet; its server is started with \
+                  --data DEST. A backup in S3, or in a store that speaks S3, is read with the key in AWS_ACCESS_KEY_ID and \
+                  AWS_SECRET_ACCESS_KEY. Indexes, the site and the lake are rebuilt afterwards.\n\nWith --archive the commits \
+                  after the backup are applied too, as far as the archived log reaches, or up to --to.",
     after_help = "Examples:\n  polynya restore /mnt/backups/monday ./restored\n  polynya serve --data ./restored\n  \
                   polynya restore /mnt/backups/monday ./then --archive /mnt/log --to 2026-11-22T09:30:00Z\n  \
                   polynya restore s3://bucket/backups/monday ./restored"
@@ -36,7 +37,7 @@ pub struct Options {
     /// An empty folder, or one that does not exist yet
     #[arg(value_name = "DEST")]
     dest: PathBuf,
-    /// What `log.archive` named: what it holds of commits after the backup follows
+    /// The archived log (the value of log.archive), whose commits after the backup are applied too
     #[arg(long, value_name = "DIR|URI")]
     archive: Option<PathBuf>,
     /// Stop after this commit, or after the last one made by this time (UTC unless it says otherwise)
@@ -49,7 +50,7 @@ pub struct Options {
     json: bool,
 }
 
-/// `1234`, or `2026-11-22T09:30:00Z`, `2026-11-22 09:30`.
+/// Parses the target of a restore: an lsn such as `1234`, or a time such as `2026-11-22T09:30:00Z` or `2026-11-22 09:30`.
 fn target(text: &str) -> std::result::Result<Target, String> {
     if let Ok(lsn) = text.replace(['_', ','], "").parse() {
         return Ok(Target::Lsn(Lsn(lsn)));
@@ -120,7 +121,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is not there though it is counted: rows that only the lake has.
+/// Describes the rows that a backup counts but does not contain, because they are only in the lake.
 pub(super) fn lacking(lacks: &[String]) -> String {
     if lacks.is_empty() {
         return String::new();
@@ -131,7 +132,7 @@ pub(super) fn lacking(lacks: &[String]) -> String {
     )
 }
 
-/// A folder, or a place in an object store.
+/// Opens a backup or an archive: a folder, or a prefix in an object store.
 fn source(config: &Config, env: &Env, place: &Path) -> Result<Box<dyn Source>> {
     match remote::uri(place) {
         Some(uri) => Ok(Box::new(Remote::connect(uri, remote::options(config), "")?)),

@@ -16,9 +16,9 @@ use crate::units::{counted, grouped};
 
 use super::tables::number;
 
-/// Columns that the command shows of a row; more are in its JSON.
+/// Largest number of columns without a match that are shown for a hit; its JSON has all of them.
 const SHOWN_MAX: usize = 4;
-/// Where a hit's text begins.
+/// Indentation of a hit's text.
 const INDENT: &str = "   ";
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ const INDENT: &str = "   ";
                   A table gets a text index with:\n  polynya sql \"CREATE INDEX ON docs USING text (title, body)\""
 )]
 pub struct Options {
-    /// What to look for; the first word may be a table
+    /// The words to find; the first one may be a table
     #[arg(required = true, value_name = "QUERY")]
     words: Vec<String>,
     /// Search this table; may be given several times
@@ -45,7 +45,7 @@ pub struct Options {
     /// Rows to leave out at the beginning
     #[arg(long, value_name = "N", default_value_t = 0)]
     offset: u64,
-    /// Only rows for which this SQL predicate holds
+    /// Find only rows that match this SQL predicate
     #[arg(long, value_name = "PREDICATE")]
     filter: Option<String>,
     /// Search in these columns only, with commas between them
@@ -88,7 +88,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         let answered = door.client().json(Method::POST, &path, Some(&body)).await;
         let near = near.map(|near| format!("did you mean the table `{near}`?"));
         match (answered, near) {
-            // No table has an index.
+            // The search failed because no table has a text index.
             (Err(error), Some(near)) if error.kind() == Kind::NotFound => Err(error.hint(near)),
             (answered, near) => answered.map(|answer| (answer, near)),
         }
@@ -107,15 +107,15 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the words mean.
+/// The query after its first word was checked for a table's name.
 struct Meant {
     tables: Vec<String>,
     words: Vec<String>,
-    /// The table whose name is like the first word.
+    /// A table whose name is similar to the first word, which is not a table's name itself.
     near: Option<String>,
 }
 
-/// A first word that names a table is one, if there are more.
+/// Takes the first word as the table to search, if it names one and more words follow.
 async fn meant(client: &mut Client, options: &Options) -> Result<Meant> {
     let words = options.words.clone();
     if !options.tables.is_empty() || words.len() < 2 {
@@ -126,7 +126,7 @@ async fn meant(client: &mut Client, options: &Options) -> Result<Meant> {
     let first = words[0].as_str();
     let mut names = names.iter().filter_map(|table| table["name"].as_str());
     if !names.clone().any(|name| name == first) {
-        // Of one or two letters half the words of a language are near.
+        // Words of one or two letters are similar to too many names.
         let near = match first.chars().count() {
             0..=2 => None,
             _ => engine::near::near(first, &mut names).first().map(|near| output::visible(near).into_owned()),
@@ -140,7 +140,7 @@ async fn meant(client: &mut Client, options: &Options) -> Result<Meant> {
     Ok(Meant { tables: vec![first.to_owned()], words: rest, near: None })
 }
 
-/// For a terminal.
+/// Formats hits for a terminal.
 fn page(answer: &Value, hits: &[Value], offset: u64) -> String {
     let mut out = String::new();
     for (at, hit) in hits.iter().enumerate() {
@@ -173,7 +173,7 @@ fn page(answer: &Value, hits: &[Value], offset: u64) -> String {
     format!("{out}{found} in {took:.1} ms{scanned}\n")
 }
 
-/// Some of the columns that no snippet shows.
+/// Formats some of the columns that no snippet shows.
 fn others(hit: &Value) -> String {
     let Some(row) = hit["row"].as_object() else { return String::new() };
     let is_shown = |column: &str| hit["snippets"].get(column).is_some();
@@ -190,12 +190,12 @@ fn others(hit: &Value) -> String {
     }
 }
 
-/// On one line, nothing that a terminal obeys.
+/// Returns a text as one line without control characters.
 fn plain(text: &str) -> String {
     output::visible(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned()
 }
 
-/// A snippet's HTML for a terminal: marked words bold, everything else as it was written.
+/// Converts a snippet's HTML for a terminal: marked words become bold, everything else plain text.
 fn highlighted(html: &str) -> String {
     let mut out = String::with_capacity(html.len());
     for (at, part) in html.split("<mark>").enumerate() {
@@ -209,7 +209,7 @@ fn highlighted(html: &str) -> String {
     out
 }
 
-/// The text of escaped HTML. Spaces stay, since words stand beside it.
+/// Returns the plain text of escaped HTML. Leading and trailing spaces stay, because the text is a part of a sentence.
 fn text_of(html: &str) -> String {
     let text = html
         .replace("&lt;", "<")

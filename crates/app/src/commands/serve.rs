@@ -1,4 +1,4 @@
-//! `polynya serve`.
+//! `polynya serve`: runs the server until a signal comes.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// As `(setting, value, flag)`.
+    /// Returns the flags as `(setting, value, flag)`.
     pub fn flags(&self) -> Vec<(String, String, String)> {
         let listen =
             self.listen.iter().map(|listen| ("server.listen".into(), listen.clone(), "--listen".into()));
@@ -59,7 +59,8 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Serves until a signal comes, if the options do not say otherwise. `started` may take its time.
+/// Serves until SIGINT or SIGTERM, or only prints the settings for `--print-config`. `started` runs once the server answers;
+/// it may take long, and a signal ends it.
 pub fn serve(config: &Config, options: &Options, started: impl AsyncFnOnce(&Service)) -> Result<ExitCode> {
     if options.print_config {
         output::print(&config.explain());
@@ -107,7 +108,7 @@ pub fn serve(config: &Config, options: &Options, started: impl AsyncFnOnce(&Serv
     })
 }
 
-/// Safe at any moment: what was acknowledged is durable.
+/// Exits at once with status 130. That is safe at any moment, because acknowledged commits are durable.
 fn at_once() -> Result<ExitCode> {
     let _ = io::stderr().flush();
     std::process::exit(130)

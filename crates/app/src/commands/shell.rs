@@ -26,7 +26,7 @@ COPY t TO 'file.csv', COPY t FROM 'file.parquet': files of this directory, CSV, 
 Every table has _row_id and _time (its arrival). Times are UTC; now() - interval '1 minute' works.
 ";
 
-/// What a typed line asks for.
+/// A backslash command.
 #[derive(Debug, PartialEq, Eq)]
 enum Meta<'a> {
     Tables,
@@ -43,7 +43,7 @@ pub fn run(config: &Config, reach: &Reach) -> Result<ExitCode> {
         DefaultEditor::new().map_err(|error| Error::internal(format!("no line editor: {error}")))?;
     let history = history_file();
     if let Some(path) = &history {
-        // The first time there is none.
+        // There is no history at the first start.
         let _ = editor.load_history(path);
     }
     super::block_on(async {
@@ -56,14 +56,14 @@ pub fn run(config: &Config, reach: &Reach) -> Result<ExitCode> {
         door.with(async |door: &mut Door| talk(door, &mut editor).await).await
     })?;
     if let Some(path) = &history {
-        // Losing the history is no reason to fail.
+        // A lost history is not an error.
         let _ = path.parent().map(std::fs::create_dir_all);
         let _ = editor.save_history(path);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Until the user leaves.
+/// Reads and runs lines until the user leaves.
 async fn talk(door: &mut Door, editor: &mut DefaultEditor) -> Result<()> {
     let mut state = State { timing: true, style: Style::Table };
     let mut pending = String::new();
@@ -78,7 +78,7 @@ async fn talk(door: &mut Door, editor: &mut DefaultEditor) -> Result<()> {
                     _ => return Ok(()),
                 }
             }
-            // Even in the middle of a statement, which stays as it is.
+            // A backslash command may come in the middle of a statement, which stays pending.
             Ok(line) if line.trim_start().starts_with('\\') => {
                 let _ = editor.add_history_entry(line.trim());
                 match state.command(door, line.trim()).await {
@@ -106,7 +106,7 @@ async fn talk(door: &mut Door, editor: &mut DefaultEditor) -> Result<()> {
     }
 }
 
-/// What a file or a pipe asks for, in its order.
+/// One step of a file or a pipe.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     Statement(String),
@@ -114,7 +114,7 @@ pub enum Step {
     Command(String),
 }
 
-/// A text's statements and backslash commands.
+/// Splits a text into its statements and backslash commands, in their order.
 pub fn steps(text: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut pending = String::new();
@@ -131,18 +131,18 @@ pub fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// What backslash commands change.
+/// The state of a shell, which backslash commands change.
 pub struct State {
     pub timing: bool,
     pub style: Style,
 }
 
 impl State {
-    /// Runs a statement; its failure is shown, the shell goes on.
+    /// Runs a statement and shows its answer or its error.
     async fn ask(&self, door: &mut Door, statement: &str) {
         let started = Instant::now();
         let outcome = tokio::select! {
-            // Listens before anything is begun.
+            // `biased` polls the signal first, so that Ctrl-C is heard before the statement is sent.
             biased;
             _ = tokio::signal::ctrl_c() => {
                 output::print("cancelled\n");
@@ -159,7 +159,7 @@ impl State {
         }
     }
 
-    /// What a backslash command prints; `None` to leave.
+    /// Runs a backslash command and returns the text to print; `None` ends the shell.
     pub async fn command(&mut self, door: &mut Door, line: &str) -> Result<Option<String>> {
         let text = match parse_meta(line) {
             Meta::Quit => return Ok(None),
@@ -184,7 +184,8 @@ impl State {
     }
 }
 
-/// What everybody types first, as the command that it means. No statement is one word of these.
+/// Recognises `help`, `exit` and the like without a backslash, and returns the command that they mean. None of these words
+/// is a statement.
 fn bare(line: &str) -> Option<&'static str> {
     match line.trim().trim_end_matches(';').trim_end().to_ascii_lowercase().as_str() {
         "help" | "?" => Some("\\help"),
@@ -212,24 +213,25 @@ fn history_file() -> Option<PathBuf> {
     Some(state.join("polynya/sql-history"))
 }
 
-/// The statements of a text, without their `;`. Quotes, dollar quotes and comments may hold semicolons.
+/// Splits a text into statements, without their `;`. Semicolons in quotes, dollar quotes and comments do not end a
+/// statement.
 pub fn split(text: &str) -> Vec<String> {
     let (mut statements, rest) = cut(text);
     statements.extend(Some(rest.trim().to_owned()).filter(|rest| !is_blank(rest)));
     statements
 }
 
-/// Whether nothing is left open after the last `;`.
+/// Returns true if the last statement is ended by `;`.
 fn is_complete(text: &str) -> bool {
     is_blank(&cut(text).1)
 }
 
-/// Whether there is nothing but space and comments.
+/// Returns true if a text consists of white space and comments.
 fn is_blank(text: &str) -> bool {
     text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with("--"))
 }
 
-/// The ended statements, and what follows the last one.
+/// Splits a text into the statements that are ended by `;`, and the rest.
 fn cut(text: &str) -> (Vec<String>, String) {
     let mut statements = Vec::new();
     let mut start = 0;
@@ -245,7 +247,7 @@ fn cut(text: &str) -> (Vec<String>, String) {
                 start = at + 1;
                 1
             }
-            // A doubled quote inside ends the quotation and begins another at once: the same.
+            // A doubled quote is read as the end of one quotation and the start of the next, which has the same effect.
             quote @ (b'\'' | b'"') => skip(rest, 1, &char::from(quote).to_string()),
             b'-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
             b'/' if rest.starts_with("/*") => skip(rest, 2, "*/"),
@@ -259,12 +261,12 @@ fn cut(text: &str) -> (Vec<String>, String) {
     (statements, text[start..].to_owned())
 }
 
-/// Bytes up to and with the next `end` after `from`; everything if there is none.
+/// Returns the number of bytes up to and including the next `end` after `from`, or the length of the text if there is none.
 fn skip(text: &str, from: usize, end: &str) -> usize {
     text[from..].find(end).map_or(text.len(), |found| from + found + end.len())
 }
 
-/// `$$` or `$name$`.
+/// Returns the dollar quote, `$$` or `$name$`, with which a text begins.
 fn dollar_tag(text: &str) -> Option<&str> {
     let name = &text[1..][..text[1..].find('$')?];
     let is_tag = name.chars().all(|c| c.is_alphanumeric() || c == '_')
@@ -317,7 +319,7 @@ mod tests {
         assert_eq!(parse_meta("\\d events;"), Meta::Describe("events"));
         assert_eq!(parse_meta("\\quit"), Meta::Quit);
         assert_eq!(parse_meta("\\foo x"), Meta::Unknown("\\foo"));
-        // They waited for a `;`.
+        // Regression: the shell waited for a `;` after these words.
         assert_eq!(bare(" Exit;\n").map(parse_meta), Some(Meta::Quit));
         assert_eq!(bare("help").map(parse_meta), Some(Meta::Help));
         assert_eq!(bare("exit stage"), None);

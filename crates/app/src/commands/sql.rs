@@ -55,7 +55,7 @@ pub struct Options {
     reach: Reach,
 }
 
-/// How answers are printed.
+/// The format in which answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     Table,
@@ -95,7 +95,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
             };
             let started = Instant::now();
             tokio::select! {
-                // Listens before anything is begun.
+                // `biased` polls the signal first, so that Ctrl-C is heard before the statement is sent.
                 biased;
                 _ = tokio::signal::ctrl_c() => {
                     return Err(Error::new(Kind::Timeout, "interrupted; the statement was cancelled"));
@@ -114,7 +114,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The name of a file in place of a statement.
+/// Adds a hint to the error of a statement that is the name of an existing file.
 fn as_file(error: Error, statement: &str) -> Error {
     let is_name = !statement.contains(char::is_whitespace) && Path::new(statement).is_file();
     match is_name {
@@ -123,7 +123,7 @@ fn as_file(error: Error, statement: &str) -> Error {
     }
 }
 
-/// A number, `true` or `null` as such, everything else as text.
+/// Parses a parameter: valid JSON, such as a number, `true` or `null`, as its value, everything else as text.
 fn param(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
@@ -158,10 +158,10 @@ pub async fn answer(
     Ok(())
 }
 
-/// A longer COPY is the server's to refuse.
+/// Bytes of the longest text that is examined for a COPY of a file of this machine. The server refuses a longer COPY.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// A statement that is no COPY; returns how many rows it had.
+/// Runs a statement other than COPY and prints its answer. Returns the number of its rows.
 async fn print(client: &mut Client, statement: &str, params: &[Value], style: Style) -> Result<u64> {
     let body = json!({ "sql": statement, "params": params });
     if style == Style::Table {
@@ -185,7 +185,7 @@ async fn print(client: &mut Client, statement: &str, params: &[Value], style: St
     let accept = if style == Style::Csv { "text/csv" } else { "application/x-ndjson" };
     let headers = [("content-type", "application/json"), ("accept", accept)];
     let response = client.send(Method::POST, "/v1/sql", &headers, Bytes::from(body.to_string())).await?;
-    // What changes something answers in JSON whatever was asked for.
+    // A statement that changes something is answered in JSON, whatever the `accept` header says.
     let is_json = response
         .headers()
         .get("content-type")
@@ -212,7 +212,7 @@ async fn print(client: &mut Client, statement: &str, params: &[Value], style: St
     lines.end(style)
 }
 
-/// `INSERT 3`.
+/// Formats the result of a statement without rows, such as `INSERT 3`.
 fn done(answer: &Value) -> String {
     let statement = answer["statement"].as_str().unwrap_or("done");
     match super::tables::number(&answer["count"]) {
@@ -221,7 +221,7 @@ fn done(answer: &Value) -> String {
     }
 }
 
-/// The error that an answer ends in that could not go on.
+/// Returns the error with which a streamed answer ended early, if it did.
 fn failed(answer: &Value) -> Option<Error> {
     let message = answer["error"]["message"].as_str()?;
     let _code = answer["error"]["code"].as_str()?;
@@ -232,7 +232,7 @@ fn failed(answer: &Value) -> Option<Error> {
     })
 }
 
-/// Prints lines as they come but for the last one, which may be an error instead of a row.
+/// Prints the lines of an answer as they arrive. The last line is held back, because it may be an error and not a row.
 #[derive(Default)]
 struct Lines {
     held: Vec<u8>,
@@ -262,6 +262,7 @@ impl Lines {
     }
 }
 
+/// Writes to standard output; on a terminal, control characters are escaped. Exits with status 0 if the reader is gone.
 pub fn write(bytes: &[u8]) {
     let shown;
     let bytes = match output::is_terminal() {
@@ -273,7 +274,7 @@ pub fn write(bytes: &[u8]) {
     };
     let mut out = io::stdout().lock();
     if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
-        // The reader went away (`| head`): that is the end, not an error.
+        // A reader that closed the pipe early (`| head`) is not an error.
         std::process::exit(0);
     }
 }

@@ -1,4 +1,4 @@
-//! `polynya storm`.
+//! `polynya storm`: runs the storm workload and reports whether anything froze or was lost.
 
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bench::Summary;
 use bench::child;
-use bench::storm::{self, Force, Outcome, Second, Told};
+use bench::storm::{self, Force, Second, StormOutcome, StormProgress};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -32,31 +32,31 @@ use crate::units::grouped;
                   polynya storm --seconds 10 --quiet-seconds 10 --scale 0.1\n  polynya storm --json > storm.ndjson"
 )]
 pub struct Options {
-    /// How long the storm lasts
+    /// Seconds that the storm lasts
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// How long readers are alone before it
+    /// Seconds of quiet before it, with readers only
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     quiet_seconds: u64,
-    /// Events in: full (as fast as they are acknowledged), half (of what this machine takes in alone), or so many a second
+    /// Rate of events: full (as fast as they are acknowledged), half (of this machine's rate without readers), or events a second
     #[arg(long, value_name = "full|half|N", default_value = "full", value_parser = force)]
     load: Force,
-    /// Part of the usual amount of rows, notes and questions, for a quick look
+    /// Fraction of the usual number of rows, notes and questions, for a quick look
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = scale)]
     scale: f64,
-    /// Where the directory is made
+    /// Directory in which the server's own directory is made
     #[arg(long, default_value = ".", value_name = "DIR")]
     root: PathBuf,
-    /// Leave the directory where it is, to look at it
+    /// Do not remove the directory afterwards
     #[arg(long)]
     keep: bool,
-    /// What everything that is written derives from
+    /// Seed of all generated data
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object a line: phases, seconds, and at the end the outcome
     #[arg(long)]
     json: bool,
-    /// End when standard input does: whoever started this is gone then
+    /// End when standard input ends, which means that the parent process is gone
     #[arg(long, hide = true)]
     attached: bool,
 }
@@ -83,7 +83,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
     listen(&stop, options.attached)?;
     let program = std::env::current_exe().map_err(|error| Error::io("finding this program", error))?;
     let mut child = child::Options::new(program);
-    // Its server must not outlive this process, however that ends.
+    // The server must not outlive this process, even if this process is killed.
     child.args.insert(1, "--with-parent".into());
     child.root.clone_from(&options.root);
     let mut wanted = storm::Options::new(child);
@@ -124,8 +124,8 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// Signals, and the end of whoever started this, end the storm in order. A second signal ends it at once; its server ends
-/// with it, its directory stays.
+/// Starts the threads that stop the storm in an orderly way: after a signal, and with `attached` when the parent process
+/// is gone. A second signal exits at once; the server then ends too, and the directory stays.
 fn listen(stop: &Arc<AtomicBool>, attached: bool) -> Result<()> {
     let thread = |name: &str, body: Box<dyn FnOnce() + Send>| {
         std::thread::Builder::new()
@@ -161,7 +161,7 @@ fn listen(stop: &Arc<AtomicBool>, attached: bool) -> Result<()> {
     if attached {
         let told = stop.clone();
         let until_gone = move || {
-            // Nothing is said there; an error is an end as well.
+            // The parent writes nothing to the pipe; an error counts as its end too.
             let _ = std::io::copy(&mut std::io::stdin().lock().take(1 << 20), &mut std::io::sink());
             told.store(true, Relaxed);
         };
@@ -170,7 +170,7 @@ fn listen(stop: &Arc<AtomicBool>, attached: bool) -> Result<()> {
     Ok(())
 }
 
-/// Where the storm stands, for a person or for a program.
+/// Shows the progress of a storm: as a bar and lines of text, or as lines of JSON.
 struct Screen {
     json: bool,
     bar: Option<ProgressBar>,
@@ -178,7 +178,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// A reader that went away ends the storm, in order.
+    /// Prints a line of JSON. Stops the storm if the reader has closed the pipe.
     fn line(&self, value: &serde_json::Value) {
         let mut out = std::io::stdout().lock();
         if writeln!(out, "{value}").and_then(|()| out.flush()).is_err() {
@@ -186,13 +186,13 @@ impl Screen {
         }
     }
 
-    fn show(&mut self, told: &Told) {
+    fn show(&mut self, told: &StormProgress) {
         if self.json {
             self.line(&json!(told));
             return;
         }
         match told {
-            Told::Phase { phase, text, seconds } => {
+            StormProgress::Phase { phase, text, seconds } => {
                 self.end();
                 eprintln!("{:8} {text}", phase.name());
                 if let Some(seconds) = seconds.filter(|_| std::io::stderr().is_terminal()) {
@@ -203,7 +203,7 @@ impl Screen {
                     self.bar = Some(bar);
                 }
             }
-            Told::Second(second) => match &self.bar {
+            StormProgress::Second(second) => match &self.bar {
                 Some(bar) => {
                     bar.set_position(second.at_s.round() as u64);
                     bar.set_message(now(second));
@@ -220,12 +220,12 @@ impl Screen {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
-        // What was said stands before the answer.
+        // Messages on standard error precede the result on standard output.
         let _ = std::io::stderr().flush();
     }
 }
 
-/// A second in one line.
+/// Formats the counts of one second as one line.
 fn now(second: &Second) -> String {
     let longest = second.kinds.iter().map(|kind| kind.longest_ms).fold(0.0, f64::max);
     let wrong: u64 = second.kinds.iter().map(|kind| kind.wrong + kind.refused).sum();
@@ -238,8 +238,8 @@ fn now(second: &Second) -> String {
     )
 }
 
-/// For a terminal: what readers met, what happened meanwhile, what is promised, and the last line.
-fn report(outcome: &Outcome) -> String {
+/// Formats the outcome for a terminal: the readers' latencies, the background work, the claims, and the last line.
+fn report(outcome: &StormOutcome) -> String {
     let titles =
         ["kind", "per s", "quiet p50", "p99", "longest", "storm p50", "p99", "longest", "refused", "wrong"];
     let mut table = Table::new(titles).right(|title| title != "kind");
@@ -288,7 +288,7 @@ fn report(outcome: &Outcome) -> String {
         background.page_rounds,
         background.slowest_round_ms as f64 / 1e3,
     ));
-    let busy = |run: &bench::Run| run.hiccups.busy * 100.0;
+    let busy = |run: &bench::BenchRun| run.hiccups.busy * 100.0;
     let server = outcome.storm.server.as_ref().map_or(0.0, |usage| usage.cpu_seconds);
     text.push_str(&format!(
         "{} cores, {:.0} % busy in the quiet time and {:.0} % in the storm; the server took {:.2} s of CPU a second, this program {:.2}. Other programs took {:.0} % of all cores.\n\n",

@@ -1,4 +1,4 @@
-//! `polynya tables [NAME]`.
+//! `polynya tables [NAME]`: lists the tables, or describes one.
 
 use std::process::ExitCode;
 
@@ -27,9 +27,9 @@ pub struct Options {
     reach: Reach,
 }
 
-/// What follows a table, as the title of a column.
+/// Title of the column that lists a table's indexes and its lake.
 const FOLLOWING: &str = "index, lake";
-/// Of fewer rows a part in a hundred says less than how many are missing.
+/// Rows from which the progress of an index is shown in percent. For fewer rows the number of missing rows says more.
 const PERCENT_ROWS_MIN: u64 = 10_000;
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
@@ -58,7 +58,7 @@ pub async fn describe(client: &mut Client, name: &str) -> Result<Value> {
     client.json(Method::GET, &format!("/v1/tables/{}", escaped(name)), None).await
 }
 
-/// For a terminal.
+/// Formats the list of tables for a terminal.
 pub fn list_table(answer: &Value) -> String {
     let empty = Vec::new();
     let tables = answer["tables"].as_array().unwrap_or(&empty);
@@ -80,7 +80,7 @@ pub fn list_table(answer: &Value) -> String {
     out.render()
 }
 
-/// One table's columns, for a terminal.
+/// Formats the description of one table for a terminal.
 pub fn description(table: &Value) -> String {
     let mut out = Table::new(["column", "type", "nullable", "default"]);
     for column in table["columns"].as_array().unwrap_or(&Vec::new()) {
@@ -138,7 +138,7 @@ pub fn description(table: &Value) -> String {
     )
 }
 
-/// What it takes, and how much of that is compressed.
+/// Formats the size of a table, with its compressed part and the rows that are only in the lake.
 fn size(table: &Value) -> String {
     let all = ByteSize(number(&table["bytes"]));
     let all = compressed(table).map_or_else(|| all.to_string(), |(bytes, _)| format!("{all} ({bytes} zstd)"));
@@ -148,20 +148,21 @@ fn size(table: &Value) -> String {
     }
 }
 
-/// Bytes of compressed files, and what these were before.
+/// Returns the bytes of a table's compressed files, and their bytes before compression.
 fn compressed(table: &Value) -> Option<(ByteSize, ByteSize)> {
     let of = |name: &str| ByteSize(number(&table["compressed"][name]));
     table["compressed"].is_object().then(|| (of("bytes"), of("raw_bytes")))
 }
 
-/// What follows the table, in one cell.
+/// Formats a table's indexes and its lake, with their state, for one cell.
 fn followers(table: &Value) -> String {
     let one =
         |(name, state): (String, String)| if state.is_empty() { name } else { format!("{name} {state}") };
     derived(table).into_iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// What follows the table, and how far behind it is: nothing, where it is not.
+/// Returns the names and states of a table's indexes and its lake. The state is empty if one is up to date, else it tells
+/// the missing rows and the error.
 fn derived(table: &Value) -> Vec<(String, String)> {
     let all = table["derived"].as_array().map(Vec::as_slice).unwrap_or_default();
     let one = |derived: &Value| {
@@ -190,7 +191,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// A count; beyond 2^53 the server writes it as text.
+/// Reads a count of an answer. The server writes counts beyond 2^53 as text.
 pub fn number(value: &Value) -> u64 {
     value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
 }

@@ -1,14 +1,14 @@
-//! Where to listen, as people write it.
+//! Parses the address and port to listen on, in all the forms that people write.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Deserializer, de};
 
-/// Of a port that comes without an address: this machine alone, like the default.
+/// The address of a port that is given without one: the loopback interface, like the default.
 const THIS_MACHINE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// `127.0.0.1:8484`, `[::1]:8484`, `localhost:8484`, `:8484` or `8484`. No name but `localhost` is looked up: a server
-/// that listens elsewhere than its settings say, because a name changed, is a surprise.
+/// Parses `127.0.0.1:8484`, `[::1]:8484`, `localhost:8484`, `:8484` or `8484`. No other host name is accepted, because a
+/// change in the DNS must not move a server to another address. The error is half a sentence that says what is wrong.
 pub fn parse(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// From the settings file, where a port alone may be a number.
+/// Deserializes the value of a settings file, where a port alone may be a number.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

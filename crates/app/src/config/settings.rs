@@ -1,33 +1,34 @@
-//! Every setting: its place in `polynya.toml`, its environment variable, its default, what it does.
-//! The file reader, the environment reader, the example file and `polynya config` all go through this list.
+//! The list of all settings: path in `polynya.toml`, environment variable, form, default, range and description.
+//! The file reader, the environment reader, the example file and `polynya config` all use this list.
 
 use engine::near::{near, one_of};
 use types::name::printable;
 
 use crate::logging::{LEVELS, wrong_level};
 
-/// How a setting's value is written.
+/// The form in which a setting's value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Text,
     /// A text that is never shown.
     Secret,
-    /// `127.0.0.1:8484`
+    /// An address and a port, such as `127.0.0.1:8484`.
     Address,
-    /// `64 MiB`
+    /// A number of bytes, such as `64 MiB`.
     Size,
-    /// `30 s`
+    /// A length of time, such as `30 s`.
     Span,
-    /// `7 d`, or `off`.
+    /// A length of time, such as `7 d`, or `off`.
     SpanOrOff,
-    /// `docs, notes`, in a file `["docs", "notes"]`
+    /// A list: `docs, notes` in a variable or flag, `["docs", "notes"]` in a file.
     Texts,
     /// A whole number.
     Count,
+    /// `true` or `false`.
     Switch,
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// `info`, or `warn,commitlog=debug`.
+    /// A filter of log levels, such as `info` or `warn,commitlog=debug`.
     Level,
 }
 
@@ -39,8 +40,8 @@ pub struct Setting {
     pub env: &'static str,
     pub form: Form,
     pub default: &'static str,
-    /// The smallest and the largest value, as they are written: what is beyond them breaks the process or stops it from
-    /// doing anything. `None` for what is no quantity.
+    /// The smallest and the largest value, in the setting's form. A value outside of them would crash the process or keep
+    /// it from working at all. `None` for a setting that is not a quantity.
     pub range: Option<(&'static str, &'static str)>,
     pub help: &'static str,
 }
@@ -56,7 +57,7 @@ const fn setting(
     Setting { path, env, form, default, range, help }
 }
 
-/// By section, in the order of the example file.
+/// All settings, by section, in the order of the example file.
 pub const SETTINGS: &[Setting] = &[
     setting(
         "profile",
@@ -453,7 +454,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
 ];
 
-/// Defaults of `profile = "edge"` that are others.
+/// The defaults that `profile = "edge"` changes, as paths and values.
 pub const EDGE: &[(&str, &str)] = &[
     ("server.body_bytes_max", "4 MiB"),
     ("server.connections_max", "256"),
@@ -465,12 +466,13 @@ pub const EDGE: &[(&str, &str)] = &[
     ("history.bytes_max", "64 MiB"),
 ];
 
-/// Environment variables that are no settings, so that they are not reported as unknown.
+/// Environment variables of Polynya that are not settings and are not reported as unknown.
 pub const OTHER_VARIABLES: &[&str] =
     &["POLYNYA_CONFIG", "POLYNYA_KEY", "POLYNYA_URL", "POLYNYA_TEST_SCALE", "POLYNYA_TEST_SEEDS"];
 
 impl Setting {
-    /// What is wrong with a value's form, and a word that was probably meant. Quantities are judged by their ranges.
+    /// Returns why `text` is none of the setting's words or log levels, with the word that was probably meant. Returns
+    /// `None` for a valid text, and for every other form of setting.
     pub fn misread(&self, text: &str) -> Option<(String, Option<&'static str>)> {
         let near = |word: &str, known: &[&'static str]| near(word, known.iter().copied()).first().copied();
         match self.form {
@@ -486,7 +488,7 @@ impl Setting {
         }
     }
 
-    /// What a value of it looks like, for hints.
+    /// Describes a valid value of this setting, for hints.
     pub fn cure(&self) -> String {
         let form = match self.form {
             Form::Text => return format!("for example \"{}\"", self.default),
@@ -519,14 +521,15 @@ pub fn find(path: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.path == path)
 }
 
-/// Of `names` the one most like `wanted`, if any is like it at all.
+/// Returns the name that is most similar to `wanted`, or `None` if all differ in more than 2 characters and a fifth of its
+/// length.
 pub fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let scored = names.map(|name| (distance(&wanted.to_lowercase(), &name.to_lowercase()), name));
     let (edits, name) = scored.min_by_key(|(edits, _)| *edits)?;
     (edits <= 2 + wanted.len() / 5).then_some(name)
 }
 
-/// How many characters must be inserted, removed or replaced (Levenshtein).
+/// The Levenshtein distance: the number of characters to insert, remove or replace.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -554,7 +557,7 @@ mod tests {
         assert_eq!(nearest("weather.report", paths()), None);
     }
 
-    /// The page tells this rule in place of the names.
+    /// The page on configuration states this rule and does not list the names.
     #[test]
     fn a_variables_name_follows_from_the_settings() {
         for setting in SETTINGS {

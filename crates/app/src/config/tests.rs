@@ -94,7 +94,7 @@ fn an_unknown_setting_is_an_error_that_names_the_nearest() {
     assert!(warnings[0].contains("did you mean POLYNYA_LISTEN"), "{warnings:?}");
 }
 
-/// `--set sql.threads` was told to write `--set server.listen=…`.
+/// The hint for `--set sql.threads` proposed `--set server.listen=…`.
 #[test]
 fn a_setting_without_a_value_is_told_how_it_gets_one() {
     for (path, said) in [
@@ -163,7 +163,7 @@ fn a_wrong_value_names_the_file_the_setting_and_the_cure() {
     assert!(Config::load(&missing).unwrap_err().to_string().contains("polynya config --example"));
 }
 
-/// A million threads aborted the process, and a deadline of nothing let no statement run.
+/// A million threads aborted the process, and a deadline of 0 s let no statement run.
 #[test]
 fn a_value_out_of_its_range_is_refused_wherever_it_comes_from() {
     for (path, text) in [
@@ -236,7 +236,7 @@ fn the_profile_for_small_machines_changes_defaults_and_nothing_that_was_given() 
     let read = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
     assert_eq!((read.profile, read.sql.threads, read.history.keep.0.as_secs()), (ProfileName::Edge, 3, 60));
 
-    // Each of its defaults is a setting's, and another than without it.
+    // Each default of the profile belongs to a setting and differs from the built-in default.
     for (path, text) in settings::EDGE {
         let setting = settings::find(path).unwrap();
         assert_ne!(setting.default, *text, "{path}");
@@ -291,7 +291,7 @@ fn secrets_are_shown_nowhere() {
     assert!(error.contains("`lake.catalog_token`") && !error.contains("4711"), "{error}");
 }
 
-/// The default profile was killed in 512 MiB within seconds: its bounds were for several times that.
+/// In 512 MiB of memory the default profile was killed within seconds: its bounds assumed several times as much.
 #[test]
 fn defaults_fit_into_the_memory_that_there_is_and_what_was_given_stays_and_is_named() {
     let limit = |mib: u64| Some(crate::memory::Limit { bytes: mib << 20, from: "memory.max".into() });

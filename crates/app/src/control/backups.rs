@@ -1,4 +1,5 @@
-//! Backups: taken by the process that has the directory open, into a folder of its machine or an object store.
+//! Requests for a backup, which the process that has the directory open takes into a folder of its machine or an object
+//! store.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +12,9 @@ use types::{Error, Result};
 use super::job::{self, Lines, Teller};
 use crate::remote::Remote;
 
-/// `{dest}`, an absolute path, or `{uri, endpoint, region, access_key, secret_key, session_token}`; answers with what the
-/// backup holds.
+/// Takes a backup into `{dest}`, an absolute path, or into the object store of `{uri, endpoint, region, access_key,
+/// secret_key, session_token}`. Answers with the backup's lsn, time and sizes. Fails with `invalid` if the folder lies in
+/// the data directory.
 pub fn take(engine: &Engine, body: &Value) -> Result<Lines> {
     if let Some(uri) = body["uri"].as_str() {
         return send(engine, uri, body);
@@ -21,7 +23,7 @@ pub fn take(engine: &Engine, body: &Value) -> Result<Lines> {
     if !dest.is_absolute() {
         return Err(Error::invalid("`dest` is an absolute path"));
     }
-    // The data directory may have been named by another way to it.
+    // Both paths are compared without symbolic links, through which the data directory may have been named.
     let data = std::fs::canonicalize(engine.dir());
     let data = data.map_err(|e| Error::io(format!("finding {}", engine.dir().display()), e))?;
     if found(&dest).is_some_and(|place| place.starts_with(&data)) {
@@ -35,7 +37,7 @@ pub fn take(engine: &Engine, body: &Value) -> Result<Lines> {
     })
 }
 
-/// To an object store. The keys are those of who asks; where none are given, the server's own.
+/// Sends a backup to an object store, with the credentials of the request, or the server's own if it has none.
 fn send(engine: &Engine, uri: &str, body: &Value) -> Result<Lines> {
     let given = |name: &str| body[name].as_str().map(str::to_owned);
     let options = Options {
@@ -74,7 +76,7 @@ fn shown(taken: &Backup) -> Value {
     })
 }
 
-/// The nearest folder on the way to a path that exists, by its own name.
+/// Returns the canonical path of the nearest existing ancestor of `path`, or of `path` itself.
 fn found(path: &Path) -> Option<PathBuf> {
     path.ancestors().find_map(|path| std::fs::canonicalize(path).ok())
 }

@@ -1,4 +1,4 @@
-//! Examinations of the directory by the process that has it open.
+//! Requests to examine the directory, served by the process that has it open.
 
 use engine::Engine;
 use serde_json::json;
@@ -7,11 +7,11 @@ use types::{Error, Result};
 use super::job::{self, Lines};
 use crate::doctor;
 
-/// Answers with a [`doctor::Examination`].
+/// Starts a job that answers with a [`doctor::Examination`].
 pub fn run(engine: &Engine) -> Result<Lines> {
     let engine = engine.clone();
     job::start("pn-doctor", move |teller| {
-        // It reads everything, and readers come before it.
+        // An examination reads every file once and must not evict other readers' pages from the page cache.
         let _passing = vfs::pass_through();
         let examination = doctor::examine_running(&engine, &mut |what| teller.progress(|| json!(what)))?;
         serde_json::to_value(examination)

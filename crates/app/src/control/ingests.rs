@@ -1,9 +1,10 @@
-//! Ingestion exactly once: a piece's rows and the position that its file has reached are one commit.
+//! Exactly-once ingestion: the rows of a piece and the position that its file has reached are one commit.
 //!
-//! `polynya.ingests` holds a row for each file and table: which file it was, how far it came. A piece names where it
-//! starts; it is stored only if the file stands there, else it was stored before, and its sender is told so. Whatever
-//! is killed whenever, each piece is in the table once. The position goes with the data: it is restored and dropped with
-//! it, and `SELECT * FROM polynya.ingests` shows it.
+//! `polynya.ingests` holds a row for each file and table, its mark: the file and the position up to which it is stored. A
+//! piece names the position at which it starts. It is stored only if the mark stands at that position. If the mark is at the
+//! piece's end or later, the piece was stored before, and the answer says so. Each piece is therefore in the table once,
+//! whichever process is killed at whatever moment. The position is part of the data: it is backed up, restored and dropped
+//! with it, and `SELECT * FROM polynya.ingests` shows it.
 
 use std::thread;
 use std::time::Duration;
@@ -17,50 +18,51 @@ use serde_json::{Value, json};
 use types::{DataType, Error, Kind, Principal, Result, RowId, TableDef, TableId, key, name};
 use wire::Rows;
 
+/// The table that holds the position of each ingested file.
 pub const TABLE: &str = "polynya.ingests";
 
-/// Marks the error of a piece that does not fit to where its file stands.
+/// Context key of the error for a piece that does not start at its file's position.
 const MOVED: &str = "moved";
 
-/// How often a piece is tried again because somebody else changed its table.
+/// Attempts to store a piece while other writers change its table.
 const RETRIES: usize = 20;
-/// Between two of them at most.
+/// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
-/// How far a file has come.
+/// The position up to which a file is stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Position {
     pub file: String,
     pub table: String,
-    /// Hash of the file's first `head_len` bytes: a log that was rotated is another file.
+    /// Hash of the file's first `head_len` bytes. It tells a rotated log from the file that had its name before.
     pub head: String,
     pub head_len: i64,
-    /// Everything before is stored: bytes of the unpacked file, or rows of a Parquet file.
+    /// Position before which everything is stored: in bytes of the unpacked file, or in rows of a Parquet file.
     pub position: i64,
     pub line: i64,
     pub rows: i64,
-    /// How a CSV file is read; a growing file keeps its types.
+    /// Delimiter and types of a CSV file as JSON. They are kept, so that a growing file keeps its types.
     pub shape: Option<String>,
 }
 
-/// One piece, as the first line of a request's body; the rest of the body is the rows.
+/// The header of a piece, as JSON in the first line of a request's body. The rest of the body is the rows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Piece {
     pub start: i64,
     pub media: String,
-    /// Where the file stands once the piece is stored; `rows` counts those of earlier runs only.
+    /// The position of the file after the piece is stored. Its `rows` is replaced by the number that the server counts.
     pub after: Position,
-    /// Begins the file anew, whatever was stored before, provided that its mark is still this version, as
-    /// [`Standing::version`] said: a piece of an earlier command may be on its way still.
+    /// Starts the file from its beginning although rows of it are stored, if its mark still has this
+    /// [`Standing::version`]. Any other version is a conflict, because a piece of an earlier command may still arrive.
     pub anew: Option<u64>,
 }
 
-/// Where a file stands.
+/// The stored position of a file, as the server answers it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
-    /// `None` if nothing of it is stored, or its table is gone.
+    /// `None` if nothing of the file is stored, or its table was dropped.
     pub position: Option<Position>,
-    /// Of the mark; 0 if there is none.
+    /// Row id of the file's mark, which changes with every piece; 0 if there is no mark.
     pub version: u64,
 }
 
@@ -78,7 +80,7 @@ const COLUMNS: [(&str, DataType); 11] = [
     ("time", DataType::Timestamp),
 ];
 
-/// Where a file stands.
+/// Answers with the [`Standing`] of a file.
 pub fn find(engine: &Engine, id: &str) -> Result<Value> {
     let view = engine.view(&Principal::local())?;
     let mark = read(&view, id)?;
@@ -87,13 +89,15 @@ pub fn find(engine: &Engine, id: &str) -> Result<Value> {
     Ok(json!(Standing { position, version }))
 }
 
-/// A table's columns, in the public interface's words.
+/// Answers with a table's definition, in the form of the public interface.
 pub fn describe(engine: &Engine, table: &str) -> Result<Value> {
     let snapshot = engine.view(&Principal::local())?.table(table)?;
     Ok(server::definition::describe(snapshot.def()))
 }
 
-/// Stores a piece unless it is stored already. Answers `{count, position}`.
+/// Stores a piece unless it is stored already. Answers `{count, position}`, where `count` is 0 for a piece that was stored
+/// before. Fails with `conflict` if the piece does not start at the file's position, or if other writers keep changing the
+/// table; with `forbidden` for a table of the namespace `polynya`.
 pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
     let line = body.iter().position(|byte| *byte == b'\n').unwrap_or(body.len());
     let piece: Piece = serde_json::from_slice(&body[..line])
@@ -106,7 +110,8 @@ pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
     }
     for retry in 0..RETRIES {
         match attempt(engine, id, &piece, payload, &full_name) {
-            // Its table or its mark changed while this was prepared. What others changed is there once it is durable.
+            // The table or the mark changed while the transaction was prepared. The next attempt sees the change once that is
+            // durable.
             Err(error) if error.kind() == Kind::Conflict && !is_elsewhere(&error) => {
                 thread::sleep(PAUSE_MAX.min(Duration::from_millis(1 << retry)));
             }
@@ -118,7 +123,7 @@ pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
 
 fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: &str) -> Result<Value> {
     let local = Principal::local();
-    // Mark, table and rows are of one view, or the commit is refused.
+    // The commit is refused if the mark or the table changed since this view.
     let view = engine.view(&local)?;
     let mark = read(&view, id)?;
     let current =
@@ -149,7 +154,7 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
     };
     let Rows { batch, new_columns } = decoded.map_err(|refused| refused.error)?;
     let Some(def) = def else {
-        // Made first, so that the mark can name the very table it speaks of.
+        // The table is created in a commit of its own, because the mark names the table's id. The next attempt stores the rows.
         let mut def = TableDef::new(TableId(0), full_name);
         for column in &new_columns {
             def.add_column(&column.name, &column.data_type, true, None)?;
@@ -190,13 +195,13 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
     let expected = mark.as_ref().map(|mark| mark.row);
     let position = after.position;
     let mark = to_batch(id, def.id, &after, engine.env().clock.now())?;
-    // The mark decides: of two commands that send the same piece one finds it changed.
+    // Of two commands that send the same piece, one finds the mark changed and fails.
     ops.push(Op::Insert { table: TABLE.into(), batch: mark, mode: Mode::CompareAndSet(vec![expected]) });
     engine.commit_read(&view, &local, Transaction::new(ops).internal())?;
     Ok(json!({ "count": rows, "position": position }))
 }
 
-/// A conflict that repeating the piece does not solve.
+/// Makes the error for a conflict that a further attempt does not solve.
 fn elsewhere(message: String) -> Error {
     Error::conflict(message).with(MOVED, true).hint("another command is reading the same file: let it finish")
 }
@@ -205,7 +210,7 @@ fn is_elsewhere(error: &Error) -> bool {
     error.context().iter().any(|(key, _)| *key == MOVED)
 }
 
-/// What `polynya.ingests` holds of a file.
+/// The row of `polynya.ingests` for a file and table.
 struct Mark {
     row: RowId,
     table_id: TableId,
@@ -213,7 +218,7 @@ struct Mark {
 }
 
 impl Mark {
-    /// Whether the table is still the one that the rows went to.
+    /// Returns true if the table is still the one that received the rows, and not a later one of the same name.
     fn is_current(&self, view: &View) -> bool {
         let full_name = name::full_table_name(&self.position.table).unwrap_or_default();
         view.find(&full_name).is_some_and(|table| table.def().id == self.table_id)

@@ -1,7 +1,7 @@
-//! Long work for whoever owns the directory: done in a thread of the lowest class, told as it goes.
+//! Long jobs of the control socket, such as a backup. They run in a background thread and report their progress.
 //!
 //! The answer is lines of JSON: any number of `{"progress": …}`, then one `{"done": …}` or `{"error": …}`. When the
-//! command goes away, the work ends at its next step.
+//! command disconnects, the job ends at its next report.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use types::{Error, Kind, Result};
 
-/// How often progress is told at most.
+/// The shortest time between two reports of progress.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
-/// An answer that comes line by line.
+/// The body of an answer that is sent line by line.
 pub struct Lines(mpsc::Receiver<Bytes>);
 
 impl Body for Lines {
@@ -33,14 +33,15 @@ impl Body for Lines {
     }
 }
 
-/// Where a job says how far it is.
+/// Reports the progress of a job to its command.
 pub struct Teller {
     sender: mpsc::Sender<Bytes>,
     told: Option<Instant>,
 }
 
 impl Teller {
-    /// Says it now and then; [`Kind::Closed`] once nobody listens.
+    /// Sends the progress, at most once in `TELL_EVERY`. Fails with [`Kind::Closed`] once the command has disconnected,
+    /// which ends the job.
     pub fn progress(&mut self, progress: impl FnOnce() -> Value) -> Result<()> {
         if self.told.is_some_and(|told| told.elapsed() < TELL_EVERY) {
             return Ok(());
@@ -51,7 +52,7 @@ impl Teller {
     }
 }
 
-/// Runs `work` in a thread of its own.
+/// Starts `work` in a background thread called `name`, and returns the lines of its answer.
 pub fn start(name: &str, work: impl FnOnce(&mut Teller) -> Result<Value> + Send + 'static) -> Result<Lines> {
     let (sender, receiver) = mpsc::channel(16);
     let run = move || {
@@ -60,7 +61,7 @@ pub fn start(name: &str, work: impl FnOnce(&mut Teller) -> Result<Value> + Send 
             Ok(done) => json!({ "done": done }),
             Err(error) => super::told(&error),
         };
-        // Nobody may listen any more.
+        // The send fails if the command has disconnected.
         let _ = teller.sender.blocking_send(line(&last));
     };
     Class::Background.spawn(name, run).map_err(|e| Error::io("starting a thread", e))?;

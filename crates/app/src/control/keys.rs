@@ -1,10 +1,11 @@
-//! API keys: made, listed, removed.
+//! Requests that create, list and remove API keys.
 
 use engine::{ApiKey, Engine, Op, Transaction};
 use serde_json::{Value, json};
 use types::{Error, Kind, Principal, Result, TableSet, name};
 
-/// `{name, scope, tables: [..] or null}`; answers with the secret, which is stored nowhere.
+/// Creates the key of a request `{name, scope, tables: [..] or null}`. Answers with `{name, secret}`; only the secret's
+/// hash is stored. Fails with `exists` if there is a key of that name.
 pub fn create(engine: &Engine, body: &Value) -> Result<Value> {
     let key_name = body["name"].as_str().unwrap_or_default();
     check_name(key_name)?;
@@ -58,7 +59,7 @@ fn check_name(text: &str) -> Result<()> {
         .hint("use 1 to 64 letters, digits, `.`, `_` and `-`"))
 }
 
-/// The full name of a table, or `namespace.*`.
+/// Parses a table of a key's table set: returns its full name, or `namespace.*` unchanged.
 fn table(text: &str) -> Result<String> {
     match text.strip_suffix(".*") {
         Some(namespace) => name::full_table_name(&format!("{namespace}.x")).map(|_| text.to_owned()),

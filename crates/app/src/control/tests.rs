@@ -32,10 +32,10 @@ fn a_piece_that_is_sent_again_is_stored_once() {
     assert_eq!(ingests::store(&engine, "x", &first).unwrap()["count"], 2);
     assert_eq!(ingests::store(&engine, "x", &first).unwrap()["count"], 0, "stored before");
     assert_eq!(rows(&engine), 2);
-    // Out of turn: refused, nothing stored.
+    // A piece that skips bytes is refused and nothing of it is stored.
     let early = body(30, 40, "{\"a\": 9}\n", None);
     assert_eq!(ingests::store(&engine, "x", &early).unwrap_err().kind(), Kind::Conflict);
-    // A bad row refuses its whole piece and leaves the position.
+    // A bad row makes the server refuse its whole piece; the position stays.
     let bad = body(18, 30, "{\"a\": 3}\n{\"a\": \"x\"}\n", None);
     assert_eq!(ingests::store(&engine, "x", &bad).unwrap_err().kind(), Kind::Schema);
     let next = body(18, 27, "{\"a\": 3, \"b\": true}\n", None);
@@ -43,7 +43,7 @@ fn a_piece_that_is_sent_again_is_stored_once() {
     let found = ingests::find(&engine, "x").unwrap();
     assert_eq!((&found["position"]["position"], &found["position"]["rows"]), (&json!(27), &json!(3)));
     let version = found["version"].as_u64();
-    // Anew: everything once more, but only by who knows where it stands.
+    // A restart stores everything once more, but only for a sender that knows the file's current version.
     let anew = |version| body(0, 18, "{\"a\": 1}\n{\"a\": 2}\n", version);
     assert_eq!(ingests::store(&engine, "x", &anew(Some(0))).unwrap_err().kind(), Kind::Conflict);
     assert_eq!(ingests::store(&engine, "x", &anew(version)).unwrap()["count"], 2);
@@ -113,7 +113,7 @@ fn escapes_are_undone() {
 async fn the_socket_is_for_the_directorys_owner_and_goes_with_the_server() {
     let _limit = testkit::limit(60);
     let dir = tempfile::tempdir().unwrap();
-    // Longer than a socket's path may be.
+    // The path of the directory is longer than a socket's path may be.
     let deep = dir.path().join("d".repeat(120));
     let engine = Engine::open(Env::real(), &deep, engine::Options::default()).unwrap();
     let (starting, data) = (engine.clone(), deep.clone());

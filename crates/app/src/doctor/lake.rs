@@ -1,5 +1,5 @@
-//! The files of a table's lake, where it alone has rows and lies on this machine: whether all of those rows are there, and whether the
-//! files have the checksums that were kept when they were written.
+//! Checks the lake of each table that has rows only there, if the lake is on this machine: that it reaches up to the last of
+//! those rows, and that its files have the checksums that were recorded when they were written.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ use vfs::Env;
 
 use super::Examination;
 
-/// `warehouse` is the directory of all lakes; `None` where they are elsewhere, or a catalog has them.
+/// Checks the lakes of all tables in `examination` that have rows only there. `warehouse` is the directory of all lakes;
+/// `None` if they are elsewhere or in a catalog, which is noted.
 pub(super) fn check(
     env: &Env,
     dir: &Path,

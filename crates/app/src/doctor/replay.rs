@@ -1,4 +1,4 @@
-//! The log's last part on top of the manifest, in memory, as recovery would do it.
+//! Applies the log's newest part to the manifest's tables in memory, as recovery would, and collects the problems.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -13,19 +13,20 @@ use vfs::Env;
 
 use super::Examination;
 
+/// The tables of a database after the manifest and the frames that were applied so far.
 pub struct Replay<'a> {
     env: &'a Env,
     dir: PathBuf,
     manifest_lsn: Lsn,
     pub tips: HashMap<TableId, Tip>,
     key_names: BTreeSet<String>,
-    /// How many API keys exist.
+    /// Number of API keys.
     pub keys: usize,
-    /// What the log says that cannot be.
+    /// Frames that cannot be applied, one message each.
     pub problems: Vec<String>,
 }
 
-/// Beyond this many nothing new is learned.
+/// Largest number of problems that are collected: more of them tell nothing new.
 const PROBLEMS_MAX: usize = 100;
 
 impl<'a> Replay<'a> {
@@ -59,6 +60,7 @@ impl<'a> Replay<'a> {
         Segment::open(self.env, &segment::table_dir(&self.dir, def.id), def, meta)
     }
 
+    /// Applies one frame of the log. Never fails: a section that cannot be applied becomes a problem.
     pub fn frame(&mut self, frame: Frame) -> Result<()> {
         let at = |offset: u32| Lsn(frame.first_lsn.0 + u64::from(offset));
         for section in frame.sections {
@@ -77,7 +79,7 @@ impl<'a> Replay<'a> {
                 Section::Edit { lsn_offset, edit } if at(lsn_offset) > self.manifest_lsn => {
                     (at(lsn_offset), self.edit(edit, at(lsn_offset)))
                 }
-                // The manifest has it already, or it concerns no row.
+                // The manifest contains this edit already, or the section concerns no row.
                 Section::Edit { .. } | Section::Idempotency(_) | Section::Cursor(_) => continue,
             };
             if let Err(error) = outcome
@@ -95,7 +97,7 @@ impl<'a> Replay<'a> {
             rows.runs.iter().map(|run| (lsn_of(run.lsn_offset), u64::from(run.count))).collect();
         match self.tips.get_mut(&rows.table) {
             Some(tip) => tip.append(rows.first_row, time, &runs, &rows.batch),
-            // Dropped before the manifest was written.
+            // The table was dropped before the manifest was written.
             None => Ok(()),
         }
     }

@@ -1,8 +1,8 @@
-//! The same from inside the process that has the directory open, beside its readers and writers.
+//! The examination of a running process: inside the process that has the directory open, beside its readers and writers.
 //!
-//! What is examined is one root. Its segments are opened anew and read from the disk: what the process had read before
-//! tells nothing of what is there now. The log is read as recovery would, beside the writer: a place that cannot be read
-//! is damage only if it is still there at a second look, since the writer may have been at it.
+//! It examines one root. The root's segments are opened again and read from the disk, because the process's own memory may
+//! differ from the disk. The log is read as recovery would, while the writer goes on. A place that cannot be read is
+//! reported as damage only if a second pass finds it too, because the writer may have been writing it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use vfs::Env;
 
 use super::{Examination, ONE_IS_WHOLE, table};
 
-/// How often the log is looked at while every look finds something else.
+/// Passes over the log while each pass ends at another lsn.
 const LOOKS: usize = 6;
 
-/// Examines what a running process has open. `progress` hears what is being looked at; an error from it ends the work.
+/// Examines the newest root of a running engine. `progress` is called with the name of each part before it is examined; an
+/// error from it ends the examination.
 pub fn examine_running(engine: &Engine, progress: &mut dyn FnMut(&str) -> Result<()>) -> Result<Examination> {
     let (env, dir) = (engine.env(), engine.dir());
     let root = engine.root();
@@ -29,14 +30,14 @@ pub fn examine_running(engine: &Engine, progress: &mut dyn FnMut(&str) -> Result
     }
     progress("log")?;
     check_log(env, dir, root.lsn(), &mut examination)?;
-    // One after another is let go of, so that little is held back for long.
+    // Each snapshot is dropped after its check, so that the examination does not keep all old segments for its whole time.
     let mut tables: Vec<_> = root.tables().cloned().collect();
     tables.reverse();
     drop(root);
     while let Some(snapshot) = tables.pop() {
         let def = snapshot.def();
         progress(&def.name)?;
-        // Which ids were given out is known to the process alone.
+        // The next segment id is not part of a root, so the check of ids is skipped.
         table::check_state(&snapshot.state(), SegmentId(u64::MAX), &mut examination);
         let table_dir = segment::table_dir(dir, def.id);
         let verify = |open: &Arc<Segment>| Segment::open(env, &table_dir, def, open.meta().clone()).verify();
@@ -46,7 +47,7 @@ pub fn examine_running(engine: &Engine, progress: &mut dyn FnMut(&str) -> Result
     Ok(examination)
 }
 
-/// Reads the log up to `lsn` at least.
+/// Reads the log, which must reach at least `lsn`, and reports damage.
 fn check_log(env: &Env, dir: &Path, lsn: Lsn, examination: &mut Examination) -> Result<()> {
     let mut seen: Option<(Lsn, String)> = None;
     let mut is_told = false;
@@ -59,7 +60,7 @@ fn check_log(env: &Env, dir: &Path, lsn: Lsn, examination: &mut Examination) -> 
         });
         let report = match report {
             Ok(report) => report,
-            // A file that was renamed or removed between being found and being opened.
+            // A file was renamed or removed between listing and opening it.
             Err(error) if error.kind() == Kind::Io && look + 1 < LOOKS => continue,
             Err(error) if error.kind() == Kind::Damaged => {
                 examination.damage(error.to_string());
@@ -67,7 +68,7 @@ fn check_log(env: &Env, dir: &Path, lsn: Lsn, examination: &mut Examination) -> 
             }
             Err(error) => return Err(error),
         };
-        // One that was replaced just now may be gone: the next look finds its successor.
+        // The manifest was replaced during this pass: the next pass finds its successor.
         if damaged.as_ref().is_some_and(|error| error.kind() == Kind::Io) && look + 1 < LOOKS {
             continue;
         }

@@ -1,4 +1,4 @@
-//! One table: its state in the manifest, its segments byte by byte, its live rows and keys.
+//! The checks of one table: its state in the manifest, every byte of its segments, its live rows and keys.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use types::{DataType, Error, RowId, SegmentId, TableDef, key, schema};
 
 use super::{Examination, TableReport};
 
-/// Checks what the manifest says of a table against itself.
+/// Checks that the state of a table is consistent in itself. Segment ids must be below `next_segment`.
 pub fn check_state(state: &State, next_segment: SegmentId, examination: &mut Examination) {
     let name = &state.def.name;
     let mut below = RowId(1);
@@ -53,7 +53,7 @@ pub fn check_state(state: &State, next_segment: SegmentId, examination: &mut Exa
     }
 }
 
-/// Reads every byte and every live row of a table. `verify` says what is wrong with a segment's files.
+/// Reads every byte and every live row of a table, and returns its counts. `verify` returns the errors of a segment's files.
 pub fn check(
     snapshot: &Snapshot,
     verify: &dyn Fn(&Arc<Segment>) -> Vec<Error>,
@@ -80,14 +80,14 @@ pub fn check(
     for piece in snapshot.pieces() {
         let (first, last) = piece.row_range();
         if piece.is_evicted() {
-            // The lake's to check: `polynya lake verify` compares it with the table.
+            // The lake's files are checked separately; `polynya lake verify` compares their rows.
             scan.rows += piece.rows() as u64;
             scan.last_row = Some(last.0 as i64);
             continue;
         }
         match piece.read(snapshot.all_columns()) {
             Ok(batch) => scan.check(snapshot, &batch, (first, last), examination),
-            // Its segment was reported above.
+            // The damage of this segment was reported above.
             Err(_) => scan.rows += piece.rows() as u64,
         }
     }
@@ -118,7 +118,7 @@ pub fn check(
     report
 }
 
-/// What a pass over all live rows remembers.
+/// The state of a pass over all live rows.
 struct Scan {
     last_row: Option<i64>,
     rows: u64,
@@ -154,7 +154,7 @@ impl Scan {
         self.check_keys(snapshot, def, batch, ids);
     }
 
-    /// A live key exists once: its index must lead every row to itself.
+    /// Checks that the key index finds each row under its key, which also proves that no live key exists twice.
     fn check_keys(&mut self, snapshot: &Snapshot, def: &TableDef, batch: &RecordBatch, ids: &[i64]) {
         if !def.is_keyed() {
             return;
@@ -184,7 +184,7 @@ impl Scan {
                 .zip(ids)
                 .filter(|(found, id)| found.is_none_or(|found| found.0 != **id as u64))
                 .count(),
-            // One of them cannot be looked up: which, has to be seen one by one.
+            // The lookup of one key failed. Single lookups find out which one.
             Err(_) => keys.iter().zip(ids).filter(|(key, id)| !is_it(key, **id)).count(),
         } as u64;
     }

@@ -58,7 +58,7 @@ fn files(path: &Path, suffix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A segment that counts: the one that was written last.
+/// Returns the file of the newest segment, which the database refers to. Older files may be leftovers of merges.
 fn named_segment(path: &Path) -> PathBuf {
     let id = |file: &PathBuf| file.file_stem().unwrap().to_string_lossy().parse::<u64>().unwrap();
     files(path, ".arrow").into_iter().max_by_key(id).unwrap()
@@ -74,7 +74,7 @@ fn a_sound_directory_is_found_sound_and_left_as_it_was() {
     let before: Vec<(PathBuf, Vec<u8>)> =
         files(&path, "").into_iter().map(|f| (f.clone(), fs::read(f).unwrap())).collect();
     let examination = examine_local(&path).unwrap();
-    // Segments that were merged may lie there until the next opening.
+    // The files of merged segments may remain until the next opening, which is a note and not damage.
     assert!(examination.is_sound(), "{:?}", examination.findings);
     assert_eq!(examination.tables[0].rows, 700 * 3 + 1_500 + 10);
     assert!(examination.tables[0].segments > 0 && examination.log_frames > 0);
@@ -89,7 +89,7 @@ fn a_flipped_bit_anywhere_in_a_segment_is_found() {
     for suffix in [".arrow", ".meta"] {
         let file = named_segment(&path).with_extension(&suffix[1..]);
         let bytes = fs::read(&file).unwrap();
-        // The first, the last and some bytes in between.
+        // Eight bytes: the first, the last and six in between.
         for at in (0..8).map(|i| i * (bytes.len() - 1) / 7) {
             let mut flipped = bytes.clone();
             flipped[at] ^= 0x10;
@@ -113,7 +113,7 @@ fn a_flipped_bit_in_the_logs_last_frame_is_damage_and_no_torn_end() {
     let last = report.unwrap().files.into_iter().rfind(|file| file.frames > 0).unwrap();
     let log = path.join("log").join(&last.name);
     let mut bytes = fs::read(&log).unwrap();
-    // Before the mark of 64 bytes that a clean close leaves.
+    // The flipped byte lies before the mark of 64 bytes that a clean close leaves.
     bytes[last.bytes_used as usize - 64 - 40] ^= 1;
     fs::write(&log, bytes).unwrap();
     let examination = examine_local(&path).unwrap();
@@ -162,7 +162,7 @@ fn a_directory_that_is_open_or_is_none_is_not_examined() {
     engine.close().unwrap();
 }
 
-/// Rows that left for the lake are as much the database's as all others, and nobody looked at the files that they are in.
+/// Evicted rows belong to the database as all others do, and no examination read the lake's files that hold them.
 #[test]
 fn a_flipped_bit_in_a_file_that_alone_has_rows_is_found() {
     let _limit = testkit::limit(120);
@@ -204,7 +204,7 @@ fn a_flipped_bit_in_a_file_that_alone_has_rows_is_found() {
     let damage = examined.findings.iter().find(|finding| finding.severity == Severity::Damage).unwrap();
     assert!(damage.what.contains("the lake of table main.t") && damage.what.contains(name), "{damage:?}");
 
-    // An earlier state of the lake, a file of its runs that is not as it was written, and no lake at all.
+    // A damaged file of the lake's runs is found, and so is a missing lake.
     let told = || {
         let examined = examine_local(&path).unwrap();
         let damage = examined.findings.into_iter().filter(|finding| finding.severity == Severity::Damage);
@@ -219,7 +219,7 @@ fn a_flipped_bit_in_a_file_that_alone_has_rows_is_found() {
     assert!(elsewhere.is_sound() && elsewhere.findings.iter().any(|f| f.what.contains("not examined")));
 }
 
-/// `polynya doctor ./polynya-data` proposed `polynya doctor ./polynya-data`.
+/// The hint of `polynya doctor ./polynya-data` proposed that same command.
 #[test]
 fn what_is_proposed_is_never_the_directory_that_failed() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Whether what is imported fits the table: names, types, what must not be null.
+//! Checks that the columns of an import fit the table: their names, their types, and NOT NULL.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::ingest::arrow_stream;
 /// A column of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
-    /// As it is sent.
+    /// The Arrow field in which its values are sent.
     pub field: Arc<Field>,
-    /// If it is known exactly which of a table's types holds it.
+    /// The type of tables that holds its values, if the source defines it; `None` if it follows from the Arrow type.
     pub data_type: Option<DataType>,
 }
 
@@ -32,13 +32,13 @@ impl Given {
         self.field.name()
     }
 
-    /// Its type, for people.
+    /// Returns its type for messages.
     pub fn shown(&self) -> String {
         self.data_type.as_ref().map_or_else(|| self.field.data_type().to_string(), ToString::to_string)
     }
 }
 
-/// The table as it is described, if it is there.
+/// Requests a table's description; `None` if the table does not exist.
 pub async fn existing(door: &mut Door, table: &str) -> Result<Option<Table>> {
     let described = match door.control() {
         Some(control) => control.json(Method::GET, &format!("/tables/{}", escaped(table)), None).await,
@@ -51,8 +51,9 @@ pub async fn existing(door: &mut Door, table: &str) -> Result<Option<Table>> {
     }
 }
 
-/// What columns are called in the table, where that is not their own name: as is wished, and without the `_` that they begin
-/// with, since such names belong to Polynya.
+/// Returns the columns to rename, with notes for the user. A column gets the name wished for it, else its own without
+/// leading `_`, since such names belong to Polynya. Fails if a wish names a missing column, or if two columns would have
+/// the same name.
 pub fn rename(given: &[Given], wished: &[(String, String)]) -> Result<(Renames, Notes)> {
     let (mut renames, mut notes): (Renames, Notes) = Default::default();
     for (old, _) in wished {
@@ -89,13 +90,13 @@ pub fn rename(given: &[Given], wished: &[(String, String)]) -> Result<(Renames, 
     Ok((renames, notes))
 }
 
-/// What a column is called in the table.
+/// Returns the name of a source's column in the table.
 pub fn named<'a>(renames: &'a [(String, String)], column: &'a str) -> &'a str {
     renames.iter().find(|(old, _)| old == column).map_or(column, |(_, new)| new)
 }
 
-/// Whether the columns fit the table, or one that is made for them; what is to be known of it. What single values do not fit is
-/// found out at their rows.
+/// Checks that the columns fit the table, or that a table can be made for them, and returns notes for the user. Fails with
+/// `schema` otherwise. Single values that do not fit are found only when their rows are sent.
 pub fn check(given: &[Given], renames: &[(String, String)], into: &Into) -> Result<Notes> {
     let known = into.existing.as_ref().map(columns_of).unwrap_or_default();
     let table = &into.named.table;
@@ -133,7 +134,7 @@ pub fn check(given: &[Given], renames: &[(String, String)], into: &Into) -> Resu
                 .caused_by(error)
         };
         let rows = received(column, name, &def).map_err(unknown)?;
-        // One whose type is known is made of it before the first row comes.
+        // A column whose type the source defines gets exactly that type before the first row comes.
         let data_type = column.data_type.as_ref().or(rows.new_columns.first().map(|new| &new.data_type));
         if let Some(data_type) = data_type {
             data_type.check().map_err(unknown)?;
@@ -153,7 +154,7 @@ pub fn check(given: &[Given], renames: &[(String, String)], into: &Into) -> Resu
     })
 }
 
-/// A column without a row, as the server receives it.
+/// Decodes a batch of this one column without rows, as the server would, to learn whether the server accepts its type.
 fn received(column: &Given, name: &str, def: &TableDef) -> Result<wire::Rows> {
     let field = column.field.as_ref().clone().with_name(name);
     let empty = RecordBatch::new_empty(Arc::new(Schema::new(vec![field])));
@@ -163,11 +164,11 @@ fn received(column: &Given, name: &str, def: &TableDef) -> Result<wire::Rows> {
         .map_err(|refused| refused.error)
 }
 
-/// Whether a type's values are all taken by another one, as far as can be told before one is seen. Ids within lists and structs
-/// are each table's own.
+/// Returns true if a column of type `wanted` can hold values of type `own`, as far as the types tell. Ids of fields within
+/// lists and structs are not compared, because each table has its own.
 fn fits(own: &DataType, wanted: &DataType) -> bool {
     match (own, wanted) {
-        // How Iceberg holds what it has no type for: Polynya's own lake, for one.
+        // Iceberg has no type for JSON and holds it as text, also in Polynya's own lake.
         (DataType::String, DataType::Json) => true,
         (DataType::List(item), DataType::Vector(_)) => item.data_type == DataType::Float32,
         (DataType::Struct(fields), DataType::Point | DataType::Point3d) => {
@@ -190,7 +191,8 @@ fn is_same(a: &str, b: &str) -> bool {
     a == b || a.to_lowercase() == b.to_lowercase()
 }
 
-/// Fields within structs cannot be renamed on the way.
+/// Fails with `schema` if a field within a struct has a reserved or invalid name. Such fields cannot be renamed during the
+/// import.
 fn check_nested(column: &Given) -> Result<()> {
     fn check(column: &str, arrow: &Arrow) -> Result<()> {
         match arrow {
@@ -217,7 +219,8 @@ fn check_nested(column: &Given) -> Result<()> {
     check(column.name(), column.field.data_type())
 }
 
-/// What the table has for the columns of the source in which text becomes JSON, by their places: what is none is refused.
+/// Returns the columns of the source whose texts the table holds as JSON: their indexes and the table's types. Their values
+/// are checked before they are sent.
 pub fn json_columns(given: &[Given], renames: &[(String, String)], into: &Into) -> Vec<(usize, DataType)> {
     let known = into.existing.as_ref().map(columns_of).unwrap_or_default();
     let wanted = |column: &Given| {
@@ -230,10 +233,11 @@ pub fn json_columns(given: &[Given], renames: &[(String, String)], into: &Into) 
     of_texts.filter_map(|(at, column)| Some((at, wanted(column)?))).collect()
 }
 
+/// A column of the existing table.
 struct Known {
     name: String,
     data_type: DataType,
-    /// Rows must have a value.
+    /// True if rows must have a value: the column is NOT NULL without a default.
     is_needed: bool,
 }
 
@@ -248,7 +252,7 @@ fn columns_of(table: &Table) -> Vec<Known> {
     table["columns"].as_array().map(|all| all.iter().filter_map(column).collect()).unwrap_or_default()
 }
 
-/// Makes the table, or the columns that it lacks, with just these types.
+/// Creates the table, or its missing columns, with exactly the types that the source defines.
 pub async fn make(door: &mut Door, given: &[Given], renames: &[(String, String)], into: &Into) -> Result<()> {
     let known = into.existing.as_ref().map(columns_of).unwrap_or_default();
     let is_lacking =
@@ -327,7 +331,8 @@ mod tests {
         }
     }
 
-    /// A table of Iceberg knows no ids of ours: its structs were of another type than those that were made of them.
+    /// The struct types of an Iceberg table never equalled those of the table made from it, because the ids of their fields
+    /// differ.
     #[test]
     fn types_are_compared_by_what_they_hold() {
         for (own, wanted, is_taken) in [
@@ -359,7 +364,7 @@ mod tests {
         }
     }
 
-    /// What the server would say at the first row is said before it.
+    /// A type that the server would refuse at the first row is refused before it.
     #[test]
     fn a_type_that_no_table_has_is_told_before_the_first_row() {
         use arrow::datatypes::{IntervalUnit, TimeUnit};
@@ -376,7 +381,7 @@ mod tests {
             let table = json!({ "columns": [{ "name": "c", "type": "string", "nullable": true }] });
             assert!(check(&[of(bad.clone())], &[], &into(Some(table))).is_err(), "{bad}");
         }
-        // Arrow casts any of these; the server does not.
+        // Arrow could cast all of these; the server does not.
         for (arrow, wanted) in [
             (Arrow::Int64, "string"),
             (Arrow::Utf8, "int64"),

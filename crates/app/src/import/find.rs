@@ -1,4 +1,5 @@
-//! What a source is: an Iceberg table in a directory, by its metadata file or in the server's catalog, or Parquet files.
+//! Finds the source of an import: an Iceberg table by its directory, its metadata file or its name in the server's catalog,
+//! or Parquet files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,26 +15,27 @@ use crate::client::{Client, escaped};
 use crate::config::Config;
 use crate::warehouse;
 
-/// What was found.
+/// The source that was found.
 pub enum Found {
     Iceberg(Place),
-    /// The directory that was searched, and the files in it, in their order.
+    /// Parquet files in the order of their paths, and the directory that was searched for them.
     Parquet(PathBuf, Vec<PathBuf>),
 }
 
-/// Where an Iceberg table is.
+/// The location of an Iceberg table.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub store: Store,
     /// The metadata file, in that store.
     pub metadata: PathBuf,
-    /// For messages, and by what it is known.
+    /// The table's directory, address or name: for messages, and as the identity of a table without a UUID.
     pub title: String,
 }
 
-/// Files of one import.
+/// Largest number of files of one import.
 const FILES_MAX: usize = 100_000;
 
+/// Finds the source that the user named: a URI, a path, a glob, or a table of the server's Iceberg catalog.
 pub async fn find(config: &Config, client: &mut Client, source: &str) -> Result<Found> {
     if source.contains("://") && !source.starts_with("file://") {
         return in_store(config, source).await.map(Found::Iceberg);
@@ -95,14 +97,15 @@ fn on_disk(path: &Path) -> Result<Found> {
     Ok(Found::Parquet(path.to_owned(), files))
 }
 
-/// Whether a directory is the `metadata` of an Iceberg table: one of that name may hold anything.
+/// Returns true if a directory called `metadata` is that of an Iceberg table, and does not hold other files.
 fn has_metadata(dir: &Path) -> Result<bool> {
     if !dir.is_dir() {
         return Ok(false);
     }
     let is_of_a_table = |path: &PathBuf| {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        // Without a metadata file the snapshots say still that rows of the data files may be deleted.
+        // A directory with snapshots but no metadata file belonged to a table too: rows of its data files may be deleted, so the
+        // files must not be imported as plain Parquet.
         is_metadata(&name) || (name.starts_with("snap-") && name.ends_with(".avro"))
     };
     Ok(sorted(dir)?.iter().any(is_of_a_table))
@@ -112,7 +115,8 @@ fn is_metadata(name: &str) -> bool {
     name.ends_with(".metadata.json") || name.ends_with(".metadata.json.gz")
 }
 
-/// The Parquet files below a directory, in the order of their paths. What begins with `_` or `.` is no data by custom.
+/// Collects the Parquet files below a directory, in the order of their paths. Names that begin with `_` or `.` are skipped,
+/// because by convention they hold no data.
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     for entry in sorted(dir)? {
         let name = entry.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -147,7 +151,7 @@ fn sorted(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// Files by a pattern: `*` and `?` within a name, `**` for any directories.
+/// Returns the files that match a pattern: `*` and `?` within a name, `**` for any directories.
 fn glob(pattern: &str) -> Result<Vec<PathBuf>> {
     fn walk(at: &Path, parts: &[&str], files: &mut Vec<PathBuf>) -> Result<()> {
         let Some((part, rest)) = parts.split_first() else {
@@ -156,7 +160,7 @@ fn glob(pattern: &str) -> Result<Vec<PathBuf>> {
         if *part == "**" {
             walk(at, rest, files)?;
             for entry in sorted(if at.as_os_str().is_empty() { Path::new(".") } else { at })? {
-                // Links may lead round in a circle.
+                // Symbolic links may form a cycle.
                 if entry.is_dir() && !entry.is_symlink() {
                     walk(&entry, parts, files)?;
                 }
@@ -192,7 +196,7 @@ fn glob(pattern: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Whether a name is like a pattern, in time that grows with their lengths' product at most.
+/// Returns true if a name matches a pattern. Takes time proportional to the product of their lengths at worst.
 fn is_like(name: &[u8], pattern: &[u8]) -> bool {
     let (mut n, mut p) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -216,7 +220,8 @@ fn is_like(name: &[u8], pattern: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// Directories called `country=DE` say a value that is in none of their files: it must not be lost in silence.
+/// Fails with `schema` if a directory on the path is called like `country=DE` and the file has no such column. The value is
+/// only in the path and must not be lost silently.
 pub fn check_partitions(root: &Path, file: &Path, columns: &[Given]) -> Result<()> {
     let below = file.strip_prefix(root).unwrap_or(file);
     let parents = below.parent().into_iter().flat_map(Path::components);
@@ -233,10 +238,10 @@ pub fn check_partitions(root: &Path, file: &Path, columns: &[Given]) -> Result<(
     Ok(())
 }
 
-/// A table in an object store, by its directory or a metadata file.
+/// Finds a table in an object store by its directory or its metadata file.
 async fn in_store(config: &Config, uri: &str) -> Result<Place> {
     let (config, uri) = (config.clone(), uri.to_owned());
-    // The store has a runtime of its own, and waits for it.
+    // The store blocks on a runtime of its own, which is not allowed on a thread of this runtime.
     let found = tokio::task::spawn_blocking(move || asked(&config, &uri)).await;
     found.map_err(|error| Error::internal("looking into the object store failed").caused_by(error))?
 }
@@ -258,7 +263,7 @@ fn asked(config: &Config, uri: &str) -> Result<Place> {
     Ok(Place { store, metadata, title: table.to_owned() })
 }
 
-/// A table that this server's Iceberg catalog has.
+/// Finds a table of this server's Iceberg catalog.
 async fn in_catalog(config: &Config, client: &mut Client, table: &str) -> Result<Place> {
     let (namespace, name) = table.split_once('.').unwrap_or((types::name::DEFAULT_NAMESPACE, table));
     let path = format!("/iceberg/v1/namespaces/{}/tables/{}", escaped(namespace), escaped(name));
@@ -328,7 +333,7 @@ mod tests {
         assert_eq!(found("a/1.parq*"), ["a/1.parquet"]);
     }
 
-    /// A directory of anything called `metadata` beside Parquet files made them an Iceberg table, of which there was none.
+    /// Parquet files beside any directory called `metadata` were taken for an Iceberg table, which was then not found.
     #[test]
     fn a_directory_of_the_name_makes_no_iceberg_table() {
         let dir = tempfile::tempdir().unwrap();
@@ -337,7 +342,7 @@ mod tests {
         fs::write(dir.path().join("1.parquet"), "x").unwrap();
         let Ok(Found::Parquet(_, files)) = on_disk(dir.path()) else { panic!("Parquet files") };
         assert_eq!(files, [dir.path().join("1.parquet")]);
-        // What is left of a table: which rows of its files are deleted is not known any more.
+        // The remains of a table: it is unknown which rows of its data files are deleted.
         fs::write(dir.path().join("metadata/snap-1.avro"), "x").unwrap();
         assert_eq!(on_disk(dir.path()).err().map(|error| error.kind()), Some(Kind::NotFound));
         fs::write(dir.path().join("metadata/v1.metadata.json"), "{}").unwrap();

@@ -1,5 +1,5 @@
-//! An Iceberg table at one snapshot, piece by piece. Positions are places of its rows, in an order that follows from the
-//! snapshot: as many as there are rows, but for those that equality deletes take.
+//! Imports an Iceberg table at one snapshot, in pieces. A position is the place of a row in an order that the snapshot
+//! determines. There are as many places as rows, plus those of the rows that equality deletes remove.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::ingest::{
     self, ARROW, Outcome, PIECE_BYTES, Piece, Pieces, Resumed, Stream, arrow_stream, same_renames,
 };
 
-/// Rows of one piece at most.
+/// Rows after which a piece ends, about.
 const PIECE_ROWS_MAX: u64 = 131_072;
 
 pub async fn run(
@@ -55,7 +55,7 @@ pub async fn run(
     }
     let total = table.places();
     let from = known.as_ref().map_or(0, |(_, position)| u64::try_from(position.position).unwrap_or(0));
-    // Where nothing is to be read no column is made either.
+    // If nothing is left to read, no column is created.
     if from < total || into.existing.is_none() {
         notes.extend(columns::check(&given, &renames, into)?);
         for column in &table.columns {
@@ -74,7 +74,7 @@ pub async fn run(
     let stand = Stand::new(&table, &renames);
     let resumed = match (known, unknown) {
         (Some((id, position)), _) => {
-            // What an earlier version left out is known from now on.
+            // The position of an earlier version lacks parts of the stand, which are stored from now on.
             let position = Position { shape: Some(stand.to_text()), ..position };
             Some(Resumed { id, position, anew: None })
         }
@@ -107,6 +107,7 @@ fn given(column: &lake::foreign::Column) -> Given {
     Given { field, data_type: Some(column.data_type.clone()) }
 }
 
+/// Opens the table at the given snapshot, or at its current one.
 async fn open(place: &Place, at: Option<At>) -> Result<Arc<Foreign>> {
     let place = place.clone();
     let open = move || Foreign::open(&place.store, &place.metadata, at).map(Arc::new);
@@ -114,17 +115,18 @@ async fn open(place: &Place, at: Option<At>) -> Result<Arc<Foreign>> {
     opened.map_err(|error| Error::internal("opening the table failed").caused_by(error))?
 }
 
-/// Where an import stands, beside how many rows it took: what of the table it reads, and under which names. It is kept with the
-/// rows, and one that was interrupted goes on as it began, whatever became of the table since.
+/// The snapshot and schema that an import reads, and the names under which it stores the columns. It is stored with the
+/// import's position, so that an interrupted import continues with the same snapshot even if the table has changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Stand {
-    /// In digits, as it may be larger than what all readers of JSON keep.
+    /// Id of the snapshot in digits, because it may exceed the integers that all JSON readers keep exactly.
     snapshot: Option<String>,
-    /// Earlier versions did not keep it.
+    /// Id of the schema. Earlier versions did not store it.
     schema: Option<i64>,
+    /// Number of places in the snapshot.
     rows: Option<i64>,
-    /// Earlier versions did not keep them.
+    /// Columns that are renamed. Earlier versions did not store them.
     renames: Option<Renames>,
 }
 
@@ -147,7 +149,9 @@ impl Stand {
         serde_json::json!(self).to_string()
     }
 
-    /// The table as the import began to read it. `now` is as it is now.
+    /// Returns the table at the snapshot with which the import began. `now` is the table at its current snapshot. Fails with
+    /// `conflict` if the import is complete and the table has changed since, or if the snapshot of an incomplete import is
+    /// gone.
     async fn go_on(
         &self,
         place: &Place,
@@ -165,7 +169,7 @@ impl Stand {
             .hint("what changed since cannot be told apart: --again takes all of it in once more, best into a new table"));
         }
         let Some(snapshot) = snapshot else { return Ok(now) };
-        // What an earlier version began, it began with the columns that the table had then, as a rule those of now.
+        // An earlier version did not store the schema; it is usually still the current one.
         let schema = self.schema.unwrap_or(now.schema);
         if now.snapshot == Some(snapshot) && now.schema == schema {
             return Ok(now);
@@ -184,16 +188,16 @@ impl Stand {
     }
 }
 
-/// A table's rows being cut.
+/// The rows of an Iceberg table that are being cut into pieces.
 struct Cut {
     rows: Rows,
-    /// As the table here calls the columns.
+    /// Schema of the pieces, with the column names of the receiving table.
     schema: SchemaRef,
     /// Columns in which text becomes JSON.
     json: Vec<(usize, DataType)>,
-    /// The place behind the last row.
+    /// Number of places: the position after the last row.
     total: u64,
-    /// What was read and is not in a piece yet; `None` within at the end.
+    /// The next batch, if it was read already; the inner `None` is the end.
     ahead: Option<Result<Option<Batch>>>,
 }
 
@@ -202,13 +206,13 @@ impl Cut {
         self.ahead.take().unwrap_or_else(|| self.rows.next_batch())
     }
 
-    /// The place up to which all is done once a batch is: that of the next row, so that an import that took the last one
-    /// stands at the end whatever is deleted behind it.
+    /// Returns the position after a batch: the place of the next row, or the total at the end. So an import that has read the
+    /// last row is at the end, even if deleted rows follow.
     fn place_behind(&mut self, batch: &Batch) -> u64 {
         match self.ahead.get_or_insert_with(|| self.rows.next_batch()) {
             Ok(Some(next)) => next.place(0),
             Ok(None) => self.total,
-            // Told when it is its turn.
+            // The error is returned when the next piece is read.
             Err(_) => batch.place(batch.rows.num_rows()),
         }
     }
@@ -223,7 +227,7 @@ impl Pieces for Cut {
                 self.ahead = Some(Ok(None));
                 break;
             };
-            // Wide rows: no request may be larger than the server takes.
+            // A batch of wide rows is split, because the server limits the size of a request.
             let size = batch.rows.get_array_memory_size();
             let count = batch.rows.num_rows();
             let fits = (count * PIECE_BYTES / size.max(1)).clamp(1, count);
@@ -250,6 +254,7 @@ impl Pieces for Cut {
     }
 }
 
+/// Fails with `schema` if a text is not valid JSON in one of these columns, which the table holds as JSON.
 fn check_json(batch: &Batch, schema: &Schema, columns: &[(usize, DataType)]) -> Result<()> {
     for (at, wanted) in columns {
         let values = batch.rows.column(*at);

@@ -1,7 +1,7 @@
-//! CSV: the delimiter, the header and the types are inferred from the first rows; declared types win.
+//! CSV sources. The delimiter, the header and the types are inferred from the first rows; declared types win.
 //!
-//! A value that does not fit what was inferred stops the file with the line, the column and the flag that cures it:
-//! a wrong guess must not silently become nulls.
+//! A value that does not fit its inferred type is an error that names the line, the column and the flag that helps. A wrong
+//! guess must not silently become nulls.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -19,11 +19,11 @@ use crate::units::counted;
 use super::arrow_stream;
 use super::piece::{ARROW, PIECE_BYTES, Piece, Pieces};
 
-/// Rows looked at to infer.
+/// Rows from which the types are inferred, at most.
 const SAMPLE_ROWS: usize = 10_000;
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
-/// How a file is to be read: inferred once, then kept with its progress.
+/// The form of a CSV file: inferred once, then stored with the file's position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dialect {
     pub delimiter: u8,
@@ -32,13 +32,14 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    /// As it is kept with the file's position.
+    /// Formats the dialect as JSON, to be stored with the file's position.
     pub fn to_text(&self) -> String {
         let columns: Vec<_> =
             self.columns.iter().map(|(name, data_type)| json!([name, data_type.to_string()])).collect();
         json!({ "delimiter": self.delimiter, "has_header": self.has_header, "columns": columns }).to_string()
     }
 
+    /// Parses a stored dialect.
     pub fn from_text(text: &str) -> Result<Self> {
         let read = || -> Option<Dialect> {
             let value: serde_json::Value = serde_json::from_str(text).ok()?;
@@ -58,16 +59,17 @@ impl Dialect {
     }
 }
 
-/// What the user said about a file.
+/// The form of a file as the user declared it by flags.
 #[derive(Clone, Debug, Default)]
 pub struct Declared {
     pub has_header: Option<bool>,
     pub delimiter: Option<u8>,
-    /// Types by column name: from `--column NAME:TYPE`, and below them those of an existing table.
+    /// Types by column name: first those of `--column NAME:TYPE`, then those of an existing table. The first match counts.
     pub types: Vec<(String, DataType)>,
 }
 
-/// The delimiter that cuts the first lines into the same number (at least two) of fields.
+/// Finds the delimiter that splits each of the first records into the same number of fields, at least two. Of several, the
+/// one with most fields wins.
 pub fn delimiter(prefix: &[u8]) -> Option<u8> {
     let fields_of = |delimiter: u8| {
         let records = sample(prefix, delimiter, 50);
@@ -78,15 +80,15 @@ pub fn delimiter(prefix: &[u8]) -> Option<u8> {
     found.max_by_key(|(fields, _)| *fields).map(|(_, delimiter)| delimiter)
 }
 
-/// The delimiter that cuts the first record into most fields: a guess for what is known to be CSV.
+/// Finds the delimiter that splits the first record into most fields: a guess for a text that is known to be CSV.
 fn likely_delimiter(prefix: &[u8]) -> Option<u8> {
     let fields = |delimiter: u8| Some((sample(prefix, delimiter, 1).first()?.len(), delimiter));
     let most = DELIMITERS.into_iter().rev().filter_map(fields).max_by_key(|(fields, _)| *fields)?;
     (most.0 > 1).then_some(most.1)
 }
 
-/// The first record whose number of fields is another than the first one's, as a sentence: why text that looks like CSV
-/// is none.
+/// Describes the first record that has another number of fields than the very first one, to explain why a text that looks
+/// like CSV is not recognised as such.
 pub fn first_uneven(prefix: &[u8]) -> Option<String> {
     let records = sample(prefix, likely_delimiter(prefix)?, 50);
     let width = records.first()?.len();
@@ -100,8 +102,8 @@ fn uneven_sentence(line: u64, found: usize, wanted: usize) -> String {
     format!("line {line} has {} where {wanted} {are} expected", counted(found as u64, "field"))
 }
 
-/// The first whole records of a prefix. The last one may be cut by the prefix's end and is left out unless it is the
-/// only one.
+/// Returns the first records of a prefix. The last one may be truncated by the prefix's end, and is left out unless it is
+/// the only one.
 fn sample(prefix: &[u8], delimiter: u8, rows_max: usize) -> Vec<ByteRecord> {
     let mut reader = reader(prefix, delimiter);
     let mut records: Vec<ByteRecord> =
@@ -116,13 +118,14 @@ fn reader<R: Read>(input: R, delimiter: u8) -> csv::Reader<R> {
     ReaderBuilder::new().delimiter(delimiter).has_headers(false).flexible(true).from_reader(input)
 }
 
-/// Finds out how to read a file from its first bytes.
+/// Infers the dialect of a file from its first bytes. Fails with `invalid` if there is no row, or if two columns have the
+/// same name.
 pub fn infer(prefix: &[u8], declared: &Declared) -> Result<Dialect> {
     let delimiter =
         declared.delimiter.or_else(|| delimiter(prefix)).or_else(|| likely_delimiter(prefix)).unwrap_or(b',');
     let records = sample(prefix, delimiter, SAMPLE_ROWS);
     let Some(first) = records.first() else { return Err(Error::invalid("there is no row in this file")) };
-    // A header is text that names no number: a first row with a number, a date or an empty field is data.
+    // All fields of a header are text. A first row with a number, a date or an empty field is data.
     let is_title = |field: &[u8]| !field.is_empty() && matches!(type_of(field), Some(DataType::String));
     let has_header = declared.has_header.unwrap_or_else(|| first.iter().all(is_title));
     let width = first.len();
@@ -154,21 +157,22 @@ pub fn infer(prefix: &[u8], declared: &Declared) -> Result<Dialect> {
     Ok(Dialect { delimiter, has_header, columns })
 }
 
-/// The narrowest type that a field's text fits; `None` if it is empty.
+/// Returns the narrowest type that a field's text fits; `None` for an empty field.
 fn type_of(field: &[u8]) -> Option<DataType> {
     std::str::from_utf8(field).map_or(Some(DataType::String), |text| infer::type_of(text, true))
 }
 
-/// A CSV source being cut.
+/// A CSV source that is being cut into pieces.
 pub struct Csv {
     reader: Reader<Box<dyn Read + Send>>,
     dialect: Dialect,
-    /// Where the reader began in the source.
+    /// Position in the source at which the reader began.
     base: u64,
 }
 
 impl Csv {
-    /// `position` 0 begins with the header, if there is one.
+    /// Makes a source of `reader`, which stands at `position` of the file, after `line` lines. At position 0 the header
+    /// comes first, if the dialect has one.
     pub fn new(reader: Box<dyn Read + Send>, dialect: Dialect, position: u64, line: u64) -> Self {
         let reader = Reader::new(reader, dialect.delimiter, line);
         let mut csv = Csv { reader, dialect, base: position };
@@ -182,7 +186,7 @@ impl Csv {
         self.dialect.has_header && self.position() == 0
     }
 
-    /// An empty line of a file with one column is a row whose value is null.
+    /// Reads empty lines as rows if there is one column: such a line is a row whose value is null.
     fn take_empty_lines(&mut self) {
         if self.dialect.columns.len() == 1 {
             self.reader.take_empty_lines();
@@ -240,7 +244,7 @@ impl Pieces for Csv {
         }
         let (mut fields, mut arrays) = (Vec::new(), Vec::new());
         for (cells, (title, data_type)) in columns.into_iter().zip(&self.dialect.columns) {
-            // Says of json and uuid what they are, should the column be a new one.
+            // The Arrow field carries the extension types json and uuid, from which a new column gets its type.
             let (name, data_type) = (title.clone(), data_type.clone());
             fields.push(Field { id: ColumnId(0), name, data_type, nullable: true }.to_arrow());
             arrays.push(cells.finish()?);

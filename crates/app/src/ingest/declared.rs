@@ -1,11 +1,12 @@
-//! What the user said about a file, against what is known of it: a wish that cannot be heard is refused.
+//! Checks the flags about a CSV file's form against the file. A flag that cannot take effect is an error.
 
 use types::{Error, Result};
 
 use super::Job;
 use super::csv::{Declared, Dialect};
 
-/// What an earlier run read goes on as it began: another wish of this run would be one that nobody hears.
+/// Fails with `conflict` if the flags differ from the dialect of an earlier run. A resumed file keeps its dialect, so the
+/// flags would have no effect.
 pub fn check_same(job: &Job, known: &Dialect, title: &str) -> Result<()> {
     let Declared { has_header, delimiter, types } = &job.declared;
     let differs = types.iter().find_map(|(name, wanted)| {
@@ -31,7 +32,7 @@ pub fn check_same(job: &Job, known: &Dialect, title: &str) -> Result<()> {
     }
 }
 
-/// A column that was named and is not there would be a wish that nobody hears.
+/// Fails if `--column` names a column that the file does not have, or if the file is not CSV.
 pub fn check_declared(job: &Job, dialect: Option<&Dialect>, title: &str) -> Result<()> {
     let Some((first, _)) = job.declared.types.first() else { return Ok(()) };
     let Some(dialect) = dialect else {

@@ -1,4 +1,4 @@
-//! Sources of lines: NDJSON as it stands, and access logs.
+//! Sources of lines: NDJSON, which is sent unchanged, and access logs, which are parsed here.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::source::text_prefix;
 use crate::access_log::{self, Entry};
 use crate::units::counted;
 
-/// One line may be as long as one request; nothing longer could be sent.
+/// Bytes of the longest line: the server's limit for a request.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
 /// Cuts a stream after whole lines.
@@ -21,7 +21,7 @@ struct Chunks {
     reader: Box<dyn Read + Send>,
     position: u64,
     line: u64,
-    /// Read, not yet given out.
+    /// Bytes that were read and not yet returned.
     pending: Vec<u8>,
     ended: bool,
 }
@@ -31,7 +31,8 @@ impl Chunks {
         Chunks { reader, position, line, pending: Vec::new(), ended: false }
     }
 
-    /// Whole lines of about [`PIECE_BYTES`]; the last one of the source may lack its newline.
+    /// Returns whole lines of about [`PIECE_BYTES`] together, or `None` at the end. The last line of the source may lack its
+    /// newline. Fails with `too_large` for a line longer than `LINE_BYTES_MAX`.
     fn next(&mut self) -> Result<Option<Vec<u8>>> {
         self.fill(PIECE_BYTES)?;
         let end = if self.ended {
@@ -64,6 +65,7 @@ impl Chunks {
         Ok(Some(chunk))
     }
 
+    /// Reads until `wanted` bytes are pending or the source ends.
     fn fill(&mut self, wanted: usize) -> Result<()> {
         if self.pending.len() < wanted && !self.ended {
             let missing = (wanted - self.pending.len()) as u64;
@@ -77,7 +79,7 @@ impl Chunks {
     }
 }
 
-/// NDJSON goes to the server as it is; it knows best what a line means.
+/// An NDJSON source. Its lines are sent unchanged, because the server parses them by the table's types.
 pub struct Ndjson(Chunks);
 
 impl Ndjson {
@@ -100,10 +102,10 @@ impl Pieces for Ndjson {
     }
 }
 
-/// An access log, taken apart line by line.
+/// An access log, parsed line by line.
 pub struct AccessLog {
     chunks: Chunks,
-    /// Lines that could not be taken apart and are kept whole.
+    /// Number of lines that could not be parsed and are stored as text.
     pub broken: u64,
 }
 
@@ -142,7 +144,7 @@ impl Pieces for AccessLog {
     }
 }
 
-/// Columns as [`access_log::COLUMNS`] lists them.
+/// Makes a batch of entries, with the columns of [`access_log::COLUMNS`].
 pub fn to_batch(entries: &[Entry]) -> Result<RecordBatch> {
     let texts = |get: fn(&Entry) -> &Option<String>| -> ArrayRef {
         Arc::new(StringArray::from_iter(entries.iter().map(|entry| get(entry).as_deref())))

@@ -1,4 +1,4 @@
-//! Parquet files, some row groups' worth of rows at a time. Positions are row numbers.
+//! Parquet files, read and converted some batches at a time. Positions are row numbers.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,22 +21,25 @@ use types::{Error, Kind, Result, parquet_footer, schema};
 use super::arrow_stream;
 use super::piece::{ARROW, PIECE_BYTES, Piece, Pieces};
 
+/// Rows that are decoded at a time.
 const BATCH_ROWS: usize = 8_192;
+/// Rows after which a piece ends, about.
 const PIECE_ROWS_MAX: u64 = 131_072;
 
-/// A Parquet file being cut.
+/// A Parquet file that is being cut into pieces.
 pub struct Parquet {
     path: std::path::PathBuf,
     reader: ParquetRecordBatchReader,
     schema: SchemaRef,
-    /// Which columns of the file are taken: Polynya's own are made anew.
+    /// Indexes of the file's columns that are read. Polynya's own columns are left out, because the table makes them itself.
     columns: Vec<usize>,
     position: u64,
     pub rows: u64,
 }
 
 impl Parquet {
-    /// `renames`: columns that are called otherwise in the table, old and new name.
+    /// Opens a file at row `position`. `renames` are the old and new names of columns. Fails with `invalid` if the file is
+    /// not valid Parquet.
     pub fn open(path: &Path, position: u64, renames: &[(String, String)]) -> Result<Self> {
         let (reader, file_schema, columns, rows) = open(path, position)?;
         let fields = columns.iter().map(|i| {
@@ -51,7 +54,7 @@ impl Parquet {
         Ok(Parquet { path: path.to_owned(), reader, schema, columns, position, rows })
     }
 
-    /// The columns that are taken, as tables hold them.
+    /// The schema of the columns that are read, with the types that a table holds.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -66,7 +69,7 @@ impl Parquet {
     }
 }
 
-/// The reader, the file's columns, which of them are taken, and how many rows there are.
+/// Returns a reader at row `position`, the file's schema, the indexes of the columns to read, and the number of rows.
 fn open(path: &Path, position: u64) -> Result<(ParquetRecordBatchReader, SchemaRef, Vec<usize>, u64)> {
     let file = File::open(path).map_err(|error| Error::io(format!("reading {}", path.display()), error))?;
     check_footer(&file).map_err(|error| error.with("file", path.display()))?;
@@ -98,7 +101,8 @@ fn check_footer(file: &File) -> Result<()> {
     })
 }
 
-/// Which columns are taken: of a file of Polynya's own lake not those that each table gives its rows itself.
+/// Returns the indexes of the columns to read. In a file of Polynya's own lake, that excludes the columns that each table
+/// makes for its rows itself.
 fn taken(parquet: &SchemaDescriptor) -> Vec<usize> {
     let roots = parquet.root_schema().get_fields();
     let own = [lake::ROW_ID_NAME, schema::ROW_ID_NAME, schema::TIME_NAME];
@@ -111,7 +115,7 @@ fn taken(parquet: &SchemaDescriptor) -> Vec<usize> {
     (0..roots.len()).filter(|at| !(is_lakes && own.contains(&roots[*at].name()))).collect()
 }
 
-/// Why a column's values are none of its type in the table.
+/// Makes the error for a column whose values cannot be converted to a type of tables.
 fn unconverted(field: &Field, array: &ArrayRef, error: ArrowError) -> Error {
     let why = match &error {
         ArrowError::ExternalError(source) => source.downcast_ref::<Error>(),
@@ -157,17 +161,18 @@ impl Pieces for Parquet {
     }
 }
 
-/// Arrow's canonical names for what is more than its bytes.
+/// The metadata key, and two values, by which Arrow marks types that are stored as other types.
 const EXTENSION: &str = "ARROW:extension:name";
 const JSON: &str = "arrow.json";
 const UUID: &str = "arrow.uuid";
 
+/// Replaces the metadata of a field by its extension type, if any.
 fn noted(field: Field, extension: Option<&str>) -> Field {
     let pair = |extension: &str| (EXTENSION.to_owned(), extension.to_owned());
     field.with_metadata(extension.map(pair).into_iter().collect::<HashMap<_, _>>())
 }
 
-/// The field among those that a table can hold that takes a field's values whole. Maps become JSON objects.
+/// Returns the field of a table that can hold all values of a Parquet field. Maps become JSON objects.
 fn ours(field: &Field) -> Field {
     let extension = field.metadata().get(EXTENSION).map(String::as_str);
     let data_type = ours_of(field.data_type());
@@ -180,6 +185,7 @@ fn ours(field: &Field) -> Field {
     noted(Field::new(field.name(), data_type, true), extension)
 }
 
+/// Returns the type of a table that can hold the values of an Arrow type.
 fn ours_of(arrow: &Arrow) -> Arrow {
     match arrow {
         Arrow::Int8 | Arrow::Int16 | Arrow::UInt8 | Arrow::UInt16 => Arrow::Int32,
@@ -199,7 +205,7 @@ fn ours_of(arrow: &Arrow) -> Arrow {
     }
 }
 
-/// Values as [`ours`] has them.
+/// Converts values to the type that [`ours`] chose. Fails for a value that does not fit.
 fn converted(array: &ArrayRef, wanted: &Arrow) -> std::result::Result<ArrayRef, ArrowError> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     match (array.data_type(), wanted) {

@@ -1,4 +1,4 @@
-//! A source cut into pieces: each becomes one request and one commit.
+//! The pieces that a source is cut into. Each becomes one request and one commit.
 
 use ::arrow::array::RecordBatch;
 use ::arrow::ipc::reader::StreamReader;
@@ -7,26 +7,27 @@ use types::{Error, Result};
 
 use super::arrow_stream;
 
-/// How much of a source one request carries: large enough that a commit's cost is nothing, small enough that the
+/// Bytes of a source in one piece, about: large enough that the cost of a commit is negligible, small enough that the
 /// progress bar moves and an interrupted run repeats little.
 pub const PIECE_BYTES: usize = 4 << 20;
 
 /// Some rows of a source, as one request's body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
-    /// Where it ends: the next one starts here. Bytes of the unpacked source, or rows of a Parquet file.
+    /// Position at which the piece ends and the next one starts: in bytes of the unpacked source, or rows of a Parquet file.
     pub end: u64,
-    /// Lines up to its end, for messages.
+    /// Lines of the source up to the piece's end, for messages.
     pub line: u64,
     pub rows: u64,
     pub content_type: &'static str,
     pub body: Bytes,
-    /// Where each row ends, and the lines up to there, where its body does not tell.
+    /// End position of each row, and the lines up to it. Empty if the body is lines of the source, which tell it themselves.
     pub ends: Vec<(u64, u64)>,
 }
 
 impl Piece {
-    /// The same rows as two pieces, for where the table makes too much of them; `None` where there is no place to cut.
+    /// Splits the piece into two with half of the rows each, for rows that are too large for one commit after decoding.
+    /// Returns `None` if the piece cannot be split.
     pub fn halves(&self) -> Result<Option<[Piece; 2]>> {
         match self.content_type {
             NDJSON => Ok(self.halves_of_lines()),
@@ -36,7 +37,7 @@ impl Piece {
     }
 
     fn halves_of_lines(&self) -> Option<[Piece; 2]> {
-        // Behind a line, with rows on both sides. A body that begins with `[` would be taken for an array.
+        // The cut lies after a newline, with rows on both sides. The server would read a body that begins with `[` as an array.
         let is_cut = |at: &usize| {
             let (first, rest) = self.body.split_at(*at);
             let next = || rest.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
@@ -79,12 +80,12 @@ impl Piece {
     }
 }
 
-/// The lines of a text that say something.
+/// Returns the lines of a text that are not blank, without the space around them.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b'\n').map(|line| line.trim_ascii()).filter(|line| !line.is_empty())
 }
 
-/// How many lines a text has; the last may lack its newline.
+/// Counts the lines of a text. The last one may lack its newline.
 pub fn line_count(text: &[u8]) -> u64 {
     let newlines = text.iter().filter(|byte| **byte == b'\n').count() as u64;
     newlines + u64::from(text.last().is_some_and(|last| *last != b'\n'))
@@ -94,12 +95,12 @@ pub const NDJSON: &str = "application/x-ndjson";
 pub const JSON: &str = "application/json";
 pub const ARROW: &str = "application/vnd.apache.arrow.stream";
 
-/// A source being cut.
+/// A source that is being cut into pieces.
 pub trait Pieces: Send {
-    /// The next piece, or `None` at the end.
+    /// Returns the next piece, or `None` at the end.
     fn next(&mut self) -> Result<Option<Piece>>;
 
-    /// What a person should know about what was read.
+    /// Returns a remark for people about the rows that were read, if there is one.
     fn note(&self) -> Option<String> {
         None
     }
@@ -113,7 +114,7 @@ mod tests {
     use super::super::lines::{AccessLog, Ndjson};
     use super::*;
 
-    /// What a piece holds, and where it ends.
+    /// Returns the number of rows of a piece, its end and its line.
     fn shown(piece: &Piece) -> (usize, u64, u64) {
         let rows = match piece.content_type {
             NDJSON => lines(&piece.body).count(),
@@ -126,7 +127,7 @@ mod tests {
         (rows, piece.end, piece.line)
     }
 
-    /// Halves, down to single rows, in the order of the source.
+    /// Splits a piece into halves, down to single rows, in the order of the source.
     fn singles(piece: Piece) -> Vec<Piece> {
         let (mut left, mut all) = (vec![piece], Vec::new());
         while let Some(piece) = left.pop() {
@@ -172,7 +173,7 @@ mod tests {
             }
             assert_eq!(left, 0, "{kind}");
         }
-        // No half begins as an array does, or has no row.
+        // No half begins like an array, and each half has a row.
         let of = |body: &'static str| Piece {
             end: body.len() as u64,
             line: line_count(body.as_bytes()),

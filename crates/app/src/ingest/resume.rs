@@ -1,4 +1,4 @@
-//! Where an earlier run of the same file into the same table stopped.
+//! Finds the position at which an earlier run of the same file into the same table stopped.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -11,19 +11,20 @@ use types::{Error, Kind, Result, name};
 use crate::client::{Client, escaped};
 use crate::control::{Position, Standing};
 
-/// How much of a file's beginning tells it from another one of the same name.
+/// Bytes at a file's beginning whose hash tells it from another file of the same name.
 const HEAD_BYTES: u64 = 4096;
 
-/// A table by the name that it has, however it was asked for.
+/// A table's own name, and the name by which the user called it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
-    /// Without the default namespace. Of a table that is missing: what it will be called.
+    /// The table's name without the default namespace. A missing table will be created under this name.
     pub table: String,
+    /// The name as the user typed it.
     pub typed: String,
 }
 
 impl Named {
-    /// `described`: the table as its server describes it, if it is there.
+    /// `described` is the server's description of the table, if it exists.
     pub fn new(typed: &str, described: Option<&serde_json::Value>) -> Result<Self> {
         let full_name = name::full_table_name(typed)?;
         let own = described.and_then(|described| described["name"].as_str());
@@ -31,7 +32,7 @@ impl Named {
         Ok(Named { table, typed: typed.to_owned() })
     }
 
-    /// Asks for it.
+    /// Requests the table's description and takes its name from it.
     pub async fn find(control: &mut Client, typed: &str) -> Result<Self> {
         match control.json(Method::GET, &format!("/tables/{}", escaped(typed)), None).await {
             Ok(described) => Named::new(typed, Some(&described)),
@@ -41,31 +42,32 @@ impl Named {
     }
 }
 
-/// What is read.
+/// The kind of a file's content, which decides how a changed file is recognised.
 #[derive(Clone, Debug)]
 pub enum Content<'a> {
-    /// Positions are bytes of the file, so that one that became shorter is another one.
+    /// A plain file of this many bytes. Positions are bytes of the file, so a shorter file is another one.
     Growing(u64),
-    /// Positions are of what is packed in it.
+    /// A packed file. Positions are bytes of its unpacked content.
     Packed,
-    /// A Parquet file, which is written once; and what its columns are called in the table instead of their own names.
+    /// A Parquet file, which is written once; with the old and new names of the columns to rename.
     Fixed(&'a [(String, String)]),
 }
 
-/// A file's place among those that were ingested.
+/// The position from which an ingestion continues, and the id under which it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resumed {
-    /// Of this file and table.
+    /// Hash of the file's path and the table's name.
     pub id: String,
-    /// Where to go on.
+    /// Position at which to continue.
     pub position: Position,
-    /// It begins anew, whatever is known of an earlier file of this name: the version of what is known.
+    /// Set if the file starts from its beginning: the version of the stored position, which is to be replaced.
     pub anew: Option<u64>,
 }
 
 impl Resumed {
-    /// Asks for the position. A file whose beginning changed is another one (a log that was rotated) and begins anew; a Parquet
-    /// file that is another one is refused ([`Kind::Conflict`]): which of its rows were taken cannot be told.
+    /// Requests the stored position. A file whose first bytes changed is another one, such as a rotated log, and starts from
+    /// its beginning. A changed Parquet file is refused with [`Kind::Conflict`], because it is unknown which of its rows are
+    /// in the table already.
     pub async fn find(
         control: &mut Client,
         file: &Path,
@@ -107,7 +109,7 @@ impl Resumed {
     }
 }
 
-/// Where something stands that has this name, under which id, and the version of what is known.
+/// Returns the stored position of a source, and its id. If none of the source's ids has a position, returns the first id.
 pub async fn standing(control: &mut Client, source: &[u8], table: &Named) -> Result<(String, Standing)> {
     let mut first = None;
     for id in ids(source, table) {
@@ -122,8 +124,8 @@ pub async fn standing(control: &mut Client, source: &[u8], table: &Named) -> Res
     first.ok_or_else(|| Error::internal("a file without an id"))
 }
 
-/// The ids that a source may have: that of the table's own name, and those of earlier versions, which took the name as it was
-/// typed.
+/// Returns the ids that a source may have: first the id by the table's own name, then those of earlier versions, which
+/// used the name as it was typed.
 fn ids(source: &[u8], table: &Named) -> Vec<String> {
     let full_name = name::qualified(&table.table);
     let mut ids: Vec<String> = Vec::with_capacity(3);
@@ -144,21 +146,22 @@ fn id_of(source: &[u8], table: &str) -> String {
     hasher.finalize().to_hex()[..24].to_owned()
 }
 
-/// What tells a Parquet file from another one of its name, and its rows from the same ones under other names of columns.
+/// The identity of a Parquet file, and the names under which its columns are stored. It is kept in `Position::shape`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Fixed {
     bytes: u64,
-    /// Hash of its footer, which says where all its values are, and of each column the least and greatest as a rule.
+    /// Hash of the footer, which contains the offsets of all column chunks, and usually the minimum and maximum of each.
     foot: String,
     renames: Vec<(String, String)>,
 }
 
 impl Fixed {
+    /// Reads the identity of a file. Works for any bytes, even if they are not Parquet.
     fn of(file: &Path, renames: &[(String, String)]) -> Result<Fixed> {
         let failed = |error| Error::io(format!("reading {}", file.display()), error);
         let mut open = File::open(file).map_err(failed)?;
         let bytes = open.metadata().map_err(failed)?.len();
-        // The footer, its length in four bytes, and `PAR1`.
+        // A Parquet file ends with the footer, the footer's length in four bytes, and `PAR1`.
         let mut end = [0; 8];
         if bytes >= 8 {
             open.seek(SeekFrom::End(-8)).and_then(|_| open.read_exact(&mut end)).map_err(failed)?;
@@ -175,7 +178,8 @@ impl Fixed {
         serde_json::json!(self).to_string()
     }
 
-    /// Whether an earlier run read the same file in the same way. One of a version that kept only its head says no more.
+    /// Fails with `conflict` if an earlier run read another file, or stored the columns under other names. A position of an
+    /// earlier version has no identity, and is compared by the file's head only.
     fn check(&self, known: &Position, has_same_head: bool) -> Result<()> {
         let before: Option<Fixed> = known.shape.as_deref().and_then(|text| serde_json::from_str(text).ok());
         let is_same = has_same_head
@@ -194,7 +198,8 @@ impl Fixed {
     }
 }
 
-/// Refuses to go on with other names of columns than rows were taken under: those would be in one column, these in another.
+/// Fails with `conflict` if columns are renamed otherwise than before, because the values of one column would then be in
+/// two columns of the table.
 pub fn same_renames(
     source: &str,
     table: &str,
@@ -216,7 +221,7 @@ pub fn same_renames(
     .hint("give the same ones, or take it into a new table; --again takes all of it in once more"))
 }
 
-/// Hash and length of a file's first bytes, at most `len`.
+/// Returns the hash and the length of a file's first bytes, at most `len`.
 fn head(file: &Path, len: u64) -> Result<(String, u64)> {
     let failed = |error| Error::io(format!("reading {}", file.display()), error);
     let mut bytes = Vec::new();
@@ -244,7 +249,8 @@ mod tests {
         assert_ne!(head(&path, len).unwrap().0, before);
     }
 
-    /// `main.p1` and `P1` were two other tables than `p1` to whoever asked how far a file had come, and took its rows anew.
+    /// The stored position of a file was not found if the table was called `main.p1` or `P1` and not `p1`, and its rows were
+    /// ingested again.
     #[test]
     fn a_table_has_one_id_however_it_is_called() {
         let described = serde_json::json!({ "name": "p1" });
@@ -255,7 +261,7 @@ mod tests {
         assert_eq!(Named::new("main.new", None).unwrap(), named("new", "main.new"));
         assert_eq!(Named::new("other.new", None).unwrap().table, "other.new");
         assert_ne!(ids(b"x", &named("a", "a"))[0], ids(b"x", &named("b", "b"))[0]);
-        // What was kept under the name as it was typed is found.
+        // A position that was stored under the typed name is found.
         assert!(ids(b"x", &named("p1", "main.p1")).contains(&id_of(b"x", "main.p1")));
         assert!(ids(b"x", &named("p1", "P1")).contains(&id_of(b"x", "P1")));
     }
@@ -280,9 +286,9 @@ mod tests {
             assert!(error.kind() == Kind::Conflict && error.to_string().contains("--again"), "{error}");
         }
         assert_eq!(before.check(&known(&before), false).unwrap_err().kind(), Kind::Conflict);
-        // Nothing but the head is known of what an earlier version read.
+        // An earlier version stored only the head of its file.
         before.check(&Position::default(), true).unwrap();
-        // Any bytes have a footer of some length.
+        // Any bytes have an identity, even if they are not Parquet.
         for bytes in [&b""[..], b"PAR1", b"\xff\xff\xff\xffPAR1", b"\0\0\0\0PAR1"] {
             fs::write(&path, bytes).unwrap();
             Fixed::of(&path, &[]).unwrap();

@@ -1,4 +1,4 @@
-//! What is to be ingested: a file or standard input, what is in it, and how to read it from any position.
+//! The source of an ingestion, a file or standard input: recognises its format and reads it from any position.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
@@ -10,12 +10,12 @@ use types::{Error, Result, name};
 
 use crate::access_log;
 
-/// What a source holds, told by its first bytes; its name decides where these leave a choice.
+/// The format of a source. The first bytes tell it; the file's name decides if they fit several formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// One JSON object a line.
     Ndjson,
-    /// One JSON array of objects; at most as large as one request.
+    /// One JSON array of objects, at most as large as one request.
     Json,
     Csv,
     Parquet,
@@ -30,28 +30,29 @@ enum Packing {
     Zstd,
 }
 
-/// How much is looked at to tell the format and, for CSV, the types.
+/// Bytes read at the beginning of a source to recognise its format and to infer the types of CSV.
 pub const PREFIX_BYTES: usize = 1 << 20;
-/// Lines looked at to tell a log.
+/// Lines checked to recognise an access log.
 const LINES_LOOKED_AT: usize = 20;
 
-/// A source that was looked at and can be read.
+/// An open source whose first bytes were read.
 pub struct Source {
-    /// `None` is standard input.
+    /// Path of the file; `None` for standard input and for pipes.
     pub path: Option<PathBuf>,
-    /// Bytes as they lie on disk, if known.
+    /// Bytes of the file on disk, packed or not; `None` if unknown.
     pub len: Option<u64>,
     /// The first bytes, unpacked; at most [`PREFIX_BYTES`].
     pub prefix: Vec<u8>,
-    /// Bytes of the file read so far, packed as they lie there: what the progress bar shows.
+    /// Bytes of the file read so far, before unpacking, for the progress bar.
     pub read: Arc<AtomicU64>,
     packing: Packing,
-    /// What follows the prefix on standard input.
+    /// The stream after the prefix, for a source that can be read only once.
     rest: Option<Box<dyn Read + Send>>,
 }
 
 impl Source {
-    /// `-` is standard input.
+    /// Opens a file, or standard input for `-`, and reads its first bytes. A pipe or a device is treated as standard input.
+    /// Fails for a directory and for a missing file.
     pub fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             return Source::from_stream(Box::new(io::stdin()), None);
@@ -73,7 +74,7 @@ impl Source {
                 .hint(format!("name its files: `polynya ingest {}/*`", path.display())));
         }
         if !metadata.is_file() {
-            // A pipe or a device: like standard input, it can be read once.
+            // A pipe or a device can be read only once, like standard input.
             return Source::from_stream(Box::new(file), None);
         }
         let mut source = Source::from_stream(Box::new(file), Some(path.to_owned()))?;
@@ -102,22 +103,24 @@ impl Source {
         Ok(Source { path, len: None, prefix, read, packing, rest: Some(unpacked) })
     }
 
-    /// For messages.
+    /// Name of the source for messages.
     pub fn title(&self) -> String {
         title(self.path.as_deref())
     }
 
-    /// Whether an interrupted run can go on: standard input cannot be read twice.
+    /// Returns true for a file, which can be read again, so that an interrupted run can resume.
     pub fn is_file(&self) -> bool {
         self.path.is_some()
     }
 
-    /// Whether positions are those of the file itself, so that a file that grew can be told from one that shrank.
+    /// Returns true if the file is not packed. Then positions count bytes of the file itself, and its length tells whether
+    /// it grew or shrank.
     pub fn is_plain(&self) -> bool {
         self.packing == Packing::Plain
     }
 
-    /// The unpacked bytes from `position` on. Standard input gives them once.
+    /// Returns a reader of the unpacked bytes from `position` on. Standard input can be read only once, and from its
+    /// beginning. Fails with `invalid` if a packed file is shorter than `position`.
     pub fn reader(&mut self, position: u64) -> Result<Box<dyn Read + Send>> {
         let title = self.title();
         let failed = |error| Error::io(format!("reading {title} from byte {position}"), error);
@@ -142,7 +145,7 @@ impl Source {
         Ok(unpacked)
     }
 
-    /// What the file's name promises; `access.log.2.gz` is a log.
+    /// Returns the format that the file's name suggests, if any. `access.log.2.gz` is an access log.
     fn promised(&self) -> Option<Format> {
         let file_name = self.path.as_ref()?.file_name()?.to_string_lossy().to_lowercase();
         let counts = |part: &&str| !matches!(*part, "gz" | "zst") && part.parse::<u32>().is_err();
@@ -156,8 +159,8 @@ impl Source {
         }
     }
 
-    /// What is in it, told by the first bytes. Where they leave a choice the name decides, and what does not fit is
-    /// then said as an error of the promised format, with its line.
+    /// Recognises the format from the first bytes. If they fit several formats, the file's name decides. The error for an
+    /// unknown format says why the content does not fit the format that the name suggests, and in which line.
     pub fn recognise(&self) -> Result<Format> {
         let unknown = |why: &str| {
             Error::invalid(format!("{} {why}", self.title()))
@@ -224,8 +227,8 @@ impl Source {
         })
     }
 
-    /// The table that a file's rows go to unless one is named: the file's name without what follows its first dot, in
-    /// lower case, as SQL reads a name without quotes.
+    /// Returns the default table for the file's rows: the file's name up to its first dot, in lower case, as SQL reads a
+    /// name without quotes. Fails with `invalid` if no valid name remains.
     pub fn table_name(&self) -> Result<String> {
         let no_name = || {
             Error::invalid(format!("no table name follows from {}", self.title()))
@@ -238,7 +241,7 @@ impl Source {
             stem.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
         let cleaned =
             cleaned.trim_matches(|c: char| !c.is_alphabetic() && !c.is_ascii_digit()).to_lowercase();
-        // Names start with a letter: `2024-01` becomes `t2024-01`.
+        // A table's name starts with a letter: `2024-01` becomes `t2024-01`.
         let named = match cleaned.starts_with(|c: char| c.is_alphabetic()) {
             true => cleaned,
             false if cleaned.is_empty() => return Err(no_name()),
@@ -248,7 +251,7 @@ impl Source {
     }
 }
 
-/// Without a byte order mark.
+/// Strips the byte order mark at the beginning of a text, if there is one.
 pub fn text_prefix(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
@@ -268,7 +271,7 @@ fn unpack(packed: Box<dyn Read + Send>, packing: Packing, title: &str) -> io::Re
     Ok(Box::new(Unpacked { inner, title: title.to_owned() }))
 }
 
-/// Names the file whose packed bytes cannot be unpacked: whoever reads what was unpacked knows lines and no files.
+/// Adds the file's name to errors of unpacking, because the readers of the unpacked lines do not know the file.
 struct Unpacked<R> {
     inner: R,
     title: String,
@@ -286,7 +289,7 @@ impl<R: Read> Read for Unpacked<R> {
     }
 }
 
-/// Counts what passes.
+/// Counts the bytes that are read through it.
 struct Counted<R> {
     inner: R,
     read: Arc<AtomicU64>,
@@ -342,7 +345,8 @@ mod tests {
         );
     }
 
-    /// Two good lines of four were "which no known format does", naming a good one; so was a CSV file with one bad row.
+    /// A log with two good lines of four was refused as an unknown format, and the error quoted a good line. A CSV file with
+    /// one bad row was refused likewise.
     #[test]
     fn the_name_decides_where_the_content_leaves_a_choice() {
         let log = r#"1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
@@ -407,11 +411,11 @@ mod tests {
         assert!(file("___", b"{}").1.table_name().is_err());
     }
 
-    /// A cut file among many was not named.
+    /// The error for one truncated file among many did not name the file.
     #[test]
     fn a_packed_file_that_was_cut_is_named() {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        // Text that stays long when it is packed.
+        // Random numbers keep the text long when it is packed.
         let mut state = 1_u64;
         for line in 0..40_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

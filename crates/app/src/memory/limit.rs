@@ -1,22 +1,22 @@
-//! The memory that the process may take: the bound of its control group, or what the machine has.
+//! Finds the memory that the process may take: the limit of its control group, or the memory of the machine.
 
 use std::path::{Path, PathBuf};
 
-/// The least of all bounds.
+/// A limit of the process's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     pub bytes: u64,
-    /// The file that says so.
+    /// The file that states the limit.
     pub from: PathBuf,
 }
 
 impl Limit {
-    /// Of this process; `None` where nothing says.
+    /// Returns the smallest limit of this process; `None` if no file states one.
     pub fn of_process() -> Option<Limit> {
         Self::below(Path::new("/"))
     }
 
-    /// The same where `/proc` and `/sys` are below `root`.
+    /// Returns the smallest limit, with `/proc` and `/sys` below `root`.
     fn below(root: &Path) -> Option<Limit> {
         let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
         let mut limits: Vec<Limit> = groups.lines().flat_map(|line| of_group(root, line)).collect();
@@ -25,7 +25,8 @@ impl Limit {
     }
 }
 
-/// The bounds of a group and of those around it, by its line in `/proc/self/cgroup`: `0::/a/b`, or `5:memory:/a/b` of version 1.
+/// Returns the limits of a control group and of its ancestors. `line` is the group's line in `/proc/self/cgroup`: `0::/a/b`,
+/// or `5:memory:/a/b` of version 1.
 fn of_group(root: &Path, line: &str) -> Vec<Limit> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };
@@ -36,13 +37,13 @@ fn of_group(root: &Path, line: &str) -> Vec<Limit> {
         }
         _ => return Vec::new(),
     };
-    // In a container the path may be that outside, of which only the root is to be seen.
+    // In a container the path may be the one outside of it, while only the root of that path is visible.
     let path = Path::new(path.trim_start_matches('/'));
     path.ancestors().filter_map(|group| read(root.join(mount).join(group).join(file))).collect()
 }
 
 fn read(file: PathBuf) -> Option<Limit> {
-    /// Version 1 has no word for "no bound", but the greatest number of pages.
+    /// Bytes from which a value means "no limit": version 1 has no word for it and states the largest number of pages.
     const NONE: u64 = 1 << 60;
     let text = std::fs::read_to_string(&file).ok()?;
     let bytes = text.trim().parse().ok().filter(|bytes| (1..NONE).contains(bytes))?;

@@ -1,30 +1,31 @@
-//! Bounds that fit into the memory that there is.
+//! Scales the default memory bounds to the memory of the process.
 //!
-//! The defaults of profile `server` together allow more than [`DEFAULTS_BYTES`]. Where the process may take less than that needs,
-//! every default gets the same share of itself. What the user set stays as it is, and is named where it does not fit.
+//! The defaults of profile `server` together allow [`DEFAULTS_BYTES`]. If the process may take less memory than that needs,
+//! every default is scaled down by the same factor. Bounds that the user set stay as they are; a warning names those that do
+//! not fit.
 
 use crate::config::{Config, ProfileName};
 use crate::memory::Limit;
 use crate::units::ByteSize;
 
-/// The defaults of the settings below, and what they are in bytes.
+/// The settings whose defaults are scaled, and these defaults in bytes.
 const SETTINGS: [(&str, u64); 3] = [
     ("sql.memory_bytes_max", 512 << 20),
     ("lake.read_bytes_max", 128 << 20),
     ("server.body_bytes_max", 64 << 20),
 ];
 
-/// What the defaults allow together: rows that are in no segment, what waits for the commit thread, open transactions, bodies, SQL
-/// with its light statements, and what readers of the lake keep.
+/// Bytes that all defaults allow together: rows that are in no segment, transactions that wait for the commit thread, open
+/// transactions, request bodies, SQL with its light statements, and the cache of readers of the lake.
 const DEFAULTS_BYTES: u64 = (512 + 192 + 512 + 512 + 576 + 128) << 20;
 
-/// Of the memory that there is, five eighths are for what has a bound here. The rest is for the program itself, indexes, merges and
-/// what is on its way.
+/// Returns the part of the memory for everything that has a bound here: five eighths. The rest is for the program itself,
+/// indexes, merges and data in transit.
 const fn room(limit: u64) -> u64 {
     limit / 8 * 5
 }
 
-/// How much of their defaults bounds get.
+/// The factor by which default bounds are scaled, at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     thousandths: u64,
@@ -33,12 +34,13 @@ pub struct Share {
 impl Share {
     pub const WHOLE: Share = Share { thousandths: 1_000 };
 
+    /// Computes the share with which all defaults together fit into the limit.
     pub fn within(limit: Option<&Limit>) -> Share {
         let thousandths = limit.map_or(1_000, |limit| room(limit.bytes) * 1_000 / DEFAULTS_BYTES);
         Share { thousandths: thousandths.min(1_000) }
     }
 
-    /// So much of a default, and no less than 1 MiB of bytes.
+    /// Scales a number of bytes, to no less than 1 MiB.
     pub fn of_bytes(self, bytes: u64) -> u64 {
         match self {
             Share::WHOLE => bytes,
@@ -46,11 +48,12 @@ impl Share {
         }
     }
 
+    /// Scales a number, to no less than 1.
     pub fn of(self, number: u64) -> u64 {
         (number.saturating_mul(self.thousandths) / 1_000).max(1)
     }
 
-    /// The defaults of settings, as texts.
+    /// Returns the scaled defaults of settings, as texts.
     pub fn settings(self) -> Vec<(&'static str, String)> {
         let scaled = |(path, bytes)| (path, format!("{} MiB", (self.of_bytes(bytes) >> 20).max(1)));
         SETTINGS.into_iter().map(scaled).collect()
@@ -79,7 +82,8 @@ impl Share {
     }
 }
 
-/// What a start says about bounds that do not fit into the memory that there is.
+/// Returns the warning at the start of a server whose bounds do not fit into its memory, or whose defaults were scaled.
+/// `None` if all bounds fit, and for the profile `edge`.
 pub fn misfits(config: &Config) -> Option<String> {
     let limit = config.memory.as_ref()?;
     let allowed = ByteSize(limit.bytes);
@@ -124,7 +128,7 @@ mod tests {
         assert!(engine.debt_soft_bytes < engine.debt_hard_bytes);
     }
 
-    /// The sum is a number here, so that it cannot drift from what is added up.
+    /// [`DEFAULTS_BYTES`] is a written number, which must not drift from the sum of the options' defaults.
     #[test]
     fn the_sum_of_the_defaults_is_that_of_their_options() {
         let (engine, server) = (engine::Options::default(), server::Options::default());

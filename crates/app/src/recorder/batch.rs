@@ -1,4 +1,4 @@
-//! Readings as Arrow batches, columns by name.
+//! The definitions of the recorder's tables, and readings as Arrow batches.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use types::{DataType, Error, Micros, Result, TableDef, TableId};
 
 use super::{METRICS_TABLE, PROCESSES_TABLE, Process, ROWS_PER_READING_MAX, Sample};
 
-/// The definition of `polynya.metrics`.
+/// Defines `polynya.metrics`, with a retention of `keep` microseconds.
 pub fn metrics_table(keep: Micros) -> Result<TableDef> {
     table(
         METRICS_TABLE,
@@ -22,7 +22,7 @@ pub fn metrics_table(keep: Micros) -> Result<TableDef> {
     )
 }
 
-/// The definition of `polynya.processes`.
+/// Defines `polynya.processes`, with a retention of `keep` microseconds.
 pub fn processes_table(keep: Micros) -> Result<TableDef> {
     table(
         PROCESSES_TABLE,
@@ -52,7 +52,7 @@ fn table(name: &str, keep: Micros, columns: &[(&str, DataType, bool)]) -> Result
     Ok(def)
 }
 
-/// One reading's figures; those beyond the bound are left out, the last ones first.
+/// Makes a batch of one reading's figures. Figures after the first [`ROWS_PER_READING_MAX`] are left out.
 pub fn metrics(time: Micros, samples: &[Sample]) -> Result<RecordBatch> {
     let samples = &samples[..samples.len().min(ROWS_PER_READING_MAX)];
     batch(
@@ -67,7 +67,7 @@ pub fn metrics(time: Micros, samples: &[Sample]) -> Result<RecordBatch> {
     )
 }
 
-/// One reading's processes; `rows_max` is what the figures left of the bound.
+/// Makes a batch of one reading's processes, at most `rows_max`: the rows that the figures left of the bound.
 pub fn processes(time: Micros, processes: &[Process], rows_max: usize) -> Result<RecordBatch> {
     let processes = &processes[..processes.len().min(rows_max)];
     let integers = |get: fn(&Process) -> i64| -> ArrayRef {

@@ -1,8 +1,8 @@
-//! `/proc/stat` and `/proc/loadavg`: how busy the cores are.
+//! Figures of the CPU from `/proc/stat` and `/proc/loadavg`.
 
 use super::{Sample, Ticker, Unit};
 
-/// Ticks since boot by what they were spent on. The kernel counts `guest` inside `user` already.
+/// Ticks since boot by their use. The kernel includes `guest` in `user`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ticks {
     pub user: u64,
@@ -15,14 +15,14 @@ pub struct Ticks {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     pub all: Option<Ticks>,
-    /// By name: `cpu0`, `cpu1`, …
+    /// Ticks of each core, by its name: `cpu0`, `cpu1`, …
     pub cores: Vec<(String, Ticks)>,
     pub context_switches: Option<u64>,
     pub running: Option<u64>,
     pub blocked: Option<u64>,
 }
 
-/// More cores than this are only part of the whole.
+/// Largest number of cores that are recorded one by one; further cores count only in the figures of the whole machine.
 const CORES_MAX: usize = 16;
 
 impl Ticks {
@@ -40,7 +40,7 @@ impl Ticks {
         }
     }
 
-    /// Percent of all ticks, if any passed.
+    /// Returns `part` in percent of all ticks; `None` if no tick has passed.
     fn percent(&self, part: u64) -> Option<f64> {
         (self.total() > 0).then(|| 100.0 * part as f64 / self.total() as f64)
     }
@@ -80,12 +80,12 @@ pub fn parse(text: &str) -> Stat {
     stat
 }
 
-/// The load average of the last minute.
+/// Parses the load average of the last minute.
 pub fn parse_load(text: &str) -> Option<f64> {
     text.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// What changed since `before`, as samples.
+/// Adds the shares of the ticks since `before`, and the other figures of the CPU.
 pub fn samples(before: &Stat, now: &Stat, ticker: &Ticker, out: &mut Vec<Sample>) {
     if let (Some(old), Some(new)) = (&before.all, &now.all) {
         let spent = new.since(old);
@@ -142,7 +142,7 @@ procs_blocked 1
         let value = |name: &str, device: Option<&str>| {
             out.iter().find(|s| s.name == name && s.device.as_deref() == device).map(|s| s.value)
         };
-        // 60 user, 40 system, 70 idle, 10 iowait, 20 steal: 200 ticks.
+        // Between the readings are 200 ticks: 60 user, 40 system, 70 idle, 10 iowait, 20 steal.
         assert_eq!(value("cpu_busy", None), Some(60.0));
         assert_eq!(value("cpu_user", None), Some(30.0));
         assert_eq!(value("cpu_system", None), Some(20.0));

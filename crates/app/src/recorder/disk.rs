@@ -1,10 +1,10 @@
-//! `/proc/diskstats`: what the disks do, and how much room the data directory has left.
+//! Figures of the disks from `/proc/diskstats`, and of the file system that holds the data directory.
 
 use std::path::Path;
 
 use super::{Sample, Ticker, Unit};
 
-/// Counters since boot of one block device.
+/// Counters of one block device since boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     pub name: String,
@@ -14,11 +14,13 @@ pub struct Device {
     pub busy_ms: u64,
 }
 
-/// The kernel counts sectors of this many bytes here, whatever the device's own are.
+/// Bytes of a sector in this file. The kernel uses this unit for every device.
 const SECTOR_BYTES: u64 = 512;
+/// Largest number of disks that are recorded.
 const DEVICES_MAX: usize = 8;
 
-/// `is_whole` tells disks from their partitions, which would count everything twice.
+/// Parses the counters of all disks. `is_whole` returns true for disks and false for their partitions, which would count
+/// everything twice.
 pub fn parse(text: &str, is_whole: impl Fn(&str) -> bool) -> Vec<Device> {
     let device = |line: &str| -> Option<Device> {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -35,10 +37,11 @@ pub fn parse(text: &str, is_whole: impl Fn(&str) -> bool) -> Vec<Device> {
             busy_ms: number(12)?,
         })
     };
-    // A device that never did anything tells nothing.
+    // A device without any I/O since boot is left out.
     text.lines().filter_map(device).filter(|device| device.ios > 0).take(DEVICES_MAX).collect()
 }
 
+/// Adds the rates of the disks that are in both readings.
 pub fn samples(before: &[Device], now: &[Device], ticker: &Ticker, out: &mut Vec<Sample>) {
     for new in now {
         let Some(old) = before.iter().find(|old| old.name == new.name) else { continue };
@@ -47,7 +50,7 @@ pub fn samples(before: &[Device], now: &[Device], ticker: &Ticker, out: &mut Vec
             ("disk_read", rate(old.read_bytes, new.read_bytes), Unit::BytesPerSecond),
             ("disk_write", rate(old.written_bytes, new.written_bytes), Unit::BytesPerSecond),
             ("disk_ios", rate(old.ios, new.ios), Unit::PerSecond),
-            // Milliseconds of work per second, as a share; the counter is coarse and may pass the second.
+            // Milliseconds of work per second become percent. The counter is coarse and may exceed one second.
             ("disk_busy", rate(old.busy_ms, new.busy_ms).map(|ms| (ms / 10.0).min(100.0)), Unit::Percent),
         ] {
             out.extend(value.map(|value| Sample::of(name, &new.name, value, unit)));
@@ -55,8 +58,8 @@ pub fn samples(before: &[Device], now: &[Device], ticker: &Ticker, out: &mut Vec
     }
 }
 
-/// Size and room of the file system that holds `dir`. What is kept for root is neither used nor free, so the two make less than
-/// the size; `df` counts its share of those two.
+/// Adds the size, the used and the free bytes of the file system that holds `dir`. The blocks reserved for root are neither
+/// used nor free, so both together are less than the size; `df` computes its percentage of their sum.
 pub fn room(dir: &Path, out: &mut Vec<Sample>) {
     let Ok(stat) = rustix::fs::statvfs(dir) else { return };
     let bytes = |blocks: u64| blocks as f64 * stat.f_frsize as f64;

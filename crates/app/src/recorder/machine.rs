@@ -1,4 +1,4 @@
-//! One reading of everything, and what changed since the one before.
+//! Takes a reading of the whole machine, and computes the rates since the reading before.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::pressure::{self, RESOURCES, Stalled};
 use super::processes::{Process, Processes};
 use super::{Sample, Ticker, Unit, memory};
 
-/// Counters as they stood at one moment.
+/// All counters at one moment.
 #[derive(Default)]
 struct Reading {
     at: Duration,
@@ -20,7 +20,7 @@ struct Reading {
     pressure: [Stalled; 3],
 }
 
-/// Reads this machine. The first reading has no rates: nothing is known yet of what changed.
+/// Reads this machine's figures. The first reading has no rates, which need two readings.
 pub struct Machine {
     proc: PathBuf,
     sys: PathBuf,
@@ -31,7 +31,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// `data` is the directory whose file system's room is recorded.
+    /// `data` is the directory whose file system is recorded. `processes_count` is the number of busiest and of largest
+    /// processes; 0 records none.
     pub fn new(data: &Path, processes_count: usize) -> Self {
         Machine {
             proc: "/proc".into(),
@@ -43,7 +44,7 @@ impl Machine {
         }
     }
 
-    /// What can be said at `at` (monotonic time).
+    /// Takes a reading at the monotonic time `at`. Figures that the kernel does not provide are absent.
     pub fn read(&mut self, at: Duration) -> (Vec<Sample>, Vec<Process>) {
         let mut samples = Vec::with_capacity(64);
         let now = Reading {
@@ -76,7 +77,7 @@ impl Machine {
         (samples, processes)
     }
 
-    /// A missing file is an empty one: this kernel does not tell.
+    /// Reads a file of `/proc`. A missing file counts as empty, because this kernel does not provide its figures.
     fn text(&self, name: &str) -> String {
         std::fs::read_to_string(self.proc.join(name)).unwrap_or_default()
     }
@@ -92,7 +93,7 @@ mod tests {
         let (first, processes) = machine.read(Duration::from_secs(1));
         assert!(first.iter().any(|s| s.name == "memory_total"));
         assert!(first.iter().all(|s| s.name != "cpu_busy") && processes.is_empty());
-        // Ticks are 10 ms long: burn a few, so that the kernel counts some.
+        // A tick is 10 ms. The loop uses a few of them, so that the kernel counts some.
         let started = std::time::Instant::now();
         while started.elapsed() < Duration::from_millis(60) {
             std::hint::spin_loop();

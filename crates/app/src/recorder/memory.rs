@@ -1,8 +1,8 @@
-//! `/proc/meminfo`.
+//! Figures of the memory from `/proc/meminfo`.
 
 use super::{Sample, Unit};
 
-/// Bytes by the kernel's names; lines that count something else than kilobytes are left out.
+/// Parses the lines that count kilobytes, and returns names and bytes. Lines that count something else are left out.
 fn parse(text: &str) -> Vec<(&str, u64)> {
     let field = |line| -> Option<(&str, u64)> {
         let (name, rest): (&str, &str) = str::split_once(line, ':')?;
@@ -38,7 +38,7 @@ mod tests {
         let mut out = Vec::new();
         samples(text, &mut out);
         let found: Vec<(&str, f64)> = out.iter().map(|s| (s.name, s.value / 1024.0)).collect();
-        // No Dirty and no Swap in this text: no rows for them.
+        // The text has no Dirty and no Swap, so there are no rows for them.
         let expected = [
             ("memory_total", 1000.0),
             ("memory_used", 600.0),

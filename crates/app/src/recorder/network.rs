@@ -1,8 +1,8 @@
-//! `/proc/net/dev`.
+//! Figures of the network interfaces from `/proc/net/dev`.
 
 use super::{Sample, Ticker, Unit};
 
-/// Counters since boot of one interface.
+/// Counters of one interface since boot, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     pub name: String,
@@ -10,11 +10,13 @@ pub struct Interface {
     pub sent: u64,
 }
 
+/// Largest number of interfaces that are recorded.
 const INTERFACES_MAX: usize = 8;
 
+/// Parses the counters of all interfaces that have carried any bytes.
 pub fn parse(text: &str) -> Vec<Interface> {
     let interface = |line: &str| -> Option<Interface> {
-        // No space is guaranteed after the colon: `eth0:123 …`.
+        // The colon may be followed by a digit without a space: `eth0:123 …`.
         let (name, counters) = line.rsplit_once(':')?;
         let counters: Vec<&str> = counters.split_ascii_whitespace().collect();
         let number = |i: usize| counters.get(i)?.parse::<u64>().ok();
@@ -24,6 +26,7 @@ pub fn parse(text: &str) -> Vec<Interface> {
     text.lines().filter_map(interface).filter(used).take(INTERFACES_MAX).collect()
 }
 
+/// Adds the rates of the interfaces that are in both readings.
 pub fn samples(before: &[Interface], now: &[Interface], ticker: &Ticker, out: &mut Vec<Sample>) {
     for new in now {
         let Some(old) = before.iter().find(|old| old.name == new.name) else { continue };

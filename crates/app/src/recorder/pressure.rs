@@ -1,4 +1,5 @@
-//! `/proc/pressure/*`: for what share of the time tasks waited for CPU, memory or I/O. Kernels without PSI have none.
+//! The share of time in which tasks waited for CPU, memory or I/O, from `/proc/pressure/*`. Kernels without PSI have no such
+//! files.
 
 use super::{Sample, Ticker, Unit};
 
@@ -11,7 +12,7 @@ pub struct Stalled {
 
 pub const RESOURCES: [&str; 3] = ["cpu", "io", "memory"];
 
-/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`
+/// Parses the totals of lines such as `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`.
 pub fn parse(text: &str) -> Stalled {
     let total = |kind: &str| {
         let line = text.lines().find(|line| line.starts_with(kind))?;
@@ -24,7 +25,7 @@ pub fn samples(resource: &str, before: &Stalled, now: &Stalled, ticker: &Ticker,
     for (name, old, new) in
         [("pressure_some", before.some, now.some), ("pressure_full", before.full, now.full)]
     {
-        // Microseconds a second, as a share.
+        // Microseconds per second become percent.
         let share = ticker.rate(old, new).map(|us| (us / 10_000.0).min(100.0));
         out.extend(share.map(|value| Sample::of(name, resource, value, Unit::Percent)));
     }

@@ -1,6 +1,6 @@
-//! `/proc/PID/stat`: the processes that used most CPU since the last reading, and the largest ones.
+//! The processes that used most CPU since the last reading, and the largest ones, from `/proc/PID/stat`.
 //!
-//! Only the command's short name is recorded, never its arguments: they may hold passwords.
+//! Only the command's short name is recorded. Its arguments are not, because they may contain passwords.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,9 +10,9 @@ use std::path::Path;
 pub struct Process {
     pub pid: i64,
     pub name: String,
-    /// `R` running, `S` sleeping, `D` in uninterruptible sleep, …
+    /// The kernel's letter for the state: `R` running, `S` sleeping, `D` in uninterruptible sleep, …
     pub state: String,
-    /// Of one core, since the last reading; may pass 100.
+    /// CPU time since the last reading in percent of one core; above 100 for a process that used several cores.
     pub cpu_percent: f64,
     pub rss_bytes: i64,
     pub threads: i64,
@@ -29,11 +29,11 @@ struct Stat {
     rss_pages: i64,
 }
 
-/// Remembers the last reading.
+/// Reads the processes, and keeps the ticks of the last reading.
 pub struct Processes {
     page_bytes: i64,
     ticks_per_second: f64,
-    /// Ticks by pid and start, so that a reused pid is a new process.
+    /// Ticks by pid and start time, so that a reused pid counts as a new process.
     before: HashMap<(i64, u64), u64>,
 }
 
@@ -48,7 +48,8 @@ impl Default for Processes {
 }
 
 impl Processes {
-    /// The `count` busiest and the `count` largest processes under `proc`; most CPU first, each once.
+    /// Returns the `count` busiest and the `count` largest processes in the directory `proc`, each once, those with most CPU
+    /// first. The first reading returns none, because it knows no rates.
     pub fn top(&mut self, proc: &Path, count: usize, elapsed_seconds: f64) -> Vec<Process> {
         let Ok(entries) = std::fs::read_dir(proc) else { return Vec::new() };
         let pids = entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit());
@@ -64,7 +65,7 @@ impl Processes {
         let mut found = Vec::with_capacity(stats.len());
         for stat in stats {
             let identity = (stat.pid, stat.started);
-            // A process that started since then used all its ticks since then.
+            // A process that started after the last reading used all its ticks since then.
             let old = before.get(&identity).copied().unwrap_or(0);
             let ticks = stat.ticks.saturating_sub(old) as f64;
             self.before.insert(identity, stat.ticks);
@@ -103,13 +104,13 @@ impl Processes {
     }
 }
 
-/// `42 (a name) S 1 42 …`: the name may hold anything, `)` included, so the last parenthesis ends it.
+/// Parses `42 (a name) S 1 42 …`. The name may contain any character, also `)`, so the last parenthesis ends it.
 fn parse(text: &str) -> Option<Stat> {
     let open = text.find('(')?;
     let close = text.rfind(')')?;
     let pid = text[..open].trim().parse().ok()?;
     let fields: Vec<&str> = text.get(close + 1..)?.split_ascii_whitespace().collect();
-    // Field 3 of proc(5) is the first after the name.
+    // Fields are numbered as in proc(5), where the first one after the name is field 3.
     let field = |number: usize| fields.get(number - 3).copied();
     let number = |at: usize| field(at)?.parse::<u64>().ok();
     Some(Stat {

@@ -1,7 +1,7 @@
-//! Deletes rows of `polynya.*` tables that are older than they are kept.
+//! Deletes rows of `polynya.*` tables that are older than the setting `record.keep`.
 //!
-//! By row id: `_time` never falls with the row id, so what is old is a prefix of the table. Compaction takes the room
-//! back later.
+//! It deletes by row id: `_time` never decreases with the row id, so the old rows are a prefix of the table. Compaction
+//! frees their disk space later.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,12 @@ use arrow::datatypes::Int64Type;
 use engine::{Engine, Op, Transaction};
 use types::{Micros, Principal, Result, RowId, TableId, name, schema};
 
-/// Rows of one commit; a long absence is worked off in several.
+/// Rows that one commit deletes, at most.
 const ROWS_PER_COMMIT: usize = 10_000;
+/// Commits of one run for each table, at most. After a long pause the deletion takes several runs.
 const COMMITS_PER_RUN: usize = 50;
 
-/// Remembers how far each table was cleared, so that deleted rows are not scanned again.
+/// Deletes old rows, and remembers the row id up to which each table was cleared, so that deleted rows are not scanned again.
 pub struct Retention {
     keep: Micros,
     cleared: HashMap<TableId, RowId>,
@@ -25,7 +26,8 @@ impl Retention {
         Retention { keep, cleared: HashMap::new() }
     }
 
-    /// Deletes what is too old at `now`, in all tables of Polynya's own namespace.
+    /// Deletes the rows that are too old at `now`, in all tables without a key of Polynya's own namespace. An error of a
+    /// table is only logged; the next run tries again.
     pub fn run(&mut self, engine: &Engine, now: Micros) {
         let root = engine.root();
         let is_record =

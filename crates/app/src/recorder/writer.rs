@@ -1,4 +1,4 @@
-//! The thread that reads the machine each second and writes what it found.
+//! The thread that reads the machine each second and writes the reading.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -12,18 +12,19 @@ use super::retention::Retention;
 use super::{METRICS_TABLE, Machine, PROCESSES_TABLE, ROWS_PER_READING_MAX, batch};
 use crate::config::Record;
 
+/// Time between two readings.
 const EVERY: Duration = Duration::from_secs(1);
-/// Old rows go once in so many readings.
+/// Number of readings after which old rows are deleted.
 const RETENTION_EVERY: u64 = 60;
 
-/// Records until it is stopped.
+/// A running thread that records, or only deletes old rows, until it is stopped.
 pub struct Recorder {
     stop: Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl Recorder {
-    /// Makes the tables if they are missing, and starts.
+    /// Creates the tables if they are missing, and starts to record.
     pub fn start(engine: Engine, settings: &Record) -> Result<Self> {
         let keep = Micros::try_from(settings.keep.0.as_micros()).unwrap_or(Micros::MAX);
         let tables = [batch::metrics_table(keep)?, batch::processes_table(keep)?];
@@ -36,7 +37,8 @@ impl Recorder {
         Ok(Recorder { stop, thread })
     }
 
-    /// Records nothing, and only deletes what is older than it is kept: requests are recorded by the server itself.
+    /// Starts a thread that records nothing and only deletes old rows of `polynya.*` tables. It is needed because the server
+    /// records its requests even if the machine is not recorded.
     pub fn keep_only(engine: Engine, settings: &Record) -> Result<Self> {
         let keep = Micros::try_from(settings.keep.0.as_micros()).unwrap_or(Micros::MAX);
         let (stop, stopped) = mpsc::channel();
@@ -52,7 +54,7 @@ impl Recorder {
     }
 
     pub fn stop(self) {
-        // Gone already if the thread ended.
+        // The send fails if the thread has ended already.
         let _ = self.stop.send(());
         let _ = self.thread.join();
     }
@@ -70,7 +72,7 @@ fn run(engine: &Engine, keep: Micros, processes_count: usize, stopped: &mpsc::Re
         if reading % RETENTION_EVERY == RETENTION_EVERY - 1 {
             retention.run(engine, clock.now());
         }
-        // A reading that was late does not make the next ones come in a hurry.
+        // After a late reading, the next one comes a full interval later, not sooner to catch up.
         next = (next + EVERY).max(clock.monotonic());
         match stopped.recv_timeout(next.saturating_sub(clock.monotonic())) {
             Err(RecvTimeoutError::Timeout) => {}
@@ -79,7 +81,8 @@ fn run(engine: &Engine, keep: Micros, processes_count: usize, stopped: &mpsc::Re
     }
 }
 
-/// One reading as one commit, acknowledged from memory: telemetry is not worth waiting for an fsync.
+/// Takes a reading and submits it as one commit. The commit is acknowledged from memory, because telemetry is not worth an
+/// fsync.
 fn record(engine: &Engine, machine: &mut Machine, at: Duration, time: Micros) -> Result<()> {
     let (samples, processes) = machine.read(at);
     let rest = ROWS_PER_READING_MAX.saturating_sub(samples.len());
@@ -121,7 +124,7 @@ mod tests {
         let recorded = rows(METRICS_TABLE);
         assert!(recorded >= 30 && rows(PROCESSES_TABLE) > 0, "{recorded} rows");
 
-        // An hour and a second later nothing of it is kept.
+        // An hour and a second later, all rows are deleted.
         let mut retention = Retention::new(3_600_000_000);
         retention.run(&engine, env.clock.now());
         assert_eq!(rows(METRICS_TABLE), recorded, "nothing is old yet");

@@ -1,4 +1,4 @@
-//! Questions in plain words, with and without a server, and those of the demo about the machine that it runs on.
+//! Tests of `polynya ask`, with and without a server, and of the demo's answers about its machine.
 
 use serde_json::{Value, json};
 
@@ -46,9 +46,9 @@ fn the_demo_answers_about_this_machine_its_requests_and_its_changes() {
     let server = place.serve(&["demo"]);
     place.ok(&["sql", "CREATE TABLE events (kind string)"]);
     place.ok(&["sql", "INSERT INTO events VALUES ('a'), ('b')"]);
-    // One request that is slow on any machine.
+    // This request is slow on any machine.
     place.ok(&["sql", "SELECT count(*) FROM generate_series(1, 30000000) AS s(x) WHERE x % 7 = 3"]);
-    // Both are recorded once a second.
+    // Metrics and requests are recorded once a second.
     let started = std::time::Instant::now();
     let patience = std::time::Duration::from_secs(60);
     loop {
@@ -64,7 +64,7 @@ fn the_demo_answers_about_this_machine_its_requests_and_its_changes() {
         assert!(started.elapsed() < patience, "{disk} {requests}");
         std::thread::yield_now();
     }
-    // The same figures by another way.
+    // The answer is compared with the figures that SQL returns.
     let disk = answer(&place, "is the disk nearly full?");
     let section = &disk["sections"][0];
     let rows = {
@@ -84,7 +84,7 @@ fn the_demo_answers_about_this_machine_its_requests_and_its_changes() {
     let changed = answer(&place, "what changed in the last hour?");
     assert!(said(&changed).contains("events (2 rows inserted)"), "{changed}");
     assert!(said(&changed).contains("Polynya itself recorded"), "{changed}");
-    // Each table's number of rows, as SQL counts them up to the newest that was seen.
+    // The answer's number of rows of each table equals the count by SQL up to the newest row that the answer names.
     for row in changed["sections"][0]["rows"].as_array().unwrap() {
         let [table, inserted, newest] = [&row[0], &row[1], &row[row.as_array().unwrap().len() - 1]];
         let sql = format!("SELECT count(*) FROM {} WHERE _time <= $1", table.as_str().unwrap());
@@ -94,7 +94,7 @@ fn the_demo_answers_about_this_machine_its_requests_and_its_changes() {
     }
 
     let slow = answer(&place, "if any request was slower than 20 ms, show it");
-    // The requests that were recorded when it was answered.
+    // SQL counts the requests that were recorded when the question was answered.
     let until = slow["sources"][0]["as_of"].as_str().unwrap();
     let count = |condition: &str| -> i64 {
         let sql = format!("SELECT count(*) FROM polynya.requests WHERE time <= $1 AND {condition}");

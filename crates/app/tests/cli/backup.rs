@@ -1,11 +1,11 @@
-//! Backups of a running server's directory, and directories made of them.
+//! Tests of backups, restores and examinations, beside a running server and without one.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::polynya::{Place, is_sound};
 
-/// What a command prints with `--json`.
+/// Runs a command with `--json` and parses its output.
 fn json(place: &Place, args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&place.ok(args)).unwrap()
 }
@@ -36,7 +36,7 @@ fn a_backup_of_a_busy_server_is_a_whole_directory_at_one_commit() {
         taken
     });
     assert!(taken["rows"].as_u64().unwrap() >= 400, "{taken}");
-    // A second one into the same folder would make a mixture of both.
+    // A second backup into the same folder would mix the files of both.
     assert!(place.fails(&["backup", "monday"]).contains("not empty"));
     assert!(place.fails(&["backup", "polynya-data/inside"]).contains("in the data directory itself"));
     let restored = json(&place, &["restore", "monday", "again", "--json"]);
@@ -50,7 +50,7 @@ fn a_backup_of_a_busy_server_is_a_whole_directory_at_one_commit() {
         let row: serde_json::Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
         row["c"].as_u64().or_else(|| row["c"].as_str()?.parse().ok()).unwrap()
     };
-    // Whole requests, from the first one on without a gap.
+    // The backup contains whole requests, from the first one on without a gap.
     let rows = count("again", "SELECT count(*) AS c FROM t");
     assert_eq!(rows % 20, 0);
     assert_eq!(count("again", "SELECT count(DISTINCT n) AS c FROM t WHERE n >= 0"), rows);
@@ -59,7 +59,7 @@ fn a_backup_of_a_busy_server_is_a_whole_directory_at_one_commit() {
     assert_eq!(count("polynya-data", "SELECT count(*) AS c FROM t"), written.load(Ordering::Relaxed));
     assert!(server.stop().success());
 
-    // Without a server, from a directory that is opened for it.
+    // Without a server the command opens the directory itself.
     let said = place.ok(&["backup", "tuesday", "--data", "again"]);
     assert!(said.starts_with("Backed up lsn ") && said.contains("polynya restore tuesday"), "{said}");
     let said = place.ok(&["restore", "tuesday", "third"]);
@@ -94,7 +94,7 @@ fn a_backup_that_is_not_what_was_written_is_not_restored() {
     assert!(place.fails(&["restore", "kept", "again"]).contains("is no backup"));
 }
 
-/// One row, acknowledged.
+/// Stores one row and waits until it is acknowledged.
 fn put(server: &crate::polynya::Server, n: u64) {
     let headers = ["Content-Type: application/json"];
     let (status, said) = server.ask("POST", "/v1/tables/t/rows", &headers, &format!("[{{\"n\": {n}}}]"));
@@ -117,7 +117,7 @@ fn a_backup_is_carried_forward_by_the_archive_of_the_log() {
     let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
     assert_eq!(ready["parts"]["archive"]["detail"]["error"], serde_json::Value::Null, "{ready}");
     assert!(ready["parts"]["snapshots"]["detail"]["held_bytes"].is_u64(), "{ready}");
-    // Ending it archives the rest.
+    // A server that stops archives the rest of its log.
     assert!(server.stop().success());
     let rows = |data: &str| {
         assert!(is_sound(&place, &place.path(data)));
@@ -136,7 +136,7 @@ fn a_backup_is_carried_forward_by_the_archive_of_the_log() {
     assert!(said.contains("a backup only goes forward"), "{said}");
     let said = place.fails(&["restore", "monday", "none", "--archive", "monday"]);
     assert!(said.contains("where this backup's log was archived"), "{said}");
-    // What was restored is a database of its own: it does not go on in the archive of the other.
+    // The restored database is another database: it gets a folder of its own in the archive.
     place.ok(&[&["sql", "--data", "all", "SELECT 1"], &archived[..]].concat());
     assert_eq!(std::fs::read_dir(place.path("archive")).unwrap().count(), 2);
 }
@@ -150,7 +150,7 @@ fn a_running_server_examines_its_own_directory_and_a_damaged_segment_spoils_only
     place.write("well.csv", &format!("n,m\n{}", csv(0)));
     place.ok(&["ingest", "hurt.csv"]);
     place.ok(&["ingest", "well.csv"]);
-    // A backup keeps heads as segments, so what is restored has some.
+    // A backup writes heads as segments, so the restored directory has segments.
     place.ok(&["backup", "kept"]);
     place.ok(&["restore", "kept", "data"]);
     let server_of = |place: &Place| place.serve_in("data", &["serve", "--data", "data"]);
@@ -162,8 +162,8 @@ fn a_running_server_examines_its_own_directory_and_a_damaged_segment_spoils_only
     let said = place.ok(&["doctor", "data"]);
     assert!(said.contains("Sound: lsn "), "{said}");
 
-    // Bytes on the disk change under the server.
-    // The two tables are alike, and `hurt` was made first: its folder has the lower number.
+    // A byte on the disk changes while the server runs. The two tables are alike; `hurt` was made first, so its folder has the
+    // lower number.
     let mut segments: Vec<(u64, std::path::PathBuf)> = std::fs::read_dir(place.path("data/tables"))
         .unwrap()
         .map(|dir| dir.unwrap())
@@ -176,7 +176,7 @@ fn a_running_server_examines_its_own_directory_and_a_damaged_segment_spoils_only
     segments.sort();
     assert_eq!(segments.len(), 2, "{segments:?}");
     let segment = segments.remove(0).1;
-    // In its place: the server has the file mapped.
+    // The byte is changed in place, because the server has mapped the file.
     let file = std::fs::File::options().read(true).write(true).open(&segment).unwrap();
     let (mut byte, at) = ([0], file.metadata().unwrap().len() * 2 / 3);
     file.read_exact_at(&mut byte, at).unwrap();
@@ -188,14 +188,14 @@ fn a_running_server_examines_its_own_directory_and_a_damaged_segment_spoils_only
     let findings = found["findings"].to_string();
     assert!(findings.contains("main.hurt") && findings.contains(&name), "{findings}");
     assert!(!findings.contains("main.well"), "{findings}");
-    // The backup that would carry it on is refused, and says what to do.
+    // A backup that would copy the damage is refused, and its error says what to do.
     let said = place.fails(&["backup", "again", "--data", "data"]);
     assert!(said.contains(&name) || said.contains("checksum"), "{said}");
     assert!(said.contains("restore the table from an earlier backup"), "{said}");
     assert!(!place.path("again").exists());
     assert!(server.stop().success());
 
-    // Started anew: the table says which file, the other one and new rows are served.
+    // After a restart, the damaged table's error names the file, and the other table is served and takes new rows.
     let server = server_of(&place);
     let sql = |statement: &str| {
         let body = format!("{{\"sql\": \"{statement}\"}}");
@@ -222,7 +222,7 @@ fn a_running_server_examines_its_own_directory_and_a_damaged_segment_spoils_only
     assert!(server.stop().success());
 }
 
-/// It was called damaged for what a backup does not have, and a file was left in it.
+/// `polynya doctor` reported a backup as damaged, because it has no log, and left a file in it.
 #[test]
 fn a_backup_is_examined_as_one_and_not_opened() {
     let _limit = testkit::limit(120);
@@ -273,7 +273,7 @@ fn a_backup_is_examined_as_one_and_not_opened() {
     assert!(found().contains("a backup that was interrupted"), "{}", found());
 }
 
-/// The backup became a part of the other database's directory.
+/// A backup could be taken into the data directory of another database, and became a part of it.
 #[test]
 fn a_backup_in_a_data_directory_is_refused_also_through_a_link() {
     let _limit = testkit::limit(120);
@@ -290,12 +290,12 @@ fn a_backup_in_a_data_directory_is_refused_also_through_a_link() {
     place.ok(&["backup", "kept"]);
 }
 
-/// For more than a minute nothing said so, and then not where or why.
+/// A failing archive was reported only after more than a minute, without its path and the reason.
 #[test]
 fn an_archive_that_cannot_be_written_is_told_at_once_and_once() {
     let _limit = testkit::limit(180);
     let place = Place::new();
-    // To a folder that is not there.
+    // The archive is a link to a missing folder.
     std::os::unix::fs::symlink(place.path("disk"), place.path("archive")).unwrap();
     let mut server = place.serve(&["serve", "--set", "log.archive=archive"]);
     let archive_when = |is_failing: bool| {
@@ -325,7 +325,7 @@ fn an_archive_that_cannot_be_written_is_told_at_once_and_once() {
     }
 }
 
-/// A folder named `s3:` would be made, and its owner would look for the backup in the bucket.
+/// Otherwise the command would make a folder named `s3:`, and its user would look for the backup in the bucket.
 #[test]
 fn what_looks_like_a_uri_is_never_taken_for_a_folder() {
     let _limit = testkit::limit(120);

@@ -1,4 +1,4 @@
-//! COPY by the command: its own files and pipes, with a server and without one.
+//! Tests of COPY in `polynya sql`: files and pipes, with a server and without one.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -10,7 +10,7 @@ const COLUMNS: &str = "id bigint primary key, s text, n int, f double, at timest
 
 fn place() -> Place {
     let place = Place::new();
-    // A directory of data for the command to open.
+    // The ingestion makes a data directory, which `polynya sql` needs.
     place.write("one.ndjson", "{\"a\":1}\n");
     place.ok(&["ingest", "one.ndjson"]);
     place.ok(&["sql", &format!("CREATE TABLE t ({COLUMNS})")]);
@@ -28,7 +28,7 @@ fn same(place: &Place, a: &str, b: &str) {
     }
 }
 
-/// Names in the directory that are the command's doing.
+/// Returns the names of files that a COPY has left in the directory.
 fn left(place: &Place) -> Vec<String> {
     let names = std::fs::read_dir(place.path(".")).unwrap().map(|e| e.unwrap().file_name());
     let names = names.map(|name| name.to_string_lossy().into_owned());
@@ -40,7 +40,7 @@ fn files_of_the_commands_directory_go_out_and_come_back() {
     let _limit = testkit::limit(240);
     let place = place();
     let server = place.serve(&["serve"]);
-    // Another directory than the server's.
+    // The command runs in another directory than the server.
     std::fs::create_dir(place.path("elsewhere")).unwrap();
     for (file, how) in [
         ("t.csv", "WITH (HEADER)"),
@@ -83,13 +83,13 @@ fn pipes_are_files_too() {
             place.ok(&["sql", &format!("COPY (SELECT * FROM p ORDER BY id) TO {target} WITH (HEADER);")]);
         assert_eq!(out, "id,s\n1,a\n2,b\n3,c\n");
     }
-    // Statements from a pipe leave no room for rows in it.
+    // Standard input with statements cannot contain rows too.
     let mut command = place.command(&["sql"]);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"COPY p FROM STDIN;\n1,a\n").unwrap();
     let said = text(&child.wait_with_output().unwrap().stderr);
     assert!(said.contains("standard input holds the statements"), "{said}");
-    // Several in one file of statements, whose files are those of this directory.
+    // Several COPY statements may be in one file; their paths are relative to the working directory.
     place.write("copies.sql", "COPY p TO 'p.csv';\nCOPY p FROM 'p.csv';\nSELECT count(*) AS n FROM p;\n");
     assert!(place.ok(&["sql", "-f", "copies.sql"]).ends_with("{\"n\":6}\n"));
 }
@@ -106,7 +106,7 @@ fn what_goes_wrong_is_one_sentence_and_leaves_no_file() {
     assert_eq!(std::fs::read_to_string(place.path("out.csv")).unwrap(), "1\n2\n");
     std::fs::remove_file(place.path("out.csv")).unwrap();
 
-    // Half way, when much of it was written.
+    // The query fails half way, when much of the file is written.
     for format in ["csv", "ndjson", "parquet"] {
         let query =
             "SELECT i, 1 / (900000 - i) AS x, repeat('y', 100) AS s FROM generate_series(1, 1000000) AS g(i)";

@@ -1,4 +1,4 @@
-//! The demo: what it prints works as printed.
+//! Tests that the commands printed by the demo work as printed.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ fn the_four_things_to_try_work_as_printed() {
         .collect();
     assert_eq!(commands.len(), 3, "{lines:?}");
 
-    // Rates are known from the second reading on.
+    // The first reading has no rates.
     let started = Instant::now();
     let mut busy = String::new();
     while busy.is_empty() && started.elapsed() < Duration::from_secs(30) {

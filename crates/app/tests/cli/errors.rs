@@ -1,4 +1,4 @@
-//! What goes wrong is said in one sentence with its cure.
+//! Tests that each error is one sentence with its remedy.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +28,7 @@ fn a_wrong_setting_names_the_nearest_one() {
     assert!(said.contains("polynya config --example"), "{said}");
 }
 
-/// The words of HTTP were no help on a command line, and a file's name was a syntax error.
+/// Hints on the command line named HTTP routes, and a file's name in place of a statement was only a syntax error.
 #[test]
 fn a_hint_names_what_can_be_typed() {
     let _limit = testkit::limit(120);
@@ -67,7 +67,7 @@ fn a_directory_that_cannot_be_written_is_said_so() {
     let said = place.fails(&["ingest", "file", "--data", "file/data", "--format", "csv", "--table", "t"]);
     assert!(said.contains("--data") || said.contains("directory"), "{said}");
     if rustix::process::getuid().is_root() {
-        // Nothing is forbidden to root; the case below needs a user.
+        // Root may write everywhere, so the case below needs another user.
         return;
     }
     let locked = place.path("locked");
@@ -107,7 +107,7 @@ fn a_value_that_no_machine_can_serve_is_refused_before_it_is_tried() {
     }
 }
 
-/// It was called a directory without data, and could not be checked.
+/// A directory that had lost its log was reported as one without data, and `polynya doctor` refused to check it.
 #[test]
 fn a_directory_that_lost_its_log_says_so_and_what_to_do() {
     let _limit = testkit::limit(120);

@@ -1,4 +1,4 @@
-//! Help texts teach.
+//! Tests of the help texts.
 
 use crate::polynya::{Place, text};
 
@@ -21,7 +21,7 @@ fn every_command_has_a_help_with_examples() {
     }
 }
 
-/// What `--help` says beyond `-h` was hidden: the overview's line stood in its place.
+/// `--help` showed only the command's line of the overview, and not the long help.
 #[test]
 fn the_long_help_of_a_command_is_shown() {
     let place = Place::new();

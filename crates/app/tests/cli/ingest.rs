@@ -1,4 +1,4 @@
-//! Files that come in, interrupted wherever.
+//! Tests of `polynya ingest`, also of runs that are interrupted at any moment.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -22,7 +22,7 @@ fn a_file_is_read_once_however_often_the_command_is_given() {
     assert!(place.ok(&["ingest", "access.log"]).contains("1 row from"));
     assert_eq!(place.number("SELECT count(*) FROM access"), 4);
     assert_eq!(place.number("SELECT count(*) FROM access WHERE path = '/c' AND status = 200"), 1);
-    // Rotated: another file of the same name.
+    // After a rotation, another file has the same name.
     place.write("access.log", &(line("/new").replace("1.2.3.4", "5.6.7.8")));
     place.ok(&["ingest", "access.log"]);
     assert_eq!(place.number("SELECT count(*) FROM access"), 5);
@@ -30,7 +30,7 @@ fn a_file_is_read_once_however_often_the_command_is_given() {
     assert_eq!(place.number("SELECT count(*) FROM access"), 6);
 }
 
-/// Another command was said to read the file, after a hundred tries.
+/// The error said, after a hundred attempts, that another command was reading the file.
 #[test]
 fn a_row_that_a_unique_index_refuses_is_named() {
     let _limit = testkit::limit(120);
@@ -68,7 +68,8 @@ fn standard_input_and_packed_files_come_in() {
     assert_eq!(place.number("SELECT a FROM packed WHERE b = 'x'"), 1);
 }
 
-/// A few bytes of a line may be many columns: such a file ended at its first piece, and at each further try.
+/// A short line may become a row with a wide vector, so that a piece was too large for one commit. Such a file failed at its
+/// first piece, in every run.
 #[test]
 fn short_rows_come_into_a_wide_table_once() {
     let _limit = testkit::limit(300);
@@ -101,7 +102,7 @@ fn a_bad_line_is_named_and_what_came_before_is_kept() {
         said.contains("line 3, column `zip`: `x` is no int64") && said.contains("--column 'zip:string'"),
         "{said}"
     );
-    // What was read before goes on as it began: a wish that came later was not heard, and nobody said so.
+    // A resumed file keeps the types of its first run. A later `--column` was silently ignored.
     place.write("people.csv", "id,zip\n1,2\n");
     place.ok(&["ingest", "people.csv", "--column", "zip:string"]);
     assert!(place.ok(&["ingest", "people.csv", "--column", "zip:string"]).contains("nothing new"));
@@ -113,7 +114,7 @@ fn a_bad_line_is_named_and_what_came_before_is_kept() {
     assert!(place.fails(&["ingest", "missing.csv"]).contains("there is no file"));
 }
 
-/// About 60 MB in pieces of 4 MB.
+/// Writes a file of about 60 MB, which is sent in pieces of 4 MB, and returns the number of its rows.
 fn big(place: &Place) -> i64 {
     let rows = 400_000;
     let file = std::fs::File::create(place.path("big.ndjson")).unwrap();
@@ -126,7 +127,7 @@ fn big(place: &Place) -> i64 {
     rows
 }
 
-/// Every number once: none missing, none twice.
+/// Checks that every number is in the table exactly once.
 fn check(place: &Place, rows: i64) {
     assert_eq!(place.number("SELECT count(*) FROM big"), rows);
     assert_eq!(place.number("SELECT count(DISTINCT n) FROM big"), rows);
@@ -134,7 +135,7 @@ fn check(place: &Place, rows: i64) {
     assert!(place.ok(&["ingest", "big.ndjson"]).contains("nothing new"));
 }
 
-/// Starts the command and kills it once it got somewhere; at different moments in different rounds.
+/// Starts the command and kills it after a time that grows with `round`.
 fn interrupt(place: &Place, round: u64) {
     let mut child =
         place.command(&["ingest", "big.ndjson"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -142,7 +143,7 @@ fn interrupt(place: &Place, round: u64) {
     while Instant::now() < deadline && child.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
-    // It may have ended by itself.
+    // The kill fails if the command has ended already.
     let _ = child.kill();
     child.wait().unwrap();
 }
@@ -206,7 +207,8 @@ fn a_killed_server_is_no_gap_either() {
     assert!(server.stop().success());
 }
 
-/// The page at /_/ reads the same cases (tests/browser), so that a dropped file and an ingested one make one table.
+/// The page at /_/ is tested with the same cases (tests/browser), so that a file makes the same table there and by
+/// `polynya ingest`.
 #[test]
 fn files_become_the_tables_that_the_shared_cases_say() {
     let _limit = testkit::limit(300);

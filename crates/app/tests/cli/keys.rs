@@ -1,4 +1,4 @@
-//! Keys through the data directory, beside a running server and without one.
+//! Tests of `polynya key`, beside a running server and without one.
 
 use crate::polynya::Place;
 
@@ -17,7 +17,7 @@ fn from_the_first_key_on_every_request_needs_one() {
     let bearer = format!("Authorization: Bearer {secret}");
     assert_eq!(server.ask("GET", "/v1/tables", &[&bearer], "").0, 200);
     assert_eq!(server.ask("PUT", "/v1/tables/t", &[&bearer], "{\"columns\":[]}").0, 403);
-    // Whoever may read the directory needs none, unless it is reached over its address like by anybody else.
+    // A user who may read the directory needs no key, except for a server that is named by its URL.
     place.ok(&["tables"]);
     assert!(place.fails(&["tables", "--url", &server.url]).contains("key"));
     place.ok(&["tables", "--url", &server.url, "--key", secret]);
@@ -26,7 +26,7 @@ fn from_the_first_key_on_every_request_needs_one() {
     assert!(list.contains("reader") && list.contains("main.a, lab.*") && !list.contains(secret), "{list}");
     assert!(server.stop().success());
 
-    // Without a server the owner of the directory does the same; nobody is locked out.
+    // Without a server, the directory's owner can still manage keys and is never locked out.
     assert!(place.fails(&["key", "create", "reader", "--scope", "read"]).contains("already"));
     let shown = place.ok(&["key", "create", "me", "--scope", "admin"]);
     assert!(shown.starts_with("pk_") && shown.contains("not shown again"), "{shown}");

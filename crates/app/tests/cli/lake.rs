@@ -1,4 +1,4 @@
-//! Reading the lake back: every table gets its line, whatever the others come to.
+//! Tests of the `polynya lake` commands: status, maintenance, erasure, import and verification.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn a_table_that_cannot_be_compared_is_named_and_the_others_are() {
         place.ok(&["sql", &format!("create table {table} as select 7 as n")]);
     }
     assert_eq!(place.ok(&["lake", "verify"]).matches(": equal.").count(), 3);
-    // Half a file, as a copy that was broken off leaves it.
+    // The file is cut in half, as by an interrupted copy.
     let data = place.path("polynya-data/lake/main/b/data");
     let file = std::fs::read_dir(data).unwrap().next().unwrap().unwrap().path();
     let bytes = std::fs::read(&file).unwrap();
@@ -37,7 +37,7 @@ fn a_table_that_cannot_be_compared_is_named_and_the_others_are() {
     assert!(server.stop().success());
 }
 
-/// A table of two days with several commits, from which rows are deleted.
+/// Makes a table with two partitions (days), several lake commits, and deleted rows.
 fn events(place: &Place) {
     place.ok(&["sql", "create table events (n bigint, day date, what text) with (partition_by = 'day')"]);
     for round in 0..4 {
@@ -105,7 +105,7 @@ fn a_table_of_the_catalog_and_a_directory_are_imported_once() {
     let place = Place::new();
     let server = place.serve(&["serve"]);
     events(&place);
-    // By its name in this server's catalog, rows that are deleted by position among them.
+    // The table is named as in this server's catalog. Some of its rows are deleted by position.
     let said = place.ok(&["lake", "import", "events", "copied"]);
     assert!(said.contains("copied: 192 rows"), "{said}");
     let same =
@@ -113,7 +113,7 @@ fn a_table_of_the_catalog_and_a_directory_are_imported_once() {
     assert_eq!((place.number("select count(*) from copied"), place.number(same)), (192, 192));
     assert!(place.ok(&["lake", "import", "events", "copied"]).contains("nothing new"));
     assert_eq!(place.number("select count(*) from copied"), 192);
-    // The table went on, and an import knows no more than what is there.
+    // The source changes after the import. The command refuses, because it cannot tell the changed rows.
     place.ok(&["sql", "insert into events (n) values (1000)"]);
     place.ok(&["lake", "commit", "events"]);
     let refused = place.fails(&["lake", "import", "events", "copied"]);
@@ -128,7 +128,7 @@ fn a_table_of_the_catalog_and_a_directory_are_imported_once() {
     assert!(place.fails(&["lake", "import", "nowhere", "x"]).contains("nowhere"));
     assert!(place.fails(&["lake", "import", dir, "y", "--rename", "nothing=x"]).contains("nothing"));
     assert!(place.fails(&["tables", "y"]).contains('y'), "nothing was made");
-    // A table that cannot hold what would come says so first.
+    // A table with other types is refused before the first row.
     place.ok(&["sql", "create table narrow (n text, day date)"]);
     let refused = place.fails(&["lake", "import", dir, "narrow"]);
     assert!(refused.contains("`n` is int64, and string in the table"), "{refused}");
@@ -163,7 +163,8 @@ fn parquet_files_are_imported_each_once_and_what_does_not_fit_is_told_before() {
     assert!(place.fails(&["tables", "d"]).contains('d'), "nothing was made");
 }
 
-/// A table of which a copy lies in `copied`, in two commits of which the second is a small file: the copy's metadata, and that file.
+/// Makes a table with two lake commits, the second of which has one small file, and copies its lake to `copied`. Returns the
+/// copy's newest metadata file and the copy of that small file.
 fn trips(place: &Place) -> (PathBuf, PathBuf) {
     let server = place.serve(&["serve"]);
     let files = || {
@@ -228,7 +229,8 @@ fn columns(place: &Place, table: &str) -> Vec<String> {
     columns.map(|column| column["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Interrupted in its second file, the source changed meanwhile: rows went to the columns of either time, or of either `--rename`.
+/// An import was interrupted in its second file, and then the source's columns or the `--rename` changed. The resumed import
+/// stored the rest of the rows in other columns.
 #[test]
 fn an_interrupted_import_goes_on_with_the_columns_that_it_began_with() {
     let _limit = testkit::limit(240);
@@ -249,7 +251,7 @@ fn an_interrupted_import_goes_on_with_the_columns_that_it_began_with() {
         let refused = place.fails(other);
         assert!(refused.contains("other names of columns (--rename word=term)"), "{refused}");
     }
-    // Its snapshot is gone.
+    // The snapshot with which the import began is removed from the metadata.
     let before = fs::read(&metadata).unwrap();
     edit(&metadata, |json| {
         let snapshots = json["snapshots"].as_array_mut().unwrap();
@@ -263,7 +265,7 @@ fn an_interrupted_import_goes_on_with_the_columns_that_it_began_with() {
         "{refused}"
     );
     fs::write(&metadata, before).unwrap();
-    // A column was renamed, and another one added, without a row.
+    // A column is renamed and another one added, without new rows.
     edit(&metadata, |json| {
         let mut schema = json["schemas"].as_array().unwrap().last().unwrap().clone();
         schema["schema-id"] = json!(77);
@@ -279,7 +281,7 @@ fn an_interrupted_import_goes_on_with_the_columns_that_it_began_with() {
     assert_eq!(place.number(all), 150_010);
     assert_eq!(columns(&place, "p1"), ["n", "term", "pair"]);
 
-    // Done: however the table is called, and whatever else its columns are to be called.
+    // The import is complete, by whichever name the table is called. Another `--rename` is refused.
     for table in ["p1", "P1", "main.p1", "MAIN.P1"] {
         let said = place.ok(&["lake", "import", "copied", table, "--rename", "word=term"]);
         assert!(said.contains("p1: nothing new"), "{table}: {said}");
@@ -287,7 +289,7 @@ fn an_interrupted_import_goes_on_with_the_columns_that_it_began_with() {
     let refused = place.fails(&["lake", "import", "copied", "p1", "--rename", "n=number"]);
     assert!(refused.contains("--again"), "{refused}");
     assert_eq!((place.number("select count(*) from p1"), columns(&place, "p1").len()), (150_010, 3));
-    // Once more, since it is asked for, and structs are still of the same type.
+    // `--again` imports all rows once more; the struct's type still fits the table.
     place.ok(&["lake", "import", "copied", "p1", "--rename", "phrase=term", "--again"]);
     assert_eq!(place.number("select count(term) from p1"), 300_020);
 }
@@ -303,8 +305,8 @@ fn numbers(path: &Path, last: i64) {
     writer.close().unwrap();
 }
 
-/// What changed behind the first 4 KiB was nothing new, or was mixed with what was there before; and so were other names of
-/// columns.
+/// A change after a file's first 4 KiB was not noticed: the command reported nothing new, or mixed rows of both files. Other
+/// names of columns were not noticed either.
 #[test]
 fn a_parquet_file_that_is_another_one_by_now_is_refused() {
     let _limit = testkit::limit(240);
@@ -321,7 +323,7 @@ fn a_parquet_file_that_is_another_one_by_now_is_refused() {
     place.fails(&import);
     let taken = place.number("select count(number) from b");
     assert!(0 < taken && taken < 150_000, "{taken}");
-    // Another value, of the same size.
+    // The file changes in one value and keeps its size.
     numbers(&path, 160_001);
     let refused = place.fails(&import);
     assert!(refused.contains("another file by now") && refused.contains("--again"), "{refused}");
@@ -339,7 +341,7 @@ fn a_parquet_file_that_is_another_one_by_now_is_refused() {
     assert!(refused.contains("another file by now"), "{refused}");
     assert_eq!(place.number("select count(*) from b"), 160_000);
 
-    // `polynya ingest` does the same, and has no names to give.
+    // `polynya ingest` checks the columns too, and cannot rename any.
     let refused = place.fails(&["ingest", "a.parquet", "--table", "c"]);
     assert!(refused.contains("_time"), "{refused}");
 }
@@ -363,13 +365,13 @@ fn parquet_that_the_server_would_not_take_is_refused_before_the_first_row() {
     assert!(refused.contains("column `took` is Duration(s), which no table here holds"), "{refused}");
     assert!(refused.contains("2.parquet"), "{refused}");
     assert!(place.fails(&["tables", "a"]).contains('a'), "nothing was made");
-    // Numbers are no text, whatever Arrow can make of them.
+    // Numbers do not become text, although Arrow could cast them.
     fs::remove_file(place.path("files/2.parquet")).unwrap();
     place.ok(&["sql", "create table a (n text)"]);
     let refused = place.fails(&["lake", "import", "files", "a"]);
     assert!(refused.contains("column `n` is Int64, and string in the table"), "{refused}");
     assert_eq!(place.number("select count(*) from a"), 0);
-    // A column that must be there is lacking in one of the files.
+    // One of the files lacks a column that is NOT NULL in the table.
     place.ok(&["sql", "create table b (n bigint, word text not null)"]);
     write("0.parquet", "other", Arc::new(StringArray::from(vec!["a", "b"])));
     write("1.parquet", "word", Arc::new(StringArray::from(vec!["a", "b"])));
@@ -381,7 +383,7 @@ fn parquet_that_the_server_would_not_take_is_refused_before_the_first_row() {
     assert_eq!(place.number("select count(*) from b"), 0);
 }
 
-/// Iceberg has no vectors, points and JSON: what Polynya landed could not come back.
+/// Iceberg has no types for vectors, points and JSON, so a table that Polynya had landed could not be imported back.
 #[test]
 fn a_table_of_polynyas_own_comes_back_into_one_of_its_types() {
     let _limit = testkit::limit(120);
@@ -410,7 +412,7 @@ fn a_table_of_polynyas_own_comes_back_into_one_of_its_types() {
     let all = |table: &str| place.ok(&["sql", "--json", &format!("select * from \"{table}\" order by who")]);
     assert_eq!(all("into"), all("from"));
     assert_eq!(all("into").lines().count(), 2);
-    // Text that is none is refused at its row.
+    // A text that is not JSON is refused at its row.
     let server = place.serve(&["serve"]);
     place.ok(&["sql", "create table words as select 'no json' as more"]);
     place.ok(&["lake", "commit", "words"]);
@@ -420,8 +422,8 @@ fn a_table_of_polynyas_own_comes_back_into_one_of_its_types() {
     assert_eq!(place.number("select count(*) from \"into\""), 2);
 }
 
-/// `lake verify` said "every value the same" of a table whose file had a flipped bit: it compared the file with itself. And Parquet
-/// files of others were read without a look at the checksums of their pages.
+/// `lake verify` reported "every value the same" for a table whose file had a flipped bit, because it compared the file with
+/// itself. And Parquet files of other programs were read without checking the checksums of their pages.
 #[test]
 fn a_flipped_bit_in_a_file_is_named_by_verify_and_refused_by_import_ingest_and_copy() {
     let _limit = testkit::limit(240);

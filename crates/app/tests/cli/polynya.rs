@@ -1,11 +1,11 @@
-//! Starts the binary in a directory of its own.
+//! Helpers that run the binary in a directory of its own.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A directory to work in; nothing of the tester's own settings reaches the binary.
+/// A working directory for the binary, without the settings of the user who runs the tests.
 pub struct Place {
     dir: tempfile::TempDir,
 }
@@ -36,12 +36,12 @@ impl Place {
         command
     }
 
-    /// Runs to the end.
+    /// Runs a command to its end.
     pub fn run(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
     }
 
-    /// Standard output of a command that must succeed.
+    /// Runs a command that must succeed, and returns its standard output.
     pub fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -49,7 +49,7 @@ impl Place {
         out
     }
 
-    /// What a command that must fail says: one sentence on standard error.
+    /// Runs a command that must fail, and returns its error: one sentence on standard error.
     pub fn fails(&self, args: &[&str]) -> String {
         let output = self.run(args);
         let err = text(&output.stderr);
@@ -59,7 +59,7 @@ impl Place {
         said[0].to_owned()
     }
 
-    /// The first value of the first row.
+    /// Runs a statement and returns the first value of its first row.
     pub fn number(&self, statement: &str) -> i64 {
         let line = self.ok(&["sql", "--json", statement]);
         let row: serde_json::Value = serde_json::from_str(line.lines().next().unwrap_or_default()).unwrap();
@@ -67,12 +67,12 @@ impl Place {
         value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or_else(|| panic!("{line}"))
     }
 
-    /// A server on a free port.
+    /// Starts a server on a free port, and waits until it is ready.
     pub fn serve(&self, args: &[&str]) -> Server {
         self.serve_in("polynya-data", args)
     }
 
-    /// The same, whose arguments name this data directory.
+    /// Starts a server on a free port, whose arguments name the data directory `data`, and waits until it is ready.
     pub fn serve_in(&self, data: &str, args: &[&str]) -> Server {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let listen = format!("127.0.0.1:{port}");
@@ -81,7 +81,7 @@ impl Place {
         let started = Instant::now();
         let mut child = command.spawn().unwrap();
         let data = self.path(data);
-        // One that was killed left its own behind.
+        // A killed server leaves its `server.json` behind, so the pid is compared.
         let is_here = |pid: u32| {
             let found: Option<serde_json::Value> = std::fs::read(data.join("server.json"))
                 .ok()
@@ -128,7 +128,7 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// Status and body of a request.
+    /// Sends a request, and returns the status and the body of its answer.
     pub fn ask(&self, method: &str, path: &str, headers: &[&str], body: &str) -> (u16, String) {
         use std::io::Write;
         let mut stream = std::net::TcpStream::connect(&self.listen).unwrap();
@@ -145,7 +145,7 @@ impl Server {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
-    /// Lines of standard output until one begins like this.
+    /// Reads lines of standard output up to and including the first one that starts with `beginning`.
     pub fn lines_until(&mut self, beginning: &str) -> Vec<String> {
         let mut reader = BufReader::new(self.child.stdout.take().unwrap());
         let mut lines = Vec::new();
@@ -160,7 +160,7 @@ impl Server {
     }
 }
 
-/// Whether a directory is sound, as `polynya doctor` sees it.
+/// Returns true if `polynya doctor` finds a directory sound.
 pub fn is_sound(place: &Place, data: &Path) -> bool {
     let output = place.run(&["doctor", data.to_str().unwrap(), "--json"]);
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

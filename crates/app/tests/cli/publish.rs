@@ -1,4 +1,4 @@
-//! A folder of notes as a site, from the command to the page.
+//! Tests of `polynya publish` and of the site, from the command to the page.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ fn a_published_folder_is_a_site_that_follows_its_files_and_survives_a_kill() {
     wait("the page", || shows(&server, "/open", "Open water"));
     assert!(shows(&server, "/", "Sea"));
     assert_eq!(server.ask("GET", "/mine", &[], "").0, 404);
-    // What else runs on the machine may take a second of its own, but not each time.
+    // Another program on the machine may delay a change by a second, but not each time.
     let took: Vec<Duration> = (0..5)
         .map(|round| {
             place.write("notes/open.md", &format!("---\npublish: true\n---\n# Changed {round}\n"));
@@ -53,7 +53,7 @@ fn a_published_folder_is_a_site_that_follows_its_files_and_survives_a_kill() {
     let server = place.serve(&["publish", "notes"]);
     wait("what changed meanwhile", || shows(&server, "/mine", "Everybody"));
     assert!(shows(&server, "/open", "Changed"));
-    // Counted once it is there.
+    // The row is counted shortly after the page has changed.
     let metrics = || server.ask("GET", "/metrics", &[], "").1;
     wait("the count", || metrics().contains("polynya_folder_rows_written_total 1\n"));
     assert!(server.stop().success());
@@ -67,7 +67,7 @@ fn a_pattern_in_the_settings_publishes_and_taking_it_away_takes_back() {
     let server = place.serve(&["serve"]);
     wait("the page", || shows(&server, "/mine", "nobody reads this"));
     assert!(server.stop().success());
-    // Without the folder, too: what the table has is public by what it says alone.
+    // Without the folder and the pattern, only those notes of the table are public that say so themselves.
     place.write("polynya.toml", "[site]\ntitle = \"Still here\"\n");
     let server = place.serve(&["serve"]);
     wait("the page", || shows(&server, "/open", "Open water"));
@@ -76,7 +76,7 @@ fn a_pattern_in_the_settings_publishes_and_taking_it_away_takes_back() {
     assert!(server.stop().success());
 }
 
-/// The demo and `publish` complained of a running server, or started one.
+/// With `--print-config`, `demo` and `publish` failed because of a running server, or started one.
 #[test]
 fn settings_are_printed_by_whatever_serves_and_nothing_is_started() {
     let _limit = testkit::limit(60);

@@ -1,4 +1,4 @@
-//! Rows found by words, with and without a server.
+//! Tests of `polynya search`, with and without a server.
 
 use crate::polynya::{Place, text};
 
@@ -23,7 +23,7 @@ fn rows_are_found_without_an_index_and_with_one() {
     let said = place.fails(&["search", "river"]);
     assert!(said.contains("no table has a text index") && said.contains("CREATE INDEX"), "{said}");
 
-    // A slip in a table's name was a word that nobody wrote.
+    // A mistyped table name was searched for as a word, and no hint named the table.
     let said = place.fails(&["search", "dosc", "river"]);
     assert!(said.contains("did you mean the table `docs`?"), "{said}");
 

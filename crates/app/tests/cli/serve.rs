@@ -1,4 +1,4 @@
-//! Servers that start, stop, and stand in each other's way.
+//! Tests of servers that start, stop, are killed, or find their directory open.
 
 use crate::polynya::{Place, is_sound};
 
@@ -37,7 +37,7 @@ fn a_killed_server_is_not_looked_for() {
     assert!(server.stop().success());
 }
 
-/// A mistyped folder looked like one that had lost its rows.
+/// A server on a mistyped directory looked like one that had lost its rows.
 #[test]
 fn a_server_says_that_it_made_a_new_database_and_only_then() {
     let _limit = testkit::limit(120);

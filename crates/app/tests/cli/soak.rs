@@ -1,5 +1,5 @@
-//! The soak, short: every part asks and changes, everything acknowledged is there after the kill. What grows is judged in
-//! longer ones, and in the tests of its verdict.
+//! A short run of the soak: every part reads and writes, and all acknowledged rows are there after the kill. Growth of
+//! memory and files is judged by longer runs, and by the tests of the soak's verdict.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ fn a_short_soak_finds_every_answer_right_and_leaves_nothing_behind() {
     let names: Vec<&str> =
         sheets[0]["rows"].as_array().unwrap().iter().filter_map(|row| row[0].as_str()).collect();
     assert!(names.contains(&"memory of its own (RssAnon)") && names.contains(&"open files"), "{names:?}");
-    // A line a second, and one for each phase.
+    // Standard error has a line for each second, and one for each phase.
     let lines = err.lines().filter(|line| line.contains("RssAnon") && line.contains("open files")).count();
     assert!(lines >= 15, "{err}");
     assert!(err.contains("kill -9 under load") && err.contains("everything is looked for"), "{err}");

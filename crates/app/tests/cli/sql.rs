@@ -1,4 +1,4 @@
-//! Questions and their answers, without a server.
+//! Tests of `polynya sql` and `polynya tables` without a server.
 
 use std::io::Write;
 use std::process::Stdio;

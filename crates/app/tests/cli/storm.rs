@@ -1,5 +1,5 @@
-//! The storm, small: what it finds, and that it leaves nothing behind however it ends. Latencies are told, not judged: other
-//! tests run beside it.
+//! Tests of a small storm: its result, and that it leaves nothing behind, whichever way it ends. Latencies are printed and
+//! not judged, because other tests run at the same time.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ const SMALL: [&str; 8] = ["storm", "--json", "--scale", "0.01", "--quiet-seconds
 fn place() -> Place {
     let place = Place::new();
     std::fs::create_dir(place.path("here")).unwrap();
-    // Somebody's own settings are none of the storm's.
+    // The settings of the working directory must not reach the storm's server.
     place.write("polynya.toml", "[lake]\nenabled = false\n[site]\nvault = \"nowhere\"\n");
     place
 }
@@ -69,7 +69,7 @@ fn a_small_storm_loses_nothing_and_every_answer_is_right() {
     assert_eq!(left_behind(&place), [] as [PathBuf; 0]);
 }
 
-/// A storm that lasts, once its server runs; that server's process.
+/// Starts a long storm and waits until its server runs. Returns the storm's process, its output, and the server's pid.
 fn begun(place: &Place, more: &[&str]) -> (Child, BufReader<ChildStdout>, u64) {
     let mut command = place.command(&[&SMALL[..], &["--seconds", "600", "--load", "1000"], more].concat());
     let mut child =
@@ -88,7 +88,7 @@ fn begun(place: &Place, more: &[&str]) -> (Child, BufReader<ChildStdout>, u64) {
 
 fn gone(pid: u64) {
     let since = Instant::now();
-    // A zombie of another parent may stay for a moment.
+    // The server may stay a zombie until its parent waits for it, so a zombie counts as gone.
     let is_there = || {
         std::fs::read_to_string(format!("/proc/{pid}/stat"))
             .is_ok_and(|stat| !stat.contains(") Z ") && stat.contains("polynya"))
@@ -118,7 +118,7 @@ fn a_storm_ends_with_whoever_started_it_and_its_server_with_it() {
     let _limit = testkit::limit(300);
     let place = place();
     let (mut child, told, server) = begun(&place, &["--attached"]);
-    // Nobody reads it any more either.
+    // The reader of its output is gone too.
     drop(told);
     drop(child.stdin.take());
     assert_eq!(child.wait().unwrap().code(), Some(1));
@@ -174,7 +174,7 @@ fn the_page_starts_a_storm_beside_its_server_and_ends_it() {
     let storm = until("its end", &|storm| storm["state"] == "stopped");
     assert!(storm["error"].is_null() && storm["outcome"].is_null(), "{storm}");
     assert!(!place.path("polynya-data/storm").exists(), "nothing is left behind");
-    // One that is under way does not hold its server back.
+    // A storm that runs does not delay the stop of its server.
     assert_eq!(ask("POST", "{\"seconds\":600,\"load\":1000,\"scale\":0.01}").0, 202);
     assert!(server.stop().success());
     let since = Instant::now();

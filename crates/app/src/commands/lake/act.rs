@@ -1,4 +1,4 @@
-//! `polynya lake erase` and `polynya lake maintain`: what is done now, and told afterwards.
+//! `polynya lake erase` and `polynya lake maintain`: run the work on the server and report its result.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::commands::tables::number;
 use crate::output;
 use crate::units::{ByteSize, counted, grouped};
 
-/// How long one request waits; then it is said how far it is, and asked again.
+/// Milliseconds that one request waits for the erasure. Then its progress is shown and the request is repeated.
 const LOOK_MS: u64 = 1_000;
 
-/// Erases what was deleted from a table by now. However long it takes: the server goes on, and this asks.
+/// Erases the rows that were deleted from a table up to now, and waits without a time limit while the server works on it.
 pub async fn erase(client: &mut Client, table: &str) -> Result<Value> {
     let bar = spinner(format!("erasing what was deleted from {table}"));
     let marks = client.json(Method::GET, &format!("/v1/tables/{}/watermarks", escaped(table)), None).await?;
@@ -26,7 +26,7 @@ pub async fn erase(client: &mut Client, table: &str) -> Result<Value> {
     outcome
 }
 
-/// Does a table's maintenance now.
+/// Runs a table's maintenance, and returns the server's report.
 pub async fn maintain(client: &mut Client, table: &str) -> Result<Value> {
     let bar = spinner(format!("maintaining {table}"));
     let path = format!("/v1/tables/{}/maintain?deadline_ms=600000", escaped(table));
@@ -54,13 +54,13 @@ fn interrupted() -> Error {
 async fn ask(client: &mut Client, path: &str, bar: &ProgressBar) -> Result<Value> {
     loop {
         let answer = tokio::select! {
-            // Listens before anything is begun.
+            // `biased` polls the signal first, so that Ctrl-C is heard before the request is sent.
             biased;
             _ = tokio::signal::ctrl_c() => return Err(interrupted()),
             answer = client.json(Method::POST, path, None) => answer,
         };
         match answer {
-            // Its time was over: it is not done, and goes on.
+            // The request's time is over and the server still works: ask again.
             Err(error) if error.kind() == Kind::Busy && error.message().contains("is not erased after") => {
                 bar.set_message(error.hint_text().unwrap_or_default().to_owned());
             }
@@ -69,7 +69,7 @@ async fn ask(client: &mut Client, path: &str, bar: &ProgressBar) -> Result<Value
     }
 }
 
-/// For a terminal.
+/// Formats the report of an erasure for a terminal.
 pub fn erased(report: &Value) -> String {
     let table = report["table"].as_str().unwrap_or_default();
     let mut text = format!("{table}: erased what was deleted up to lsn {}\n", number(&report["lsn"]));
@@ -120,7 +120,7 @@ pub fn erased(report: &Value) -> String {
     output::visible(&text).into_owned()
 }
 
-/// For a terminal.
+/// Formats the report of a maintenance for a terminal.
 pub fn maintained(report: &Value) -> String {
     let table = report["table"].as_str().unwrap_or_default();
     let change = |name: &str| {

@@ -17,16 +17,16 @@ use crate::output;
 
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Take an existing Iceberg table, or Parquet files, in as rows of a table. The table is made with fitting types if \
+    long_about = "Import an existing Iceberg table, or Parquet files, as rows of a table. The table is made with fitting types if \
                   it is missing; the source stays as it is.\n\nSOURCE is a table's directory (with its metadata in `metadata`), one of its \
-                  metadata files, `s3://BUCKET/…` of such, the name of a table in this server's Iceberg catalog, or Parquet: a \
-                  file, a directory of files, a pattern in quotes.\n\nIceberg tables of format 1 to 3 are read at their current \
+                  metadata files, either of them as `s3://BUCKET/…`, the name of a table in this server's Iceberg catalog, or \
+                  Parquet: a file, a directory of files, a pattern in quotes.\n\nIceberg tables of format 1 to 3 are read at their current \
                   snapshot: partitions, columns that were added, renamed, widened or dropped, rows deleted by position, in \
                   deletion vectors or by equality. Encrypted files, files that are not Parquet and types that no table here \
-                  holds are refused. Times of day become text, maps JSON objects; times without a zone are taken for UTC. \
-                  Columns whose names begin with `_` lose that; --rename gives any column another name.\n\nAll files' footers are looked at before the first row is taken. An interrupted import goes on where it \
-                  stopped when the same command is given again, with the same --rename, and takes each row once; through --url \
-                  it starts over.",
+                  holds are refused. Times of day become text, maps JSON objects; times without a zone are read as UTC. \
+                  Column names lose a leading `_`; --rename gives any column another name.\n\nThe footers of all files are \
+                  checked before the first row is imported. To resume an interrupted import, repeat the same command with the \
+                  same --rename: each row is imported once. With --url the import starts over.",
     after_help = "Examples:\n  polynya lake import warehouse/db/trips trips\n  \
                   polynya lake import warehouse/db/trips/metadata/00012-….metadata.json trips\n  \
                   polynya lake import 'exports/2026-*/*.parquet' orders\n  \
@@ -36,13 +36,13 @@ pub struct Options {
     /// An Iceberg table or Parquet files
     #[arg(value_name = "SOURCE")]
     source: String,
-    /// Where the rows go
+    /// The table that receives the rows
     #[arg(value_name = "TABLE")]
     table: String,
     /// Another name for a column; may be given several times
     #[arg(long = "rename", value_name = "OLD=NEW")]
     renames: Vec<String>,
-    /// Start over, whatever was imported before
+    /// Start over, even if rows were imported before
     #[arg(long)]
     again: bool,
     /// Print one JSON object for each part
@@ -78,7 +78,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
             bar.suspend(|| output::print(&output::visible(&text)));
         };
         let outcome = tokio::select! {
-            // Listens before anything is begun.
+            // `biased` polls the signal first, so that Ctrl-C is heard before the import begins.
             biased;
             _ = tokio::signal::ctrl_c() => {
                 let next = match options.reach.url.is_some() {

@@ -1,4 +1,4 @@
-//! `polynya lake`, `polynya lake snapshots`, `polynya lake files`: what there is, as tables.
+//! `polynya lake`, `polynya lake snapshots` and `polynya lake files`: request the state of the lake and format it as tables.
 
 use std::time::Duration;
 
@@ -12,16 +12,19 @@ use crate::control::when;
 use crate::output::Table;
 use crate::units::{ByteSize, counted, grouped};
 
+/// Requests for the status of a lake that the server is still opening.
 const OPEN_TRIES: usize = 50;
+/// Pause between two of these requests.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
 
-/// How far a table is. A server that has just started is given a moment to find its lake again.
+/// Requests the status of a table's lake. A server that has just started gets 5 s to open the lake. A damaged lake becomes
+/// a status with an `error`.
 pub async fn status(client: &mut Client, table: &str) -> Result<Value> {
     let path = format!("/v1/tables/{}/lake", escaped(table));
     for _ in 0..OPEN_TRIES {
         match client.json(Method::GET, &path, None).await {
             Ok(status) if !status["lake"].is_null() || status["error"].is_string() => return Ok(status),
-            // The other tables' lakes are shown.
+            // The status carries the error, so that the lakes of the other tables are still shown.
             Err(error) if error.kind() == Kind::Damaged => {
                 return Ok(json!({ "table": table, "lake": null, "error": error.to_string() }));
             }
@@ -32,7 +35,7 @@ pub async fn status(client: &mut Client, table: &str) -> Result<Value> {
     client.json(Method::GET, &path, None).await
 }
 
-/// A table of tables; behind it, which of them do not land and why.
+/// Formats the status of all lakes as a table. The last column tells the error of a table that does not land.
 pub fn status_table(all: &[Value]) -> String {
     if all.is_empty() {
         return "No table has a lake; tables of a server do unless they say `lake = false`.\n".into();
@@ -77,7 +80,7 @@ pub fn status_table(all: &[Value]) -> String {
     out.render()
 }
 
-/// Zero only where nothing is missing.
+/// Formats the lag of a lake. A positive lag never becomes `0 s`, which would mean that nothing is missing.
 fn lag(seconds: f64) -> String {
     match seconds {
         ..=0.0 => "0 s".to_owned(),
@@ -86,7 +89,7 @@ fn lag(seconds: f64) -> String {
     }
 }
 
-/// A time to the second.
+/// Formats a time in milliseconds since 1970, to the second.
 fn time(ms: &Value) -> String {
     let text = when(ms.as_i64().unwrap_or(0).saturating_mul(1_000));
     text.split('.').next().unwrap_or_default().trim_end_matches('Z').replace('T', " ")
@@ -96,7 +99,7 @@ pub async fn snapshots(client: &mut Client, table: &str) -> Result<Value> {
     let path = format!("/v1/tables/{}/lake/snapshots", escaped(table));
     let mut answer: Value = client.json(Method::GET, &path, None).await?;
     if answer["snapshots"].as_array().is_none_or(Vec::is_empty) {
-        // Why there is none.
+        // The status tells why there is no snapshot.
         let status = status(client, table).await?;
         answer["waiting_rows"] = status["lag"]["rows"].clone();
         answer["error"] = status["error"].clone();
@@ -150,7 +153,8 @@ pub fn snapshots_table(answer: &Value) -> String {
     out.render()
 }
 
-/// All files, however many answers that takes. Of one snapshot, or the list begins anew.
+/// Requests all files of a table's current snapshot, in pages. If the snapshot changes meanwhile, the list starts over, so
+/// that all files are of one snapshot.
 pub async fn files(client: &mut Client, table: &str) -> Result<Value> {
     const PAGE: usize = 10_000;
     let mut all: Vec<Value> = Vec::new();
@@ -202,7 +206,7 @@ pub fn files_table(answer: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// "It has had no rows" was the answer while 20,001 waited.
+    /// The command printed "it has had no rows" while 20,001 rows waited for the first commit.
     #[test]
     fn a_table_without_a_snapshot_says_what_it_waits_for() {
         let shown = |waiting: u64, error: Value| {

@@ -39,7 +39,7 @@ id,price,zip,flag,day,at,note,mixed,empty,big
     );
 }
 
-/// They were taken for times, which the table then refused.
+/// Dates in the year 0 were inferred as times, which the table then refused.
 #[test]
 fn what_lies_beyond_the_years_of_times_is_a_text() {
     for (first, last) in [("2024-01-01", "0000-01-01"), ("2024-01-01 00:00:00", "0000-12-31T23:59:59Z")] {
@@ -97,7 +97,7 @@ fn a_value_that_does_not_fit_names_its_line_and_the_cure() {
     assert!(csv.next().unwrap_err().to_string().contains("not UTF-8"));
 }
 
-/// A time was cut off a date, digits off a decimal; a uuid could not be read at all.
+/// The time of day was cut off a date, and digits off a decimal. A uuid could not be read at all.
 #[test]
 fn nothing_is_cut_and_every_type_can_be_declared() {
     let read = |data_type: &str, text: &str| {
@@ -123,13 +123,13 @@ fn nothing_is_cut_and_every_type_can_be_declared() {
     }
 }
 
-/// `a,b\n1,"2\n3,4\n` became one row, and the second was gone without a word.
+/// `a,b\n1,"2\n3,4\n` became one row, and the second row was lost without an error.
 #[test]
 fn a_quote_that_is_never_closed_names_the_line_where_it_opens() {
     let text = "a,b\n1,\"2\n3,4\n";
     let error = pieces(text, dialect(text), 0).next().unwrap_err().to_string();
     assert!(error.starts_with("line 2: a quote opens here and is never closed"), "{error}");
-    // A later piece counts on from the ones before it.
+    // A later piece continues the line count of the earlier ones.
     let known = dialect("a,b\n1,2\n");
     let rest = Box::new(Cursor::new(b"5,6\n7,\"8\n".to_vec()));
     let error = Csv::new(rest, known, 8, 2).next().unwrap_err().to_string();
@@ -147,7 +147,7 @@ fn a_file_read_in_pieces_is_the_file_read_at_once() {
     assert_eq!(cut.iter().map(|piece| piece.rows).sum::<u64>(), 120_000);
     assert_eq!(cut.last().unwrap().line, 240_001);
     assert_eq!(Dialect::from_text(&known.to_text()).unwrap(), known);
-    // From the end of the first piece on, as after an interruption: the same pieces again.
+    // Reading from the end of the first piece, as after an interruption, gives the same pieces again.
     let mut resumed = pieces(&text, known, cut[0].end);
     let second = resumed.next().unwrap().unwrap();
     assert_eq!((second.rows, second.end, &second.body), (cut[1].rows, cut[1].end, &cut[1].body));

@@ -16,7 +16,8 @@ fn written(batch: &RecordBatch) -> (tempfile::TempDir, std::path::PathBuf) {
     (dir, path)
 }
 
-/// A file with what a lake of Polynya's has besides its columns, or of others that call theirs so.
+/// Writes a file that has the lake's own columns: as a file of Polynya's lake, or of another program that uses the same
+/// names.
 fn write(rows: i64, is_lakes: bool) -> (tempfile::TempDir, std::path::PathBuf) {
     let words: DictionaryArray<Int8Type> =
         (0..rows).map(|i| if i % 2 == 0 { "even" } else { "odd" }).collect();
@@ -55,7 +56,7 @@ fn columns_come_as_types_that_tables_hold_and_polynyas_own_are_left_out() {
     assert_eq!((piece.rows, batch.num_rows()), (10, 10));
 }
 
-/// A column `_time` was left out of any file, without a word.
+/// A column `_time` was silently left out of any file.
 #[test]
 fn columns_of_others_are_taken_whatever_they_are_called() {
     let (_dir, path) = write(10, false);
@@ -66,7 +67,8 @@ fn columns_of_others_are_taken_whatever_they_are_called() {
     assert_eq!(names, ["_polynya_row_id", "time", "n", "word"]);
 }
 
-/// Times of Impala and older Sparks: beyond what nanoseconds since 1970 hold they were others.
+/// Impala and older versions of Spark write times as int96. Those outside the range of nanoseconds since 1970 were read
+/// wrongly.
 #[test]
 fn int96_times_of_all_years_are_kept() {
     let message = "message m { optional int96 at; optional group many (LIST) { repeated group list {
@@ -75,7 +77,7 @@ fn int96_times_of_all_years_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.parquet");
     let mut writer = SerializedFileWriter::new(File::create(&path).unwrap(), schema, Arc::default()).unwrap();
-    // Days of the Julian period, and nanoseconds of them.
+    // An int96 holds the day of the Julian period and the nanoseconds of that day.
     let days = [1_721_426, 2_440_588, 5_373_484];
     let times: Vec<Int96> = days.iter().map(|day| Int96::from(vec![5_000, 0, *day])).collect();
     let micros = days.map(|day| (i64::from(day) - 2_440_588) * 86_400_000_000 + 5);
@@ -168,7 +170,7 @@ fn what_is_no_parquet_is_said_so() {
     assert!(Parquet::open(&path, 0, &[]).err().unwrap().to_string().contains("no Parquet file"));
 }
 
-/// The file of one column of numbers whose schema is so many groups within each other.
+/// Writes a file with one column of numbers inside of `groups` nested groups.
 fn nested(groups: usize) -> (tempfile::TempDir, std::path::PathBuf) {
     let mut footer = vec![0x15, 2, 0x19, 0xfc];
     let mut count = groups + 1;
@@ -177,10 +179,10 @@ fn nested(groups: usize) -> (tempfile::TempDir, std::path::PathBuf) {
         count >>= 7;
     }
     footer.push(count as u8);
-    // A group that is required, called `a`, with one field; then a column of int32.
+    // Each group is required, called `a` and has one field; the innermost field is a column of int32.
     footer.extend([0x35, 0, 0x18, 1, b'a', 0x15, 2, 0].repeat(groups));
     footer.extend([0x15, 2, 0x25, 0, 0x18, 1, b'a', 0]);
-    // No rows in no row groups.
+    // The file has no rows and no row groups.
     footer.extend([0x16, 0, 0x19, 0x0c, 0]);
     let file = [&b"PAR1"[..], &footer, &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat();
     let dir = tempfile::tempdir().unwrap();
@@ -189,7 +191,7 @@ fn nested(groups: usize) -> (tempfile::TempDir, std::path::PathBuf) {
     (dir, path)
 }
 
-/// The library that reads a footer goes down once for each group, and overflowed the stack of the process.
+/// The library that reads a footer recurses once for each nested group, and overflowed the stack of the process.
 #[test]
 fn ten_thousand_groups_within_groups_are_an_error_and_no_abort() {
     let (_dir, path) = nested(10);
@@ -201,8 +203,8 @@ fn ten_thousand_groups_within_groups_are_an_error_and_no_abort() {
     }
 }
 
-/// `repeated_no_annotation.parquet` has six rows of a group that repeats without being called a list; its footer says that it
-/// has none, and it "held no rows", with status 0.
+/// `repeated_no_annotation.parquet` has six rows of a repeated group that is not annotated as a list. Its footer says that it
+/// has no rows, and the command reported "held no rows" with exit status 0.
 #[test]
 fn a_group_that_repeats_is_a_list_and_rows_that_are_not_counted_are_no_empty_file() {
     let message = "message user { required int32 id; optional group phones {
@@ -232,7 +234,7 @@ fn a_group_that_repeats_is_a_list_and_rows_that_are_not_counted_are_no_empty_fil
     let counts: Vec<usize> = (0..6).map(|row| phones.value(row).len()).collect();
     assert_eq!((batch.num_rows(), counts), (6, vec![0, 0, 1, 1, 2, 2]));
 
-    // The same file with a footer that counts no rows.
+    // The footer is changed to count no rows.
     let mut bytes = std::fs::read(&path).unwrap();
     let at = bytes.windows(3).position(|found| found == [0x16, 12, 0x19]).unwrap();
     bytes[at + 1] = 0;
@@ -260,7 +262,7 @@ fn maps(values: ArrayRef) -> Result<String> {
     Ok(read(&piece).column(0).as_string::<i32>().iter().flatten().collect::<Vec<_>>().join(" "))
 }
 
-/// Maps within maps became text within text, and bytes hexadecimal digits, which nothing else here shows.
+/// Maps within maps became JSON texts within JSON texts, and bytes became hexadecimal digits, unlike in all other answers.
 #[test]
 fn what_is_in_a_map_is_json_as_answers_have_it() {
     use arrow::array::{BinaryArray, FixedSizeBinaryArray, Float64Array};
