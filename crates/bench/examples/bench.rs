@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use polynya_bench::{Report, Target, Timing, child, ingest, kill9, reads, sql_small};
+use polynya_bench::{LoadTarget, Report, Timing, child, ingest, kill9, reads, sql_small};
 use types::Result;
 
 #[derive(Parser)]
@@ -23,7 +23,7 @@ enum Workload {
     /// Insert batches of events as fast as they are acknowledged, or at a rate.
     Ingest {
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
         #[arg(long, value_delimiter = ',', default_values_t = [1, 10, 50, 500])]
         connections: Vec<usize>,
         /// Events per request.
@@ -49,9 +49,9 @@ enum Workload {
     /// Read single rows alone, beside a saturating writer and beside heavy SQL.
     Reads {
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
         #[command(flatten)]
-        reads: Reads,
+        reads: ReadsArgs,
         /// Read by row id instead of by key.
         #[arg(long)]
         row_id: bool,
@@ -59,9 +59,9 @@ enum Workload {
     /// Run small SQL statements, alone and beside a saturating writer.
     SqlSmall {
         #[command(flatten)]
-        server: Server,
+        server: ServerArgs,
         #[command(flatten)]
-        reads: Reads,
+        reads: ReadsArgs,
         /// Aggregate a group of about 100 rows instead of reading one row.
         #[arg(long)]
         group: bool,
@@ -87,7 +87,7 @@ enum Workload {
 }
 
 #[derive(Args)]
-struct Server {
+struct ServerArgs {
     /// `127.0.0.1:8484`, or `start:PROGRAM` to start `PROGRAM serve` for the run.
     server: String,
     /// The server's process id, for its CPU and writes.
@@ -109,7 +109,7 @@ struct Server {
 }
 
 #[derive(Args)]
-struct Reads {
+struct ReadsArgs {
     #[arg(long)]
     rows: Option<u64>,
     /// Reads per second.
@@ -126,20 +126,20 @@ struct Reads {
     pairs: Option<usize>,
 }
 
-impl Server {
+impl ServerArgs {
     fn timing(&self) -> Timing {
         let seconds = Duration::from_secs_f64;
         Timing { warm: seconds(self.warm), measure: seconds(self.measure), ..Timing::default() }
     }
 
     /// Returns the server, started if the address says so. It lives as long as the second value.
-    fn target(&self) -> Result<(Target, Option<(child::Server, child::Home)>)> {
+    fn target(&self) -> Result<(LoadTarget, Option<(child::ServerProcess, child::Home)>)> {
         if let Some(program) = self.server.strip_prefix("start:") {
             let mut home = child::Home::new(child::Options::new(program))?;
             let server = home.start()?;
             return Ok((server.target().clone(), Some((server, home))));
         }
-        let mut target = Target::new(&self.server)?;
+        let mut target = LoadTarget::new(&self.server)?;
         target.pid = self.pid;
         target.data.clone_from(&self.data);
         target.key.clone_from(&self.key);
@@ -147,8 +147,8 @@ impl Server {
     }
 }
 
-impl Reads {
-    fn apply(&self, server: &Server, options: reads::Options) -> reads::Options {
+impl ReadsArgs {
+    fn apply(&self, server: &ServerArgs, options: reads::Options) -> reads::Options {
         reads::Options {
             rows: self.rows.unwrap_or(options.rows),
             rate: self.rate.unwrap_or(options.rate),
@@ -200,7 +200,7 @@ fn run(workload: Workload) -> Result<Report> {
             };
             let Some(against) = against else { return ingest::run(&options, &mut progress) };
             let (target, _other) =
-                Server { server: against, pid: None, data: None, key: server.key.clone(), ..server }
+                ServerArgs { server: against, pid: None, data: None, key: server.key.clone(), ..server }
                     .target()?;
             let other = ingest::Options { target, ..options.clone() };
             let connections = options.connections.first().copied().unwrap_or(10);
@@ -210,7 +210,7 @@ fn run(workload: Workload) -> Result<Report> {
             let (target, _started) = server.target()?;
             let mut options = wanted.apply(&server, reads::Options::new(target));
             if row_id {
-                options.by = reads::By::RowId;
+                options.method = reads::ReadMethod::RowId;
             }
             reads::run(&options, &mut progress)
         }
@@ -218,7 +218,7 @@ fn run(workload: Workload) -> Result<Report> {
             let (target, _started) = server.target()?;
             let mut options = wanted.apply(&server, sql_small::options(target));
             if group {
-                options.by = reads::By::SqlGroup;
+                options.method = reads::ReadMethod::SqlGroup;
             }
             sql_small::run(&options, &mut progress)
         }

@@ -8,7 +8,7 @@ use types::{Error, Result};
 
 /// One of the two configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum ComparisonSide {
     A,
     B,
 }
@@ -59,7 +59,7 @@ pub fn compare(
     a_name: &str,
     b_name: &str,
     pairs: usize,
-    mut measure: impl FnMut(Side) -> Result<BTreeMap<String, f64>>,
+    mut measure: impl FnMut(ComparisonSide) -> Result<BTreeMap<String, f64>>,
 ) -> Result<Vec<Comparison>> {
     if pairs == 0 {
         return Err(Error::invalid("expected at least one pair to compare, found 0"));
@@ -69,7 +69,7 @@ pub fn compare(
         for side in order(pair) {
             for (figure, value) in measure(side)? {
                 let (a, b) = figures.entry(figure).or_default();
-                if side == Side::A { a.push(value) } else { b.push(value) }
+                if side == ComparisonSide::A { a.push(value) } else { b.push(value) }
             }
         }
     }
@@ -108,8 +108,12 @@ pub(crate) fn paired(
     }
 }
 
-pub(crate) fn order(pair: usize) -> [Side; 2] {
-    if pair.is_multiple_of(2) { [Side::A, Side::B] } else { [Side::B, Side::A] }
+pub(crate) fn order(pair: usize) -> [ComparisonSide; 2] {
+    if pair.is_multiple_of(2) {
+        [ComparisonSide::A, ComparisonSide::B]
+    } else {
+        [ComparisonSide::B, ComparisonSide::A]
+    }
 }
 
 #[cfg(test)]
@@ -126,7 +130,7 @@ mod tests {
             Ok(BTreeMap::from([("x".to_string(), drift)]))
         })
         .expect("figures from both");
-        use Side::{A, B};
+        use ComparisonSide::{A, B};
         assert_eq!(seen, [A, B, B, A, A, B, B, A]);
         let sum = |spread: &Spread| spread.values.iter().sum::<f64>();
         assert_eq!(sum(&compared[0].a), sum(&compared[0].b));
@@ -140,7 +144,7 @@ mod tests {
             noise += 1.0;
             Ok(BTreeMap::from([(
                 "x".to_string(),
-                if side == Side::A { 100.0 + noise } else { 300.0 + noise },
+                if side == ComparisonSide::A { 100.0 + noise } else { 300.0 + noise },
             )]))
         })
         .expect("figures from both");
@@ -150,7 +154,8 @@ mod tests {
 
     #[test]
     fn a_figure_that_one_side_lacks_is_an_error() {
-        let figures = |side| Ok(BTreeMap::from([(if side == Side::A { "x" } else { "y" }.to_string(), 1.0)]));
+        let figures =
+            |side| Ok(BTreeMap::from([(if side == ComparisonSide::A { "x" } else { "y" }.to_string(), 1.0)]));
         assert!(compare("a", "b", 2, figures).is_err());
     }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use types::{Error, Kind, Result};
 
-use crate::http::Client;
-use crate::target::Target;
+use crate::http::HttpClient;
+use crate::target::LoadTarget;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -26,7 +26,7 @@ pub struct Options {
     pub prefix: &'static str,
     /// Isolates the server: it takes no setting from this process's environment and no signal that a terminal sends to this
     /// process. The caller ends it.
-    pub alone: bool,
+    pub isolated: bool,
     pub ready_within: Duration,
     pub stop_within: Duration,
 }
@@ -40,7 +40,7 @@ impl Options {
             env: Vec::new(),
             root: PathBuf::from("."),
             prefix: "polynya-bench-",
-            alone: false,
+            isolated: false,
             ready_within: Duration::from_secs(60),
             stop_within: Duration::from_secs(30),
         }
@@ -59,9 +59,9 @@ pub struct Home {
 
 /// A running server. Killed when dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerProcess {
     child: Child,
-    target: Target,
+    target: LoadTarget,
     ready_after: Duration,
     log: PathBuf,
 }
@@ -103,14 +103,14 @@ impl Home {
     }
 
     /// Starts the server and waits until `/ready` answers with success.
-    pub fn start(&mut self) -> Result<Server> {
+    pub fn start(&mut self) -> Result<ServerProcess> {
         let mut server = self.spawn()?;
         server.wait_until_ready(self.options.ready_within)?;
         Ok(server)
     }
 
     /// Starts the server without waiting for it.
-    pub fn spawn(&mut self) -> Result<Server> {
+    pub fn spawn(&mut self) -> Result<ServerProcess> {
         self.starts += 1;
         let log = self.directory.path().join(format!("server-{}.log", self.starts));
         let what = |error| Error::io(format_args!("starting {}", self.options.program.display()), error);
@@ -121,7 +121,7 @@ impl Home {
             other => OsString::from(other.replace("{listen}", &self.listen)),
         });
         let mut command = Command::new(&self.options.program);
-        if self.options.alone {
+        if self.options.isolated {
             command.process_group(0);
             for (name, _) in std::env::vars_os() {
                 if name.to_string_lossy().starts_with("POLYNYA_") {
@@ -139,13 +139,13 @@ impl Home {
             .stderr(output)
             .spawn()
             .map_err(what)?;
-        let target = Target::new(&self.listen)?.pid(child.id()).data(&data);
-        Ok(Server { child, target, ready_after: Duration::ZERO, log })
+        let target = LoadTarget::new(&self.listen)?.pid(child.id()).data(&data);
+        Ok(ServerProcess { child, target, ready_after: Duration::ZERO, log })
     }
 }
 
-impl Server {
-    pub fn target(&self) -> &Target {
+impl ServerProcess {
+    pub fn target(&self) -> &LoadTarget {
         &self.target
     }
 
@@ -170,7 +170,7 @@ impl Server {
 
     pub fn wait_until_ready(&mut self, within: Duration) -> Result<()> {
         let since = Instant::now();
-        let mut client = Client::new(&self.target).timeout(Duration::from_secs(1));
+        let mut client = HttpClient::new(&self.target).timeout(Duration::from_secs(1));
         loop {
             let ended = self.child.try_wait().map_err(|error| Error::io("watching the server", error))?;
             if let Some(status) = ended {
@@ -226,7 +226,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // A failure is fine here: the server may have ended already.
         let _ = self.kill();

@@ -49,7 +49,7 @@ impl Control {
             .name("bench-control".into())
             .spawn({
                 let stop = stop.clone();
-                move || sleep_until_told(&stop)
+                move || sleep_until_stopped(&stop)
             })
             .expect("a thread for the control measurement");
         Control { stop, thread, before: CpuTime::read(), since: Instant::now() }
@@ -77,7 +77,7 @@ struct Steps {
     work: Latency,
 }
 
-fn sleep_until_told(stop: &AtomicBool) -> Steps {
+fn sleep_until_stopped(stop: &AtomicBool) -> Steps {
     pace::sleep_precisely();
     let mut steps = Steps::default();
     let mut worked = own_cpu_time();

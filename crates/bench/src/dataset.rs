@@ -4,10 +4,10 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use types::{Error, Result};
 
-use crate::http::{Client, excerpt, render};
+use crate::http::{HttpClient, excerpt, render};
 use crate::load::{Request, Requests};
 use crate::random::{Random, WorkHash};
-use crate::target::Target;
+use crate::target::LoadTarget;
 use crate::wire;
 
 const BATCH: u64 = 1000;
@@ -24,7 +24,7 @@ pub(crate) struct Dataset {
 
 impl Dataset {
     /// Recreates the table, fills it, and checks its row count.
-    pub(crate) fn load(client: &mut Client, table: &str, rows: u64, seed: u64) -> Result<Dataset> {
+    pub(crate) fn load(client: &mut HttpClient, table: &str, rows: u64, seed: u64) -> Result<Dataset> {
         if rows == 0 {
             return Err(Error::invalid("expected at least one row to read, found 0"));
         }
@@ -77,14 +77,14 @@ impl Dataset {
         self.first_rows.get((id / BATCH) as usize).map_or(0, |first| first + id % BATCH)
     }
 
-    pub(crate) fn drop(self, client: &mut Client) -> Result<()> {
+    pub(crate) fn drop(self, client: &mut HttpClient) -> Result<()> {
         client.json("DELETE", &format!("/v1/tables/{}", self.table), None).map(drop)
     }
 }
 
 /// The way in which a request reads a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum By {
+pub enum ReadMethod {
     /// `GET …/rows/{key}`
     #[default]
     Key,
@@ -97,13 +97,18 @@ pub enum By {
 }
 
 /// Reads of single random rows, chosen by the seed and the thread. An answer without the expected row fails the run.
-pub(crate) struct Points {
+pub(crate) struct PointReads {
     requests: Vec<(Bytes, String)>,
     next: usize,
 }
 
-impl Points {
-    pub(crate) fn new(target: &Target, data: &Dataset, by: By, random: &mut Random) -> Points {
+impl PointReads {
+    pub(crate) fn new(
+        target: &LoadTarget,
+        data: &Dataset,
+        method: ReadMethod,
+        random: &mut Random,
+    ) -> PointReads {
         let groups = (data.rows / 100).max(1);
         let requests = (0..4096)
             .map(|_| {
@@ -114,20 +119,22 @@ impl Points {
                     render(target, "POST", "/v1/sql", "application/json", body.as_bytes())
                 };
                 let table = wire::quoted(&data.table);
-                match by {
-                    By::Key => (get(format!("/v1/tables/{}/rows/{id}", data.table)), format!("\"id\":{id},")),
-                    By::RowId => {
+                match method {
+                    ReadMethod::Key => {
+                        (get(format!("/v1/tables/{}/rows/{id}", data.table)), format!("\"id\":{id},"))
+                    }
+                    ReadMethod::RowId => {
                         let row = data.row_id(id);
                         (
                             get(format!("/v1/tables/{}/rows?from={row}&limit=1", data.table)),
                             format!("\"id\":{id},"),
                         )
                     }
-                    By::Sql => {
+                    ReadMethod::Sql => {
                         let text = format!("SELECT id, value FROM {table} WHERE id = $1");
                         (sql(text, id), format!("[{id},"))
                     }
-                    By::SqlGroup => {
+                    ReadMethod::SqlGroup => {
                         let group = id % groups;
                         let members = data.rows / groups + u64::from(group < data.rows % groups);
                         let text =
@@ -137,20 +144,20 @@ impl Points {
                 }
             })
             .collect();
-        Points { requests, next: 0 }
+        PointReads { requests, next: 0 }
     }
 }
 
-impl Requests for Points {
+impl Requests for PointReads {
     fn next(&mut self) -> Request {
         let tag = self.next;
         self.next = (self.next + 1) % self.requests.len();
         Request { bytes: self.requests[tag].0.clone().into(), tag: tag as u64 }
     }
 
-    fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
+    fn on_answer(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
         let expected = &self.requests[tag as usize].1;
-        if holds(body, expected.as_bytes()) {
+        if contains_ignoring_spaces(body, expected.as_bytes()) {
             return Ok(1);
         }
         Err(format!("expected a row with {expected} in the answer, found {}", excerpt(body)))
@@ -158,7 +165,7 @@ impl Requests for Points {
 }
 
 /// Returns true if `body` contains `part`, ignoring spaces: the server may format its JSON as it likes.
-fn holds(body: &[u8], part: &[u8]) -> bool {
+fn contains_ignoring_spaces(body: &[u8], part: &[u8]) -> bool {
     let found = |body: &[u8]| {
         // The value may be the last one of its row.
         let end = [&part[..part.len() - 1], b"}"].concat();
@@ -169,16 +176,16 @@ fn holds(body: &[u8], part: &[u8]) -> bool {
 
 /// Statements that keep every core busy: a self-join, a sort of all rows with a window, and a count of distinct strings. Each
 /// contains a new random number, so that no result cache can answer it.
-pub(crate) struct Heavy {
-    target: Target,
+pub(crate) struct HeavyStatements {
+    target: LoadTarget,
     table: String,
     random: Random,
     number: u64,
 }
 
-impl Heavy {
-    pub(crate) fn new(target: &Target, data: &Dataset, random: Random) -> Heavy {
-        Heavy { target: target.clone(), table: wire::quoted(&data.table), random, number: 0 }
+impl HeavyStatements {
+    pub(crate) fn new(target: &LoadTarget, data: &Dataset, random: Random) -> HeavyStatements {
+        HeavyStatements { target: target.clone(), table: wire::quoted(&data.table), random, number: 0 }
     }
 
     fn statement(&mut self) -> String {
@@ -201,7 +208,7 @@ impl Heavy {
     }
 }
 
-impl Requests for Heavy {
+impl Requests for HeavyStatements {
     fn next(&mut self) -> Request {
         let body = json!({"sql": self.statement(), "params": []}).to_string();
         Request {
@@ -210,7 +217,7 @@ impl Requests for Heavy {
         }
     }
 
-    fn answered(&mut self, _: u64, _: &[u8]) -> Result<u64, String> {
+    fn on_answer(&mut self, _: u64, _: &[u8]) -> Result<u64, String> {
         Ok(1)
     }
 }
@@ -221,9 +228,9 @@ mod tests {
 
     #[test]
     fn a_row_is_recognised_with_and_without_spaces() {
-        assert!(holds(br#"{"id":7,"value":"x"}"#, b"\"id\":7,"));
-        assert!(holds(br#"{"value":"x","id": 7}"#, b"\"id\":7,"));
-        assert!(!holds(br#"{"id":77,"value":"x"}"#, b"\"id\":7,"));
-        assert!(!holds(b"", b"\"id\":7,"));
+        assert!(contains_ignoring_spaces(br#"{"id":7,"value":"x"}"#, b"\"id\":7,"));
+        assert!(contains_ignoring_spaces(br#"{"value":"x","id": 7}"#, b"\"id\":7,"));
+        assert!(!contains_ignoring_spaces(br#"{"id":77,"value":"x"}"#, b"\"id\":7,"));
+        assert!(!contains_ignoring_spaces(b"", b"\"id\":7,"));
     }
 }

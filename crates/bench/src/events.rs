@@ -6,7 +6,7 @@ use types::{Error, Result};
 
 use crate::http::render;
 use crate::random::{Random, WorkHash};
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// Characters of an event's string.
 pub const TEXT_CHARS: usize = 82;
@@ -88,7 +88,7 @@ impl Pool {
     }
 
     /// Renders every body as a complete request.
-    pub fn requests(&self, target: &Target, path: &str) -> Vec<Bytes> {
+    pub fn requests(&self, target: &LoadTarget, path: &str) -> Vec<Bytes> {
         self.bodies.iter().map(|body| render(target, "POST", path, "application/json", body)).collect()
     }
 }

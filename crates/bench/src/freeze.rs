@@ -9,8 +9,8 @@
 //! rows among the first n. Here n lies between the rows acknowledged before the query and those begun when its answer arrived
 //! (`products`). A scan of every table at the end verifies the rows themselves.
 
+mod fleet;
 mod products;
-mod round;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use std::time::Duration;
 
 use types::Result;
 
-use crate::Progress;
-use crate::ab::{self, Side, Spread};
+use crate::ProgressSink;
+use crate::ab::{self, ComparisonSide, Spread};
 use crate::latency::Latency;
 use crate::markdown::{ms, thousands};
 use crate::peer::Peer;
 use crate::random::{Random, WorkHash};
 use crate::report::{Claim, Report, Sheet};
 use crate::run::Timing;
-use products::Question;
-use round::{Fleet, Rates, Round};
+use fleet::{Fleet, Rates, RoundResult};
+use products::ProductQuery;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -68,18 +68,18 @@ impl Options {
 const SIDES: [&str; 2] = ["base", "building"];
 
 /// One peer with its results over all rounds.
-struct Entrant<'a> {
+struct PeerResults<'a> {
     peer: &'a dyn Peer,
     fleet: Fleet,
     rates: Rates,
-    sides: [Collected; 2],
+    sides: [SideResults; 2],
     checked: u64,
     wrong: Vec<String>,
     locks: u64,
 }
 
 #[derive(Default)]
-struct Collected {
+struct SideResults {
     reads: Latency,
     writes: Latency,
     builds: Vec<Duration>,
@@ -90,7 +90,7 @@ struct Collected {
 /// Runs the workload: the peers take turns, each on databases of its own. The claims concern the first peer only.
 ///
 /// A wrong answer of the first peer fails the run; one of another peer is reported.
-pub fn run(options: &Options, peers: &[&dyn Peer], progress: Progress<'_>) -> Result<Report> {
+pub fn run(options: &Options, peers: &[&dyn Peer], progress: ProgressSink<'_>) -> Result<Report> {
     let mut report = Report::new("freeze", options.seed);
     report.set("databases", options.databases);
     report.set("rows", options.rows);
@@ -98,17 +98,17 @@ pub fn run(options: &Options, peers: &[&dyn Peer], progress: Progress<'_>) -> Re
     report.set("writing", format!("{:.0} % of the machine", options.writing * 100.0));
     report.set("reading", format!("{:.0} % of the machine", options.reading * 100.0));
     report.work_hash = work_hash(options);
-    let mut entrants =
-        peers.iter().map(|peer| enter(options, *peer, progress)).collect::<Result<Vec<_>>>()?;
+    let mut results =
+        peers.iter().map(|peer| prepare_peer(options, *peer, progress)).collect::<Result<Vec<_>>>()?;
     for pair in 0..options.pairs.max(1) {
-        for entrant in &mut entrants {
+        for result in &mut results {
             for side in ab::order(pair) {
-                let name = format!("{}, {} {}", entrant.peer.name(), SIDES[side as usize], pair + 1);
+                let name = format!("{}, {} {}", result.peer.name(), SIDES[side as usize], pair + 1);
                 progress(&name);
-                let building = side == Side::B;
+                let building = side == ComparisonSide::B;
                 let seed = options.seed.wrapping_add(pair as u64);
-                let round = entrant.fleet.round(&name, seed, &entrant.rates, options.timing, building)?;
-                report.runs.push(entrant.take(round, side));
+                let round = result.fleet.round(&name, seed, &result.rates, options.timing, building)?;
+                report.runs.push(result.add_round(round, side));
             }
         }
     }
@@ -125,36 +125,36 @@ pub fn run(options: &Options, peers: &[&dyn Peer], progress: Progress<'_>) -> Re
         rows: Vec::new(),
     };
     let mut last = Vec::new();
-    for (number, mut entrant) in entrants.into_iter().enumerate() {
-        let (rows, wrong) = entrant.fleet.scan()?;
-        entrant.wrong.extend(wrong);
-        let name = entrant.peer.name();
+    for (number, mut result) in results.into_iter().enumerate() {
+        let (rows, wrong) = result.fleet.scan()?;
+        result.wrong.extend(wrong);
+        let name = result.peer.name();
         last.push(format!("{name} {}", thousands(rows as f64)));
-        let rates = &entrant.rates;
+        let rates = &result.rates;
         report.set(
             &format!("{name}: cost of an operation"),
             format!("write {:.0} µs, read {:.0} µs of CPU", micros(rates.write_cpu), micros(rates.read_cpu)),
         );
-        for (side, collected) in entrant.sides.iter().enumerate() {
-            sheet.rows.push(collected.line(&format!("{name}, {}", SIDES[side]), rates));
+        for (side, collected) in result.sides.iter().enumerate() {
+            sheet.rows.push(collected.table_row(&format!("{name}, {}", SIDES[side]), rates));
         }
-        report.comparisons.extend(entrant.compared());
+        report.comparisons.extend(result.comparisons());
         if number == 0 {
-            report.claims = entrant.claims();
+            report.claims = result.claims();
         }
-        if !entrant.wrong.is_empty() {
+        if !result.wrong.is_empty() {
             let why = format!(
                 "{name}: {} wrong of {}: {}",
-                entrant.wrong.len(),
-                thousands(entrant.checked as f64),
-                entrant.wrong.iter().take(3).cloned().collect::<Vec<_>>().join("; ")
+                result.wrong.len(),
+                thousands(result.checked as f64),
+                result.wrong.iter().take(3).cloned().collect::<Vec<_>>().join("; ")
             );
             match number {
                 0 => report.failures.push(why),
                 _ => report.set(&format!("{name}: WRONG ANSWERS"), why),
             }
         }
-        entrant.fleet.close()?;
+        result.fleet.close()?;
     }
     report.set("rows of the smallest table in the end", last.join(", "));
     report.sheets.push(sheet);
@@ -165,7 +165,11 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-fn enter<'a>(options: &Options, peer: &'a dyn Peer, progress: Progress<'_>) -> Result<Entrant<'a>> {
+fn prepare_peer<'a>(
+    options: &Options,
+    peer: &'a dyn Peer,
+    progress: ProgressSink<'_>,
+) -> Result<PeerResults<'a>> {
     progress(&format!(
         "{}: {} rows into each of {} databases",
         peer.name(),
@@ -175,8 +179,8 @@ fn enter<'a>(options: &Options, peer: &'a dyn Peer, progress: Progress<'_>) -> R
     let fleet = Fleet::new(peer, &options.root, options.databases.max(1), options.rows / 2)?;
     let rates = fleet.calibrate(options.calibrate, options.seed, options.writing, options.reading)?;
     progress(&format!("{}: {:.0} writes and {:.0} reads a second", peer.name(), rates.writes, rates.reads));
-    let sides = [Collected::default(), Collected::default()];
-    Ok(Entrant { peer, fleet, rates, sides, checked: 0, wrong: Vec::new(), locks: 0 })
+    let sides = [SideResults::default(), SideResults::default()];
+    Ok(PeerResults { peer, fleet, rates, sides, checked: 0, wrong: Vec::new(), locks: 0 })
 }
 
 /// Hashes the first rows and queries of the workload.
@@ -184,17 +188,17 @@ fn work_hash(options: &Options) -> String {
     let mut hash = WorkHash::default();
     hash.add(format!("{:?}", (1..=1000).map(products::row).collect::<Vec<_>>()).as_bytes());
     let mut random = Random::part(options.seed, 1000);
-    let questions: Vec<_> = (0..1000).map(|_| Question::any(&mut random)).collect();
-    hash.add(format!("{questions:?}").as_bytes());
+    let queries: Vec<_> = (0..1000).map(|_| ProductQuery::random(&mut random)).collect();
+    hash.add(format!("{queries:?}").as_bytes());
     hash.finish()
 }
 
-impl Entrant<'_> {
+impl PeerResults<'_> {
     /// Checks the answers of a round, adds its figures to one side, and returns its run for the report.
-    fn take(&mut self, round: Round, side: Side) -> crate::run::Run {
-        for seen in &round.seen {
+    fn add_round(&mut self, round: RoundResult, side: ComparisonSide) -> crate::run::BenchRun {
+        for answer in &round.answers {
             self.checked += 1;
-            self.wrong.extend(seen.check().err());
+            self.wrong.extend(answer.check().err());
         }
         self.locks += round.locks;
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
@@ -219,7 +223,7 @@ impl Entrant<'_> {
         run
     }
 
-    fn compared(&self) -> Vec<ab::Comparison> {
+    fn comparisons(&self) -> Vec<ab::Comparison> {
         let [base, building] = &self.sides;
         let pairs =
             base.figures.iter().filter_map(|(figure, a)| Some((figure, a, building.figures.get(figure)?)));
@@ -270,8 +274,8 @@ impl Entrant<'_> {
     }
 }
 
-impl Collected {
-    fn line(&self, name: &str, rates: &Rates) -> Vec<String> {
+impl SideResults {
+    fn table_row(&self, name: &str, rates: &Rates) -> Vec<String> {
         let (reads, writes) = (self.reads.summary(), self.writes.summary());
         let builds = Spread::of(self.builds.iter().map(|took| took.as_secs_f64() * 1e3).collect());
         let cpu = self.figures.get("CPU % of the machine").cloned().unwrap_or_default();

@@ -24,14 +24,14 @@ pub struct Fsync {
 }
 
 /// Collects fsync latencies before and after a run.
-pub(crate) struct Probe<'a> {
+pub(crate) struct FsyncProbe<'a> {
     directory: &'a Path,
     latency: Latency,
 }
 
-impl<'a> Probe<'a> {
+impl<'a> FsyncProbe<'a> {
     pub(crate) fn new(directory: &'a Path) -> Self {
-        Probe { directory, latency: Latency::default() }
+        FsyncProbe { directory, latency: Latency::default() }
     }
 
     /// Measures up to 200 fsyncs, for at most half a second.
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn a_probe_measures_and_leaves_nothing_behind() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut probe = Probe::new(directory.path());
+        let mut probe = FsyncProbe::new(directory.path());
         probe.measure().expect("the directory can be written");
         let fsync = probe.finish();
         assert!(fsync.latency.count > 0);
@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_missing_is_named() {
-        let error = Probe::new(Path::new("/nonexistent-polynya")).measure().expect_err("no such directory");
+        let error =
+            FsyncProbe::new(Path::new("/nonexistent-polynya")).measure().expect_err("no such directory");
         assert!(error.message().contains("/nonexistent-polynya"), "{error}");
     }
 }

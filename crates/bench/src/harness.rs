@@ -9,11 +9,11 @@ use types::Result;
 use crate::latency::Latency;
 use crate::pace::{self, Due, Pace};
 use crate::random::{Random, WorkHash};
-use crate::run::{self, Run, Tally, Timing};
+use crate::run::{self, BenchRun, Tally, Timing};
 
 /// The result of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct OperationResult {
     /// The number of rows, events or documents: the units of throughput.
     pub units: u64,
     /// A value that changes when the operation's result does, such as a sum over the rows found. Only [`Harness::count`] uses it.
@@ -40,9 +40,9 @@ impl Default for Harness {
 impl Harness {
     /// Calls `make(thread, random)` for each thread and runs the returned closure there for the configured time. The closure
     /// receives the number of the operation within its thread. An error of the closure fails the run.
-    pub fn measure<W, M>(&self, name: &str, make: M) -> Result<Run>
+    pub fn measure<W, M>(&self, name: &str, make: M) -> Result<BenchRun>
     where
-        W: FnMut(u64) -> Result<Done> + Send,
+        W: FnMut(u64) -> Result<OperationResult> + Send,
         M: Fn(usize, Random) -> Result<W>,
     {
         let mut workers: Vec<run::Worker<'_>> = Vec::new();
@@ -58,21 +58,21 @@ impl Harness {
                         Due::Never => break,
                         Due::At(at) => std::thread::sleep(at - now),
                         Due::Now(intended) if now >= context.give_up => {
-                            context.unsent(&mut tally, intended, now)
+                            context.record_unsent(&mut tally, intended, now)
                         }
                         Due::Now(intended) => {
                             let done = work(number).map_err(|error| error.to_string())?;
                             number += 1;
-                            context.done(&mut tally, intended, now, Instant::now(), done.units);
+                            context.record_done(&mut tally, intended, now, Instant::now(), done.units);
                         }
                     }
                 }
                 Ok(tally)
             }));
         }
-        let stream = run::Stream { name: name.to_owned(), pace: self.pace, connections: 0, workers };
-        let watched = run::Watching { data: self.data.as_deref(), ..run::Watching::default() };
-        run::conduct(name, self.timing, watched, vec![stream])
+        let stream = run::ReadyStream { name: name.to_owned(), pace: self.pace, connections: 0, workers };
+        let monitor = run::MonitorOptions { data: self.data.as_deref(), ..run::MonitorOptions::default() };
+        run::run_streams(name, self.timing, monitor, vec![stream])
     }
 
     /// Runs exactly `operations` operations in this thread, without a warm-up, and hashes their results: the same seed must
@@ -80,8 +80,8 @@ impl Harness {
     pub fn count(
         &self,
         operations: u64,
-        mut work: impl FnMut(u64, &mut Random) -> Result<Done>,
-    ) -> Result<Counted> {
+        mut work: impl FnMut(u64, &mut Random) -> Result<OperationResult>,
+    ) -> Result<CountedRun> {
         let mut random = Random::new(self.seed);
         let (mut latency, mut hash, mut units) = (Latency::default(), WorkHash::default(), 0);
         let started = Instant::now();
@@ -93,13 +93,13 @@ impl Harness {
             hash.add(&done.units.to_le_bytes());
             hash.add(&done.result.to_le_bytes());
         }
-        Ok(Counted { latency, units, seconds: started.elapsed().as_secs_f64(), hash: hash.finish() })
+        Ok(CountedRun { latency, units, seconds: started.elapsed().as_secs_f64(), hash: hash.finish() })
     }
 }
 
 /// The result of [`Harness::count`].
 #[derive(Clone, Debug)]
-pub struct Counted {
+pub struct CountedRun {
     pub latency: Latency,
     pub units: u64,
     pub seconds: f64,
@@ -107,7 +107,7 @@ pub struct Counted {
     pub hash: String,
 }
 
-impl Counted {
+impl CountedRun {
     /// Renders the figures of a run: `NAME_per_s`, `NAME_p50_ms`, `NAME_p99_ms`, `NAME_longest_ms`.
     pub fn figures(&self, name: &str) -> BTreeMap<String, f64> {
         let summary = self.latency.summary();
@@ -139,8 +139,9 @@ mod tests {
     fn warm_up_and_measurement_are_told_apart() {
         let _limit = testkit::limit(30);
         let harness = Harness { pace: Pace::Open { per_second: 1000.0 }, threads: 2, ..quick() };
-        let run =
-            harness.measure("nothing", |_, _| Ok(|_| Ok(Done { units: 3, result: 0 }))).expect("no failure");
+        let run = harness
+            .measure("nothing", |_, _| Ok(|_| Ok(OperationResult { units: 3, result: 0 })))
+            .expect("no failure");
         assert!(run.failures.is_empty());
         let stream = run.stream("nothing");
         assert_eq!((stream.cold.count, stream.warm.count), (30, 150));
@@ -157,7 +158,7 @@ mod tests {
                     if number == 50 {
                         std::thread::sleep(Duration::from_millis(80));
                     }
-                    Ok(Done::default())
+                    Ok(OperationResult::default())
                 })
             })
             .expect("no failure");
@@ -183,7 +184,7 @@ mod tests {
                     if thread == 1 && number == 5 {
                         Err(types::Error::invalid("no"))
                     } else {
-                        Ok(Done::default())
+                        Ok(OperationResult::default())
                     }
                 })
             })
@@ -197,7 +198,7 @@ mod tests {
         let _limit = testkit::limit(30);
         let hash = |seed| {
             let harness = Harness { seed, ..Harness::default() };
-            let work = |_, random: &mut Random| Ok(Done { units: 1, result: random.word() });
+            let work = |_, random: &mut Random| Ok(OperationResult { units: 1, result: random.word() });
             harness.count(100, work).expect("no failure").hash
         };
         assert_eq!(hash(7), hash(7));

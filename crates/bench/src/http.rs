@@ -8,14 +8,14 @@ use bytes::Bytes;
 use serde_json::Value;
 use types::{Error, Kind, Result};
 
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// The largest answer that a benchmark accepts, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Renders a complete request.
-pub fn render(target: &Target, method: &str, path: &str, content_type: &str, body: &[u8]) -> Bytes {
+pub fn render(target: &LoadTarget, method: &str, path: &str, content_type: &str, body: &[u8]) -> Bytes {
     let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", target.address());
     if let Some(key) = &target.key {
         request.push_str(&format!("Authorization: Bearer {key}\r\n"));
@@ -31,12 +31,12 @@ pub fn render(target: &Target, method: &str, path: &str, content_type: &str, bod
 
 /// A complete answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpAnswer {
     pub status: u16,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpAnswer {
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
@@ -56,7 +56,7 @@ enum Framing {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Head {
+struct AnswerHead {
     status: u16,
     framing: Framing,
     close: bool,
@@ -68,7 +68,7 @@ struct Head {
 pub(crate) struct Incoming {
     buffer: Vec<u8>,
     filled: usize,
-    head: Option<Head>,
+    head: Option<AnswerHead>,
     /// The offset of the next unread byte of the body's framing.
     position: usize,
     /// The offset of the body's first byte. The data of chunked bodies is gathered in `chunks` instead.
@@ -188,7 +188,7 @@ impl Incoming {
     }
 }
 
-fn parse_head(head: &[u8]) -> Result<Head, String> {
+fn parse_head(head: &[u8]) -> Result<AnswerHead, String> {
     let text = std::str::from_utf8(head).map_err(|_| "an answer's head is not UTF-8".to_string())?;
     let mut lines = text.split("\r\n");
     let first = lines.next().unwrap_or_default();
@@ -215,7 +215,7 @@ fn parse_head(head: &[u8]) -> Result<Head, String> {
     }
     let empty = matches!(status, 204 | 304);
     let framing = if empty { Framing::Length(0) } else { framing.unwrap_or(Framing::UntilClose) };
-    Ok(Head { status, framing, close, retry_after })
+    Ok(AnswerHead { status, framing, close, retry_after })
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
@@ -224,16 +224,16 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// A blocking client with one connection, which is made on first use and kept. It serves all requests that are not load.
 #[derive(Debug)]
-pub struct Client {
-    target: Target,
+pub struct HttpClient {
+    target: LoadTarget,
     timeout: Duration,
     connection: Option<TcpStream>,
     incoming: Incoming,
 }
 
-impl Client {
-    pub fn new(target: &Target) -> Client {
-        Client {
+impl HttpClient {
+    pub fn new(target: &LoadTarget) -> HttpClient {
+        HttpClient {
             target: target.clone(),
             timeout: Duration::from_secs(60),
             connection: None,
@@ -243,17 +243,23 @@ impl Client {
 
     /// Sets the time that one read or write may take. The default is 60 s.
     #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Client {
+    pub fn timeout(mut self, timeout: Duration) -> HttpClient {
         self.timeout = timeout;
         self
     }
 
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &LoadTarget {
         &self.target
     }
 
     /// Sends a request and reads the answer, whatever its status. An error means that no answer came.
-    pub fn request(&mut self, method: &str, path: &str, content_type: &str, body: &[u8]) -> Result<Answer> {
+    pub fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> Result<HttpAnswer> {
         let request = render(&self.target, method, path, content_type, body);
         // The server may have closed a kept connection at its idle limit; only then is a second attempt harmless.
         let kept = self.connection.is_some();
@@ -286,7 +292,7 @@ impl Client {
             .map_err(|error| Error::invalid(format!("{method} {path}: expected JSON: {error}")))
     }
 
-    fn exchange(&mut self, request: &[u8]) -> Result<Answer, String> {
+    fn exchange(&mut self, request: &[u8]) -> Result<HttpAnswer, String> {
         let text = |error: std::io::Error| error.to_string();
         self.incoming.reset();
         let mut connection = match self.connection.take() {
@@ -310,7 +316,7 @@ impl Client {
                 break;
             }
         }
-        let answer = Answer { status: self.incoming.status(), body: self.incoming.body().to_vec() };
+        let answer = HttpAnswer { status: self.incoming.status(), body: self.incoming.body().to_vec() };
         if !self.incoming.closes() {
             self.connection = Some(connection);
         }

@@ -2,26 +2,26 @@
 //!
 //! The load consists of batches of JSON events from a pool derived from a seed, at full speed or at a rate, over 1 to 500
 //! connections. A run fails on any answer but 2xx, on an answer whose count is not that of the batch, and if the table afterwards
-//! does not hold exactly the acknowledged rows. The report compares the results with the goals ([`wanted`]); [`sweep`] measures
+//! does not hold exactly the acknowledged rows. The report compares the results with the goals ([`goals`]); [`sweep`] measures
 //! all of them, each part with a server of its own.
 
+pub mod goals;
 pub mod sweep;
-pub mod wanted;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use types::{Error, Result};
 
-use crate::Progress;
-use crate::ab::{self, Side};
+use crate::ProgressSink;
+use crate::ab::{self, ComparisonSide};
 use crate::events::Pool;
-use crate::http::{Client, excerpt};
-use crate::load::{self, Load, Payload, Request, Requests, Stream};
+use crate::http::{HttpClient, excerpt};
+use crate::load::{self, Load, LoadStream, Payload, Request, Requests};
 use crate::pace::Pace;
 use crate::report::Report;
-use crate::run::{Run, Timing};
-use crate::target::Target;
+use crate::run::{BenchRun, Timing};
+use crate::target::LoadTarget;
 use crate::wire;
 
 /// The promise of an acknowledgement.
@@ -39,7 +39,7 @@ pub const CONNECTIONS: [usize; 6] = [1, 10, 50, 100, 200, 500];
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub target: Target,
+    pub target: LoadTarget,
     /// The numbers of connections, with one run for each.
     pub connections: Vec<usize>,
     /// Events per request; 1 sends single objects.
@@ -61,7 +61,7 @@ pub struct Options {
 
 impl Options {
     /// Options for batches of 100, as fast as possible, over each of [`CONNECTIONS`].
-    pub fn new(target: Target) -> Options {
+    pub fn new(target: LoadTarget) -> Options {
         Options {
             target,
             connections: CONNECTIONS.to_vec(),
@@ -83,11 +83,11 @@ impl Options {
 }
 
 /// Runs the workload. Failures of the load are in the report; an error means that the measurement was impossible.
-pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
+pub fn run(options: &Options, progress: ProgressSink<'_>) -> Result<Report> {
     let mut report = Report::new("ingest", options.seed);
     let pool = options.pool()?;
     describe(options, &pool, &mut report);
-    let mut client = Client::new(&options.target);
+    let mut client = HttpClient::new(&options.target);
     let was_there = wire::exists(&mut client, &options.table)?;
     for (index, connections) in options.connections.iter().enumerate() {
         if index > 0 {
@@ -106,16 +106,16 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
             client.json("DELETE", &format!("/v1/tables/{}", options.table), None)?;
         }
     }
-    report.sheets.push(wanted::sheet("What each number of connections came to", &report.runs));
+    report.sheets.push(goals::sheet("What each number of connections came to", &report.runs));
     if options.rate.is_none() && report.failures().is_empty() {
-        report.claims = wanted::of_closed_loops(options.batch, &report.runs);
+        report.claims = goals::judge_closed_loops(options.batch, &report.runs);
     }
     Ok(report)
 }
 
 /// Makes one run over `connections` connections and checks its row count. Comparisons use it too.
-pub fn run_once(options: &Options, connections: usize) -> Result<Run> {
-    measure(options, &options.pool()?, connections, &mut Client::new(&options.target))
+pub fn run_once(options: &Options, connections: usize) -> Result<BenchRun> {
+    measure(options, &options.pool()?, connections, &mut HttpClient::new(&options.target))
 }
 
 /// Compares two servers or two configurations, interleaved: `pairs` runs each over `connections` connections. The sides should
@@ -125,7 +125,7 @@ pub fn compare(
     b: (&str, &Options),
     connections: usize,
     pairs: usize,
-    progress: Progress<'_>,
+    progress: ProgressSink<'_>,
 ) -> Result<Report> {
     let mut report = Report::new("ingest, compared", a.1.seed);
     let pools = (a.1.pool()?, b.1.pool()?);
@@ -136,9 +136,9 @@ pub fn compare(
     report.set("connections", connections);
     let mut runs = Vec::new();
     let compared = ab::compare(a.0, b.0, pairs, |side| {
-        let ((name, options), pool) = if side == Side::A { (a, &pools.0) } else { (b, &pools.1) };
+        let ((name, options), pool) = if side == ComparisonSide::A { (a, &pools.0) } else { (b, &pools.1) };
         progress(&format!("{name}: {connections} connections"));
-        let mut run = measure(options, pool, connections, &mut Client::new(&options.target))?;
+        let mut run = measure(options, pool, connections, &mut HttpClient::new(&options.target))?;
         run.name = name.to_owned();
         let mut figures = run.figures.clone();
         let warm = run.stream("events").warm;
@@ -158,7 +158,7 @@ pub fn compare(
     Ok(report)
 }
 
-fn measure(options: &Options, pool: &Pool, connections: usize, client: &mut Client) -> Result<Run> {
+fn measure(options: &Options, pool: &Pool, connections: usize, client: &mut HttpClient) -> Result<BenchRun> {
     let writer = Writer::new(&options.target, pool, &options.table, options.ack, client)?;
     let pace = match options.rate {
         Some(events) if events > 0.0 => Pace::Open { per_second: events / options.batch as f64 },
@@ -180,7 +180,7 @@ fn measure(options: &Options, pool: &Pool, connections: usize, client: &mut Clie
     if let Some(server) = &run.server {
         run.figures.insert("server_cpu_us_per_event".into(), server.cpu_seconds * per_event);
         run.figures.insert("ack_cpu_us_per_event".into(), server.acknowledging_seconds() * per_event);
-        run.figures.insert("behind_cpu_us_per_event".into(), server.behind_seconds() * per_event);
+        run.figures.insert("behind_cpu_us_per_event".into(), server.background_seconds() * per_event);
     }
     let metrics = wire::metrics(client)?;
     for (quantile, figure) in [("0.5", "log_fsync_p50_ms"), ("0.99", "log_fsync_p99_ms")] {
@@ -216,16 +216,18 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(
-        target: &Target,
+        target: &LoadTarget,
         pool: &Pool,
         table: &str,
         ack: Ack,
-        client: &mut Client,
+        client: &mut HttpClient,
     ) -> Result<Writer> {
         let ack_mode = if ack == Ack::Memory { "?ack=memory" } else { "" };
         Ok(Writer {
-            requests: load::store(pool.requests(target, &format!("/v1/tables/{table}/rows{ack_mode}")))
-                .into(),
+            requests: load::store_in_memory_file(
+                pool.requests(target, &format!("/v1/tables/{table}/rows{ack_mode}")),
+            )
+            .into(),
             batch: pool.batch() as u64,
             table: table.to_owned(),
             ack,
@@ -233,17 +235,17 @@ impl Writer {
         })
     }
 
-    pub(crate) fn stream<'a>(&self, name: &str, connections: usize, pace: Pace) -> Stream<'a> {
+    pub(crate) fn stream<'a>(&self, name: &str, connections: usize, pace: Pace) -> LoadStream<'a> {
         let (requests, batch) = (self.requests.clone(), self.batch);
-        Stream::new(name, connections, pace, move |thread| {
+        LoadStream::new(name, connections, pace, move |thread| {
             // Threads start at different positions of the pool, so that they do not send the same events at the same time.
-            Box::new(Batches { requests: requests.clone(), next: thread * 37, batch })
+            Box::new(PoolRequests { requests: requests.clone(), next: thread * 37, batch })
         })
     }
 
     /// Adds a failure to the run if the table does not hold exactly the acknowledged rows. A run that has already failed is not
     /// checked, because the outcome of its requests in flight is unknown.
-    pub(crate) fn check(&self, acknowledged: u64, client: &mut Client, run: &mut Run) {
+    pub(crate) fn check(&self, acknowledged: u64, client: &mut HttpClient, run: &mut BenchRun) {
         if !run.failures.is_empty() {
             return;
         }
@@ -258,13 +260,13 @@ impl Writer {
         }
     }
 
-    fn count_when_visible(&self, expected: u64, client: &mut Client) -> Result<u64> {
+    fn count_when_visible(&self, expected: u64, client: &mut HttpClient) -> Result<u64> {
         // Durable rows must be visible once they are acknowledged; a wait would hide a violation.
-        let patience = if self.ack == Ack::Memory { Duration::from_secs(30) } else { Duration::ZERO };
+        let time_limit = if self.ack == Ack::Memory { Duration::from_secs(30) } else { Duration::ZERO };
         let since = Instant::now();
         loop {
             let stored = wire::count_or_none(client, &self.table)?;
-            if stored >= expected || since.elapsed() >= patience {
+            if stored >= expected || since.elapsed() >= time_limit {
                 return Ok(stored);
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -272,20 +274,20 @@ impl Writer {
     }
 }
 
-struct Batches {
+struct PoolRequests {
     requests: Arc<[Payload]>,
     next: usize,
     batch: u64,
 }
 
-impl Requests for Batches {
+impl Requests for PoolRequests {
     fn next(&mut self) -> Request {
         let bytes = self.requests[self.next % self.requests.len()].clone();
         self.next = self.next.wrapping_add(1);
         Request { bytes, tag: 0 }
     }
 
-    fn answered(&mut self, _: u64, body: &[u8]) -> Result<u64, String> {
+    fn on_answer(&mut self, _: u64, body: &[u8]) -> Result<u64, String> {
         match wire::count_in(body) {
             Some(count) if count == self.batch => Ok(count),
             _ => Err(format!("expected {} events acknowledged, found {}", self.batch, excerpt(body))),

@@ -2,7 +2,7 @@
 //! exactly once, and with each unacknowledged batch once or not at all, never in part (L1, L2).
 //!
 //! Each client has one batch in flight and numbers its batches from 0, so the acknowledged batches are a prefix. A few aggregates
-//! per client therefore prove that all rows are right: see `Found::judge`. Every restart checks all earlier rounds again.
+//! per client therefore prove that all rows are right: see `ClientRows::judge`. Every restart checks all earlier rounds again.
 //! Sometimes the server is also killed during its recovery.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use types::{Error, Result};
 
-use crate::Progress;
-use crate::child::{self, Home, Server};
-use crate::http::{Client, excerpt};
+use crate::ProgressSink;
+use crate::child::{self, Home, ServerProcess};
+use crate::http::{HttpClient, excerpt};
 use crate::random::{Random, WorkHash};
 use crate::report::{Claim, Report};
-use crate::run::Run;
-use crate::target::Target;
+use crate::run::BenchRun;
+use crate::target::LoadTarget;
 use crate::wire;
 
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl Options {
 type Acknowledged = BTreeMap<(u64, u64), u64>;
 
 /// Runs the rounds. Lost, doubled or torn rows become failures of the report, and the directory is kept then.
-pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
+pub fn run(options: &Options, progress: ProgressSink<'_>) -> Result<Report> {
     let mut report = Report::new("kill9", options.seed);
     report.set("rounds", options.rounds);
     report.set("clients", options.clients);
@@ -67,17 +67,18 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     report.work_hash = hash.finish();
 
     let mut home = Home::new(options.child.clone())?;
-    let mut state = State { options, random: Random::new(options.seed), all: Acknowledged::new(), landed: 0 };
+    let mut state =
+        State { options, random: Random::new(options.seed), acknowledged: Acknowledged::new(), landed: 0 };
     let mut slowest = Duration::ZERO;
     let outcome = (|| -> Result<()> {
         let mut server = home.start()?;
         for round in 0..options.rounds as u64 {
-            let before: u64 = state.all.values().sum();
+            let before: u64 = state.acknowledged.values().sum();
             state.load_and_kill(&mut server, round)?;
             server = state.restart(&mut home)?;
             slowest = slowest.max(server.ready_after());
             state.check(server.target())?;
-            let acknowledged = state.all.values().sum::<u64>() - before;
+            let acknowledged = state.acknowledged.values().sum::<u64>() - before;
             progress(&format!(
                 "round {} of {}: {acknowledged} batches acknowledged, all there once, ready after {:?}",
                 round + 1,
@@ -91,7 +92,7 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
         state.check(server.target())?;
         server.stop(options.child.stop_within).map(drop)
     })();
-    let batches: u64 = state.all.values().sum();
+    let batches: u64 = state.acknowledged.values().sum();
     let mut figures = BTreeMap::from([
         ("acknowledged_batches".to_string(), batches as f64),
         ("acknowledged_rows".to_string(), (batches * options.batch as u64) as f64),
@@ -103,7 +104,7 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
         holds: outcome.is_ok(),
         found: format!("{batches} batches of {} rows acknowledged", options.batch),
     });
-    report.runs.push(Run { name: "kill -9".into(), figures, ..Run::default() });
+    report.runs.push(BenchRun { name: "kill -9".into(), figures, ..BenchRun::default() });
     if let Err(error) = outcome {
         report.failures.push(format!("{error}; the directory is kept at {}", home.keep().display()));
     } else if batches == 0 {
@@ -115,12 +116,12 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
 struct State<'a> {
     options: &'a Options,
     random: Random,
-    all: Acknowledged,
+    acknowledged: Acknowledged,
     landed: u64,
 }
 
 impl State<'_> {
-    fn load_and_kill(&mut self, server: &mut Server, round: u64) -> Result<()> {
+    fn load_and_kill(&mut self, server: &mut ServerProcess, round: u64) -> Result<()> {
         let (least, most) = self.options.kill_after;
         let range = most.saturating_sub(least).as_micros() as u64 + 1;
         let moment = least + Duration::from_micros(self.random.below(range));
@@ -142,12 +143,12 @@ impl State<'_> {
         killed?;
         for client in clients {
             let (client, acknowledged) = client.map_err(|_| Error::internal("a client thread panicked"))?;
-            self.all.insert((round, client), acknowledged?);
+            self.acknowledged.insert((round, client), acknowledged?);
         }
         Ok(())
     }
 
-    fn restart(&mut self, home: &mut Home) -> Result<Server> {
+    fn restart(&mut self, home: &mut Home) -> Result<ServerProcess> {
         while self.options.kill_recoveries && self.random.below(3) == 0 {
             let mut server = home.spawn()?;
             std::thread::sleep(Duration::from_micros(self.random.below(60_000)));
@@ -157,8 +158,8 @@ impl State<'_> {
     }
 
     /// Compares the table with the acknowledged batches of all rounds so far.
-    fn check(&mut self, target: &Target) -> Result<()> {
-        let mut client = Client::new(target);
+    fn check(&mut self, target: &LoadTarget) -> Result<()> {
+        let mut client = HttpClient::new(target);
         let mut found = BTreeMap::new();
         if wire::exists(&mut client, &self.options.table)? {
             let text = format!(
@@ -173,16 +174,16 @@ impl State<'_> {
                 let [round, client, rows, distinct, last, first, low, high] = row[..] else {
                     return Err(Error::invalid(format!("expected eight whole numbers, found {row:?}")));
                 };
-                found.insert((round, client), Found { rows, distinct, last, first, low, high });
+                found.insert((round, client), ClientRows { rows, distinct, last, first, low, high });
             }
         }
-        if let Some(stranger) = found.keys().find(|key| !self.all.contains_key(key)) {
+        if let Some(stranger) = found.keys().find(|key| !self.acknowledged.contains_key(key)) {
             return Err(Error::damaged(format!(
                 "rows of round and client {stranger:?} are there, nobody sent them"
             )));
         }
         self.landed = 0;
-        for ((round, client), acknowledged) in &self.all {
+        for ((round, client), acknowledged) in &self.acknowledged {
             let found = found.get(&(*round, *client)).copied().unwrap_or_default();
             let landed = found
                 .judge(*acknowledged, self.options.batch as u64)
@@ -195,7 +196,7 @@ impl State<'_> {
 
 /// Aggregates over the rows of one client in one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Found {
+struct ClientRows {
     rows: u64,
     /// Number of different pairs of batch and slot.
     distinct: u64,
@@ -207,7 +208,7 @@ struct Found {
     high: u64,
 }
 
-impl Found {
+impl ClientRows {
     /// Checks that the table holds exactly the first `acknowledged` batches (returns false), or those and the batch in flight
     /// (returns true).
     ///
@@ -244,12 +245,12 @@ impl Found {
 /// Sends batches until the server is killed, and returns the number of acknowledged batches.
 fn write_until_killed(
     options: &Options,
-    target: &Target,
+    target: &LoadTarget,
     round: u64,
     client: u64,
     killing: &AtomicBool,
 ) -> Result<u64> {
-    let mut connection = Client::new(target).timeout(Duration::from_secs(30));
+    let mut connection = HttpClient::new(target).timeout(Duration::from_secs(30));
     let path = format!("/v1/tables/{}/rows", options.table);
     let mut acknowledged = 0;
     let started = Instant::now();
@@ -294,16 +295,23 @@ fn body(seed: u64, round: u64, client: u64, seq: u64, batch: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn found(batches: u64, batch: u64) -> Found {
+    fn found(batches: u64, batch: u64) -> ClientRows {
         let rows = batches * batch;
-        Found { rows, distinct: rows, last: batches.saturating_sub(1), first: 0, low: 0, high: batch - 1 }
+        ClientRows {
+            rows,
+            distinct: rows,
+            last: batches.saturating_sub(1),
+            first: 0,
+            low: 0,
+            high: batch - 1,
+        }
     }
 
     #[test]
     fn the_acknowledged_prefix_and_one_more_batch_are_right() {
         assert_eq!(found(5, 10).judge(5, 10), Ok(false));
         assert_eq!(found(6, 10).judge(5, 10), Ok(true));
-        assert_eq!(Found::default().judge(0, 10), Ok(false));
+        assert_eq!(ClientRows::default().judge(0, 10), Ok(false));
         assert_eq!(found(1, 10).judge(0, 10), Ok(true));
     }
 
@@ -311,11 +319,11 @@ mod tests {
     fn losses_doubles_holes_and_torn_batches_are_wrong() {
         assert!(found(4, 10).judge(5, 10).is_err(), "an acknowledged batch is lost");
         assert!(found(7, 10).judge(5, 10).is_err(), "two batches nobody was told of");
-        assert!(Found::default().judge(1, 10).is_err(), "everything is lost");
-        assert!(Found { rows: 51, ..found(5, 10) }.judge(5, 10).is_err(), "a row is there twice");
-        let torn = Found { rows: 53, distinct: 53, last: 5, ..found(5, 10) };
+        assert!(ClientRows::default().judge(1, 10).is_err(), "everything is lost");
+        assert!(ClientRows { rows: 51, ..found(5, 10) }.judge(5, 10).is_err(), "a row is there twice");
+        let torn = ClientRows { rows: 53, distinct: 53, last: 5, ..found(5, 10) };
         assert!(torn.judge(5, 10).is_err(), "the batch in flight is there in part");
-        let hole = Found { last: 5, ..found(5, 10) };
+        let hole = ClientRows { last: 5, ..found(5, 10) };
         assert!(hole.judge(5, 10).is_err(), "the one in flight landed, an acknowledged one did not");
     }
 

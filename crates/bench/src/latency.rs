@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// The upper bound of the histogram in nanoseconds: 10 minutes. Longer latencies count as this long, and `longest` stays exact.
-const TOP: u64 = 600_000_000_000;
+const LATENCY_MAX_NS: u64 = 600_000_000_000;
 
 /// Latencies of one thread or one stream, in nanoseconds with three significant digits.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Latency {
 
 impl Default for Latency {
     fn default() -> Self {
-        let histogram = Histogram::new_with_bounds(1, TOP, 3).expect("constant bounds are valid");
+        let histogram = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("constant bounds are valid");
         Latency { histogram, longest: 0, total: 0 }
     }
 }
@@ -43,7 +43,7 @@ impl Latency {
 
     /// The number of latencies above `limit`, within the histogram's three digits.
     pub fn count_above(&self, limit: Duration) -> u64 {
-        let limit = u64::try_from(limit.as_nanos()).unwrap_or(TOP).min(TOP);
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(LATENCY_MAX_NS).min(LATENCY_MAX_NS);
         self.count() - self.histogram.count_between(0, limit)
     }
 

@@ -21,8 +21,8 @@
 //! Linux only: `epoll` with sub-millisecond timeouts drives the load, and CPU times come from `/proc`.
 //!
 //! Start at [`Harness`] for work inside this process, at [`load::Load`] for work over HTTP. The workloads are [`ingest`],
-//! [`landing`], [`reads`], [`sql_small`], [`kill9`], [`waits`], [`freeze`], [`tables`], [`soak`] and [`storm`]. [`peer`] is the
-//! interface through which `freeze` and `tables` use a database; [`child`] starts and stops a server for the others.
+//! [`lake_ingest`], [`reads`], [`sql_small`], [`kill9`], [`waits`], [`freeze`], [`tables`], [`soak`] and [`storm`]. [`peer`] is
+//! the interface through which `freeze` and `tables` use a database; [`child`] starts and stops a server for the others.
 
 #![forbid(unsafe_code)]
 
@@ -38,14 +38,14 @@ mod harness;
 mod http;
 pub mod ingest;
 pub mod kill9;
-pub mod landing;
+pub mod lake_ingest;
 mod latency;
 pub mod load;
 pub mod machine;
 mod markdown;
-mod measured;
 pub mod pace;
 pub mod peer;
+mod peer_figures;
 pub mod process;
 pub mod random;
 pub mod reads;
@@ -60,14 +60,14 @@ pub mod waits;
 mod wire;
 
 pub use fsync::Fsync;
-pub use harness::{Done, Harness};
-pub use http::{Answer, Client, render};
+pub use harness::{Harness, OperationResult};
+pub use http::{HttpAnswer, HttpClient, render};
 pub use latency::{Latency, Summary};
-pub use measured::{Figure, Is, Measured};
 pub use pace::Pace;
+pub use peer_figures::{Figure, FigureKind, WorkFigures};
 pub use report::{Claim, Report, Sheet};
-pub use run::{Run, Timing};
-pub use target::Target;
+pub use run::{BenchRun, Timing};
+pub use target::LoadTarget;
 
 /// Receives a line of text whenever a workload has progress to report.
-pub type Progress<'a> = &'a mut dyn FnMut(&str);
+pub type ProgressSink<'a> = &'a mut dyn FnMut(&str);

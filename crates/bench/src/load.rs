@@ -1,14 +1,14 @@
 //! Load over HTTP: streams of requests at a given pace. Each stream has its own threads and connections.
 //!
 //! A thread drives its connections through one `epoll`. A request is rendered before the run or by its [`Requests`]; large
-//! requests that were rendered before are sent without a copy ([`store`]). An answer costs one `read` and a parse of its head, so
-//! 500 connections leave the cores to the server.
+//! requests that were rendered before are sent without a copy ([`store_in_memory_file`]). An answer costs one `read` and a parse
+//! of its head, so 500 connections leave the cores to the server.
 
 mod connection;
 mod drive;
 mod payload;
 
-pub use payload::{Payload, store};
+pub use payload::{Payload, store_in_memory_file};
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use types::Result;
 
 use crate::http::excerpt;
 use crate::pace::Pace;
-use crate::run::{self, Run, Timing};
-use crate::target::Target;
+use crate::run::{self, BenchRun, Timing};
+use crate::target::LoadTarget;
 
 /// Generates the requests of one thread of a stream and checks their answers.
 pub trait Requests: Send {
@@ -27,21 +27,21 @@ pub trait Requests: Send {
 
     /// Checks the body of a 2xx answer to the request with that tag and returns the number of units that it stands for. An error
     /// fails the run.
-    fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String>;
+    fn on_answer(&mut self, tag: u64, body: &[u8]) -> Result<u64, String>;
 
     /// Handles any other answer. An error, the default, fails the run; after `Ok` the thread sends the next request.
-    fn refused(&mut self, tag: u64, status: u16, body: &[u8]) -> Result<(), String> {
+    fn on_refusal(&mut self, tag: u64, status: u16, body: &[u8]) -> Result<(), String> {
         let _ = tag;
         Err(format!("expected a 2xx answer, found {status}: {}", excerpt(body)))
     }
 
-    /// Called after an answer 429 that makes the connection rest ([`Busy::Rests`]). That request is not sent again.
-    fn rests(&mut self, tag: u64) {
+    /// Called after an answer 429 that makes the connection rest ([`BusyPolicy::Rest`]). That request is not sent again.
+    fn on_rest(&mut self, tag: u64) {
         let _ = tag;
     }
 
-    /// Called with the latency of a 2xx answer before `answered` is called. In an open loop it counts from the intended time.
-    fn took(&mut self, tag: u64, latency: Duration) {
+    /// Called with the latency of a 2xx answer before `on_answer` is called. In an open loop it counts from the intended time.
+    fn on_latency(&mut self, tag: u64, latency: Duration) {
         let _ = (tag, latency);
     }
 }
@@ -56,28 +56,28 @@ pub struct Request {
 
 /// The reaction to an answer 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Busy {
+pub enum BusyPolicy {
     /// The run fails, as it does for any other status but 2xx.
-    Fails,
+    Fail,
     /// The connection rests for the time that the answer asks for, at most a second, and the answer is counted. Meant for load
     /// that is supposed to reach a limit.
-    Rests,
+    Rest,
 }
 
 type MakeRequests<'a> = dyn Fn(usize) -> Box<dyn Requests + 'a> + 'a;
 
 /// A stream of requests.
-pub struct Stream<'a> {
+pub struct LoadStream<'a> {
     name: String,
     connections: usize,
     threads: usize,
     pace: Pace,
-    busy: Busy,
+    busy: BusyPolicy,
     nice: i32,
     requests: Box<MakeRequests<'a>>,
 }
 
-impl<'a> Stream<'a> {
+impl<'a> LoadStream<'a> {
     /// Creates a stream with one thread. `requests(thread)` creates the requests of that thread.
     pub fn new(
         name: &str,
@@ -86,12 +86,12 @@ impl<'a> Stream<'a> {
         requests: impl Fn(usize) -> Box<dyn Requests + 'a> + 'a,
     ) -> Self {
         let requests = Box::new(requests);
-        Stream {
+        LoadStream {
             name: name.to_owned(),
             connections: connections.max(1),
             threads: 1,
             pace,
-            busy: Busy::Fails,
+            busy: BusyPolicy::Fail,
             nice: 0,
             requests,
         }
@@ -105,7 +105,7 @@ impl<'a> Stream<'a> {
     }
 
     #[must_use]
-    pub fn busy(mut self, busy: Busy) -> Self {
+    pub fn busy(mut self, busy: BusyPolicy) -> Self {
         self.busy = busy;
         self
     }
@@ -121,19 +121,19 @@ impl<'a> Stream<'a> {
 
 /// Streams that run side by side against one server.
 pub struct Load<'a> {
-    target: &'a Target,
+    target: &'a LoadTarget,
     timing: Timing,
     interrupt: Option<&'a AtomicBool>,
-    streams: Vec<Stream<'a>>,
+    streams: Vec<LoadStream<'a>>,
 }
 
 impl<'a> Load<'a> {
-    pub fn new(target: &'a Target, timing: Timing) -> Self {
+    pub fn new(target: &'a LoadTarget, timing: Timing) -> Self {
         Load { target, timing, interrupt: None, streams: Vec::new() }
     }
 
     #[must_use]
-    pub fn stream(mut self, stream: Stream<'a>) -> Self {
+    pub fn stream(mut self, stream: LoadStream<'a>) -> Self {
         self.streams.push(stream);
         self
     }
@@ -145,9 +145,9 @@ impl<'a> Load<'a> {
         self
     }
 
-    /// Opens all connections, then runs. Failures under load are in [`Run::failures`]; an error means that the load could not
-    /// start or that the server could not be watched.
-    pub fn run(self, name: &str) -> Result<Run> {
+    /// Opens all connections, then runs. Failures under load are in [`BenchRun::failures`]; an error means that the load could
+    /// not start or that the server could not be watched.
+    pub fn run(self, name: &str) -> Result<BenchRun> {
         let mut streams = Vec::new();
         for stream in self.streams {
             let mut workers: Vec<run::Worker<'a>> = Vec::new();
@@ -167,14 +167,14 @@ impl<'a> Load<'a> {
                     driver.drive(context)
                 }));
             }
-            let Stream { name, pace, connections, .. } = stream;
-            streams.push(run::Stream { name, pace, connections, workers });
+            let LoadStream { name, pace, connections, .. } = stream;
+            streams.push(run::ReadyStream { name, pace, connections, workers });
         }
-        let watched = run::Watching {
+        let monitor = run::MonitorOptions {
             pid: self.target.pid,
             data: self.target.data.as_deref(),
             interrupt: self.interrupt,
         };
-        run::conduct(name, self.timing, watched, streams)
+        run::run_streams(name, self.timing, monitor, streams)
     }
 }

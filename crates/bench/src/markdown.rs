@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::ab::Spread;
 use crate::report::{Report, Sheet};
-use crate::run::Run;
+use crate::run::BenchRun;
 
 pub(crate) fn render(report: &Report) -> String {
     let mut out = String::new();
@@ -36,7 +36,7 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     if !report.runs.is_empty() {
         latencies(&report.runs, out)?;
         costs(&report.runs, out)?;
-        beside(&report.runs, out)?;
+        machine_noise(&report.runs, out)?;
         threads(&report.runs, out)?;
         figures(&report.runs, out)?;
     }
@@ -64,7 +64,7 @@ fn sheet(sheet: &Sheet, out: &mut String) -> std::fmt::Result {
     writeln!(out)
 }
 
-fn latencies(runs: &[Run], out: &mut String) -> std::fmt::Result {
+fn latencies(runs: &[BenchRun], out: &mut String) -> std::fmt::Result {
     writeln!(out, "Latency in milliseconds; in an open loop from the intended time.\n")?;
     writeln!(
         out,
@@ -103,7 +103,7 @@ fn latencies(runs: &[Run], out: &mut String) -> std::fmt::Result {
 }
 
 /// Renders the server's resources per operation and per unit of the first stream.
-fn costs(runs: &[Run], out: &mut String) -> std::fmt::Result {
+fn costs(runs: &[BenchRun], out: &mut String) -> std::fmt::Result {
     if runs.iter().all(|run| run.server.is_none()) {
         return writeln!(out, "The server's process is not known, so its CPU and writes are not here.\n");
     }
@@ -135,7 +135,7 @@ fn costs(runs: &[Run], out: &mut String) -> std::fmt::Result {
     writeln!(out)
 }
 
-fn beside(runs: &[Run], out: &mut String) -> std::fmt::Result {
+fn machine_noise(runs: &[BenchRun], out: &mut String) -> std::fmt::Result {
     writeln!(
         out,
         "Beside: how late a thread was that only slept 1 ms at a time, and the CPU time of each of its steps (where it is not \
@@ -171,7 +171,7 @@ fn beside(runs: &[Run], out: &mut String) -> std::fmt::Result {
     writeln!(out)
 }
 
-fn threads(runs: &[Run], out: &mut String) -> std::fmt::Result {
+fn threads(runs: &[BenchRun], out: &mut String) -> std::fmt::Result {
     let mut any = false;
     for run in runs {
         let (Some(server), Some(stream)) = (&run.server, run.streams.first()) else { continue };
@@ -202,7 +202,7 @@ fn threads(runs: &[Run], out: &mut String) -> std::fmt::Result {
     if any { writeln!(out) } else { Ok(()) }
 }
 
-fn figures(runs: &[Run], out: &mut String) -> std::fmt::Result {
+fn figures(runs: &[BenchRun], out: &mut String) -> std::fmt::Result {
     for run in runs.iter().filter(|run| !run.figures.is_empty()) {
         let all: Vec<String> =
             run.figures.iter().map(|(name, value)| format!("{name} {}", short(*value))).collect();

@@ -5,16 +5,16 @@
 //! statements with `?` for parameters. Every value of every row of an answer is read ([`Digest`]).
 
 mod digest;
-mod ours;
+mod polynya_store;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use types::Result;
 
-pub(crate) use digest::same;
-pub use digest::{Cell, Digest, float, int, text};
-pub use ours::{Polynya, read_batch};
+pub(crate) use digest::same_value;
+pub use digest::{Cell, Digest, hash_float, hash_int, hash_text};
+pub use polynya_store::{Polynya, read_batch};
 
 /// A kind of database.
 pub trait Peer: Sync {
@@ -58,7 +58,7 @@ pub trait Store: Send + Sync {
 /// A connection, or another handle that a thread needs.
 pub trait Session: Send {
     /// Reads every value of every row of the answer into `answer`.
-    fn select(&mut self, statement: &Statement, params: &[Cell], answer: &mut Digest) -> Result<()>;
+    fn select(&mut self, statement: &PeerStatement, params: &[Cell], answer: &mut Digest) -> Result<()>;
 
     /// Reads the row of a key by the shortest way that the library offers.
     fn get(&mut self, table: &Table, key: i64, answer: &mut Digest) -> Result<()>;
@@ -67,7 +67,7 @@ pub trait Session: Send {
     fn insert(&mut self, table: &Table, row: &[Cell]) -> Result<()>;
 
     /// Inserts many rows in one commit.
-    fn load(&mut self, table: &Table, rows: &Columns) -> Result<()>;
+    fn load(&mut self, table: &Table, rows: &ColumnBatch) -> Result<()>;
 }
 
 /// A table; its first column is the key.
@@ -101,42 +101,42 @@ pub enum Type {
 
 /// A SELECT in two notations: with unnumbered and with numbered parameters.
 #[derive(Clone, Debug)]
-pub struct Statement {
+pub struct PeerStatement {
     /// The text with `?` for each parameter.
     pub text: String,
     /// The text with `$1`, `$2` and so on.
     pub numbered: String,
 }
 
-impl Statement {
+impl PeerStatement {
     /// Numbers the parameters of `text`, in which every `?` must be a parameter.
-    pub fn new(text: &str) -> Statement {
+    pub fn new(text: &str) -> PeerStatement {
         let mut parts = text.split('?');
         let mut numbered = parts.next().unwrap_or_default().to_owned();
         for (number, part) in parts.enumerate() {
             numbered.push_str(&format!("${}{part}", number + 1));
         }
-        Statement { text: text.to_owned(), numbered }
+        PeerStatement { text: text.to_owned(), numbered }
     }
 }
 
 /// Rows to load, column by column.
 #[derive(Clone, Debug)]
-pub struct Columns(pub Vec<Column>);
+pub struct ColumnBatch(pub Vec<ColumnValues>);
 
 #[derive(Clone, Debug)]
-pub enum Column {
+pub enum ColumnValues {
     Ints(Vec<i64>),
     Floats(Vec<f64>),
     Texts(Vec<String>),
 }
 
-impl Columns {
+impl ColumnBatch {
     pub fn rows(&self) -> usize {
         match self.0.first() {
-            Some(Column::Ints(values)) => values.len(),
-            Some(Column::Floats(values)) => values.len(),
-            Some(Column::Texts(values)) => values.len(),
+            Some(ColumnValues::Ints(values)) => values.len(),
+            Some(ColumnValues::Floats(values)) => values.len(),
+            Some(ColumnValues::Texts(values)) => values.len(),
             None => 0,
         }
     }
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn parameters_are_numbered_in_order() {
-        let statement = Statement::new("SELECT a FROM t WHERE b = ? AND c < ?");
+        let statement = PeerStatement::new("SELECT a FROM t WHERE b = ? AND c < ?");
         assert_eq!(statement.numbered, "SELECT a FROM t WHERE b = $1 AND c < $2");
-        assert_eq!(Statement::new("SELECT 1").numbered, "SELECT 1");
+        assert_eq!(PeerStatement::new("SELECT 1").numbered, "SELECT 1");
     }
 }

@@ -10,7 +10,7 @@ use types::{Error, Result};
 
 /// The counters of a process at one moment.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct ProcessSample {
     at: Instant,
     /// User and system time of all threads, including ended ones, in whole ticks (10 ms on most kernels).
     ticked: Duration,
@@ -67,7 +67,7 @@ pub struct Usage {
 
 /// Names of the server's threads on which no acknowledgement waits, as ARCHITECTURE.md lists them. All other threads, new kinds
 /// included, count as work on the path to an acknowledgement.
-pub const BEHIND: [&str; 9] = [
+pub const BACKGROUND_THREADS: [&str; 9] = [
     "pn-background",
     "pn-reaper",
     "pn-archive",
@@ -81,14 +81,14 @@ pub const BEHIND: [&str; 9] = [
 
 impl Usage {
     /// CPU seconds of work on which no acknowledgement waits: seals, compactions, the lake.
-    pub fn behind_seconds(&self) -> f64 {
-        let behind = self.threads.iter().filter(|group| BEHIND.contains(&group.name.as_str()));
+    pub fn background_seconds(&self) -> f64 {
+        let behind = self.threads.iter().filter(|group| BACKGROUND_THREADS.contains(&group.name.as_str()));
         behind.map(|group| group.cpu_seconds).sum()
     }
 
     /// CPU seconds of all other work: connections, decoding, commits, syncs.
     pub fn acknowledging_seconds(&self) -> f64 {
-        (self.cpu_seconds - self.behind_seconds()).max(0.0)
+        (self.cpu_seconds - self.background_seconds()).max(0.0)
     }
 }
 
@@ -103,9 +103,9 @@ pub struct ThreadGroup {
     pub involuntary_switches: u64,
 }
 
-impl Sample {
+impl ProcessSample {
     /// Reads the counters of process `pid`. Returns an error if there is no such process.
-    pub fn of(pid: u32) -> Result<Sample> {
+    pub fn of(pid: u32) -> Result<ProcessSample> {
         let root = PathBuf::from(format!("/proc/{pid}"));
         let gone = |error| Error::io(format_args!("reading the counters of process {pid}"), error);
         let stat = fs::read_to_string(root.join("stat")).map_err(gone)?;
@@ -118,7 +118,7 @@ impl Sample {
             let schedstat = fs::read_to_string(entry.path().join("schedstat")).unwrap_or_default();
             threads.insert(tid, Thread::parse(&status, &schedstat));
         }
-        Ok(Sample {
+        Ok(ProcessSample {
             at: Instant::now(),
             ticked: parse_ticks(&stat, rustix::param::clock_ticks_per_second()),
             threads,
@@ -129,12 +129,12 @@ impl Sample {
     }
 
     /// Reads the counters of this process.
-    pub fn own() -> Result<Sample> {
-        Sample::of(std::process::id())
+    pub fn own() -> Result<ProcessSample> {
+        ProcessSample::of(std::process::id())
     }
 
     /// Computes the resources used from `self` to `later`.
-    pub fn until(&self, later: &Sample) -> Usage {
+    pub fn until(&self, later: &ProcessSample) -> Usage {
         let mut groups: BTreeMap<String, ThreadGroup> = BTreeMap::new();
         let none = Thread::default();
         for (tid, after) in &later.threads {
@@ -275,13 +275,13 @@ mod tests {
 
     #[test]
     fn cpu_that_this_process_burns_is_charged_to_it() {
-        let before = Sample::own().expect("/proc is there");
+        let before = ProcessSample::own().expect("/proc is there");
         let started = Instant::now();
         let mut n = 0u64;
         while started.elapsed() < Duration::from_millis(60) {
             n = std::hint::black_box(n + 1);
         }
-        let usage = before.until(&Sample::own().expect("/proc is there"));
+        let usage = before.until(&ProcessSample::own().expect("/proc is there"));
         // A busy machine gives less than one core, but a value far below would indicate a wrong unit.
         assert!(usage.cpu_seconds > 0.003, "{usage:?}");
         assert!(usage.memory_bytes > 0 && usage.memory_bytes_max >= usage.memory_bytes);
@@ -304,11 +304,11 @@ mod tests {
         let threads = threads.map(|(name, cpu)| group(&group_name(name), cpu)).to_vec();
         // The remaining quarter of a second belongs to ended threads, whose kind is unknown.
         let usage = Usage { cpu_seconds: 10.0, threads, ..Usage::default() };
-        assert_eq!((usage.behind_seconds(), usage.acknowledging_seconds()), (3.5, 6.5));
+        assert_eq!((usage.background_seconds(), usage.acknowledging_seconds()), (3.5, 6.5));
     }
 
     #[test]
     fn a_process_that_is_gone_is_an_error() {
-        assert!(Sample::of(u32::MAX).is_err());
+        assert!(ProcessSample::of(u32::MAX).is_err());
     }
 }

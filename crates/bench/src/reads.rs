@@ -9,24 +9,24 @@ use std::collections::BTreeMap;
 
 use types::Result;
 
-use crate::Progress;
-use crate::ab::{self, Comparison, Side};
-pub use crate::dataset::By;
-use crate::dataset::{Dataset, Heavy, Points};
+use crate::ProgressSink;
+use crate::ab::{self, Comparison, ComparisonSide};
+pub use crate::dataset::ReadMethod;
+use crate::dataset::{Dataset, HeavyStatements, PointReads};
 use crate::events::Pool;
-use crate::http::Client;
+use crate::http::HttpClient;
 use crate::ingest::{Ack, Writer};
-use crate::load::{Busy, Load, Stream};
+use crate::load::{BusyPolicy, Load, LoadStream};
 use crate::pace::Pace;
 use crate::random::Random;
 use crate::report::{Claim, Report};
-use crate::run::{Run, Timing};
-use crate::target::Target;
+use crate::run::{BenchRun, Timing};
+use crate::target::LoadTarget;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub target: Target,
-    pub by: By,
+    pub target: LoadTarget,
+    pub method: ReadMethod,
     /// Rows of the table under test, which the workload creates and drops at the end.
     pub rows: u64,
     pub table: String,
@@ -45,10 +45,10 @@ pub struct Options {
 }
 
 impl Options {
-    pub fn new(target: Target) -> Options {
+    pub fn new(target: LoadTarget) -> Options {
         Options {
             target,
-            by: By::Key,
+            method: ReadMethod::Key,
             rows: 100_000,
             table: "bench_reads".into(),
             connections: 8,
@@ -63,21 +63,21 @@ impl Options {
 }
 
 /// Runs the workload. Failures of the load are in the report; an error means that the measurement was impossible.
-pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
+pub fn run(options: &Options, progress: ProgressSink<'_>) -> Result<Report> {
     let report = Report::new("reads", options.seed);
     measure(options, report, progress)
 }
 
 /// Runs the workload of `reads` and `sql_small`, which differ in the way a row is read and in the claims.
-pub(crate) fn measure(options: &Options, mut report: Report, progress: Progress<'_>) -> Result<Report> {
+pub(crate) fn measure(options: &Options, mut report: Report, progress: ProgressSink<'_>) -> Result<Report> {
     describe(options, &mut report);
-    let mut client = Client::new(&options.target);
+    let mut client = HttpClient::new(&options.target);
     progress(&format!("loading {} rows into {}", options.rows, options.table));
     let data = Dataset::load(&mut client, &options.table, options.rows, options.seed)?;
     report.work_hash = data.hash.clone();
     let bench =
-        Bench { options, data: &data, client: RefCell::new(&mut client), runs: RefCell::new(Vec::new()) };
-    let measured = bench.all(progress);
+        ReadBench { options, data: &data, client: RefCell::new(&mut client), runs: RefCell::new(Vec::new()) };
+    let measured = bench.run_all(progress);
     let runs = bench.runs.into_inner();
     let healthy = runs.iter().all(|run| run.failures.is_empty());
     report.runs = runs;
@@ -100,62 +100,62 @@ pub(crate) fn measure(options: &Options, mut report: Report, progress: Progress<
     Ok(report)
 }
 
-struct Bench<'a> {
+struct ReadBench<'a> {
     options: &'a Options,
     data: &'a Dataset,
-    client: RefCell<&'a mut Client>,
-    runs: RefCell<Vec<Run>>,
+    client: RefCell<&'a mut HttpClient>,
+    runs: RefCell<Vec<BenchRun>>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Beside {
-    Nothing,
+enum ConcurrentLoad {
+    None,
     Writer,
     HeavySql,
 }
 
-impl Bench<'_> {
-    fn all(&self, progress: Progress<'_>) -> Result<(Vec<Comparison>, Vec<Claim>)> {
+impl ReadBench<'_> {
+    fn run_all(&self, progress: ProgressSink<'_>) -> Result<(Vec<Comparison>, Vec<Claim>)> {
         let options = self.options;
         progress("reads: as fast as possible");
-        self.once("closed loop, alone", Pace::Closed, Beside::Nothing)?;
+        self.run_once("closed loop, alone", Pace::Closed, ConcurrentLoad::None)?;
         let (mut comparisons, mut claims) = (Vec::new(), Vec::new());
         if options.writers > 0 {
             progress(&format!("reads: {}/s alone and beside {} writers", options.rate, options.writers));
-            comparisons.extend(self.pairs("beside a saturating writer", Beside::Writer)?);
+            comparisons.extend(self.pairs("beside a saturating writer", ConcurrentLoad::Writer)?);
         }
         if options.heavy > 0 {
             progress(&format!(
                 "reads: {}/s alone and beside {} clients of heavy SQL",
                 options.rate, options.heavy
             ));
-            let compared = self.pairs("beside heavy SQL", Beside::HeavySql)?;
+            let compared = self.pairs("beside heavy SQL", ConcurrentLoad::HeavySql)?;
             claims.extend(compared.iter().filter(|compared| compared.figure == "p99_ms").map(r3));
             comparisons.extend(compared);
         }
         Ok((comparisons, claims))
     }
 
-    fn pairs(&self, b_name: &str, beside: Beside) -> Result<Vec<Comparison>> {
+    fn pairs(&self, b_name: &str, concurrent: ConcurrentLoad) -> Result<Vec<Comparison>> {
         let pace = Pace::Open { per_second: self.options.rate };
         ab::compare("alone", b_name, self.options.pairs.max(1), |side| match side {
-            Side::A => self.once("alone", pace, Beside::Nothing),
-            Side::B => self.once(b_name, pace, beside),
+            ComparisonSide::A => self.run_once("alone", pace, ConcurrentLoad::None),
+            ComparisonSide::B => self.run_once(b_name, pace, concurrent),
         })
     }
 
     /// Makes one run and returns its figures for the comparison. A failed run is an error here and stays among the runs.
-    fn once(&self, name: &str, pace: Pace, beside: Beside) -> Result<BTreeMap<String, f64>> {
+    fn run_once(&self, name: &str, pace: Pace, concurrent: ConcurrentLoad) -> Result<BTreeMap<String, f64>> {
         let options = self.options;
-        let reads = Stream::new("reads", options.connections, pace, |thread| {
+        let reads = LoadStream::new("reads", options.connections, pace, |thread| {
             let mut random = Random::part(options.seed, 1000 + thread as u64);
-            Box::new(Points::new(&options.target, self.data, options.by, &mut random))
+            Box::new(PointReads::new(&options.target, self.data, options.method, &mut random))
         });
         let mut load = Load::new(&options.target, options.timing).stream(reads);
         let mut writer = None;
-        match beside {
-            Beside::Nothing => {}
-            Beside::Writer => {
+        match concurrent {
+            ConcurrentLoad::None => {}
+            ConcurrentLoad::Writer => {
                 let pool = Pool::new(options.seed, 64, 100)?;
                 let table = write_table(options);
                 let made =
@@ -163,14 +163,14 @@ impl Bench<'_> {
                 load = load.stream(made.stream("writes", options.writers, Pace::Closed));
                 writer = Some(made);
             }
-            Beside::HeavySql => {
+            ConcurrentLoad::HeavySql => {
                 // Statements must differ from run to run, or a result cache could answer them.
                 let seed = options.seed ^ ((self.runs.borrow().len() as u64) << 32);
-                let heavy = Stream::new("heavy SQL", options.heavy, Pace::Closed, move |thread| {
+                let heavy = LoadStream::new("heavy SQL", options.heavy, Pace::Closed, move |thread| {
                     let random = Random::part(seed, 2000 + thread as u64);
-                    Box::new(Heavy::new(&options.target, self.data, random))
+                    Box::new(HeavyStatements::new(&options.target, self.data, random))
                 });
-                load = load.stream(heavy.busy(Busy::Rests));
+                load = load.stream(heavy.busy(BusyPolicy::Rest));
             }
         }
         let mut run = load.run(name)?;
@@ -178,7 +178,9 @@ impl Bench<'_> {
             let acknowledged = run.stream("writes").units_in_all;
             writer.check(acknowledged, &mut self.client.borrow_mut(), &mut run);
         }
-        if beside == Beside::HeavySql && run.failures.is_empty() && run.stream("heavy SQL").units_in_all == 0
+        if concurrent == ConcurrentLoad::HeavySql
+            && run.failures.is_empty()
+            && run.stream("heavy SQL").units_in_all == 0
         {
             run.failures.push("no heavy statement was answered, so nothing was beside the reads".into());
         }
@@ -192,7 +194,7 @@ impl Bench<'_> {
     }
 }
 
-fn figures(run: &Run) -> BTreeMap<String, f64> {
+fn figures(run: &BenchRun) -> BTreeMap<String, f64> {
     let reads = run.stream("reads");
     let mut figures = BTreeMap::from([
         ("p50_ms".to_string(), reads.warm.p50_ms),
@@ -224,7 +226,7 @@ fn write_table(options: &Options) -> String {
 }
 
 fn describe(options: &Options, report: &mut Report) {
-    report.set("by", format!("{:?}", options.by));
+    report.set("by", format!("{:?}", options.method));
     report.set("rows", options.rows);
     report.set("connections", options.connections);
     report.set("rate", format!("{}/s", options.rate));

@@ -9,8 +9,8 @@ use types::{Error, Result};
 use crate::ab::Comparison;
 use crate::machine::Machine;
 use crate::markdown;
-use crate::measured::Measured;
-use crate::run::Run;
+use crate::peer_figures::WorkFigures;
+use crate::run::BenchRun;
 
 /// Everything that a reader needs to judge the figures and to measure them again.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Report {
     pub config: BTreeMap<String, String>,
     /// Hash of the bytes that the workload sends, or of the results that it must find. Equal hashes mean equal work.
     pub work_hash: String,
-    pub runs: Vec<Run>,
+    pub runs: Vec<BenchRun>,
     pub comparisons: Vec<Comparison>,
     pub claims: Vec<Claim>,
     /// Tables of figures that have no common form.
@@ -34,7 +34,7 @@ pub struct Report {
     pub sheets: Vec<Sheet>,
     /// Figures of several databases that did the same work.
     #[serde(default)]
-    pub measured: Vec<Measured>,
+    pub measured: Vec<WorkFigures>,
     /// Reasons not to believe the figures, in addition to the failures of the runs.
     pub failures: Vec<String>,
 }
@@ -124,13 +124,13 @@ mod tests {
         let group =
             ThreadGroup { name: "log".into(), threads: 1, cpu_seconds: 0.5, ..ThreadGroup::default() };
         let server = Usage { seconds: 1.0, cpu_seconds: 0.5, threads: vec![group], ..Usage::default() };
-        report.runs.push(Run {
+        report.runs.push(BenchRun {
             name: "10 connections".into(),
             seconds: 1.0,
             streams: vec![stream],
             server: Some(server),
             device_written_bytes: Some(12_000_000),
-            ..Run::default()
+            ..BenchRun::default()
         });
         report.claims.push(Claim { claim: "fast".into(), holds: false, found: "slow".into() });
         report

@@ -11,10 +11,10 @@ use types::{Error, Result};
 
 use crate::control::{Control, Hiccups};
 use crate::device::Device;
-use crate::fsync::{Fsync, Probe};
+use crate::fsync::{Fsync, FsyncProbe};
 use crate::latency::{Latency, Summary};
 use crate::pace::{Pace, Schedule};
-use crate::process::{Sample, Usage};
+use crate::process::{ProcessSample, Usage};
 
 /// Durations of the parts of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +39,7 @@ impl Default for Timing {
 
 /// The results of one measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Run {
+pub struct BenchRun {
     pub name: String,
     /// Duration of the measurement, without the warm-up.
     pub seconds: f64,
@@ -96,7 +96,7 @@ pub struct StreamResult {
     pub reconnects: u64,
 }
 
-impl Run {
+impl BenchRun {
     /// Returns the stream of that name, or one with zeros if there is none.
     pub fn stream(&self, name: &str) -> StreamResult {
         self.streams.iter().find(|stream| stream.name == name).cloned().unwrap_or_default()
@@ -105,7 +105,7 @@ impl Run {
 
 /// The process and directory to observe during a run, and a flag that may end the run early.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Watching<'a> {
+pub(crate) struct MonitorOptions<'a> {
     pub(crate) pid: Option<u32>,
     pub(crate) data: Option<&'a Path>,
     pub(crate) interrupt: Option<&'a AtomicBool>,
@@ -113,12 +113,12 @@ pub(crate) struct Watching<'a> {
 
 /// Tells the workers to stop: set when a stream failed or when the caller interrupts the run.
 #[derive(Clone, Copy)]
-struct Stop<'a> {
+struct StopFlags<'a> {
     failed: &'a AtomicBool,
     interrupt: Option<&'a AtomicBool>,
 }
 
-impl Stop<'_> {
+impl StopFlags<'_> {
     fn is_set(self) -> bool {
         self.failed.load(Ordering::Relaxed)
             || self.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
@@ -131,16 +131,16 @@ pub(crate) struct Context<'a> {
     pub(crate) warm_until: Instant,
     end: Instant,
     pub(crate) give_up: Instant,
-    stop: Stop<'a>,
-    counter: &'a Counter,
+    stop: StopFlags<'a>,
+    counter: &'a StreamCounter,
     pace: Pace,
     index: usize,
-    of: usize,
+    worker_count: usize,
 }
 
 impl Context<'_> {
     pub(crate) fn schedule(&self) -> Schedule {
-        Schedule::new(self.pace, self.start, self.end, self.index, self.of)
+        Schedule::new(self.pace, self.start, self.end, self.index, self.worker_count)
     }
 
     /// Returns true if another worker failed or the caller ended the run; measurements from then on are meaningless.
@@ -149,14 +149,21 @@ impl Context<'_> {
     }
 
     /// Counts and records one completed operation.
-    pub(crate) fn done(&self, tally: &mut Tally, intended: Instant, sent: Instant, now: Instant, units: u64) {
+    pub(crate) fn record_done(
+        &self,
+        tally: &mut Tally,
+        intended: Instant,
+        sent: Instant,
+        now: Instant,
+        units: u64,
+    ) {
         self.counter.operations.fetch_add(1, Ordering::Relaxed);
         self.counter.units.fetch_add(units, Ordering::Relaxed);
         self.record(tally, intended, sent, now);
     }
 
     /// Records one operation that was due and never sent.
-    pub(crate) fn unsent(&self, tally: &mut Tally, intended: Instant, now: Instant) {
+    pub(crate) fn record_unsent(&self, tally: &mut Tally, intended: Instant, now: Instant) {
         tally.unsent += 1;
         self.record(tally, intended, now, now);
     }
@@ -172,12 +179,12 @@ impl Context<'_> {
 }
 
 #[derive(Default)]
-struct Counter {
+struct StreamCounter {
     operations: AtomicU64,
     units: AtomicU64,
 }
 
-impl Counter {
+impl StreamCounter {
     fn read(&self) -> (u64, u64) {
         (self.operations.load(Ordering::Relaxed), self.units.load(Ordering::Relaxed))
     }
@@ -197,7 +204,7 @@ pub(crate) struct Tally {
 pub(crate) type Worker<'a> = Box<dyn FnOnce(&Context<'_>) -> Result<Tally, String> + Send + 'a>;
 
 /// A stream that is ready to run: its workers are connected and wait.
-pub(crate) struct Stream<'a> {
+pub(crate) struct ReadyStream<'a> {
     pub(crate) name: String,
     pub(crate) pace: Pace,
     pub(crate) connections: usize,
@@ -205,21 +212,21 @@ pub(crate) struct Stream<'a> {
 }
 
 /// Runs the streams side by side, each worker in a thread of its own, and observes the server and the machine.
-pub(crate) fn conduct(
+pub(crate) fn run_streams(
     name: &str,
     timing: Timing,
-    watching: Watching<'_>,
-    streams: Vec<Stream<'_>>,
-) -> Result<Run> {
-    let Watching { pid, data, interrupt } = watching;
-    let mut probe = data.map(Probe::new);
+    monitor: MonitorOptions<'_>,
+    streams: Vec<ReadyStream<'_>>,
+) -> Result<BenchRun> {
+    let MonitorOptions { pid, data, interrupt } = monitor;
+    let mut probe = data.map(FsyncProbe::new);
     let device = data.and_then(Device::of);
     if let Some(probe) = &mut probe {
         probe.measure()?;
     }
-    let counters: Vec<Counter> = streams.iter().map(|_| Counter::default()).collect();
+    let counters: Vec<StreamCounter> = streams.iter().map(|_| StreamCounter::default()).collect();
     let failed = AtomicBool::new(false);
-    let stop = Stop { failed: &failed, interrupt };
+    let stop = StopFlags { failed: &failed, interrupt };
     let failures = Mutex::new(Vec::new());
     let fail = |message: String| {
         failed.store(true, Ordering::Relaxed);
@@ -232,14 +239,23 @@ pub(crate) fn conduct(
     let give_up = end + timing.grace;
 
     let mut results = Vec::new();
-    let watched = std::thread::scope(|scope| {
+    let deltas = std::thread::scope(|scope| {
         let mut running = Vec::new();
         for (stream, counter) in streams.into_iter().zip(&counters) {
-            let of = stream.workers.len();
+            let worker_count = stream.workers.len();
             let mut threads = Vec::new();
             for (index, worker) in stream.workers.into_iter().enumerate() {
-                let context =
-                    Context { start, warm_until, end, give_up, stop, counter, pace: stream.pace, index, of };
+                let context = Context {
+                    start,
+                    warm_until,
+                    end,
+                    give_up,
+                    stop,
+                    counter,
+                    pace: stream.pace,
+                    index,
+                    worker_count,
+                };
                 let (fail, name) = (&fail, stream.name.clone());
                 let work = move || {
                     let guard = StopOnPanic(context.stop.failed);
@@ -259,32 +275,32 @@ pub(crate) fn conduct(
             }
             running.push((stream.name, stream.pace, stream.connections, threads));
         }
-        let watched = watch(pid, device.as_ref(), &counters, stop, warm_until, end);
+        let deltas = measure_counters(pid, device.as_ref(), &counters, stop, warm_until, end);
         for (name, pace, connections, threads) in running {
-            let mut whole = Tally::default();
+            let mut total = Tally::default();
             let count = threads.len();
             for thread in threads {
                 match thread.join() {
-                    Ok(tally) => whole.merge(&tally.unwrap_or_default()),
+                    Ok(tally) => total.merge(&tally.unwrap_or_default()),
                     Err(_) => fail(format!("{name}: a load thread panicked")),
                 }
             }
-            results.push(whole.result(name, pace, count, connections));
+            results.push(total.result(name, pace, count, connections));
         }
-        watched
+        deltas
     });
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let watched = match watched {
-        Ok(watched) => watched,
+    let deltas = match deltas {
+        Ok(deltas) => deltas,
         // The server is gone; the failures of the streams explain more than this error.
         Err(error) if failures.is_empty() => return Err(error),
-        Err(_) => Watched::default(),
+        Err(_) => CounterDeltas::default(),
     };
-    for ((result, counter), (operations, units)) in results.iter_mut().zip(&counters).zip(&watched.done) {
+    for ((result, counter), (operations, units)) in results.iter_mut().zip(&counters).zip(&deltas.done) {
         result.operations = *operations;
         result.units = *units;
-        result.operations_per_second = *operations as f64 / watched.seconds.max(1e-9);
-        result.units_per_second = *units as f64 / watched.seconds.max(1e-9);
+        result.operations_per_second = *operations as f64 / deltas.seconds.max(1e-9);
+        result.units_per_second = *units as f64 / deltas.seconds.max(1e-9);
         result.units_in_all = counter.read().1;
     }
     if let Some(probe) = &mut probe {
@@ -292,21 +308,21 @@ pub(crate) fn conduct(
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     // In tests the server lives in this process; its CPU must not be subtracted twice.
-    let server_cpu = match (&watched.server, pid) {
+    let server_cpu = match (&deltas.server, pid) {
         (Some(server), Some(pid)) if pid != std::process::id() => server.cpu_seconds,
         _ => 0.0,
     };
-    let ours = (server_cpu + watched.client.cpu_seconds) / (watched.seconds.max(1e-9) * cores);
-    Ok(Run {
+    let ours = (server_cpu + deltas.client.cpu_seconds) / (deltas.seconds.max(1e-9) * cores);
+    Ok(BenchRun {
         name: name.to_owned(),
-        seconds: watched.seconds,
+        seconds: deltas.seconds,
         streams: results,
-        elsewhere: (watched.hiccups.busy - ours).max(0.0),
-        server: watched.server,
-        client: watched.client,
-        hiccups: watched.hiccups,
-        fsync: probe.map(Probe::finish),
-        device_written_bytes: watched.device_written_bytes,
+        elsewhere: (deltas.hiccups.busy - ours).max(0.0),
+        server: deltas.server,
+        client: deltas.client,
+        hiccups: deltas.hiccups,
+        fsync: probe.map(FsyncProbe::finish),
+        device_written_bytes: deltas.device_written_bytes,
         figures: BTreeMap::new(),
         failures,
     })
@@ -350,7 +366,7 @@ impl Drop for StopOnPanic<'_> {
 }
 
 #[derive(Default)]
-struct Watched {
+struct CounterDeltas {
     seconds: f64,
     /// Operations and units of each stream.
     done: Vec<(u64, u64)>,
@@ -361,18 +377,18 @@ struct Watched {
 }
 
 /// Reads every counter at the beginning and at the end of the measured time.
-fn watch(
+fn measure_counters(
     pid: Option<u32>,
     device: Option<&Device>,
-    counters: &[Counter],
-    stop: Stop<'_>,
+    counters: &[StreamCounter],
+    stop: StopFlags<'_>,
     warm_until: Instant,
     end: Instant,
-) -> Result<Watched> {
+) -> Result<CounterDeltas> {
     let read = || -> Result<_> {
-        let done: Vec<_> = counters.iter().map(Counter::read).collect();
+        let done: Vec<_> = counters.iter().map(StreamCounter::read).collect();
         let written = device.and_then(Device::written_bytes);
-        Ok((Instant::now(), done, pid.map(Sample::of).transpose()?, Sample::own()?, written))
+        Ok((Instant::now(), done, pid.map(ProcessSample::of).transpose()?, ProcessSample::own()?, written))
     };
     sleep_until(warm_until, stop);
     let control = Control::start();
@@ -383,7 +399,7 @@ fn watch(
     let (since, first, server, client, written) = before?;
     let (until, last, server_after, client_after, written_after) = after?;
     let done = first.iter().zip(&last).map(|(a, b)| (b.0 - a.0, b.1 - a.1)).collect();
-    Ok(Watched {
+    Ok(CounterDeltas {
         seconds: (until - since).as_secs_f64(),
         done,
         server: server.zip(server_after).map(|(before, after)| before.until(&after)),
@@ -393,7 +409,7 @@ fn watch(
     })
 }
 
-fn sleep_until(moment: Instant, stop: Stop<'_>) {
+fn sleep_until(moment: Instant, stop: StopFlags<'_>) {
     while !stop.is_set() {
         let left = moment.saturating_duration_since(Instant::now());
         if left.is_zero() {

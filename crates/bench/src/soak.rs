@@ -4,25 +4,26 @@
 //! The server is started for the run, with small heads and small log files, so that seals, merges and log trims happen all the
 //! time. Each part (`Actor`) is a thread that queries and changes data at its own modest pace: a table with a key and a model of
 //! every row (`orders`), transactions of several writers (`accounts`), rows that expire by a TTL (`events`), a unique index that
-//! is dropped and rebuilt (`members`), tables and columns that are created and dropped (`shapes`), and a search index
+//! is dropped and rebuilt (`members`), tables and columns that are created and dropped (`schema_changes`), and a search index
 //! (`articles`). Further parts create and drop indexes, follow the change feed, read slowly, send invalid requests and take
-//! backups (`beside`).
+//! backups (`background_actors`).
 //!
 //! Once a minute the process and its directory are measured (`sample`). At the end the slope of each figure over the later three
-//! quarters is judged (`verdict`). Then the server is killed with SIGKILL under load, its directory is examined, and a restarted
+//! quarters is judged (`growth`). Then the server is killed with SIGKILL under load, its directory is examined, and a restarted
 //! server must hold everything that was acknowledged.
 
 mod accounts;
 mod articles;
-mod beside;
+mod background_actors;
+mod client;
 mod events;
+mod growth;
 mod members;
 mod orders;
 pub(crate) mod sample;
-mod shapes;
-mod stream;
-mod verdict;
-mod watch;
+mod schema_changes;
+mod state;
+mod streamed_answer;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -34,21 +35,22 @@ use std::time::{Duration, Instant};
 
 use types::{Error, Result};
 
-pub use sample::{Part, Sample};
-pub use verdict::{Growth, Tolerance, judge};
+pub use growth::{Growth, Tolerance, judge};
+pub use sample::{DirectoryPart, SoakSample};
 
-use crate::Progress;
-use crate::child::{self, Home, Server};
-use crate::http::Client;
+use crate::ProgressSink;
+use crate::child::{self, Home, ServerProcess};
+use crate::http::HttpClient;
 use crate::report::{Claim, Report, Sheet};
 use crate::wire;
-use watch::{Caller, Watch};
+use client::SoakClient;
+use state::SoakState;
 
 /// Shortest soak whose growth is judged. In a shorter one caches are still filling and the readable past is still growing.
 pub const JUDGED_FROM: Duration = Duration::from_secs(600);
 
-const TELLERS: usize = 3;
-const SOURCES: usize = 2;
+const TRANSFER_WRITERS: usize = 3;
+const EVENT_WRITERS: usize = 2;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -131,28 +133,28 @@ trait Actor: Send {
     /// Time between the starts of two steps.
     fn every(&self) -> Duration;
 
-    fn prepare(&mut self, _caller: &mut Caller<'_>) -> Result<()> {
+    fn prepare(&mut self, _client: &mut SoakClient<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()>;
+    fn step(&mut self, client: &mut SoakClient<'_>) -> Result<()>;
 
-    /// Checks after the kill that everything acknowledged to this part is there. Errors are reported to the watch.
-    fn verify(&mut self, _caller: &mut Caller<'_>) -> Result<()> {
+    /// Checks after the kill that everything acknowledged to this part is there. Errors are reported to the soak state.
+    fn verify(&mut self, _client: &mut SoakClient<'_>) -> Result<()> {
         Ok(())
     }
 }
 
-type Cast = Vec<(&'static str, Box<dyn Actor>)>;
+type Actors = Vec<(&'static str, Box<dyn Actor>)>;
 
 /// Runs a soak. Growth, wrong answers and lost rows are failures of the report, and the directory is kept then.
-pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
+pub fn run(options: &Options, progress: ProgressSink<'_>) -> Result<Report> {
     let mut report = Report::new("soak", options.seed);
     report.set("duration", format!("{:?}", options.duration));
     report.set("rate", options.rate);
     report.set("size", format!("{:?}", options.size));
     let mut child = options.child.clone();
-    child.alone = true;
+    child.isolated = true;
     for (name, value) in [
         ("POLYNYA_BENCH_SEAL_ROWS", options.size.seal_rows.to_string()),
         ("POLYNYA_BENCH_LOG_FILE_BYTES", options.size.log_file_bytes.to_string()),
@@ -167,22 +169,22 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     let archive = home.directory().join("archive");
     home.env("POLYNYA_LOG_ARCHIVE", &archive.to_string_lossy());
     home.env("POLYNYA_SEGMENTS_ZSTD_AFTER", &format!("{} s", options.keep().as_secs() / 4));
-    let watch = Watch::default();
-    let outcome = soak(options, &mut home, &watch, &mut report, progress);
-    let (longest_ms, longest) = watch.longest_of_all();
+    let state = SoakState::default();
+    let outcome = run_soak(options, &mut home, &state, &mut report, progress);
+    let (longest_ms, longest) = state.longest_of_all();
     report.claims.push(Claim {
         claim: "no answer is wrong, and after kill -9 everything acknowledged is there".into(),
-        holds: outcome.is_ok() && watch.wrong.load(Relaxed) == 0,
+        holds: outcome.is_ok() && state.wrong.load(Relaxed) == 0,
         found: format!(
             "{} statements, {} reads, longest {longest_ms:.0} ms ({longest}), {} refused and sent again, {} conflicts, {} wrong",
-            watch.statements.load(Relaxed),
-            watch.reads.load(Relaxed),
-            watch.refused.load(Relaxed),
-            watch.conflicts.load(Relaxed),
-            watch.wrong.load(Relaxed),
+            state.statements.load(Relaxed),
+            state.reads.load(Relaxed),
+            state.refused.load(Relaxed),
+            state.conflicts.load(Relaxed),
+            state.wrong.load(Relaxed),
         ),
     });
-    report.failures.extend(watch.examples());
+    report.failures.extend(state.examples());
     if let Err(error) = outcome {
         report.failures.push(error.to_string());
     }
@@ -192,95 +194,100 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     Ok(report)
 }
 
-fn soak(
+fn run_soak(
     options: &Options,
     home: &mut Home,
-    watch: &Watch,
+    state: &SoakState,
     report: &mut Report,
-    progress: Progress<'_>,
+    progress: ProgressSink<'_>,
 ) -> Result<()> {
     let mut server = home.start()?;
     let target = server.target().clone();
-    let (mut cast, mut backups) = cast(options, home);
+    let (mut actors, mut backups) = make_actors(options, home);
     progress("filling the tables");
-    for (number, (name, actor)) in cast.iter_mut().enumerate() {
-        let mut caller = Caller::new(&target, watch, options.seed, number as u64);
-        actor.prepare(&mut caller).map_err(|error| error.with("part", name))?;
+    for (number, (name, actor)) in actors.iter_mut().enumerate() {
+        let mut client = SoakClient::new(&target, state, options.seed, number as u64);
+        actor.prepare(&mut client).map_err(|error| error.with("part", name))?;
     }
     // A command that finds no server opens the directory itself, so no command may run when the server is killed.
-    let early = Watch::default();
-    let begin = |number: u64, name: &'static str, actor: &mut Box<dyn Actor>, rate: f64, until: &Watch| {
-        let mut caller = Caller::new(&target, until, options.seed, number);
-        let outcome = work(actor.as_mut(), &mut caller, rate);
-        // A part that fails ends the whole soak.
-        watch.end.fetch_or(outcome.is_err(), Relaxed);
-        outcome.map_err(|error| error.with("part", name))
-    };
+    let early = SoakState::default();
+    let begin =
+        |number: u64, name: &'static str, actor: &mut Box<dyn Actor>, rate: f64, until: &SoakState| {
+            let mut client = SoakClient::new(&target, until, options.seed, number);
+            let outcome = run_actor(actor.as_mut(), &mut client, rate);
+            // A part that fails ends the whole soak.
+            state.end.fetch_or(outcome.is_err(), Relaxed);
+            outcome.map_err(|error| error.with("part", name))
+        };
     let (killed, samples) = thread::scope(|scope| {
         let (begin, early) = (&begin, &early);
         let threads: Vec<_> = (1_000..)
-            .zip(cast.iter_mut())
+            .zip(actors.iter_mut())
             .map(|(number, (name, actor))| {
-                scope.spawn(move || begin(number, name, actor, options.rate, watch))
+                scope.spawn(move || begin(number, name, actor, options.rate, state))
             })
             .collect();
         let backups = &mut backups;
         let backups = scope.spawn(move || begin(2_000, "backups", backups, 1.0, early));
-        let samples = look(options, &server, home, watch, progress);
+        let samples = take_samples(options, &server, home, state, progress);
         early.end.store(true, Relaxed);
-        let backed_up = joined(backups);
+        let backed_up = join(backups);
         progress("kill -9 under load");
-        watch.killing.store(true, Relaxed);
+        state.killing.store(true, Relaxed);
         let killed = server.kill();
         // The first error explains the failure; it ended the other parts.
-        let mut outcomes: Vec<Result<()>> = threads.into_iter().map(joined).collect();
+        let mut outcomes: Vec<Result<()>> = threads.into_iter().map(join).collect();
         outcomes.push(backed_up);
         let failed = outcomes.into_iter().find(Result::is_err).unwrap_or(Ok(()));
         (failed.and(killed), samples)
     });
-    watch.take(&early);
+    state.merge(&early);
     let samples = samples?;
-    told(options, &samples, report);
+    report_growth(options, &samples, report);
     killed?;
     progress("examining the directory");
     let data = home.data().to_string_lossy().into_owned();
     run_program(&options.child.program, home.directory(), &["doctor", &data])?;
     progress("a new start, and everything is looked for");
     let mut server = home.start()?;
-    let after = Watch::default();
-    for (number, (name, actor)) in cast.iter_mut().enumerate() {
-        let mut caller = Caller::new(server.target(), &after, options.seed, 3_000 + number as u64);
-        actor.verify(&mut caller).map_err(|error| error.with("part", name))?;
+    let after = SoakState::default();
+    for (number, (name, actor)) in actors.iter_mut().enumerate() {
+        let mut client = SoakClient::new(server.target(), &after, options.seed, 3_000 + number as u64);
+        actor.verify(&mut client).map_err(|error| error.with("part", name))?;
     }
-    watch.take(&after);
+    state.merge(&after);
     server.stop(options.child.stop_within).map(drop)
 }
 
 /// Creates all parts, and separately the one that takes backups.
-fn cast(options: &Options, home: &Home) -> (Cast, Box<dyn Actor>) {
+fn make_actors(options: &Options, home: &Home) -> (Actors, Box<dyn Actor>) {
     let (size, keep) = (&options.size, options.keep());
-    let known = Arc::new(orders::Known::default());
-    let bank = Arc::new(accounts::Bank::new(size, TELLERS, keep));
-    let batches = Arc::new(events::Batches::new(options.ttl(), size.batch));
-    let mut cast: Cast = vec![("orders", Box::new(orders::Orders::new(size, keep, known.clone())))];
-    for number in 0..TELLERS {
-        cast.push(("accounts", Box::new(accounts::Teller { bank: bank.clone(), number })));
+    let shared_orders = Arc::new(orders::SharedOrders::default());
+    let bank = Arc::new(accounts::Bank::new(size, TRANSFER_WRITERS, keep));
+    let batches = Arc::new(events::EventBatches::new(options.ttl(), size.batch));
+    let mut actors: Actors =
+        vec![("orders", Box::new(orders::Orders::new(size, keep, shared_orders.clone())))];
+    for number in 0..TRANSFER_WRITERS {
+        actors.push(("accounts", Box::new(accounts::TransferWriter { bank: bank.clone(), number })));
     }
-    cast.push(("accounts", Box::new(accounts::Auditor { bank })));
-    for number in 0..SOURCES {
-        cast.push(("events", Box::new(events::Source { batches: batches.clone(), number })));
+    actors.push(("accounts", Box::new(accounts::Auditor { bank })));
+    for number in 0..EVENT_WRITERS {
+        actors.push(("events", Box::new(events::EventWriter { batches: batches.clone(), number })));
     }
-    cast.push(("events", Box::new(events::Observer { batches })));
-    cast.push(("members", Box::new(members::Members::new(size))));
-    cast.push(("shapes", Box::new(shapes::Shapes::default())));
-    cast.push(("articles", Box::new(articles::Articles::new(size))));
-    cast.push(("indexes", Box::new(beside::Indexes::default())));
-    cast.push(("change feed", Box::new(beside::Follower::new(known.clone()))));
+    actors.push(("events", Box::new(events::EventReader { batches })));
+    actors.push(("members", Box::new(members::Members::new(size))));
+    actors.push(("shapes", Box::new(schema_changes::SchemaChanges::default())));
+    actors.push(("articles", Box::new(articles::Articles::new(size))));
+    actors.push(("indexes", Box::new(background_actors::IndexBuilder::default())));
+    actors.push(("change feed", Box::new(background_actors::FeedFollower::new(shared_orders.clone()))));
     let takes = (options.duration / 60).clamp(Duration::from_secs(2), Duration::from_secs(20));
-    cast.push(("slow reader", Box::new(beside::SlowReader { known: known.clone(), takes })));
-    cast.push(("stranger", Box::new(beside::Stranger)));
-    let backups = beside::Backups {
-        known,
+    actors.push((
+        "slow reader",
+        Box::new(background_actors::SlowReader { shared: shared_orders.clone(), takes }),
+    ));
+    actors.push(("stranger", Box::new(background_actors::InvalidClient)));
+    let backups = background_actors::Backups {
+        shared: shared_orders,
         every: (options.duration / 12).clamp(Duration::from_secs(5), Duration::from_secs(240)),
         program: options.child.program.clone(),
         archive: home.directory().join("archive"),
@@ -288,55 +295,55 @@ fn cast(options: &Options, home: &Home) -> (Cast, Box<dyn Actor>) {
         data: home.data(),
         rounds: 0,
     };
-    (cast, Box::new(backups))
+    (actors, Box::new(backups))
 }
 
-fn joined(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+fn join(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     thread.join().map_err(|_| Error::internal("a part panicked"))?
 }
 
 /// Runs the steps of a part until the end of the soak.
-fn work(actor: &mut dyn Actor, caller: &mut Caller<'_>, rate: f64) -> Result<()> {
-    while !caller.watch.is_over() {
+fn run_actor(actor: &mut dyn Actor, client: &mut SoakClient<'_>, rate: f64) -> Result<()> {
+    while !client.state.is_over() {
         let since = Instant::now();
-        match actor.step(caller) {
+        match actor.step(client) {
             // The kill interrupted this step.
-            Err(_) if caller.watch.killing.load(Relaxed) => return Ok(()),
+            Err(_) if client.state.killing.load(Relaxed) => return Ok(()),
             other => other?,
         }
-        caller.watch.rest(actor.every().div_f64(rate).saturating_sub(since.elapsed()));
+        client.state.sleep(actor.every().div_f64(rate).saturating_sub(since.elapsed()));
     }
     Ok(())
 }
 
 /// Takes a sample at intervals, until the time is over or a part fails.
-fn look(
+fn take_samples(
     options: &Options,
-    server: &Server,
+    server: &ServerProcess,
     home: &Home,
-    watch: &Watch,
-    progress: Progress<'_>,
-) -> Result<Vec<Sample>> {
+    state: &SoakState,
+    progress: ProgressSink<'_>,
+) -> Result<Vec<SoakSample>> {
     let started = Instant::now();
-    let mut client = Client::new(server.target());
-    let mut samples: Vec<Sample> = Vec::new();
+    let mut client = HttpClient::new(server.target());
+    let mut samples: Vec<SoakSample> = Vec::new();
     let every = options.sample_every();
     let mut due = every;
-    while due <= options.duration && !watch.end.load(Relaxed) {
-        watch.rest(due.saturating_sub(started.elapsed()));
+    while due <= options.duration && !state.end.load(Relaxed) {
+        state.sleep(due.saturating_sub(started.elapsed()));
         due += every;
-        if watch.end.load(Relaxed) {
+        if state.end.load(Relaxed) {
             break;
         }
         let (rows, lsn) = contents(&mut client)?;
-        let (longest_ms, longest) = watch.longest();
-        let sample = Sample {
+        let (longest_ms, longest) = state.take_longest();
+        let sample = SoakSample {
             at_s: started.elapsed().as_secs_f64(),
             rows,
             lsn,
-            statements: watch.statements.load(Relaxed),
-            refused: watch.refused.load(Relaxed),
-            wrong: watch.wrong.load(Relaxed),
+            statements: state.statements.load(Relaxed),
+            refused: state.refused.load(Relaxed),
+            wrong: state.wrong.load(Relaxed),
             longest_ms,
             longest,
             ..sample::take(server.pid(), &home.data())?
@@ -348,7 +355,7 @@ fn look(
 }
 
 /// Returns the rows of all tables, and the newest lsn.
-fn contents(client: &mut Client) -> Result<(u64, u64)> {
+fn contents(client: &mut HttpClient) -> Result<(u64, u64)> {
     let listed = client.json("GET", "/v1/tables", None)?;
     let tables = listed["tables"].as_array().map(Vec::as_slice).unwrap_or_default();
     let rows = tables.iter().filter_map(|table| wire::whole(&table["rows"])).sum();
@@ -359,7 +366,7 @@ fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-fn line(sample: &Sample, before: Option<&Sample>) -> String {
+fn line(sample: &SoakSample, before: Option<&SoakSample>) -> String {
     let cpu = before.map_or(0.0, |before| {
         (sample.cpu_seconds - before.cpu_seconds) / (sample.at_s - before.at_s).max(f64::EPSILON)
     });
@@ -386,9 +393,9 @@ fn line(sample: &Sample, before: Option<&Sample>) -> String {
 }
 
 /// A figure: its name, its value in a sample, the tolerated growth, and true if it counts bytes.
-type Figure = (&'static str, fn(&Sample) -> u64, Tolerance, bool);
+type JudgedFigure = (&'static str, fn(&SoakSample) -> u64, Tolerance, bool);
 
-const FIGURES: [Figure; 8] = {
+const FIGURES: [JudgedFigure; 8] = {
     const fn may(part: f64, least: f64) -> Tolerance {
         Tolerance { part, least }
     }
@@ -406,7 +413,7 @@ const FIGURES: [Figure; 8] = {
 };
 
 /// Judges the growth of each figure.
-pub fn growths(samples: &[Sample]) -> Vec<Growth> {
+pub fn growths(samples: &[SoakSample]) -> Vec<Growth> {
     let judged = FIGURES.iter().map(|(name, value, tolerance, _)| {
         let series: Vec<(f64, f64)> = samples.iter().map(|s| (s.at_s, value(s) as f64)).collect();
         judge(name, &series, *tolerance)
@@ -415,12 +422,11 @@ pub fn growths(samples: &[Sample]) -> Vec<Growth> {
 }
 
 /// Adds the samples and the verdicts on them to the report.
-fn told(options: &Options, samples: &[Sample], report: &mut Report) {
+fn report_growth(options: &Options, samples: &[SoakSample], report: &mut Report) {
     let mut rows = Vec::new();
     for (growth, (.., is_bytes)) in growths(samples).into_iter().zip(FIGURES) {
-        let shown = |value: f64| match is_bytes {
-            true => format!("{:.1} MiB", value / f64::from(1 << 20)),
-            false => format!("{value:.0}"),
+        let shown = |value: f64| {
+            if is_bytes { format!("{:.1} MiB", value / f64::from(1 << 20)) } else { format!("{value:.0}") }
         };
         let judged = growth.judged && options.duration >= JUDGED_FROM;
         let word = match (judged, growth.holds()) {
@@ -442,7 +448,7 @@ fn told(options: &Options, samples: &[Sample], report: &mut Report) {
                 report.failures.push(format!(
                     "{} grew: {found}{}",
                     growth.name,
-                    grown_part(&growth.name, samples)
+                    directory_growth(&growth.name, samples)
                 ));
             }
             report.claims.push(Claim {
@@ -470,7 +476,7 @@ fn told(options: &Options, samples: &[Sample], report: &mut Report) {
 }
 
 /// Describes the parts of the directory, early and late, if the figure that grew concerns the directory.
-fn grown_part(figure: &str, samples: &[Sample]) -> String {
+fn directory_growth(figure: &str, samples: &[SoakSample]) -> String {
     let (Some(early), Some(late)) = (samples.get(samples.len() / 3), samples.last()) else {
         return String::new();
     };
@@ -521,10 +527,10 @@ mod tests {
     use super::*;
 
     /// An hour of samples in which only the figure that `leak` changes grows.
-    fn hour(leak: fn(&mut Sample, u64)) -> Vec<Sample> {
+    fn hour(leak: fn(&mut SoakSample, u64)) -> Vec<SoakSample> {
         let minutes = (1..=60).map(|minute| {
             let tooth = minute % 6;
-            let mut sample = Sample {
+            let mut sample = SoakSample {
                 at_s: minute as f64 * 60.0,
                 anonymous_bytes: (180 + tooth) << 20,
                 resident_bytes: (260 + 3 * tooth) << 20,
@@ -534,7 +540,7 @@ mod tests {
                 files: 200 + 10 * tooth,
                 bytes: (60 + tooth) << 20,
                 rows: 40_000 + 100 * tooth,
-                ..Sample::default()
+                ..SoakSample::default()
             };
             leak(&mut sample, minute);
             sample
@@ -544,7 +550,7 @@ mod tests {
 
     #[test]
     fn each_figure_that_leaks_is_named_and_no_other() {
-        type Grow = fn(&mut Sample, u64);
+        type Grow = fn(&mut SoakSample, u64);
         let cases: [(&str, Grow); 7] = [
             ("memory of its own (RssAnon)", |s, minute| s.anonymous_bytes += minute << 19),
             ("resident memory", |s, minute| s.resident_bytes += minute << 20),
@@ -564,7 +570,7 @@ mod tests {
                 .collect();
             assert_eq!(grown, [name]);
             let mut report = Report::new("soak", 1);
-            told(&options, &hour(leak), &mut report);
+            report_growth(&options, &hour(leak), &mut report);
             let said = report.verdict().expect_err("a leak fails the run").to_string();
             assert!(said.contains(name) && said.contains("grew"), "{said}");
         }
@@ -575,7 +581,7 @@ mod tests {
         let options = Options::new(child::Options::new("polynya")).lasting(Duration::from_secs(60));
         assert!(options.size.orders < Size::default().orders);
         let mut report = Report::new("soak", 1);
-        told(&options, &hour(|s, minute| s.handles += minute), &mut report);
+        report_growth(&options, &hour(|s, minute| s.handles += minute), &mut report);
         report.verdict().expect("nothing is judged");
         assert!(report.to_markdown().contains("too short to say"), "{}", report.to_markdown());
     }

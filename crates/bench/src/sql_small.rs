@@ -3,15 +3,15 @@
 
 use types::{Error, Result};
 
-use crate::Progress;
-use crate::reads::{self, By, Options};
+use crate::ProgressSink;
+use crate::reads::{self, Options, ReadMethod};
 use crate::report::Report;
-use crate::target::Target;
+use crate::target::LoadTarget;
 
 /// Options for small SQL: lookups by key, no heavy SQL beside them.
-pub fn options(target: Target) -> Options {
+pub fn options(target: LoadTarget) -> Options {
     Options {
-        by: By::Sql,
+        method: ReadMethod::Sql,
         rate: 200.0,
         heavy: 0,
         table: "bench_sql".into(),
@@ -20,10 +20,10 @@ pub fn options(target: Target) -> Options {
     }
 }
 
-/// Runs the workload. `options.by` must be [`By::Sql`] or [`By::SqlGroup`].
-pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
-    if !matches!(options.by, By::Sql | By::SqlGroup) {
-        return Err(Error::invalid(format!("expected reads by SQL, found {:?}", options.by)));
+/// Runs the workload. `options.method` must be [`ReadMethod::Sql`] or [`ReadMethod::SqlGroup`].
+pub fn run(options: &Options, progress: ProgressSink<'_>) -> Result<Report> {
+    if !matches!(options.method, ReadMethod::Sql | ReadMethod::SqlGroup) {
+        return Err(Error::invalid(format!("expected reads by SQL, found {:?}", options.method)));
     }
     reads::measure(options, Report::new("sql_small", options.seed), progress)
 }

@@ -6,7 +6,7 @@
 //! each timed answer is compared again, and a wrong answer has no time.
 
 mod orders;
-mod works;
+mod queries;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 
 use types::{Error, Result};
 
-use crate::Progress;
+use crate::ProgressSink;
 use crate::ab::Spread;
-use crate::measured::{self, Figure, Is, Measured};
-use crate::peer::{Cell, Digest, Peer, Session, Statement, Store};
+use crate::peer::{Cell, Digest, Peer, PeerStatement, Session, Store};
+use crate::peer_figures::{self, Figure, FigureKind, WorkFigures};
 use crate::random::{Random, WorkHash};
 use crate::report::{Claim, Report};
 use orders::{INDEXES, ORDERS, Order, Orders, SINGLES};
-use works::{Work, works};
+use queries::{TableQuery, queries};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -80,43 +80,43 @@ const SINGLE: &str = "single durable inserts";
 const SIZE: &str = "size on disk, both indexes in it";
 
 /// An open database and its directory, which is removed with it.
-struct Open {
+struct OpenDatabase {
     store: Arc<dyn Store>,
     _directory: tempfile::TempDir,
 }
 
-struct Bench<'a> {
+struct TablesBench<'a> {
     options: &'a Options,
     peers: &'a [&'a dyn Peer],
-    progress: Progress<'a>,
-    measured: Vec<Measured>,
+    progress: ProgressSink<'a>,
+    measured: Vec<WorkFigures>,
     failures: Vec<String>,
 }
 
 /// Runs the workload. The claims concern the first peer, whose wrong answers fail the run. Wrong answers of other peers are
 /// reported and have no time.
-pub fn run(options: &Options, peers: &[&dyn Peer], progress: Progress<'_>) -> Result<Report> {
+pub fn run(options: &Options, peers: &[&dyn Peer], progress: ProgressSink<'_>) -> Result<Report> {
     let mut report = Report::new("tables", options.seed);
     report.set("rows", options.rows);
     report.set("rows of the table of library lookups", options.lookup_rows);
     report.set("repetitions", options.repeat);
     report.set("rows of a commit while filled", options.batch);
     report.set("asked when the rows lie where they stay", options.sealed);
-    let mut bench = Bench { options, peers, progress, measured: Vec::new(), failures: Vec::new() };
+    let mut bench = TablesBench { options, peers, progress, measured: Vec::new(), failures: Vec::new() };
     let mut orders = Orders::new(options.rows);
-    let works: Vec<Work> =
-        works(options.lookups).into_iter().filter(|work| options.wants(work.name)).collect();
+    let queries: Vec<TableQuery> =
+        queries(options.lookups).into_iter().filter(|query| options.wants(query.name)).collect();
     let mut hash = WorkHash::default();
     let mut random = Random::new(options.seed);
-    for work in &works {
-        hash.add(work.statement.text.as_bytes());
-        let params = work.params(&mut random, &orders);
-        hash.add(format!("{params:?} {}", work.expected(&orders, &params).len()).as_bytes());
+    for query in &queries {
+        hash.add(query.statement.text.as_bytes());
+        let params = query.params(&mut random, &orders);
+        hash.add(format!("{params:?} {}", query.expected(&orders, &params).len()).as_bytes());
     }
     report.work_hash = hash.finish();
 
     let stores = bench.fill(&orders)?;
-    bench.ask(&works, &mut orders, &stores)?;
+    bench.run_queries(&queries, &mut orders, &stores)?;
     stores.into_iter().try_for_each(|open| open.store.close())?;
     if options.wants(LOOKUP) {
         bench.look_up()?;
@@ -125,7 +125,7 @@ pub fn run(options: &Options, peers: &[&dyn Peer], progress: Progress<'_>) -> Re
         bench.insert()?;
     }
     if options.wants(SIZE) {
-        let besides = bench.size(&orders)?;
+        let besides = bench.measure_size(&orders)?;
         report.set("bytes besides, such as a log that is used again", besides);
     }
     let title = "Medians, lowest to highest. A figure against another is how many times better Polynya is.";
@@ -137,8 +137,8 @@ pub fn run(options: &Options, peers: &[&dyn Peer], progress: Progress<'_>) -> Re
     Ok(report)
 }
 
-impl Bench<'_> {
-    fn open(&self, peer: &dyn Peer, settled: Option<u64>) -> Result<Open> {
+impl TablesBench<'_> {
+    fn open(&self, peer: &dyn Peer, settled: Option<u64>) -> Result<OpenDatabase> {
         let root = &self.options.root;
         let directory = tempfile::Builder::new()
             .prefix("polynya-bench-")
@@ -148,16 +148,23 @@ impl Bench<'_> {
             Some(rows) => peer.open_to_settle(directory.path(), rows)?,
             None => peer.open(directory.path())?,
         };
-        Ok(Open { store, _directory: directory })
+        Ok(OpenDatabase { store, _directory: directory })
     }
 
     /// Returns the peers' indexes, starting with another peer in each repetition.
-    fn turns(&self, repetition: usize) -> impl Iterator<Item = usize> + use<> {
+    fn turn_order(&self, repetition: usize) -> impl Iterator<Item = usize> + use<> {
         let count = self.peers.len();
         (0..count).map(move |at| (at + repetition) % count)
     }
 
-    fn note(&mut self, work: &str, unit: &str, is: Is, values: Vec<Vec<f64>>, wrong: Vec<Option<String>>) {
+    fn record(
+        &mut self,
+        work: &str,
+        unit: &str,
+        is: FigureKind,
+        values: Vec<Vec<f64>>,
+        wrong: Vec<Option<String>>,
+    ) {
         let figures =
             self.peers.iter().zip(values).zip(wrong).enumerate().map(|(at, ((peer, values), wrong))| {
                 if let Some(why) = &wrong {
@@ -171,21 +178,21 @@ impl Bench<'_> {
                 Figure { peer: peer.name().to_owned(), value: Spread::of(values), wrong }
             });
         let of = figures.collect();
-        self.measured.push(Measured { work: work.to_owned(), unit: unit.to_owned(), is, of });
+        self.measured.push(WorkFigures { work: work.to_owned(), unit: unit.to_owned(), is, of });
     }
 
-    fn nothing_wrong(&self) -> Vec<Option<String>> {
+    fn no_errors(&self) -> Vec<Option<String>> {
         vec![None; self.peers.len()]
     }
 
     /// Fills a new table several times and builds its indexes. Returns the last database of each peer.
-    fn fill(&mut self, orders: &Orders) -> Result<Vec<Open>> {
+    fn fill(&mut self, orders: &Orders) -> Result<Vec<OpenDatabase>> {
         let batches: Vec<_> = orders.all.chunks(self.options.batch.max(1)).map(orders::columns).collect();
-        let mut kept: Vec<Option<Open>> = self.peers.iter().map(|_| None).collect();
+        let mut kept: Vec<Option<OpenDatabase>> = self.peers.iter().map(|_| None).collect();
         let mut rates = vec![Vec::new(); self.peers.len()];
         let mut builds = rates.clone();
         for fill in 0..self.options.fills.max(1) {
-            for at in self.turns(fill) {
+            for at in self.turn_order(fill) {
                 (self.progress)(&format!("{}: filling, {}", self.peers[at].name(), fill + 1));
                 if let Some(open) = kept[at].take() {
                     open.store.close()?;
@@ -206,58 +213,63 @@ impl Bench<'_> {
                 kept[at] = Some(open);
             }
         }
-        let none = self.nothing_wrong();
-        self.note(FILL, "rows/s", Is::Rate, rates, none.clone());
-        self.note(BUILD, "ms", Is::OtherTime, builds, none);
+        let none = self.no_errors();
+        self.record(FILL, "rows/s", FigureKind::Rate, rates, none.clone());
+        self.record(BUILD, "ms", FigureKind::OtherTime, builds, none);
         Ok(kept.into_iter().flatten().collect())
     }
 
     /// Runs and measures all queries.
-    fn ask(&mut self, works: &[Work], orders: &mut Orders, stores: &[Open]) -> Result<()> {
+    fn run_queries(
+        &mut self,
+        queries: &[TableQuery],
+        orders: &mut Orders,
+        stores: &[OpenDatabase],
+    ) -> Result<()> {
         let mut sessions = stores.iter().map(|open| open.store.session()).collect::<Result<Vec<_>>>()?;
-        let mut wrong = vec![self.nothing_wrong(); works.len()];
-        for (number, work) in works.iter().enumerate() {
-            (self.progress)(&format!("comparing: {}", work.name));
+        let mut wrong = vec![self.no_errors(); queries.len()];
+        for (number, query) in queries.iter().enumerate() {
+            (self.progress)(&format!("comparing: {}", query.name));
             let mut random = Random::part(self.options.seed, number as u64);
             for _ in 0..3 {
-                let params = work.params(&mut random, orders);
-                let expected = work.expected(orders, &params);
+                let params = query.params(&mut random, orders);
+                let expected = query.expected(orders, &params);
                 for (session, wrong) in sessions.iter_mut().zip(&mut wrong[number]) {
-                    let mut answer = Digest::keeping();
-                    session.select(&work.statement, &params, &mut answer)?;
-                    *wrong = wrong.take().or_else(|| work.wrong(answer, &expected));
+                    let mut answer = Digest::with_rows();
+                    session.select(&query.statement, &params, &mut answer)?;
+                    *wrong = wrong.take().or_else(|| query.difference(answer, &expected));
                 }
             }
         }
-        let mut times = vec![vec![Vec::new(); self.peers.len()]; works.len()];
+        let mut times = vec![vec![Vec::new(); self.peers.len()]; queries.len()];
         for repetition in 0..self.options.repeat.max(1) {
             (self.progress)(&format!("asking, {} of {}", repetition + 1, self.options.repeat));
-            for (number, work) in works.iter().enumerate() {
-                let part = 1_000 + (repetition * works.len() + number) as u64;
+            for (number, query) in queries.iter().enumerate() {
+                let part = 1_000 + (repetition * queries.len() + number) as u64;
                 let mut random = Random::part(self.options.seed, part);
                 let mut spent = vec![Duration::ZERO; self.peers.len()];
-                for _ in 0..work.operations {
-                    if work.grows {
+                for _ in 0..query.operations {
+                    if query.grows {
                         grow(orders, &mut sessions, stores)?;
                     }
-                    let params = work.params(&mut random, orders);
-                    let expected = work.expected(orders, &params);
-                    for at in self.turns(repetition) {
+                    let params = query.params(&mut random, orders);
+                    let expected = query.expected(orders, &params);
+                    for at in self.turn_order(repetition) {
                         let mut answer = Digest::default();
                         let began = Instant::now();
-                        sessions[at].select(&work.statement, &params, &mut answer)?;
+                        sessions[at].select(&query.statement, &params, &mut answer)?;
                         spent[at] += began.elapsed();
                         let found = wrong[number][at].take();
-                        wrong[number][at] = found.or_else(|| work.wrong_digest(&answer, &expected));
+                        wrong[number][at] = found.or_else(|| query.digest_difference(&answer, &expected));
                     }
                 }
                 for (times, spent) in times[number].iter_mut().zip(spent) {
-                    times.push(spent.as_secs_f64() * 1e6 / work.operations as f64);
+                    times.push(spent.as_secs_f64() * 1e6 / query.operations as f64);
                 }
             }
         }
-        for ((work, times), wrong) in works.iter().zip(times).zip(wrong) {
-            self.note(work.name, "µs", Is::Time, times, wrong);
+        for ((query, times), wrong) in queries.iter().zip(times).zip(wrong) {
+            self.record(query.name, "µs", FigureKind::Time, times, wrong);
         }
         Ok(())
     }
@@ -277,11 +289,11 @@ impl Bench<'_> {
             sessions.iter_mut().try_for_each(|session| session.load(&ORDERS, &columns))?;
         }
         let mut times = vec![Vec::new(); self.peers.len()];
-        let mut wrong = self.nothing_wrong();
+        let mut wrong = self.no_errors();
         let lookups = self.options.lookups * 10;
         // The first repetition is not counted, so there is one more.
         for repetition in 0..=self.options.repeat.max(1) {
-            for at in self.turns(repetition) {
+            for at in self.turn_order(repetition) {
                 let mut random = Random::part(self.options.seed, 10_000 + repetition as u64);
                 let keys: Vec<u64> = (0..lookups).map(|_| 1 + random.below(rows)).collect();
                 let mut answer = Digest::default();
@@ -292,7 +304,7 @@ impl Bench<'_> {
                     times[at].push(spent);
                 }
                 let mut expected = Digest::default();
-                keys.iter().for_each(|key| expected.row(Order::new(*key, customers).cells()));
+                keys.iter().for_each(|key| expected.add_row(Order::new(*key, customers).cells()));
                 if answer != expected {
                     wrong[at] = Some(format!("{} rows for {} keys, not theirs", answer.rows, expected.rows));
                 }
@@ -301,7 +313,7 @@ impl Bench<'_> {
         drop(sessions);
         stores.into_iter().try_for_each(|open| open.store.close())?;
         let name = format!("{LOOKUP}, {rows} rows");
-        self.note(&name, "µs", Is::OtherTime, times, wrong);
+        self.record(&name, "µs", FigureKind::OtherTime, times, wrong);
         Ok(())
     }
 
@@ -316,7 +328,7 @@ impl Bench<'_> {
             (self.progress)(&format!("single inserts by {threads} threads"));
             let mut rates = vec![Vec::new(); self.peers.len()];
             for repetition in 0..self.options.fills.max(1) {
-                for at in self.turns(repetition) {
+                for at in self.turn_order(repetition) {
                     let store = &stores[at].store;
                     let (count, seconds) =
                         insert_for(store.as_ref(), threads, self.options.inserting, &next)?;
@@ -326,10 +338,10 @@ impl Bench<'_> {
             }
             all.push((threads, rates));
         }
-        let mut wrong = self.nothing_wrong();
+        let mut wrong = self.no_errors();
         for ((open, written), wrong) in stores.iter().zip(&written).zip(&mut wrong) {
-            let mut answer = Digest::keeping();
-            let count = Statement::new("SELECT COUNT(*) FROM singles");
+            let mut answer = Digest::with_rows();
+            let count = PeerStatement::new("SELECT COUNT(*) FROM singles");
             open.store.session()?.select(&count, &[], &mut answer)?;
             let found = answer.into_rows();
             if found != [[Cell::Int(*written as i64)]] {
@@ -339,13 +351,13 @@ impl Bench<'_> {
         }
         for (threads, rates) in all {
             let name = format!("{SINGLE}, {threads} threads");
-            self.note(&name, "rows/s", Is::Rate, rates, wrong.clone());
+            self.record(&name, "rows/s", FigureKind::Rate, rates, wrong.clone());
         }
         Ok(())
     }
 
     /// Measures the bytes per row, and describes the bytes of all other files in the directories.
-    fn size(&mut self, orders: &Orders) -> Result<String> {
+    fn measure_size(&mut self, orders: &Orders) -> Result<String> {
         let (mut bytes, mut besides) = (Vec::new(), Vec::new());
         for peer in self.peers {
             (self.progress)(&format!("{}: size", peer.name()));
@@ -363,14 +375,14 @@ impl Bench<'_> {
             besides.push(format!("{} {other}", peer.name()));
             open.store.close()?;
         }
-        let none = self.nothing_wrong();
-        self.note(SIZE, "bytes a row", Is::Size, bytes, none);
+        let none = self.no_errors();
+        self.record(SIZE, "bytes a row", FigureKind::Size, bytes, none);
         Ok(besides.join(", "))
     }
 }
 
 /// Adds one order to every database and completes the work that it causes, before the query is timed.
-fn grow(orders: &mut Orders, sessions: &mut [Box<dyn Session>], stores: &[Open]) -> Result<()> {
+fn grow(orders: &mut Orders, sessions: &mut [Box<dyn Session>], stores: &[OpenDatabase]) -> Result<()> {
     let order = orders.grow().cells();
     for (session, open) in sessions.iter_mut().zip(stores) {
         session.insert(&ORDERS, &order)?;
@@ -408,9 +420,9 @@ fn insert_for(store: &dyn Store, threads: usize, time: Duration, next: &AtomicI6
 }
 
 /// Judges the claims about Polynya that need no peer.
-fn own_claims(all: &[Measured]) -> Vec<Claim> {
+fn own_claims(all: &[WorkFigures]) -> Vec<Claim> {
     let mut claims = Vec::new();
-    let ours = |measured: &Measured| measured.of.first().map(|figure| figure.value.median);
+    let ours = |measured: &WorkFigures| measured.of.first().map(|figure| figure.value.median);
     if let Some(lookup) = all.iter().find(|measured| measured.work.starts_with(LOOKUP)).and_then(ours) {
         claims.push(Claim {
             claim: "a key lookup by the library takes less than 1 µs".into(),
@@ -464,9 +476,9 @@ mod tests {
     /// A database that drops one row of each answer.
     struct Forgetful;
 
-    struct Wrapped(Arc<dyn Store>);
+    struct ForgetfulStore(Arc<dyn Store>);
 
-    struct Lossy(Box<dyn Session>);
+    struct ForgetfulSession(Box<dyn Session>);
 
     impl Peer for Forgetful {
         fn name(&self) -> &'static str {
@@ -474,13 +486,13 @@ mod tests {
         }
 
         fn open(&self, dir: &Path) -> Result<Arc<dyn Store>> {
-            Ok(Arc::new(Wrapped(Polynya.open(dir)?)))
+            Ok(Arc::new(ForgetfulStore(Polynya.open(dir)?)))
         }
     }
 
-    impl Store for Wrapped {
+    impl Store for ForgetfulStore {
         fn session(&self) -> Result<Box<dyn Session>> {
-            Ok(Box::new(Lossy(self.0.session()?)))
+            Ok(Box::new(ForgetfulSession(self.0.session()?)))
         }
 
         fn create(&self, table: &crate::peer::Table) -> Result<()> {
@@ -504,11 +516,11 @@ mod tests {
         }
     }
 
-    impl Session for Lossy {
-        fn select(&mut self, statement: &Statement, params: &[Cell], answer: &mut Digest) -> Result<()> {
-            let mut whole = Digest::keeping();
+    impl Session for ForgetfulSession {
+        fn select(&mut self, statement: &PeerStatement, params: &[Cell], answer: &mut Digest) -> Result<()> {
+            let mut whole = Digest::with_rows();
             self.0.select(statement, params, &mut whole)?;
-            whole.into_rows().into_iter().skip(1).for_each(|row| answer.row(row));
+            whole.into_rows().into_iter().skip(1).for_each(|row| answer.add_row(row));
             Ok(())
         }
 
@@ -520,7 +532,7 @@ mod tests {
             self.0.insert(table, row)
         }
 
-        fn load(&mut self, table: &crate::peer::Table, rows: &crate::peer::Columns) -> Result<()> {
+        fn load(&mut self, table: &crate::peer::Table, rows: &crate::peer::ColumnBatch) -> Result<()> {
             self.0.load(table, rows)
         }
     }
@@ -539,7 +551,8 @@ mod tests {
         };
         let report = run(&small, &[&Polynya, &Forgetful], &mut |_| {}).unwrap();
         report.verdict().unwrap();
-        let asked: Vec<_> = report.measured.iter().filter(|measured| measured.is == Is::Time).collect();
+        let asked: Vec<_> =
+            report.measured.iter().filter(|measured| measured.is == FigureKind::Time).collect();
         assert_eq!(asked.len(), 4);
         assert!(asked.iter().all(|measured| measured.of[1].wrong.is_some()), "{asked:?}");
         assert!(report.to_markdown().contains("wrong answer"));

@@ -12,9 +12,9 @@ use std::time::Instant;
 use polynya::{Database, Kind, NewTable, Value};
 use types::{DataType, Error, Result};
 
-use crate::Progress;
-use crate::ab::{self, Comparison, Side};
-use crate::process::{self, Sample};
+use crate::ProgressSink;
+use crate::ab::{self, Comparison, ComparisonSide};
+use crate::process::{self, ProcessSample};
 use crate::random::Random;
 use crate::report::{Claim, Report};
 
@@ -53,7 +53,7 @@ impl Options {
 }
 
 /// Runs the workload. A wrong row is an error, because the measurement is void then.
-pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
+pub fn run(options: &Options, progress: ProgressSink<'_>) -> Result<Report> {
     let mut report = Report::new("waits", options.seed);
     report.set("rows", options.rows);
     report.set("reads", options.reads);
@@ -73,8 +73,8 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
         pair += 1;
         progress(&format!("waits: {} of {}", pair, 2 * options.pairs.max(1)));
         match side {
-            Side::A => measure(&db, options, pair),
-            Side::B => beside_writers(&db, options, || measure(&db, options, pair)),
+            ComparisonSide::A => measure(&db, options, pair),
+            ComparisonSide::B => beside_writers(&db, options, || measure(&db, options, pair)),
         }
     })?;
     let locks = process::read_path_locks() - before;
@@ -175,14 +175,14 @@ fn measure(db: &Database, options: &Options, run: usize) -> Result<BTreeMap<Stri
     figures.insert("CPU µs per point read".into(), cpu.as_secs_f64() * 1e6 / options.reads.max(1) as f64);
     figures.insert("longest point read ms".into(), longest.as_secs_f64() * 1e3);
 
-    let before = (Sample::own()?, process::own_voluntary_switches()?);
+    let before = (ProcessSample::own()?, process::own_voluntary_switches()?);
     for _ in 0..options.statements {
         let id = random.below(options.rows);
         let value = db.sql("SELECT value FROM readings WHERE id = $1", &[int(id)])?.value()?;
         right(id, &value)?;
     }
     let own = process::own_voluntary_switches()? - before.1;
-    let usage = before.0.until(&Sample::own()?);
+    let usage = before.0.until(&ProcessSample::own()?);
     let sql = usage.threads.iter().filter(|group| group.name.starts_with(SQL_THREADS));
     let switches = own + sql.map(|group| group.voluntary_switches).sum::<u64>();
     figures.insert("switches per small statement".into(), per(switches, options.statements));

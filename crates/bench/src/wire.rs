@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use types::{Error, Result};
 
-use crate::http::Client;
+use crate::http::HttpClient;
 
 /// Quotes a table's name as an SQL identifier.
 pub(crate) fn quoted(table: &str) -> String {
@@ -11,7 +11,7 @@ pub(crate) fn quoted(table: &str) -> String {
 }
 
 /// Runs a statement and returns its rows. A truncated answer is an error, because half a result proves nothing.
-pub(crate) fn sql(client: &mut Client, text: &str, params: Value) -> Result<Vec<Vec<Value>>> {
+pub(crate) fn sql(client: &mut HttpClient, text: &str, params: Value) -> Result<Vec<Vec<Value>>> {
     let answer = client.json("POST", "/v1/sql", Some(&json!({"sql": text, "params": params})))?;
     if answer["truncated"].as_bool() == Some(true) {
         return Err(Error::invalid(format!("the answer to {text:?} was truncated")));
@@ -28,7 +28,7 @@ pub(crate) fn whole(value: &Value) -> Option<u64> {
 }
 
 /// Counts the rows of a table by `SELECT count(*)`.
-pub(crate) fn count(client: &mut Client, table: &str) -> Result<u64> {
+pub(crate) fn count(client: &mut HttpClient, table: &str) -> Result<u64> {
     let rows = sql(client, &format!("SELECT count(*) FROM {}", quoted(table)), json!([]))?;
     rows.first()
         .and_then(|row| row.first())
@@ -36,7 +36,7 @@ pub(crate) fn count(client: &mut Client, table: &str) -> Result<u64> {
         .ok_or_else(|| Error::invalid(format!("expected the number of rows of {table}, found {rows:?}")))
 }
 
-pub(crate) fn exists(client: &mut Client, table: &str) -> Result<bool> {
+pub(crate) fn exists(client: &mut HttpClient, table: &str) -> Result<bool> {
     let answer = client.request("GET", &format!("/v1/tables/{table}"), "", b"")?;
     match answer.status {
         200..=299 => Ok(true),
@@ -46,12 +46,12 @@ pub(crate) fn exists(client: &mut Client, table: &str) -> Result<bool> {
 }
 
 /// Counts the rows of a table, or returns 0 if the table does not exist.
-pub(crate) fn count_or_none(client: &mut Client, table: &str) -> Result<u64> {
+pub(crate) fn count_or_none(client: &mut HttpClient, table: &str) -> Result<u64> {
     if exists(client, table)? { count(client, table) } else { Ok(0) }
 }
 
 /// Creates a table and drops an existing one first: benchmarks own their tables' names.
-pub(crate) fn recreate(client: &mut Client, table: &str, definition: &Value) -> Result<()> {
+pub(crate) fn recreate(client: &mut HttpClient, table: &str, definition: &Value) -> Result<()> {
     let path = format!("/v1/tables/{table}");
     if exists(client, table)? {
         client.json("DELETE", &path, None)?;
@@ -69,7 +69,7 @@ pub(crate) fn count_in(body: &[u8]) -> Option<u64> {
 }
 
 /// Fetches the server's `/metrics`; returns an empty string if the server does not serve them.
-pub(crate) fn metrics(client: &mut Client) -> Result<String> {
+pub(crate) fn metrics(client: &mut HttpClient) -> Result<String> {
     let answer = client.request("GET", "/metrics", "", b"")?;
     Ok(if answer.is_success() { String::from_utf8_lossy(&answer.body).into_owned() } else { String::new() })
 }

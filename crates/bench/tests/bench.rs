@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fake::Faults;
 use polynya_bench::ingest::{self, Ack, sweep};
-use polynya_bench::{Pace, Report, Target, Timing, child, kill9, landing, reads, sql_small};
+use polynya_bench::{LoadTarget, Pace, Report, Timing, child, kill9, lake_ingest, reads, sql_small};
 
 fn quick() -> Timing {
     Timing {
@@ -17,8 +17,8 @@ fn quick() -> Timing {
     }
 }
 
-fn target(faults: Faults) -> Target {
-    Target::new(&fake::start(faults)).expect("loopback").pid(std::process::id())
+fn target(faults: Faults) -> LoadTarget {
+    LoadTarget::new(&fake::start(faults)).expect("loopback").pid(std::process::id())
 }
 
 fn options(faults: Faults) -> ingest::Options {
@@ -100,7 +100,7 @@ fn a_server_that_is_not_there_is_an_error_with_a_hint() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.local_addr().expect("bound").to_string()
     };
-    let target = Target::new(&address).expect("loopback");
+    let target = LoadTarget::new(&address).expect("loopback");
     assert!(ingest::run(&ingest::Options::new(target), &mut |_| {}).is_err());
 }
 
@@ -278,7 +278,7 @@ fn a_part_that_fails_is_named_and_the_others_are_measured() {
 fn a_steady_stream_is_measured_after_the_quiet_and_a_lake_that_cannot_be_read_fails_it() {
     let _limit = testkit::limit(120);
     let root = testkit::temp_dir("bench");
-    let options = landing::Options {
+    let options = lake_ingest::Options {
         rate: 2_000.0,
         measure: Duration::from_millis(2_200),
         warm: Duration::from_millis(100),
@@ -286,10 +286,10 @@ fn a_steady_stream_is_measured_after_the_quiet_and_a_lake_that_cannot_be_read_fa
         connections: 4,
         batch: 10,
         pool_events: 200,
-        ..landing::Options::new(fake_child("honest", &root))
+        ..lake_ingest::Options::new(fake_child("honest", &root))
     };
     let mut said = Vec::new();
-    let report = landing::run(&options, &mut |line| said.push(line.to_owned())).expect("it runs");
+    let report = lake_ingest::run(&options, &mut |line| said.push(line.to_owned())).expect("it runs");
     let error = report.verdict().expect_err("the fake has no lake");
     assert!(error.message().contains("where the lake of bench_events is"), "{error}");
     let figures = &report.runs[0].figures;

@@ -105,7 +105,7 @@ fn main() -> ExitCode {
 }
 
 fn run(what: What) -> Result<ExitCode> {
-    let progress: bench::Progress<'_> = &mut |line| eprintln!("{line}");
+    let progress: bench::ProgressSink<'_> = &mut |line| eprintln!("{line}");
     match what {
         What::Tables { measuring, only, rows, lookup_rows, sealed } => {
             let mut options = tables::Options::new(&measuring.root);

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bench::peer::{
-    Cell, Column, Columns, Digest, Peer, Session, Statement, Store, Table, Type, directory_bytes, float, int,
-    text,
+    Cell, ColumnBatch, ColumnValues, Digest, Peer, PeerStatement, Session, Store, Table, Type,
+    directory_bytes, hash_float, hash_int, hash_text,
 };
 use motedb::types::Value;
 use motedb::{DBConfig, Database, DurabilityLevel, QueryResult};
@@ -117,25 +117,25 @@ impl Handle {
         let QueryResult::Select { rows, .. } = found else {
             return Err(Error::internal(format!("motedb: no rows for {sql}")));
         };
-        if answer.keeps() {
-            rows.into_iter().for_each(|row| answer.row(row.into_iter().map(cell).collect()));
+        if answer.keeps_rows() {
+            rows.into_iter().for_each(|row| answer.add_row(row.into_iter().map(cell).collect()));
             return Ok(());
         }
         for row in &rows {
-            let hash = row.iter().fold(Digest::start(), |hash, value| match value {
-                Value::Integer(value) => int(hash, *value),
-                Value::Float(value) => float(hash, *value),
-                Value::Text(value) => text(hash, value.as_str()),
-                _ => int(hash, 0),
+            let hash = row.iter().fold(Digest::initial_hash(), |hash, value| match value {
+                Value::Integer(value) => hash_int(hash, *value),
+                Value::Float(value) => hash_float(hash, *value),
+                Value::Text(value) => hash_text(hash, value.as_str()),
+                _ => hash_int(hash, 0),
             });
-            answer.hashed(hash);
+            answer.add_row_hash(hash);
         }
         Ok(())
     }
 }
 
 impl Session for Handle {
-    fn select(&mut self, statement: &Statement, params: &[Cell], answer: &mut Digest) -> Result<()> {
+    fn select(&mut self, statement: &PeerStatement, params: &[Cell], answer: &mut Digest) -> Result<()> {
         self.read(&statement.text, params.iter().map(value).collect(), answer)
     }
 
@@ -149,12 +149,12 @@ impl Session for Handle {
         done.materialize().map_err(failed).map(drop)
     }
 
-    fn load(&mut self, table: &Table, rows: &Columns) -> Result<()> {
+    fn load(&mut self, table: &Table, rows: &ColumnBatch) -> Result<()> {
         let row = |at: usize| {
-            let value = |column: &Column| match column {
-                Column::Ints(values) => Value::Integer(values[at]),
-                Column::Floats(values) => Value::Float(values[at]),
-                Column::Texts(values) => Value::Text(values[at].as_str().into()),
+            let value = |column: &ColumnValues| match column {
+                ColumnValues::Ints(values) => Value::Integer(values[at]),
+                ColumnValues::Floats(values) => Value::Float(values[at]),
+                ColumnValues::Texts(values) => Value::Text(values[at].as_str().into()),
             };
             rows.0.iter().map(value).collect()
         };

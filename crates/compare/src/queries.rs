@@ -55,7 +55,7 @@ struct Tally {
     refused: BTreeMap<String, (u64, String)>,
 }
 
-pub fn run(options: &Options, progress: bench::Progress<'_>) -> Result<ExitCode> {
+pub fn run(options: &Options, progress: bench::ProgressSink<'_>) -> Result<ExitCode> {
     let mut tally = Tally::default();
     for seed in options.first..options.first + options.seeds {
         if seed > options.first && (seed - options.first).is_multiple_of(20) {

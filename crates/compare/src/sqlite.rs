@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::peer::{
-    Cell, Column, Columns, Digest, Peer, Session, Statement, Store, Table, Type, directory_bytes, float, int,
-    text,
+    Cell, ColumnBatch, ColumnValues, Digest, Peer, PeerStatement, Session, Store, Table, Type,
+    directory_bytes, hash_float, hash_int, hash_text,
 };
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ToSql};
@@ -134,38 +134,41 @@ impl Handle {
         let mut statement = self.0.prepare_cached(sql)?;
         let columns = statement.column_count();
         let mut rows = statement.query(rusqlite::params_from_iter(params.iter().map(Parameter)))?;
-        let keeps = answer.keeps();
+        let keeps = answer.keeps_rows();
         while let Some(row) = rows.next()? {
             if keeps {
-                answer
-                    .row((0..columns).map(|at| row.get_ref(at).map(cell)).collect::<rusqlite::Result<_>>()?);
+                answer.add_row(
+                    (0..columns).map(|at| row.get_ref(at).map(cell)).collect::<rusqlite::Result<_>>()?,
+                );
                 continue;
             }
-            let mut hash = Digest::start();
+            let mut hash = Digest::initial_hash();
             for at in 0..columns {
                 hash = match row.get_ref(at)? {
-                    ValueRef::Integer(value) => int(hash, value),
-                    ValueRef::Real(value) => float(hash, value),
-                    ValueRef::Text(value) => text(hash, std::str::from_utf8(value).unwrap_or_default()),
+                    ValueRef::Integer(value) => hash_int(hash, value),
+                    ValueRef::Real(value) => hash_float(hash, value),
+                    ValueRef::Text(value) => hash_text(hash, std::str::from_utf8(value).unwrap_or_default()),
                     // No column of these tables has other types.
-                    ValueRef::Null | ValueRef::Blob(_) => int(hash, 0),
+                    ValueRef::Null | ValueRef::Blob(_) => hash_int(hash, 0),
                 };
             }
-            answer.hashed(hash);
+            answer.add_row_hash(hash);
         }
         Ok(())
     }
 
-    fn write(&mut self, table: &Table, rows: &Columns) -> rusqlite::Result<()> {
+    fn write(&mut self, table: &Table, rows: &ColumnBatch) -> rusqlite::Result<()> {
         let transaction = self.0.transaction()?;
         {
             let mut insert = transaction.prepare_cached(&table.statements().0)?;
             for row in 0..rows.rows() {
                 for (at, column) in rows.0.iter().enumerate() {
                     match column {
-                        Column::Ints(values) => insert.raw_bind_parameter(at + 1, values[row])?,
-                        Column::Floats(values) => insert.raw_bind_parameter(at + 1, values[row])?,
-                        Column::Texts(values) => insert.raw_bind_parameter(at + 1, values[row].as_str())?,
+                        ColumnValues::Ints(values) => insert.raw_bind_parameter(at + 1, values[row])?,
+                        ColumnValues::Floats(values) => insert.raw_bind_parameter(at + 1, values[row])?,
+                        ColumnValues::Texts(values) => {
+                            insert.raw_bind_parameter(at + 1, values[row].as_str())?
+                        }
                     }
                 }
                 insert.raw_execute()?;
@@ -187,7 +190,7 @@ pub fn cell(value: ValueRef<'_>) -> Cell {
 }
 
 impl Session for Handle {
-    fn select(&mut self, statement: &Statement, params: &[Cell], answer: &mut Digest) -> Result<()> {
+    fn select(&mut self, statement: &PeerStatement, params: &[Cell], answer: &mut Digest) -> Result<()> {
         self.read(&statement.text, params, answer).map_err(failed)
     }
 
@@ -200,7 +203,7 @@ impl Session for Handle {
         insert.execute(rusqlite::params_from_iter(row.iter().map(Parameter))).map_err(failed).map(drop)
     }
 
-    fn load(&mut self, table: &Table, rows: &Columns) -> Result<()> {
+    fn load(&mut self, table: &Table, rows: &ColumnBatch) -> Result<()> {
         self.write(table, rows).map_err(failed)
     }
 }

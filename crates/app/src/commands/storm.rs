@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bench::Summary;
 use bench::child;
-use bench::storm::{self, Force, Second, StormOutcome, StormProgress};
+use bench::storm::{self, EventRate, Second, StormOutcome, StormProgress};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -40,7 +40,7 @@ pub struct Options {
     quiet_seconds: u64,
     /// Rate of events: full (as fast as they are acknowledged), half (of this machine's rate without readers), or events a second
     #[arg(long, value_name = "full|half|N", default_value = "full", value_parser = force)]
-    load: Force,
+    load: EventRate,
     /// Fraction of the usual number of rows, notes and questions, for a quick look
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = scale)]
     scale: f64,
@@ -61,13 +61,13 @@ pub struct Options {
     attached: bool,
 }
 
-fn force(text: &str) -> std::result::Result<Force, String> {
+fn force(text: &str) -> std::result::Result<EventRate, String> {
     match text {
-        "full" => Ok(Force::Full),
-        "half" => Ok(Force::Half),
+        "full" => Ok(EventRate::Full),
+        "half" => Ok(EventRate::Half),
         _ => {
             let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 1.0);
-            rate.map(Force::Rate)
+            rate.map(EventRate::PerSecond)
                 .ok_or_else(|| format!("`{text}` is none of full, half, or events a second from 1 on"))
         }
     }
@@ -89,7 +89,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
     let mut wanted = storm::Options::new(child);
     wanted.storm = Duration::from_secs(options.seconds);
     wanted.quiet = Duration::from_secs(options.quiet_seconds);
-    wanted.force = options.load;
+    wanted.event_rate = options.load;
     wanted.size = wanted.size.scaled(options.scale);
     wanted.keep = options.keep;
     wanted.seed = options.seed;
@@ -339,9 +339,9 @@ mod tests {
 
     #[test]
     fn a_load_is_a_word_or_a_number() {
-        assert_eq!(force("full"), Ok(Force::Full));
-        assert_eq!(force("half"), Ok(Force::Half));
-        assert_eq!(force("5e4"), Ok(Force::Rate(50_000.0)));
+        assert_eq!(force("full"), Ok(EventRate::Full));
+        assert_eq!(force("half"), Ok(EventRate::Half));
+        assert_eq!(force("5e4"), Ok(EventRate::PerSecond(50_000.0)));
         for bad in ["", "0", "-5", "NaN", "inf", "quarter"] {
             assert!(force(bad).is_err(), "{bad}");
         }

@@ -2,7 +2,7 @@
 
 use types::Result;
 
-use crate::peer::{Cell, Digest, Session, Statement, Table, Type, float, int, text};
+use crate::peer::{Cell, Digest, PeerStatement, Session, Table, Type, hash_float, hash_int, hash_text};
 use crate::random::Random;
 
 pub(super) const TABLE: Table = Table {
@@ -26,14 +26,17 @@ fn values(n: u64) -> (&'static str, f64, i64) {
 }
 
 /// Adds row `n` to the digest of an expected answer.
-fn add(n: u64, digest: &mut Digest) {
+fn add_row(n: u64, digest: &mut Digest) {
     let (category, price, stock) = values(n);
-    digest.hashed(int(float(text(int(Digest::start(), n as i64), category), price), stock));
+    digest.add_row_hash(hash_int(
+        hash_float(hash_text(hash_int(Digest::initial_hash(), n as i64), category), price),
+        stock,
+    ));
 }
 
 /// A query of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum ProductQuery {
     Category(u8),
     /// Lowest and highest price, both included.
     Price(u16, u16),
@@ -43,15 +46,15 @@ pub(super) enum Question {
 /// The prepared texts of the queries.
 #[derive(Clone, Debug)]
 pub(super) struct Statements {
-    category: Statement,
-    price: Statement,
-    everything: Statement,
+    category: PeerStatement,
+    price: PeerStatement,
+    everything: PeerStatement,
 }
 
 impl Statements {
     pub(super) fn new() -> Statements {
         let of = |condition: &str| {
-            Statement::new(&format!("SELECT {} FROM {}{condition}", TABLE.column_list(), TABLE.name))
+            PeerStatement::new(&format!("SELECT {} FROM {}{condition}", TABLE.column_list(), TABLE.name))
         };
         Statements {
             category: of(" WHERE category = ?"),
@@ -61,49 +64,49 @@ impl Statements {
     }
 }
 
-impl Question {
+impl ProductQuery {
     /// Picks a random query: half of them select a category, the others a hundredth to a tenth of the prices.
-    pub(super) fn any(random: &mut Random) -> Question {
+    pub(super) fn random(random: &mut Random) -> ProductQuery {
         if random.below(2) == 0 {
-            return Question::Category(random.below(5) as u8);
+            return ProductQuery::Category(random.below(5) as u8);
         }
         let width = PRICES / 100 + random.below(PRICES / 11);
         let from = 10 + random.below(PRICES - width);
-        Question::Price(from as u16, (from + width) as u16)
+        ProductQuery::Price(from as u16, (from + width) as u16)
     }
 
-    pub(super) fn ask(
+    pub(super) fn run(
         self,
         session: &mut dyn Session,
         statements: &Statements,
         answer: &mut Digest,
     ) -> Result<()> {
         match self {
-            Question::Category(category) => {
+            ProductQuery::Category(category) => {
                 let params = [Cell::Text(CATEGORIES[usize::from(category)].into())];
                 session.select(&statements.category, &params, answer)
             }
-            Question::Price(from, to) => {
+            ProductQuery::Price(from, to) => {
                 let params = [from, to].map(|price| Cell::Float(f64::from(price)));
                 session.select(&statements.price, &params, answer)
             }
-            Question::Everything => session.select(&statements.everything, &[], answer),
+            ProductQuery::Everything => session.select(&statements.everything, &[], answer),
         }
     }
 
-    fn wants(self, n: u64) -> bool {
+    fn matches(self, n: u64) -> bool {
         match self {
-            Question::Category(category) => n % 5 == u64::from(category),
-            Question::Price(from, to) => (u64::from(from)..=u64::from(to)).contains(&(10 + n % PRICES)),
-            Question::Everything => true,
+            ProductQuery::Category(category) => n % 5 == u64::from(category),
+            ProductQuery::Price(from, to) => (u64::from(from)..=u64::from(to)).contains(&(10 + n % PRICES)),
+            ProductQuery::Everything => true,
         }
     }
 }
 
 /// The digest of an answer, and the bounds on the number of rows that the table had when it was given.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
-    pub(super) question: Question,
+pub(super) struct ObservedAnswer {
+    pub(super) query: ProductQuery,
     pub(super) rows: u64,
     pub(super) hash: u64,
     /// Rows that were acknowledged before the query; the answer must include all of them that match.
@@ -112,7 +115,7 @@ pub(super) struct Seen {
     pub(super) most: u64,
 }
 
-impl Seen {
+impl ObservedAnswer {
     /// Checks an answer. Rows are inserted one after the other, so any state of the table consists of the rows 1 to n. The answer
     /// must equal a scan of these rows at an n that the table had during the query.
     pub(super) fn check(&self) -> Result<(), String> {
@@ -123,21 +126,21 @@ impl Seen {
             if n > self.most {
                 return Err(format!(
                     "{:?}: {} rows, but only {} of {} begun could be there",
-                    self.question, self.rows, expected.rows, self.most
+                    self.query, self.rows, expected.rows, self.most
                 ));
             }
-            if self.question.wants(n) {
-                add(n, &mut expected);
+            if self.query.matches(n) {
+                add_row(n, &mut expected);
             }
         }
-        if let Some(missing) = (n + 1..=self.least).find(|n| self.question.wants(*n)) {
+        if let Some(missing) = (n + 1..=self.least).find(|n| self.query.matches(*n)) {
             return Err(format!(
                 "{:?}: {} rows; row {missing} is missing, {} were acknowledged before",
-                self.question, self.rows, self.least
+                self.query, self.rows, self.least
             ));
         }
         if expected.hash != self.hash {
-            return Err(format!("{:?}: {} rows, not the first that match", self.question, self.rows));
+            return Err(format!("{:?}: {} rows, not the first that match", self.query, self.rows));
         }
         Ok(())
     }
@@ -147,25 +150,25 @@ impl Seen {
 mod tests {
     use super::*;
 
-    fn seen(question: Question, rows: impl Iterator<Item = u64>, least: u64, most: u64) -> Seen {
+    fn seen(query: ProductQuery, rows: impl Iterator<Item = u64>, least: u64, most: u64) -> ObservedAnswer {
         let mut digest = Digest::default();
-        rows.filter(|n| question.wants(*n)).for_each(|n| digest.row(row(n).to_vec()));
-        Seen { question, rows: digest.rows, hash: digest.hash, least, most }
+        rows.filter(|n| query.matches(*n)).for_each(|n| digest.add_row(row(n).to_vec()));
+        ObservedAnswer { query, rows: digest.rows, hash: digest.hash, least, most }
     }
 
     #[test]
     fn any_state_between_what_was_acknowledged_and_what_was_begun_is_right() {
-        for question in [Question::Category(3), Question::Price(100, 150), Question::Everything] {
+        for query in [ProductQuery::Category(3), ProductQuery::Price(100, 150), ProductQuery::Everything] {
             for n in [1990, 2000, 2010] {
-                seen(question, 1..=n, 1990, 2010).check().unwrap();
+                seen(query, 1..=n, 1990, 2010).check().unwrap();
             }
         }
     }
 
     #[test]
     fn a_missing_row_a_row_twice_a_stale_and_an_early_answer_are_wrong() {
-        let question = Question::Category(3);
-        let wrong = |rows: Vec<u64>| seen(question, rows.into_iter(), 1990, 2010).check().unwrap_err();
+        let query = ProductQuery::Category(3);
+        let wrong = |rows: Vec<u64>| seen(query, rows.into_iter(), 1990, 2010).check().unwrap_err();
         assert!(wrong((1..=1900).collect()).contains("is missing"));
         assert!(wrong((1..=2100).collect()).contains("could be there"));
         assert!(wrong((1..=2000).filter(|n| *n != 3).collect()).contains("not the first"));

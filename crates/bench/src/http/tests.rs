@@ -1,12 +1,12 @@
 use super::*;
 
 /// Feeds an answer in chunks of `step` bytes.
-fn feed(answer: &[u8], step: usize) -> Result<Option<Answer>, String> {
+fn feed(answer: &[u8], step: usize) -> Result<Option<HttpAnswer>, String> {
     let mut incoming = Incoming::default();
     for piece in answer.chunks(step) {
         incoming.space()[..piece.len()].copy_from_slice(piece);
         if incoming.received(piece.len())? {
-            return Ok(Some(Answer { status: incoming.status(), body: incoming.body().to_vec() }));
+            return Ok(Some(HttpAnswer { status: incoming.status(), body: incoming.body().to_vec() }));
         }
     }
     Ok(None)
@@ -69,7 +69,7 @@ fn a_body_without_length_ends_with_the_connection() {
 
 #[test]
 fn a_request_carries_its_key_and_length() {
-    let target = Target::new("127.0.0.1:8484").expect("loopback").key("k");
+    let target = LoadTarget::new("127.0.0.1:8484").expect("loopback").key("k");
     let request = render(&target, "POST", "/v1/sql", "application/json", b"{}");
     let text = std::str::from_utf8(&request).expect("UTF-8");
     assert!(

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use types::{Error, Result};
 
-use super::wanted;
+use super::goals;
 use super::{CONNECTIONS, Options as Ingest};
-use crate::Progress;
+use crate::ProgressSink;
 use crate::child::{self, Home};
 use crate::pace::Pace;
 use crate::report::{Claim, Report};
-use crate::run::{Run, Timing};
-use crate::target::Target;
+use crate::run::{BenchRun, Timing};
+use crate::target::LoadTarget;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -32,7 +32,7 @@ pub struct Options {
 
 impl Options {
     pub fn new(child: child::Options) -> Options {
-        let like = Ingest::new(Target::new("127.0.0.1:1").expect("loopback"));
+        let like = Ingest::new(LoadTarget::new("127.0.0.1:1").expect("loopback"));
         Options {
             child,
             connections: CONNECTIONS.to_vec(),
@@ -46,7 +46,7 @@ impl Options {
     }
 
     /// Builds the options of one part.
-    fn part(&self, target: Target, batch: usize, rate: Option<f64>) -> Ingest {
+    fn ingest_options(&self, target: LoadTarget, batch: usize, rate: Option<f64>) -> Ingest {
         Ingest {
             batch,
             rate,
@@ -59,7 +59,7 @@ impl Options {
     }
 }
 
-struct Part {
+struct SweepPart {
     name: String,
     connections: usize,
     batch: usize,
@@ -69,9 +69,9 @@ struct Part {
 }
 
 /// Measures all parts. The goals, the results and their verdicts are the report's claims.
-pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
+pub fn run(options: &Options, progress: ProgressSink<'_>) -> Result<Report> {
     let mut report = Report::new("ingest, everything wanted", options.seed);
-    let pool = options.part(Target::new("127.0.0.1:1")?, options.batch, None).pool()?;
+    let pool = options.ingest_options(LoadTarget::new("127.0.0.1:1")?, options.batch, None).pool()?;
     report.work_hash = pool.hash().to_owned();
     report.set("batch", options.batch);
     report.set("connections", format!("{:?}", options.connections));
@@ -79,70 +79,74 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     report.set("measure", format!("{:?}", options.timing.measure));
     report.set("pool", format!("{} events of {:.1} bytes", options.pool_events, pool.bytes_per_event()));
     let mut sweep = Sweep { options, progress, runs: Vec::new(), failures: Vec::new() };
-    let claims = sweep.all();
-    let (single, bulk): (Vec<Run>, Vec<Run>) = sweep.runs.iter().cloned().partition(|run| run.name == SINGLE);
-    report.sheets.push(wanted::sheet("In bulk, each part with a server of its own", &bulk));
-    report.sheets.push(wanted::sheet("Single events, likewise", &single));
+    let claims = sweep.run_all();
+    let (single, bulk): (Vec<BenchRun>, Vec<BenchRun>) =
+        sweep.runs.iter().cloned().partition(|run| run.name == SINGLE);
+    report.sheets.push(goals::sheet("In bulk, each part with a server of its own", &bulk));
+    report.sheets.push(goals::sheet("Single events, likewise", &single));
     (report.runs, report.failures, report.claims) = (sweep.runs, sweep.failures, claims);
     Ok(report)
 }
 
 struct Sweep<'a, 'p> {
     options: &'a Options,
-    progress: Progress<'p>,
-    runs: Vec<Run>,
+    progress: ProgressSink<'p>,
+    runs: Vec<BenchRun>,
     failures: Vec<String>,
 }
 
 impl Sweep<'_, '_> {
-    fn all(&mut self) -> Vec<Claim> {
+    fn run_all(&mut self) -> Vec<Claim> {
         let batch = self.options.batch;
         let bulk = self.closed_loops("bulk", batch);
-        let mut claims = wanted::of_closed_loops(batch, &bulk);
-        if let Some(best) = wanted::best(&bulk) {
-            let rate = (wanted::events_per_s(best) * wanted::OPEN_SHARE).max(1.0).floor();
-            let open = Part {
-                name: format!("open loop, {:.0} %", wanted::OPEN_SHARE * 100.0),
+        let mut claims = goals::judge_closed_loops(batch, &bulk);
+        if let Some(best) = goals::best(&bulk) {
+            let rate = (goals::events_per_s(best) * goals::OPEN_SHARE).max(1.0).floor();
+            let open = SweepPart {
+                name: format!("open loop, {:.0} %", goals::OPEN_SHARE * 100.0),
                 connections: best.stream("events").connections,
                 batch,
                 rate: Some(rate),
                 delay_ms: 0,
             };
-            claims.extend(self.measure(&open).map(|run| wanted::of_open_loop(&run)));
+            claims.extend(self.measure(&open).map(|run| goals::judge_open_loop(&run)));
         }
         let singles = self.closed_loops(SINGLE, 1);
-        claims.extend(wanted::of_closed_loops(1, &singles));
+        claims.extend(goals::judge_closed_loops(1, &singles));
         // The most connections stand in if 500 were not measured.
-        let many = bulk.iter().find(|run| run.stream("events").connections == wanted::MANY).or(bulk.last());
+        let many = bulk
+            .iter()
+            .find(|run| run.stream("events").connections == goals::MANY_CONNECTIONS)
+            .or(bulk.last());
         if let Some(many) = many {
-            for delay_ms in wanted::DELAYS_MS {
-                let delayed = Part {
+            for delay_ms in goals::DELAYS_MS {
+                let delayed = SweepPart {
                     name: format!("bulk, fsync + {delay_ms} ms"),
                     connections: many.stream("events").connections,
                     batch,
                     rate: None,
                     delay_ms,
                 };
-                claims.extend(self.measure(&delayed).map(|run| wanted::of_delay(delay_ms, &run, many)));
+                claims.extend(self.measure(&delayed).map(|run| goals::judge_delay(delay_ms, &run, many)));
             }
         }
         claims
     }
 
-    fn closed_loops(&mut self, name: &str, batch: usize) -> Vec<Run> {
-        let each = |connections: &usize| Part {
+    fn closed_loops(&mut self, name: &str, batch: usize) -> Vec<BenchRun> {
+        let each = |connections: &usize| SweepPart {
             name: name.to_owned(),
             connections: *connections,
             batch,
             rate: None,
             delay_ms: 0,
         };
-        let parts: Vec<Part> = self.options.connections.iter().map(each).collect();
+        let parts: Vec<SweepPart> = self.options.connections.iter().map(each).collect();
         parts.iter().filter_map(|part| self.measure(part)).collect()
     }
 
     /// Measures one part. Returns `None` if it failed; the failure is recorded.
-    fn measure(&mut self, part: &Part) -> Option<Run> {
+    fn measure(&mut self, part: &SweepPart) -> Option<BenchRun> {
         let pace = match part.rate {
             Some(per_second) => Pace::Open { per_second }.describe(),
             None => Pace::Closed.describe(),
@@ -154,7 +158,7 @@ impl Sweep<'_, '_> {
         match measure(self.options, part) {
             Ok(mut run) => {
                 run.name.clone_from(&part.name);
-                let line = format!("  {} events/s", crate::markdown::thousands(wanted::events_per_s(&run)));
+                let line = format!("  {} events/s", crate::markdown::thousands(goals::events_per_s(&run)));
                 (self.progress)(&line);
                 self.runs.push(run.clone());
                 run.failures.is_empty().then_some(run)
@@ -167,7 +171,7 @@ impl Sweep<'_, '_> {
     }
 }
 
-fn measure(options: &Options, part: &Part) -> Result<Run> {
+fn measure(options: &Options, part: &SweepPart) -> Result<BenchRun> {
     let mut child = options.child.clone();
     if part.delay_ms > 0 {
         child.env.retain(|(name, _)| name != SYNC_DELAY);
@@ -175,8 +179,8 @@ fn measure(options: &Options, part: &Part) -> Result<Run> {
     }
     let mut home = Home::new(child)?;
     let mut server = home.start()?;
-    let wanted = options.part(server.target().clone(), part.batch, part.rate);
-    let run = super::run_once(&wanted, part.connections)?;
+    let ingest = options.ingest_options(server.target().clone(), part.batch, part.rate);
+    let run = super::run_once(&ingest, part.connections)?;
     server.stop(options.child.stop_within).map_err(|error: Error| error.with("part", &part.name))?;
     Ok(run)
 }

@@ -11,7 +11,7 @@ use rustix::time::Timespec;
 use types::{Error, Kind, Result};
 
 use super::connection::Connection;
-use super::{Busy, Requests};
+use super::{BusyPolicy, Requests};
 use crate::pace::{self, Due, Schedule};
 use crate::run::{Context, Tally};
 
@@ -30,7 +30,7 @@ pub(super) struct Driver<'a> {
     /// Connections that rest after an answer 429, with the end of their rest.
     resting: Vec<(Instant, usize)>,
     requests: Box<dyn Requests + 'a>,
-    busy: Busy,
+    busy: BusyPolicy,
     tally: Tally,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Driver<'a> {
         address: SocketAddr,
         connections: usize,
         requests: Box<dyn Requests + 'a>,
-        busy: Busy,
+        busy: BusyPolicy,
     ) -> Result<Self> {
         let poll = epoll::create(CreateFlags::CLOEXEC)
             .map_err(|error| Error::io("making an epoll", error.into()))?;
@@ -153,23 +153,23 @@ impl<'a> Driver<'a> {
         let Some(flight) = connection.flight.take() else { return Ok(()) };
         match connection.incoming.status() {
             200..=299 => {
-                self.requests.took(flight.tag, now.saturating_duration_since(flight.intended));
-                let units = self.requests.answered(flight.tag, connection.incoming.body())?;
-                context.done(&mut self.tally, flight.intended, flight.sent, now, units);
+                self.requests.on_latency(flight.tag, now.saturating_duration_since(flight.intended));
+                let units = self.requests.on_answer(flight.tag, connection.incoming.body())?;
+                context.record_done(&mut self.tally, flight.intended, flight.sent, now, units);
                 self.free.push_back(index);
                 // Sends now rather than after the other answers of this turn, so that the server does not wait for the client.
                 self.send(schedule, now)?;
             }
-            429 if self.busy == Busy::Rests => {
+            429 if self.busy == BusyPolicy::Rest => {
                 self.tally.refused += 1;
-                self.requests.rests(flight.tag);
+                self.requests.on_rest(flight.tag);
                 let seconds = connection.incoming.retry_after().unwrap_or(0);
                 let rest = Duration::from_secs(seconds.into())
                     .clamp(Duration::from_millis(20), Duration::from_secs(1));
                 self.resting.push((now + rest, index));
             }
             status => {
-                self.requests.refused(flight.tag, status, connection.incoming.body())?;
+                self.requests.on_refusal(flight.tag, status, connection.incoming.body())?;
                 self.tally.refused += 1;
                 self.free.push_back(index);
                 self.send(schedule, now)?;
@@ -189,7 +189,7 @@ impl<'a> Driver<'a> {
     ) -> Result<(), String> {
         while let Due::Now(intended) = schedule.due(now) {
             // A closed loop ended long ago; only an open loop has intended times left.
-            context.unsent(&mut self.tally, intended, now);
+            context.record_unsent(&mut self.tally, intended, now);
         }
         let unanswered = self.connections.iter().filter(|connection| connection.flight.is_some()).count();
         if unanswered > 0 && now >= context.give_up + LAST_ANSWERS {

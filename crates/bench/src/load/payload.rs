@@ -32,30 +32,30 @@ impl From<Bytes> for Payload {
 
 /// Stores requests that are sent more than once, each from the beginning of a page. On a system without files in memory the
 /// requests stay as they are.
-pub fn store(requests: Vec<Bytes>) -> Vec<Payload> {
+pub fn store_in_memory_file(requests: Vec<Bytes>) -> Vec<Payload> {
     if requests.iter().all(|request| request.len() < STORED_FROM) {
         return requests.into_iter().map(Payload::from).collect();
     }
-    match written(&requests) {
+    match write_to_memory_file(&requests) {
         Ok(stored) => stored,
         Err(_) => requests.into_iter().map(Payload::from).collect(),
     }
 }
 
-fn written(requests: &[Bytes]) -> io::Result<Vec<Payload>> {
+fn write_to_memory_file(requests: &[Bytes]) -> io::Result<Vec<Payload>> {
     let mut file = std::fs::File::from(memfd_create("requests", MemfdFlags::CLOEXEC)?);
     let mut at = 0;
-    let mut places = Vec::with_capacity(requests.len());
+    let mut positions = Vec::with_capacity(requests.len());
     for request in requests {
         file.write_all(request)?;
         let padding = request.len().next_multiple_of(PAGE) - request.len();
         file.write_all(&[0; PAGE][..padding])?;
-        places.push((at, request.len()));
+        positions.push((at, request.len()));
         at += (request.len() + padding) as u64;
     }
     let file = Arc::new(OwnedFd::from(file));
     let stored = |(offset, len)| Payload(Kind::Stored { file: file.clone(), offset, len });
-    Ok(places.into_iter().map(stored).collect())
+    Ok(positions.into_iter().map(stored).collect())
 }
 
 impl Payload {
@@ -100,7 +100,7 @@ mod tests {
             .enumerate()
             .map(|(n, len)| (0..len).map(|i| (i * 7 + n) as u8).collect::<Vec<_>>().into())
             .collect();
-        let stored = store(requests.clone());
+        let stored = store_in_memory_file(requests.clone());
         assert!(
             stored.iter().all(|payload| matches!(payload.0, Kind::Stored { .. })),
             "this system has them"
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn small_requests_are_copied() {
-        let stored = store(vec![Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n")]);
+        let stored = store_in_memory_file(vec![Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n")]);
         assert!(matches!(stored[0].0, Kind::Memory(_)));
     }
 }

@@ -21,25 +21,25 @@ pub struct Digest {
 }
 
 /// The initial hash of a row.
-const START: u64 = 0x9E37_79B9_7F4A_7C15;
-const NULL: u64 = 0x6A09_E667_F3BC_C909;
+const INITIAL_HASH: u64 = 0x9E37_79B9_7F4A_7C15;
+const NULL_HASH: u64 = 0x6A09_E667_F3BC_C909;
 
 /// Adds an integer to the hash of a row.
 #[inline]
-pub fn int(hash: u64, value: i64) -> u64 {
+pub fn hash_int(hash: u64, value: i64) -> u64 {
     (hash ^ value as u64).wrapping_mul(0xBF58_476D_1CE4_E5B9).rotate_left(29)
 }
 
 /// Adds a float to the hash of a row, by its bits.
 #[inline]
-pub fn float(hash: u64, value: f64) -> u64 {
-    int(hash, value.to_bits() as i64)
+pub fn hash_float(hash: u64, value: f64) -> u64 {
+    hash_int(hash, value.to_bits() as i64)
 }
 
 /// Adds a string to the hash of a row: its length, its first and its last 8 bytes. That reads the bytes that a caller would look
 /// at, and is cheap enough not to hide the database's own cost.
 #[inline]
-pub fn text(hash: u64, value: &str) -> u64 {
+pub fn hash_text(hash: u64, value: &str) -> u64 {
     let bytes = value.as_bytes();
     let word = |part: &[u8]| {
         let mut word = [0; 8];
@@ -48,39 +48,39 @@ pub fn text(hash: u64, value: &str) -> u64 {
     };
     let first = word(&bytes[..bytes.len().min(8)]);
     let last = word(&bytes[bytes.len().saturating_sub(8)..]);
-    int(int(hash, (first ^ bytes.len() as u64) as i64), last as i64)
+    hash_int(hash_int(hash, (first ^ bytes.len() as u64) as i64), last as i64)
 }
 
 impl Digest {
     /// Creates a digest that also keeps the rows.
-    pub fn keeping() -> Digest {
+    pub fn with_rows() -> Digest {
         Digest { cells: Some(Vec::new()), ..Digest::default() }
     }
 
-    pub fn keeps(&self) -> bool {
+    pub fn keeps_rows(&self) -> bool {
         self.cells.is_some()
     }
 
-    pub const fn start() -> u64 {
-        START
+    pub const fn initial_hash() -> u64 {
+        INITIAL_HASH
     }
 
     /// Adds a row whose hash the caller has computed.
     #[inline]
-    pub fn hashed(&mut self, hash: u64) {
+    pub fn add_row_hash(&mut self, hash: u64) {
         self.rows += 1;
         self.hash = self.hash.wrapping_add(hash ^ (hash >> 32));
     }
 
     /// Adds a row by its values.
-    pub fn row(&mut self, cells: Vec<Cell>) {
-        let hash = cells.iter().fold(START, |hash, cell| match cell {
-            Cell::Null => int(hash, NULL as i64),
-            Cell::Int(value) => int(hash, *value),
-            Cell::Float(value) => float(hash, *value),
-            Cell::Text(value) => text(hash, value),
+    pub fn add_row(&mut self, cells: Vec<Cell>) {
+        let hash = cells.iter().fold(INITIAL_HASH, |hash, cell| match cell {
+            Cell::Null => hash_int(hash, NULL_HASH as i64),
+            Cell::Int(value) => hash_int(hash, *value),
+            Cell::Float(value) => hash_float(hash, *value),
+            Cell::Text(value) => hash_text(hash, value),
         });
-        self.hashed(hash);
+        self.add_row_hash(hash);
         if let Some(kept) = &mut self.cells {
             kept.push(cells);
         }
@@ -93,7 +93,7 @@ impl Digest {
 }
 
 /// Compares two values. Floats may differ in their last digits, because sums are added in any order.
-pub(crate) fn same(found: &Cell, expected: &Cell) -> bool {
+pub(crate) fn same_value(found: &Cell, expected: &Cell) -> bool {
     match (found, expected) {
         (Cell::Float(a), Cell::Float(b)) => a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()),
         _ => found == expected,
@@ -106,7 +106,7 @@ mod tests {
 
     fn of(rows: &[&[Cell]]) -> Digest {
         let mut digest = Digest::default();
-        rows.iter().for_each(|row| digest.row(row.to_vec()));
+        rows.iter().for_each(|row| digest.add_row(row.to_vec()));
         digest
     }
 
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn sums_may_differ_in_their_last_digits() {
-        assert!(same(&Cell::Float(1e15), &Cell::Float(1e15 + 0.125)));
-        assert!(!same(&Cell::Float(1.0), &Cell::Float(1.0001)));
-        assert!(!same(&Cell::Int(1), &Cell::Float(1.0)));
+        assert!(same_value(&Cell::Float(1e15), &Cell::Float(1e15 + 0.125)));
+        assert!(!same_value(&Cell::Float(1.0), &Cell::Float(1.0001)));
+        assert!(!same_value(&Cell::Int(1), &Cell::Float(1.0)));
     }
 }

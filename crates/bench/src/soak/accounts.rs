@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use types::Result;
 
-use super::watch::{Caller, whole};
+use super::client::{SoakClient, whole};
 use super::{Actor, Size};
 
-const CENTS: i64 = 10_000;
+const INITIAL_CENTS: i64 = 10_000;
 /// Transfers of a writer that are kept; older ones are deleted.
-const REMEMBERED: u64 = 200;
+const TRANSFERS_KEPT: u64 = 200;
 
 /// Shared state of the writers and readers of the accounts.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Bank {
     accounts: i64,
     keep: Duration,
     /// Numbers of acknowledged and of sent transfers of each writer.
-    done: Vec<(AtomicU64, AtomicU64)>,
+    transfers: Vec<(AtomicU64, AtomicU64)>,
     /// Lsns of commits that are still readable, with their times.
     points: Mutex<VecDeque<(u64, Instant)>>,
 }
@@ -32,7 +32,7 @@ impl Bank {
         Bank {
             accounts: size.accounts as i64,
             keep,
-            done: (0..writers).map(|_| Default::default()).collect(),
+            transfers: (0..writers).map(|_| Default::default()).collect(),
             points: Mutex::default(),
         }
     }
@@ -45,81 +45,81 @@ impl Bank {
         }
     }
 
-    fn some_point(&self, caller: &mut Caller<'_>) -> Option<u64> {
+    fn random_point(&self, client: &mut SoakClient<'_>) -> Option<u64> {
         let points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
         let young: Vec<u64> =
             points.iter().filter(|(_, at)| at.elapsed() < self.keep / 2).map(|(lsn, _)| *lsn).collect();
-        (!young.is_empty()).then(|| young[caller.below(young.len())])
+        (!young.is_empty()).then(|| young[client.below(young.len())])
     }
 }
 
 /// Transfers money at each step.
-pub(super) struct Teller {
+pub(super) struct TransferWriter {
     pub bank: Arc<Bank>,
     pub number: usize,
 }
 
-impl Actor for Teller {
+impl Actor for TransferWriter {
     fn every(&self) -> Duration {
         Duration::from_millis(700)
     }
 
-    fn prepare(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+    fn prepare(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
         if self.number > 0 {
             return Ok(());
         }
-        caller.write(
+        client.execute(
             "CREATE TABLE accounts (id bigint PRIMARY KEY, cents bigint NOT NULL, moves bigint NOT NULL, name text)",
             json!([]),
         )?;
-        caller.write("CREATE INDEX ON accounts (name)", json!([]))?;
-        caller.write("CREATE TABLE transfers (writer bigint, number bigint, cents bigint)", json!([]))?;
+        client.execute("CREATE INDEX ON accounts (name)", json!([]))?;
+        client.execute("CREATE TABLE transfers (writer bigint, number bigint, cents bigint)", json!([]))?;
         let rows: Vec<_> = (0..self.bank.accounts)
-            .map(|id| json!({"id": id, "cents": CENTS, "moves": 0, "name": format!("account {id}")}))
+            .map(|id| json!({"id": id, "cents": INITIAL_CENTS, "moves": 0, "name": format!("account {id}")}))
             .collect();
-        let lsn = caller.written("POST", "/v1/tables/accounts/rows", &json!(rows))?.lsn;
+        let lsn = client.send_write("POST", "/v1/tables/accounts/rows", &json!(rows))?.lsn;
         self.bank.remember(lsn);
         Ok(())
     }
 
-    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+    fn step(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
         let accounts = self.bank.accounts as usize;
-        let from = caller.below(accounts);
-        let to = (from + 1 + caller.below(accounts - 1)) % accounts;
-        let cents = caller.below(500);
-        let (done, sent) = &self.bank.done[self.number];
+        let from = client.below(accounts);
+        let to = (from + 1 + client.below(accounts - 1)) % accounts;
+        let cents = client.below(500);
+        let (done, sent) = &self.bank.transfers[self.number];
         let number = done.load(SeqCst);
         let mut ops = vec![
             json!({"op": "sql", "sql": "UPDATE accounts SET cents = cents - $1, moves = moves + 1 WHERE id = $2", "params": [cents, from]}),
             json!({"op": "sql", "sql": "UPDATE accounts SET cents = cents + $1, moves = moves + 1 WHERE id = $2", "params": [cents, to]}),
             json!({"op": "insert", "table": "transfers", "rows": [{"writer": self.number, "number": number, "cents": cents}]}),
         ];
-        if number.is_multiple_of(50) && number > REMEMBERED {
+        if number.is_multiple_of(50) && number > TRANSFERS_KEPT {
             ops.push(json!({
                 "op": "sql",
                 "sql": "DELETE FROM transfers WHERE writer = $1 AND number < $2",
-                "params": [self.number, number - REMEMBERED],
+                "params": [self.number, number - TRANSFERS_KEPT],
             }));
         }
         sent.store(number + 1, SeqCst);
-        let lsn = caller.transaction(&json!(ops))?;
+        let lsn = client.commit_operations(&json!(ops))?;
         done.store(number + 1, SeqCst);
         self.bank.remember(lsn);
         Ok(())
     }
 
     /// Checks that all kept transfers are there once, and at most one more: the transfer in flight.
-    fn verify(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        let done = self.bank.done[self.number].0.load(SeqCst) as i64;
-        let sent = self.bank.done[self.number].1.load(SeqCst) as i64;
-        let first = (done - REMEMBERED as i64).max(0);
-        let found = caller.numbers(
+    fn verify(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
+        let done = self.bank.transfers[self.number].0.load(SeqCst) as i64;
+        let sent = self.bank.transfers[self.number].1.load(SeqCst) as i64;
+        let first = (done - TRANSFERS_KEPT as i64).max(0);
+        let found = client.query_numbers(
             "SELECT count(*), count(DISTINCT number), max(number) FROM transfers WHERE writer = $1 AND number >= $2",
             json!([self.number, first]),
         )?;
         let wanted = |last: i64| vec![last - first, last - first, (last - 1).max(0)];
         if found != wanted(done) && found != wanted(sent) {
-            caller.watch.wrong(format!(
+            client.state.report_wrong(format!(
                 "transfers of writer {} after the kill: {done} acknowledged, found {found:?}",
                 self.number
             ));
@@ -134,10 +134,10 @@ pub(super) struct Auditor {
 }
 
 impl Auditor {
-    fn sum(&self, caller: &mut Caller<'_>, point: &str) -> Result<()> {
+    fn sum(&self, client: &mut SoakClient<'_>, point: &str) -> Result<()> {
         let sql = format!("SELECT count(*), sum(cents) FROM accounts{point}");
-        let found = caller.numbers(&sql, json!([]))?;
-        caller.expect(|| sql, &found, &vec![self.bank.accounts, self.bank.accounts * CENTS]);
+        let found = client.query_numbers(&sql, json!([]))?;
+        client.expect(|| sql, &found, &vec![self.bank.accounts, self.bank.accounts * INITIAL_CENTS]);
         Ok(())
     }
 }
@@ -147,53 +147,54 @@ impl Actor for Auditor {
         Duration::from_millis(900)
     }
 
-    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        match caller.below(4) {
+    fn step(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
+        match client.below(4) {
             0 => {
                 let point =
-                    self.bank.some_point(caller).map_or(String::new(), |lsn| format!(" AS OF LSN {lsn}"));
-                self.sum(caller, &point)
+                    self.bank.random_point(client).map_or(String::new(), |lsn| format!(" AS OF LSN {lsn}"));
+                self.sum(client, &point)
             }
             1 => {
-                let id = caller.below(self.bank.accounts as usize);
-                let rows = caller
-                    .rows("SELECT id FROM accounts WHERE name = $1", json!([format!("account {id}")]))?;
-                caller.expect(|| format!("account {id} by name"), &rows, &vec![vec![json!(id)]]);
+                let id = client.below(self.bank.accounts as usize);
+                let rows = client
+                    .query("SELECT id FROM accounts WHERE name = $1", json!([format!("account {id}")]))?;
+                client.expect(|| format!("account {id} by name"), &rows, &vec![vec![json!(id)]]);
                 Ok(())
             }
             2 => {
                 // Transfers acknowledged before the query must be there; later ones may be.
                 let done: Vec<i64> =
-                    self.bank.done.iter().map(|(done, _)| done.load(SeqCst) as i64).collect();
+                    self.bank.transfers.iter().map(|(done, _)| done.load(SeqCst) as i64).collect();
                 let rows =
-                    caller.rows("SELECT writer, max(number) FROM transfers GROUP BY writer", json!([]))?;
+                    client.query("SELECT writer, max(number) FROM transfers GROUP BY writer", json!([]))?;
                 for (writer, done) in done.into_iter().enumerate().filter(|(_, done)| *done > 0) {
                     let row = rows.iter().find(|row| row.first().and_then(whole) == Some(writer as i64));
                     let found = row.and_then(|row| whole(row.get(1)?)).unwrap_or(-1);
-                    let sent = self.bank.done[writer].1.load(SeqCst) as i64;
+                    let sent = self.bank.transfers[writer].1.load(SeqCst) as i64;
                     if found < done - 1 || found >= sent {
-                        caller.watch.wrong(format!(
+                        client.state.report_wrong(format!(
                             "transfers of writer {writer}: {done} acknowledged and {sent} sent, the last that is there is {found}"
                         ));
                     }
                 }
                 Ok(())
             }
-            _ => self.sum(caller, ""),
+            _ => self.sum(client, ""),
         }
     }
 
-    fn verify(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        self.sum(caller, "")?;
-        let found = caller.numbers("SELECT sum(moves) FROM accounts", json!([]))?;
+    fn verify(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
+        self.sum(client, "")?;
+        let found = client.query_numbers("SELECT sum(moves) FROM accounts", json!([]))?;
         let bounds = |which: fn(&(AtomicU64, AtomicU64)) -> &AtomicU64| {
-            2 * self.bank.done.iter().map(|done| which(done).load(SeqCst) as i64).sum::<i64>()
+            2 * self.bank.transfers.iter().map(|done| which(done).load(SeqCst) as i64).sum::<i64>()
         };
         let (least, most) = (bounds(|done| &done.0), bounds(|done| &done.1));
         if !(least..=most).contains(&found[0]) {
-            caller
-                .watch
-                .wrong(format!("moves after the kill: {least} to {most} expected, found {}", found[0]));
+            client.state.report_wrong(format!(
+                "moves after the kill: {least} to {most} expected, found {}",
+                found[0]
+            ));
         }
         Ok(())
     }

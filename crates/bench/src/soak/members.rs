@@ -6,16 +6,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use types::Result;
 
-use super::watch::{Caller, whole};
+use super::client::{SoakClient, whole};
 use super::{Actor, Size};
 
-type Change = Vec<(i64, Option<String>)>;
+type MemberChanges = Vec<(i64, Option<String>)>;
 
 pub(super) struct Members {
     size: usize,
     rows: BTreeMap<i64, String>,
     next: i64,
-    in_flight: Option<Change>,
+    in_flight: Option<MemberChanges>,
     has_index: bool,
 }
 
@@ -26,26 +26,32 @@ impl Members {
         Members { size: size.members, rows: BTreeMap::new(), next: 1, in_flight: None, has_index: true }
     }
 
-    fn some(&self, caller: &mut Caller<'_>) -> Option<(i64, String)> {
-        let at = caller.below(self.rows.len());
+    fn random_member(&self, client: &mut SoakClient<'_>) -> Option<(i64, String)> {
+        let at = client.below(self.rows.len());
         self.rows.iter().nth(at).map(|(id, email)| (*id, email.clone()))
     }
 
-    fn fresh(&mut self) -> (i64, String) {
+    fn new_member(&mut self) -> (i64, String) {
         self.next += 1;
         (self.next, format!("member{}@example.org", self.next))
     }
 
-    fn change(&mut self, change: Change, sql: &str, params: Value, caller: &mut Caller<'_>) -> Result<()> {
+    fn change(
+        &mut self,
+        change: MemberChanges,
+        sql: &str,
+        params: Value,
+        client: &mut SoakClient<'_>,
+    ) -> Result<()> {
         self.in_flight = Some(change);
-        let written = caller.write(sql, params)?;
+        let written = client.execute(sql, params)?;
         let change = self.in_flight.take().unwrap_or_default();
-        caller.expect(|| format!("rows of {sql}"), &written.count, &(change.len() as u64));
+        client.expect(|| format!("rows of {sql}"), &written.count, &(change.len() as u64));
         self.apply(change);
         Ok(())
     }
 
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: MemberChanges) {
         for (id, email) in change {
             match email {
                 Some(email) => drop(self.rows.insert(id, email)),
@@ -54,25 +60,26 @@ impl Members {
         }
     }
 
-    fn write(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        let Some((id, email)) = self.some(caller) else { return self.insert(caller) };
-        match caller.below(8) {
-            0 | 1 if self.rows.len() < self.size => self.insert(caller),
-            0 | 1 => self.change(vec![(id, None)], "DELETE FROM members WHERE id = $1", json!([id]), caller),
+    fn make_random_step(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
+        let Some((id, email)) = self.random_member(client) else { return self.insert(client) };
+        match client.below(8) {
+            0 | 1 if self.rows.len() < self.size => self.insert(client),
+            0 | 1 => self.change(vec![(id, None)], "DELETE FROM members WHERE id = $1", json!([id]), client),
             2 if self.has_index => {
-                let (fresh, _) = self.fresh();
+                let (fresh, _) = self.new_member();
                 let sql = "INSERT INTO members (id, email) VALUES ($1, $2)";
-                let (status, said) = caller.status(sql, json!([fresh, email]))?;
-                caller.expect(|| format!("a second member with {email} ({said})"), &status, &409);
+                let (status, said) = client.statement_status(sql, json!([fresh, email]))?;
+                client.expect(|| format!("a second member with {email} ({said})"), &status, &409);
                 Ok(())
             }
             3 => {
-                let (_, email) = self.fresh();
+                let (_, email) = self.new_member();
                 let sql = "UPDATE members SET email = $2 WHERE id = $1";
-                self.change(vec![(id, Some(email.clone()))], sql, json!([id, email]), caller)
+                self.change(vec![(id, Some(email.clone()))], sql, json!([id, email]), client)
             }
             4 => {
-                let Some((other, theirs)) = self.some(caller).filter(|(other, _)| *other != id) else {
+                let Some((other, theirs)) = self.random_member(client).filter(|(other, _)| *other != id)
+                else {
                     return Ok(());
                 };
                 let sql =
@@ -82,43 +89,43 @@ impl Members {
                     vec![(id, Some(theirs.clone())), (other, Some(email.clone()))],
                     sql,
                     params,
-                    caller,
+                    client,
                 )
             }
             5 if self.has_index => {
                 // The row with this address stays and gets another one.
-                let (fresh, moved) = self.fresh();
+                let (fresh, moved) = self.new_member();
                 let sql = "INSERT INTO members (id, email) VALUES ($1, $2) ON CONFLICT (email) DO UPDATE SET email = $3";
-                self.change(vec![(id, Some(moved.clone()))], sql, json!([fresh, email, moved]), caller)
+                self.change(vec![(id, Some(moved.clone()))], sql, json!([fresh, email, moved]), client)
             }
             6 => {
                 let sql =
                     if self.has_index { "DROP INDEX addresses ON members" } else { ADDRESSES_ARE_UNIQUE };
                 // The outcome stays unknown if the kill comes before the answer.
-                caller.write(sql, json!([]))?;
+                client.execute(sql, json!([]))?;
                 self.has_index = !self.has_index;
                 Ok(())
             }
-            _ => self.look(caller),
+            _ => self.check_member(client),
         }
     }
 
-    fn insert(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        let rows: Vec<(i64, String)> = (0..3).map(|_| self.fresh()).collect();
+    fn insert(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
+        let rows: Vec<(i64, String)> = (0..3).map(|_| self.new_member()).collect();
         let sql = "INSERT INTO members (id, email) VALUES ($1, $2), ($3, $4), ($5, $6)";
         let params: Vec<Value> = rows.iter().flat_map(|(id, email)| [json!(id), json!(email)]).collect();
         let change = rows.into_iter().map(|(id, email)| (id, Some(email))).collect();
-        self.change(change, sql, json!(params), caller)
+        self.change(change, sql, json!(params), client)
     }
 
-    fn look(&self, caller: &mut Caller<'_>) -> Result<()> {
-        let Some((id, email)) = self.some(caller) else { return Ok(()) };
-        let rows = caller.rows("SELECT id FROM members WHERE email = $1", json!([email]))?;
-        caller.expect(|| format!("the member with {email}"), &rows, &vec![vec![json!(id)]]);
-        let found =
-            caller.numbers("SELECT count(*), count(DISTINCT email), sum(id) FROM members", json!([]))?;
+    fn check_member(&self, client: &mut SoakClient<'_>) -> Result<()> {
+        let Some((id, email)) = self.random_member(client) else { return Ok(()) };
+        let rows = client.query("SELECT id FROM members WHERE email = $1", json!([email]))?;
+        client.expect(|| format!("the member with {email}"), &rows, &vec![vec![json!(id)]]);
+        let found = client
+            .query_numbers("SELECT count(*), count(DISTINCT email), sum(id) FROM members", json!([]))?;
         let count = self.rows.len() as i64;
-        caller.expect(|| "members".to_owned(), &found, &vec![count, count, self.rows.keys().sum()]);
+        client.expect(|| "members".to_owned(), &found, &vec![count, count, self.rows.keys().sum()]);
         Ok(())
     }
 }
@@ -128,21 +135,21 @@ impl Actor for Members {
         Duration::from_millis(500)
     }
 
-    fn prepare(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        caller.write("CREATE TABLE members (id bigint PRIMARY KEY, email text NOT NULL)", json!([]))?;
-        caller.write(ADDRESSES_ARE_UNIQUE, json!([]))?;
-        while self.rows.len() < self.size && !caller.watch.is_over() {
-            self.insert(caller)?;
+    fn prepare(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
+        client.execute("CREATE TABLE members (id bigint PRIMARY KEY, email text NOT NULL)", json!([]))?;
+        client.execute(ADDRESSES_ARE_UNIQUE, json!([]))?;
+        while self.rows.len() < self.size && !client.state.is_over() {
+            self.insert(client)?;
         }
         Ok(())
     }
 
-    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        self.write(caller)
+    fn step(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
+        self.make_random_step(client)
     }
 
-    fn verify(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        let rows = caller.rows("SELECT id, email FROM members", json!([]))?;
+    fn verify(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
+        let rows = client.query("SELECT id, email FROM members", json!([]))?;
         let found: BTreeMap<i64, String> = rows
             .iter()
             .map(|row| (whole(&row[0]).unwrap_or(-1), row[1].as_str().unwrap_or_default().to_owned()))
@@ -152,8 +159,8 @@ impl Actor for Members {
         {
             self.apply(change);
         }
-        caller.expect(|| "members after the kill".to_owned(), &found, &self.rows);
-        caller.expect(|| "members after the kill, once each".to_owned(), &rows.len(), &self.rows.len());
+        client.expect(|| "members after the kill".to_owned(), &found, &self.rows);
+        client.expect(|| "members after the kill, once each".to_owned(), &rows.len(), &self.rows.len());
         Ok(())
     }
 }

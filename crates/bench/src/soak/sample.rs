@@ -10,7 +10,7 @@ use types::{Error, Result};
 
 /// The resources of the server and the counters of the soak at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
+pub struct SoakSample {
     pub at_s: f64,
     pub anonymous_bytes: u64,
     pub resident_bytes: u64,
@@ -21,7 +21,7 @@ pub struct Sample {
     /// Allocated bytes on disk.
     pub bytes: u64,
     /// Files and bytes of each part of the directory.
-    pub parts: BTreeMap<String, Part>,
+    pub parts: BTreeMap<String, DirectoryPart>,
     /// CPU seconds since the process started.
     pub cpu_seconds: f64,
     /// Rows of all tables.
@@ -37,13 +37,13 @@ pub struct Sample {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct DirectoryPart {
     pub files: u64,
     pub bytes: u64,
 }
 
 /// Samples the figures from `/proc` and the file system. The caller adds the figures of the database.
-pub(crate) fn take(pid: u32, directory: &Path) -> Result<Sample> {
+pub(crate) fn take(pid: u32, directory: &Path) -> Result<SoakSample> {
     let root = PathBuf::from(format!("/proc/{pid}"));
     let gone = |error| Error::io(format_args!("looking at process {pid}"), error);
     let status = fs::read_to_string(root.join("status")).map_err(gone)?;
@@ -53,25 +53,25 @@ pub(crate) fn take(pid: u32, directory: &Path) -> Result<Sample> {
     };
     let stat = fs::read_to_string(root.join("stat")).map_err(gone)?;
     let ticks = crate::process::parse_ticks(&stat, rustix::param::clock_ticks_per_second());
-    let mut sample = Sample {
+    let mut sample = SoakSample {
         anonymous_bytes: number("RssAnon:") * 1024,
         resident_bytes: number("VmRSS:") * 1024,
         threads: number("Threads:"),
         handles: fs::read_dir(root.join("fd")).map_err(gone)?.count() as u64,
         mappings: fs::read_to_string(root.join("maps")).map_err(gone)?.lines().count() as u64,
         cpu_seconds: ticks.as_secs_f64(),
-        ..Sample::default()
+        ..SoakSample::default()
     };
     let mut parts = BTreeMap::new();
     walk(directory, None, &mut parts)?;
-    sample.files = parts.values().map(|part: &Part| part.files).sum();
+    sample.files = parts.values().map(|part: &DirectoryPart| part.files).sum();
     sample.bytes = parts.values().map(|part| part.bytes).sum();
     sample.parts = parts;
     Ok(sample)
 }
 
 /// Counts files and bytes by the directories right below the first one.
-fn walk(directory: &Path, part: Option<&str>, parts: &mut BTreeMap<String, Part>) -> Result<()> {
+fn walk(directory: &Path, part: Option<&str>, parts: &mut BTreeMap<String, DirectoryPart>) -> Result<()> {
     // Files may appear and disappear during the walk.
     let gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     let what = |error| Error::io(format_args!("measuring {}", directory.display()), error);

@@ -21,10 +21,10 @@ const MIDDLES: [&str; 8] = ["a", "e", "i", "o", "u", "ai", "ou", "ea"];
 
 /// Words that exist in no language, frequent ones first.
 #[derive(Debug)]
-pub(super) struct Words(Vec<String>);
+pub(super) struct Vocabulary(Vec<String>);
 
-impl Words {
-    pub(super) fn new(seed: u64) -> Words {
+impl Vocabulary {
+    pub(super) fn new(seed: u64) -> Vocabulary {
         let mut random = Random::part(seed, 1);
         let mut seen = BTreeSet::new();
         let mut words = Vec::with_capacity(WORDS);
@@ -40,7 +40,7 @@ impl Words {
                 words.push(word);
             }
         }
-        Words(words)
+        Vocabulary(words)
     }
 
     /// Draws a word; low indexes come more often, roughly as in natural language.
@@ -70,7 +70,7 @@ pub(super) fn group_word(group: u64) -> String {
 }
 
 /// Renders a document of `articles` or `archive`.
-pub(super) fn document(words: &Words, seed: u64, id: u64) -> serde_json::Value {
+pub(super) fn document(words: &Vocabulary, seed: u64, id: u64) -> serde_json::Value {
     let mut random = Random::part(seed, 1 << 40 | id);
     let mut body = format!("{} {} ", own_word(id), group_word(id % GROUPS));
     words.text(DOCUMENT_WORDS, &mut random, &mut body);
@@ -78,7 +78,7 @@ pub(super) fn document(words: &Words, seed: u64, id: u64) -> serde_json::Value {
 }
 
 /// Renders a note's Markdown. Only the revision changes.
-pub(super) fn note(words: &Words, seed: u64, notes: u64, number: u64, revision: u64) -> String {
+pub(super) fn note(words: &Vocabulary, seed: u64, notes: u64, number: u64, revision: u64) -> String {
     let mut random = Random::part(seed, 2 << 40 | number);
     let mut text = format!("---\ntitle: Note {number}\n---\n{}\n\n", note_mark(number));
     for paragraph in 0..6 {
@@ -193,11 +193,11 @@ mod tests {
 
     #[test]
     fn documents_have_a_word_of_their_own_and_notes_say_who_they_are() {
-        let words = Words::new(1);
+        let words = Vocabulary::new(1);
         let body = document(&words, 1, 83)["body"].as_str().expect("a text").to_owned();
         assert!(body.contains("zq83 ") && body.contains("yk3 "), "{body}");
         let note = note(&words, 1, 10, 4, 77);
         assert!(note.contains("This is note 4 of the storm.") && note.contains("at revision 77."), "{note}");
-        assert_eq!(Words::new(1).0, words.0);
+        assert_eq!(Vocabulary::new(1).0, words.0);
     }
 }

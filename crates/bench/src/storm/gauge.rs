@@ -39,7 +39,7 @@ pub struct KindSecond {
 }
 
 impl Gauge {
-    pub(super) fn took(&self, question: &'static str, latency: Duration) {
+    pub(super) fn record_latency(&self, question: &'static str, latency: Duration) {
         self.second.lock().unwrap_or_else(PoisonError::into_inner).record(latency);
         let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
         questions.entry(question).or_default().record(latency);
@@ -85,17 +85,17 @@ pub(super) struct Gauges {
 }
 
 impl Gauges {
-    pub(super) fn of(&self, kind: Kind) -> &Gauge {
+    pub(super) fn gauge(&self, kind: Kind) -> &Gauge {
         &self.kinds[kind as usize]
     }
 
     pub(super) fn wrong(&self, kind: Kind, why: &str) {
-        self.of(kind).wrong.fetch_add(1, Relaxed);
+        self.gauge(kind).wrong.fetch_add(1, Relaxed);
         self.example(format!("{kind}: {why}"));
     }
 
     pub(super) fn refused(&self, kind: Kind, why: &str) {
-        self.of(kind).refused.fetch_add(1, Relaxed);
+        self.gauge(kind).refused.fetch_add(1, Relaxed);
         self.example(format!("{kind}, refused: {why}"));
     }
 
@@ -116,6 +116,6 @@ impl Gauges {
     }
 
     pub(super) fn second(&self) -> Vec<KindSecond> {
-        Kind::ALL.iter().map(|kind| self.of(*kind).second(*kind)).collect()
+        Kind::ALL.iter().map(|kind| self.gauge(*kind).second(*kind)).collect()
     }
 }

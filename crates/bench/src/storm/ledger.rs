@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The state of a batch of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum BatchStatus {
     /// Sent and not answered, perhaps never: the table holds it completely or not at all.
     Sent,
     /// Acknowledged: the table holds it, and its first row has this id.
@@ -16,33 +16,33 @@ pub(super) enum Fate {
 
 /// Batches of events, numbered from 0.
 #[derive(Debug, Default)]
-pub(super) struct Batches {
-    fates: Mutex<Vec<Fate>>,
+pub(super) struct BatchLedger {
+    statuses: Mutex<Vec<BatchStatus>>,
     sent: AtomicU64,
     acknowledged: AtomicU64,
 }
 
-impl Batches {
-    fn fates(&self) -> MutexGuard<'_, Vec<Fate>> {
-        self.fates.lock().unwrap_or_else(PoisonError::into_inner)
+impl BatchLedger {
+    fn statuses(&self) -> MutexGuard<'_, Vec<BatchStatus>> {
+        self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers the next batch and returns its number; from now on the table may hold it.
     pub(super) fn send(&self) -> u64 {
-        let mut fates = self.fates();
-        fates.push(Fate::Sent);
-        self.sent.store(fates.len() as u64, SeqCst);
-        fates.len() as u64 - 1
+        let mut statuses = self.statuses();
+        statuses.push(BatchStatus::Sent);
+        self.sent.store(statuses.len() as u64, SeqCst);
+        statuses.len() as u64 - 1
     }
 
     pub(super) fn acknowledge(&self, number: u64, first_row: u64) {
-        self.fates()[number as usize] = Fate::Acknowledged { first_row };
+        self.statuses()[number as usize] = BatchStatus::Acknowledged { first_row };
         // Counted after its state is set, because a reader that sees the count may request the batch.
         self.acknowledged.fetch_add(1, SeqCst);
     }
 
     pub(super) fn refuse(&self, number: u64) {
-        self.fates()[number as usize] = Fate::Refused;
+        self.statuses()[number as usize] = BatchStatus::Refused;
     }
 
     pub(super) fn sent(&self) -> u64 {
@@ -53,29 +53,31 @@ impl Batches {
         self.acknowledged.load(SeqCst)
     }
 
-    pub(super) fn fate(&self, number: u64) -> Option<Fate> {
-        self.fates().get(number as usize).copied()
+    pub(super) fn status(&self, number: u64) -> Option<BatchStatus> {
+        self.statuses().get(number as usize).copied()
     }
 
     /// Returns an acknowledged batch and its first row, searching from `start` on.
     pub(super) fn acknowledged_near(&self, start: u64) -> Option<(u64, u64)> {
-        let fates = self.fates();
-        let count = fates.len().max(1);
-        (0..fates.len()).map(|step| (start as usize + step) % count).find_map(|number| match fates[number] {
-            Fate::Acknowledged { first_row } => Some((number as u64, first_row)),
-            Fate::Sent | Fate::Refused => None,
+        let statuses = self.statuses();
+        let count = statuses.len().max(1);
+        (0..statuses.len()).map(|step| (start as usize + step) % count).find_map(|number| {
+            match statuses[number] {
+                BatchStatus::Acknowledged { first_row } => Some((number as u64, first_row)),
+                BatchStatus::Sent | BatchStatus::Refused => None,
+            }
         })
     }
 }
 
 /// A number that only grows and that one connection writes. Its true value lies between the acknowledged and the sent value.
 #[derive(Debug, Default)]
-pub(super) struct Counted {
+pub(super) struct MonotonicNumber {
     sent: AtomicU64,
     acknowledged: AtomicU64,
 }
 
-impl Counted {
+impl MonotonicNumber {
     pub(super) fn send(&self, value: u64) {
         self.sent.fetch_max(value, SeqCst);
     }
@@ -98,22 +100,22 @@ impl Counted {
 /// The whole record of a storm.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    pub(super) events: Batches,
+    pub(super) events: BatchLedger,
     /// Versions, by key.
-    pub(super) readings: Vec<Counted>,
+    pub(super) readings: Vec<MonotonicNumber>,
     /// The number of documents, which have the ids below it.
-    pub(super) articles: Counted,
+    pub(super) articles: MonotonicNumber,
     /// Revisions, by note. Writing a file is not acknowledged, so a revision counts as acknowledged once a page has shown it.
-    pub(super) notes: Vec<Counted>,
+    pub(super) notes: Vec<MonotonicNumber>,
 }
 
 impl Ledger {
     pub(super) fn new(readings: u64, notes: u64) -> Ledger {
         Ledger {
-            events: Batches::default(),
-            readings: (0..readings).map(|_| Counted::default()).collect(),
-            articles: Counted::default(),
-            notes: (0..notes).map(|_| Counted::default()).collect(),
+            events: BatchLedger::default(),
+            readings: (0..readings).map(|_| MonotonicNumber::default()).collect(),
+            articles: MonotonicNumber::default(),
+            notes: (0..notes).map(|_| MonotonicNumber::default()).collect(),
         }
     }
 }
@@ -124,7 +126,7 @@ mod tests {
 
     #[test]
     fn only_acknowledged_batches_are_asked_for() {
-        let batches = Batches::default();
+        let batches = BatchLedger::default();
         assert_eq!(batches.acknowledged_near(0), None);
         let numbers: Vec<u64> = (0..4).map(|_| batches.send()).collect();
         assert_eq!(numbers, [0, 1, 2, 3]);
@@ -135,14 +137,14 @@ mod tests {
         }
         assert_eq!((batches.sent(), batches.acknowledged()), (4, 1));
         assert_eq!(
-            (batches.fate(1), batches.fate(0), batches.fate(4)),
-            (Some(Fate::Sent), Some(Fate::Refused), None)
+            (batches.status(1), batches.status(0), batches.status(4)),
+            (Some(BatchStatus::Sent), Some(BatchStatus::Refused), None)
         );
     }
 
     #[test]
     fn a_number_that_grows_never_falls() {
-        let counted = Counted::default();
+        let counted = MonotonicNumber::default();
         counted.send(5);
         counted.acknowledge(5);
         counted.acknowledge(3);

@@ -6,23 +6,23 @@ use crate::child;
 
 /// The rate of events during the storm.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Force {
+pub enum EventRate {
     /// Full speed: each connection sends as soon as its last request is acknowledged.
     #[default]
     Full,
     /// Half of the throughput of the idle machine, which is measured first. The promised limits hold under this load.
     Half,
     /// A fixed number of events per second.
-    Rate(f64),
+    PerSecond(f64),
 }
 
-impl Force {
+impl EventRate {
     /// Renders the rate for a report: `full`, `half` or `50000/s`.
     pub fn describe(self) -> String {
         match self {
-            Force::Full => "full".into(),
-            Force::Half => "half".into(),
-            Force::Rate(rate) => format!("{rate}/s"),
+            EventRate::Full => "full".into(),
+            EventRate::Half => "half".into(),
+            EventRate::PerSecond(rate) => format!("{rate}/s"),
         }
     }
 }
@@ -35,7 +35,7 @@ pub struct Options {
     pub storm: Duration,
     /// Time that writers continue before the server is killed.
     pub kill_after: Duration,
-    pub force: Force,
+    pub event_rate: EventRate,
     pub size: Size,
     /// Leaves the directory in place.
     pub keep: bool,
@@ -45,11 +45,11 @@ pub struct Options {
 impl Options {
     pub fn new(child: child::Options) -> Options {
         Options {
-            child: child::Options { prefix: "polynya-storm-", alone: true, ..child },
+            child: child::Options { prefix: "polynya-storm-", isolated: true, ..child },
             quiet: Duration::from_secs(60),
             storm: Duration::from_secs(60),
             kill_after: Duration::from_secs(1),
-            force: Force::Full,
+            event_rate: EventRate::Full,
             size: Size::default(),
             keep: false,
             seed: 1,

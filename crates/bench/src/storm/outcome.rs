@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use types::{Error, Result};
 
-use super::disturb::{Background, Stalls};
+use super::background::{Background, Stalls};
 use super::options::Options;
-use super::verify::Verified;
+use super::verify::Verification;
 use super::{EVENTS, Kind};
 use crate::latency::Summary;
 use crate::machine::Machine;
 use crate::report::Claim;
-use crate::run::Run;
+use crate::run::BenchRun;
 
 /// Limits of p99 in the storm: a multiple of the quiet minute's p99, and milliseconds. The larger one applies.
 const P99_TIMES: f64 = 3.0;
@@ -24,7 +24,7 @@ const LONGEST_MS: f64 = 50.0;
 const LONGEST_TIMES: f64 = 2.0;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct StormOutcome {
     pub version: String,
     pub machine: Machine,
     /// The rate of events: `full`, `half` or a number per second.
@@ -32,8 +32,8 @@ pub struct Outcome {
     pub seed: u64,
     /// Throughput of the idle machine.
     pub alone_events_per_s: f64,
-    pub quiet: Run,
-    pub storm: Run,
+    pub quiet: BenchRun,
+    pub storm: BenchRun,
     pub kinds: Vec<KindOutcome>,
     pub background: Background,
     pub stalls: Stalls,
@@ -45,7 +45,7 @@ pub struct Outcome {
     /// Number of wrong answers, and of errors found after the kill.
     pub wrong_answers: u64,
     pub refused_reads: u64,
-    pub verified: Verified,
+    pub verified: Verification,
     /// Examples of wrong and refused answers.
     pub examples: Vec<String>,
     pub claims: Vec<Claim>,
@@ -71,14 +71,14 @@ pub struct KindOutcome {
     pub wrong: u64,
 }
 
-impl Outcome {
-    pub(super) fn new(options: &Options) -> Outcome {
-        Outcome {
+impl StormOutcome {
+    pub(super) fn new(options: &Options) -> StormOutcome {
+        StormOutcome {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: Machine::here(),
-            load: options.force.describe(),
+            load: options.event_rate.describe(),
             seed: options.seed,
-            ..Outcome::default()
+            ..StormOutcome::default()
         }
     }
 
@@ -200,7 +200,7 @@ fn grouped(number: u64) -> String {
 mod tests {
     use super::*;
 
-    fn outcome(quiet_p99: f64, storm_p99: f64, longest: f64, hiccup: f64) -> Outcome {
+    fn outcome(quiet_p99: f64, storm_p99: f64, longest: f64, hiccup: f64) -> StormOutcome {
         let of = |p99_ms, longest_ms| Summary { count: 100, p99_ms, longest_ms, ..Summary::default() };
         let kinds = Kind::ALL.map(|kind| KindOutcome {
             kind,
@@ -208,15 +208,15 @@ mod tests {
             storm: of(storm_p99, longest),
             ..KindOutcome::default()
         });
-        let verified = Verified { complete: true, ..Verified::default() };
+        let verified = Verification { complete: true, ..Verification::default() };
         let mut outcome =
-            Outcome { kinds: kinds.to_vec(), events: 1_234_567, verified, ..Outcome::default() };
+            StormOutcome { kinds: kinds.to_vec(), events: 1_234_567, verified, ..StormOutcome::default() };
         outcome.storm.hiccups.late.longest_ms = hiccup;
         outcome.finish();
         outcome
     }
 
-    fn missed(outcome: &Outcome, part: &str) -> bool {
+    fn missed(outcome: &StormOutcome, part: &str) -> bool {
         outcome.claims.iter().any(|claim| claim.claim.contains(part) && !claim.holds)
     }
 

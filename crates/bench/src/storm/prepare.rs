@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use types::{Error, Result};
 
+use super::background::{self, await_note, missing};
 use super::corpus;
-use super::disturb::{self, await_note, missing};
 use super::options::Size;
-use super::world::World;
-use super::{ARCHIVE, ARTICLES, EVENTS, READINGS, go_on};
+use super::state::StormState;
+use super::{ARCHIVE, ARTICLES, EVENTS, READINGS, check_stop};
 use crate::child::Home;
-use crate::http::{Client, excerpt};
+use crate::http::{HttpClient, excerpt};
 use crate::wire;
 
 /// Rows of one request.
@@ -22,13 +22,13 @@ const BATCH: u64 = 500;
 /// Default time that rows wait for a lake commit.
 const LAKE_WAIT: Duration = Duration::from_secs(10);
 /// Time within which the server must catch up.
-const SETTLE_WITHIN: Duration = Duration::from_secs(120);
+const SETTLE_MAX: Duration = Duration::from_secs(120);
 /// Time without a seal or merge after which the server counts as idle.
-const AT_REST: Duration = Duration::from_millis(1_500);
+const IDLE_AFTER: Duration = Duration::from_millis(1_500);
 
 /// Configures the server with defaults and the few settings that a storm needs, ignoring any settings file in the current
 /// directory. Returns the folder of the notes.
-pub(super) fn settings(home: &mut Home, storm: Duration) -> Result<PathBuf> {
+pub(super) fn configure(home: &mut Home, storm: Duration) -> Result<PathBuf> {
     // The server starts in our working directory and would resolve relative paths against it.
     let directory = std::path::absolute(home.directory())
         .map_err(|error| Error::io("finding the storm's directory", error))?;
@@ -45,7 +45,7 @@ pub(super) fn settings(home: &mut Home, storm: Duration) -> Result<PathBuf> {
         })
     };
     home.env("POLYNYA_CONFIG", &text(&file)?);
-    // The folder is the root of the site. The leading `=` names no prefix, and a path may contain another `=`.
+    // An empty address before the `=` puts the folder at the root of the site. It is explicit, since a path may contain a `=`.
     home.env("POLYNYA_SITE_VAULT", &format!("={}", text(&folder)?));
     home.env("POLYNYA_SITE_PUBLISH", "**");
     home.env("POLYNYA_LOG_LEVEL", "warn");
@@ -60,12 +60,18 @@ pub(super) fn settings_file(directory: &Path) -> PathBuf {
 }
 
 /// Writes every note at revision 0.
-pub(super) fn notes(world: &World, folder: &Path) -> Result<()> {
-    (0..world.ledger.notes.len() as u64).try_for_each(|number| disturb::write_note(folder, world, number, 0))
+pub(super) fn write_notes(state: &StormState, folder: &Path) -> Result<()> {
+    (0..state.ledger.notes.len() as u64)
+        .try_for_each(|number| background::write_note(folder, state, number, 0))
 }
 
 /// Creates the tables and fills all of them but the events.
-pub(super) fn tables(client: &mut Client, world: &World, size: &Size, stop: &AtomicBool) -> Result<()> {
+pub(super) fn create_tables(
+    client: &mut HttpClient,
+    state: &StormState,
+    size: &Size,
+    stop: &AtomicBool,
+) -> Result<()> {
     let int = |name: &str| json!({ "name": name, "type": "int64", "nullable": false });
     let text = |name: &str| json!({ "name": name, "type": "string" });
     let document = [int("id"), text("title"), text("body")];
@@ -86,14 +92,14 @@ pub(super) fn tables(client: &mut Client, world: &World, size: &Size, stop: &Ato
         wire::recreate(client, table, &definition)?;
     }
     load(client, READINGS, size.readings, stop, |id| corpus::reading(id, 0))?;
-    world.ledger.articles.send(size.articles);
-    load(client, ARTICLES, size.articles, stop, |id| corpus::document(&world.words, world.seed, id))?;
-    world.ledger.articles.acknowledge(size.articles);
-    load(client, ARCHIVE, size.archive, stop, |id| corpus::document(&world.words, world.seed ^ 1, id))
+    state.ledger.articles.send(size.articles);
+    load(client, ARTICLES, size.articles, stop, |id| corpus::document(&state.words, state.seed, id))?;
+    state.ledger.articles.acknowledge(size.articles);
+    load(client, ARCHIVE, size.archive, stop, |id| corpus::document(&state.words, state.seed ^ 1, id))
 }
 
 fn load(
-    client: &mut Client,
+    client: &mut HttpClient,
     table: &str,
     rows: u64,
     stop: &AtomicBool,
@@ -104,7 +110,7 @@ fn load(
         let last = (first + BATCH).min(rows);
         let body = Value::from((first..last).map(&row).collect::<Vec<_>>()).to_string();
         loop {
-            go_on(stop)?;
+            check_stop(stop)?;
             let answer = client.request("POST", &path, "application/json", body.as_bytes())?;
             if answer.is_success() && wire::count_in(&answer.body) == Some(last - first) {
                 break;
@@ -124,32 +130,32 @@ fn load(
 }
 
 /// Waits until everything is in the indexes, on the pages and in the lake, and no seal or merge runs.
-pub(super) fn settle(client: &mut Client, world: &World, stop: &AtomicBool) -> Result<()> {
+pub(super) fn settle(client: &mut HttpClient, state: &StormState, stop: &AtomicBool) -> Result<()> {
     let since = Instant::now();
     let late = |what: &str| {
-        if since.elapsed() < SETTLE_WITHIN {
-            return go_on(stop);
+        if since.elapsed() < SETTLE_MAX {
+            return check_stop(stop);
         }
-        Err(Error::invalid(format!("{what} was not through after {SETTLE_WITHIN:?}")))
+        Err(Error::invalid(format!("{what} was not through after {SETTLE_MAX:?}")))
     };
     while missing(client, ARTICLES, "text")?.is_none_or(|missing| missing > 0) {
         late("the text index of the articles")?;
         std::thread::sleep(Duration::from_millis(50));
     }
-    for number in 0..world.ledger.notes.len() as u64 {
+    for number in 0..state.ledger.notes.len() as u64 {
         await_note(client, number, 0, stop)?;
     }
     for table in [EVENTS, READINGS, ARTICLES, ARCHIVE] {
-        go_on(stop)?;
+        check_stop(stop)?;
         client.json("POST", &format!("/v1/tables/{table}/commit?deadline_ms=120000"), None)?;
     }
-    let mut seen = disturb::counters(client)?;
+    let mut counts = background::seal_and_merge_counts(client)?;
     let mut still_since = Instant::now();
-    while still_since.elapsed() < AT_REST {
+    while still_since.elapsed() < IDLE_AFTER {
         std::thread::sleep(Duration::from_millis(100));
-        let now = disturb::counters(client)?;
-        if now != seen {
-            (seen, still_since) = (now, Instant::now());
+        let now = background::seal_and_merge_counts(client)?;
+        if now != counts {
+            (counts, still_since) = (now, Instant::now());
         }
         late("sealing and merging")?;
     }

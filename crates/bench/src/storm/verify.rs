@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use types::{Error, Result};
 
+use super::background::await_note;
 use super::corpus::own_word;
-use super::disturb::await_note;
-use super::ledger::Fate;
-use super::world::World;
+use super::ledger::BatchStatus;
+use super::state::StormState;
 use super::writers::{self, rows_of};
-use super::{ARTICLES, EVENTS, READINGS, go_on, prepare};
-use crate::http::{Client, excerpt};
-use crate::target::Target;
+use super::{ARTICLES, EVENTS, READINGS, check_stop, prepare};
+use crate::http::{HttpClient, excerpt};
+use crate::target::LoadTarget;
 use crate::wire;
 
 /// Number of batches in one statement.
@@ -31,7 +31,7 @@ const WRONG_MAX: usize = 20;
 
 /// The result of the check after the kill.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Verified {
+pub struct Verification {
     /// Milliseconds from the start after the kill until the server was ready.
     pub ready_after_ms: f64,
     /// Events acknowledged in total, before, during and after the storm phase.
@@ -57,7 +57,7 @@ pub struct LakeTable {
     pub equal: bool,
 }
 
-impl Verified {
+impl Verification {
     fn wrong(&mut self, what: impl Into<String>) {
         match self.wrong.len() {
             n if n < WRONG_MAX => self.wrong.push(what.into()),
@@ -68,18 +68,22 @@ impl Verified {
 }
 
 /// Sends batches until the server is killed.
-pub(super) fn write_until_killed(world: &World, target: &Target, killing: &AtomicBool) -> Result<()> {
-    let mut client = Client::new(target).timeout(Duration::from_secs(30));
+pub(super) fn write_until_killed(
+    state: &StormState,
+    target: &LoadTarget,
+    killing: &AtomicBool,
+) -> Result<()> {
+    let mut client = HttpClient::new(target).timeout(Duration::from_secs(30));
     let path = rows_of(EVENTS);
     while !killing.load(Relaxed) {
-        let number = world.ledger.events.send();
-        let body = world.events.body(number);
+        let number = state.ledger.events.send();
+        let body = state.events.body(number);
         match client.request("POST", &path, "application/json", &body) {
             Ok(answer) if answer.is_success() => {
-                writers::acknowledge(world, number, &answer.body).map_err(Error::invalid)?;
+                writers::acknowledge(state, number, &answer.body).map_err(Error::invalid)?;
             }
             Ok(answer) if answer.status == 429 => {
-                world.ledger.events.refuse(number);
+                state.ledger.events.refuse(number);
                 std::thread::sleep(Duration::from_millis(50));
             }
             Ok(answer) => {
@@ -94,44 +98,44 @@ pub(super) fn write_until_killed(world: &World, target: &Target, killing: &Atomi
 }
 
 /// The inputs of the check.
-pub(super) struct Check<'a> {
-    pub(super) world: &'a World,
-    pub(super) target: &'a Target,
+pub(super) struct Verifier<'a> {
+    pub(super) state: &'a StormState,
+    pub(super) target: &'a LoadTarget,
     pub(super) program: &'a Path,
     pub(super) directory: &'a Path,
     pub(super) stop: &'a AtomicBool,
 }
 
-impl Check<'_> {
-    pub(super) fn all(&self, found: &mut Verified, say: &mut dyn FnMut(String)) -> Result<()> {
-        let mut client = Client::new(self.target).timeout(Duration::from_secs(300));
+impl Verifier<'_> {
+    pub(super) fn run(&self, found: &mut Verification, progress: &mut dyn FnMut(String)) -> Result<()> {
+        let mut client = HttpClient::new(self.target).timeout(Duration::from_secs(300));
         self.events(&mut client, found)?;
-        say(format!("{} events acknowledged, {} found", found.events_acknowledged, found.events_found));
-        go_on(self.stop)?;
+        progress(format!("{} events acknowledged, {} found", found.events_acknowledged, found.events_found));
+        check_stop(self.stop)?;
         self.readings(&mut client, found)?;
         self.articles(&mut client, found)?;
-        go_on(self.stop)?;
+        check_stop(self.stop)?;
         self.pages(&mut client, found)?;
-        say("reading the lake back from its own files".into());
+        progress("reading the lake back from its own files".into());
         self.lake(&mut client, found)?;
         found.complete = true;
         Ok(())
     }
 
-    fn events(&self, client: &mut Client, found: &mut Verified) -> Result<()> {
-        let batches = &self.world.ledger.events;
-        found.events_acknowledged = batches.acknowledged() * self.world.events.batch() as u64;
+    fn events(&self, client: &mut HttpClient, found: &mut Verification) -> Result<()> {
+        let batches = &self.state.ledger.events;
+        found.events_acknowledged = batches.acknowledged() * self.state.events.batch() as u64;
         found.events_found = wire::count(client, EVENTS)?;
         let mut counted = 0;
         for first in (0..batches.sent()).step_by(STEP as usize) {
-            go_on(self.stop)?;
+            check_stop(self.stop)?;
             let text = format!(
                 "SELECT batch, count(*), min(slot), max(slot), sum(slot), sum(value) FROM {EVENTS} \
                  WHERE batch >= $1 AND batch < $2 GROUP BY batch ORDER BY batch"
             );
             let last = (first + STEP).min(batches.sent());
             let rows = wire::sql(client, &text, json!([first, last]))?;
-            counted += judge(self.world, first..last, rows, found);
+            counted += judge_batches(self.state, first..last, rows, found);
         }
         if counted != found.events_found {
             let all = found.events_found;
@@ -141,8 +145,8 @@ impl Check<'_> {
     }
 
     /// Checks that every key is there once, with a version between the acknowledged and the sent one.
-    fn readings(&self, client: &mut Client, found: &mut Verified) -> Result<()> {
-        let readings = &self.world.ledger.readings;
+    fn readings(&self, client: &mut HttpClient, found: &mut Verification) -> Result<()> {
+        let readings = &self.state.ledger.readings;
         let rows = wire::sql(client, &format!("SELECT id, version FROM {READINGS} ORDER BY id"), json!([]))?;
         if rows.len() != readings.len() {
             found.wrong(format!("{READINGS}: {} keys expected, {} found", readings.len(), rows.len()));
@@ -160,8 +164,8 @@ impl Check<'_> {
     }
 
     /// Checks the number of documents, and searches for the newest by their words.
-    fn articles(&self, client: &mut Client, found: &mut Verified) -> Result<()> {
-        let articles = &self.world.ledger.articles;
+    fn articles(&self, client: &mut HttpClient, found: &mut Verification) -> Result<()> {
+        let articles = &self.state.ledger.articles;
         let (floor, ceiling) = (articles.floor(), articles.ceiling());
         let text = format!("SELECT count(*), count(DISTINCT id), max(id) FROM {ARTICLES}");
         let rows = wire::sql(client, &text, json!([]))?;
@@ -182,10 +186,10 @@ impl Check<'_> {
     }
 
     /// Checks that every page shows the last revision written: the server cannot lose the files.
-    fn pages(&self, client: &mut Client, found: &mut Verified) -> Result<()> {
-        for (number, note) in (0..).zip(&self.world.ledger.notes) {
+    fn pages(&self, client: &mut HttpClient, found: &mut Verification) -> Result<()> {
+        for (number, note) in (0..).zip(&self.state.ledger.notes) {
             match await_note(client, number, note.ceiling(), self.stop) {
-                Ok(_) => go_on(self.stop)?,
+                Ok(_) => check_stop(self.stop)?,
                 Err(error) => found.wrong(error.message().to_owned()),
             }
         }
@@ -193,7 +197,7 @@ impl Check<'_> {
     }
 
     /// Runs `polynya lake verify` in a process of its own, which knows only the files and SQL.
-    fn lake(&self, client: &mut Client, found: &mut Verified) -> Result<()> {
+    fn lake(&self, client: &mut HttpClient, found: &mut Verification) -> Result<()> {
         let output = self.directory.join("lake-verify.json");
         let failed = |error| Error::io("reading the lake back", error);
         let file = File::create(&output).map_err(failed)?;
@@ -218,7 +222,7 @@ impl Check<'_> {
             if let Some(status) = child.try_wait().map_err(failed)? {
                 break status;
             }
-            if let Err(stopped) = go_on(self.stop) {
+            if let Err(stopped) = check_stop(self.stop) {
                 // The child is not reaped yet, so no other process can have its id.
                 child.kill().and_then(|()| child.wait()).map_err(failed)?;
                 return Err(stopped);
@@ -252,8 +256,13 @@ impl Check<'_> {
 /// Checks that each acknowledged batch is there completely and once, that each refused one is absent, and that each other one is
 /// complete or absent. A row holds the batch, the count, the lowest and highest slot, and the sums of slots and of values; rows
 /// are ordered by batch. Returns the number of events that the rows count.
-fn judge(world: &World, numbers: Range<u64>, rows: Vec<Vec<Value>>, found: &mut Verified) -> u64 {
-    let rows_of_batch = world.events.batch() as u64;
+fn judge_batches(
+    state: &StormState,
+    numbers: Range<u64>,
+    rows: Vec<Vec<Value>>,
+    found: &mut Verification,
+) -> u64 {
+    let rows_of_batch = state.events.batch() as u64;
     let mut rows = rows.into_iter().peekable();
     let mut counted = 0;
     for batch in numbers.clone() {
@@ -262,16 +271,16 @@ fn judge(world: &World, numbers: Range<u64>, rows: Vec<Vec<Value>>, found: &mut 
         let there = row.as_ref().and_then(|row| row.get(1)).copied().unwrap_or(0);
         counted += there;
         let slots = rows_of_batch * (rows_of_batch - 1) / 2;
-        let whole = [batch, rows_of_batch, 0, rows_of_batch - 1, slots, world.events.sum(batch)];
-        match (world.ledger.events.fate(batch), row) {
-            (Some(Fate::Acknowledged { .. }), Some(row)) if row == whole => {}
-            (Some(Fate::Acknowledged { .. }), row) => {
+        let whole = [batch, rows_of_batch, 0, rows_of_batch - 1, slots, state.events.sum(batch)];
+        match (state.ledger.events.status(batch), row) {
+            (Some(BatchStatus::Acknowledged { .. }), Some(row)) if row == whole => {}
+            (Some(BatchStatus::Acknowledged { .. }), row) => {
                 found.events_lost += rows_of_batch.saturating_sub(there);
                 found.wrong(format!("batch {batch} was acknowledged: {whole:?} expected, {row:?} found"));
             }
-            (Some(Fate::Sent), Some(row)) if row == whole => found.batches_landed += 1,
-            (Some(Fate::Sent | Fate::Refused), None) => {}
-            (fate, row) => found.wrong(format!("batch {batch} ({fate:?}): found {row:?}")),
+            (Some(BatchStatus::Sent), Some(row)) if row == whole => found.batches_landed += 1,
+            (Some(BatchStatus::Sent | BatchStatus::Refused), None) => {}
+            (status, row) => found.wrong(format!("batch {batch} ({status:?}): found {row:?}")),
         }
     }
     if let Some(row) = rows.next() {
@@ -286,51 +295,51 @@ mod tests {
     use crate::storm::options::Size;
 
     /// Creates a world with batches 0 and 1 acknowledged, 2 in flight and 3 refused.
-    fn world() -> World {
-        let world = World::new(1, &Size { batch: 50, ..Size::default() }.scaled(0.01));
-        (0..4).for_each(|_| assert!(world.ledger.events.send() < 4));
-        world.ledger.events.acknowledge(0, 1);
-        world.ledger.events.acknowledge(1, 51);
-        world.ledger.events.refuse(3);
-        world
+    fn state() -> StormState {
+        let state = StormState::new(1, &Size { batch: 50, ..Size::default() }.scaled(0.01));
+        (0..4).for_each(|_| assert!(state.ledger.events.send() < 4));
+        state.ledger.events.acknowledge(0, 1);
+        state.ledger.events.acknowledge(1, 51);
+        state.ledger.events.refuse(3);
+        state
     }
 
-    fn row(world: &World, batch: u64) -> Vec<Value> {
-        [batch, 50, 0, 49, 1225, world.events.sum(batch)].map(Value::from).to_vec()
+    fn row(state: &StormState, batch: u64) -> Vec<Value> {
+        [batch, 50, 0, 49, 1225, state.events.sum(batch)].map(Value::from).to_vec()
     }
 
-    fn found(world: &World, rows: Vec<Vec<Value>>) -> Verified {
-        let mut found = Verified::default();
-        judge(world, 0..4, rows, &mut found);
+    fn found(state: &StormState, rows: Vec<Vec<Value>>) -> Verification {
+        let mut found = Verification::default();
+        judge_batches(state, 0..4, rows, &mut found);
         found
     }
 
     #[test]
     fn what_was_acknowledged_must_be_there_and_what_was_in_flight_may() {
-        let world = world();
-        let of = |batches: &[u64]| batches.iter().map(|batch| row(&world, *batch)).collect::<Vec<_>>();
-        let right = found(&world, of(&[0, 1]));
+        let state = state();
+        let of = |batches: &[u64]| batches.iter().map(|batch| row(&state, *batch)).collect::<Vec<_>>();
+        let right = found(&state, of(&[0, 1]));
         assert!(right.wrong.is_empty() && right.batches_landed == 0, "{right:?}");
-        let right = found(&world, of(&[0, 1, 2]));
+        let right = found(&state, of(&[0, 1, 2]));
         assert!(right.wrong.is_empty() && right.batches_landed == 1, "{right:?}");
-        let lost = found(&world, of(&[0, 2]));
+        let lost = found(&state, of(&[0, 2]));
         assert_eq!((lost.wrong.len(), lost.events_lost), (1, 50), "{lost:?}");
-        assert_eq!(found(&world, of(&[0, 1, 3])).wrong.len(), 1, "it was refused");
-        assert!(!found(&world, of(&[0, 1, 9])).wrong.is_empty(), "nobody sent it");
+        assert_eq!(found(&state, of(&[0, 1, 3])).wrong.len(), 1, "it was refused");
+        assert!(!found(&state, of(&[0, 1, 9])).wrong.is_empty(), "nobody sent it");
     }
 
     #[test]
     fn doubled_torn_and_changed_batches_are_wrong() {
-        let world = world();
+        let state = state();
         for (column, value) in [(1, 51), (1, 49), (2, 1), (3, 48), (4, 1224), (5, 1)] {
-            let mut rows = vec![row(&world, 0), row(&world, 1)];
+            let mut rows = vec![row(&state, 0), row(&state, 1)];
             rows[1][column] = value.into();
-            assert_eq!(found(&world, rows).wrong.len(), 1, "column {column} is {value}");
-            let mut rows = vec![row(&world, 0), row(&world, 1), row(&world, 2)];
+            assert_eq!(found(&state, rows).wrong.len(), 1, "column {column} is {value}");
+            let mut rows = vec![row(&state, 0), row(&state, 1), row(&state, 2)];
             rows[2][column] = value.into();
-            assert_eq!(found(&world, rows).wrong.len(), 1, "in flight, column {column} is {value}");
+            assert_eq!(found(&state, rows).wrong.len(), 1, "in flight, column {column} is {value}");
         }
-        let mut many = Verified::default();
+        let mut many = Verification::default();
         (0..100).for_each(|n| many.wrong(n.to_string()));
         assert_eq!((many.wrong.len(), many.wrong[WRONG_MAX].as_str()), (WRONG_MAX + 1, "and more"));
     }

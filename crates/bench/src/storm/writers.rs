@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::corpus;
-use super::options::Force;
-use super::world::World;
+use super::options::EventRate;
+use super::state::StormState;
 use super::{ARTICLES, EVENTS, READINGS};
 use crate::http::{excerpt, render};
-use crate::load::{Busy, Request, Requests, Stream};
+use crate::load::{BusyPolicy, LoadStream, Request, Requests};
 use crate::pace::Pace;
 use crate::random::Random;
-use crate::target::Target;
+use crate::target::LoadTarget;
 use crate::wire;
 
 /// Rows of one replacement, and below it the replacements per second.
@@ -28,39 +28,39 @@ const NICE: i32 = 10;
 
 /// Creates the stream of events. `rate` is in events per second; `None` writes as fast as the server acknowledges.
 pub(super) fn events<'a>(
-    world: &'a World,
-    target: &'a Target,
+    state: &'a StormState,
+    target: &'a LoadTarget,
     writers: usize,
     rate: Option<f64>,
-) -> Stream<'a> {
-    let batch = world.events.batch() as f64;
+) -> LoadStream<'a> {
+    let batch = state.events.batch() as f64;
     let pace = rate.map_or(Pace::Closed, |rate| Pace::Open { per_second: (rate / batch).max(0.1) });
     let requests =
-        move |_| Box::new(Events { world, target, path: rows_of(EVENTS) }) as Box<dyn Requests + 'a>;
-    Stream::new(EVENTS, writers, pace, requests).busy(Busy::Rests).nice(NICE)
+        move |_| Box::new(Events { state, target, path: rows_of(EVENTS) }) as Box<dyn Requests + 'a>;
+    LoadStream::new(EVENTS, writers, pace, requests).busy(BusyPolicy::Rest).nice(NICE)
 }
 
 /// Creates the streams that replace readings and add documents.
-pub(super) fn others<'a>(world: &'a World, target: &'a Target) -> Vec<Stream<'a>> {
+pub(super) fn others<'a>(state: &'a StormState, target: &'a LoadTarget) -> Vec<LoadStream<'a>> {
     let readings = move |_| {
-        let random = Random::part(world.seed, 200);
-        Box::new(Readings { world, target, random, in_flight: HashMap::new(), number: 0 })
+        let random = Random::part(state.seed, 200);
+        Box::new(Readings { state, target, random, in_flight: HashMap::new(), number: 0 })
             as Box<dyn Requests + 'a>
     };
-    let articles = move |_| Box::new(Articles { world, target }) as Box<dyn Requests + 'a>;
+    let articles = move |_| Box::new(Articles { state, target }) as Box<dyn Requests + 'a>;
     // Each stream has one connection, so the acknowledged writes are a prefix of the sent ones.
     vec![
-        Stream::new(READINGS, 1, Pace::Open { per_second: REPLACEMENTS }, readings),
-        Stream::new(ARTICLES, 1, Pace::Open { per_second: ADDITIONS }, articles),
+        LoadStream::new(READINGS, 1, Pace::Open { per_second: REPLACEMENTS }, readings),
+        LoadStream::new(ARTICLES, 1, Pace::Open { per_second: ADDITIONS }, articles),
     ]
 }
 
 /// Returns the events per second, given the throughput of the idle machine; `None` is unlimited.
-pub(super) fn rate(force: Force, alone: f64) -> Option<f64> {
-    match force {
-        Force::Full => None,
-        Force::Half => Some((alone / 2.0).max(1.0)),
-        Force::Rate(rate) => Some(rate),
+pub(super) fn rate(event_rate: EventRate, alone: f64) -> Option<f64> {
+    match event_rate {
+        EventRate::Full => None,
+        EventRate::Half => Some((alone / 2.0).max(1.0)),
+        EventRate::PerSecond(rate) => Some(rate),
     }
 }
 
@@ -69,38 +69,38 @@ pub(super) fn rows_of(table: &str) -> String {
 }
 
 struct Events<'a> {
-    world: &'a World,
-    target: &'a Target,
+    state: &'a StormState,
+    target: &'a LoadTarget,
     path: String,
 }
 
 impl Requests for Events<'_> {
     fn next(&mut self) -> Request {
-        let number = self.world.ledger.events.send();
-        let body = self.world.events.body(number);
+        let number = self.state.ledger.events.send();
+        let body = self.state.events.body(number);
         Request {
             bytes: render(self.target, "POST", &self.path, "application/json", &body).into(),
             tag: number,
         }
     }
 
-    fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
-        acknowledge(self.world, tag, body)
+    fn on_answer(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
+        acknowledge(self.state, tag, body)
     }
 
-    fn rests(&mut self, tag: u64) {
-        self.world.ledger.events.refuse(tag);
+    fn on_rest(&mut self, tag: u64) {
+        self.state.ledger.events.refuse(tag);
     }
 }
 
 /// Processes the acknowledgement of a batch and returns its number of rows.
-pub(super) fn acknowledge(world: &World, number: u64, body: &[u8]) -> Result<u64, String> {
-    let rows = world.events.batch() as u64;
+pub(super) fn acknowledge(state: &StormState, number: u64, body: &[u8]) -> Result<u64, String> {
+    let rows = state.events.batch() as u64;
     let found: Value = serde_json::from_slice(body).unwrap_or_default();
     let (count, first) = (wire::whole(&found["count"]), wire::whole(&found["first_row_id"]));
     match (count, first) {
         (Some(count), Some(first)) if count == rows => {
-            world.ledger.events.acknowledge(number, first);
+            state.ledger.events.acknowledge(number, first);
             Ok(rows)
         }
         _ => Err(format!("expected {rows} events acknowledged, found {}", excerpt(body))),
@@ -109,8 +109,8 @@ pub(super) fn acknowledge(world: &World, number: u64, body: &[u8]) -> Result<u64
 
 /// Replaces rows of `readings` with newer versions.
 struct Readings<'a> {
-    world: &'a World,
-    target: &'a Target,
+    state: &'a StormState,
+    target: &'a LoadTarget,
     random: Random,
     /// Keys and versions of the requests in flight.
     in_flight: HashMap<u64, Vec<(u64, u64)>>,
@@ -119,7 +119,7 @@ struct Readings<'a> {
 
 impl Requests for Readings<'_> {
     fn next(&mut self) -> Request {
-        let readings = &self.world.ledger.readings;
+        let readings = &self.state.ledger.readings;
         let count = REPLACED.min(readings.len() as u64);
         // Neighbouring keys, so that no key occurs twice in a request.
         let first = self.random.below(readings.len() as u64);
@@ -138,11 +138,11 @@ impl Requests for Readings<'_> {
         Request { bytes: bytes.into(), tag: self.number }
     }
 
-    fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
+    fn on_answer(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
         let replaced = self.in_flight.remove(&tag).unwrap_or_default();
         counted(body, replaced.len() as u64)?;
         for (id, version) in &replaced {
-            self.world.ledger.readings[*id as usize].acknowledge(*version);
+            self.state.ledger.readings[*id as usize].acknowledge(*version);
         }
         Ok(replaced.len() as u64)
     }
@@ -150,13 +150,13 @@ impl Requests for Readings<'_> {
 
 /// Adds documents to `articles`.
 struct Articles<'a> {
-    world: &'a World,
-    target: &'a Target,
+    state: &'a StormState,
+    target: &'a LoadTarget,
 }
 
 impl Requests for Articles<'_> {
     fn next(&mut self) -> Request {
-        let World { words, seed, ledger, .. } = self.world;
+        let StormState { words, seed, ledger, .. } = self.state;
         let first = ledger.articles.ceiling();
         ledger.articles.send(first + ADDED);
         let rows: Vec<Value> = (first..first + ADDED).map(|id| corpus::document(words, *seed, id)).collect();
@@ -165,9 +165,9 @@ impl Requests for Articles<'_> {
         Request { bytes: bytes.into(), tag: first + ADDED }
     }
 
-    fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
+    fn on_answer(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
         counted(body, ADDED)?;
-        self.world.ledger.articles.acknowledge(tag);
+        self.state.ledger.articles.acknowledge(tag);
         Ok(ADDED)
     }
 }
@@ -186,19 +186,19 @@ mod tests {
 
     #[test]
     fn a_batch_counts_once_all_of_it_is_acknowledged() {
-        let world = World::new(1, &Size::default().scaled(0.01));
-        let number = world.ledger.events.send();
-        assert!(acknowledge(&world, number, br#"{"count":49,"first_row_id":1}"#).is_err());
-        assert!(acknowledge(&world, number, b"").is_err());
-        assert_eq!(world.ledger.events.acknowledged(), 0);
-        assert_eq!(acknowledge(&world, number, br#"{"count":50,"first_row_id":8}"#), Ok(50));
-        assert_eq!(world.ledger.events.acknowledged_near(0), Some((0, 8)));
+        let state = StormState::new(1, &Size::default().scaled(0.01));
+        let number = state.ledger.events.send();
+        assert!(acknowledge(&state, number, br#"{"count":49,"first_row_id":1}"#).is_err());
+        assert!(acknowledge(&state, number, b"").is_err());
+        assert_eq!(state.ledger.events.acknowledged(), 0);
+        assert_eq!(acknowledge(&state, number, br#"{"count":50,"first_row_id":8}"#), Ok(50));
+        assert_eq!(state.ledger.events.acknowledged_near(0), Some((0, 8)));
     }
 
     #[test]
     fn half_a_machine_is_half_of_what_it_takes_alone() {
-        assert_eq!(rate(Force::Half, 1000.0), Some(500.0));
-        assert_eq!(rate(Force::Full, 1000.0), None);
-        assert_eq!(rate(Force::Rate(7.0), 1000.0), Some(7.0));
+        assert_eq!(rate(EventRate::Half, 1000.0), Some(500.0));
+        assert_eq!(rate(EventRate::Full, 1000.0), None);
+        assert_eq!(rate(EventRate::PerSecond(7.0), 1000.0), Some(7.0));
     }
 }

@@ -1,6 +1,6 @@
 //! The rows of the `tables` workload, each a function of its number.
 
-use crate::peer::{Cell, Column, Columns, Table, Type};
+use crate::peer::{Cell, ColumnBatch, ColumnValues, Table, Type};
 
 const COLUMNS: &[(&str, Type)] =
     &[("id", Type::Int), ("customer", Type::Text), ("amount", Type::Float), ("region", Type::Text)];
@@ -58,11 +58,11 @@ impl Orders {
 }
 
 /// Converts orders to columns for loading.
-pub(super) fn columns(orders: &[Order]) -> Columns {
-    Columns(vec![
-        Column::Ints(orders.iter().map(|order| order.id).collect()),
-        Column::Texts(orders.iter().map(|order| order.customer.clone()).collect()),
-        Column::Floats(orders.iter().map(|order| order.amount).collect()),
-        Column::Texts(orders.iter().map(|order| order.region.to_owned()).collect()),
+pub(super) fn columns(orders: &[Order]) -> ColumnBatch {
+    ColumnBatch(vec![
+        ColumnValues::Ints(orders.iter().map(|order| order.id).collect()),
+        ColumnValues::Texts(orders.iter().map(|order| order.customer.clone()).collect()),
+        ColumnValues::Floats(orders.iter().map(|order| order.amount).collect()),
+        ColumnValues::Texts(orders.iter().map(|order| order.region.to_owned()).collect()),
     ])
 }

@@ -75,7 +75,7 @@ impl Pair {
     }
 
     fn ours(&self, text: &str) -> Result<Vec<Vec<Cell>>> {
-        let mut rows = Digest::keeping();
+        let mut rows = Digest::with_rows();
         self.polynya.sql(text, &[])?.batches.iter().try_for_each(|batch| read_batch(batch, &mut rows))?;
         Ok(rows.into_rows())
     }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bench::{Client, child};
+use bench::{HttpClient, child};
 use polynya_e2e::program;
 use serde_json::json;
 use testkit::temp_dir;
@@ -20,7 +20,7 @@ fn a_cursor_stands_where_it_was_acknowledged_after_each_of_three_kills() {
     let mut at = 0;
     for round in 0..3 {
         let mut server = home.start().unwrap();
-        let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+        let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
         if round == 0 {
             let rows: Vec<_> = (0..100_000).map(|n| json!({"n": n})).collect();
             client.json("POST", "/v1/tables/events/rows", Some(&json!(rows))).unwrap();
@@ -33,7 +33,7 @@ fn a_cursor_stands_where_it_was_acknowledged_after_each_of_three_kills() {
         let acknowledged = AtomicU64::new(at);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut client = Client::new(&target).timeout(Duration::from_secs(60));
+                let mut client = HttpClient::new(&target).timeout(Duration::from_secs(60));
                 let mut next = at + 1;
                 while client.json("PUT", path, Some(&json!({"row": next}))).is_ok() {
                     acknowledged.store(next, Ordering::SeqCst);
@@ -49,7 +49,7 @@ fn a_cursor_stands_where_it_was_acknowledged_after_each_of_three_kills() {
         at = acknowledged.load(Ordering::SeqCst);
     }
     let mut server = home.start().unwrap();
-    let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+    let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     let found = client.json("GET", path, None).unwrap()["row"].as_u64().unwrap();
     assert!(found == at || found == at + 1, "at {found}, acknowledged at {at}");
     server.stop(Duration::from_secs(30)).unwrap();

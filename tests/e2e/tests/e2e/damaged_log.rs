@@ -5,12 +5,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bench::{Client, child};
+use bench::{HttpClient, child};
 use polynya_e2e::program;
 use serde_json::json;
 use testkit::temp_dir;
 
-fn post(client: &mut Client, first: u64) {
+fn post(client: &mut HttpClient, first: u64) {
     let rows: Vec<_> = (first..first + 100).map(|id| json!({ "id": id })).collect();
     client.json("POST", "/v1/tables/t/rows", Some(&json!(rows))).unwrap();
 }
@@ -43,10 +43,10 @@ fn a_newest_log_file_that_is_damaged_empty_or_gone_is_said_and_writes_are_refuse
         options.root = root.path().to_owned();
         let mut home = child::Home::new(options).unwrap();
         let mut server = home.start().unwrap();
-        post(&mut Client::new(server.target()), 0);
+        post(&mut HttpClient::new(server.target()), 0);
         assert!(server.stop(Duration::from_secs(30)).unwrap().success());
         let mut server = home.start().unwrap();
-        post(&mut Client::new(server.target()), 100);
+        post(&mut HttpClient::new(server.target()), 100);
         server.kill().unwrap();
         damage(&newest_log(&home.data()));
 
@@ -59,7 +59,7 @@ fn a_newest_log_file_that_is_damaged_empty_or_gone_is_said_and_writes_are_refuse
         let files = || fs::read_dir(&log).unwrap().count();
         let before = files();
         let server = home.spawn().unwrap();
-        let mut client = Client::new(server.target()).timeout(Duration::from_secs(5));
+        let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(5));
         let ready = loop {
             match client.request("GET", "/ready", "", b"") {
                 Ok(answer) => break answer,

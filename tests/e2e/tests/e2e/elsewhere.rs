@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use bench::{Client, child};
+use bench::{HttpClient, child};
 use polynya_e2e::program;
 use serde_json::{Value, json};
 use testkit::temp_dir;
@@ -11,7 +11,7 @@ use testkit::temp_dir;
 const ROUNDS: u64 = 4;
 const BATCH: u64 = 200;
 
-fn ask(client: &mut Client, method: &str, path: &str, body: &Value) -> Value {
+fn ask(client: &mut HttpClient, method: &str, path: &str, body: &Value) -> Value {
     client.json(method, path, Some(body)).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
@@ -45,7 +45,7 @@ fn tables_land_in_another_servers_catalog_while_both_are_killed() {
     let mut sent = 0;
     for round in 0..ROUNDS {
         let mut server = ours.start().unwrap();
-        let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+        let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
         if round == 0 {
             let columns = json!([{"name": "id", "type": "int64"}, {"name": "text", "type": "string"},
                 {"name": "at", "type": "point"}]);
@@ -77,7 +77,7 @@ fn tables_land_in_another_servers_catalog_while_both_are_killed() {
         let verified: Value = serde_json::from_str(&lake(&["lake", "verify", "events", "--json"])).unwrap();
         assert_eq!(verified["equal"], json!(true), "round {round}: {verified}");
         // The verified metadata are those that the catalog gives to every client.
-        let mut there = Client::new(catalog.target()).timeout(Duration::from_secs(60));
+        let mut there = HttpClient::new(catalog.target()).timeout(Duration::from_secs(60));
         let told = there.json("GET", "/iceberg/v1/namespaces/main/tables/events", None).unwrap();
         assert_eq!(told["metadata-location"], verified["metadata"]);
         assert_eq!(told["metadata"]["properties"]["polynya.row"], json!(verified["row"].to_string()));
@@ -86,9 +86,9 @@ fn tables_land_in_another_servers_catalog_while_both_are_killed() {
     let mut server = ours.start().unwrap();
     let status = lake(&["lake", "status"]);
     assert!(status.contains("/lake/main/events-") && status.contains(".metadata.json"), "{status}");
-    let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+    let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     client.json("DELETE", "/v1/tables/events", None).unwrap();
-    let mut there = Client::new(catalog.target()).timeout(Duration::from_secs(60));
+    let mut there = HttpClient::new(catalog.target()).timeout(Duration::from_secs(60));
     let until = Instant::now() + Duration::from_secs(60);
     while there.json("GET", "/iceberg/v1/namespaces/main/tables/events", None).is_ok() {
         assert!(Instant::now() < until, "a dropped table stays in the catalog");

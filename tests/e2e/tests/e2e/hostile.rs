@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use attacks::{Attack, attacks};
-use bench::process::Sample;
-use bench::{Client, Target, child};
+use bench::process::ProcessSample;
+use bench::{HttpClient, LoadTarget, child};
 use polynya_e2e::program;
 use serde_json::json;
 use testkit::temp_dir;
@@ -44,8 +44,8 @@ fn seconds() -> u64 {
 }
 
 /// Reads single rows by key and through SQL, in turns, until `stop` is set. Every answer must be the right row.
-fn read(target: &Target, first: u64, stop: &AtomicBool) -> u64 {
-    let mut client = Client::new(target).timeout(Duration::from_secs(10));
+fn read(target: &LoadTarget, first: u64, stop: &AtomicBool) -> u64 {
+    let mut client = HttpClient::new(target).timeout(Duration::from_secs(10));
     let mut reads = 0;
     while !stop.load(Ordering::Relaxed) {
         let id = (first + reads * 7) % ROWS;
@@ -64,8 +64,8 @@ fn read(target: &Target, first: u64, stop: &AtomicBool) -> u64 {
     reads
 }
 
-fn attack(target: &Target, attacks: &[Attack], first: usize, stop: &AtomicBool, outcomes: &Outcomes) {
-    let mut client = Client::new(target).timeout(Duration::from_secs(30));
+fn attack(target: &LoadTarget, attacks: &[Attack], first: usize, stop: &AtomicBool, outcomes: &Outcomes) {
+    let mut client = HttpClient::new(target).timeout(Duration::from_secs(30));
     for attack in attacks.iter().cycle().skip(first) {
         if stop.load(Ordering::Relaxed) {
             return;
@@ -93,7 +93,7 @@ fn attack(target: &Target, attacks: &[Attack], first: usize, stop: &AtomicBool, 
 
 /// Returns the resident memory of a process.
 fn memory_bytes(pid: u32) -> u64 {
-    let sample = Sample::of(pid).unwrap();
+    let sample = ProcessSample::of(pid).unwrap();
     sample.until(&sample).memory_bytes
 }
 
@@ -115,9 +115,9 @@ fn memory_after(pid: u32, bytes_max: u64) -> (u64, Duration) {
 fn idle_after(pid: u32) -> Duration {
     let began = Instant::now();
     loop {
-        let before = Sample::of(pid).unwrap();
+        let before = ProcessSample::of(pid).unwrap();
         thread::park_timeout(Duration::from_secs(2));
-        let used = before.until(&Sample::of(pid).unwrap());
+        let used = before.until(&ProcessSample::of(pid).unwrap());
         if used.cpu_seconds / used.seconds < IDLE_CORES {
             return began.elapsed();
         }
@@ -137,7 +137,7 @@ fn hostile_clients_neither_end_the_server_nor_keep_it_busy_nor_stop_readers() {
     let mut home = child::Home::new(options).unwrap();
     let mut server = home.start().unwrap();
     let target = server.target().clone();
-    let mut client = Client::new(&target);
+    let mut client = HttpClient::new(&target);
     let victim = json!({
         "columns": [{"name": "id", "type": "int64"}, {"name": "name", "type": "string"}],
         "primary_key": ["id"],

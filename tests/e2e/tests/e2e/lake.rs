@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bench::{Client, child};
+use bench::{HttpClient, child};
 use polynya_e2e::program;
 use serde_json::{Value, json};
 use testkit::temp_dir;
@@ -12,7 +12,7 @@ use testkit::temp_dir;
 const ROUNDS: u64 = 4;
 const BATCH: u64 = 500;
 
-fn ask(client: &mut Client, method: &str, path: &str, body: &Value) -> Value {
+fn ask(client: &mut HttpClient, method: &str, path: &str, body: &Value) -> Value {
     client.json(method, path, Some(body)).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
@@ -40,14 +40,14 @@ fn the_lake_is_the_table_after_each_of_four_kills() {
     let mut sent = 0;
     for round in 0..ROUNDS {
         let mut server = home.start().unwrap();
-        let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+        let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
         if round == 0 {
             ask(&mut client, "PUT", "/v1/tables/events", &definition);
         }
         // A second client requests lake commits all the time, so that the kill meets one.
         let target = server.target().clone();
         let lander = std::thread::spawn(move || {
-            let mut client = Client::new(&target).timeout(Duration::from_secs(60));
+            let mut client = HttpClient::new(&target).timeout(Duration::from_secs(60));
             let mut landed = 0;
             while client.json("POST", "/v1/tables/events/commit", None).is_ok() {
                 landed += 1;
@@ -103,7 +103,7 @@ fn a_table_that_changes_while_it_is_compared_is_never_called_different() {
     let data = home.data();
     let data = data.to_str().unwrap();
     let mut server = home.start().unwrap();
-    let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+    let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     let columns = json!([{"name": "id", "type": "int64"}, {"name": "n", "type": "int64"}]);
     let definition = json!({"columns": columns, "primary_key": ["id"]});
     ask(&mut client, "PUT", "/v1/tables/counters", &definition);

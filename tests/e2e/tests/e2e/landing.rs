@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bench::{child, landing};
+use bench::{child, lake_ingest};
 use polynya_e2e::program;
 use testkit::temp_dir;
 
@@ -13,16 +13,16 @@ fn a_steady_stream_lands_whole_while_it_is_measured() {
     let mut server = child::Options::new(program::polynya());
     server.root = root.path().to_owned();
     server.env.push(("POLYNYA_LAKE_COMMIT_WAIT".into(), "500 ms".into()));
-    let options = landing::Options {
+    let options = lake_ingest::Options {
         rate: 10_000.0,
         measure: Duration::from_secs(4),
         warm: Duration::from_secs(1),
         quiet: Duration::from_secs(1),
         connections: 10,
         pool_events: 2_000,
-        ..landing::Options::new(server)
+        ..lake_ingest::Options::new(server)
     };
-    let report = landing::run(&options, &mut |line| println!("{line}")).unwrap();
+    let report = lake_ingest::run(&options, &mut |line| println!("{line}")).unwrap();
     if let Err(error) = report.verdict() {
         panic!("{error}\n{}", report.to_markdown());
     }

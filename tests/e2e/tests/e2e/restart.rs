@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{Float64Array, Int64Array, RecordBatch, StringArray};
-use bench::{Client, child};
+use bench::{HttpClient, child};
 use engine::{Engine, Mode, Op, Options, Transaction};
 use polynya_e2e::program;
 use serde_json::json;
@@ -39,7 +39,7 @@ fn a_directory_with_many_rows_serves_soon_after_a_kill() {
 
     // The last rows come over HTTP, so that after the kill some are only in the log.
     let mut server = home.start().unwrap();
-    let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+    let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     let tail: Vec<_> = (0..TAIL).map(|i| json!({"id": rows + i, "kind": "tail", "value": 0.5})).collect();
     let answer = client.json("POST", "/v1/tables/events/rows", Some(&json!(tail))).unwrap();
     assert_eq!(answer["count"], TAIL, "{answer}");
@@ -48,7 +48,7 @@ fn a_directory_with_many_rows_serves_soon_after_a_kill() {
     let mut server = home.start().unwrap();
     let ready = server.ready_after();
     println!("{} rows: serving {ready:.1?} after the start", rows + TAIL);
-    let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+    let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     let asked = json!({"sql": "SELECT count(*), count(DISTINCT kind), min(id), max(id) FROM events"});
     let answer = client.json("POST", "/v1/sql", Some(&asked)).unwrap();
     assert_eq!(answer["rows"], json!([[rows + TAIL, 11, 0, rows + TAIL - 1]]), "{answer}");

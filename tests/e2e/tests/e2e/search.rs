@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use bench::{Client, child};
+use bench::{HttpClient, child};
 use polynya_e2e::program;
 use serde_json::{Value, json};
 use testkit::temp_dir;
@@ -11,7 +11,7 @@ use testkit::temp_dir;
 const ROUNDS: u64 = 3;
 const BATCH: u64 = 200;
 
-fn ask(client: &mut Client, method: &str, path: &str, body: &Value) -> Value {
+fn ask(client: &mut HttpClient, method: &str, path: &str, body: &Value) -> Value {
     client.json(method, path, Some(body)).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
@@ -35,7 +35,7 @@ fn every_acknowledged_row_is_found_once_after_each_of_three_kills() {
     let mut acknowledged = 0;
     for round in 0..ROUNDS {
         let mut server = home.start().unwrap();
-        let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+        let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
         if round == 0 {
             ask(&mut client, "PUT", "/v1/tables/docs", &definition);
         }
@@ -62,7 +62,7 @@ fn every_acknowledged_row_is_found_once_after_each_of_three_kills() {
         server.kill().unwrap();
 
         let mut server = home.start().unwrap();
-        let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+        let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
         let counted = ask(&mut client, "POST", "/v1/sql", &json!({"sql": "SELECT count(*) FROM docs"}));
         let found = ask(&mut client, "POST", "/v1/tables/docs/search", &json!({"q": "rivers", "limit": 1}));
         let total = if found["exact"] == json!(true) {
@@ -83,7 +83,7 @@ fn every_acknowledged_row_is_found_once_after_each_of_three_kills() {
 
     // An index built from scratch gives the same answers.
     let mut server = home.start().unwrap();
-    let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+    let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     let query = json!({"q": "river banks", "limit": 300, "fields": ["id"]});
     let before = ask(&mut client, "POST", "/v1/tables/docs/search", &query);
     assert_eq!(before["hits"].as_array().map(Vec::len), Some(300));

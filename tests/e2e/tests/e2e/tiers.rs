@@ -3,16 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use bench::{Client, child};
+use bench::{HttpClient, child};
 use polynya_e2e::program;
 use serde_json::{Value, json};
 use testkit::temp_dir;
 
-fn ask(client: &mut Client, method: &str, path: &str, body: Option<&Value>) -> Value {
+fn ask(client: &mut HttpClient, method: &str, path: &str, body: Option<&Value>) -> Value {
     client.json(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
-fn sql(client: &mut Client, text: &str) -> Value {
+fn sql(client: &mut HttpClient, text: &str) -> Value {
     ask(client, "POST", "/v1/sql", Some(&json!({ "sql": text })))["rows"].clone()
 }
 
@@ -23,7 +23,7 @@ const STATEMENTS: [&str; 4] = [
     "SELECT n FROM readings WHERE place = 'p3' ORDER BY n DESC LIMIT 4",
 ];
 
-fn answers(client: &mut Client) -> Vec<Value> {
+fn answers(client: &mut HttpClient) -> Vec<Value> {
     let mut all: Vec<Value> = STATEMENTS.iter().map(|text| sql(client, text)).collect();
     for path in ["/v1/tables/readings/rows?from=1&limit=5", "/v1/tables/readings/rows?from=2999&limit=700"] {
         all.push(ask(client, "GET", path, None)["rows"].clone());
@@ -44,7 +44,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     let data = home.data();
     let data_text = data.to_str().unwrap().to_owned();
     let mut server = home.start().unwrap();
-    let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+    let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     let definition = json!({
         "columns": [{"name": "n", "type": "int64"}, {"name": "place", "type": "string"}, {"name": "at", "type": "timestamp"}],
         "partition_by": ["bucket(4, place)"],
@@ -60,7 +60,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     let before = answers(&mut client);
     sql(&mut client, "ALTER TABLE readings SET (hot = '0 MB')");
     let end = Instant::now() + Duration::from_secs(120);
-    let lake_only = |client: &mut Client| {
+    let lake_only = |client: &mut HttpClient| {
         ask(client, "GET", "/v1/tables/readings", None)["tiers"]["lake_only_rows"].as_u64().unwrap_or(0)
     };
     while lake_only(&mut client) < 4_000 {
@@ -74,11 +74,11 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
 
     server.stop(Duration::from_secs(30)).unwrap();
     let mut server = home.start().unwrap();
-    let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+    let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     assert_eq!(answers(&mut client), before, "after a restart");
     server.kill().unwrap();
     let mut server = home.start().unwrap();
-    let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+    let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     assert_eq!(answers(&mut client), before, "after a kill");
 
     // Deletes reach the lake and are visible at once.
@@ -110,7 +110,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     // Local rows stay readable; the others fail, and no lake commit replaces the lost lake.
     std::fs::rename(data.join("lake"), root.path().join("away")).unwrap();
     let mut server = home.start().unwrap();
-    let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+    let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     let hot =
         ask(&mut client, "GET", "/v1/tables/readings", None)["tiers"]["hot_from_row_id"].as_u64().unwrap();
     let here = format!("/v1/tables/readings/rows?from={hot}&limit=3");
@@ -123,7 +123,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     std::fs::remove_dir_all(data.join("lake")).unwrap_or_default();
     std::fs::rename(root.path().join("away"), data.join("lake")).unwrap();
     let mut server = home.start().unwrap();
-    let mut client = Client::new(server.target()).timeout(Duration::from_secs(60));
+    let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     let back = sql(&mut client, "SELECT count(*), count(n) FROM readings");
     assert_eq!(ask(&mut client, "POST", "/v1/tables/readings/commit", None)["rows"], json!(5_904), "{back}");
     server.stop(Duration::from_secs(30)).unwrap();

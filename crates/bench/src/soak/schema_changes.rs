@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use types::Result;
 
 use super::Actor;
-use super::watch::Caller;
+use super::client::SoakClient;
 
 const ROWS: i64 = 200;
 
 /// Runs one statement per step; after the last one the next table follows.
 #[derive(Default)]
-pub(super) struct Shapes {
+pub(super) struct SchemaChanges {
     round: u64,
     at: usize,
     /// Number in the name of the next column that the permanent table gains and loses.
@@ -45,21 +45,19 @@ const STATEMENTS: &[(&str, Option<&[i64]>)] = &[
     ("DROP TABLE {t}_old", None),
 ];
 
-impl Shapes {
-    fn next(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+impl SchemaChanges {
+    fn run_next_statement(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
         let (sql, wanted) = STATEMENTS[self.at];
         // Every second table reuses one name; the others have names that never occur again.
-        let table = match self.round % 2 {
-            0 => "shape".to_owned(),
-            _ => format!("shape_{}", self.round),
-        };
+        let table =
+            if self.round.is_multiple_of(2) { "shape".to_owned() } else { format!("shape_{}", self.round) };
         let sql = sql.replace("{t}", &table).replace("{v}", &format!("{table}_view"));
         match wanted {
             Some(wanted) => {
-                let found = caller.numbers(&sql, json!([]))?;
-                caller.expect(|| sql, &found, &wanted.to_vec());
+                let found = client.query_numbers(&sql, json!([]))?;
+                client.expect(|| sql, &found, &wanted.to_vec());
             }
-            None => drop(caller.write(&sql, json!([]))?),
+            None => drop(client.execute(&sql, json!([]))?),
         }
         self.at += 1;
         if self.at == STATEMENTS.len() {
@@ -69,40 +67,41 @@ impl Shapes {
     }
 
     /// Adds a column to the permanent table, checks its values, and drops it.
-    fn changing(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+    fn change_columns(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
         let column = format!("extra_{}", self.column);
-        caller.write(&format!("ALTER TABLE changing ADD COLUMN {column} bigint DEFAULT 2"), json!([]))?;
-        let id = caller.below(ROWS as usize);
-        caller.write(&format!("UPDATE changing SET {column} = 7, n = n + 1 WHERE id = $1"), json!([id]))?;
-        let found = caller.numbers(&format!("SELECT count(*), sum({column}) FROM changing"), json!([]))?;
-        caller.expect(|| format!("column {column}"), &found, &vec![ROWS, 2 * ROWS + 5]);
-        caller.write(&format!("ALTER TABLE changing DROP COLUMN {column}"), json!([]))?;
+        client.execute(&format!("ALTER TABLE changing ADD COLUMN {column} bigint DEFAULT 2"), json!([]))?;
+        let id = client.below(ROWS as usize);
+        client.execute(&format!("UPDATE changing SET {column} = 7, n = n + 1 WHERE id = $1"), json!([id]))?;
+        let found =
+            client.query_numbers(&format!("SELECT count(*), sum({column}) FROM changing"), json!([]))?;
+        client.expect(|| format!("column {column}"), &found, &vec![ROWS, 2 * ROWS + 5]);
+        client.execute(&format!("ALTER TABLE changing DROP COLUMN {column}"), json!([]))?;
         self.column += 1;
         Ok(())
     }
 }
 
-impl Actor for Shapes {
+impl Actor for SchemaChanges {
     fn every(&self) -> Duration {
         Duration::from_millis(1_000)
     }
 
-    fn prepare(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        caller.write("CREATE TABLE changing (id bigint PRIMARY KEY, n bigint NOT NULL)", json!([]))?;
+    fn prepare(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
+        client.execute("CREATE TABLE changing (id bigint PRIMARY KEY, n bigint NOT NULL)", json!([]))?;
         let rows: Vec<Value> = (0..ROWS).map(|id| json!({"id": id, "n": 0})).collect();
-        caller.written("POST", "/v1/tables/changing/rows", &json!(rows)).map(drop)
+        client.send_write("POST", "/v1/tables/changing/rows", &json!(rows)).map(drop)
     }
 
-    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
-        if caller.below(12) == 0 { self.changing(caller) } else { self.next(caller) }
+    fn step(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
+        if client.below(12) == 0 { self.change_columns(client) } else { self.run_next_statement(client) }
     }
 
-    fn verify(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+    fn verify(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
         // Each acknowledged round over the permanent table added one to some row; the round in flight may have done so.
-        let found = caller.numbers("SELECT count(*), sum(n) FROM changing", json!([]))?;
+        let found = client.query_numbers("SELECT count(*), sum(n) FROM changing", json!([]))?;
         let rounds = self.column as i64;
         if found[0] != ROWS || !(rounds..=rounds + 1).contains(&found[1]) {
-            caller.watch.wrong(format!(
+            client.state.report_wrong(format!(
                 "table changing after the kill: {ROWS} rows, {rounds} updates expected, found {found:?}"
             ));
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use types::{Error, Kind, Result};
 
-use super::options::{Force, Options};
+use super::options::{EventRate, Options};
 use super::writers;
 
 /// Bytes for log files, the initial data, and other programs.
@@ -25,11 +25,11 @@ pub(super) fn check(root: &Path, options: &Options, alone: Option<f64>) -> Resul
     if free >= needed {
         return Ok(());
     }
-    let hint = match options.force {
-        Force::Rate(_) => {
+    let hint = match options.event_rate {
+        EventRate::PerSecond(_) => {
             "free some, name a directory on another disk, or take fewer --seconds or a lower --load"
         }
-        Force::Full | Force::Half => {
+        EventRate::Full | EventRate::Half => {
             "free some, name a directory on another disk with --root, take fewer --seconds, or a --load of so many events a second"
         }
     };
@@ -59,7 +59,7 @@ pub(super) fn guard(root: &Path) -> Result<()> {
 fn needed(options: &Options, alone: Option<f64>) -> u64 {
     let alone = alone.unwrap_or(GUESSED_EVENTS_PER_S);
     let seconds = options.storm.as_secs_f64() + options.kill_after.as_secs_f64();
-    let rate = writers::rate(options.force, alone).unwrap_or(alone);
+    let rate = writers::rate(options.event_rate, alone).unwrap_or(alone);
     let archive = options.size.archive * ARCHIVE_ROW_BYTES;
     BASE_BYTES + archive + (rate * seconds * EVENT_BYTES) as u64
 }
@@ -83,11 +83,11 @@ mod tests {
     #[test]
     fn a_storm_that_would_fill_the_disk_is_refused_with_the_figures() {
         let mut options = Options::new(child::Options::new("polynya"));
-        options.force = Force::Rate(1e12);
+        options.event_rate = EventRate::PerSecond(1e12);
         let error = check(Path::new("."), &options, None).expect_err("nobody has that much");
         assert_eq!(error.kind(), Kind::DiskFull);
         assert!(error.message().contains("GiB free"), "{error}");
-        options.force = Force::Half;
+        options.event_rate = EventRate::Half;
         assert!(needed(&options, Some(2e6)) > needed(&options, Some(1e6)), "it grows with the machine");
         assert!(needed(&options, Some(1e6)) > needed(&options, None));
     }

@@ -3,26 +3,26 @@
 use std::collections::BTreeMap;
 
 use super::orders::{Order, Orders};
-use crate::peer::{Cell, Digest, Statement};
+use crate::peer::{Cell, Digest, PeerStatement};
 use crate::random::Random;
 
 /// One query, which is one line of the benchmark's result.
-pub(super) struct Work {
+pub(super) struct TableQuery {
     pub(super) name: &'static str,
-    pub(super) statement: Statement,
+    pub(super) statement: PeerStatement,
     /// Number of queries in each repetition.
     pub(super) operations: u64,
     /// True if the parameters are always or nearly the same. The table then grows by a row before each query, so that no result
     /// cache can answer it.
     pub(super) grows: bool,
-    pub(super) compared: Compared,
+    pub(super) compared: CompareMode,
     params: fn(&mut Random, &Orders) -> Vec<Cell>,
     expected: fn(&Orders, &[Cell]) -> Vec<Vec<Cell>>,
 }
 
 /// The way in which an answer is compared with the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Compared {
+pub(super) enum CompareMode {
     /// Every bit of every row, in any order of rows.
     Exactly,
     /// All values, but sums may differ in their last digits.
@@ -31,7 +31,7 @@ pub(super) enum Compared {
     Column(usize),
 }
 
-impl Work {
+impl TableQuery {
     pub(super) fn params(&self, random: &mut Random, orders: &Orders) -> Vec<Cell> {
         (self.params)(random, orders)
     }
@@ -41,9 +41,9 @@ impl Work {
     }
 
     /// Compares a complete answer with the expected rows. Returns a description of the first difference, if there is one.
-    pub(super) fn wrong(&self, found: Digest, expected: &[Vec<Cell>]) -> Option<String> {
+    pub(super) fn difference(&self, found: Digest, expected: &[Vec<Cell>]) -> Option<String> {
         let only = |mut rows: Vec<Vec<Cell>>| {
-            if let Compared::Column(column) = self.compared {
+            if let CompareMode::Column(column) = self.compared {
                 rows.iter_mut().for_each(|row| *row = row.get(column).cloned().into_iter().collect());
             }
             rows.sort_by_cached_key(|row| format!("{row:?}"));
@@ -53,26 +53,26 @@ impl Work {
         if found.len() != expected.len() {
             return Some(format!("{} rows, expected {}", found.len(), expected.len()));
         }
-        let same = |(a, b): &(&Vec<Cell>, &Vec<Cell>)| {
-            a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| crate::peer::same(a, b))
+        let same_value = |(a, b): &(&Vec<Cell>, &Vec<Cell>)| {
+            a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| crate::peer::same_value(a, b))
         };
-        let other = found.iter().zip(&expected).find(|pair| !same(pair))?;
+        let other = found.iter().zip(&expected).find(|pair| !same_value(pair))?;
         Some(format!("{:?}, expected {:?}", other.0, other.1))
     }
 
     /// Compares an answer by its row count and, where rows must match exactly, by its hash.
-    pub(super) fn wrong_digest(&self, found: &Digest, expected: &[Vec<Cell>]) -> Option<String> {
+    pub(super) fn digest_difference(&self, found: &Digest, expected: &[Vec<Cell>]) -> Option<String> {
         let mut digest = Digest::default();
-        expected.iter().for_each(|row| digest.row(row.clone()));
+        expected.iter().for_each(|row| digest.add_row(row.clone()));
         if found.rows != digest.rows {
             return Some(format!("{} rows, expected {}", found.rows, digest.rows));
         }
-        (self.compared == Compared::Exactly && found.hash != digest.hash)
+        (self.compared == CompareMode::Exactly && found.hash != digest.hash)
             .then(|| format!("{} rows, not the expected ones", found.rows))
     }
 }
 
-fn where_order(orders: &Orders, wanted: impl Fn(&Order) -> bool) -> Vec<Vec<Cell>> {
+fn matching_orders(orders: &Orders, wanted: impl Fn(&Order) -> bool) -> Vec<Vec<Cell>> {
     orders.all.iter().filter(|order| wanted(order)).map(Order::cells).collect()
 }
 
@@ -96,56 +96,56 @@ fn number(cell: &Cell) -> f64 {
     if let Cell::Float(number) = cell { *number } else { f64::NAN }
 }
 
-fn any_customer(random: &mut Random, orders: &Orders) -> Vec<Cell> {
+fn random_customer(random: &mut Random, orders: &Orders) -> Vec<Cell> {
     vec![Cell::Text(format!("cust_{}", random.below(orders.customers)))]
 }
 
-fn any_key(random: &mut Random, orders: &Orders) -> Vec<Cell> {
+fn random_key(random: &mut Random, orders: &Orders) -> Vec<Cell> {
     vec![Cell::Int(1 + random.below(orders.all.len() as u64) as i64)]
 }
 
 /// Picks a range that holds a tenth of the amounts.
-fn any_range(random: &mut Random, _: &Orders) -> Vec<Cell> {
+fn random_range(random: &mut Random, _: &Orders) -> Vec<Cell> {
     let from = random.below(900) as f64 + 0.05;
     vec![Cell::Float(from), Cell::Float(from + 100.0)]
 }
 
-fn nothing(_: &mut Random, _: &Orders) -> Vec<Cell> {
+fn no_params(_: &mut Random, _: &Orders) -> Vec<Cell> {
     Vec::new()
 }
 
-fn europe(_: &mut Random, _: &Orders) -> Vec<Cell> {
+fn europe_region(_: &mut Random, _: &Orders) -> Vec<Cell> {
     vec![Cell::Text("EU".into())]
 }
 
 /// Lists all queries. A query that finds few rows is repeated `lookups` times or a quarter of that.
-pub(super) fn works(lookups: u64) -> Vec<Work> {
+pub(super) fn queries(lookups: u64) -> Vec<TableQuery> {
     const ALL: &str = "SELECT id, customer, amount, region FROM orders";
-    let work = |name, text: String, params, expected| Work {
+    let query = |name, text: String, params, expected| TableQuery {
         name,
-        statement: Statement::new(&text),
+        statement: PeerStatement::new(&text),
         operations: 1,
         grows: true,
-        compared: Compared::Exactly,
+        compared: CompareMode::Exactly,
         params,
         expected,
     };
     vec![
-        Work {
+        TableQuery {
             operations: lookups,
             grows: false,
-            ..work("key lookup", format!("{ALL} WHERE id = ?"), any_key, |orders, params| {
+            ..query("key lookup", format!("{ALL} WHERE id = ?"), random_key, |orders, params| {
                 let Cell::Int(id) = params[0] else { return Vec::new() };
                 vec![orders.all[id as usize - 1].cells()]
             })
         },
-        Work {
+        TableQuery {
             operations: lookups.div_ceil(4),
             grows: false,
-            ..work(
+            ..query(
                 "10 hits by customer",
                 format!("{ALL} WHERE customer = ?"),
-                any_customer,
+                random_customer,
                 |orders, params| {
                     // The orders of a customer are `orders.customers` numbers apart, which avoids a scan of all orders for each
                     // lookup.
@@ -157,28 +157,28 @@ pub(super) fn works(lookups: u64) -> Vec<Work> {
                 },
             )
         },
-        work("two thirds by region", format!("{ALL} WHERE region = ?"), europe, |orders, params| {
-            where_order(orders, |order| order.region == text(&params[0]))
+        query("two thirds by region", format!("{ALL} WHERE region = ?"), europe_region, |orders, params| {
+            matching_orders(orders, |order| order.region == text(&params[0]))
         }),
-        Work {
+        TableQuery {
             operations: 3,
             grows: false,
-            ..work(
+            ..query(
                 "a tenth by amount BETWEEN, no index",
                 format!("{ALL} WHERE amount BETWEEN ? AND ?"),
-                any_range,
+                random_range,
                 |orders, params| {
                     let range = number(&params[0])..=number(&params[1]);
-                    where_order(orders, |order| range.contains(&order.amount))
+                    matching_orders(orders, |order| range.contains(&order.amount))
                 },
             )
         },
-        Work {
-            compared: Compared::Column(2),
-            ..work(
+        TableQuery {
+            compared: CompareMode::Column(2),
+            ..query(
                 "ORDER BY amount LIMIT 10",
                 format!("{ALL} ORDER BY amount DESC LIMIT 10"),
-                nothing,
+                no_params,
                 |orders, _| {
                     let mut all: Vec<&Order> = orders.all.iter().collect();
                     all.sort_by(|a, b| b.amount.total_cmp(&a.amount));
@@ -186,32 +186,32 @@ pub(super) fn works(lookups: u64) -> Vec<Work> {
                 },
             )
         },
-        Work {
-            compared: Compared::Sums,
-            ..work(
+        TableQuery {
+            compared: CompareMode::Sums,
+            ..query(
                 "COUNT, SUM, MIN, MAX by region",
                 "SELECT COUNT(*), SUM(amount), MIN(amount), MAX(amount) FROM orders WHERE region = ?".into(),
-                europe,
+                europe_region,
                 |orders, params| aggregate(orders, |order| order.region == text(&params[0])),
             )
         },
-        Work {
+        TableQuery {
             operations: 3,
             grows: false,
-            compared: Compared::Sums,
-            ..work(
+            compared: CompareMode::Sums,
+            ..query(
                 "COUNT, SUM, MIN, MAX by amount, no index",
                 "SELECT COUNT(*), SUM(amount), MIN(amount), MAX(amount) FROM orders WHERE amount > ?".into(),
                 |random, _| vec![Cell::Float(random.below(900) as f64 + 0.05)],
                 |orders, params| aggregate(orders, |order| order.amount > number(&params[0])),
             )
         },
-        Work {
-            compared: Compared::Sums,
-            ..work(
+        TableQuery {
+            compared: CompareMode::Sums,
+            ..query(
                 "GROUP BY customer",
                 "SELECT customer, COUNT(*), SUM(amount) FROM orders GROUP BY customer".into(),
-                nothing,
+                no_params,
                 |orders, _| {
                     let mut groups: BTreeMap<&str, (i64, f64)> = BTreeMap::new();
                     for order in &orders.all {
@@ -225,20 +225,20 @@ pub(super) fn works(lookups: u64) -> Vec<Work> {
                 },
             )
         },
-        work("DISTINCT customer", "SELECT DISTINCT customer FROM orders".into(), nothing, |orders, _| {
+        query("DISTINCT customer", "SELECT DISTINCT customer FROM orders".into(), no_params, |orders, _| {
             let names: std::collections::BTreeSet<&str> =
                 orders.all.iter().map(|order| order.customer.as_str()).collect();
             names.into_iter().map(|name| vec![Cell::Text(name.to_owned())]).collect()
         }),
-        work(
+        query(
             "LIKE 'cust_1%'",
             format!("{ALL} WHERE customer LIKE ?"),
             |random, _| vec![Cell::Text(format!("cust_{}%", 1 + random.below(2)))],
             |orders, params| {
                 let prefix = text(&params[0]).trim_end_matches('%');
-                where_order(orders, |order| order.customer.starts_with(prefix))
+                matching_orders(orders, |order| order.customer.starts_with(prefix))
             },
         ),
-        work("full scan", ALL.into(), nothing, |orders, _| where_order(orders, |_| true)),
+        query("full scan", ALL.into(), no_params, |orders, _| matching_orders(orders, |_| true)),
     ]
 }

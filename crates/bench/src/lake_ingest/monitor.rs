@@ -7,24 +7,24 @@ use std::time::{Duration, Instant};
 
 use types::Result;
 
-use super::{Acknowledged, DISK_BYTES_LEFT, Options, PATIENCE, free_bytes};
-use crate::http::Client;
+use super::{Acknowledged, CATCH_UP_MAX, DISK_BYTES_LEFT_MIN, Options, free_bytes};
+use crate::http::HttpClient;
 use crate::markdown::{ms, thousands};
 use crate::process;
 use crate::report::{Claim, Sheet};
 use crate::soak::{Tolerance, judge, sample};
-use crate::target::Target;
+use crate::target::LoadTarget;
 use crate::wire;
 
 /// Interval between reads of the watermarks, which is also the precision of the lag in seconds.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 const SAMPLES: u32 = 60;
 /// Shortest load in seconds whose memory and lag are judged. In a shorter one heads and caches fill for the first time, so the
 /// figures are only reported.
 const JUDGED_FROM_S: f64 = 120.0;
 
-pub(super) struct Place<'a> {
-    pub target: &'a Target,
+pub(super) struct MonitoredServer<'a> {
+    pub target: &'a LoadTarget,
     pub pid: u32,
     pub data: &'a Path,
     pub table: &'a str,
@@ -32,7 +32,7 @@ pub(super) struct Place<'a> {
 
 /// One sample of the figures.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Look {
+pub(super) struct LoadSample {
     pub at_s: f64,
     pub anonymous_bytes: u64,
     pub debt_bytes: u64,
@@ -48,9 +48,9 @@ pub(super) struct Look {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub looks: Vec<Look>,
-    /// The largest lag that any read of the watermarks found, including those between two [`Look`]s.
+pub(super) struct Observations {
+    pub samples: Vec<LoadSample>,
+    /// The largest lag that any read of the watermarks found, including those between two [`LoadSample`]s.
     pub lag_rows_max: u64,
     pub lag_s_max: f64,
     /// Number of different lake snapshots that were observed.
@@ -59,44 +59,44 @@ pub(super) struct Seen {
 }
 
 /// Takes samples until the load is over. Sets `full` if the disk is nearly full.
-pub(super) fn watch(
-    place: &Place<'_>,
+pub(super) fn monitor(
+    server: &MonitoredServer<'_>,
     options: &Options,
     acknowledged: &Acknowledged,
     over: &AtomicBool,
     full: &AtomicBool,
-    says: &Sender<String>,
-) -> Result<Seen> {
-    let mut client = Client::new(place.target);
-    let every = (options.measure / SAMPLES).clamp(LOOK, Duration::from_secs(10));
+    progress: &Sender<String>,
+) -> Result<Observations> {
+    let mut client = HttpClient::new(server.target);
+    let every = (options.measure / SAMPLES).clamp(POLL_EVERY, Duration::from_secs(10));
     let (started, mut due) = (Instant::now(), every);
-    let mut seen = Seen { rate: options.rate, ..Seen::default() };
+    let mut observed = Observations { rate: options.rate, ..Observations::default() };
     let mut history = History::default();
     let mut snapshot = String::new();
     while !over.load(Relaxed) {
-        std::thread::sleep(LOOK);
-        let marks = client.json("GET", &format!("/v1/tables/{}/watermarks", place.table), None)?;
+        std::thread::sleep(POLL_EVERY);
+        let marks = client.json("GET", &format!("/v1/tables/{}/watermarks", server.table), None)?;
         let at_s = started.elapsed().as_secs_f64();
         let row = |mark: &str| wire::whole(&marks[mark]["row"]).unwrap_or_default();
         let (lag_rows, lag_s) = history.lag(at_s, row("acknowledged"), row("lake"));
-        seen.lag_rows_max = seen.lag_rows_max.max(lag_rows);
-        seen.lag_s_max = seen.lag_s_max.max(lag_s);
+        observed.lag_rows_max = observed.lag_rows_max.max(lag_rows);
+        observed.lag_s_max = observed.lag_s_max.max(lag_s);
         let newest = marks["lake"]["snapshot_id"].as_str().unwrap_or_default();
         if newest != snapshot {
-            seen.commits += 1;
+            observed.commits += 1;
             newest.clone_into(&mut snapshot);
         }
-        if free_bytes(&options.child.root)? < DISK_BYTES_LEFT {
+        if free_bytes(&options.child.root)? < DISK_BYTES_LEFT_MIN {
             full.store(true, Relaxed);
         }
         if started.elapsed() < due || over.load(Relaxed) {
             continue;
         }
         due += every;
-        let held = sample::take(place.pid, place.data)?;
+        let held = sample::take(server.pid, server.data)?;
         let metrics = wire::metrics(&mut client)?;
         let recent = acknowledged.take_recent();
-        let look = Look {
+        let sample = LoadSample {
             at_s,
             anonymous_bytes: held.anonymous_bytes,
             debt_bytes: wire::metric(&metrics, "debt_bytes").unwrap_or_default() as u64,
@@ -110,10 +110,10 @@ pub(super) fn watch(
             longest_ms: recent.longest_ms,
         };
         // A missing receiver is no reason to stop.
-        let _ = says.send(cells(&look).join(", "));
-        seen.looks.push(look);
+        let _ = progress.send(cells(&sample).join(", "));
+        observed.samples.push(sample);
     }
-    Ok(seen)
+    Ok(observed)
 }
 
 /// Row ids acknowledged by each moment, from which the lag is computed.
@@ -137,19 +137,19 @@ impl History {
     }
 }
 
-impl Seen {
+impl Observations {
     pub(super) fn claims(&self) -> Vec<Claim> {
         const MIB: f64 = 1_048_576.0;
-        let lasted = self.looks.last().map_or(0.0, |look| look.at_s);
-        let series = |of: fn(&Look) -> f64| -> Vec<(f64, f64)> {
-            self.looks.iter().map(|look| (look.at_s, of(look))).collect()
+        let lasted = self.samples.last().map_or(0.0, |sample| sample.at_s);
+        let series = |of: fn(&LoadSample) -> f64| -> Vec<(f64, f64)> {
+            self.samples.iter().map(|sample| (sample.at_s, of(sample))).collect()
         };
         let judged = [
             (
                 "memory flat (RssAnon)",
                 judge(
                     "",
-                    &series(|look| look.anonymous_bytes as f64),
+                    &series(|sample| sample.anonymous_bytes as f64),
                     Tolerance { part: 0.08, least: 16.0 * MIB },
                 ),
                 MIB,
@@ -161,7 +161,7 @@ impl Seen {
                 // Rows of one lake cadence of 10 s may be missing at one sample and not at another.
                 judge(
                     "",
-                    &series(|look| look.lag_rows as f64),
+                    &series(|sample| sample.lag_rows as f64),
                     Tolerance { part: 0.5, least: self.rate * 10.0 },
                 ),
                 1.0,
@@ -188,37 +188,37 @@ impl Seen {
     }
 }
 
-fn cells(look: &Look) -> [String; 8] {
+fn cells(sample: &LoadSample) -> [String; 8] {
     let mib = |bytes: u64| format!("{} MiB", thousands(bytes as f64 / 1_048_576.0));
     [
-        format!("{:.0} s", look.at_s),
-        format!("RssAnon {}", mib(look.anonymous_bytes)),
-        format!("debt {}", mib(look.debt_bytes)),
-        format!("lag {} rows", thousands(look.lag_rows as f64)),
-        format!("{:.1} s", look.lag_s),
-        format!("{} files, {}", look.files, mib(look.bytes)),
-        format!("lake {} files, {}", look.lake_files, mib(look.lake_bytes)),
-        format!("ack p99.9 {} ms, longest {}", ms(look.p999_ms), ms(look.longest_ms)),
+        format!("{:.0} s", sample.at_s),
+        format!("RssAnon {}", mib(sample.anonymous_bytes)),
+        format!("debt {}", mib(sample.debt_bytes)),
+        format!("lag {} rows", thousands(sample.lag_rows as f64)),
+        format!("{:.1} s", sample.lag_s),
+        format!("{} files, {}", sample.files, mib(sample.bytes)),
+        format!("lake {} files, {}", sample.lake_files, mib(sample.lake_bytes)),
+        format!("ack p99.9 {} ms, longest {}", ms(sample.p999_ms), ms(sample.longest_ms)),
     ]
 }
 
-pub(super) fn sheet(seen: &Seen) -> Sheet {
+pub(super) fn sheet(observed: &Observations) -> Sheet {
     Sheet {
         title: "Along the way; acknowledgements since the line before".into(),
         columns: ["at", "memory", "debt", "lag", "of", "directory", "lake", "acknowledged"]
             .map(str::to_owned)
             .to_vec(),
-        rows: seen.looks.iter().map(|look| cells(look).to_vec()).collect(),
+        rows: observed.samples.iter().map(|sample| cells(sample).to_vec()).collect(),
     }
 }
 
 /// Waits until the server has almost nothing to do. Returns the time from `since` until then.
 pub(super) fn until_idle(pid: u32, since: Instant) -> Result<Duration> {
     const STEP: Duration = Duration::from_secs(1);
-    let (mut before, mut idle) = (process::Sample::of(pid)?, 0);
-    while idle < 3 && since.elapsed() < PATIENCE {
+    let (mut before, mut idle) = (process::ProcessSample::of(pid)?, 0);
+    while idle < 3 && since.elapsed() < CATCH_UP_MAX {
         std::thread::sleep(STEP);
-        let now = process::Sample::of(pid)?;
+        let now = process::ProcessSample::of(pid)?;
         idle = if before.until(&now).cpu_seconds < 0.02 { idle + 1 } else { 0 };
         before = now;
     }
@@ -240,29 +240,36 @@ mod tests {
         assert_eq!(history.lag(10.0, 300, 300), (0, 0.0));
     }
 
-    fn seen(of: fn(u64) -> Look) -> Seen {
-        let looks = (0..60).map(|at| Look { at_s: at as f64 * 10.0, ..of(at) }).collect();
-        Seen { looks, rate: 500_000.0, ..Seen::default() }
+    fn observed(of: fn(u64) -> LoadSample) -> Observations {
+        let samples = (0..60).map(|at| LoadSample { at_s: at as f64 * 10.0, ..of(at) }).collect();
+        Observations { samples, rate: 500_000.0, ..Observations::default() }
     }
 
     #[test]
     fn memory_that_grows_and_a_lag_that_grows_are_each_noticed() {
-        let holds = |seen: &Seen| seen.claims().iter().map(|claim| claim.holds).collect::<Vec<_>>();
-        let flat = |at: u64| Look {
+        let holds =
+            |observed: &Observations| observed.claims().iter().map(|claim| claim.holds).collect::<Vec<_>>();
+        let flat = |at: u64| LoadSample {
             anonymous_bytes: (400 + at % 7 * 10) << 20,
             lag_rows: 2_000_000 + at % 5 * 1_000_000,
-            ..Look::default()
+            ..LoadSample::default()
         };
-        assert_eq!(holds(&seen(flat)), [true, true]);
+        assert_eq!(holds(&observed(flat)), [true, true]);
         assert_eq!(
-            holds(&seen(|at| Look { anonymous_bytes: (400 + at * 2) << 20, ..Look::default() })),
+            holds(&observed(|at| LoadSample {
+                anonymous_bytes: (400 + at * 2) << 20,
+                ..LoadSample::default()
+            })),
             [false, true]
         );
-        assert_eq!(holds(&seen(|at| Look { lag_rows: at * 1_000_000, ..Look::default() })), [true, false]);
-        let short = Seen { looks: seen(flat).looks[..6].to_vec(), ..Seen::default() };
+        assert_eq!(
+            holds(&observed(|at| LoadSample { lag_rows: at * 1_000_000, ..LoadSample::default() })),
+            [true, false]
+        );
+        let short = Observations { samples: observed(flat).samples[..6].to_vec(), ..Observations::default() };
         assert!(short.claims().is_empty(), "six looks say nothing");
-        let mut brief = seen(flat);
-        brief.looks.iter_mut().for_each(|look| look.at_s /= 10.0);
+        let mut brief = observed(flat);
+        brief.samples.iter_mut().for_each(|sample| sample.at_s /= 10.0);
         assert!(brief.claims().is_empty(), "nor does a minute");
     }
 }

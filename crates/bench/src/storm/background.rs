@@ -13,23 +13,23 @@ use serde_json::json;
 use types::{Error, Result};
 
 use super::corpus;
-use super::world::World;
+use super::state::StormState;
 use super::{ARCHIVE, EVENTS};
-use crate::http::Client;
-use crate::target::Target;
+use crate::http::HttpClient;
+use crate::target::LoadTarget;
 use crate::wire;
 
 const INDEX: &str = "archive_words";
 /// Interval between polls of a state.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 /// Pause between two rounds over the pages.
 const ROUND_PAUSE: Duration = Duration::from_secs(1);
 /// Time within which a changed file must be live. An idle machine takes a second.
-const LIVE_WITHIN: Duration = Duration::from_secs(60);
+const LIVE_MAX: Duration = Duration::from_secs(60);
 
 /// Counters of the background work.
 #[derive(Debug, Default)]
-pub(super) struct Done {
+pub(super) struct BackgroundCounters {
     /// Rows indexed by complete builds, and below it the rows indexed by the running build.
     indexed: AtomicU64,
     indexing: AtomicU64,
@@ -71,8 +71,8 @@ pub struct Background {
     pub merges: u64,
 }
 
-impl Done {
-    pub(super) fn now(&self) -> Background {
+impl BackgroundCounters {
+    pub(super) fn snapshot(&self) -> Background {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
         Background {
             rows_indexed: get(&self.indexed) + get(&self.indexing),
@@ -87,31 +87,35 @@ impl Done {
     }
 }
 
-impl Done {
+impl BackgroundCounters {
     pub(super) fn stalls(&self) -> Stalls {
         self.stalls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// Builds the index, drops it and builds it again, until `end`.
-pub(super) fn index(target: &Target, done: &Done, end: &AtomicBool) -> Result<()> {
-    let mut client = Client::new(target);
+pub(super) fn rebuild_index(
+    target: &LoadTarget,
+    counters: &BackgroundCounters,
+    end: &AtomicBool,
+) -> Result<()> {
+    let mut client = HttpClient::new(target);
     while !end.load(Relaxed) {
         let create = format!("CREATE INDEX {INDEX} ON {ARCHIVE} USING text (title, body)");
         wire::sql(&mut client, &create, json!([]))?;
         let rows = wire::count(&mut client, ARCHIVE)?;
         while !end.load(Relaxed) {
             let missing = missing(&mut client, ARCHIVE, "text")?;
-            done.indexing.store(rows.saturating_sub(missing.unwrap_or(rows)), Relaxed);
+            counters.indexing.store(rows.saturating_sub(missing.unwrap_or(rows)), Relaxed);
             if missing == Some(0) {
                 break;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_EVERY);
         }
-        let taken = done.indexing.swap(0, Relaxed);
-        done.indexed.fetch_add(taken, Relaxed);
+        let taken = counters.indexing.swap(0, Relaxed);
+        counters.indexed.fetch_add(taken, Relaxed);
         if taken == rows {
-            done.indexes.fetch_add(1, Relaxed);
+            counters.indexes.fetch_add(1, Relaxed);
         }
         // The last index stays and must be intact after the kill.
         if !end.load(Relaxed) {
@@ -122,7 +126,7 @@ pub(super) fn index(target: &Target, done: &Done, end: &AtomicBool) -> Result<()
 }
 
 /// Counts the row ids that a materializer of a table has not reached; `None` while its progress is unknown.
-pub(super) fn missing(client: &mut Client, table: &str, materializer: &str) -> Result<Option<u64>> {
+pub(super) fn missing(client: &mut HttpClient, table: &str, materializer: &str) -> Result<Option<u64>> {
     let described = client.json("GET", &format!("/v1/tables/{table}"), None)?;
     let derived = described["derived"].as_array().map(Vec::as_slice).unwrap_or_default();
     let standing = derived.iter().find(|standing| standing["name"] == materializer);
@@ -134,43 +138,43 @@ pub(super) fn missing(client: &mut Client, table: &str, materializer: &str) -> R
 }
 
 /// Rewrites every note, waits until its pages are live, and repeats, until `end`.
-pub(super) fn notes(
-    target: &Target,
+pub(super) fn rewrite_notes(
+    target: &LoadTarget,
     folder: &Path,
-    world: &World,
-    done: &Done,
+    state: &StormState,
+    counters: &BackgroundCounters,
     end: &AtomicBool,
 ) -> Result<()> {
-    let mut client = Client::new(target);
+    let mut client = HttpClient::new(target);
     let mut revision = 0;
     while !end.load(Relaxed) {
         revision += 1;
         let started = Instant::now();
-        for number in 0..world.ledger.notes.len() as u64 {
+        for number in 0..state.ledger.notes.len() as u64 {
             if end.load(Relaxed) {
                 return Ok(());
             }
-            write_note(folder, world, number, revision)?;
-            done.pages.fetch_add(1, Relaxed);
+            write_note(folder, state, number, revision)?;
+            counters.pages.fetch_add(1, Relaxed);
         }
         // All notes were written before, so a sample of the pages is enough.
-        for number in (0..world.ledger.notes.len() as u64).rev().step_by(17) {
+        for number in (0..state.ledger.notes.len() as u64).rev().step_by(17) {
             if !await_note(&mut client, number, revision, end)? {
                 return Ok(());
             }
         }
-        done.slowest_round_ms.fetch_max(started.elapsed().as_millis() as u64, Relaxed);
-        done.rounds.fetch_add(1, Relaxed);
-        rest(ROUND_PAUSE, end);
+        counters.slowest_round_ms.fetch_max(started.elapsed().as_millis() as u64, Relaxed);
+        counters.rounds.fetch_add(1, Relaxed);
+        sleep(ROUND_PAUSE, end);
     }
     Ok(())
 }
 
 /// Replaces a note by another revision atomically, so that no reader sees a part of it.
-pub(super) fn write_note(folder: &Path, world: &World, number: u64, revision: u64) -> Result<()> {
-    let notes = world.ledger.notes.len() as u64;
-    world.ledger.notes[number as usize].send(revision);
-    let text = corpus::note(&world.words, world.seed, notes, number, revision);
+pub(super) fn write_note(folder: &Path, state: &StormState, number: u64, revision: u64) -> Result<()> {
+    let notes = state.ledger.notes.len() as u64;
+    state.ledger.notes[number as usize].send(revision);
+    let text = corpus::note(&state.words, state.seed, notes, number, revision);
     let path = folder.join(format!("note-{number}.md"));
     let unfinished = folder.join(format!(".note-{number}"));
     fs::write(&unfinished, text)
@@ -179,7 +183,12 @@ pub(super) fn write_note(folder: &Path, world: &World, number: u64, revision: u6
 }
 
 /// Waits until a note's page shows a revision. Returns false if `end` came first.
-pub(super) fn await_note(client: &mut Client, number: u64, revision: u64, end: &AtomicBool) -> Result<bool> {
+pub(super) fn await_note(
+    client: &mut HttpClient,
+    number: u64,
+    revision: u64,
+    end: &AtomicBool,
+) -> Result<bool> {
     let (path, wanted) = (format!("/note-{number}"), format!("{}{revision}.", corpus::REVISION));
     let since = Instant::now();
     while !end.load(Relaxed) {
@@ -187,9 +196,9 @@ pub(super) fn await_note(client: &mut Client, number: u64, revision: u64, end: &
         if String::from_utf8_lossy(&answer.body).contains(&wanted) {
             return Ok(true);
         }
-        if since.elapsed() > LIVE_WITHIN {
+        if since.elapsed() > LIVE_MAX {
             return Err(Error::invalid(format!(
-                "revision {revision} of {path} is not live after {LIVE_WITHIN:?}; the answer was {}",
+                "revision {revision} of {path} is not live after {LIVE_MAX:?}; the answer was {}",
                 answer.status
             )));
         }
@@ -199,44 +208,48 @@ pub(super) fn await_note(client: &mut Client, number: u64, revision: u64, end: &
 }
 
 /// Follows the metrics of the server's background work, until `end`.
-pub(super) fn follow(target: &Target, done: &Done, end: &AtomicBool) -> Result<()> {
-    let mut client = Client::new(target);
-    let [seals, merges] = counters(&mut client)?;
-    let waited = labelled(&metrics(&mut client)?, LOCK_WAITS);
+pub(super) fn follow_metrics(
+    target: &LoadTarget,
+    counters: &BackgroundCounters,
+    end: &AtomicBool,
+) -> Result<()> {
+    let mut client = HttpClient::new(target);
+    let [seals, merges] = seal_and_merge_counts(&mut client)?;
+    let waited = values_by_label(&fetch_metrics(&mut client)?, LOCK_WAITS);
     let mut landed = lake_lsn(&mut client)?;
     loop {
         // One more poll after the end includes the events since the previous one.
         let last = end.load(Relaxed);
-        let text = metrics(&mut client)?;
-        let now = counts(&text);
+        let text = fetch_metrics(&mut client)?;
+        let now = parse_counts(&text);
         {
-            let mut stalls = done.stalls.lock().unwrap_or_else(PoisonError::into_inner);
-            for (thread, seconds) in labelled(&text, TURNS) {
+            let mut stalls = counters.stalls.lock().unwrap_or_else(PoisonError::into_inner);
+            for (thread, seconds) in values_by_label(&text, TURNS) {
                 // Thread names such as `sql-1` and `sql-2` are of one kind.
                 let kind = thread.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-').to_owned();
                 let turn = stalls.turn_ms.entry(kind).or_default();
                 *turn = turn.max(seconds * 1e3);
             }
-            for (lock, seconds) in labelled(&text, LOCK_WAITS) {
+            for (lock, seconds) in values_by_label(&text, LOCK_WAITS) {
                 let before = waited.get(&lock).copied().unwrap_or(0.0);
                 stalls.lock_wait_ms.insert(lock, (seconds - before) * 1e3);
             }
         }
-        done.seals.store(now[0].saturating_sub(seals), Relaxed);
-        done.merges.store(now[1].saturating_sub(merges), Relaxed);
+        counters.seals.store(now[0].saturating_sub(seals), Relaxed);
+        counters.merges.store(now[1].saturating_sub(merges), Relaxed);
         let lsn = lake_lsn(&mut client)?;
         if lsn != landed {
             landed = lsn;
-            done.lake_commits.fetch_add(1, Relaxed);
+            counters.lake_commits.fetch_add(1, Relaxed);
         }
         if last {
             return Ok(());
         }
-        rest(LOOK_EVERY, end);
+        sleep(POLL_EVERY, end);
     }
 }
 
-fn lake_lsn(client: &mut Client) -> Result<Option<u64>> {
+fn lake_lsn(client: &mut HttpClient) -> Result<Option<u64>> {
     let marks = client.json("GET", &format!("/v1/tables/{EVENTS}/watermarks"), None)?;
     if let Some(error) = marks["lake_error"].as_str() {
         return Err(Error::invalid(format!("{EVENTS} does not land in the lake: {error}")));
@@ -244,11 +257,11 @@ fn lake_lsn(client: &mut Client) -> Result<Option<u64>> {
     Ok(wire::whole(&marks["lake"]["lsn"]))
 }
 
-pub(super) fn counters(client: &mut Client) -> Result<[u64; 2]> {
-    Ok(counts(&metrics(client)?))
+pub(super) fn seal_and_merge_counts(client: &mut HttpClient) -> Result<[u64; 2]> {
+    Ok(parse_counts(&fetch_metrics(client)?))
 }
 
-fn metrics(client: &mut Client) -> Result<String> {
+fn fetch_metrics(client: &mut HttpClient) -> Result<String> {
     let answer = client.request("GET", "/metrics", "", b"")?;
     Ok(String::from_utf8_lossy(&answer.body).into_owned())
 }
@@ -257,7 +270,7 @@ const TURNS: &str = "polynya_thread_longest_turn_seconds{thread=\"";
 const LOCK_WAITS: &str = "polynya_lock_wait_seconds_total{lock=\"";
 
 /// Returns the values of a metric by its first label.
-fn labelled(text: &str, start: &str) -> BTreeMap<String, f64> {
+fn values_by_label(text: &str, start: &str) -> BTreeMap<String, f64> {
     let values = text.lines().filter_map(|line| {
         let (label, rest) = line.strip_prefix(start)?.split_once('"')?;
         Some((label.to_owned(), rest.rsplit(' ').next()?.parse().ok()?))
@@ -271,7 +284,7 @@ fn labelled(text: &str, start: &str) -> BTreeMap<String, f64> {
 }
 
 /// Extracts the numbers of seals and merges.
-fn counts(text: &str) -> [u64; 2] {
+fn parse_counts(text: &str) -> [u64; 2] {
     let value = |name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or_default()
     };
@@ -279,7 +292,7 @@ fn counts(text: &str) -> [u64; 2] {
 }
 
 /// Sleeps for the given time, or until `end`.
-pub(super) fn rest(time: Duration, end: &AtomicBool) {
+pub(super) fn sleep(time: Duration, end: &AtomicBool) {
     let until = Instant::now() + time;
     while !end.load(Relaxed) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20).min(time));
@@ -296,9 +309,9 @@ mod tests {
             polynya_thread_longest_turn_seconds{thread=\"http\",class=\"interactive\"} 0.25\n\
             polynya_thread_longest_turn_seconds{thread=\"http\",class=\"interactive\"} 0.5\n\
             polynya_lock_wait_seconds_total{lock=\"server work\"} 0.001\n";
-        assert_eq!(counts(text), [7, 2]);
-        assert_eq!(labelled(text, TURNS), BTreeMap::from([("http".to_owned(), 0.5)]));
-        assert_eq!(labelled(text, LOCK_WAITS), BTreeMap::from([("server work".to_owned(), 0.001)]));
-        assert_eq!(counts(""), [0, 0]);
+        assert_eq!(parse_counts(text), [7, 2]);
+        assert_eq!(values_by_label(text, TURNS), BTreeMap::from([("http".to_owned(), 0.5)]));
+        assert_eq!(values_by_label(text, LOCK_WAITS), BTreeMap::from([("server work".to_owned(), 0.001)]));
+        assert_eq!(parse_counts(""), [0, 0]);
     }
 }

@@ -9,11 +9,11 @@ use polynya::arrow::array::{
     Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, StringArray, StringViewArray,
 };
 use polynya::arrow::datatypes::{DataType as Arrow, Float64Type, Int64Type};
-use polynya::{DataType, Database, NewTable, Options, Statement as Prepared, Value};
+use polynya::{DataType, Database, NewTable, Options, Statement as PreparedStatement, Value};
 use types::{Error, Result};
 
 use super::digest::{self, Cell, Digest};
-use super::{Column, Columns, Peer, Session, Statement, Store, Table, Type, directory_bytes};
+use super::{ColumnBatch, ColumnValues, Peer, PeerStatement, Session, Store, Table, Type, directory_bytes};
 
 /// The time that a build of indexes or a seal may take. For these tables either takes seconds at most.
 const BUILD_WITHIN: Duration = Duration::from_secs(600);
@@ -28,27 +28,27 @@ impl Peer for Polynya {
     }
 
     fn open(&self, dir: &Path) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(Ours { db: Database::open(dir)?, dir: dir.to_owned(), seal_rows: None }))
+        Ok(Arc::new(PolynyaStore { db: Database::open(dir)?, dir: dir.to_owned(), seal_rows: None }))
     }
 
     fn open_to_settle(&self, dir: &Path, rows: u64) -> Result<Arc<dyn Store>> {
         let mut options = Options::default();
         options.engine.seal_rows = (rows / 3).max(1);
         let seal_rows = Some(options.engine.seal_rows);
-        Ok(Arc::new(Ours { db: Database::open_with(dir, options)?, dir: dir.to_owned(), seal_rows }))
+        Ok(Arc::new(PolynyaStore { db: Database::open_with(dir, options)?, dir: dir.to_owned(), seal_rows }))
     }
 }
 
-struct Ours {
+struct PolynyaStore {
     db: Database,
     dir: PathBuf,
     /// The number of rows at which a head is sealed early, if set.
     seal_rows: Option<u64>,
 }
 
-impl Store for Ours {
+impl Store for PolynyaStore {
     fn session(&self) -> Result<Box<dyn Session>> {
-        Ok(Box::new(Handle { db: self.db.clone(), prepared: HashMap::new() }))
+        Ok(Box::new(PolynyaSession { db: self.db.clone(), prepared: HashMap::new() }))
     }
 
     fn create(&self, table: &Table) -> Result<()> {
@@ -97,11 +97,11 @@ impl Store for Ours {
     /// Returns the bytes of segments and indexes, and of the log and all other files. Rows of a head are in the log only, so the
     /// first figure includes an estimate for them, from the mean size of sealed rows.
     fn disk(&self) -> Result<(u64, u64)> {
-        let of = |part: &str| {
+        let bytes_of = |part: &str| {
             let dir = self.dir.join(part);
             if dir.is_dir() { directory_bytes(&dir) } else { Ok(0) }
         };
-        let (segments, derived) = (of("tables")?, of("derived")?);
+        let (segments, derived) = (bytes_of("tables")?, bytes_of("derived")?);
         let (mut rows, mut in_heads) = (0, 0);
         for table in self.db.engine().root().tables() {
             rows += table.rows();
@@ -120,14 +120,14 @@ impl Store for Ours {
     }
 }
 
-struct Handle {
+struct PolynyaSession {
     db: Database,
     /// Prepared statements by their text; SQLite's sessions cache theirs too.
-    prepared: HashMap<String, Prepared>,
+    prepared: HashMap<String, PreparedStatement>,
 }
 
-impl Session for Handle {
-    fn select(&mut self, statement: &Statement, params: &[Cell], answer: &mut Digest) -> Result<()> {
+impl Session for PolynyaSession {
+    fn select(&mut self, statement: &PeerStatement, params: &[Cell], answer: &mut Digest) -> Result<()> {
         let params: Vec<Value> = params.iter().map(value).collect();
         let prepared = match self.prepared.get(&statement.numbered) {
             Some(prepared) => prepared,
@@ -142,22 +142,22 @@ impl Session for Handle {
 
     fn get(&mut self, table: &Table, key: i64, answer: &mut Digest) -> Result<()> {
         let Some(row) = self.db.get(table.name, &[Value::Int64(key)])? else { return Ok(()) };
-        let mut hash = Digest::start();
-        let keeps = answer.keeps();
+        let mut hash = Digest::initial_hash();
+        let keeps = answer.keeps_rows();
         let values = row.values()?;
         if keeps {
-            answer.row(values.into_iter().map(cell).collect::<Result<_>>()?);
+            answer.add_row(values.into_iter().map(cell).collect::<Result<_>>()?);
             return Ok(());
         }
         for value in &values {
             hash = match value {
-                Value::Int64(value) => digest::int(hash, *value),
-                Value::Float64(value) => digest::float(hash, *value),
-                Value::String(value) => digest::text(hash, value),
+                Value::Int64(value) => digest::hash_int(hash, *value),
+                Value::Float64(value) => digest::hash_float(hash, *value),
+                Value::String(value) => digest::hash_text(hash, value),
                 other => return Err(Error::internal(format!("expected a plain value, found {other:?}"))),
             };
         }
-        answer.hashed(hash);
+        answer.add_row_hash(hash);
         Ok(())
     }
 
@@ -167,12 +167,14 @@ impl Session for Handle {
         self.db.insert_rows(table.name, &columns, [row]).map(drop)
     }
 
-    fn load(&mut self, table: &Table, rows: &Columns) -> Result<()> {
+    fn load(&mut self, table: &Table, rows: &ColumnBatch) -> Result<()> {
         let arrays = table.columns.iter().zip(&rows.0).map(|((name, _), column)| {
             let array: ArrayRef = match column {
-                Column::Ints(values) => Arc::new(Int64Array::from_iter_values(values.iter().copied())),
-                Column::Floats(values) => Arc::new(Float64Array::from_iter_values(values.iter().copied())),
-                Column::Texts(values) => Arc::new(StringArray::from_iter_values(values)),
+                ColumnValues::Ints(values) => Arc::new(Int64Array::from_iter_values(values.iter().copied())),
+                ColumnValues::Floats(values) => {
+                    Arc::new(Float64Array::from_iter_values(values.iter().copied()))
+                }
+                ColumnValues::Texts(values) => Arc::new(StringArray::from_iter_values(values)),
             };
             (*name, array)
         });
@@ -207,37 +209,43 @@ fn cell(value: Value) -> Result<Cell> {
 /// Reads every value of a batch, column by column, in the order of memory.
 pub fn read_batch(batch: &RecordBatch, answer: &mut Digest) -> Result<()> {
     let has_nulls = batch.columns().iter().any(|column| column.null_count() > 0);
-    if answer.keeps() || has_nulls {
+    if answer.keeps_rows() || has_nulls {
         return read_cells(batch, answer);
     }
-    let mut hashes = vec![Digest::start(); batch.num_rows()];
+    let mut hashes = vec![Digest::initial_hash(); batch.num_rows()];
     for column in batch.columns() {
         match column.data_type() {
             Arrow::Int64 => {
                 let values = column.as_primitive::<Int64Type>().values();
-                hashes.iter_mut().zip(values).for_each(|(hash, value)| *hash = digest::int(*hash, *value));
+                hashes
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(hash, value)| *hash = digest::hash_int(*hash, *value));
             }
             Arrow::Float64 => {
                 let values = column.as_primitive::<Float64Type>().values();
-                hashes.iter_mut().zip(values).for_each(|(hash, value)| *hash = digest::float(*hash, *value));
+                hashes
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(hash, value)| *hash = digest::hash_float(*hash, *value));
             }
             Arrow::Utf8 => {
                 let values: &StringArray = column.as_string();
-                texts(&mut hashes, (0..values.len()).map(|row| values.value(row)));
+                hash_texts(&mut hashes, (0..values.len()).map(|row| values.value(row)));
             }
             Arrow::Utf8View => {
                 let values: &StringViewArray = column.as_string_view();
-                texts(&mut hashes, (0..values.len()).map(|row| values.value(row)));
+                hash_texts(&mut hashes, (0..values.len()).map(|row| values.value(row)));
             }
             _ => return read_cells(batch, answer),
         }
     }
-    hashes.into_iter().for_each(|hash| answer.hashed(hash));
+    hashes.into_iter().for_each(|hash| answer.add_row_hash(hash));
     Ok(())
 }
 
-fn texts<'a>(hashes: &mut [u64], values: impl Iterator<Item = &'a str>) {
-    hashes.iter_mut().zip(values).for_each(|(hash, value)| *hash = digest::text(*hash, value));
+fn hash_texts<'a>(hashes: &mut [u64], values: impl Iterator<Item = &'a str>) {
+    hashes.iter_mut().zip(values).for_each(|(hash, value)| *hash = digest::hash_text(*hash, value));
 }
 
 fn read_cells(batch: &RecordBatch, answer: &mut Digest) -> Result<()> {
@@ -254,7 +262,7 @@ fn read_cells(batch: &RecordBatch, answer: &mut Digest) -> Result<()> {
     let columns: Vec<_> = batch.columns().iter().map(cast).collect::<Result<_>>()?;
     for row in 0..batch.num_rows() {
         let cells = columns.iter().map(|(column, data_type)| cell(Value::from_array(column, data_type, row)));
-        answer.row(cells.collect::<Result<_>>()?);
+        answer.add_row(cells.collect::<Result<_>>()?);
     }
     Ok(())
 }

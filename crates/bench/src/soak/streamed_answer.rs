@@ -7,9 +7,9 @@ use std::time::Duration;
 use types::{Error, Kind, Result};
 
 use crate::http::render;
-use crate::target::Target;
+use crate::target::LoadTarget;
 
-pub(super) struct Stream {
+pub(super) struct StreamedAnswer {
     reader: BufReader<TcpStream>,
     pub status: u16,
     /// Value of the header `polynya-lsn`, 0 if it is missing.
@@ -20,16 +20,16 @@ pub(super) struct Stream {
     ended: bool,
 }
 
-impl Stream {
+impl StreamedAnswer {
     /// Sends a request and reads the head of its answer. `accept` is a media type.
     pub fn open(
-        target: &Target,
+        target: &LoadTarget,
         method: &str,
         path: &str,
         accept: &str,
         body: &[u8],
-        patience: Duration,
-    ) -> Result<Stream> {
+        timeout: Duration,
+    ) -> Result<StreamedAnswer> {
         let request = render(target, method, path, "application/json", body);
         // `render` adds no other headers, so they are inserted after the first line.
         let head = request.windows(2).position(|pair| pair == b"\r\n").unwrap_or_default() + 2;
@@ -37,12 +37,12 @@ impl Stream {
         let request = [&request[..head], accept.as_bytes(), &request[head..]].concat();
         let connect = || {
             let mut stream = TcpStream::connect_timeout(&target.address(), Duration::from_secs(5))?;
-            stream.set_read_timeout(Some(patience))?;
+            stream.set_read_timeout(Some(timeout))?;
             stream.write_all(&request)?;
             Ok(stream)
         };
         let stream = connect().map_err(|error| Error::io(format_args!("asking for {path}"), error))?;
-        let mut stream = Stream {
+        let mut stream = StreamedAnswer {
             reader: BufReader::with_capacity(4096, stream),
             status: 0,
             lsn: 0,
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    fn answered(answer: &'static [u8]) -> Stream {
+    fn answered(answer: &'static [u8]) -> StreamedAnswer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         std::thread::spawn(move || {
@@ -144,8 +144,9 @@ mod tests {
             let _ = stream.read(&mut request);
             stream.write_all(answer).expect("it reads");
         });
-        let target = Target::new(&address).expect("loopback");
-        Stream::open(&target, "GET", "/", "text/plain", b"", Duration::from_secs(20)).expect("an answer")
+        let target = LoadTarget::new(&address).expect("loopback");
+        StreamedAnswer::open(&target, "GET", "/", "text/plain", b"", Duration::from_secs(20))
+            .expect("an answer")
     }
 
     #[test]

@@ -10,7 +10,7 @@ use types::{Error, Result};
 use vfs::Env;
 
 use crate::events::FIRST_MS;
-use crate::http::Client;
+use crate::http::HttpClient;
 use crate::report::Claim;
 use crate::wire;
 
@@ -25,29 +25,30 @@ pub(super) struct Contents {
     pub offsets: i128,
 }
 
-pub(super) struct Found {
+pub(super) struct VerifiedContents {
     sql: Contents,
     lake: Contents,
     metadata: PathBuf,
 }
 
 /// Commits the remaining rows to the lake and reads everything twice, by SQL and from the files.
-pub(super) fn verify(client: &mut Client, table: &str, expected: &Contents) -> Result<Found> {
+pub(super) fn verify(client: &mut HttpClient, table: &str, expected: &Contents) -> Result<VerifiedContents> {
     let landed = client.json("POST", &format!("/v1/tables/{table}/commit?deadline_ms=600000"), None)?;
     let metadata = landed["metadata"].as_str().map(PathBuf::from).ok_or_else(|| {
         Error::invalid(format!("expected the server to say where the lake of {table} is, found {landed}"))
     })?;
-    Ok(Found { sql: by_sql(client, table, expected.rows)?, lake: by_files(&metadata)?, metadata })
+    Ok(VerifiedContents { sql: by_sql(client, table, expected.rows)?, lake: by_files(&metadata)?, metadata })
 }
 
-fn by_sql(client: &mut Client, table: &str, rows: u64) -> Result<Contents> {
+fn by_sql(client: &mut HttpClient, table: &str, rows: u64) -> Result<Contents> {
     let mut found = Contents::default();
     let mut first = 1;
     loop {
         // The last statement has no upper bound, so that it also counts rows that should not exist.
-        let (end, bound) = match first + ROWS > rows {
-            true => (u64::MAX, String::new()),
-            false => (first + ROWS - 1, format!(" AND _row_id <= {}", first + ROWS - 1)),
+        let (end, bound) = if first + ROWS > rows {
+            (u64::MAX, String::new())
+        } else {
+            (first + ROWS - 1, format!(" AND _row_id <= {}", first + ROWS - 1))
         };
         let text = format!(
             "SELECT count(*), sum(timestamp_ms - {FIRST_MS}) FROM {} WHERE _row_id >= {first}{bound}",
@@ -74,7 +75,7 @@ fn by_files(metadata: &Path) -> Result<Contents> {
     Ok(Contents { rows: digest.rows, offsets: sum - i128::from(digest.rows) * i128::from(FIRST_MS) })
 }
 
-impl Found {
+impl VerifiedContents {
     pub(super) fn claim(&self, expected: &Contents) -> Claim {
         let shown = |of: &Contents| format!("{} rows, sum {}", of.rows, of.offsets);
         Claim {
@@ -137,7 +138,11 @@ mod tests {
     #[test]
     fn rows_that_are_missing_twice_or_changed_are_each_noticed() {
         let right = Contents { rows: 1000, offsets: 51_200 };
-        let found = |sql, lake| Found { sql, lake, metadata: "/w/main/t/metadata/v1.metadata.json".into() };
+        let found = |sql, lake| VerifiedContents {
+            sql,
+            lake,
+            metadata: "/w/main/t/metadata/v1.metadata.json".into(),
+        };
         assert!(found(right, right).claim(&right).holds);
         for wrong in [
             Contents { rows: 999, ..right },

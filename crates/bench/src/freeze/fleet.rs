@@ -9,23 +9,23 @@ use std::time::{Duration, Instant};
 
 use types::{Error, Result};
 
-use super::products::{INDEXES, Question, Seen, Statements, TABLE, row};
+use super::products::{INDEXES, ObservedAnswer, ProductQuery, Statements, TABLE, row};
 use crate::latency::Latency;
 use crate::pace::{self, Due, Pace};
 use crate::peer::{Digest, Peer, Session, Store};
 use crate::process;
 use crate::random::Random;
-use crate::run::{self, Context, Run, Tally, Timing};
+use crate::run::{self, BenchRun, Context, Tally, Timing};
 
 /// All databases of one peer.
 pub(super) struct Fleet {
-    databases: Vec<Base>,
+    databases: Vec<FleetDatabase>,
     statements: Statements,
     // Declared after the databases: their files lie in the directory, so it must be dropped last.
     _directory: tempfile::TempDir,
 }
 
-struct Base {
+struct FleetDatabase {
     store: Arc<dyn Store>,
     /// Rows whose insertion began, and below it the rows that were acknowledged. Each database has one writer.
     begun: AtomicU64,
@@ -42,17 +42,17 @@ pub(super) struct Rates {
 }
 
 /// The results of a round.
-pub(super) struct Round {
-    pub(super) run: Run,
+pub(super) struct RoundResult {
+    pub(super) run: BenchRun,
     pub(super) reads: Latency,
     pub(super) writes: Latency,
-    pub(super) seen: Vec<Seen>,
+    pub(super) answers: Vec<ObservedAnswer>,
     /// Time that each database took to build both indexes.
     pub(super) builds: Vec<Duration>,
     pub(super) locks: u64,
 }
 
-impl Base {
+impl FleetDatabase {
     fn insert(&self, session: &mut dyn Session) -> Result<()> {
         let n = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         session.insert(&TABLE, &row(n))?;
@@ -60,12 +60,17 @@ impl Base {
         Ok(())
     }
 
-    fn ask(&self, question: Question, session: &mut dyn Session, statements: &Statements) -> Result<Seen> {
+    fn query(
+        &self,
+        query: ProductQuery,
+        session: &mut dyn Session,
+        statements: &Statements,
+    ) -> Result<ObservedAnswer> {
         let least = self.acknowledged.load(Ordering::SeqCst);
         let mut answer = Digest::default();
-        question.ask(session, statements, &mut answer)?;
+        query.run(session, statements, &mut answer)?;
         let most = self.begun.load(Ordering::SeqCst);
-        Ok(Seen { question, rows: answer.rows, hash: answer.hash, least, most })
+        Ok(ObservedAnswer { query, rows: answer.rows, hash: answer.hash, least, most })
     }
 }
 
@@ -81,20 +86,20 @@ impl Fleet {
             std::fs::create_dir(&dir).map_err(|error| Error::io("making a database's directory", error))?;
             let store = peer.open(&dir)?;
             store.create(&TABLE)?;
-            Ok(Base { store, begun: AtomicU64::new(0), acknowledged: AtomicU64::new(0) })
+            Ok(FleetDatabase { store, begun: AtomicU64::new(0), acknowledged: AtomicU64::new(0) })
         };
         let databases = (0..databases).map(open).collect::<Result<Vec<_>>>()?;
         thread::scope(|scope| {
             let loads: Vec<_> = databases
                 .iter()
-                .map(|base| {
+                .map(|database| {
                     scope.spawn(move || {
-                        let mut session = base.store.session()?;
-                        (0..rows).try_for_each(|_| base.insert(session.as_mut()))
+                        let mut session = database.store.session()?;
+                        (0..rows).try_for_each(|_| database.insert(session.as_mut()))
                     })
                 })
                 .collect();
-            loads.into_iter().try_for_each(joined)
+            loads.into_iter().try_for_each(join)
         })?;
         Ok(Fleet { databases, statements: Statements::new(), _directory: directory })
     }
@@ -103,9 +108,9 @@ impl Fleet {
     /// given shares of the machine.
     pub(super) fn calibrate(&self, operations: u64, seed: u64, writing: f64, reading: f64) -> Result<Rates> {
         let mut sessions =
-            self.databases.iter().map(|base| base.store.session()).collect::<Result<Vec<_>>>()?;
+            self.databases.iter().map(|database| database.store.session()).collect::<Result<Vec<_>>>()?;
         let count = self.databases.len() as u64;
-        let mut each = |work: &mut dyn FnMut(&Base, &mut dyn Session) -> Result<()>| {
+        let mut each = |work: &mut dyn FnMut(&FleetDatabase, &mut dyn Session) -> Result<()>| {
             let before = process::process_cpu_time();
             for n in 0..operations.max(count) {
                 let at = (n % count) as usize;
@@ -114,10 +119,10 @@ impl Fleet {
             let used = process::process_cpu_time() - before;
             Ok::<_, Error>(used / u32::try_from(operations.max(count)).unwrap_or(u32::MAX))
         };
-        let write_cpu = each(&mut |base, session| base.insert(session))?;
+        let write_cpu = each(&mut |database, session| database.insert(session))?;
         let mut random = Random::part(seed, 7);
-        let read_cpu = each(&mut |base, session| {
-            base.ask(Question::any(&mut random), session, &self.statements).map(|_| ())
+        let read_cpu = each(&mut |database, session| {
+            database.query(ProductQuery::random(&mut random), session, &self.statements).map(|_| ())
         })?;
         let cores = thread::available_parallelism().map_or(1, usize::from) as f64;
         let rate = |share: f64, cpu: Duration| cores * share / cpu.as_secs_f64().max(1e-7);
@@ -133,36 +138,37 @@ impl Fleet {
         rates: &Rates,
         timing: Timing,
         building: bool,
-    ) -> Result<Round> {
+    ) -> Result<RoundResult> {
         let (reads, writes) = (Mutex::new(Latency::default()), Mutex::new(Latency::default()));
-        let seen = Mutex::new(Vec::new());
+        let answers = Mutex::new(Vec::new());
         let locks = process::read_path_locks();
         let reader = |at: usize| -> Result<run::Worker<'_>> {
-            let base = &self.databases[at];
-            let mut session = base.store.session()?;
+            let database = &self.databases[at];
+            let mut session = database.store.session()?;
             let mut random = Random::part(seed, 1000 + at as u64);
-            let (latency, seen, statements) = (&reads, &seen, &self.statements);
+            let (latency, answers, statements) = (&reads, &answers, &self.statements);
             Ok(Box::new(move |context| {
                 let mut own = Vec::new();
-                let tally = paced(context, latency, |_| {
-                    let answer = base.ask(Question::any(&mut random), session.as_mut(), statements)?;
+                let tally = run_open_loop(context, latency, |_| {
+                    let answer =
+                        database.query(ProductQuery::random(&mut random), session.as_mut(), statements)?;
                     own.push(answer);
                     Ok(answer.rows)
                 });
-                held(seen).append(&mut own);
+                lock(answers).append(&mut own);
                 tally
             }))
         };
         let writer = |at: usize| -> Result<run::Worker<'_>> {
-            let base = &self.databases[at];
-            let mut session = base.store.session()?;
+            let database = &self.databases[at];
+            let mut session = database.store.session()?;
             let latency = &writes;
             Ok(Box::new(move |context| {
-                paced(context, latency, |_| base.insert(session.as_mut()).map(|()| 1))
+                run_open_loop(context, latency, |_| database.insert(session.as_mut()).map(|()| 1))
             }))
         };
         let all = 0..self.databases.len();
-        let stream = |name: &str, per_second: f64, workers| run::Stream {
+        let stream = |name: &str, per_second: f64, workers| run::ReadyStream {
             name: name.to_owned(),
             pace: Pace::Open { per_second },
             connections: 0,
@@ -174,37 +180,38 @@ impl Fleet {
         ];
         let stop = AtomicBool::new(false);
         let (run, builds) = thread::scope(|scope| {
-            let builder = building.then(|| scope.spawn(|| self.build_again_and_again(&stop)));
-            let run = run::conduct(name, timing, run::Watching::default(), streams);
+            let builder = building.then(|| scope.spawn(|| self.build_repeatedly(&stop)));
+            let run = run::run_streams(name, timing, run::MonitorOptions::default(), streams);
             stop.store(true, Ordering::Relaxed);
-            let builds = builder.map_or(Ok(Vec::new()), joined);
+            let builds = builder.map_or(Ok(Vec::new()), join);
             Ok::<_, Error>((run?, builds?))
         })?;
-        let taken = |latency: Mutex<Latency>| latency.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Round {
+        let into_inner =
+            |latency: Mutex<Latency>| latency.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(RoundResult {
             run,
-            reads: taken(reads),
-            writes: taken(writes),
-            seen: seen.into_inner().unwrap_or_else(PoisonError::into_inner),
+            reads: into_inner(reads),
+            writes: into_inner(writes),
+            answers: answers.into_inner().unwrap_or_else(PoisonError::into_inner),
             builds,
             locks: process::read_path_locks() - locks,
         })
     }
 
-    fn build_again_and_again(&self, stop: &AtomicBool) -> Result<Vec<Duration>> {
+    fn build_repeatedly(&self, stop: &AtomicBool) -> Result<Vec<Duration>> {
         let mut builds = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             thread::scope(|scope| {
-                let build = |base: &Base| -> Result<Duration> {
+                let build = |database: &FleetDatabase| -> Result<Duration> {
                     let began = Instant::now();
-                    base.store.build_indexes(&TABLE, &INDEXES)?;
+                    database.store.build_indexes(&TABLE, &INDEXES)?;
                     Ok(began.elapsed())
                 };
                 let running: Vec<_> =
-                    self.databases.iter().map(|base| scope.spawn(move || build(base))).collect();
-                running.into_iter().try_for_each(|thread| joined(thread).map(|took| builds.push(took)))
+                    self.databases.iter().map(|database| scope.spawn(move || build(database))).collect();
+                running.into_iter().try_for_each(|thread| join(thread).map(|took| builds.push(took)))
             })?;
-            self.databases.iter().try_for_each(|base| base.store.drop_indexes(&TABLE, &INDEXES))?;
+            self.databases.iter().try_for_each(|database| database.store.drop_indexes(&TABLE, &INDEXES))?;
         }
         Ok(builds)
     }
@@ -213,22 +220,22 @@ impl Fleet {
     /// a description of each error.
     pub(super) fn scan(&self) -> Result<(u64, Vec<String>)> {
         let mut wrong = Vec::new();
-        for (number, base) in self.databases.iter().enumerate() {
-            let mut session = base.store.session()?;
-            let seen = base.ask(Question::Everything, session.as_mut(), &self.statements)?;
-            wrong.extend(seen.check().err().map(|why| format!("database {number}: {why}")));
+        for (number, database) in self.databases.iter().enumerate() {
+            let mut session = database.store.session()?;
+            let answer = database.query(ProductQuery::Everything, session.as_mut(), &self.statements)?;
+            wrong.extend(answer.check().err().map(|why| format!("database {number}: {why}")));
         }
-        let rows = self.databases.iter().map(|base| base.acknowledged.load(Ordering::SeqCst));
+        let rows = self.databases.iter().map(|database| database.acknowledged.load(Ordering::SeqCst));
         Ok((rows.min().unwrap_or(0), wrong))
     }
 
     pub(super) fn close(self) -> Result<()> {
-        self.databases.iter().try_for_each(|base| base.store.close())
+        self.databases.iter().try_for_each(|database| database.store.close())
     }
 }
 
 /// Runs an open loop, in which each operation is measured from the moment at which it should have begun.
-fn paced(
+fn run_open_loop(
     context: &Context<'_>,
     latency: &Mutex<Latency>,
     mut work: impl FnMut(u64) -> Result<u64>,
@@ -243,11 +250,11 @@ fn paced(
             Due::At(at) => thread::sleep(at - now),
             Due::Now(intended) => {
                 if now >= context.give_up {
-                    context.unsent(&mut tally, intended, now);
+                    context.record_unsent(&mut tally, intended, now);
                 } else {
                     let units = work(number).map_err(|error| error.to_string())?;
                     number += 1;
-                    context.done(&mut tally, intended, now, Instant::now(), units);
+                    context.record_done(&mut tally, intended, now, Instant::now(), units);
                 }
                 if intended >= context.warm_until {
                     own.record(intended.elapsed());
@@ -255,14 +262,14 @@ fn paced(
             }
         }
     }
-    held(latency).merge(&own);
+    lock(latency).merge(&own);
     Ok(tally)
 }
 
-fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().map_err(|_| Error::internal("a thread of the benchmark panicked"))?
 }

@@ -8,11 +8,11 @@ use crate::report::{Claim, Sheet};
 
 /// The figures of all databases for one kind of work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct WorkFigures {
     pub work: String,
     /// The unit of the values: `µs`, `rows/s` and so on.
     pub unit: String,
-    pub is: Is,
+    pub is: FigureKind,
     /// The figures, in the order of the peers.
     pub of: Vec<Figure>,
 }
@@ -20,7 +20,7 @@ pub struct Measured {
 /// The quantity that a figure measures, which decides whether high or low is good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Is {
+pub enum FigureKind {
     /// Time of a query, by which the peers are ranked.
     #[default]
     Time,
@@ -41,27 +41,31 @@ pub struct Figure {
     pub wrong: Option<String>,
 }
 
-impl Measured {
-    fn counts(&self, at: usize) -> Option<&Spread> {
+impl WorkFigures {
+    fn valid_value(&self, at: usize) -> Option<&Spread> {
         self.of.get(at).filter(|figure| figure.wrong.is_none() && figure.value.median > 0.0).map(|f| &f.value)
     }
 
     /// Returns by how many times the first peer is better than another.
     fn ratio(&self, other: usize) -> Option<f64> {
-        let (ours, theirs) = (self.counts(0)?.median, self.counts(other)?.median);
-        Some(if self.is == Is::Rate { ours / theirs } else { theirs / ours })
+        let (ours, theirs) = (self.valid_value(0)?.median, self.valid_value(other)?.median);
+        Some(if self.is == FigureKind::Rate { ours / theirs } else { theirs / ours })
     }
 
     /// Returns true if the first peer is at least as good as another, or if the two spreads overlap.
-    fn holds(&self, other: usize) -> bool {
-        let Some(theirs) = self.counts(other) else { return true };
-        let Some(ours) = self.counts(0) else { return false };
-        if self.is == Is::Rate { ours.highest >= theirs.lowest } else { ours.lowest <= theirs.highest }
+    fn holds_against(&self, other: usize) -> bool {
+        let Some(theirs) = self.valid_value(other) else { return true };
+        let Some(ours) = self.valid_value(0) else { return false };
+        if self.is == FigureKind::Rate {
+            ours.highest >= theirs.lowest
+        } else {
+            ours.lowest <= theirs.highest
+        }
     }
 }
 
 /// Renders medians with lowest and highest values, and by how many times the first peer is better.
-pub(crate) fn sheet(title: &str, all: &[Measured]) -> Sheet {
+pub(crate) fn sheet(title: &str, all: &[WorkFigures]) -> Sheet {
     let peers: Vec<&str> = all
         .first()
         .map(|first| first.of.iter().map(|figure| figure.peer.as_str()).collect())
@@ -69,7 +73,7 @@ pub(crate) fn sheet(title: &str, all: &[Measured]) -> Sheet {
     let mut columns = vec![String::new(), "unit".to_owned()];
     columns.extend(peers.iter().map(|peer| (*peer).to_owned()));
     columns.extend(peers.iter().skip(1).map(|peer| format!("against {peer}")));
-    let line = |measured: &Measured| {
+    let line = |measured: &WorkFigures| {
         let mut line = vec![measured.work.clone(), measured.unit.clone()];
         for figure in &measured.of {
             let of = &figure.value;
@@ -91,23 +95,24 @@ fn number(value: f64) -> String {
 
 /// Claims that the first peer is at least as fast as every other one in each kind of work, and that the geometric mean of the
 /// ratios against each peer reaches its goal.
-pub(crate) fn claims(all: &[Measured]) -> Vec<Claim> {
-    let times: Vec<&Measured> = all.iter().filter(|measured| measured.is == Is::Time).collect();
+pub(crate) fn claims(all: &[WorkFigures]) -> Vec<Claim> {
+    let times: Vec<&WorkFigures> = all.iter().filter(|measured| measured.is == FigureKind::Time).collect();
     let others = times.first().map_or(1, |first| first.of.len());
     if others < 2 {
         return Vec::new();
     }
     let slower: Vec<&str> = times
         .iter()
-        .filter(|measured| !(1..others).all(|other| measured.holds(other)))
+        .filter(|measured| !(1..others).all(|other| measured.holds_against(other)))
         .map(|measured| measured.work.as_str())
         .collect();
     let mut claims = vec![Claim {
         claim: "on every time row at least as fast as the best of the others, or within the spread".into(),
         holds: slower.is_empty(),
-        found: match slower.is_empty() {
-            true => format!("{} rows", times.len()),
-            false => format!("slower: {}", slower.join("; ")),
+        found: if slower.is_empty() {
+            format!("{} rows", times.len())
+        } else {
+            format!("slower: {}", slower.join("; "))
         },
     }];
     for other in 1..others {
@@ -133,39 +138,39 @@ fn geometric_mean(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    fn measured(is: Is, ours: [f64; 3], theirs: [f64; 3], wrong: bool) -> Measured {
+    fn measured(is: FigureKind, ours: [f64; 3], theirs: [f64; 3], wrong: bool) -> WorkFigures {
         let figure = |peer: &str, values: [f64; 3], wrong: bool| Figure {
             peer: peer.into(),
             value: Spread::of(values.to_vec()),
             wrong: wrong.then(|| "no".to_owned()),
         };
         let of = vec![figure("Polynya", ours, false), figure("SQLite", theirs, wrong)];
-        Measured { work: "w".into(), unit: "µs".into(), is, of }
+        WorkFigures { work: "w".into(), unit: "µs".into(), is, of }
     }
 
     #[test]
     fn a_wrong_answer_has_no_time() {
-        let wrong = measured(Is::Time, [5.0, 6.0, 7.0], [1.0, 1.0, 1.0], true);
-        assert!(wrong.holds(1));
+        let wrong = measured(FigureKind::Time, [5.0, 6.0, 7.0], [1.0, 1.0, 1.0], true);
+        assert!(wrong.holds_against(1));
         assert_eq!(wrong.ratio(1), None);
         assert_eq!(sheet("", &[wrong]).rows[0][3], "wrong answer");
     }
 
     #[test]
     fn overlapping_spreads_are_a_tie_and_rates_count_the_other_way() {
-        assert!(measured(Is::Time, [5.0, 6.0, 7.0], [1.0, 4.0, 5.5], false).holds(1));
-        assert!(!measured(Is::Time, [5.0, 6.0, 7.0], [1.0, 3.0, 4.0], false).holds(1));
-        assert!(measured(Is::Rate, [5.0, 6.0, 7.0], [1.0, 3.0, 4.0], false).holds(1));
-        assert_eq!(measured(Is::Rate, [6.0; 3], [3.0; 3], false).ratio(1), Some(2.0));
-        assert_eq!(measured(Is::Time, [6.0; 3], [3.0; 3], false).ratio(1), Some(0.5));
+        assert!(measured(FigureKind::Time, [5.0, 6.0, 7.0], [1.0, 4.0, 5.5], false).holds_against(1));
+        assert!(!measured(FigureKind::Time, [5.0, 6.0, 7.0], [1.0, 3.0, 4.0], false).holds_against(1));
+        assert!(measured(FigureKind::Rate, [5.0, 6.0, 7.0], [1.0, 3.0, 4.0], false).holds_against(1));
+        assert_eq!(measured(FigureKind::Rate, [6.0; 3], [3.0; 3], false).ratio(1), Some(2.0));
+        assert_eq!(measured(FigureKind::Time, [6.0; 3], [3.0; 3], false).ratio(1), Some(0.5));
     }
 
     #[test]
     fn the_geometric_mean_is_of_time_rows_alone() {
         let all = [
-            measured(Is::Time, [1.0; 3], [2.0; 3], false),
-            measured(Is::Time, [1.0; 3], [8.0; 3], false),
-            measured(Is::Rate, [1.0; 3], [100.0; 3], false),
+            measured(FigureKind::Time, [1.0; 3], [2.0; 3], false),
+            measured(FigureKind::Time, [1.0; 3], [8.0; 3], false),
+            measured(FigureKind::Rate, [1.0; 3], [100.0; 3], false),
         ];
         let claims = claims(&all);
         assert!(claims[0].holds && claims[1].holds);

@@ -5,12 +5,12 @@
 //! seals, compactions and commits of the lake. A longer quiet run is impossible at such a rate: a head is full within a second.
 //!
 //! The steady part follows, on a server with default settings. During the load the benchmark samples memory, debt, the lag of the
-//! lake, files and the disk (`watch`). After the load it waits until the lake has caught up by itself and the background work has
-//! ended. Only then does it divide the CPU of the whole run by the events, so that postponed work is counted too. At the end the
-//! count and the sum over the rows must equal the acknowledged ones, by SQL and by the lake's own files (`verify`).
+//! lake, files and the disk (`monitor`). After the load it waits until the lake has caught up by itself and the background work
+//! has ended. Only then does it divide the CPU of the whole run by the events, so that postponed work is counted too. At the end
+//! the count and the sum over the rows must equal the acknowledged ones, by SQL and by the lake's own files (`verify`).
 
+mod monitor;
 mod verify;
-mod watch;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,24 +21,24 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use types::{Error, Kind, Result};
 
-use crate::Progress;
+use crate::ProgressSink;
 use crate::child::{self, Home};
 use crate::events::Pool;
-use crate::http::{Client, excerpt};
+use crate::http::{HttpClient, excerpt};
 use crate::latency::{Latency, Summary};
-use crate::load::{self, Load, Payload, Request, Requests, Stream};
+use crate::load::{self, Load, LoadStream, Payload, Request, Requests};
 use crate::markdown::{ms, thousands};
 use crate::pace::Pace;
-use crate::process::Sample;
+use crate::process::ProcessSample;
 use crate::report::{Claim, Report};
-use crate::run::{Run, Timing};
-use crate::target::Target;
+use crate::run::{BenchRun, Timing};
+use crate::target::LoadTarget;
 use crate::wire;
 
 /// Largest CPU time of the server per event in microseconds, until the lake has the event and all background work is done.
-pub const CPU_US: f64 = 2.0;
+pub const CPU_US_MAX: f64 = 2.0;
 /// Largest p99.9 of acknowledgements beside seals, compactions and lake commits, as a multiple of the quiet p99.9.
-pub const P999_OF_QUIET: f64 = 3.0;
+pub const P999_OF_QUIET_MAX: f64 = 3.0;
 
 const TABLE: &str = "bench_events";
 /// Bytes of one event in a head. With the engine's seal size it limits the length of a quiet stretch.
@@ -48,9 +48,9 @@ const QUIET_STRETCH_MAX: Duration = Duration::from_secs(3);
 /// Bytes of one event in segments. A part of the segments exists twice while neighbours are merged.
 const EVENT_BYTES_IN_SEGMENTS: f64 = 125.0;
 const EVENT_BYTES_IN_LAKE: f64 = 125.0;
-const DISK_BYTES_LEFT: u64 = 1 << 30;
+const DISK_BYTES_LEFT_MIN: u64 = 1 << 30;
 /// Time that the lake and the background work may take after the load.
-const PATIENCE: Duration = Duration::from_secs(600);
+const CATCH_UP_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -104,12 +104,12 @@ impl Options {
         // Up to as many bytes again may wait for their eviction.
         let hot_max = self.hot_bytes.map_or(u64::MAX, |bytes| bytes.saturating_mul(2));
         let segments = ((events * EVENT_BYTES_IN_SEGMENTS) as u64).min(hot_max);
-        segments.saturating_add((events * EVENT_BYTES_IN_LAKE) as u64).saturating_add(2 * DISK_BYTES_LEFT)
+        segments.saturating_add((events * EVENT_BYTES_IN_LAKE) as u64).saturating_add(2 * DISK_BYTES_LEFT_MIN)
     }
 }
 
 /// Runs the workload. Rows that differ from the acknowledged ones are failures, and the directory is kept then.
-pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
+pub fn run(options: &Options, progress: ProgressSink<'_>) -> Result<Report> {
     let mut report = Report::new("lake", options.seed);
     if options.rate < options.batch as f64 || options.batch == 0 || options.connections == 0 {
         return Err(Error::invalid(format!(
@@ -130,13 +130,14 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report> {
     }
     report.set("pool", format!("{} events of {:.1} bytes", options.pool_events, pool.bytes_per_event()));
     let mut child = options.child.clone();
-    child.alone = true;
-    let quiet = match options.quiet.is_zero() {
-        true => None,
-        false => Some(quiet(options, &child, &pool, &mut report, progress)?),
+    child.isolated = true;
+    let quiet = if options.quiet.is_zero() {
+        None
+    } else {
+        Some(measure_quiet(options, &child, &pool, &mut report, progress)?)
     };
     let mut home = Home::new(child)?;
-    let outcome = steady(options, &mut home, &pool, quiet, &mut report, progress);
+    let outcome = measure_steady(options, &mut home, &pool, quiet, &mut report, progress);
     if let Err(error) = outcome {
         report.failures.push(error.to_string());
     }
@@ -192,7 +193,7 @@ impl Acknowledged {
 }
 
 /// Sends a pool's batches into one table and counts the acknowledged events.
-struct Batches<'a> {
+struct CountedRequests<'a> {
     requests: Arc<[Payload]>,
     offsets: &'a [u64],
     next: usize,
@@ -200,18 +201,18 @@ struct Batches<'a> {
     acknowledged: &'a Acknowledged,
 }
 
-impl Requests for Batches<'_> {
+impl Requests for CountedRequests<'_> {
     fn next(&mut self) -> Request {
         let at = self.next % self.requests.len();
         self.next += 1;
         Request { bytes: self.requests[at].clone(), tag: at as u64 }
     }
 
-    fn took(&mut self, _: u64, latency: Duration) {
+    fn on_latency(&mut self, _: u64, latency: Duration) {
         self.acknowledged.recent.lock().unwrap_or_else(PoisonError::into_inner).record(latency);
     }
 
-    fn answered(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
+    fn on_answer(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
         match wire::count_in(body) {
             Some(count) if count == self.batch => {
                 self.acknowledged.events.fetch_add(count, Relaxed);
@@ -226,23 +227,23 @@ impl Requests for Batches<'_> {
 /// Runs one open loop into an existing table of this name.
 fn load(
     options: &Options,
-    target: &Target,
+    target: &LoadTarget,
     pool: &Pool,
     table: &str,
     timing: Timing,
     acknowledged: &Acknowledged,
     interrupt: &AtomicBool,
-) -> Result<Run> {
+) -> Result<BenchRun> {
     let requests: Arc<[Payload]> =
-        load::store(pool.requests(target, &format!("/v1/tables/{table}/rows"))).into();
-    let stream = Stream::new("events", options.connections, options.pace(), move |_| {
+        load::store_in_memory_file(pool.requests(target, &format!("/v1/tables/{table}/rows"))).into();
+    let stream = LoadStream::new("events", options.connections, options.pace(), move |_| {
         let (requests, offsets) = (requests.clone(), pool.offsets());
-        Box::new(Batches { requests, offsets, next: 0, batch: pool.batch() as u64, acknowledged })
+        Box::new(CountedRequests { requests, offsets, next: 0, batch: pool.batch() as u64, acknowledged })
     });
     Load::new(target, timing).stream(stream).interrupt(interrupt).run(table)
 }
 
-fn make(client: &mut Client, table: &str, hot_bytes: Option<u64>) -> Result<()> {
+fn create_table(client: &mut HttpClient, table: &str, hot_bytes: Option<u64>) -> Result<()> {
     let column = |name: &str, data_type: &str| json!({ "name": name, "type": data_type });
     let mut definition = json!({ "columns": [column("payload", "string"), column("timestamp_ms", "int64")] });
     if let Some(bytes) = hot_bytes {
@@ -252,12 +253,12 @@ fn make(client: &mut Client, table: &str, hot_bytes: Option<u64>) -> Result<()> 
 }
 
 /// Measures the load without background work and returns its latencies.
-fn quiet(
+fn measure_quiet(
     options: &Options,
     child: &child::Options,
     pool: &Pool,
     report: &mut Report,
-    progress: Progress<'_>,
+    progress: ProgressSink<'_>,
 ) -> Result<Summary> {
     let mut home = Home::new(child.clone())?;
     home.env("POLYNYA_LAKE", "false");
@@ -265,21 +266,21 @@ fn quiet(
     // The target has no data directory here: measuring fsync before and after each stretch would take longer than the stretch.
     let mut target = server.target().clone();
     target.data = None;
-    let mut client = Client::new(&target);
+    let mut client = HttpClient::new(&target);
     let warm = options.stretch().mul_f64(0.2);
     let timing = Timing { warm, measure: options.stretch() - warm, ..Timing::default() };
-    let (mut whole, mut measured, mut round) = (Latency::default(), Duration::ZERO, 0);
+    let (mut latencies, mut measured, mut round) = (Latency::default(), Duration::ZERO, 0);
     progress(&format!("quiet: {} events/s, stretches of {:?}", thousands(options.rate), timing.measure));
     while measured < options.quiet {
         let table = format!("quiet_{round}");
-        make(&mut client, &table, None)?;
+        create_table(&mut client, &table, None)?;
         let run =
             load(options, &target, pool, &table, timing, &Acknowledged::default(), &AtomicBool::new(false))?;
         if let Some(why) = run.failures.first() {
             report.failures.push(format!("quiet: {why}"));
             break;
         }
-        whole.merge(&run.stream("events").latencies);
+        latencies.merge(&run.stream("events").latencies);
         client.json("DELETE", &format!("/v1/tables/{table}"), None)?;
         // The pause lets the server release the dropped table's head and log before the next stretch.
         std::thread::sleep(Duration::from_millis(300));
@@ -296,35 +297,35 @@ fn quiet(
         ),
     );
     server.stop(child.stop_within)?;
-    Ok(whole.summary())
+    Ok(latencies.summary())
 }
 
 /// Runs the measured part with the lake on.
-fn steady(
+fn measure_steady(
     options: &Options,
     home: &mut Home,
     pool: &Pool,
     quiet: Option<Summary>,
     report: &mut Report,
-    progress: Progress<'_>,
+    progress: ProgressSink<'_>,
 ) -> Result<()> {
     let mut server = home.start()?;
     let (target, pid) = (server.target().clone(), server.pid());
-    let mut client = Client::new(&target).timeout(PATIENCE + Duration::from_secs(20));
-    make(&mut client, TABLE, options.hot_bytes)?;
+    let mut client = HttpClient::new(&target).timeout(CATCH_UP_MAX + Duration::from_secs(20));
+    create_table(&mut client, TABLE, options.hot_bytes)?;
     progress(&format!("{} events/s for {:?}, the lake on", thousands(options.rate), options.measure));
     let timing = Timing { warm: options.warm, measure: options.measure, ..Timing::default() };
     let (acknowledged, full) = (Acknowledged::default(), AtomicBool::new(false));
     let (over, data) = (AtomicBool::new(false), home.data());
-    let place = watch::Place { target: &target, pid, data: &data, table: TABLE };
-    let before = Sample::of(pid)?;
-    let (run, seen) = std::thread::scope(|scope| {
+    let watched_server = monitor::MonitoredServer { target: &target, pid, data: &data, table: TABLE };
+    let before = ProcessSample::of(pid)?;
+    let (run, observed) = std::thread::scope(|scope| {
         let (sender, receiver) = std::sync::mpsc::channel();
-        let watcher = {
-            let (place, acknowledged, over, full) = (&place, &acknowledged, &over, &full);
-            scope.spawn(move || watch::watch(place, options, acknowledged, over, full, &sender))
+        let monitor_thread = {
+            let (watched_server, acknowledged, over, full) = (&watched_server, &acknowledged, &over, &full);
+            scope.spawn(move || monitor::monitor(watched_server, options, acknowledged, over, full, &sender))
         };
-        let loader = {
+        let load_thread = {
             let (acknowledged, full, over, target) = (&acknowledged, &full, &over, &target);
             scope.spawn(move || {
                 let run = load(options, target, pool, TABLE, timing, acknowledged, full);
@@ -335,14 +336,14 @@ fn steady(
         receiver.iter().for_each(|line| progress(&line));
         let panicked = |_| Error::internal("a part of the benchmark panicked");
         (
-            loader.join().map_err(panicked).and_then(|run| run),
-            watcher.join().map_err(panicked).and_then(|seen| seen),
+            load_thread.join().map_err(panicked).and_then(|run| run),
+            monitor_thread.join().map_err(panicked).and_then(|observed| observed),
         )
     });
-    let (mut run, seen) = (run?, seen?);
+    let (mut run, observed) = (run?, observed?);
     run.name = "steady".into();
     if full.load(Relaxed) {
-        run.failures.push(format!("ended: less than {} MiB were free", DISK_BYTES_LEFT >> 20));
+        run.failures.push(format!("ended: less than {} MiB were free", DISK_BYTES_LEFT_MIN >> 20));
     }
     if !run.failures.is_empty() {
         report.runs.push(run);
@@ -352,8 +353,8 @@ fn steady(
     let since = Instant::now();
     catch_up(&mut client)?;
     let landed_after = since.elapsed();
-    let idle_after = watch::until_idle(pid, since)?;
-    let usage = before.until(&Sample::of(pid)?);
+    let idle_after = monitor::until_idle(pid, since)?;
+    let usage = before.until(&ProcessSample::of(pid)?);
     let events = acknowledged.events.load(Relaxed);
     let per_event = |seconds: f64| seconds * 1e6 / events.max(1) as f64;
     let metrics = wire::metrics(&mut client)?;
@@ -362,7 +363,7 @@ fn steady(
         ("events".to_owned(), events as f64),
         ("cpu_us_per_event_in_all".to_owned(), per_event(usage.cpu_seconds)),
         ("ack_cpu_us_per_event".to_owned(), per_event(usage.acknowledging_seconds())),
-        ("behind_cpu_us_per_event".to_owned(), per_event(usage.behind_seconds())),
+        ("behind_cpu_us_per_event".to_owned(), per_event(usage.background_seconds())),
         (
             "client_cpu_us_per_event".to_owned(),
             run.client.cpu_seconds * 1e6 / run.stream("events").units.max(1) as f64,
@@ -371,7 +372,7 @@ fn steady(
         ("idle_after_s".to_owned(), idle_after.as_secs_f64()),
         ("seals".to_owned(), metric("seals_total")),
         ("compactions".to_owned(), metric("compactions_total")),
-        ("lake_commits".to_owned(), seen.commits as f64),
+        ("lake_commits".to_owned(), observed.commits as f64),
     ]);
     let warm = run.stream("events").warm;
     figures.insert("p999_ms".into(), warm.p999_ms);
@@ -380,8 +381,8 @@ fn steady(
         figures.insert("quiet_p999_ms".into(), quiet.p999_ms);
     }
     run.figures.append(&mut figures);
-    report.claims = claims(options, &run, quiet.as_ref(), &seen);
-    report.sheets.push(watch::sheet(&seen));
+    report.claims = claims(options, &run, quiet.as_ref(), &observed);
+    report.sheets.push(monitor::sheet(&observed));
     report.runs.push(run);
     progress("reading everything back, by SQL and from the lake's files");
     let expected = verify::Contents { rows: events, offsets: acknowledged.offsets.load(Relaxed).into() };
@@ -395,12 +396,17 @@ fn steady(
 }
 
 /// Waits for the lake without forcing a commit, because the lake's own schedule is under test.
-fn catch_up(client: &mut Client) -> Result<()> {
-    let path = format!("/v1/tables/{TABLE}/watermarks?wait=lake&deadline_ms={}", PATIENCE.as_millis());
+fn catch_up(client: &mut HttpClient) -> Result<()> {
+    let path = format!("/v1/tables/{TABLE}/watermarks?wait=lake&deadline_ms={}", CATCH_UP_MAX.as_millis());
     client.json("GET", &path, None).map(drop)
 }
 
-fn claims(options: &Options, run: &Run, quiet: Option<&Summary>, seen: &watch::Seen) -> Vec<Claim> {
+fn claims(
+    options: &Options,
+    run: &BenchRun,
+    quiet: Option<&Summary>,
+    observed: &monitor::Observations,
+) -> Vec<Claim> {
     let claim = |claim: String, holds: bool, found: String| Claim { claim, holds, found };
     let stream = run.stream("events");
     let mut claims = vec![claim(
@@ -408,12 +414,12 @@ fn claims(options: &Options, run: &Run, quiet: Option<&Summary>, seen: &watch::S
         stream.unsent == 0 && stream.units_per_second >= options.rate * 0.99,
         format!("{} events/s, {} unsent", thousands(stream.units_per_second), stream.unsent),
     )];
-    claims.extend(seen.claims());
+    claims.extend(observed.claims());
     let figure = |name: &str| run.figures.get(name).copied().unwrap_or_default();
     let cpu = figure("cpu_us_per_event_in_all");
     claims.push(claim(
-        format!("at most {CPU_US} µs of CPU per event in all"),
-        cpu <= CPU_US,
+        format!("at most {CPU_US_MAX} µs of CPU per event in all"),
+        cpu <= CPU_US_MAX,
         format!(
             "{cpu:.2} µs: {:.2} up to the acknowledgement, {:.2} behind it",
             figure("ack_cpu_us_per_event"),
@@ -423,8 +429,8 @@ fn claims(options: &Options, run: &Run, quiet: Option<&Summary>, seen: &watch::S
     if let Some(quiet) = quiet {
         let ratio = stream.warm.p999_ms / quiet.p999_ms.max(1e-9);
         claims.push(claim(
-            format!("p99.9 of acknowledgements at most {P999_OF_QUIET} times that of the quiet"),
-            ratio <= P999_OF_QUIET,
+            format!("p99.9 of acknowledgements at most {P999_OF_QUIET_MAX} times that of the quiet"),
+            ratio <= P999_OF_QUIET_MAX,
             format!(
                 "{ratio:.2}: {} ms and {} ms (p99 {} and {}, longest {} and {})",
                 ms(stream.warm.p999_ms),

@@ -1,7 +1,7 @@
 //! State that readers, writers and the checks after the kill share.
 
 use super::Kind;
-use super::corpus::{self, Words};
+use super::corpus::{self, Vocabulary};
 use super::gauge::Gauges;
 use super::ledger::Ledger;
 use super::options::{Rates, Size};
@@ -11,9 +11,9 @@ use crate::random::Random;
 const COMMON: usize = 40;
 
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct StormState {
     pub(super) seed: u64,
-    pub(super) words: Words,
+    pub(super) words: Vocabulary,
     pub(super) events: corpus::Events,
     pub(super) ledger: Ledger,
     pub(super) gauges: Gauges,
@@ -22,9 +22,9 @@ pub(super) struct World {
     rates: Rates,
 }
 
-impl World {
-    pub(super) fn new(seed: u64, size: &Size) -> World {
-        let words = Words::new(seed);
+impl StormState {
+    pub(super) fn new(seed: u64, size: &Size) -> StormState {
+        let words = Vocabulary::new(seed);
         let mut random = Random::part(seed, 2);
         let common: Vec<String> = (0..COMMON).map(|_| words.draw(&mut random).to_owned()).collect();
         let mut counts = vec![0; COMMON];
@@ -36,7 +36,7 @@ impl World {
                 *count += u64::from(has.contains(word.as_str()));
             }
         }
-        World {
+        StormState {
             seed,
             words,
             events: corpus::Events::new(seed, size.batch),

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use types::{Error, Result};
 
 use super::Actor;
-use super::orders::{Known, ORDERS, TOTALS, Totals};
-use super::stream::Stream;
-use super::watch::{Caller, whole};
+use super::client::{SoakClient, whole};
+use super::orders::{ORDERS, SharedOrders, TOTALS, Totals};
+use super::streamed_answer::StreamedAnswer;
 
 /// Builds indexes over the orders, and drops each a while later.
 #[derive(Default)]
-pub(super) struct Indexes {
+pub(super) struct IndexBuilder {
     made: std::collections::VecDeque<usize>,
     next: usize,
 }
@@ -29,29 +29,29 @@ const INDEXES: [&str; 6] = [
     "CREATE INDEX by_customer_and_region ON orders (customer, region)",
 ];
 
-fn name_of(index: usize) -> &'static str {
+fn index_name(index: usize) -> &'static str {
     INDEXES[index].split(' ').nth(2).unwrap_or_default()
 }
 
-impl Actor for Indexes {
+impl Actor for IndexBuilder {
     fn every(&self) -> Duration {
         Duration::from_millis(4_000)
     }
 
-    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+    fn step(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
         // Most indexes are dropped long after they are complete, some during their build.
-        let midst = caller.below(4) == 0;
-        if self.made.len() >= 4 || midst {
-            let dropped = if midst { self.made.pop_back() } else { self.made.pop_front() };
+        let during_build = client.below(4) == 0;
+        if self.made.len() >= 4 || during_build {
+            let dropped = if during_build { self.made.pop_back() } else { self.made.pop_front() };
             if let Some(dropped) = dropped {
-                caller.write(&format!("DROP INDEX {} ON orders", name_of(dropped)), json!([]))?;
+                client.execute(&format!("DROP INDEX {} ON orders", index_name(dropped)), json!([]))?;
                 return Ok(());
             }
         }
         while self.made.contains(&self.next) {
             self.next = (self.next + 1) % INDEXES.len();
         }
-        caller.write(INDEXES[self.next], json!([]))?;
+        client.execute(INDEXES[self.next], json!([]))?;
         self.made.push_back(self.next);
         self.next = (self.next + 1) % INDEXES.len();
         Ok(())
@@ -59,20 +59,20 @@ impl Actor for Indexes {
 }
 
 /// Follows the change feed of the orders, over connections that it closes from time to time.
-pub(super) struct Follower {
-    known: Arc<Known>,
+pub(super) struct FeedFollower {
+    shared: Arc<SharedOrders>,
     rows: HashMap<i64, (i64, Option<i64>, i64)>,
     totals: Totals,
     /// The lsn up to which every event has arrived.
     lsn: Option<u64>,
 }
 
-impl Follower {
-    pub fn new(known: Arc<Known>) -> Follower {
-        Follower { known, rows: HashMap::new(), totals: Totals::default(), lsn: None }
+impl FeedFollower {
+    pub fn new(shared: Arc<SharedOrders>) -> FeedFollower {
+        FeedFollower { shared, rows: HashMap::new(), totals: Totals::default(), lsn: None }
     }
 
-    fn event(&mut self, event: &str, data: &str) -> Result<()> {
+    fn apply_event(&mut self, event: &str, data: &str) -> Result<()> {
         let data: Value = serde_json::from_str(data).map_err(|error| {
             Error::invalid(format!("an event of the change feed is no JSON: {error}: {data}"))
         })?;
@@ -99,37 +99,38 @@ impl Follower {
     }
 }
 
-impl Actor for Follower {
+impl Actor for FeedFollower {
     fn every(&self) -> Duration {
         Duration::from_millis(100)
     }
 
     /// Follows the feed over one connection for a while.
-    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+    fn step(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
         let path = format!("/v1/tables/{ORDERS}/tail?after={}", self.lsn.unwrap_or(0));
         // The server sends a comment every 15 s.
-        let patience = Duration::from_secs(60);
-        let mut stream = Stream::open(caller.target(), "GET", &path, "text/event-stream", b"", patience)?;
+        let timeout = Duration::from_secs(60);
+        let mut stream =
+            StreamedAnswer::open(client.target(), "GET", &path, "text/event-stream", b"", timeout)?;
         if stream.status != 200 {
             return Err(stream.unexpected(&path));
         }
-        let until = Instant::now() + Duration::from_secs(20 + caller.below(60) as u64);
+        let until = Instant::now() + Duration::from_secs(20 + client.below(60) as u64);
         let (mut event, mut events) = (String::new(), 0u64);
         while let Some(line) = stream.line()? {
             if let Some(name) = line.strip_prefix("event: ") {
                 event = name.to_owned();
             } else if let Some(data) = line.strip_prefix("data: ") {
-                self.event(&event, data)?;
+                self.apply_event(&event, data)?;
                 events += 1;
             } else if let Some(lsn) = line.strip_prefix("id: ").and_then(|id| id.parse().ok()) {
                 self.lsn = Some(lsn);
-                self.known.followed(lsn, self.totals);
-                if Instant::now() > until || caller.watch.is_over() {
+                self.shared.set_feed_totals(lsn, self.totals);
+                if Instant::now() > until || client.state.is_over() {
                     break;
                 }
             }
         }
-        if events == 0 && Instant::now() < until && !caller.watch.is_over() {
+        if events == 0 && Instant::now() < until && !client.state.is_over() {
             return Err(Error::invalid(format!("{path} ended by itself")));
         }
         Ok(())
@@ -139,7 +140,7 @@ impl Actor for Follower {
 /// Reads a large answer slowly. The answer must stay at one lsn, however long it takes, and the server must release its snapshot
 /// afterwards.
 pub(super) struct SlowReader {
-    pub known: Arc<Known>,
+    pub shared: Arc<SharedOrders>,
     pub takes: Duration,
 }
 
@@ -148,16 +149,17 @@ impl Actor for SlowReader {
         self.takes * 3
     }
 
-    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+    fn step(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
         const TIMES: i64 = 12;
         let sql = format!(
             "SELECT o.id, o.amount, o.rev, o.note FROM orders o CROSS JOIN generate_series(1, {TIMES}) g"
         );
         let body = json!({ "sql": sql }).to_string();
         let accept = "application/x-ndjson";
-        let patience = Duration::from_secs(60);
-        let mut stream = Stream::open(caller.target(), "POST", "/v1/sql", accept, body.as_bytes(), patience)?;
-        caller.watch.statements.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let timeout = Duration::from_secs(60);
+        let mut stream =
+            StreamedAnswer::open(client.target(), "POST", "/v1/sql", accept, body.as_bytes(), timeout)?;
+        client.state.statements.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if stream.status != 200 {
             return Err(stream.unexpected(&sql));
         }
@@ -173,33 +175,33 @@ impl Actor for SlowReader {
             found.add(number("id"), whole(&row["amount"]), number("rev"), 1);
             lines += 1;
             // Spreads the pauses over the expected number of lines.
-            if lines.is_multiple_of(1_000) && started.elapsed() < self.takes && !caller.watch.is_over() {
+            if lines.is_multiple_of(1_000) && started.elapsed() < self.takes && !client.state.is_over() {
                 std::thread::sleep(self.takes / 200);
             }
         }
         // The writer may not have received the acknowledgement of the commit at which this read stood.
-        caller.watch.rest(Duration::from_secs(1));
-        let Some(wanted) = self.known.at(stream.lsn) else { return Ok(()) };
+        client.state.sleep(Duration::from_secs(1));
+        let Some(wanted) = self.shared.totals_at(stream.lsn) else { return Ok(()) };
         let wanted = Totals {
             rows: wanted.rows * TIMES,
             ids: wanted.ids * TIMES,
             amount: wanted.amount * TIMES,
             revs: wanted.revs * TIMES,
         };
-        caller.expect(|| format!("{sql} at lsn {}", stream.lsn), &found, &wanted);
+        client.expect(|| format!("{sql} at lsn {}", stream.lsn), &found, &wanted);
         Ok(())
     }
 }
 
 /// Sends statements that must fail, and disconnects before the answer. The server must keep nothing of them.
-pub(super) struct Stranger;
+pub(super) struct InvalidClient;
 
-impl Actor for Stranger {
+impl Actor for InvalidClient {
     fn every(&self) -> Duration {
         Duration::from_millis(1_500)
     }
 
-    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+    fn step(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
         const WRONG: [(&str, u16); 6] = [
             ("SELEC 1", 400),
             ("SELECT * FROM nowhere", 404),
@@ -209,14 +211,14 @@ impl Actor for Stranger {
             ("BEGIN", 400),
         ];
         // Each request uses a new connection.
-        caller.reconnect();
-        match caller.below(8) {
+        client.reconnect();
+        match client.below(8) {
             // Disconnects during a heavy statement.
             6 => {
                 let sql = "SELECT a.note, b.note FROM orders a JOIN orders b ON a.region = b.region ORDER BY 1, 2 LIMIT 5";
                 let body = json!({ "sql": sql }).to_string();
-                let target = caller.target().clone();
-                let answer = Stream::open(
+                let target = client.target().clone();
+                let answer = StreamedAnswer::open(
                     &target,
                     "POST",
                     "/v1/sql",
@@ -224,21 +226,21 @@ impl Actor for Stranger {
                     body.as_bytes(),
                     Duration::from_millis(200),
                 );
-                caller.watch.statements.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                client.state.statements.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 drop(answer);
                 Ok(())
             }
             7 => {
-                let found = caller.answer("GET", "/v1/tables/orders/rows/none", None)?.status;
-                caller.expect(|| "the status of a key that is no number".to_owned(), &found, &400);
-                let found = caller.answer("GET", "/nowhere/at/all", None)?.status;
-                caller.expect(|| "the status of a path that is none".to_owned(), &found, &404);
+                let found = client.request("GET", "/v1/tables/orders/rows/none", None)?.status;
+                client.expect(|| "the status of a key that is no number".to_owned(), &found, &400);
+                let found = client.request("GET", "/nowhere/at/all", None)?.status;
+                client.expect(|| "the status of a path that is none".to_owned(), &found, &404);
                 Ok(())
             }
             at => {
                 let (sql, wanted) = WRONG[at];
-                let (found, said) = caller.status(sql, json!([]))?;
-                caller.expect(|| format!("the status of {sql} ({said})"), &found, &wanted);
+                let (found, said) = client.statement_status(sql, json!([]))?;
+                client.expect(|| format!("the status of {sql} ({said})"), &found, &wanted);
                 Ok(())
             }
         }
@@ -248,7 +250,7 @@ impl Actor for Stranger {
 /// Takes backups during the load, restores and examines each, and compares it with the totals at its lsn. Between two backups the
 /// server's directory is examined.
 pub(super) struct Backups {
-    pub known: Arc<Known>,
+    pub shared: Arc<SharedOrders>,
     pub every: Duration,
     pub program: std::path::PathBuf,
     pub directory: std::path::PathBuf,
@@ -263,7 +265,7 @@ impl Backups {
         super::run_program(&self.program, &self.directory, args)
     }
 
-    fn compare(&self, backup: &str, restored: &str, caller: &mut Caller<'_>) -> Result<()> {
+    fn compare(&self, backup: &str, restored: &str, client: &mut SoakClient<'_>) -> Result<()> {
         let data = self.data.to_string_lossy().into_owned();
         let taken = self.run(&["backup", backup, "--json", "--data", &data])?;
         let taken: Value = serde_json::from_str(&taken)
@@ -272,7 +274,7 @@ impl Backups {
         let mut args = vec!["restore", backup, restored, "--json"];
         // Every second backup is carried forward with the log archived since.
         if self.rounds % 4 == 3 {
-            caller.watch.rest(Duration::from_secs(5));
+            client.state.sleep(Duration::from_secs(5));
             args.extend(["--archive", archive.as_str()]);
         }
         let back = self.run(&args)?;
@@ -289,12 +291,12 @@ impl Backups {
         // The numbers are in the order of the columns.
         let numbers: Vec<i64> =
             row.as_object().map(|row| row.values().filter_map(whole).collect()).unwrap_or_default();
-        if let Some(wanted) = self.known.at(lsn) {
+        if let Some(wanted) = self.shared.totals_at(lsn) {
             let mut found = numbers;
             found.sort_unstable();
             let mut wanted = vec![wanted.rows, wanted.ids, wanted.amount, wanted.revs];
             wanted.sort_unstable();
-            caller.expect(|| format!("a backup of lsn {lsn}"), &found, &wanted);
+            client.expect(|| format!("a backup of lsn {lsn}"), &found, &wanted);
         }
         Ok(())
     }
@@ -305,7 +307,7 @@ impl Actor for Backups {
         self.every
     }
 
-    fn step(&mut self, caller: &mut Caller<'_>) -> Result<()> {
+    fn step(&mut self, client: &mut SoakClient<'_>) -> Result<()> {
         self.rounds += 1;
         if self.rounds.is_multiple_of(2) {
             let data = self.data.to_string_lossy().into_owned();
@@ -313,7 +315,7 @@ impl Actor for Backups {
         }
         let paths = [self.directory.join("backup"), self.directory.join("restored")];
         let [backup, restored] = paths.each_ref().map(|path| path.to_string_lossy().into_owned());
-        let compared = self.compare(&backup, &restored, caller);
+        let compared = self.compare(&backup, &restored, client);
         for path in paths {
             if let Err(error) = std::fs::remove_dir_all(&path)
                 && error.kind() != std::io::ErrorKind::NotFound

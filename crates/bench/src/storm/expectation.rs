@@ -6,12 +6,12 @@
 use serde_json::Value;
 
 use super::corpus::{GROUPS, REVISION};
-use super::world::World;
+use super::state::StormState;
 use crate::http::excerpt;
 use crate::wire::whole;
 
 #[derive(Clone, Debug)]
-pub(super) enum Expect {
+pub(super) enum Expectation {
     /// One row of `readings`, with at least this version.
     Reading { id: u64, floor: u64 },
     /// The rows of one batch, starting with its first.
@@ -38,12 +38,12 @@ pub(super) enum Expect {
     Changes,
 }
 
-impl Expect {
+impl Expectation {
     /// Checks an answer. The error says why it is wrong.
-    pub(super) fn check(&self, world: &World, body: &[u8]) -> Result<(), String> {
-        let ledger = &world.ledger;
+    pub(super) fn check(&self, state: &StormState, body: &[u8]) -> Result<(), String> {
+        let ledger = &state.ledger;
         let found = match self {
-            Expect::Note { number, floor, mark } => {
+            Expectation::Note { number, floor, mark } => {
                 let text = String::from_utf8_lossy(body);
                 let revision = text.split(REVISION).nth(1).and_then(leading_number);
                 let ceiling = ledger.notes[*number as usize].ceiling();
@@ -61,14 +61,14 @@ impl Expect {
             _ => serde_json::from_slice::<Value>(body)
                 .map_err(|error| format!("no JSON ({error}): {}", excerpt(body)))?,
         };
-        let batch_rows = world.events.batch() as u64;
+        let batch_rows = state.events.batch() as u64;
         let right = match self {
-            Expect::Reading { id, floor } => {
+            Expectation::Reading { id, floor } => {
                 let ceiling = ledger.readings[*id as usize].ceiling();
                 let version = whole(&found["version"]);
                 whole(&found["id"]) == Some(*id) && version.is_some_and(|v| (*floor..=ceiling).contains(&v))
             }
-            Expect::Page { batch, first_row, count } => {
+            Expectation::Page { batch, first_row, count } => {
                 let rows = found["rows"].as_array().map(Vec::as_slice).unwrap_or_default();
                 rows.len() as u64 == *count
                     && rows.iter().zip(0..).all(|(row, slot)| {
@@ -76,22 +76,22 @@ impl Expect {
                             == [Some(first_row + slot), Some(*batch), Some(slot)]
                     })
             }
-            Expect::AllEvents { floor } => cell(&found, 0).is_some_and(|count| {
+            Expectation::AllEvents { floor } => cell(&found, 0).is_some_and(|count| {
                 (floor * batch_rows..=ledger.events.sent() * batch_rows).contains(&count)
             }),
-            Expect::Batch { batch } => {
-                cell(&found, 0) == Some(batch_rows) && cell(&found, 1) == Some(world.events.sum(*batch))
+            Expectation::Batch { batch } => {
+                cell(&found, 0) == Some(batch_rows) && cell(&found, 1) == Some(state.events.sum(*batch))
             }
-            Expect::Version { id, floor } => {
+            Expectation::Version { id, floor } => {
                 let ceiling = ledger.readings[*id as usize].ceiling();
                 cell(&found, 0).is_some_and(|version| (*floor..=ceiling).contains(&version))
             }
-            Expect::Count { count } => cell(&found, 0) == Some(*count),
-            Expect::Document { id } => {
+            Expectation::Count { count } => cell(&found, 0) == Some(*count),
+            Expectation::Document { id } => {
                 whole(&found["total"]) == Some(1) && whole(&found["hits"][0]["key"]) == Some(*id)
             }
-            Expect::Group { group, floor } => {
-                // The ceiling is read after the answer, so at most one more document of the group is in flight.
+            Expectation::Group { group, floor } => {
+                // Documents go to the groups in turn, so a group has at most one more than the quotient.
                 let ceiling = ledger.articles.ceiling() / GROUPS + 1;
                 let hits = found["hits"].as_array().map(Vec::as_slice).unwrap_or_default();
                 let total = whole(&found["total"]).unwrap_or_default();
@@ -99,12 +99,12 @@ impl Expect {
                     && hits.len() as u64 == total.min(10)
                     && hits.iter().all(|hit| whole(&hit["key"]).is_some_and(|id| id % GROUPS == *group))
             }
-            Expect::Found { floor } => {
+            Expectation::Found { floor } => {
                 let exact = found["exact"] == Value::Bool(true);
                 whole(&found["total"]).is_some_and(|total| total >= *floor || !exact)
             }
-            Expect::Answer { count } => whole(&found["sections"][0]["rows"][0][0]) == Some(*count),
-            Expect::Changes => {
+            Expectation::Answer { count } => whole(&found["sections"][0]["rows"][0][0]) == Some(*count),
+            Expectation::Changes => {
                 found["sections"].as_array().is_some_and(|sections| !sections.is_empty())
                     && found["sources"].as_array().is_some_and(|sources| {
                         sources
@@ -112,18 +112,20 @@ impl Expect {
                             .all(|source| source["state"] != "failed" && source["state"] != "timeout")
                     })
             }
-            Expect::Note { .. } => true,
+            Expectation::Note { .. } => true,
         };
-        match right {
-            true => Ok(()),
-            false if found["sources"].is_array() => Err(format!("{self:?} expected, found {}", told(&found))),
-            false => Err(format!("{self:?} expected, found {}", excerpt(body))),
+        if right {
+            Ok(())
+        } else if found["sources"].is_array() {
+            Err(format!("{self:?} expected, found {}", describe_answer(&found)))
+        } else {
+            Err(format!("{self:?} expected, found {}", excerpt(body)))
         }
     }
 }
 
 /// Renders an answer in words, and the sources that did not answer, with their reasons.
-fn told(found: &Value) -> String {
+fn describe_answer(found: &Value) -> String {
     let sources = found["sources"].as_array().map(Vec::as_slice).unwrap_or_default();
     let silent = sources.iter().filter(|source| source["state"] != "answered");
     let silent: Vec<String> = silent
@@ -146,66 +148,70 @@ mod tests {
     use super::*;
     use crate::storm::options::Size;
 
-    fn check(world: &World, expect: Expect, body: &str) -> bool {
-        expect.check(world, body.as_bytes()).is_ok()
+    fn check(state: &StormState, expect: Expectation, body: &str) -> bool {
+        expect.check(state, body.as_bytes()).is_ok()
     }
 
     #[test]
     fn answers_below_what_was_acknowledged_or_above_what_was_sent_are_wrong() {
-        let world = World::new(1, &Size { batch: 50, ..Size::default() }.scaled(0.01));
-        let reading = &world.ledger.readings[3];
+        let state = StormState::new(1, &Size { batch: 50, ..Size::default() }.scaled(0.01));
+        let reading = &state.ledger.readings[3];
         reading.send(9);
         reading.acknowledge(7);
         let row = |version: u64| format!("{{\"id\":3,\"version\":{version}}}");
         for (version, right) in [(6, false), (7, true), (9, true), (10, false)] {
-            assert_eq!(check(&world, Expect::Reading { id: 3, floor: 7 }, &row(version)), right, "{version}");
+            assert_eq!(
+                check(&state, Expectation::Reading { id: 3, floor: 7 }, &row(version)),
+                right,
+                "{version}"
+            );
             let sql = format!("{{\"rows\":[[{version}]]}}");
-            assert_eq!(check(&world, Expect::Version { id: 3, floor: 7 }, &sql), right, "{version}");
+            assert_eq!(check(&state, Expectation::Version { id: 3, floor: 7 }, &sql), right, "{version}");
         }
         for _ in 0..3 {
-            world.ledger.events.send();
+            state.ledger.events.send();
         }
-        world.ledger.events.acknowledge(0, 1);
+        state.ledger.events.acknowledge(0, 1);
         for (count, right) in [(0, false), (50, true), (150, true), (151, false)] {
             let sql = format!("{{\"rows\":[[\"{count}\"]]}}");
-            assert_eq!(check(&world, Expect::AllEvents { floor: 1 }, &sql), right, "{count}");
+            assert_eq!(check(&state, Expectation::AllEvents { floor: 1 }, &sql), right, "{count}");
         }
-        let sum = world.events.sum(2);
-        assert!(check(&world, Expect::Batch { batch: 2 }, &format!("{{\"rows\":[[50,{sum}]]}}")));
-        assert!(!check(&world, Expect::Batch { batch: 2 }, &format!("{{\"rows\":[[49,{sum}]]}}")));
-        assert!(!check(&world, Expect::Count { count: 5 }, "{\"rows\":[]}"));
-        assert!(!check(&world, Expect::Count { count: 5 }, "<html>"));
+        let sum = state.events.sum(2);
+        assert!(check(&state, Expectation::Batch { batch: 2 }, &format!("{{\"rows\":[[50,{sum}]]}}")));
+        assert!(!check(&state, Expectation::Batch { batch: 2 }, &format!("{{\"rows\":[[49,{sum}]]}}")));
+        assert!(!check(&state, Expectation::Count { count: 5 }, "{\"rows\":[]}"));
+        assert!(!check(&state, Expectation::Count { count: 5 }, "<html>"));
     }
 
     #[test]
     fn a_page_must_be_the_notes_own_and_never_go_back() {
-        let world = World::new(1, &Size::default().scaled(0.01));
-        world.ledger.notes[2].send(4);
-        let expect = |floor| Expect::Note { number: 2, floor, mark: super::super::corpus::note_mark(2) };
+        let state = StormState::new(1, &Size::default().scaled(0.01));
+        state.ledger.notes[2].send(4);
+        let expect = |floor| Expectation::Note { number: 2, floor, mark: super::super::corpus::note_mark(2) };
         let page = |number: u64, revision: u64| {
             format!("<p>{}</p><p>{REVISION}{revision}.</p>", super::super::corpus::note_mark(number))
         };
-        assert!(check(&world, expect(0), &page(2, 4)));
-        assert_eq!(world.ledger.notes[2].floor(), 4, "what was shown once is not taken back");
-        assert!(!check(&world, expect(4), &page(2, 3)));
-        assert!(!check(&world, expect(0), &page(2, 5)), "nobody wrote that yet");
-        assert!(!check(&world, expect(0), &page(3, 4)), "another note's page");
-        assert!(!check(&world, expect(0), ""));
+        assert!(check(&state, expect(0), &page(2, 4)));
+        assert_eq!(state.ledger.notes[2].floor(), 4, "what was shown once is not taken back");
+        assert!(!check(&state, expect(4), &page(2, 3)));
+        assert!(!check(&state, expect(0), &page(2, 5)), "nobody wrote that yet");
+        assert!(!check(&state, expect(0), &page(3, 4)), "another note's page");
+        assert!(!check(&state, expect(0), ""));
     }
 
     #[test]
     fn a_document_is_found_alone_and_a_group_whole() {
-        let world = World::new(1, &Size::default().scaled(0.01));
-        world.ledger.articles.send(81);
+        let state = StormState::new(1, &Size::default().scaled(0.01));
+        state.ledger.articles.send(81);
         let hits = |ids: &[u64], total: u64| {
             let hits: Vec<Value> = ids.iter().map(|id| serde_json::json!({ "key": id })).collect();
             serde_json::json!({ "hits": hits, "total": total, "exact": true }).to_string()
         };
-        assert!(check(&world, Expect::Document { id: 5 }, &hits(&[5], 1)));
-        assert!(!check(&world, Expect::Document { id: 5 }, &hits(&[], 0)));
-        assert!(!check(&world, Expect::Document { id: 5 }, &hits(&[5, 6], 2)));
-        assert!(check(&world, Expect::Group { group: 1, floor: 2 }, &hits(&[1, 41], 2)));
-        assert!(!check(&world, Expect::Group { group: 1, floor: 2 }, &hits(&[1], 1)), "one is missing");
-        assert!(!check(&world, Expect::Group { group: 1, floor: 2 }, &hits(&[1, 42], 2)), "a stranger");
+        assert!(check(&state, Expectation::Document { id: 5 }, &hits(&[5], 1)));
+        assert!(!check(&state, Expectation::Document { id: 5 }, &hits(&[], 0)));
+        assert!(!check(&state, Expectation::Document { id: 5 }, &hits(&[5, 6], 2)));
+        assert!(check(&state, Expectation::Group { group: 1, floor: 2 }, &hits(&[1, 41], 2)));
+        assert!(!check(&state, Expectation::Group { group: 1, floor: 2 }, &hits(&[1], 1)), "one is missing");
+        assert!(!check(&state, Expectation::Group { group: 1, floor: 2 }, &hits(&[1, 42], 2)), "a stranger");
     }
 }
