@@ -36,8 +36,9 @@ pub struct Options {
     pub databases: usize,
     /// Rows per table. Half of them are inserted before the first round; the paced writers insert the others and go on.
     pub rows: u64,
-    /// Share of all cores that the writers use, and below it the share of the readers, 0 to 1.
+    /// Share of all cores that the writers use, 0 to 1.
     pub writing: f64,
+    /// Share of all cores that the readers use, 0 to 1.
     pub reading: f64,
     /// Number of operations over which the cost of one operation is measured.
     pub calibrate: u64,

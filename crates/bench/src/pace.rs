@@ -9,7 +9,8 @@ pub enum Pace {
     /// connection and the delay of a late thread.
     Open { per_second: f64 },
     /// The next operation starts as soon as the last one is answered, which finds the highest throughput. Latency counts from the
-    /// start of the operation, so a stall is charged only to the operations in flight. The tail of such latencies is too good.
+    /// start of the operation, so a stall is charged only to the operations in flight. The tail of such latencies looks better
+    /// than it is.
     Closed,
 }
 

@@ -1,4 +1,4 @@
-//! `polynya bench sql_small`: small SQL statements with parameters, measured in the way of [`crate::reads`]: as fast as possible,
+//! `polynya bench sql_small`: small SQL statements with parameters, measured like the reads of [`crate::reads`]: as fast as possible,
 //! then at a rate, alone and beside a writer that saturates the log.
 
 use types::{Error, Result};

@@ -27,8 +27,9 @@ pub(super) struct Fleet {
 
 struct FleetDatabase {
     store: Arc<dyn Store>,
-    /// Rows whose insertion began, and below it the rows that were acknowledged. Each database has one writer.
+    /// Number of rows whose insertion began. Each database has one writer.
     begun: AtomicU64,
+    /// Number of rows that were acknowledged.
     acknowledged: AtomicU64,
 }
 

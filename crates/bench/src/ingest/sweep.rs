@@ -113,7 +113,7 @@ impl Sweep<'_, '_> {
         }
         let singles = self.closed_loops(SINGLE, 1);
         claims.extend(goals::judge_closed_loops(1, &singles));
-        // The most connections stand in if 500 were not measured.
+        // The largest number of connections stands in for 500 if those were not measured.
         let many = bulk
             .iter()
             .find(|run| run.stream("events").connections == goals::MANY_CONNECTIONS)

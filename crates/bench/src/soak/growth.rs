@@ -21,8 +21,9 @@ pub struct Tolerance {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
     pub name: String,
-    /// Median of the second quarter, and below it the median of the last quarter.
+    /// Median of the second quarter.
     pub before: f64,
+    /// Median of the last quarter.
     pub after: f64,
     /// Growth by the slope, from the end of the first quarter to the end.
     pub grown: f64,

@@ -30,8 +30,9 @@ const LIVE_MAX: Duration = Duration::from_secs(60);
 /// Counters of the background work.
 #[derive(Debug, Default)]
 pub(super) struct BackgroundCounters {
-    /// Rows indexed by complete builds, and below it the rows indexed by the running build.
+    /// Rows indexed by ended builds.
     indexed: AtomicU64,
+    /// Rows indexed by the running build.
     indexing: AtomicU64,
     pub(super) indexes: AtomicU64,
     pub(super) rounds: AtomicU64,

@@ -13,7 +13,7 @@ pub(super) const GROUPS: u64 = 40;
 /// Number of different bodies of events. They are reused with other batch numbers.
 const BODIES: usize = 32;
 /// Width in digits of the batch number in an event. Spaces pad it on the left, which JSON allows.
-const FIGURES: usize = 10;
+const NUMBER_DIGITS: usize = 10;
 
 const STARTS: [&str; 16] =
     ["b", "br", "d", "f", "gl", "h", "k", "l", "m", "n", "p", "r", "st", "t", "v", "w"];
@@ -131,7 +131,7 @@ impl Events {
                     let value = random.below(1_000);
                     sum += value;
                     body.extend_from_slice(if slot == 0 { b"[{\"batch\":" } else { b",{\"batch\":" });
-                    body.extend_from_slice(&[b' '; FIGURES]);
+                    body.extend_from_slice(&[b' '; NUMBER_DIGITS]);
                     ends.push(body.len());
                     body.extend_from_slice(
                         format!(",\"slot\":{slot},\"value\":{value},\"payload\":\"").as_bytes(),
@@ -154,10 +154,10 @@ impl Events {
     pub(super) fn body(&self, number: u64) -> Vec<u8> {
         let template = self.template(number);
         let mut body = template.body.clone();
-        let figures = number.to_string();
-        assert!(figures.len() <= FIGURES, "batch {number} has more figures than a body has room for");
+        let digits = number.to_string();
+        assert!(digits.len() <= NUMBER_DIGITS, "batch {number} has more figures than a body has room for");
         for end in &template.ends {
-            body[end - figures.len()..*end].copy_from_slice(figures.as_bytes());
+            body[end - digits.len()..*end].copy_from_slice(digits.as_bytes());
         }
         body
     }

@@ -33,8 +33,9 @@ pub struct KindSecond {
     pub p50_ms: f64,
     pub p99_ms: f64,
     pub longest_ms: f64,
-    /// Refused requests since the start, and below it wrong answers since the start.
+    /// Refused requests since the start.
     pub refused: u64,
+    /// Wrong answers since the start.
     pub wrong: u64,
 }
 

@@ -103,7 +103,7 @@ pub(super) struct Ledger {
     pub(super) events: BatchLedger,
     /// Versions, by key.
     pub(super) readings: Vec<MonotonicNumber>,
-    /// The number of documents, which have the ids below it.
+    /// The number of documents. Their ids are smaller than this number.
     pub(super) articles: MonotonicNumber,
     /// Revisions, by note. Writing a file is not acknowledged, so a revision counts as acknowledged once a page has shown it.
     pub(super) notes: Vec<MonotonicNumber>,

@@ -97,7 +97,7 @@ pub(super) fn write_until_killed(
     Ok(())
 }
 
-/// The inputs of the check.
+/// Compares a restarted server with the recorded state.
 pub(super) struct Verifier<'a> {
     pub(super) state: &'a StormState,
     pub(super) target: &'a LoadTarget,
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
     use crate::storm::options::Size;
 
-    /// Creates a world with batches 0 and 1 acknowledged, 2 in flight and 3 refused.
+    /// Creates a state with batches 0 and 1 acknowledged, 2 in flight and 3 refused.
     fn state() -> StormState {
         let state = StormState::new(1, &Size { batch: 50, ..Size::default() }.scaled(0.01));
         (0..4).for_each(|_| assert!(state.ledger.events.send() < 4));

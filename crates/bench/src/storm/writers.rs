@@ -15,12 +15,14 @@ use crate::random::Random;
 use crate::target::LoadTarget;
 use crate::wire;
 
-/// Rows of one replacement, and below it the replacements per second.
-const REPLACED: u64 = 50;
-const REPLACEMENTS: f64 = 20.0;
-/// Documents of one request, and below it the requests per second.
-const ADDED: u64 = 5;
-const ADDITIONS: f64 = 10.0;
+/// Rows of one request that replaces readings.
+const REPLACED_ROWS: u64 = 50;
+/// Requests per second that replace readings.
+const REPLACEMENTS_PER_S: f64 = 20.0;
+/// Documents of one request that adds documents.
+const ADDED_DOCUMENTS: u64 = 5;
+/// Requests per second that add documents.
+const ADDITIONS_PER_S: f64 = 10.0;
 
 /// Nice value of the client's writer threads. Like the server's background work, they run below everything that a reader waits
 /// for.
@@ -50,8 +52,8 @@ pub(super) fn others<'a>(state: &'a StormState, target: &'a LoadTarget) -> Vec<L
     let articles = move |_| Box::new(Articles { state, target }) as Box<dyn Requests + 'a>;
     // Each stream has one connection, so the acknowledged writes are a prefix of the sent ones.
     vec![
-        LoadStream::new(READINGS, 1, Pace::Open { per_second: REPLACEMENTS }, readings),
-        LoadStream::new(ARTICLES, 1, Pace::Open { per_second: ADDITIONS }, articles),
+        LoadStream::new(READINGS, 1, Pace::Open { per_second: REPLACEMENTS_PER_S }, readings),
+        LoadStream::new(ARTICLES, 1, Pace::Open { per_second: ADDITIONS_PER_S }, articles),
     ]
 }
 
@@ -120,7 +122,7 @@ struct Readings<'a> {
 impl Requests for Readings<'_> {
     fn next(&mut self) -> Request {
         let readings = &self.state.ledger.readings;
-        let count = REPLACED.min(readings.len() as u64);
+        let count = REPLACED_ROWS.min(readings.len() as u64);
         // Neighbouring keys, so that no key occurs twice in a request.
         let first = self.random.below(readings.len() as u64);
         let replaced: Vec<(u64, u64)> = (first..first + count)
@@ -158,17 +160,18 @@ impl Requests for Articles<'_> {
     fn next(&mut self) -> Request {
         let StormState { words, seed, ledger, .. } = self.state;
         let first = ledger.articles.ceiling();
-        ledger.articles.send(first + ADDED);
-        let rows: Vec<Value> = (first..first + ADDED).map(|id| corpus::document(words, *seed, id)).collect();
+        ledger.articles.send(first + ADDED_DOCUMENTS);
+        let rows: Vec<Value> =
+            (first..first + ADDED_DOCUMENTS).map(|id| corpus::document(words, *seed, id)).collect();
         let body = Value::from(rows).to_string();
         let bytes = render(self.target, "POST", &rows_of(ARTICLES), "application/json", body.as_bytes());
-        Request { bytes: bytes.into(), tag: first + ADDED }
+        Request { bytes: bytes.into(), tag: first + ADDED_DOCUMENTS }
     }
 
     fn on_answer(&mut self, tag: u64, body: &[u8]) -> Result<u64, String> {
-        counted(body, ADDED)?;
+        counted(body, ADDED_DOCUMENTS)?;
         self.state.ledger.articles.acknowledge(tag);
-        Ok(ADDED)
+        Ok(ADDED_DOCUMENTS)
     }
 }
 
