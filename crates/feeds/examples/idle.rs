@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polynya_feeds::folder::{Feed, Limits, Options, Root};
+use polynya_feeds::folder::{Feed, FolderRoot, Limits, Options};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for watch in [true, false] {
         let data = dir.path().join(format!("data-{watch}"));
         let engine = engine::Engine::open(vfs::Env::real(), &data, engine::Options::default())?;
-        let root = Root { path: vault.clone(), prefix: String::new(), notes_only: false, still: false };
+        let root = FolderRoot { path: vault.clone(), prefix: String::new(), notes_only: false, still: false };
         let begin = Instant::now();
         let feed = Feed::start(
             engine.clone(),
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let first = begin.elapsed();
         // The measurement must not include the seals and manifests of the first rows.
         std::thread::sleep(Duration::from_secs(3));
-        let (before, looks) = (processor_time()?, feed.status().get().looks);
+        let (before, scans) = (processor_time()?, feed.status().get().scans);
         std::thread::sleep(Duration::from_secs(seconds));
         let used = processor_time()? - before;
         let state = feed.status().get();
@@ -50,8 +50,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "{notes} notes, {}: first look and rows {first:?}; idle {:.2} % of a core; {} looks, the last {:?}",
             if watch { "told by the kernel" } else { "looked at again and again" },
             used.as_secs_f64() / seconds as f64 * 100.0,
-            state.looks - looks,
-            state.last_look,
+            state.scans - scans,
+            state.last_scan,
         );
         feed.stop();
         engine.close()?;

@@ -9,9 +9,9 @@
 //! The table belongs to the feed: a row without a file is removed, unless its folder is unavailable. If the table is
 //! dropped meanwhile, it is made again within a second with its full content, as after a start.
 
-mod looked;
+mod feed_thread;
 mod rows;
-mod run;
+mod scan_schedule;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -26,17 +26,18 @@ use std::time::Duration;
 
 use engine::Engine;
 use engine::threads::Class;
-use site::{Parsed, Rule};
+use site::{ParsedNotes, PublishRule};
 use types::{Error, Result};
 use vfs::{Mutex, Rank};
 
-pub use tree::{Limits, check as check_folder};
+pub use tree::{Limits, check_folder};
 
-use watch::{Waker, Watch};
+use feed_thread::FeedThread;
+use watch::{FolderWatcher, Waker};
 
 /// A folder or a single file, and its place in the vault.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Root {
+pub struct FolderRoot {
     pub path: PathBuf,
     /// The prefix of its paths in the vault, without slashes at its ends; empty for the vault's own top.
     pub prefix: String,
@@ -50,20 +51,20 @@ pub struct Root {
 pub struct Options {
     /// The full name of the vault's table.
     pub table: String,
-    pub roots: Vec<Root>,
+    pub roots: Vec<FolderRoot>,
     /// The rule that decides which notes are published.
-    pub rule: Rule,
+    pub rule: PublishRule,
     /// The cache in which the feed leaves parsed notes for the site.
-    pub parsed: Arc<Parsed>,
+    pub parsed: Arc<ParsedNotes>,
     pub limits: Limits,
     /// True if the kernel is asked to report changes. If false, the feed always polls.
     pub watch: bool,
 }
 
 /// Time between scans of a folder whose changes the kernel does not report.
-const LOOK_EVERY: Duration = Duration::from_millis(300);
+const POLL_EVERY: Duration = Duration::from_millis(300);
 /// The longest wait for the feed's thread when the feed is stopped: a folder's disk may hang.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The progress of a feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,9 +77,9 @@ pub struct State {
     /// Folders that cannot be scanned now or whose changes cannot be written, with the reason.
     pub failures: Vec<String>,
     /// The first hundred skipped files, as `path: reason`.
-    pub passed_over: Vec<String>,
-    pub looks: u64,
-    pub last_look: Duration,
+    pub skipped: Vec<String>,
+    pub scans: u64,
+    pub last_scan: Duration,
     pub files_read: u64,
     pub rows_written: u64,
     /// The number of folders whose changes the kernel reports.
@@ -96,11 +97,11 @@ pub(crate) struct Shared {
 pub struct Feed {
     shared: Arc<Shared>,
     waker: Waker,
-    thread: Option<Running>,
+    thread: Option<ThreadHandle>,
 }
 
 /// The feed's thread.
-struct Running {
+struct ThreadHandle {
     thread: JoinHandle<()>,
     /// A channel that closes when the thread ends, also by a panic. Nothing is sent through it.
     ended: mpsc::Receiver<()>,
@@ -110,30 +111,31 @@ impl Feed {
     /// Starts the feed, and makes the table if it is missing. If a change of the options means that fewer notes are
     /// published, those rows are corrected before this returns (A1). Files are scanned afterwards.
     pub fn start(engine: Engine, options: Options) -> Result<Feed> {
-        let roots = check(&options.roots)?;
+        let roots = checked_roots(&options.roots)?;
         rows::ensure(&engine, &options.table)?;
         let known = reconciled(&engine, &options.table, &options.rule, &options.parsed)?;
-        let (watch, waker) = Watch::new().map_err(|error| Error::io("making a feed's waker", error))?;
+        let (watch, waker) =
+            FolderWatcher::new().map_err(|error| Error::io("making a feed's waker", error))?;
         let state = State { roots: roots.len(), ..State::default() };
         let shared = Arc::new(Shared {
             state: Mutex::new(Rank::new(72, "folder feed"), state),
             stopping: AtomicBool::new(false),
         });
-        let run = run::Run::new(engine, options, roots, known, watch, shared.clone());
+        let feed = FeedThread::new(engine, options, roots, known, watch, shared.clone());
         let (running, ended) = mpsc::channel();
         let thread = Class::Background.spawn("pn-folders", move || {
             let _running = running;
-            run.run();
+            feed.run();
         });
         let thread = thread.map_err(|error| Error::io("starting the feed's thread", error))?;
-        Ok(Feed { shared, waker, thread: Some(Running { thread, ended }) })
+        Ok(Feed { shared, waker, thread: Some(ThreadHandle { thread, ended }) })
     }
 
     pub fn status(&self) -> Status {
         Status(self.shared.clone())
     }
 
-    /// Ends the thread after the note that it is reading, or gives up waiting for it after `STOP_PATIENCE`.
+    /// Ends the thread after the note that it is reading, or gives up waiting for it after `STOP_TIME_MAX`.
     pub fn stop(mut self) {
         self.end();
     }
@@ -141,8 +143,8 @@ impl Feed {
     fn end(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.waker.wake();
-        if let Some(Running { thread, ended }) = self.thread.take() {
-            if ended.recv_timeout(STOP_PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        if let Some(ThreadHandle { thread, ended }) = self.thread.take() {
+            if ended.recv_timeout(STOP_TIME_MAX) == Err(RecvTimeoutError::Timeout) {
                 tracing::warn!("the folders' thread is still busy with one file; it is left behind");
                 return;
             }
@@ -170,23 +172,28 @@ impl Status {
 
 /// Corrects the column `published` of a vault according to `rule` (A1), for a start without a feed. Does nothing if
 /// there is no such vault.
-pub fn reconcile(engine: &Engine, table: &str, rule: &Rule) -> Result<()> {
-    reconciled(engine, table, rule, &Parsed::default()).map(drop)
+pub fn reconcile(engine: &Engine, table: &str, rule: &PublishRule) -> Result<()> {
+    reconciled(engine, table, rule, &ParsedNotes::default()).map(drop)
 }
 
-fn reconciled(engine: &Engine, table: &str, rule: &Rule, parsed: &Parsed) -> Result<Vec<rows::Known>> {
+fn reconciled(
+    engine: &Engine,
+    table: &str,
+    rule: &PublishRule,
+    parsed: &ParsedNotes,
+) -> Result<Vec<rows::StoredRow>> {
     let Some(snapshot) = engine.root().table(table).cloned() else { return Ok(Vec::new()) };
-    if !site::is_as_defined(snapshot.def()) {
+    if !site::has_vault_columns(snapshot.def()) {
         return Ok(Vec::new());
     }
-    let (known, mut differing) = rows::known(&snapshot, rule)?;
+    let (known, mut differing) = rows::stored_rows(&snapshot, rule)?;
     rows::write(engine, table, rule, parsed, &mut differing, &AtomicBool::new(false))?;
     Ok(known)
 }
 
 /// Normalises the prefixes of the roots. Fails if two roots would hold the same paths.
-fn check(roots: &[Root]) -> Result<Vec<Root>> {
-    let mut checked: Vec<Root> = Vec::with_capacity(roots.len());
+fn checked_roots(roots: &[FolderRoot]) -> Result<Vec<FolderRoot>> {
+    let mut checked: Vec<FolderRoot> = Vec::with_capacity(roots.len());
     for root in roots {
         let mut root = root.clone();
         root.prefix = root.prefix.trim_matches('/').to_owned();
@@ -198,7 +205,7 @@ fn check(roots: &[Root]) -> Result<Vec<Root>> {
             .hint("write names with `/` between them, none of which begins with a dot"));
         }
         let taken =
-            |other: &Root| other.prefix == root.prefix && !other.path.is_file() && !root.path.is_file();
+            |other: &FolderRoot| other.prefix == root.prefix && !other.path.is_file() && !root.path.is_file();
         if let Some(other) = checked.iter().find(|other| taken(other)) {
             return Err(Error::invalid(format!(
                 "`{}` and `{}` would have the same place in the vault",

@@ -18,9 +18,9 @@
 
 mod datagrams;
 mod frame;
+mod listener_thread;
 mod message;
 mod rows;
-mod run;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -100,9 +100,9 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The time at which a stop was requested, if it was.
 #[derive(Debug, Default)]
-struct Stopping(OnceLock<Instant>);
+struct StopRequest(OnceLock<Instant>);
 
-impl Stopping {
+impl StopRequest {
     fn begin(&self) {
         // Only the first request sets the time.
         let _ = self.0.set(Instant::now());
@@ -122,7 +122,7 @@ pub struct Listener {
     address: SocketAddr,
     connections_max: usize,
     counters: Arc<Counters>,
-    stopping: Arc<Stopping>,
+    stopping: Arc<StopRequest>,
     wake: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
@@ -139,14 +139,21 @@ impl Listener {
         let (woken, wake) = UnixStream::pair().map_err(failed)?;
         woken.set_nonblocking(true).map_err(failed)?;
         wake.set_nonblocking(true).map_err(failed)?;
-        let (counters, stopping) = (Arc::<Counters>::default(), Arc::<Stopping>::default());
+        let (counters, stopping) = (Arc::<Counters>::default(), Arc::<StopRequest>::default());
         let writer = rows::Writer::new(engine, &options.table, counters.clone(), stopping.clone())?;
         let connections_max = options.connections_max;
-        let datagrams = datagrams::Datagrams::start(udp, options.message_bytes_max, counters.clone());
+        let datagrams = datagrams::DatagramReceiver::start(udp, options.message_bytes_max, counters.clone());
         let datagrams = datagrams.map_err(failed)?;
-        let run =
-            run::Run::new(options.clone(), tcp, datagrams, woken, writer, counters.clone(), stopping.clone());
-        let thread = Class::Work.spawn("pn-syslog", move || run.run()).map_err(failed)?;
+        let listener = listener_thread::ListenerThread::new(
+            options.clone(),
+            tcp,
+            datagrams,
+            woken,
+            writer,
+            counters.clone(),
+            stopping.clone(),
+        );
+        let thread = Class::Work.spawn("pn-syslog", move || listener.run()).map_err(failed)?;
         Ok(Listener { address, connections_max, counters, stopping, wake, thread: Some(thread) })
     }
 

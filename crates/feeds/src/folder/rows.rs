@@ -6,13 +6,13 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 use engine::{Engine, Mode, Op, Transaction};
-use site::{Note, Parsed, Row, Rule, is_note};
+use site::{Note, ParsedNotes, PublishRule, Row, is_note};
 use table::Snapshot;
 use types::{ColumnId, Error, Kind, Principal, Result, Value, name};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::tree::{Change, Taken};
+use super::tree::{FileChange, StoredContent};
 
 /// Bytes in one commit at most, so that other writers do not wait for a whole large folder.
 const COMMIT_BYTES: usize = 16 << 20;
@@ -20,16 +20,16 @@ const COMMIT_ROWS: usize = 2_000;
 const READ_ROWS: usize = 256;
 
 /// A row that an earlier run wrote.
-pub struct Known {
+pub struct StoredRow {
     pub path: String,
     /// The file's content as stored. `None` for a note that was withheld.
-    pub taken: Option<Taken>,
+    pub stored: Option<StoredContent>,
 }
 
 /// Makes the vault if it is missing. Fails if another table has its name.
 pub fn ensure(engine: &Engine, table: &str) -> Result<()> {
     match engine.root().table(table) {
-        Some(found) if site::is_as_defined(found.def()) => Ok(()),
+        Some(found) if site::has_vault_columns(found.def()) => Ok(()),
         Some(_) => Err(Error::new(
             Kind::Schema,
             format!("there is a table `{}` already, and it is no vault", name::short_table_name(table)),
@@ -44,8 +44,8 @@ pub fn ensure(engine: &Engine, table: &str) -> Result<()> {
 
 /// Reads all rows of the table. Also returns corrections for the rows whose `published` differs from the present
 /// `rule`.
-pub fn known(table: &Arc<Snapshot>, rule: &Rule) -> Result<(Vec<Known>, Vec<Change>)> {
-    let mut known = Vec::new();
+pub fn stored_rows(table: &Arc<Snapshot>, rule: &PublishRule) -> Result<(Vec<StoredRow>, Vec<FileChange>)> {
+    let mut stored_rows = Vec::new();
     let mut differing = Vec::new();
     let def = table.def();
     let id = |name: &str| -> Result<ColumnId> {
@@ -60,7 +60,7 @@ pub fn known(table: &Arc<Snapshot>, rule: &Rule) -> Result<(Vec<Known>, Vec<Chan
     loop {
         let batch = table.scan_from(next, READ_ROWS, &projection)?;
         if batch.num_rows() == 0 {
-            return Ok((known, differing));
+            return Ok((stored_rows, differing));
         }
         let ids = batch.column(0).as_primitive_opt::<Int64Type>().ok_or_else(wrong)?;
         let paths = batch.column(1).as_string_opt::<i32>().ok_or_else(wrong)?;
@@ -73,9 +73,9 @@ pub fn known(table: &Arc<Snapshot>, rule: &Rule) -> Result<(Vec<Known>, Vec<Chan
             let is_published = published.is_valid(at) && published.value(at);
             if is_note(path) && sources.is_null(at) && contents.is_null(at) {
                 if is_published {
-                    differing.push(Change::Withhold { path: path.to_owned() });
+                    differing.push(FileChange::Withhold { path: path.to_owned() });
                 }
-                known.push(Known { path: path.to_owned(), taken: None });
+                stored_rows.push(StoredRow { path: path.to_owned(), stored: None });
                 continue;
             }
             let content = match (sources.is_valid(at), contents.is_valid(at)) {
@@ -86,10 +86,10 @@ pub fn known(table: &Arc<Snapshot>, rule: &Rule) -> Result<(Vec<Known>, Vec<Chan
             let modified = modified.is_valid(at).then(|| modified.value(at));
             if is_note(path) && rule.publishes(path, content) != is_published {
                 let content = content.to_vec().into();
-                differing.push(Change::Put { path: path.to_owned(), content, modified });
+                differing.push(FileChange::Put { path: path.to_owned(), content, modified });
             }
-            let taken = Taken { size: content.len() as u64, modified, hash: blake3::hash(content) };
-            known.push(Known { path: path.to_owned(), taken: Some(taken) });
+            let stored = StoredContent { size: content.len() as u64, modified, hash: blake3::hash(content) };
+            stored_rows.push(StoredRow { path: path.to_owned(), stored: Some(stored) });
         }
         next = types::RowId(ids.value(batch.num_rows() - 1) as u64 + 1);
     }
@@ -99,7 +99,7 @@ pub fn known(table: &Arc<Snapshot>, rule: &Rule) -> Result<(Vec<Known>, Vec<Chan
 /// rendered, a note that is missing from the table counts as one that does not exist, and a link to it shows its name
 /// (A1). For the same reason removals come last, after any note that may still link to the removed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
+enum WritePhase {
     /// Private notes, and other files. Files come before the notes, so that pages that show them are rendered only
     /// once.
     Private,
@@ -107,14 +107,14 @@ enum Turn {
     Removed,
 }
 
-impl Turn {
-    fn of(change: &Change, rule: &Rule) -> Turn {
+impl WritePhase {
+    fn of(change: &FileChange, rule: &PublishRule) -> WritePhase {
         match change {
-            Change::Remove { .. } => Turn::Removed,
-            Change::Put { path, content, .. } if is_note(path) && rule.publishes(path, content) => {
-                Turn::Published
+            FileChange::Remove { .. } => WritePhase::Removed,
+            FileChange::Put { path, content, .. } if is_note(path) && rule.publishes(path, content) => {
+                WritePhase::Published
             }
-            Change::Put { .. } | Change::Withhold { .. } => Turn::Private,
+            FileChange::Put { .. } | FileChange::Withhold { .. } => WritePhase::Private,
         }
     }
 }
@@ -124,19 +124,19 @@ impl Turn {
 pub fn write(
     engine: &Engine,
     table: &str,
-    rule: &Rule,
-    parsed: &Parsed,
-    changes: &mut Vec<Change>,
+    rule: &PublishRule,
+    parsed: &ParsedNotes,
+    changes: &mut Vec<FileChange>,
     stopping: &AtomicBool,
 ) -> Result<u64> {
-    let mut by_turn = BTreeMap::<Turn, Vec<Change>>::new();
+    let mut by_phase = BTreeMap::<WritePhase, Vec<FileChange>>::new();
     for change in std::mem::take(changes) {
-        by_turn.entry(Turn::of(&change, rule)).or_default().push(change);
+        by_phase.entry(WritePhase::of(&change, rule)).or_default().push(change);
     }
     let mut written = 0;
     let mut failed = None;
-    for (turn, mut some) in by_turn {
-        while !some.is_empty() && (failed.is_none() || turn == Turn::Removed) {
+    for (phase, mut some) in by_phase {
+        while !some.is_empty() && (failed.is_none() || phase == WritePhase::Removed) {
             let count = fitting(&some);
             match commit(engine, table, rule, parsed, &some[..count], stopping) {
                 Ok(()) => drop(some.drain(..count)),
@@ -153,13 +153,13 @@ pub fn write(
 }
 
 /// Returns the number of changes that fit into one commit.
-fn fitting(changes: &[Change]) -> usize {
+fn fitting(changes: &[FileChange]) -> usize {
     let mut bytes = 0;
-    let fits = |change: &&Change| {
+    let fits = |change: &&FileChange| {
         bytes += match change {
             // The row holds the source and the text extracted from it.
-            Change::Put { content, .. } => 256 + 2 * content.len(),
-            Change::Withhold { path } | Change::Remove { path } => path.len(),
+            FileChange::Put { content, .. } => 256 + 2 * content.len(),
+            FileChange::Withhold { path } | FileChange::Remove { path } => path.len(),
         };
         bytes <= COMMIT_BYTES
     };
@@ -171,9 +171,9 @@ fn fitting(changes: &[Change]) -> usize {
 fn commit(
     engine: &Engine,
     table: &str,
-    rule: &Rule,
-    parsed: &Parsed,
-    changes: &[Change],
+    rule: &PublishRule,
+    parsed: &ParsedNotes,
+    changes: &[FileChange],
     stopping: &AtomicBool,
 ) -> Result<()> {
     let (mut rows, mut keys) = (Vec::new(), Vec::new());
@@ -185,12 +185,12 @@ fn commit(
             ));
         }
         match change {
-            Change::Put { path, content, modified } => {
+            FileChange::Put { path, content, modified } => {
                 let note = is_note(path).then(|| Arc::new(Note::parse(path, content)));
                 rows.push(Row {
                     path: path.clone(),
                     published: note.as_ref().is_some_and(|note| rule.is_published(note)),
-                    words: note.as_ref().map(|note| note.open_words()),
+                    words: note.as_ref().map(|note| note.public_words()),
                     content: content.clone(),
                     modified: *modified,
                 });
@@ -198,8 +198,8 @@ fn commit(
                     parsed.put(note, content);
                 }
             }
-            Change::Withhold { path } => rows.push(site::withheld(path)),
-            Change::Remove { path } => keys.push(vec![Value::String(path.clone())]),
+            FileChange::Withhold { path } => rows.push(site::withheld_row(path)),
+            FileChange::Remove { path } => keys.push(vec![Value::String(path.clone())]),
         }
     }
     let transaction = match keys.is_empty() {

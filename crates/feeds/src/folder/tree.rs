@@ -14,7 +14,7 @@ use bytes::Bytes;
 use site::{NOTE_BYTES_MAX, is_file, is_note, is_valid, is_withholdable};
 use types::{Error, Micros, Result};
 
-use super::Root;
+use super::FolderRoot;
 
 /// The limits for files that are taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,19 +35,19 @@ impl Default for Limits {
 /// The age up to which a file counts as still being written. Such a file is read a moment later.
 const HOT: Duration = Duration::from_millis(40);
 /// The number of scans after which a file is read even though it is still being written.
-const HOT_LOOKS_MAX: u8 = 6;
+const HOT_SCANS_MAX: u8 = 6;
 /// The greatest number of entries of skipped folders that are searched for names of notes.
-const ASIDE_ENTRIES_MAX: usize = 10_000;
+const SKIPPED_ENTRIES_MAX: usize = 10_000;
 /// Folders of version control: they have many files, and no note links to any of them.
 const VERSION_CONTROL: [&str; 3] = [".git", ".hg", ".svn"];
 
 /// The state of a followed folder as of the last scan.
 #[derive(Debug)]
 pub struct Tree {
-    root: Root,
+    root: FolderRoot,
     limits: Limits,
     /// Known files, by path in the vault.
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<String, KnownFile>,
     /// Folders by path below the root, with their device number.
     folders: BTreeMap<String, u64>,
     /// The device and inode of the root. If another directory takes its place, missing files do not count as removed.
@@ -57,18 +57,18 @@ pub struct Tree {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct KnownFile {
     /// The stamp of the last scan. `None`: the file is known only from the table.
     stamp: Option<Stamp>,
     /// The content as stored in the table. `None` for a skipped file.
-    taken: Option<Taken>,
+    stored: Option<StoredContent>,
     /// True if the table has a row with only the path of this note.
     withheld: bool,
 }
 
 /// The size, time and hash of a file's content in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct StoredContent {
     pub size: u64,
     pub modified: Option<Micros>,
     pub hash: blake3::Hash,
@@ -86,7 +86,7 @@ struct Stamp {
 
 /// A difference between the folder and the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum FileChange {
     Put {
         path: String,
         content: Bytes,
@@ -101,18 +101,20 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl FileChange {
     pub fn path(&self) -> &str {
         match self {
-            Change::Put { path, .. } | Change::Withhold { path } | Change::Remove { path } => path,
+            FileChange::Put { path, .. } | FileChange::Withhold { path } | FileChange::Remove { path } => {
+                path
+            }
         }
     }
 }
 
 /// The result of a scan.
 #[derive(Clone, Debug, Default)]
-pub struct Look {
-    pub changes: Vec<Change>,
+pub struct ScanResult {
+    pub changes: Vec<FileChange>,
     /// Skipped files with the reason, by path. A file is reported when it is first seen or changed.
     pub warnings: Vec<(String, String)>,
     /// The number of files whose content was read.
@@ -122,14 +124,14 @@ pub struct Look {
 }
 
 #[derive(Clone, Copy)]
-pub enum Scope<'a> {
+pub enum ScanScope<'a> {
     Everything,
     /// The listed folders below the root, without their subfolders.
     Folders(&'a BTreeSet<String>),
 }
 
 #[derive(Default)]
-struct Walked {
+struct Listing {
     files: BTreeMap<String, (PathBuf, Stamp)>,
     folders: BTreeMap<String, u64>,
     /// Notes that were skipped unread.
@@ -140,7 +142,7 @@ struct Walked {
 
 impl Tree {
     /// Makes a tree without any file. The folder need not exist. Nothing is read before the first scan.
-    pub fn new(root: Root, limits: Limits) -> Tree {
+    pub fn new(root: FolderRoot, limits: Limits) -> Tree {
         Tree {
             root,
             limits,
@@ -152,22 +154,22 @@ impl Tree {
         }
     }
 
-    /// Records a file that the table has. `taken` is `None` for a note of which the table has only the path.
-    pub fn know(&mut self, path: String, taken: Option<Taken>) {
-        self.bytes += taken.as_ref().map_or(0, |taken| taken.size);
-        let withheld = taken.is_none();
-        self.seen.insert(path, Seen { stamp: None, taken, withheld });
+    /// Records a file that the table has. `stored` is `None` for a note of which the table has only the path.
+    pub fn set_stored(&mut self, path: String, stored: Option<StoredContent>) {
+        self.bytes += stored.as_ref().map_or(0, |stored| stored.size);
+        let withheld = stored.is_none();
+        self.seen.insert(path, KnownFile { stamp: None, stored, withheld });
     }
 
     pub fn files(&self) -> usize {
-        self.seen.values().filter(|seen| seen.stamp.is_some() || seen.taken.is_some()).count()
+        self.seen.values().filter(|seen| seen.stamp.is_some() || seen.stored.is_some()).count()
     }
 
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    pub fn root(&self) -> &Root {
+    pub fn root(&self) -> &FolderRoot {
         &self.root
     }
 
@@ -177,7 +179,7 @@ impl Tree {
     }
 
     /// Returns the path on disk of a folder of this tree.
-    pub fn place(&self, within: &str) -> PathBuf {
+    pub fn disk_path(&self, within: &str) -> PathBuf {
         if within.is_empty() { self.root.path.clone() } else { self.root.path.join(within) }
     }
 
@@ -188,14 +190,14 @@ impl Tree {
     /// cannot be read, and directories that hold a database, because they contain its owner's secret. Skipped notes
     /// are reported by name. Fails, and counts nothing as removed, if the root itself cannot be listed, has become
     /// another, empty directory, or holds a database.
-    pub fn look(&mut self, scope: Scope<'_>) -> Result<Look> {
-        let mut look = Look::default();
+    pub fn scan(&mut self, scope: ScanScope<'_>) -> Result<ScanResult> {
+        let mut scan = ScanResult::default();
         let identity = self.identity()?;
-        let scope = if self.identity == Some(identity) { scope } else { Scope::Everything };
-        let walked = self.walk(scope, &mut look)?;
-        if let Scope::Everything = scope {
-            let known = self.seen.values().any(|seen| seen.taken.is_some());
-            if walked.files.is_empty() && known && self.identity != Some(identity) {
+        let scope = if self.identity == Some(identity) { scope } else { ScanScope::Everything };
+        let listing = self.walk(scope, &mut scan)?;
+        if let ScanScope::Everything = scope {
+            let known = self.seen.values().any(|seen| seen.stored.is_some());
+            if listing.files.is_empty() && known && self.identity != Some(identity) {
                 return Err(Error::not_found(format!(
                     "`{}` is empty, and it is not the folder that was there before: what came from it is kept",
                     self.root.path.display()
@@ -204,57 +206,57 @@ impl Tree {
             }
         }
         self.identity = Some(identity);
-        for path in self.gone(scope, &walked) {
-            let Some(Seen { taken, withheld, .. }) = self.seen.remove(&path) else { continue };
-            self.bytes -= taken.as_ref().map_or(0, |taken| taken.size);
-            if taken.is_some() || withheld {
-                look.changes.push(Change::Remove { path });
+        for path in self.missing_files(scope, &listing) {
+            let Some(KnownFile { stored, withheld, .. }) = self.seen.remove(&path) else { continue };
+            self.bytes -= stored.as_ref().map_or(0, |stored| stored.size);
+            if stored.is_some() || withheld {
+                scan.changes.push(FileChange::Remove { path });
             }
         }
-        for path in walked.withheld {
-            let old = self.seen.insert(path.clone(), Seen { stamp: None, taken: None, withheld: true });
-            self.bytes -= old.as_ref().and_then(|old| old.taken.as_ref()).map_or(0, |taken| taken.size);
+        for path in listing.withheld {
+            let old = self.seen.insert(path.clone(), KnownFile { stamp: None, stored: None, withheld: true });
+            self.bytes -= old.as_ref().and_then(|old| old.stored.as_ref()).map_or(0, |stored| stored.size);
             if old.is_none_or(|old| !old.withheld) {
-                look.changes.push(Change::Withhold { path });
+                scan.changes.push(FileChange::Withhold { path });
             }
         }
-        if let Scope::Everything = scope {
-            let unknown = |folder: &String| walked.unknown.iter().any(|at| is_below(folder, at));
+        if let ScanScope::Everything = scope {
+            let unknown = |folder: &String| listing.unknown.iter().any(|at| is_below(folder, at));
             self.folders.retain(|folder, _| unknown(folder));
         }
-        self.folders.extend(walked.folders);
-        for (path, (place, stamp)) in walked.files {
+        self.folders.extend(listing.folders);
+        for (path, (disk_path, stamp)) in listing.files {
             if self.seen.get(&path).is_none_or(|seen| seen.stamp.as_ref() != Some(&stamp)) {
-                self.file(path, &place, stamp, &mut look);
+                self.update_file(path, &disk_path, stamp, &mut scan);
             } else {
                 self.hot.remove(&path);
             }
         }
-        Ok(look)
+        Ok(scan)
     }
 
     fn identity(&self) -> Result<(u64, u64)> {
-        let place = &self.root.path;
-        let metadata = fs::metadata(place).map_err(|error| self.away(place, error))?;
+        let disk_path = &self.root.path;
+        let metadata = fs::metadata(disk_path).map_err(|error| self.unavailable(disk_path, error))?;
         Ok((metadata.dev(), metadata.ino()))
     }
 
-    fn away(&self, place: &Path, error: io::Error) -> Error {
-        Error::io(format!("looking at `{}`", place.display()), error)
+    fn unavailable(&self, disk_path: &Path, error: io::Error) -> Error {
+        Error::io(format!("looking at `{}`", disk_path.display()), error)
             .hint("what came from it is kept; it is looked for again")
     }
 
     /// Returns the known files in the scanned folders that were not found again.
-    fn gone(&self, scope: Scope<'_>, walked: &Walked) -> Vec<String> {
+    fn missing_files(&self, scope: ScanScope<'_>, listing: &Listing) -> Vec<String> {
         let kept = |path: &str| {
             let within = self.within_root(path);
-            walked.files.contains_key(path)
-                || walked.withheld.contains(path)
-                || walked.unknown.iter().any(|at| is_below(within, at))
+            listing.files.contains_key(path)
+                || listing.withheld.contains(path)
+                || listing.unknown.iter().any(|at| is_below(within, at))
         };
         let looked_at = |path: &str| match scope {
-            Scope::Everything => true,
-            Scope::Folders(folders) => folders.contains(parent(self.within_root(path))),
+            ScanScope::Everything => true,
+            ScanScope::Folders(folders) => folders.contains(parent(self.within_root(path))),
         };
         self.seen.keys().filter(|path| looked_at(path) && !kept(path)).cloned().collect()
     }
@@ -271,55 +273,56 @@ impl Tree {
         }
     }
 
-    fn walk(&self, scope: Scope<'_>, look: &mut Look) -> Result<Walked> {
-        let mut walked = Walked::default();
-        let top = fs::canonicalize(&self.root.path).map_err(|error| self.away(&self.root.path, error))?;
+    fn walk(&self, scope: ScanScope<'_>, scan: &mut ScanResult) -> Result<Listing> {
+        let mut listing = Listing::default();
+        let top =
+            fs::canonicalize(&self.root.path).map_err(|error| self.unavailable(&self.root.path, error))?;
         if top.is_file() {
             if !is_note(&top.to_string_lossy()) && top.parent().is_some_and(is_database) {
-                return Err(self.database());
+                return Err(self.database_error());
             }
             let name = top.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-            let file = self.stamped(&top);
-            walked.files.extend(file.map(|stamp| (self.in_vault(&name), (top.clone(), stamp))));
-            return Ok(walked);
+            let file = self.stamp_at(&top);
+            listing.files.extend(file.map(|stamp| (self.in_vault(&name), (top.clone(), stamp))));
+            return Ok(listing);
         }
         let mut waiting: Vec<(String, bool)> = match scope {
-            Scope::Everything => vec![(String::new(), true)],
-            Scope::Folders(folders) => folders.iter().map(|folder| (folder.clone(), false)).collect(),
+            ScanScope::Everything => vec![(String::new(), true)],
+            ScanScope::Folders(folders) => folders.iter().map(|folder| (folder.clone(), false)).collect(),
         };
-        let mut aside = Vec::new();
+        let mut skipped_folders = Vec::new();
         while let Some((within, deep)) = waiting.pop() {
-            let place = if within.is_empty() { top.clone() } else { top.join(&within) };
-            let listed = fs::metadata(&place).and_then(|metadata| {
-                Ok((metadata.dev(), fs::read_dir(&place)?.collect::<io::Result<Vec<_>>>()?))
+            let disk_path = if within.is_empty() { top.clone() } else { top.join(&within) };
+            let listed = fs::metadata(&disk_path).and_then(|metadata| {
+                Ok((metadata.dev(), fs::read_dir(&disk_path)?.collect::<io::Result<Vec<_>>>()?))
             });
             let (device, list) = match listed {
                 Ok(listed) => listed,
                 // The folder was removed during the scan.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && !within.is_empty() => continue,
-                Err(error) if within.is_empty() => return Err(self.away(&place, error)),
+                Err(error) if within.is_empty() => return Err(self.unavailable(&disk_path, error)),
                 Err(error) => {
-                    look.warn(
+                    scan.warn(
                         &self.in_vault(&within),
                         format!("the folder cannot be listed: {error}; what came from it is kept"),
                     );
-                    walked.unknown.push(within);
+                    listing.unknown.push(within);
                     continue;
                 }
             };
             if list.is_empty() && self.folders.get(&within).is_some_and(|known| *known != device) {
-                look.warn(
+                scan.warn(
                     &self.in_vault(&within),
                     "what was mounted there is gone; what came from it is kept".into(),
                 );
-                walked.unknown.push(within);
+                listing.unknown.push(within);
                 continue;
             }
             if is_database_of(|name| list.iter().any(|entry| entry.file_name() == name)) {
                 if within.is_empty() {
-                    return Err(self.database());
+                    return Err(self.database_error());
                 }
-                look.warn(
+                scan.warn(
                     &self.in_vault(&within),
                     "a database is in there, with its owner's secret; the folder is passed over".into(),
                 );
@@ -328,7 +331,7 @@ impl Tree {
             for entry in list {
                 let name = entry.file_name();
                 let Some(name) = name.to_str() else {
-                    look.warn(
+                    scan.warn(
                         &self.in_vault(&within),
                         "a file's name is not UTF-8; it is passed over".into(),
                     );
@@ -341,52 +344,56 @@ impl Tree {
                     match !hidden && below.split('/').count() < site::DEPTH_MAX {
                         _ if !deep => {}
                         true => waiting.push((below, true)),
-                        false => aside.push((below, entry.path())),
+                        false => skipped_folders.push((below, entry.path())),
                     }
                     continue;
                 }
                 if hidden {
-                    self.withhold(&below, &mut walked);
+                    self.withhold(&below, &mut listing);
                     continue;
                 }
                 if deep && kind.is_symlink() && entry.path().is_dir() {
-                    aside.push((below, entry.path()));
+                    skipped_folders.push((below, entry.path()));
                     continue;
                 }
                 if !is_note(name) && (self.root.notes_only || !is_file(name)) {
                     continue;
                 }
-                if walked.files.len() >= self.limits.files_max {
+                if listing.files.len() >= self.limits.files_max {
                     return Err(Error::new(
                         types::Kind::TooLarge,
                         format!("`{}` has more than {} files", top.display(), self.limits.files_max),
                     )
                     .hint("name a smaller folder"));
                 }
-                let file = if kind.is_symlink() { target(&top, &entry.path()) } else { Some(entry.path()) };
-                match file.and_then(|place| Some((place.clone(), self.stamped(&place)?))) {
-                    Some(found) => drop(walked.files.insert(self.in_vault(&below), found)),
-                    None => self.withhold(&below, &mut walked),
+                let file =
+                    if kind.is_symlink() { resolve_link(&top, &entry.path()) } else { Some(entry.path()) };
+                match file.and_then(|disk_path| Some((disk_path.clone(), self.stamp_at(&disk_path)?))) {
+                    Some(found) => drop(listing.files.insert(self.in_vault(&below), found)),
+                    None => self.withhold(&below, &mut listing),
                 }
             }
-            walked.folders.insert(within, device);
+            listing.folders.insert(within, device);
         }
-        self.walk_aside(aside, &mut walked);
-        Ok(walked)
+        self.walk_skipped(skipped_folders, &mut listing);
+        Ok(listing)
     }
 
     /// Collects the names of notes in skipped folders: hidden ones, too deep ones, and those behind links.
-    fn walk_aside(&self, mut waiting: Vec<(String, PathBuf)>, walked: &mut Walked) {
-        let mut left = ASIDE_ENTRIES_MAX;
+    fn walk_skipped(&self, mut waiting: Vec<(String, PathBuf)>, listing: &mut Listing) {
+        let mut left = SKIPPED_ENTRIES_MAX;
         // Links may form cycles.
         let mut listed = BTreeSet::new();
-        while let Some((within, place)) = waiting.pop() {
-            let identity = fs::metadata(&place).map(|metadata| (metadata.dev(), metadata.ino()));
+        while let Some((within, disk_path)) = waiting.pop() {
+            let identity = fs::metadata(&disk_path).map(|metadata| (metadata.dev(), metadata.ino()));
             let is_history = VERSION_CONTROL.contains(&within.rsplit('/').next().unwrap_or_default());
-            if is_history || !identity.is_ok_and(|identity| listed.insert(identity)) || is_database(&place) {
+            if is_history
+                || !identity.is_ok_and(|identity| listed.insert(identity))
+                || is_database(&disk_path)
+            {
                 continue;
             }
-            let Ok(list) = fs::read_dir(&place) else { continue };
+            let Ok(list) = fs::read_dir(&disk_path) else { continue };
             for entry in list.flatten() {
                 if left == 0 {
                     return;
@@ -397,86 +404,86 @@ impl Tree {
                 let below = format!("{within}/{name}");
                 match kind.is_dir() || (kind.is_symlink() && entry.path().is_dir()) {
                     true => waiting.push((below, entry.path())),
-                    false => self.withhold(&below, walked),
+                    false => self.withhold(&below, listing),
                 }
             }
         }
     }
 
-    fn withhold(&self, within: &str, walked: &mut Walked) {
+    fn withhold(&self, within: &str, listing: &mut Listing) {
         let name = within.rsplit('/').next().unwrap_or_default();
         let path = self.in_vault(within);
         // Temporary files that editors and other systems put beside a note are left out.
         if ![".#", "._", ".~"].iter().any(|mark| name.starts_with(mark)) && is_withholdable(&path) {
-            walked.withheld.insert(path);
+            listing.withheld.insert(path);
         }
     }
 
-    fn database(&self) -> Error {
-        database(&self.root.path)
+    fn database_error(&self) -> Error {
+        database_error(&self.root.path)
     }
 
-    fn stamped(&self, file: &Path) -> Option<Stamp> {
+    fn stamp_at(&self, file: &Path) -> Option<Stamp> {
         fs::metadata(file).ok().and_then(|metadata| stamp(&metadata))
     }
 
     /// Handles a file that is new or whose stamp has changed.
-    fn file(&mut self, path: String, place: &Path, stamp: Stamp, look: &mut Look) {
-        let old = self.seen.get(&path).and_then(|seen| seen.taken.clone());
-        let old_size = old.as_ref().map_or(0, |taken| taken.size);
-        let looks = self.hot.get(&path).copied().unwrap_or(0);
-        if looks < HOT_LOOKS_MAX && is_hot(&stamp) {
-            self.hot.insert(path, looks + 1);
-            look.hot = true;
+    fn update_file(&mut self, path: String, disk_path: &Path, stamp: Stamp, scan: &mut ScanResult) {
+        let old = self.seen.get(&path).and_then(|seen| seen.stored.clone());
+        let old_size = old.as_ref().map_or(0, |stored| stored.size);
+        let scans = self.hot.get(&path).copied().unwrap_or(0);
+        if scans < HOT_SCANS_MAX && is_hot(&stamp) {
+            self.hot.insert(path, scans + 1);
+            scan.hot = true;
             return;
         }
-        let content = match self.read(&path, place, &stamp, old_size) {
+        let content = match self.read(&path, disk_path, &stamp, old_size) {
             Ok(content) => content,
-            Err(Unread::Changing) if looks < HOT_LOOKS_MAX => {
-                self.hot.insert(path, looks + 1);
-                look.hot = true;
+            Err(ReadFailure::Changing) if scans < HOT_SCANS_MAX => {
+                self.hot.insert(path, scans + 1);
+                scan.hot = true;
                 return;
             }
             Err(why) => {
                 let why = match why {
-                    Unread::Changing => {
+                    ReadFailure::Changing => {
                         "it changes all the time; it is passed over until it rests".to_owned()
                     }
-                    Unread::Refused(why) => why,
+                    ReadFailure::Refused(why) => why,
                 };
                 self.hot.remove(&path);
-                look.warn(&path, why);
+                scan.warn(&path, why);
                 self.bytes -= old_size;
                 let withheld = is_withholdable(&path);
                 let was_withheld = self.seen.get(&path).is_some_and(|seen| seen.withheld);
                 if withheld && !was_withheld {
-                    look.changes.push(Change::Withhold { path: path.clone() });
+                    scan.changes.push(FileChange::Withhold { path: path.clone() });
                 } else if old.is_some() {
-                    look.changes.push(Change::Remove { path: path.clone() });
+                    scan.changes.push(FileChange::Remove { path: path.clone() });
                 }
-                self.seen.insert(path, Seen { stamp: Some(stamp), taken: None, withheld });
+                self.seen.insert(path, KnownFile { stamp: Some(stamp), stored: None, withheld });
                 return;
             }
         };
         self.hot.remove(&path);
-        look.read += 1;
+        scan.read += 1;
         let modified = i64::try_from(stamp.modified_ns / 1_000).ok();
-        let taken = Taken { size: content.len() as u64, modified, hash: blake3::hash(&content) };
-        self.bytes = self.bytes - old_size + taken.size;
-        if old.as_ref() != Some(&taken) {
-            look.changes.push(Change::Put { path: path.clone(), content, modified });
+        let stored = StoredContent { size: content.len() as u64, modified, hash: blake3::hash(&content) };
+        self.bytes = self.bytes - old_size + stored.size;
+        if old.as_ref() != Some(&stored) {
+            scan.changes.push(FileChange::Put { path: path.clone(), content, modified });
         }
-        self.seen.insert(path, Seen { stamp: Some(stamp), taken: Some(taken), withheld: false });
+        self.seen.insert(path, KnownFile { stamp: Some(stamp), stored: Some(stored), withheld: false });
     }
 
     fn read(
         &self,
         path: &str,
-        place: &Path,
+        disk_path: &Path,
         before: &Stamp,
         old_size: u64,
-    ) -> std::result::Result<Bytes, Unread> {
-        let refused = |why: String| Err(Unread::Refused(why));
+    ) -> std::result::Result<Bytes, ReadFailure> {
+        let refused = |why: String| Err(ReadFailure::Refused(why));
         if !is_valid(path) {
             return refused(
                 "its path is too long or has a character that no address can have; it is passed over".into(),
@@ -492,7 +499,7 @@ impl Tree {
             ));
         }
         let mut content = Vec::with_capacity(before.size as usize + 1);
-        let read = fs::File::open(place).and_then(|file| {
+        let read = fs::File::open(disk_path).and_then(|file| {
             let opened = stamp(&file.metadata()?);
             (&file).take(most + 1).read_to_end(&mut content)?;
             Ok((opened, stamp(&file.metadata()?)))
@@ -503,19 +510,19 @@ impl Tree {
                 refused("it grew beyond what is taken in while it was read; it is passed over".into())
             }
             Ok((opened, after)) if opened.as_ref() != Some(before) || after.as_ref() != Some(before) => {
-                Err(Unread::Changing)
+                Err(ReadFailure::Changing)
             }
             Ok(_) => Ok(Bytes::from(content)),
         }
     }
 }
 
-enum Unread {
+enum ReadFailure {
     Changing,
     Refused(String),
 }
 
-impl Look {
+impl ScanResult {
     fn warn(&mut self, path: &str, message: String) {
         self.warnings.push((path.to_owned(), message));
     }
@@ -532,7 +539,7 @@ fn is_below(path: &str, folder: &str) -> bool {
 }
 
 /// Resolves a link if its target is a visible file below `top`.
-fn target(top: &Path, link: &Path) -> Option<PathBuf> {
+fn resolve_link(top: &Path, link: &Path) -> Option<PathBuf> {
     let target = fs::canonicalize(link).ok()?;
     let inner = target.strip_prefix(top).ok()?;
     let hidden = inner.components().any(|part| part.as_os_str().to_string_lossy().starts_with('.'));
@@ -540,20 +547,20 @@ fn target(top: &Path, link: &Path) -> Option<PathBuf> {
     (!hidden && target.is_file() && !secret()).then_some(target)
 }
 
-fn database(path: &Path) -> Error {
+fn database_error(path: &Path) -> Error {
     Error::invalid(format!("`{}` belongs to a database, with its owner's secret", path.display()))
         .hint("name a folder of notes; the database is better off outside of it")
 }
 
 /// Fails if the folder is itself a database, since it would be refused later. For callers that can still ask for
 /// another one.
-pub fn check(path: &Path) -> Result<()> {
-    if is_database(path) { Err(database(path)) } else { Ok(()) }
+pub fn check_folder(path: &Path) -> Result<()> {
+    if is_database(path) { Err(database_error(path)) } else { Ok(()) }
 }
 
 /// Returns true if the directory holds a database, of this server or another.
-fn is_database(place: &Path) -> bool {
-    is_database_of(|name| place.join(name).exists())
+fn is_database(disk_path: &Path) -> bool {
+    is_database_of(|name| disk_path.join(name).exists())
 }
 
 fn is_database_of(has: impl Fn(&str) -> bool) -> bool {

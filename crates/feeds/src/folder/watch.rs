@@ -19,9 +19,9 @@ pub struct Events {
 }
 
 #[cfg(target_os = "linux")]
-pub use linux::{Waker, Watch};
+pub use linux::{FolderWatcher, Waker};
 #[cfg(not(target_os = "linux"))]
-pub use other::{Waker, Watch};
+pub use other::{FolderWatcher, Waker};
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -36,7 +36,7 @@ mod linux {
 
     use super::{Duration, Events};
 
-    pub struct Watch {
+    pub struct FolderWatcher {
         inotify: Option<OwnedFd>,
         wakes: UnixStream,
     }
@@ -51,18 +51,18 @@ mod linux {
         }
     }
 
-    impl Watch {
-        pub fn new() -> io::Result<(Watch, Waker)> {
+    impl FolderWatcher {
+        pub fn new() -> io::Result<(FolderWatcher, Waker)> {
             let (wakes, waker) = UnixStream::pair()?;
             wakes.set_nonblocking(true)?;
             waker.set_nonblocking(true)?;
             let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok();
-            Ok((Watch { inotify, wakes }, Waker(waker)))
+            Ok((FolderWatcher { inotify, wakes }, Waker(waker)))
         }
 
         /// Returns true if the kernel reports changes on the file system of a folder. Network file systems do not
         /// report those made by other machines.
-        pub fn tells_of(&self, place: &Path) -> bool {
+        pub fn reports_changes(&self, folder: &Path) -> bool {
             /// NFS, CIFS, SMB, SMB2, FUSE, 9P, Ceph, AFS, Coda.
             const REMOTE: [u32; 9] = [
                 0x6969,
@@ -75,7 +75,7 @@ mod linux {
                 0x5346_414f,
                 0x7375_7245,
             ];
-            let kind = rustix::fs::statfs(place).map(|info| info.f_type as u32);
+            let kind = rustix::fs::statfs(folder).map(|info| info.f_type as u32);
             self.inotify.is_some() && kind.is_ok_and(|kind| !REMOTE.contains(&kind))
         }
 
@@ -154,7 +154,7 @@ mod other {
 
     use super::{Duration, Events};
 
-    pub struct Watch(Receiver<()>);
+    pub struct FolderWatcher(Receiver<()>);
 
     #[derive(Debug)]
     pub struct Waker(SyncSender<()>);
@@ -166,13 +166,13 @@ mod other {
         }
     }
 
-    impl Watch {
-        pub fn new() -> io::Result<(Watch, Waker)> {
+    impl FolderWatcher {
+        pub fn new() -> io::Result<(FolderWatcher, Waker)> {
             let (sender, receiver) = sync_channel(1);
-            Ok((Watch(receiver), Waker(sender)))
+            Ok((FolderWatcher(receiver), Waker(sender)))
         }
 
-        pub fn tells_of(&self, _: &Path) -> bool {
+        pub fn reports_changes(&self, _: &Path) -> bool {
             false
         }
 

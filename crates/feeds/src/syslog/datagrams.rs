@@ -31,7 +31,7 @@ const BATCH_MAX: usize = 256;
 /// A message and its sender's address.
 pub(super) type Datagram = (Frame, IpAddr);
 
-pub(super) struct Datagrams {
+pub(super) struct DatagramReceiver {
     shared: Arc<Shared>,
     /// Readable when datagrams are waiting or when no more will come.
     arrived: UnixStream,
@@ -54,24 +54,28 @@ struct State {
 
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Phase {
-    Reads,
+    Reading,
     /// The kernel's buffer is read to its end, and then reading ends.
-    Drains,
+    Draining,
     /// Reading ends at once.
-    Ends,
-    Over,
+    Ending,
+    Ended,
 }
 
-impl Datagrams {
+impl DatagramReceiver {
     /// Starts the reading thread. `socket` must be non-blocking. Messages longer than `bytes_max` are cut.
-    pub fn start(socket: UdpSocket, bytes_max: usize, counters: Arc<Counters>) -> io::Result<Datagrams> {
+    pub fn start(
+        socket: UdpSocket,
+        bytes_max: usize,
+        counters: Arc<Counters>,
+    ) -> io::Result<DatagramReceiver> {
         socket::grow(&socket);
         let (arrived, notice) = UnixStream::pair()?;
         let (woken, wake) = UnixStream::pair()?;
         for stream in [&arrived, &notice, &woken, &wake] {
             stream.set_nonblocking(true)?;
         }
-        let state = State { waiting: Vec::new(), bytes: 0, phase: Phase::Reads };
+        let state = State { waiting: Vec::new(), bytes: 0, phase: Phase::Reading };
         let shared = Arc::new(Shared {
             state: Mutex::new(Rank::new(86, "syslog datagrams"), state),
             changed: Condvar::new(),
@@ -81,7 +85,7 @@ impl Datagrams {
             Reader { socket, shared: shared.clone(), notice, woken, counters, bytes_max, buffer, dropped: 0 };
         // UDP senders do not wait, so this thread has priority over those that decode and commit.
         let thread = Class::Interactive.spawn("pn-syslog-udp", move || reader.run())?;
-        Ok(Datagrams { shared, arrived, wake, thread: Some(thread) })
+        Ok(DatagramReceiver { shared, arrived, wake, thread: Some(thread) })
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
@@ -102,26 +106,26 @@ impl Datagrams {
 
     /// Reads what the kernel has buffered, and then ends reading.
     pub fn drain(&self) {
-        self.enter(Phase::Drains);
+        self.enter(Phase::Draining);
     }
 
     /// Returns true if no datagrams are waiting and no more will come.
     pub fn is_over(&self) -> bool {
         let state = self.shared.state.lock();
-        state.phase == Phase::Over && state.waiting.is_empty()
+        state.phase == Phase::Ended && state.waiting.is_empty()
     }
 
     /// Waits until datagrams are waiting, no more will come, or the time has passed.
     pub fn wait(&self, time: Duration) {
         let mut state = self.shared.state.lock();
-        if state.phase < Phase::Over && state.waiting.is_empty() {
+        if state.phase < Phase::Ended && state.waiting.is_empty() {
             self.shared.changed.wait_for(&mut state, time);
         }
     }
 
     /// Ends reading at once, and returns the datagrams that are still waiting.
     pub fn end(&mut self) -> Vec<Datagram> {
-        self.enter(Phase::Ends);
+        self.enter(Phase::Ending);
         if let Some(thread) = self.thread.take() {
             // If the thread panicked, there is nothing left to do.
             let _ = thread.join();
@@ -141,7 +145,7 @@ impl Datagrams {
     }
 }
 
-impl Drop for Datagrams {
+impl Drop for DatagramReceiver {
     fn drop(&mut self) {
         self.end();
     }
@@ -166,14 +170,14 @@ impl Reader {
             let (batch, is_empty) = self.read();
             self.count_dropped();
             let phase = self.hand_over(batch);
-            if phase >= Phase::Ends || (phase == Phase::Drains && is_empty) {
+            if phase >= Phase::Ending || (phase == Phase::Draining && is_empty) {
                 break;
             }
             if is_empty {
                 self.wait();
             }
         }
-        self.shared.state.lock().phase = Phase::Over;
+        self.shared.state.lock().phase = Phase::Ended;
         self.shared.changed.notify_all();
         let _ = io::Write::write(&mut &self.notice, &[1]);
     }
@@ -202,7 +206,7 @@ impl Reader {
     /// Hands datagrams over. Blocks while too many are waiting already.
     fn hand_over(&self, batch: Vec<Datagram>) -> Phase {
         let mut state = self.shared.state.lock();
-        while !batch.is_empty() && state.bytes >= WAITING_BYTES_MAX && state.phase < Phase::Ends {
+        while !batch.is_empty() && state.bytes >= WAITING_BYTES_MAX && state.phase < Phase::Ending {
             self.shared.changed.wait(&mut state);
         }
         let phase = state.phase;

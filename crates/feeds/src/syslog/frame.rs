@@ -2,7 +2,7 @@
 
 /// The bytes of one connection that do not form a whole message yet.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(super) struct FrameSplitter {
     bytes: Vec<u8>,
     /// The position at which the next message begins.
     at: usize,
@@ -29,14 +29,14 @@ pub(super) struct Frame {
 /// The greatest number of digits in a length. No message is so long that it needs more.
 const DIGITS_MAX: usize = 9;
 
-enum Found {
+enum NextFrame {
     /// The length of the head and the length of the message.
     Counted(usize, usize),
     Line(usize),
     Nothing,
 }
 
-impl Frames {
+impl FrameSplitter {
     pub fn push(&mut self, bytes: &[u8]) {
         if self.at > 0 {
             self.bytes.drain(..self.at);
@@ -53,16 +53,16 @@ impl Frames {
             }
             let rest = &self.bytes[self.at..];
             let (head, len, is_line) = match find(rest) {
-                Found::Counted(head, len) => (head, len, false),
-                Found::Line(len) => (0, len, true),
-                Found::Nothing if rest.len() > max => {
+                NextFrame::Counted(head, len) => (head, len, false),
+                NextFrame::Line(len) => (0, len, true),
+                NextFrame::Nothing if rest.len() > max => {
                     // This is a line whose end has not arrived yet.
                     let bytes = rest[..max].to_vec();
                     self.at += max;
                     self.skipping = Skip::Line;
                     return Some(Frame { bytes, cut: true });
                 }
-                Found::Nothing => return None,
+                NextFrame::Nothing => return None,
             };
             let there = rest.len() - head;
             if len > max {
@@ -96,7 +96,7 @@ impl Frames {
         let rest = &self.bytes[self.at..];
         let (head, is_counted) = match find(rest) {
             // Fewer bytes arrived than the length announced.
-            Found::Counted(head, _) => (head, true),
+            NextFrame::Counted(head, _) => (head, true),
             _ => (0, false),
         };
         let end = rest.len().min(head + max);
@@ -132,22 +132,22 @@ impl Frames {
 
 /// Finds the next message. A number, a space and `<` announce the length of the message that starts with `<`;
 /// everything else is a line.
-fn find(bytes: &[u8]) -> Found {
+fn find(bytes: &[u8]) -> NextFrame {
     let digits = bytes.iter().take(DIGITS_MAX + 1).take_while(|b| b.is_ascii_digit()).count();
     if (1..=DIGITS_MAX).contains(&digits) && bytes[0] != b'0' {
         match &bytes[digits..] {
             [b' ', b'<', ..] => {
                 let number = std::str::from_utf8(&bytes[..digits]).unwrap_or("");
                 if let Ok(len) = number.parse() {
-                    return Found::Counted(digits + 1, len);
+                    return NextFrame::Counted(digits + 1, len);
                 }
             }
             // The next bytes will decide whether this is a length or a line.
-            [] | [b' '] => return Found::Nothing,
+            [] | [b' '] => return NextFrame::Nothing,
             _ => {}
         }
     }
-    bytes.iter().position(|b| *b == b'\n').map_or(Found::Nothing, Found::Line)
+    bytes.iter().position(|b| *b == b'\n').map_or(NextFrame::Nothing, NextFrame::Line)
 }
 
 /// Removes the line breaks and zeros that some senders put after a message.
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn frames(parts: &[&[u8]], max: usize) -> Vec<(String, bool)> {
-        let mut frames = Frames::default();
+        let mut frames = FrameSplitter::default();
         let mut found = Vec::new();
         for part in parts {
             frames.push(part);
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_stream_keeps_no_more_than_a_message() {
-        let mut frames = Frames::default();
+        let mut frames = FrameSplitter::default();
         for _ in 0..10_000 {
             frames.push(&[b'x'; 1000]);
             while frames.next(4096).is_some() {}

@@ -10,7 +10,7 @@ use types::{Micros, TIMES};
 
 /// A parsed message, as a row. Fields that the message lacks are `None`.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Said {
+pub(super) struct ParsedMessage {
     /// The time in UTC; a time without a zone is taken as UTC. A time beyond the years 1 to 9999 is left out.
     pub time: Option<Micros>,
     pub facility: Option<&'static str>,
@@ -29,10 +29,10 @@ pub(super) struct Said {
     pub is_understood: bool,
 }
 
-impl Said {
+impl ParsedMessage {
     /// Makes the listener's own message about `count` dropped datagrams.
-    pub fn dropped(count: u64, now: Micros) -> Said {
-        Said {
+    pub fn of_dropped(count: u64, now: Micros) -> ParsedMessage {
+        ParsedMessage {
             time: Some(now),
             facility: Some(SyslogFacility::LOG_SYSLOG.as_str()),
             severity: Some(SyslogSeverity::SEV_WARNING as i32),
@@ -41,33 +41,33 @@ impl Said {
             message: format!("{count} messages over UDP were lost: they came faster than they were read"),
             data: Some(json!({ "polynya": { "dropped": count } }).to_string()),
             is_understood: true,
-            ..Said::default()
+            ..ParsedMessage::default()
         }
     }
 
     /// Makes a row of a message in neither form. Many devices, for example Cisco's, still begin with a priority, which
     /// is kept.
-    fn of_neither(text: &str) -> Said {
+    fn of_neither(text: &str) -> ParsedMessage {
         let Some((facility, severity, rest)) = priority(text) else {
-            return Said { message: text.to_owned(), ..Said::default() };
+            return ParsedMessage { message: text.to_owned(), ..ParsedMessage::default() };
         };
-        Said {
+        ParsedMessage {
             facility: Some(facility.as_str()),
             severity: Some(severity as i32),
             level: Some(severity.as_str()),
             message: rest.to_owned(),
-            ..Said::default()
+            ..ParsedMessage::default()
         }
     }
 
     /// Parses a message. `now` supplies the year of a time without one.
-    pub fn parse(bytes: &[u8], now: Micros) -> Said {
+    pub fn parse(bytes: &[u8], now: Micros) -> ParsedMessage {
         let text = String::from_utf8_lossy(bytes);
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let year = move |date: IncompleteDate| year_of(date, now);
         let parsed: Message<&str> = parse_message_with_year_tz(text, year, Some(Utc), Variant::Either);
         let (Some(facility), Some(severity)) = (parsed.facility, parsed.severity) else {
-            return Said::of_neither(text);
+            return ParsedMessage::of_neither(text);
         };
         let owned = |part: Option<&str>| part.map(str::to_owned);
         let process = parsed.procid.map(|process| match process {
@@ -87,7 +87,7 @@ impl Said {
                 }
             }
         }
-        Said {
+        ParsedMessage {
             time: parsed.timestamp.map(|time| time.timestamp_micros()).filter(|time| TIMES.contains(time)),
             facility: Some(facility.as_str()),
             severity: Some(severity as i32),
@@ -128,17 +128,17 @@ mod tests {
     /// 2026-01-02T03:04:05Z.
     const NOW: Micros = 1_767_323_045_000_000;
 
-    fn said(text: &str) -> Said {
-        Said::parse(text.as_bytes(), NOW)
+    fn parsed(text: &str) -> ParsedMessage {
+        ParsedMessage::parse(text.as_bytes(), NOW)
     }
 
     #[test]
     fn the_new_form_is_understood_with_its_data() {
-        let found = said(concat!(
+        let found = parsed(concat!(
             r#"<165>1 2026-01-02T03:04:05.123456+01:00 host.example app 17 ID47 [a@1 k="v" q="a\"b\]" k="w"][b@2] "#,
             "\u{feff}An event\nof two lines"
         ));
-        let expected = Said {
+        let expected = ParsedMessage {
             time: Some(NOW - 3_600_000_000 + 123_456),
             facility: Some("local4"),
             severity: Some(5),
@@ -152,18 +152,18 @@ mod tests {
             is_understood: true,
         };
         assert_eq!(found, expected);
-        let bare = said("<14>1 - - - - - - text");
+        let bare = parsed("<14>1 - - - - - - text");
         assert_eq!((bare.time, bare.host, bare.message.as_str()), (None, None, "text"));
     }
 
     #[test]
     fn the_old_form_gets_its_year_from_the_clock() {
-        let found = said("<34>Jan  2 03:04:05 mymachine su[42]: 'su root' failed");
+        let found = parsed("<34>Jan  2 03:04:05 mymachine su[42]: 'su root' failed");
         assert_eq!(found.time, Some(NOW));
         assert_eq!((found.facility, found.level, found.severity), (Some("auth"), Some("crit"), Some(2)));
         assert_eq!((found.host.as_deref(), found.app.as_deref()), (Some("mymachine"), Some("su")));
         assert_eq!((found.process.as_deref(), found.message.as_str()), (Some("42"), "'su root' failed"));
-        let december = said("<34>Dec 31 23:59:59 m su: late");
+        let december = parsed("<34>Dec 31 23:59:59 m su: late");
         assert_eq!(december.time, Some(1_767_225_599_000_000), "2025-12-31T23:59:59Z");
     }
 
@@ -172,11 +172,11 @@ mod tests {
     fn a_time_that_no_table_takes_is_none() {
         for time in ["0000-01-01T00:00:00Z", "0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59.999999-12:00"]
         {
-            let found = said(&format!("<13>1 {time} host app - - - x"));
+            let found = parsed(&format!("<13>1 {time} host app - - - x"));
             assert_eq!((found.time, found.host.as_deref()), (None, Some("host")), "{time}");
             assert_eq!(found.message, "x");
         }
-        assert_eq!(said("<13>1 9999-12-31T23:59:59.999999Z h a - - - x").time, Some(*TIMES.end()));
+        assert_eq!(parsed("<13>1 9999-12-31T23:59:59.999999Z h a - - - x").time, Some(*TIMES.end()));
     }
 
     /// Cisco routers send such messages; their priority was lost with the rest.
@@ -188,23 +188,23 @@ mod tests {
             ("<0>", "kern", "emerg"),
             ("<191>{\"json\": 1}", "local7", "debug"),
         ] {
-            let found = said(text);
+            let found = parsed(text);
             assert_eq!((found.facility, found.level), (Some(facility), Some(level)), "{text}: {found:?}");
             let rest = text.split_once('>').unwrap().1;
             assert!(rest.ends_with(&found.message), "{text}: {found:?}");
         }
         for text in ["<192>x", "<1234>x", "<+13>x", "<13 >x", "<13x"] {
-            assert_eq!((said(text).severity, said(text).message.as_str()), (None, text));
+            assert_eq!((parsed(text).severity, parsed(text).message.as_str()), (None, text));
         }
     }
 
     #[test]
     fn what_is_neither_is_kept_whole() {
         for text in ["no priority", "<999>1 - - - - - - x", "<>", "{\"json\": 1}"] {
-            let found = said(text);
+            let found = parsed(text);
             assert!(!found.is_understood, "{text}: {found:?}");
             assert_eq!((found.message.as_str(), found.severity), (text, None));
         }
-        assert_eq!(Said::parse(b"bad \xff utf8", NOW).message, "bad \u{fffd} utf8");
+        assert_eq!(ParsedMessage::parse(b"bad \xff utf8", NOW).message, "bad \u{fffd} utf8");
     }
 }

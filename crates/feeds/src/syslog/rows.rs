@@ -11,8 +11,8 @@ use engine::{Engine, Mode, Op, Transaction};
 use types::{DataType, Error, Kind, Principal, Result, name};
 
 use super::frame::Frame;
-use super::message::Said;
-use super::{Counters, STOP_TIME_MAX, Stopping};
+use super::message::ParsedMessage;
+use super::{Counters, STOP_TIME_MAX, StopRequest};
 
 /// The greatest number of messages in one commit.
 const ROWS_MAX: usize = 8_192;
@@ -49,14 +49,14 @@ pub(super) struct Writer {
     waiting: Vec<Message>,
     bytes: usize,
     counters: Arc<Counters>,
-    stopping: Arc<Stopping>,
+    stopping: Arc<StopRequest>,
     /// The time of the last warning about refused messages.
     warned: Option<Instant>,
 }
 
 /// A parsed message and its origin.
 struct Message {
-    said: Said,
+    parsed: ParsedMessage,
     frame: Frame,
     peer: Option<IpAddr>,
     /// True for a message that the listener made itself.
@@ -69,12 +69,12 @@ impl Writer {
         engine: Engine,
         table: &str,
         counters: Arc<Counters>,
-        stopping: Arc<Stopping>,
+        stopping: Arc<StopRequest>,
     ) -> Result<Writer> {
         let table = name::full_table_name(table)?;
         let waiting = Vec::new();
         let writer = Writer { engine, table, waiting, bytes: 0, counters, stopping, warned: None };
-        writer.definitions()?;
+        writer.missing_definitions()?;
         Ok(writer)
     }
 
@@ -91,18 +91,18 @@ impl Writer {
         self.waiting.len() >= ROWS_MAX || self.bytes >= BYTES_MAX
     }
 
-    pub fn take(&mut self, frame: Frame, peer: Option<IpAddr>) {
-        let said = Said::parse(&frame.bytes, self.engine.env().clock.now());
+    pub fn push(&mut self, frame: Frame, peer: Option<IpAddr>) {
+        let parsed = ParsedMessage::parse(&frame.bytes, self.engine.env().clock.now());
         self.bytes += 2 * frame.bytes.len() + 256;
-        self.waiting.push(Message { said, frame, peer, is_own: false });
+        self.waiting.push(Message { parsed, frame, peer, is_own: false });
     }
 
     /// Adds the listener's own message about `count` dropped datagrams.
-    pub fn take_dropped(&mut self, count: u64) {
-        let said = Said::dropped(count, self.engine.env().clock.now());
-        let frame = Frame { bytes: said.message.clone().into_bytes(), cut: false };
+    pub fn push_dropped_notice(&mut self, count: u64) {
+        let parsed = ParsedMessage::of_dropped(count, self.engine.env().clock.now());
+        let frame = Frame { bytes: parsed.message.clone().into_bytes(), cut: false };
         self.bytes += 2 * frame.bytes.len() + 256;
-        self.waiting.push(Message { said, frame, peer: None, is_own: true });
+        self.waiting.push(Message { parsed, frame, peer: None, is_own: true });
     }
 
     /// Commits the gathered messages. After a failure that may pass it retries until the listener stops, and nothing
@@ -120,17 +120,17 @@ impl Writer {
         }
         // An error here means that the table was changed incompatibly. No single message is at fault, so every error
         // is retried.
-        if let Err(error) = self.patiently(|_| true, || self.definitions().map(drop)) {
-            return self.lose(waiting.len(), &error);
+        if let Err(error) = self.with_retries(|_| true, || self.missing_definitions().map(drop)) {
+            return self.count_lost(waiting.len(), &error);
         }
         let mut refused = Vec::new();
         // The parts still to be committed, the first one at the end. A refused part is halved until single messages
         // are left.
         let mut parts = vec![&waiting[..]];
         while let Some(part) = parts.pop() {
-            match self.patiently(is_passing, || self.commit(part)) {
-                Ok(()) => self.count(part),
-                Err(error) if is_passing(error.kind()) => self.lose(part.len(), &error),
+            match self.with_retries(is_transient, || self.commit(part)) {
+                Ok(()) => self.count_committed(part),
+                Err(error) if is_transient(error.kind()) => self.count_lost(part.len(), &error),
                 Err(error) => match part {
                     [] => {}
                     [message] => refused.push((message, error)),
@@ -141,30 +141,30 @@ impl Writer {
                 },
             }
         }
-        self.set_aside(&refused);
+        self.keep_dead_letters(&refused);
     }
 
     /// Retries errors that may pass. An error returned here either cannot pass, or is the last one before the listener
     /// stopped.
-    fn patiently(&self, passes: impl Fn(Kind) -> bool, commit: impl Fn() -> Result<()>) -> Result<()> {
+    fn with_retries(&self, may_pass: impl Fn(Kind) -> bool, commit: impl Fn() -> Result<()>) -> Result<()> {
         let mut pause = PAUSE_MIN;
-        let mut told = false;
+        let mut is_reported = false;
         loop {
             let is_stopping = self.stopping.has_begun();
             let result = commit();
-            let kind = result.as_ref().err().map(Error::kind).filter(|kind| passes(*kind));
+            let kind = result.as_ref().err().map(Error::kind).filter(|kind| may_pass(*kind));
             self.counters.failing.store(kind.is_some(), Ordering::Relaxed);
             let (Some(kind), Err(error)) = (kind, &result) else {
-                if told {
+                if is_reported {
                     tracing::info!("syslog: messages are committed again");
                 }
                 return result;
             };
             // These are ordinary: writers are paced by `Busy`.
             let is_brief = matches!(kind, Kind::Busy | Kind::Conflict);
-            if !told && !is_brief {
+            if !is_reported && !is_brief {
                 tracing::warn!(%error, "syslog: messages cannot be committed; nothing more is read until they are");
-                told = true;
+                is_reported = true;
             }
             if is_stopping && (!is_brief || self.stopping.has_lasted(STOP_TIME_MAX)) {
                 return result;
@@ -178,7 +178,7 @@ impl Writer {
         if messages.is_empty() {
             return Ok(());
         }
-        let mut ops = self.definitions()?;
+        let mut ops = self.missing_definitions()?;
         let root = self.engine.root();
         let mode = Mode::of_rows(root.table(&self.table).map(|table| table.def().as_ref()));
         drop(root);
@@ -186,18 +186,18 @@ impl Writer {
         self.engine.commit(&Principal::local(), Transaction::new(ops)).map(drop)
     }
 
-    fn count(&self, messages: &[Message]) {
+    fn count_committed(&self, messages: &[Message]) {
         let add = |counter: &AtomicU64, is: fn(&&Message) -> bool| {
             let sent = messages.iter().filter(|message| !message.is_own);
             counter.fetch_add(sent.filter(is).count() as u64, Ordering::Relaxed);
         };
         add(&self.counters.messages, |_| true);
-        add(&self.counters.unparsed, |message| !message.said.is_understood);
+        add(&self.counters.unparsed, |message| !message.parsed.is_understood);
         add(&self.counters.cut, |message| message.frame.cut);
     }
 
     /// Puts messages that the table refuses into its dead-letter table, with the reason.
-    fn set_aside(&mut self, refused: &[(&Message, Error)]) {
+    fn keep_dead_letters(&mut self, refused: &[(&Message, Error)]) {
         let Some((_, first)) = refused.first() else { return };
         let count = refused.len();
         let texts: Vec<_> = refused
@@ -209,7 +209,7 @@ impl Writer {
             .collect();
         let letters: Vec<Letter<'_>> =
             texts.iter().map(|(reason, raw)| Letter { at_row: None, column: None, reason, raw }).collect();
-        let kept = self.patiently(is_passing, || {
+        let kept = self.with_retries(is_transient, || {
             let root = self.engine.root();
             let def = |name: &str| root.table(name).map(|table| table.def().clone());
             let (own, dead) = (def(&self.table), def(&dead_letters::table_of(&self.table)));
@@ -219,7 +219,7 @@ impl Writer {
             self.engine.commit(&Principal::local(), Transaction::new(ops)).map(drop)
         });
         if let Err(error) = kept {
-            return self.lose(count, &error);
+            return self.count_lost(count, &error);
         }
         self.counters.dead_letters.fetch_add(count as u64, Ordering::Relaxed);
         if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING_PAUSE) {
@@ -234,13 +234,13 @@ impl Writer {
         }
     }
 
-    fn lose(&self, messages: usize, error: &Error) {
+    fn count_lost(&self, messages: usize, error: &Error) {
         self.counters.lost.fetch_add(messages as u64, Ordering::Relaxed);
         tracing::error!(%error, messages, "syslog: messages were lost");
     }
 
     /// Returns the operations that make the table or add its missing columns.
-    fn definitions(&self) -> Result<Vec<Op>> {
+    fn missing_definitions(&self) -> Result<Vec<Op>> {
         let root = self.engine.root();
         let found = root.table(&self.table).map(|table| &**table.def());
         engine::lacking(found, &self.table, &COLUMNS, "time", "syslog")
@@ -248,7 +248,7 @@ impl Writer {
 }
 
 /// Returns true if a retry may succeed: the failure lies in the machine or in other writers, not in the messages.
-fn is_passing(kind: Kind) -> bool {
+fn is_transient(kind: Kind) -> bool {
     match kind {
         Kind::Conflict
         | Kind::Busy
@@ -272,23 +272,23 @@ fn is_passing(kind: Kind) -> bool {
 }
 
 fn batch(messages: &[Message]) -> Result<RecordBatch> {
-    let texts = |of: &dyn Fn(&Said) -> Option<&str>| -> ArrayRef {
-        Arc::new(StringArray::from_iter(messages.iter().map(|message| of(&message.said))))
+    let texts = |of: &dyn Fn(&ParsedMessage) -> Option<&str>| -> ArrayRef {
+        Arc::new(StringArray::from_iter(messages.iter().map(|message| of(&message.parsed))))
     };
-    let times = messages.iter().map(|message| message.said.time);
-    let severities = messages.iter().map(|message| message.said.severity);
+    let times = messages.iter().map(|message| message.parsed.time);
+    let severities = messages.iter().map(|message| message.parsed.severity);
     let peers = messages.iter().map(|message| message.peer.map(|peer| peer.to_string()));
     let columns: [ArrayRef; 11] = [
         Arc::new(TimestampMicrosecondArray::from_iter(times).with_timezone("UTC")),
-        texts(&|said| said.facility),
+        texts(&|parsed| parsed.facility),
         Arc::new(Int32Array::from_iter(severities)),
-        texts(&|said| said.level),
-        texts(&|said| said.host.as_deref()),
-        texts(&|said| said.app.as_deref()),
-        texts(&|said| said.process.as_deref()),
-        texts(&|said| said.kind.as_deref()),
-        texts(&|said| Some(&said.message)),
-        texts(&|said| said.data.as_deref()),
+        texts(&|parsed| parsed.level),
+        texts(&|parsed| parsed.host.as_deref()),
+        texts(&|parsed| parsed.app.as_deref()),
+        texts(&|parsed| parsed.process.as_deref()),
+        texts(&|parsed| parsed.kind.as_deref()),
+        texts(&|parsed| Some(&parsed.message)),
+        texts(&|parsed| parsed.data.as_deref()),
         Arc::new(StringArray::from_iter(peers)),
     ];
     let named = COLUMNS.iter().zip(columns).map(|((name, _), column)| (*name, column, true));
@@ -309,12 +309,12 @@ mod tests {
         let dir = testkit::temp_dir("syslog");
         let path = dir.path().join("data");
         let engine = Engine::open(vfs::Env::real(), &path, engine::Options::default()).unwrap();
-        let stopping = Arc::<Stopping>::default();
+        let stopping = Arc::<StopRequest>::default();
         let writer = Writer::new(engine, "syslog", Arc::default(), stopping.clone()).unwrap();
         stopping.begin();
         let tries = |kind: Kind| {
             let left = Cell::new(3);
-            let result = writer.patiently(is_passing, || {
+            let result = writer.with_retries(is_transient, || {
                 left.set(left.get() - 1);
                 if left.get() == 0 { Ok(()) } else { Err(Error::new(kind, "not now")) }
             });

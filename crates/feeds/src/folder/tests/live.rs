@@ -7,36 +7,36 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use engine::{Engine, Transaction};
-use site::{Materializer, Options as SiteOptions, Parsed, Site, TABLE};
+use site::{Materializer, Options as SiteOptions, ParsedNotes, Site, TABLE};
 use types::{Principal, Scope};
 
-use super::super::tree::Change;
-use super::super::{Feed, Options, Root, State, reconcile, rows};
+use super::super::tree::FileChange;
+use super::super::{Feed, FolderRoot, Options, State, reconcile, rows};
 use super::root;
 use crate::folder::Limits;
 
-struct Run {
+struct TestFeed {
     engine: Engine,
     feed: Option<Feed>,
     options: SiteOptions,
     watch: bool,
-    parsed: Arc<Parsed>,
+    parsed: Arc<ParsedNotes>,
 }
 
-impl Run {
-    fn new(data: &Path, roots: Vec<Root>, publish: &[&str], watch: bool) -> Run {
+impl TestFeed {
+    fn new(data: &Path, roots: Vec<FolderRoot>, publish: &[&str], watch: bool) -> TestFeed {
         let engine = Engine::open(vfs::Env::real(), data, engine::Options::default()).unwrap();
         let publish = publish.iter().map(|pattern| (*pattern).to_owned()).collect();
         let options = SiteOptions { publish, ..SiteOptions::default() };
-        let parsed = Arc::new(Parsed::default());
-        let mut run = Run { engine, feed: None, options, watch, parsed };
+        let parsed = Arc::new(ParsedNotes::default());
+        let mut run = TestFeed { engine, feed: None, options, watch, parsed };
         run.start(roots);
         let materializer = Materializer::new(run.options.clone(), run.parsed.clone()).unwrap();
         run.engine.register(Arc::new(materializer)).unwrap();
         run
     }
 
-    fn start(&mut self, roots: Vec<Root>) {
+    fn start(&mut self, roots: Vec<FolderRoot>) {
         self.feed = None;
         let options = Options {
             table: TABLE.to_owned(),
@@ -69,7 +69,7 @@ impl Run {
     }
 
     /// Waits until the condition holds, and returns the duration.
-    fn wait(&self, what: &str, mut is: impl FnMut(&Run) -> bool) -> Duration {
+    fn wait(&self, what: &str, mut is: impl FnMut(&TestFeed) -> bool) -> Duration {
         let started = Instant::now();
         while !is(self) {
             assert!(started.elapsed() < Duration::from_secs(30), "{what}: {:?}", self.state());
@@ -89,7 +89,7 @@ fn a_changed_file_is_a_page_within_a_second() {
         for i in 0..200 {
             fs::write(vault.join(format!("x/n{i}.md")), format!("# Note {i}\n[[n{}]]", i + 1)).unwrap();
         }
-        let run = Run::new(&dir.path().join("data"), vec![root(&vault, "")], &["**"], watch);
+        let run = TestFeed::new(&dir.path().join("data"), vec![root(&vault, "")], &["**"], watch);
         run.wait("the first pages", |run| run.state().settled && run.page("/x/n7").is_some());
         let mut times = Vec::new();
         for round in 0..8 {
@@ -139,11 +139,11 @@ fn a_restart_writes_nothing_and_removes_what_is_gone() {
     }
     fs::write(vault.join("p.png"), [1, 2, 3]).unwrap();
     let data = dir.path().join("data");
-    let run = Run::new(&data, vec![root(&vault, "")], &["**"], true);
+    let run = TestFeed::new(&data, vec![root(&vault, "")], &["**"], true);
     run.wait("rows", |run| run.state().settled && run.rows() == 51);
     let next_row = run.engine.root().table(TABLE).unwrap().next_row();
     drop(run);
-    let mut run = Run::new(&data, vec![root(&vault, "")], &["**"], true);
+    let mut run = TestFeed::new(&data, vec![root(&vault, "")], &["**"], true);
     run.wait("a look", |run| run.state().settled && run.state().looks > 0);
     assert_eq!(run.state().rows_written, 0, "{:?}", run.state());
     assert_eq!(run.engine.root().table(TABLE).unwrap().next_row(), next_row, "nothing was written");
@@ -180,10 +180,10 @@ fn what_is_no_longer_to_be_published_is_taken_back_before_anybody_asks() {
     fs::write(vault.join("a.md"), "---\npublish: true\n---\nopen").unwrap();
     fs::write(vault.join("b.md"), "by the pattern").unwrap();
     let data = dir.path().join("data");
-    let run = Run::new(&data, vec![root(&vault, "")], &["**"], true);
+    let run = TestFeed::new(&data, vec![root(&vault, "")], &["**"], true);
     run.wait("pages", |run| run.page("/a").is_some() && run.page("/b").is_some());
     let reader = Principal { name: "reader".into(), scope: Scope::Read, tables: types::TableSet::All };
-    let published = |run: &Run| {
+    let published = |run: &TestFeed| {
         let view = run.engine.view(&reader).unwrap();
         assert!(view.table("vault").is_err() && view.tables().is_empty(), "its rows are for admins");
         let table = view.searchable("vault").unwrap();
@@ -199,7 +199,7 @@ fn what_is_no_longer_to_be_published_is_taken_back_before_anybody_asks() {
     reconcile(&engine, TABLE, &SiteOptions::default().rule().unwrap()).unwrap();
     engine.close().unwrap();
     drop(engine);
-    let run = Run::new(&data, vec![root(&vault, "")], &[], true);
+    let run = TestFeed::new(&data, vec![root(&vault, "")], &[], true);
     assert_eq!(published(&run), 1, "before the first look");
     run.wait("the site", |run| run.page("/a").is_some());
     assert!(run.page("/b").is_none());
@@ -215,13 +215,13 @@ fn what_is_private_is_known_before_what_links_to_it_and_for_as_long() {
         Engine::open(vfs::Env::real(), &dir.path().join("data"), engine::Options::default()).unwrap();
     rows::ensure(&engine, TABLE).unwrap();
     let rule = SiteOptions::default().rule().unwrap();
-    let put = |path: &str, text: &str| Change::Put {
+    let put = |path: &str, text: &str| FileChange::Put {
         path: path.to_owned(),
         content: text.to_owned().into(),
         modified: None,
     };
-    let write = |mut changes: Vec<Change>| {
-        rows::write(&engine, TABLE, &rule, &Parsed::default(), &mut changes, &AtomicBool::new(false))
+    let write = |mut changes: Vec<FileChange>| {
+        rows::write(&engine, TABLE, &rule, &ParsedNotes::default(), &mut changes, &AtomicBool::new(false))
             .unwrap();
         assert!(changes.is_empty());
     };
@@ -239,7 +239,7 @@ fn what_is_private_is_known_before_what_links_to_it_and_for_as_long() {
 
     // The link is removed together with the note: the page changes before the note is gone.
     write(vec![
-        Change::Remove { path: "z/the plan.md".into() },
+        FileChange::Remove { path: "z/the plan.md".into() },
         put("a.md", "---\npublish: true\n---\nnothing"),
     ]);
     assert!(written("a.md") < engine.root().lsn());
@@ -251,7 +251,7 @@ fn nobody_but_an_admin_writes_to_a_vault_drops_it_or_makes_one() {
     let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("feeds");
     fs::write(dir.path().join("a.md"), "a").unwrap();
-    let run = Run::new(&dir.path().join("data"), vec![root(dir.path().join("a.md"), "")], &[], true);
+    let run = TestFeed::new(&dir.path().join("data"), vec![root(dir.path().join("a.md"), "")], &[], true);
     run.wait("a row", |run| run.rows() == 1);
     let writer = Principal { name: "writer".into(), scope: Scope::Write, tables: types::TableSet::All };
     let refused = |op: engine::Op| run.engine.commit(&writer, Transaction::new(vec![op])).is_err();
@@ -306,7 +306,7 @@ fn a_table_that_is_dropped_is_made_again_with_everything_in_it() {
     fs::write(vault.join("open.md"), "# Open\n[[secret plan]]").unwrap();
     fs::write(vault.join("other.md"), "other").unwrap();
     fs::write(vault.join("secret plan.md"), "---\npublish: false\n---\nnobody reads this").unwrap();
-    let run = Run::new(&dir.path().join("data"), vec![root(&vault, "")], &["**"], true);
+    let run = TestFeed::new(&dir.path().join("data"), vec![root(&vault, "")], &["**"], true);
     run.wait("pages", |run| run.state().settled && run.page("/open").is_some());
     for round in 0..3 {
         let drop_it = engine::Op::DropTable { table: TABLE.into(), if_exists: false };
@@ -347,7 +347,7 @@ fn a_note_that_is_passed_over_is_not_named_either() {
     )
     .unwrap();
     let data = dir.path().join("data");
-    let hidden = |run: &Run| {
+    let hidden = |run: &TestFeed| {
         run.wait("a page", |run| run.state().settled && run.page("/open").is_some());
         let page = run.page("/open").unwrap();
         for name in ["erger", "HiddenPlan", "private", "secret", "Abroad"] {
@@ -360,11 +360,11 @@ fn a_note_that_is_passed_over_is_not_named_either() {
         );
         assert_eq!(run.site().unwrap().vault.notes().count(), 1);
     };
-    let run = Run::new(&data, vec![root(&vault, "")], &["**"], true);
+    let run = TestFeed::new(&data, vec![root(&vault, "")], &["**"], true);
     hidden(&run);
     assert_eq!(run.rows(), 4);
     drop(run);
-    let run = Run::new(&data, vec![root(&vault, "")], &["**"], true);
+    let run = TestFeed::new(&data, vec![root(&vault, "")], &["**"], true);
     hidden(&run);
     assert_eq!(run.state().rows_written, 0, "{:?}", run.state());
     fs::write(vault.join("secret/BigMerger.md"), "small").unwrap();
@@ -383,9 +383,9 @@ fn a_feed_that_stops_takes_no_further_note_in() {
     rows::ensure(&engine, TABLE).unwrap();
     let rule = SiteOptions::default().rule().unwrap();
     let mut changes =
-        vec![Change::Put { path: "a.md".to_owned(), content: "a".to_owned().into(), modified: None }];
+        vec![FileChange::Put { path: "a.md".to_owned(), content: "a".to_owned().into(), modified: None }];
     let written =
-        rows::write(&engine, TABLE, &rule, &Parsed::default(), &mut changes, &AtomicBool::new(true));
+        rows::write(&engine, TABLE, &rule, &ParsedNotes::default(), &mut changes, &AtomicBool::new(true));
     assert_eq!((written.unwrap_err().kind(), changes.len()), (types::Kind::Closed, 1));
     assert_eq!(engine.root().table(TABLE).unwrap().rows(), 0);
 }

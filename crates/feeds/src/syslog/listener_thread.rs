@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{SockRef, TcpKeepalive};
 
-use super::datagrams::Datagrams;
-use super::frame::{Frame, Frames};
+use super::datagrams::DatagramReceiver;
+use super::frame::{Frame, FrameSplitter};
 use super::rows::Writer;
-use super::{Counters, Options, STOP_READ_TIME_MAX, Stopping};
+use super::{Counters, Options, STOP_READ_TIME_MAX, StopRequest};
 
 /// The time that a message waits for others to share its commit.
 const GATHER: Duration = Duration::from_millis(20);
@@ -40,14 +40,14 @@ const LAST_PAUSE: Duration = Duration::from_millis(10);
 /// Time between warnings about refused connections.
 const WARNING_PAUSE: Duration = Duration::from_secs(60);
 
-pub(super) struct Run {
+pub(super) struct ListenerThread {
     options: Options,
     tcp: TcpListener,
-    datagrams: Datagrams,
+    datagrams: DatagramReceiver,
     woken: UnixStream,
     writer: Writer,
     counters: Arc<Counters>,
-    stopping: Arc<Stopping>,
+    stopping: Arc<StopRequest>,
     connections: Vec<Connection>,
     /// The arrival time of the oldest message that is not committed.
     since: Option<Instant>,
@@ -63,29 +63,29 @@ pub(super) struct Run {
 struct Connection {
     stream: TcpStream,
     peer: Option<IpAddr>,
-    frames: Frames,
+    frames: FrameSplitter,
     /// The time of the last received bytes, or of the connection itself.
-    heard: Instant,
+    last_received: Instant,
     /// True if any bytes were received.
-    spoke: bool,
+    has_sent: bool,
     /// True if the last read found nothing more.
     is_empty: bool,
 }
 
-impl Run {
+impl ListenerThread {
     pub fn new(
         options: Options,
         tcp: TcpListener,
-        datagrams: Datagrams,
+        datagrams: DatagramReceiver,
         woken: UnixStream,
         writer: Writer,
         counters: Arc<Counters>,
-        stopping: Arc<Stopping>,
-    ) -> Run {
+        stopping: Arc<StopRequest>,
+    ) -> ListenerThread {
         let buffer = vec![0; READ_BYTES];
         let connections = Vec::new();
         let (since, accepts_from, warned) = (None, None, None);
-        Run {
+        ListenerThread {
             options,
             tcp,
             datagrams,
@@ -115,7 +115,7 @@ impl Run {
             if ready.tcp {
                 self.accept(READS_MAX);
             }
-            if self.is_refusing() && (self.has_place() || self.quietest().is_some()) {
+            if self.is_refusing() && (self.has_capacity() || self.quietest().is_some()) {
                 self.counters.refusing.store(false, Ordering::Relaxed);
             }
             if self.dropped_report_due().is_some_and(|due| due.is_zero()) {
@@ -125,7 +125,7 @@ impl Run {
                 self.flush();
             }
         }
-        self.last();
+        self.read_until_stop();
         if self.dropped_report_due().is_some() {
             self.report_dropped();
         }
@@ -134,7 +134,7 @@ impl Run {
 
     /// Reads what the sockets held before the stop, including connections in the backlog. Senders that do not stop are
     /// read only as long as time allows. If nothing can be committed, the rest is left to its sender.
-    fn last(&mut self) {
+    fn read_until_stop(&mut self) {
         let until = Instant::now() + STOP_READ_TIME_MAX;
         // The limit is raised before any connection ends: a sender that reconnects would be in the backlog too.
         self.options.connections_max = self.options.connections_max.saturating_add(LAST_CONNECTIONS_MAX);
@@ -142,8 +142,9 @@ impl Run {
         for connection in &mut self.connections {
             connection.is_empty = false;
         }
-        let goes_on = |run: &Run| !run.counters.failing.load(Ordering::Relaxed) && Instant::now() < until;
-        let has_bytes = |run: &Run| run.connections.iter().any(|connection| !connection.is_empty);
+        let goes_on =
+            |run: &ListenerThread| !run.counters.failing.load(Ordering::Relaxed) && Instant::now() < until;
+        let has_bytes = |run: &ListenerThread| run.connections.iter().any(|connection| !connection.is_empty);
         self.datagrams.drain();
         // All sockets are read in turns as long as any has data.
         while goes_on(self) && (!self.datagrams.is_over() || has_bytes(self)) {
@@ -164,11 +165,11 @@ impl Run {
             tracing::error!(messages = left, "syslog: datagrams that came before the stop were lost");
         }
         for connection in std::mem::take(&mut self.connections) {
-            self.ended(connection, true);
+            self.finish_connection(connection, true);
         }
     }
 
-    fn wait(&mut self) -> Ready {
+    fn wait(&mut self) -> ReadySockets {
         let now = Instant::now();
         let pause = self.accepts_from.map(|from| from.saturating_duration_since(now));
         let pause = pause.filter(|pause| !pause.is_zero());
@@ -178,7 +179,7 @@ impl Run {
         let left = [left, pause, refusing, self.dropped_report_due()].into_iter().flatten().min();
         let timeout =
             left.map(|left| Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ });
-        let mut ready = Ready::default();
+        let mut ready = ReadySockets::default();
         {
             let (woken, tcp, udp) = (self.woken.as_fd(), self.tcp.as_fd(), self.datagrams.as_fd());
             let of_connections = self.connections.iter().map(|connection| connection.stream.as_fd());
@@ -214,8 +215,8 @@ impl Run {
                     return;
                 }
             };
-            if !self.has_place() && !self.make_place() {
-                self.refused();
+            if !self.has_capacity() && !self.close_quietest() {
+                self.count_refused();
                 continue;
             }
             if prepare(&stream).is_ok() {
@@ -223,21 +224,21 @@ impl Run {
                 self.connections.push(Connection {
                     stream,
                     peer: Some(peer.ip()),
-                    frames: Frames::default(),
-                    heard: Instant::now(),
-                    spoke: false,
+                    frames: FrameSplitter::default(),
+                    last_received: Instant::now(),
+                    has_sent: false,
                     is_empty: false,
                 });
             }
         }
     }
 
-    fn has_place(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         self.connections.len() < self.options.connections_max
     }
 
     /// Closes the connection that was quiet for the longest. Returns false if all are busy.
-    fn make_place(&mut self) -> bool {
+    fn close_quietest(&mut self) -> bool {
         while let Some(at) = self.quietest() {
             let open = self.connections.len();
             // The connection is read first. Bytes that arrived meanwhile would otherwise be lost, and they show that
@@ -245,7 +246,7 @@ impl Run {
             if !self.read(at) {
                 let connection = self.connections.swap_remove(at);
                 self.counters.connections_gave_way.fetch_add(1, Ordering::Relaxed);
-                self.ended(connection, true);
+                self.finish_connection(connection, true);
                 return true;
             }
             if self.connections.len() < open {
@@ -257,13 +258,13 @@ impl Run {
 
     fn quietest(&self) -> Option<usize> {
         let is_quiet = |connection: &Connection| {
-            !connection.spoke || connection.heard.elapsed() >= self.options.quiet_time_min
+            !connection.has_sent || connection.last_received.elapsed() >= self.options.quiet_time_min
         };
         let quiet = self.connections.iter().enumerate().filter(|(_, connection)| is_quiet(connection));
-        quiet.min_by_key(|(_, connection)| connection.heard).map(|(at, _)| at)
+        quiet.min_by_key(|(_, connection)| connection.last_received).map(|(at, _)| at)
     }
 
-    fn refused(&mut self) {
+    fn count_refused(&mut self) {
         self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
         self.counters.refusing.store(true, Ordering::Relaxed);
         if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING_PAUSE) {
@@ -286,7 +287,7 @@ impl Run {
                 Ok(0) => is_over = true,
                 Ok(count) => {
                     connection.frames.push(&self.buffer[..count]);
-                    (connection.heard, connection.spoke) = (Instant::now(), true);
+                    (connection.last_received, connection.has_sent) = (Instant::now(), true);
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     connection.is_empty = true;
@@ -298,11 +299,11 @@ impl Run {
             came = true;
             let peer = connection.peer;
             while let Some(frame) = self.connections[at].frames.next(self.options.message_bytes_max) {
-                self.take(frame, peer);
+                self.push(frame, peer);
             }
             if is_over {
                 let connection = self.connections.swap_remove(at);
-                self.ended(connection, false);
+                self.finish_connection(connection, false);
                 break;
             }
         }
@@ -310,7 +311,7 @@ impl Run {
     }
 
     /// Takes the last message of a connection that has ended. `cut` is true if the listener ended it, not the sender.
-    fn ended(&mut self, mut connection: Connection, cut: bool) {
+    fn finish_connection(&mut self, mut connection: Connection, cut: bool) {
         self.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
         if let Some(frame) = connection.frames.last(self.options.message_bytes_max) {
             self.take(Frame { cut: cut || frame.cut, ..frame }, connection.peer);
@@ -319,7 +320,7 @@ impl Run {
 
     fn take_datagrams(&mut self) {
         for (frame, peer) in self.datagrams.take() {
-            self.take(frame, Some(peer));
+            self.push(frame, Some(peer));
         }
     }
 
@@ -335,12 +336,12 @@ impl Run {
         let more = dropped - self.reported.0;
         self.reported = (dropped, Some(Instant::now()));
         tracing::warn!(datagrams = more, "syslog: datagrams were lost: they came faster than they were read");
-        self.writer.take_dropped(more);
+        self.writer.push_dropped_notice(more);
         self.since.get_or_insert_with(Instant::now);
     }
 
-    fn take(&mut self, frame: Frame, peer: Option<IpAddr>) {
-        self.writer.take(frame, peer);
+    fn push(&mut self, frame: Frame, peer: Option<IpAddr>) {
+        self.writer.push(frame, peer);
         if self.writer.is_full() {
             self.flush();
         } else {
@@ -369,7 +370,7 @@ fn prepare(stream: &TcpStream) -> std::io::Result<()> {
 
 /// The sockets that can be read.
 #[derive(Default)]
-struct Ready {
+struct ReadySockets {
     tcp: bool,
     datagrams: bool,
     connections: Vec<usize>,

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 
-use site::{Options as SiteOptions, Parsed, TABLE};
+use site::{Options as SiteOptions, ParsedNotes, TABLE};
 use vfs::{Mutex, Rank};
 
 use super::super::tests::root;
@@ -12,7 +12,7 @@ use super::*;
 /// The kernel reports in one batch that a folder went and that its watch ended. The watch was forgotten first, so the
 /// event could not be matched to its folder, and the folder was missed for up to a minute.
 #[test]
-fn a_folder_that_goes_with_its_watch_is_looked_at() {
+fn a_folder_that_is_removed_together_with_its_watch_is_scanned() {
     let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("feeds");
     let vault = dir.path().join("vault");
@@ -24,25 +24,25 @@ fn a_folder_that_goes_with_its_watch_is_looked_at() {
         table: TABLE.to_owned(),
         roots: Vec::new(),
         rule: SiteOptions::default().rule().unwrap(),
-        parsed: Arc::new(Parsed::default()),
+        parsed: Arc::new(ParsedNotes::default()),
         limits: Limits::default(),
         watch: true,
     };
-    let (watch, _waker) = Watch::new().unwrap();
+    let (watch, _waker) = FolderWatcher::new().unwrap();
     let shared = Arc::new(Shared {
         state: Mutex::new(Rank::new(72, "folder feed"), State::default()),
         stopping: false.into(),
     });
-    let mut run = Run::new(engine, options, vec![root(&vault, "")], Vec::new(), watch, shared);
-    run.look(0);
-    let watch = *run.trees[0].watches.get("").expect("a watch");
+    let mut feed = FeedThread::new(engine, options, vec![root(&vault, "")], Vec::new(), watch, shared);
+    feed.scan(0);
+    let watch = *feed.trees[0].watches.get("").expect("a watch");
     for told in [true, false] {
-        run.watched.insert(watch, (0, String::new()));
-        run.trees[0].soon = None;
+        feed.watched.insert(watch, (0, String::new()));
+        feed.trees[0].requested = None;
         let gone = BTreeSet::from([watch]);
         let folders = if told { gone.clone() } else { BTreeSet::new() };
-        run.note(Events { folders, gone, ..Events::default() }, Instant::now());
-        assert!(matches!(run.trees[0].soon, Some((_, What::Everything))), "told {told}");
-        assert!(run.watched.is_empty() && run.trees[0].watches.is_empty());
+        feed.schedule_scans(Events { folders, gone, ..Events::default() }, Instant::now());
+        assert!(matches!(feed.trees[0].requested, Some((_, ScanExtent::Everything))), "told {told}");
+        assert!(feed.watched.is_empty() && feed.trees[0].watches.is_empty());
     }
 }

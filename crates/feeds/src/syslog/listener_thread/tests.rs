@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use super::*;
 
 /// Makes a listener whose loop the test runs itself.
-fn run(dir: &testkit::TempDir, change: impl FnOnce(&mut Options)) -> Run {
+fn run(dir: &testkit::TempDir, change: impl FnOnce(&mut Options)) -> ListenerThread {
     run_after(dir, change, |_| {})
 }
 
@@ -15,21 +15,21 @@ fn run_after(
     dir: &testkit::TempDir,
     change: impl FnOnce(&mut Options),
     sent: impl FnOnce(&UdpSocket),
-) -> Run {
+) -> ListenerThread {
     let path = dir.path().join("data");
     let engine = engine::Engine::open(vfs::Env::real(), &path, engine::Options::default()).unwrap();
     let mut options = Options::new(SocketAddr::from(([127, 0, 0, 1], 0)), "syslog");
     change(&mut options);
     let (tcp, udp) = crate::syslog::bind(options.listen).unwrap();
     let (woken, _) = UnixStream::pair().unwrap();
-    let (counters, stopping) = (Arc::<Counters>::default(), Arc::<Stopping>::default());
+    let (counters, stopping) = (Arc::<Counters>::default(), Arc::<StopRequest>::default());
     let writer = Writer::new(engine, &options.table, counters.clone(), stopping.clone()).unwrap();
     sent(&udp);
-    let datagrams = Datagrams::start(udp, options.message_bytes_max, counters.clone()).unwrap();
-    Run::new(options, tcp, datagrams, woken, writer, counters, stopping)
+    let datagrams = DatagramReceiver::start(udp, options.message_bytes_max, counters.clone()).unwrap();
+    ListenerThread::new(options, tcp, datagrams, woken, writer, counters, stopping)
 }
 
-fn connect(run: &Run) -> TcpStream {
+fn connect(run: &ListenerThread) -> TcpStream {
     TcpStream::connect(run.tcp.local_addr().unwrap()).unwrap()
 }
 
@@ -206,7 +206,7 @@ fn what_came_before_a_connection_gave_way_is_read_first() {
     wait_for(&run.connections[0], PollFlags::IN);
     let mut third = connect(&run);
     run.accept(READS_MAX);
-    let ports = |run: &Run| -> Vec<u16> {
+    let ports = |run: &ListenerThread| -> Vec<u16> {
         let peers = run.connections.iter().map(|connection| connection.stream.peer_addr().unwrap().port());
         peers.collect()
     };
