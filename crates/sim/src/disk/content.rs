@@ -24,7 +24,7 @@ pub(super) fn draw_survival(rng: &mut Rng) -> f64 {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Content {
+pub(super) struct FileContent {
     data: Vec<u8>,
     durable: Vec<u8>,
     /// Sectors written since the last sync, each with its contents between the durable and the present one.
@@ -35,11 +35,11 @@ pub(super) struct Content {
     blocks: Vec<bool>,
 }
 
-impl Content {
+impl FileContent {
     /// Makes a file whose bytes are all durable.
     pub(super) fn durable(bytes: Vec<u8>) -> Self {
         let blocks = vec![true; bytes.len().div_ceil(BLOCK_BYTES as usize)];
-        Content { data: bytes.clone(), durable: bytes, blocks, ..Content::default() }
+        FileContent { data: bytes.clone(), durable: bytes, blocks, ..FileContent::default() }
     }
 
     pub(super) fn data(&self) -> &[u8] {

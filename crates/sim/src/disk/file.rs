@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use vfs::{Access, File, Lock};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::content::Content;
+use super::content::FileContent;
 use super::names::Id;
 use super::state::{Fate, Kind, State};
 
@@ -176,7 +176,7 @@ struct Mapping {
 const ALIGNMENT: usize = 64;
 
 impl Mapping {
-    fn new(content: &Content, mapped: Arc<()>) -> Self {
+    fn new(content: &FileContent, mapped: Arc<()>) -> Self {
         let data = content.data();
         // The vector has its full capacity, so its memory does not move.
         let mut bytes: Vec<u8> = Vec::with_capacity(data.len() + ALIGNMENT);

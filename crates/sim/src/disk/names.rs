@@ -17,18 +17,18 @@ pub(super) enum Node {
 }
 
 /// A position in the tree: a directory and a name in it.
-type Place = (Id, String);
+type DirEntry = (Id, String);
 
 /// A change of one name: it points to another node or is removed.
 #[derive(Clone, Debug)]
-struct Change {
-    place: Place,
+struct NameChange {
+    entry: DirEntry,
     to: Option<Node>,
 }
 
 /// The changes of one call: one name, or for a rename the new name and then the old one.
 #[derive(Clone, Debug)]
-struct Op(Vec<Change>);
+struct NameOp(Vec<NameChange>);
 
 #[derive(Clone, Debug, Default)]
 struct Dir {
@@ -40,7 +40,7 @@ struct Dir {
 pub(super) struct Names {
     dirs: BTreeMap<Id, Dir>,
     /// Changes that no `sync_dir` has made durable, oldest first.
-    pending: Vec<Op>,
+    pending: Vec<NameOp>,
     next_id: Id,
 }
 
@@ -67,12 +67,12 @@ impl Names {
 
     /// Creates a new file under the path.
     pub(super) fn create(&mut self, path: &Path) -> io::Result<Id> {
-        let place = self.place(path)?;
-        if self.at(&place).is_some() {
+        let entry = self.entry(path)?;
+        if self.node_at(&entry).is_some() {
             return Err(fail(ErrorKind::AlreadyExists, path));
         }
         let id = self.new_id();
-        self.apply(Op(vec![Change { place, to: Some(Node::File(id)) }]));
+        self.apply(NameOp(vec![NameChange { entry, to: Some(Node::File(id)) }]));
         Ok(id)
     }
 
@@ -89,7 +89,10 @@ impl Names {
                 None => {
                     let id = self.new_id();
                     self.dirs.insert(id, Dir::default());
-                    self.apply(Op(vec![Change { place: (dir, name.clone()), to: Some(Node::Dir(id)) }]));
+                    self.apply(NameOp(vec![NameChange {
+                        entry: (dir, name.clone()),
+                        to: Some(Node::Dir(id)),
+                    }]));
                     id
                 }
             };
@@ -99,9 +102,9 @@ impl Names {
 
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         // The checks are in the order in which Linux makes them.
-        let (source, target) = (self.place(from)?, self.place(to)?);
+        let (source, target) = (self.entry(from)?, self.entry(to)?);
         let node = self.node(from)?;
-        match (node, self.at(&target)) {
+        match (node, self.node_at(&target)) {
             _ if source == target => return Ok(()),
             (_, Some(Node::Dir(_))) if from.starts_with(to) => {
                 return Err(fail(ErrorKind::DirectoryNotEmpty, to));
@@ -114,14 +117,17 @@ impl Names {
             }
             _ => {}
         }
-        self.apply(Op(vec![Change { place: target, to: Some(node) }, Change { place: source, to: None }]));
+        self.apply(NameOp(vec![
+            NameChange { entry: target, to: Some(node) },
+            NameChange { entry: source, to: None },
+        ]));
         Ok(())
     }
 
     pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
         self.file(path)?;
-        let place = self.place(path)?;
-        self.apply(Op(vec![Change { place, to: None }]));
+        let entry = self.entry(path)?;
+        self.apply(NameOp(vec![NameChange { entry, to: None }]));
         Ok(())
     }
 
@@ -133,8 +139,8 @@ impl Names {
             }
             Node::Dir(_) => {}
         }
-        let place = self.place(path)?;
-        self.apply(Op(vec![Change { place, to: None }]));
+        let entry = self.entry(path)?;
+        self.apply(NameOp(vec![NameChange { entry, to: None }]));
         Ok(())
     }
 
@@ -148,11 +154,11 @@ impl Names {
     /// that was moved *in* may stay.
     pub(super) fn sync_dir(&mut self, path: &Path) -> io::Result<()> {
         let dir = self.dir(path)?;
-        let mut due: BTreeSet<Place> = BTreeSet::new();
+        let mut due: BTreeSet<DirEntry> = BTreeSet::new();
         let mut later = Vec::new();
         let mut now = Vec::new();
         for op in std::mem::take(&mut self.pending).into_iter().rev() {
-            let is_due = |change: &Change| change.place.0 == dir || due.contains(&change.place);
+            let is_due = |change: &NameChange| change.entry.0 == dir || due.contains(&change.entry);
             if !op.0.iter().any(is_due) {
                 later.push(op);
                 continue;
@@ -161,7 +167,7 @@ impl Names {
                 Some((target, source)) if !source.0.iter().any(is_due) => (target, Some(source)),
                 _ => (op, None),
             };
-            due.extend(op.places());
+            due.extend(op.entries());
             now.push(op);
             later.extend(rest);
         }
@@ -178,7 +184,7 @@ impl Names {
         let dir = self.dir(path)?;
         let (tried, rest) = std::mem::take(&mut self.pending)
             .into_iter()
-            .partition(|op: &Op| op.places().any(|(at, _)| at == dir));
+            .partition(|op: &NameOp| op.entries().any(|(at, _)| at == dir));
         self.pending = rest;
         for op in surviving(tried, survival, rng) {
             self.make_durable(op);
@@ -250,26 +256,26 @@ impl Names {
         }
     }
 
-    fn place(&self, path: &Path) -> io::Result<Place> {
+    fn entry(&self, path: &Path) -> io::Result<DirEntry> {
         let name = parts(path)?.pop().ok_or_else(|| fail(ErrorKind::InvalidInput, path))?;
         Ok((self.dir(path.parent().unwrap_or(Path::new("")))?, name))
     }
 
-    fn at(&self, place: &Place) -> Option<Node> {
-        self.dirs[&place.0].now.get(&place.1).copied()
+    fn node_at(&self, entry: &DirEntry) -> Option<Node> {
+        self.dirs[&entry.0].now.get(&entry.1).copied()
     }
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: NameOp) {
         for change in &op.0 {
-            let dir = self.dirs.get_mut(&change.place.0).expect("its path was resolved");
+            let dir = self.dirs.get_mut(&change.entry.0).expect("its path was resolved");
             set(&mut dir.now, change);
         }
         self.pending.push(op);
     }
 
-    fn make_durable(&mut self, op: Op) {
+    fn make_durable(&mut self, op: NameOp) {
         for change in &op.0 {
-            if let Some(dir) = self.dirs.get_mut(&change.place.0) {
+            if let Some(dir) = self.dirs.get_mut(&change.entry.0) {
                 set(&mut dir.durable, change);
             }
         }
@@ -281,20 +287,20 @@ impl Names {
     }
 }
 
-impl Op {
-    fn places(&self) -> impl Iterator<Item = Place> {
-        self.0.iter().map(|change| change.place.clone())
+impl NameOp {
+    fn entries(&self) -> impl Iterator<Item = DirEntry> {
+        self.0.iter().map(|change| change.entry.clone())
     }
 
     /// Splits a file's rename from one directory to another, which can reach the medium in two steps: first both
     /// names, then only the new one. The opposite order would lose the file and never happens. Within a directory a
     /// rename is one step.
-    fn halves(&self) -> Option<(Op, Op)> {
+    fn halves(&self) -> Option<(NameOp, NameOp)> {
         match &self.0[..] {
             [target, source]
-                if target.place.0 != source.place.0 && matches!(target.to, Some(Node::File(_))) =>
+                if target.entry.0 != source.entry.0 && matches!(target.to, Some(Node::File(_))) =>
             {
-                Some((Op(vec![target.clone()]), Op(vec![source.clone()])))
+                Some((NameOp(vec![target.clone()]), NameOp(vec![source.clone()])))
             }
             _ => None,
         }
@@ -303,17 +309,17 @@ impl Op {
 
 /// Keeps or loses each change independently, except that no change survives if an earlier change of the same name is
 /// lost: no file system writes an entry's later state and afterwards its earlier one.
-fn surviving(ops: Vec<Op>, survival: f64, rng: &mut Rng) -> Vec<Op> {
-    let mut lost: BTreeSet<Place> = BTreeSet::new();
+fn surviving(ops: Vec<NameOp>, survival: f64, rng: &mut Rng) -> Vec<NameOp> {
+    let mut lost: BTreeSet<DirEntry> = BTreeSet::new();
     let mut kept = Vec::new();
     for op in ops {
-        if op.places().any(|place| lost.contains(&place)) || !rng.chance(survival) {
-            lost.extend(op.places());
+        if op.entries().any(|entry| lost.contains(&entry)) || !rng.chance(survival) {
+            lost.extend(op.entries());
             continue;
         }
         match op.halves() {
             Some((target, source)) if rng.one_in(4) => {
-                lost.extend(source.places());
+                lost.extend(source.entries());
                 kept.push(target);
             }
             _ => kept.push(op),
@@ -322,10 +328,10 @@ fn surviving(ops: Vec<Op>, survival: f64, rng: &mut Rng) -> Vec<Op> {
     kept
 }
 
-fn set(names: &mut BTreeMap<String, Node>, change: &Change) {
+fn set(names: &mut BTreeMap<String, Node>, change: &NameChange) {
     match change.to {
-        Some(node) => names.insert(change.place.1.clone(), node),
-        None => names.remove(&change.place.1),
+        Some(node) => names.insert(change.entry.1.clone(), node),
+        None => names.remove(&change.entry.1),
     };
 }
 

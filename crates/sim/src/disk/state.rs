@@ -9,7 +9,7 @@ use std::sync::Arc;
 use testkit::Rng;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::content::{BLOCK_BYTES, Content, draw_survival};
+use super::content::{BLOCK_BYTES, FileContent, draw_survival};
 use super::names::{Id, Names};
 
 /// The number of recent calls kept for the message of a failing test.
@@ -58,7 +58,7 @@ pub(super) enum Fate {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileNode {
-    pub(super) content: Content,
+    pub(super) content: FileContent,
     /// The number of open handles.
     pub(super) open: u32,
     /// A reference that every living mapping holds.
@@ -235,7 +235,7 @@ impl State {
         let alike = rng.one_in(2);
         let files = self.files.iter().filter(|(id, _)| linked.contains(id)).map(|(id, file)| {
             let survival = if alike { survival } else { draw_survival(rng) };
-            let content = Content::durable(file.content.after_crash(survival, rng));
+            let content = FileContent::durable(file.content.after_crash(survival, rng));
             (*id, FileNode { content, ..FileNode::default() })
         });
         let files = files.collect();

@@ -41,9 +41,9 @@ fn after_crashes(mut before: impl FnMut(&SimDisk), mut check: impl FnMut(u64, &S
 
 /// The outcomes that a test observed, to assert that each possible one occurs.
 #[derive(Debug, Default)]
-struct Seen<T>(BTreeMap<T, u64>);
+struct Outcomes<T>(BTreeMap<T, u64>);
 
-impl<T: Ord + fmt::Debug> Seen<T> {
+impl<T: Ord + fmt::Debug> Outcomes<T> {
     fn add(&mut self, outcome: T) {
         *self.0.entry(outcome).or_default() += 1;
     }

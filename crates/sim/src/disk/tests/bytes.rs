@@ -34,7 +34,7 @@ fn synced_bytes_survive_every_crash() {
 
 #[test]
 fn an_unsynced_write_is_kept_lost_or_torn_at_any_sector() {
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     after_crashes(
         |disk| {
             let file = durable_file(disk, "/a", &[b'o'; 3 * SECTOR]);
@@ -43,15 +43,15 @@ fn an_unsynced_write_is_kept_lost_or_torn_at_any_sector() {
         |_, disk| {
             let bytes = disk.contents(at("/a")).unwrap();
             assert_sectors_whole(&bytes);
-            seen.add(letters(&bytes));
+            outcomes.add(letters(&bytes));
         },
     );
-    seen.assert_exactly(["ooo", "oon", "ono", "onn", "noo", "non", "nno", "nnn"].map(String::from));
+    outcomes.assert_exactly(["ooo", "oon", "ono", "onn", "noo", "non", "nno", "nnn"].map(String::from));
 }
 
 #[test]
 fn what_a_sector_held_between_two_syncs_can_come_back() {
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     after_crashes(
         |disk| {
             let file = durable_file(disk, "/a", b"1");
@@ -59,14 +59,14 @@ fn what_a_sector_held_between_two_syncs_can_come_back() {
                 write(&file, version, 0);
             }
         },
-        |_, disk| seen.add(disk.contents(at("/a")).unwrap()),
+        |_, disk| outcomes.add(disk.contents(at("/a")).unwrap()),
     );
-    seen.assert_exactly([b"1", b"2", b"3", b"4"].map(|version| version.to_vec()));
+    outcomes.assert_exactly([b"1", b"2", b"3", b"4"].map(|version| version.to_vec()));
 }
 
 #[test]
 fn an_unsynced_length_is_old_new_or_between_and_missing_bytes_are_zero() {
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     after_crashes(
         |disk| {
             let file = durable_file(disk, "/a", &[b'o'; SECTOR]);
@@ -76,15 +76,15 @@ fn an_unsynced_length_is_old_new_or_between_and_missing_bytes_are_zero() {
         |_, disk| {
             let bytes = disk.contents(at("/a")).unwrap();
             assert_sectors_whole(&bytes);
-            seen.add(letters(&bytes));
+            outcomes.add(letters(&bytes));
         },
     );
-    seen.assert_exactly(["o", "on", "o\0", "onn", "on\0", "o\0n", "o\0\0"].map(String::from));
+    outcomes.assert_exactly(["o", "on", "o\0", "onn", "on\0", "o\0n", "o\0\0"].map(String::from));
 }
 
 #[test]
 fn a_cut_that_was_not_synced_may_not_have_happened() {
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     after_crashes(
         |disk| {
             let file = durable_file(disk, "/a", &[b'o'; 2 * SECTOR]);
@@ -92,14 +92,14 @@ fn a_cut_that_was_not_synced_may_not_have_happened() {
             file.set_len(2 * SECTOR as u64).unwrap();
             assert_eq!(disk.contents(at("/a")).unwrap(), [0; 2 * SECTOR], "what was cut is zero");
         },
-        |_, disk| seen.add(letters(&disk.contents(at("/a")).unwrap())),
+        |_, disk| outcomes.add(letters(&disk.contents(at("/a")).unwrap())),
     );
-    seen.assert_exactly(["", "oo", "o\0", "\0o", "\0\0"].map(String::from));
+    outcomes.assert_exactly(["", "oo", "o\0", "\0o", "\0\0"].map(String::from));
 }
 
 #[test]
 fn allocated_space_that_was_synced_is_zero_and_needs_no_new_length() {
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     after_crashes(
         |disk| {
             let file = durable_file(disk, "/a", b"");
@@ -107,23 +107,23 @@ fn allocated_space_that_was_synced_is_zero_and_needs_no_new_length() {
             file.sync().unwrap();
             write(&file, &[b'n'; SECTOR], SECTOR as u64);
         },
-        |_, disk| seen.add(letters(&disk.contents(at("/a")).unwrap())),
+        |_, disk| outcomes.add(letters(&disk.contents(at("/a")).unwrap())),
     );
-    seen.assert_exactly(["\0\0", "\0n"].map(String::from));
+    outcomes.assert_exactly(["\0\0", "\0n"].map(String::from));
 }
 
 #[test]
 fn allocation_that_was_not_synced_leaves_any_of_its_lengths() {
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     after_crashes(
         |disk| durable_file(disk, "/a", b"").allocate(8192).unwrap(),
         |_, disk| {
             let bytes = disk.contents(at("/a")).unwrap();
             assert!(bytes.iter().all(|byte| *byte == 0));
-            seen.add(bytes.len());
+            outcomes.add(bytes.len());
         },
     );
-    seen.assert_exactly([0, 4096, 8192]);
+    outcomes.assert_exactly([0, 4096, 8192]);
 }
 
 /// Checks the rules with any sequence of calls and by another method. The test remembers the whole file after each

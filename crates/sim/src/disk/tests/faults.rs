@@ -21,23 +21,23 @@ fn only_the_chosen_read_fails() {
 
 #[test]
 fn a_failed_write_may_have_done_any_part_of_its_work() {
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     for seed in 0..CRASHES {
         let disk = SimDisk::new(seed);
         let file = durable_file(&disk, "/a", b"....");
         disk.fail_write(1);
         let error = file.write_at(&[IoSlice::new(b"ab"), IoSlice::new(b"c")], 1).unwrap_err();
         assert!(is_io_error(&error) && !is_crash(&error));
-        seen.add(disk.contents(at("/a")).unwrap());
+        outcomes.add(disk.contents(at("/a")).unwrap());
     }
-    seen.assert_exactly([b"....", b".a..", b".ab.", b".abc"].map(|bytes| bytes.to_vec()));
+    outcomes.assert_exactly([b"....", b".a..", b".ab.", b".abc"].map(|bytes| bytes.to_vec()));
 }
 
 /// After an fsync error Linux counts the pages as clean: a second fsync succeeds and writes nothing. Programs that
 /// took that for success lost data.
 #[test]
 fn after_a_failed_sync_no_later_one_makes_the_lost_bytes_durable() {
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     for seed in 0..CRASHES {
         let disk = SimDisk::new(seed);
         let file = durable_file(&disk, "/a", b"old");
@@ -47,10 +47,10 @@ fn after_a_failed_sync_no_later_one_makes_the_lost_bytes_durable() {
         file.sync().expect("the machine claims that all is well");
         let read = disk.contents(at("/a")).unwrap();
         let found = disk.crash(&mut Rng::new(seed)).contents(at("/a")).unwrap();
-        seen.add((String::from_utf8(read).unwrap(), String::from_utf8(found).unwrap()));
+        outcomes.add((String::from_utf8(read).unwrap(), String::from_utf8(found).unwrap()));
     }
     let outcome = |read: &str, found: &str| (read.to_owned(), found.to_owned());
-    seen.assert_exactly([outcome("new", "new"), outcome("new", "old"), outcome("old", "old")]);
+    outcomes.assert_exactly([outcome("new", "new"), outcome("new", "old"), outcome("old", "old")]);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn bytes_written_again_after_a_failed_sync_can_become_durable() {
 
 #[test]
 fn after_a_failed_directory_sync_no_later_one_brings_a_lost_name_back() {
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     for seed in 0..CRASHES {
         let disk = SimDisk::new(seed);
         disk.create(at("/a")).unwrap();
@@ -77,9 +77,9 @@ fn after_a_failed_directory_sync_no_later_one_brings_a_lost_name_back() {
         assert!(is_io_error(&disk.sync_dir(at("/")).unwrap_err()));
         assert!(disk.exists(at("/a")).unwrap());
         disk.sync_dir(at("/")).unwrap();
-        seen.add(disk.crash(&mut Rng::new(seed)).contents(at("/a")).is_some());
+        outcomes.add(disk.crash(&mut Rng::new(seed)).contents(at("/a")).is_some());
     }
-    seen.assert_exactly([false, true]);
+    outcomes.assert_exactly([false, true]);
 }
 
 #[test]

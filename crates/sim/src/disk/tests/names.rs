@@ -19,9 +19,9 @@ fn durable_dirs(disk: &SimDisk) {
 
 #[track_caller]
 fn assert_outcomes<const N: usize>(before: impl FnMut(&SimDisk), expected: [&str; N]) {
-    let mut seen = Seen::default();
-    after_crashes(before, |_, disk| seen.add(tree(disk)));
-    seen.assert_exactly(expected.map(String::from));
+    let mut outcomes = Outcomes::default();
+    after_crashes(before, |_, disk| outcomes.add(tree(disk)));
+    outcomes.assert_exactly(expected.map(String::from));
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn a_process_can_die_in_every_call_and_makes_none_afterwards() {
 
 #[test]
 fn the_write_in_which_the_process_dies_is_kept_lost_or_torn() {
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     after_crashes(
         |disk| {
             let file = durable_file(disk, "/a", &[b'o'; 1024]);
@@ -62,15 +62,15 @@ fn the_write_in_which_the_process_dies_is_kept_lost_or_torn() {
         },
         |_, disk| {
             let bytes = disk.contents(at("/a")).unwrap();
-            seen.add([bytes[0], bytes[512]]);
+            outcomes.add([bytes[0], bytes[512]]);
         },
     );
-    seen.assert_exactly([*b"oo", *b"on", *b"no", *b"nn"]);
+    outcomes.assert_exactly([*b"oo", *b"on", *b"no", *b"nn"]);
 }
 
 #[test]
 fn a_sync_in_which_the_process_dies_promises_nothing() {
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     after_crashes(
         |disk| {
             let file = durable_file(disk, "/a", b"o");
@@ -78,14 +78,14 @@ fn a_sync_in_which_the_process_dies_promises_nothing() {
             disk.crash_at(disk.calls() + 1);
             file.sync().unwrap_err();
         },
-        |_, disk| seen.add(disk.contents(at("/a")).unwrap()),
+        |_, disk| outcomes.add(disk.contents(at("/a")).unwrap()),
     );
-    seen.assert_exactly([b"o".to_vec(), b"n".to_vec()]);
+    outcomes.assert_exactly([b"o".to_vec(), b"n".to_vec()]);
 }
 
 #[test]
 fn a_killed_process_loses_nothing_but_its_successor_still_has_to_sync() {
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     for seed in 0..CRASHES {
         let disk = SimDisk::new(seed);
         let file = durable_file(&disk, "/a", b"o");
@@ -95,10 +95,10 @@ fn a_killed_process_loses_nothing_but_its_successor_still_has_to_sync() {
         assert!(is_crash(&file.sync().unwrap_err()), "the old process is dead");
         assert_eq!(next.contents(at("/a")).unwrap(), b"n");
         let last = next.crash(&mut Rng::new(seed));
-        seen.add((last.contents(at("/a")).unwrap(), last.contents(at("/b")).is_some()));
+        outcomes.add((last.contents(at("/a")).unwrap(), last.contents(at("/b")).is_some()));
     }
     let (o, n) = (b"o".to_vec(), b"n".to_vec());
-    seen.assert_exactly([(o.clone(), false), (o, true), (n.clone(), false), (n, true)]);
+    outcomes.assert_exactly([(o.clone(), false), (o, true), (n.clone(), false), (n, true)]);
 }
 
 #[test]
