@@ -25,13 +25,13 @@ pub fn limit(seconds: u64) -> Guard {
     let allowed = Duration::from_secs(seconds).mul_f64(scale().max(1.0));
     let caller = Location::caller();
     let name = thread::current().name().unwrap_or("unnamed thread").to_owned();
-    let running = Running { deadline: Instant::now() + allowed, allowed, name, caller };
+    let running = RunningTest { deadline: Instant::now() + allowed, allowed, name, caller };
     let mut watch = lock();
     if !watch.started {
         watch.started = true;
         thread::Builder::new()
             .name("testkit-limit".into())
-            .spawn(watch_over)
+            .spawn(run_watchdog)
             .expect("a thread can be started");
     }
     watch.last_id += 1;
@@ -54,28 +54,29 @@ impl Drop for Guard {
     }
 }
 
-struct Running {
+struct RunningTest {
     deadline: Instant,
     allowed: Duration,
     name: String,
     caller: &'static Location<'static>,
 }
 
-struct Watch {
-    running: BTreeMap<u64, Running>,
+struct Watchdog {
+    running: BTreeMap<u64, RunningTest>,
     last_id: u64,
     started: bool,
 }
 
-static WATCH: Mutex<Watch> = Mutex::new(Watch { running: BTreeMap::new(), last_id: 0, started: false });
+static WATCHDOG: Mutex<Watchdog> =
+    Mutex::new(Watchdog { running: BTreeMap::new(), last_id: 0, started: false });
 static CHANGED: Condvar = Condvar::new();
 
 /// Takes the lock even if it is poisoned: nothing here panics between two changes that belong together.
-fn lock() -> MutexGuard<'static, Watch> {
-    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, Watchdog> {
+    WATCHDOG.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn watch_over() {
+fn run_watchdog() {
     let mut watch = lock();
     loop {
         let now = Instant::now();
@@ -91,7 +92,7 @@ fn watch_over() {
     }
 }
 
-fn give_up(late: &Running) -> ! {
+fn give_up(late: &RunningTest) -> ! {
     // The test harness would capture the output of `eprintln`, and lose it with the process.
     let mut out = std::io::stderr();
     let _ = writeln!(

@@ -16,16 +16,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The time within which a thread must capture its stack. A thread that exceeds it never will.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
+const CAPTURE_TIME_MAX: Duration = Duration::from_secs(2);
 
-struct Answer {
+struct CapturedStack {
     name: Option<String>,
     stack: Backtrace,
 }
 
 /// The id of the thread whose answer is awaited. An answer by any other thread is too late and is dropped.
-static ASKED: AtomicI32 = AtomicI32::new(0);
-static ANSWER: Mutex<Option<Answer>> = Mutex::new(None);
+static REQUESTED: AtomicI32 = AtomicI32::new(0);
+static CAPTURED: Mutex<Option<CapturedStack>> = Mutex::new(None);
 
 pub(super) fn print_all(out: &mut impl Write) {
     let signal = libc::SIGUSR2;
@@ -35,26 +35,26 @@ pub(super) fn print_all(out: &mut impl Write) {
     tasks.retain(|task| task.id != own);
     tasks.sort_by_key(|task| (task.state != 'S', task.id));
     for task in tasks {
-        ASKED.store(task.id, Ordering::SeqCst);
+        REQUESTED.store(task.id, Ordering::SeqCst);
         // SAFETY: no memory is passed. A thread that has ended meanwhile makes the call fail.
         let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), task.id, signal) } == 0;
-        let answer = if sent { wait() } else { None };
-        ASKED.store(0, Ordering::SeqCst);
-        let name = answer.as_ref().and_then(|answer| answer.name.clone()).unwrap_or(task.name);
+        let captured = if sent { wait() } else { None };
+        REQUESTED.store(0, Ordering::SeqCst);
+        let name = captured.as_ref().and_then(|captured| captured.name.clone()).unwrap_or(task.name);
         let _ = writeln!(out, "\n--- thread {} \"{name}\" ({})", task.id, state_in_words(task.state));
-        let _ = match answer {
-            Some(answer) => out.write_all(below_the_signal(&answer.stack.to_string()).as_bytes()),
+        let _ = match captured {
+            Some(captured) => out.write_all(below_the_signal(&captured.stack.to_string()).as_bytes()),
             None => writeln!(out, "  (did not answer)"),
         };
     }
 }
 
 fn install(signal: libc::c_int) {
-    // SAFETY: all-zero bytes are a valid sigaction; `answer` has the type of a plain handler and lives for ever;
-    // both pointers are to live locals or null.
+    // SAFETY: all-zero bytes are a valid sigaction; `capture_own_stack` has the type of a plain handler and lives for
+    // ever; both pointers are to live locals or null.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = answer as extern "C" fn(libc::c_int) as usize;
+        action.sa_sigaction = capture_own_stack as extern "C" fn(libc::c_int) as usize;
         action.sa_flags = libc::SA_RESTART;
         libc::sigemptyset(&mut action.sa_mask);
         libc::sigaction(signal, &action, std::ptr::null_mut());
@@ -63,28 +63,28 @@ fn install(signal: libc::c_int) {
 
 /// The signal handler; runs on the signalled thread.
 #[inline(never)]
-extern "C" fn answer(_signal: libc::c_int) {
+extern "C" fn capture_own_stack(_signal: libc::c_int) {
     let own = own_id();
-    if ASKED.load(Ordering::SeqCst) != own {
+    if REQUESTED.load(Ordering::SeqCst) != own {
         return;
     }
     let stack = Backtrace::force_capture();
     // libtest names its threads after their tests, in full; the kernel cuts names at 15 bytes.
     let name = thread::current().name().map(str::to_owned);
-    if let Ok(mut answer) = ANSWER.try_lock()
-        && ASKED.load(Ordering::SeqCst) == own
+    if let Ok(mut captured) = CAPTURED.try_lock()
+        && REQUESTED.load(Ordering::SeqCst) == own
     {
-        *answer = Some(Answer { name, stack });
+        *captured = Some(CapturedStack { name, stack });
     }
 }
 
-fn wait() -> Option<Answer> {
-    let deadline = Instant::now() + ANSWER_MAX;
+fn wait() -> Option<CapturedStack> {
+    let deadline = Instant::now() + CAPTURE_TIME_MAX;
     while Instant::now() < deadline {
         // The handler must not have to wait for this lock, so it is polled with pauses.
         thread::sleep(Duration::from_millis(1));
-        if let Some(answer) = ANSWER.lock().ok()?.take() {
-            return Some(answer);
+        if let Some(captured) = CAPTURED.lock().ok()?.take() {
+            return Some(captured);
         }
     }
     None
@@ -103,13 +103,13 @@ fn below_the_signal(stack: &str) -> &str {
         .unwrap_or(stack)
 }
 
-struct Task {
+struct ThreadInfo {
     id: i32,
     name: String,
     state: char,
 }
 
-fn tasks() -> Vec<Task> {
+fn tasks() -> Vec<ThreadInfo> {
     let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     entries
         .filter_map(|entry| {
@@ -119,7 +119,7 @@ fn tasks() -> Vec<Task> {
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
             let (head, tail) = stat.rsplit_once(") ")?;
             let name = head.split_once('(')?.1.to_owned();
-            Some(Task { id, name, state: tail.chars().next()? })
+            Some(ThreadInfo { id, name, state: tail.chars().next()? })
         })
         .collect()
 }
