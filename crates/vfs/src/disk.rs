@@ -132,9 +132,9 @@ pub trait File: Send + Sync + Debug {
 #[derive(Debug, Default)]
 pub struct WriteBehind {
     /// The end of the bytes that the medium has finished writing.
-    taken: u64,
+    written: u64,
     /// The end of the bytes whose write-back has been started.
-    told: u64,
+    started: u64,
 }
 
 const WRITE_BEHIND_BYTES: u64 = 1 << 20;
@@ -143,12 +143,12 @@ impl WriteBehind {
     /// Must be called after each write, with the file's new length `len`. Makes nothing durable, like
     /// [`File::write_back`].
     pub fn wrote(&mut self, file: &dyn File, len: u64) -> io::Result<()> {
-        if len < self.told + WRITE_BEHIND_BYTES {
+        if len < self.started + WRITE_BEHIND_BYTES {
             return Ok(());
         }
-        file.write_back(self.told..len, false)?;
-        file.write_back(self.taken..self.told, true)?;
-        (self.taken, self.told) = (self.told, len);
+        file.write_back(self.started..len, false)?;
+        file.write_back(self.written..self.started, true)?;
+        (self.written, self.started) = (self.started, len);
         Ok(())
     }
 }

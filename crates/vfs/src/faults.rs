@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
 /// The greatest number of living threads that are counted. Further threads are not counted while so many live.
 pub const READERS_MAX: usize = 1024;
 
-const NOBODY: i32 = 0;
+const NO_THREAD: i32 = 0;
 
-struct Slot {
+struct ReaderSlot {
     thread: AtomicI32,
     /// The faults of the thread before its first read.
     before: AtomicU64,
 }
 
-static SLOTS: [Slot; READERS_MAX] =
-    [const { Slot { thread: AtomicI32::new(NOBODY), before: AtomicU64::new(0) } }; READERS_MAX];
+static SLOTS: [ReaderSlot; READERS_MAX] =
+    [const { ReaderSlot { thread: AtomicI32::new(NO_THREAD), before: AtomicU64::new(0) } }; READERS_MAX];
 
 /// Faults of threads that ended.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
 /// The last reported sum. A thread that ends during the next sum must not make the result fall.
-static SAID: AtomicU64 = AtomicU64::new(0);
+static REPORTED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static IS_READER: Cell<bool> = const { Cell::new(false) };
@@ -34,15 +34,16 @@ thread_local! {
 }
 
 /// The registration of a thread in [`SLOTS`]; ends with the thread.
-struct Reader(Option<&'static Slot>);
+struct Reader(Option<&'static ReaderSlot>);
 
 impl Reader {
     fn enter() -> Reader {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        let free = |slot: &&Slot| slot.thread.compare_exchange(NOBODY, -thread, SeqCst, SeqCst).is_ok();
+        let free =
+            |slot: &&ReaderSlot| slot.thread.compare_exchange(NO_THREAD, -thread, SeqCst, SeqCst).is_ok();
         let slot = SLOTS.iter().find(free);
         if let Some(slot) = slot {
-            slot.before.store(of(thread).unwrap_or(0), SeqCst);
+            slot.before.store(major_faults_of(thread).unwrap_or(0), SeqCst);
             slot.thread.store(thread, SeqCst);
         }
         Reader(slot)
@@ -53,15 +54,15 @@ impl Drop for Reader {
     fn drop(&mut self) {
         let Some(slot) = self.0 else { return };
         let thread = slot.thread.load(SeqCst);
-        let faults = of(thread).unwrap_or(0).saturating_sub(slot.before.load(SeqCst));
-        slot.thread.store(NOBODY, SeqCst);
+        let faults = major_faults_of(thread).unwrap_or(0).saturating_sub(slot.before.load(SeqCst));
+        slot.thread.store(NO_THREAD, SeqCst);
         ENDED.fetch_add(faults, SeqCst);
     }
 }
 
 /// Counts the faults of the calling thread from now on.
 #[inline]
-pub(crate) fn reads() {
+pub(crate) fn register_reader() {
     if !IS_READER.with(|flag| flag.replace(true)) {
         // A thread that is ending can no longer register.
         let _ = READER.try_with(|_| ());
@@ -74,16 +75,16 @@ pub fn read_major_faults() -> u64 {
     let living = SLOTS.iter().map(|slot| {
         let thread = slot.thread.load(SeqCst);
         // A thread that is just registering has no faults yet.
-        let faults = if thread > 0 { of(thread).unwrap_or(0) } else { 0 };
+        let faults = if thread > 0 { major_faults_of(thread).unwrap_or(0) } else { 0 };
         faults.saturating_sub(slot.before.load(SeqCst))
     });
     let sum = living.sum::<u64>() + ENDED.load(SeqCst);
-    SAID.fetch_max(sum, SeqCst).max(sum)
+    REPORTED.fetch_max(sum, SeqCst).max(sum)
 }
 
 /// Returns the kernel's fault count of a thread of this process. `None` if there is no such thread or the kernel does
 /// not tell.
-fn of(thread: i32) -> Option<u64> {
+fn major_faults_of(thread: i32) -> Option<u64> {
     parse(&std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?)
 }
 

@@ -205,7 +205,7 @@ fn check_wait(rank: Rank) {
 /// for no [`Condvar`] in that time (R1). Scopes nest.
 #[must_use = "the scope ends when the value is dropped"]
 pub fn read_path() -> ReadPath {
-    crate::faults::reads();
+    crate::faults::register_reader();
     READ_PATH_DEPTH.with(|depth| depth.set(depth.get() + 1));
     ReadPath { _stays_on_its_thread: PhantomData }
 }

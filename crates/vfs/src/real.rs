@@ -1,7 +1,7 @@
 //! The real machine: its file systems, clocks and random numbers.
 
 mod raw;
-pub(crate) use raw::first_to_go;
+pub(crate) use raw::advise_cold;
 #[cfg(test)]
 mod tests;
 
@@ -65,10 +65,10 @@ fn large_file(path: &Path) -> Option<(fs::File, u64)> {
 
 /// Frees the space of a file without a name in steps, from its end. Does nothing if another handle or mapping of the
 /// file exists; the last of those frees the space.
-fn free(file: &fs::File, len: u64) {
+fn free_in_steps(file: &fs::File, len: u64) {
     use std::os::unix::fs::MetadataExt;
     let has_a_name = file.metadata().map_or(true, |found| found.nlink() > 0);
-    if has_a_name || !raw::is_alone(file) {
+    if has_a_name || !raw::has_sole_handle(file) {
         return;
     }
     let mut left = len;
@@ -108,12 +108,12 @@ impl Disk for RealDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        // The open handle keeps the space until `free` releases it in steps. Without a handle all of it is freed at
+        // The open handle keeps the space until `free_in_steps` releases it in steps. Without a handle all of it is freed at
         // once.
         let large = large_file(path);
         fs::remove_file(path)?;
         if let Some((file, len)) = large {
-            free(&file, len);
+            free_in_steps(&file, len);
         }
         Ok(())
     }
@@ -168,8 +168,8 @@ impl Disk for RealDisk {
         // `f_bavail` is used instead of `f_bfree`, because the blocks reserved for root cannot be relied on.
         let stat = rustix::fs::statvfs(path)?;
         // Some file systems do not report their free space.
-        let is_told = stat.f_blocks > 0;
-        Ok(if is_told { stat.f_bavail.saturating_mul(stat.f_frsize) } else { u64::MAX })
+        let is_reported = stat.f_blocks > 0;
+        Ok(if is_reported { stat.f_bavail.saturating_mul(stat.f_frsize) } else { u64::MAX })
     }
 
     /// Takes the lock by `flock`, not `fcntl`. An `flock` belongs to the open file: a second open in the same process
@@ -355,12 +355,12 @@ impl RealFile {
                 Err(error) => return Err(error.into()),
             }
         }
-        let mut past = self.past_memory();
+        let mut direct = self.reopen_direct();
         let mut offset = old;
         while offset < len {
             let left = (len - offset).min(ALLOCATE_STEP_BYTES as u64);
             let whole = left / BLOCK_BYTES * BLOCK_BYTES;
-            if let Some(file) = past.as_ref().filter(|_| offset.is_multiple_of(BLOCK_BYTES) && whole > 0) {
+            if let Some(file) = direct.as_ref().filter(|_| offset.is_multiple_of(BLOCK_BYTES) && whole > 0) {
                 use io::ErrorKind::{Interrupted, InvalidInput, Unsupported};
                 match file.write_at(&ZEROS.0[..whole as usize], offset) {
                     Ok(n) if n > 0 => {
@@ -371,12 +371,12 @@ impl RealFile {
                     Err(error) if error.kind() == Interrupted => {}
                     Err(error) if !matches!(error.kind(), InvalidInput | Unsupported) => return Err(error),
                     // The file system requires other alignments, or does not support direct writes.
-                    _ => past = None,
+                    _ => direct = None,
                 }
                 continue;
             }
             // Writes up to the next block boundary only, so that the rest can be written directly.
-            let n = left.min(match past {
+            let n = left.min(match direct {
                 Some(_) => BLOCK_BYTES - offset % BLOCK_BYTES,
                 None => left,
             });
@@ -391,7 +391,7 @@ impl RealFile {
     /// them there is wasted. `None` if direct I/O is not available, and on file systems with larger blocks, which
     /// would have to read a block before writing a part of it.
     #[cfg(target_os = "linux")]
-    fn past_memory(&self) -> Option<fs::File> {
+    fn reopen_direct(&self) -> Option<fs::File> {
         use std::os::fd::AsRawFd;
         use std::os::unix::fs::MetadataExt;
         if self.file.metadata().ok()?.blksize() > BLOCK_BYTES {
@@ -402,7 +402,7 @@ impl RealFile {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn past_memory(&self) -> Option<fs::File> {
+    fn reopen_direct(&self) -> Option<fs::File> {
         None
     }
 }

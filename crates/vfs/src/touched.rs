@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 
 use bytes::Bytes;
 
-use crate::real::first_to_go;
+use crate::real::advise_cold;
 
 /// The number of latest blocks kept back, which the work itself may still be using.
 const REMEMBERED: usize = 16;
@@ -47,7 +47,7 @@ pub fn passed(bytes: Bytes) {
         if passed.len() > REMEMBERED
             && let Some(first) = passed.pop_front()
         {
-            first_to_go(&first);
+            advise_cold(&first);
         }
     });
 }
@@ -65,7 +65,7 @@ impl Drop for Passing {
             depth.get()
         });
         if left == 0 {
-            PASSED.take().iter().for_each(|bytes| first_to_go(bytes));
+            PASSED.take().iter().for_each(|bytes| advise_cold(bytes));
         }
     }
 }

@@ -4,15 +4,15 @@ use std::thread;
 
 /// A clock that moves only when a test advances it.
 #[derive(Debug, Default)]
-struct Hand(AtomicU64);
+struct ManualClock(AtomicU64);
 
-impl Hand {
+impl ManualClock {
     fn advance(&self, milliseconds: u64) {
         self.0.fetch_add(milliseconds, Relaxed);
     }
 }
 
-impl Clock for Hand {
+impl Clock for ManualClock {
     fn now(&self) -> Micros {
         0
     }
@@ -33,7 +33,7 @@ fn status_of(name: &str) -> Option<Status> {
 
 #[test]
 fn the_longest_turn_is_kept_for_ever_and_the_recent_one_for_ten_seconds() {
-    let clock = Arc::new(Hand::default());
+    let clock = Arc::new(ManualClock::default());
     let heart = register(clock.clone(), "turns", "interactive");
     for took in [3, 40, 7] {
         heart.busy();
@@ -62,7 +62,7 @@ fn the_longest_turn_is_kept_for_ever_and_the_recent_one_for_ten_seconds() {
 
 #[test]
 fn a_turn_that_has_not_ended_counts_while_it_runs() {
-    let clock = Arc::new(Hand::default());
+    let clock = Arc::new(ManualClock::default());
     let heart = register(clock.clone(), "hangs", "work");
     let turn = heart.turn();
     clock.advance(5000);
@@ -76,7 +76,7 @@ fn a_turn_that_has_not_ended_counts_while_it_runs() {
 
 #[test]
 fn a_loop_that_is_never_idle_ends_one_turn_with_the_next() {
-    let clock = Arc::new(Hand::default());
+    let clock = Arc::new(ManualClock::default());
     let heart = register(clock.clone(), "loop", "work");
     for _ in 0..100 {
         heart.busy();
@@ -90,7 +90,7 @@ fn a_loop_that_is_never_idle_ends_one_turn_with_the_next() {
 fn a_thread_that_ended_is_no_longer_listed() {
     let _limit = testkit::limit(30);
     let listed = thread::spawn(|| {
-        let _heart = register(Arc::new(Hand::default()), "short-lived", "background");
+        let _heart = register(Arc::new(ManualClock::default()), "short-lived", "background");
         status_of("short-lived").is_some()
     });
     assert!(listed.join().unwrap());

@@ -51,7 +51,7 @@ impl AsRef<[u8]> for Mapping {
 /// Tells the kernel to reclaim these bytes before others when memory is short. They stay cached and valid until then.
 /// A later access makes them as recent as any other page.
 #[cfg(target_os = "linux")]
-pub(crate) fn first_to_go(bytes: &[u8]) {
+pub(crate) fn advise_cold(bytes: &[u8]) {
     let page = rustix::param::page_size();
     let start = (bytes.as_ptr() as usize).next_multiple_of(page);
     let end = (bytes.as_ptr() as usize + bytes.len()) / page * page;
@@ -63,12 +63,12 @@ pub(crate) fn first_to_go(bytes: &[u8]) {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn first_to_go(_bytes: &[u8]) {}
+pub(crate) fn advise_cold(_bytes: &[u8]) {}
 
 /// Returns true if only this handle has the file open or mapped, over all processes. Returns false if the kernel does
 /// not tell.
 #[cfg(target_os = "linux")]
-pub(super) fn is_alone(file: &File) -> bool {
+pub(super) fn has_sole_handle(file: &File) -> bool {
     use std::os::fd::AsRawFd;
     let fd = file.as_raw_fd();
     // While the lease is held, an open by another process sends a signal to this one. It is set to a signal that is
@@ -87,7 +87,7 @@ pub(super) fn is_alone(file: &File) -> bool {
 const F_SETSIG: libc::c_int = 10;
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn is_alone(_file: &File) -> bool {
+pub(super) fn has_sole_handle(_file: &File) -> bool {
     false
 }
 

@@ -341,18 +341,18 @@ fn who_else_has_a_file_is_noticed() {
     fs::write(&path, [1; 5_000]).unwrap();
     let open = || OpenOptions::new().write(true).open(&path).unwrap();
     let file = open();
-    if !raw::is_alone(&file) {
+    if !raw::has_sole_handle(&file) {
         // This system does not tell; files are then freed in one step, which is the only consequence.
         return;
     }
     let reader = fs::File::open(&path).unwrap();
-    assert!(!raw::is_alone(&file), "a reader");
+    assert!(!raw::has_sole_handle(&file), "a reader");
     let mapping = raw::Mapping::new(&reader).unwrap();
     drop(reader);
-    assert!(!raw::is_alone(&file), "a mapping");
+    assert!(!raw::has_sole_handle(&file), "a mapping");
     drop(mapping);
     let writer = open();
-    assert!(!raw::is_alone(&file), "a writer");
+    assert!(!raw::has_sole_handle(&file), "a writer");
     drop(writer);
-    assert!(raw::is_alone(&file));
+    assert!(raw::has_sole_handle(&file));
 }
