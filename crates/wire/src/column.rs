@@ -1,6 +1,6 @@
 //! Builds one column while a body is decoded: plain vectors of its type, filled straight from the input bytes.
 //!
-//! [`read`] takes values from JSON, [`cell`] from the text of CSV fields, [`take`] from Protobuf.
+//! [`from_json`] takes values from JSON, [`from_csv`] from the text of CSV fields, [`from_protobuf`] from Protobuf.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use types::{DataType, EpochUnit, Error, TableDef};
 use super::Budget;
 use super::parser::Malformed;
 
-mod cell;
-mod read;
-mod repeat;
-mod take;
+mod from_csv;
+mod from_json;
+mod from_protobuf;
+mod from_value;
 
-pub(super) use read::end_of;
+pub(super) use from_json::at_end;
 
 /// The greatest magnitude up to which a float64 holds every integer.
 pub(super) const EXACT_MAX: u64 = 1 << 53;
 
 /// The reason why a value could not be taken.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum ValueFault {
     /// The body is not JSON; the bytes after this position cannot be interpreted.
     Malformed(Malformed),
     /// This value does not fit the column: "int64 expected, `"x"` found".
@@ -37,19 +37,19 @@ pub(super) enum Fault {
     Limit(Error),
 }
 
-impl From<Malformed> for Fault {
+impl From<Malformed> for ValueFault {
     fn from(malformed: Malformed) -> Self {
-        Fault::Malformed(malformed)
+        ValueFault::Malformed(malformed)
     }
 }
 
-impl From<Error> for Fault {
+impl From<Error> for ValueFault {
     fn from(error: Error) -> Self {
-        Fault::Limit(error)
+        ValueFault::Limit(error)
     }
 }
 
-type Result<T> = std::result::Result<T, Fault>;
+type Result<T> = std::result::Result<T, ValueFault>;
 
 #[derive(Debug)]
 pub(super) struct Column {
@@ -71,7 +71,7 @@ pub(super) struct Column {
 #[derive(Debug)]
 enum Data {
     /// All values so far are null, and the type is not known yet.
-    Waiting,
+    Untyped,
     Bool(BooleanBufferBuilder),
     Int32(Vec<i32>),
     Int64(Vec<i64>),
@@ -79,7 +79,7 @@ enum Data {
     Float64(Vec<f64>),
     Decimal(Vec<i128>, u8, u8),
     /// Strings, JSON texts or binaries: offsets and bytes.
-    Bytes(Vec<i32>, Vec<u8>, Content),
+    Bytes(Vec<i32>, Vec<u8>, BytesKind),
     Date(Vec<i32>),
     Timestamp(Vec<i64>),
     Uuid(Vec<u8>),
@@ -91,7 +91,7 @@ enum Data {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Content {
+enum BytesKind {
     String,
     Json,
     Base64,
@@ -128,7 +128,7 @@ impl Column {
     }
 
     /// Makes the builder for a new column, whose first values decide the type.
-    pub fn waiting() -> Self {
+    pub fn untyped() -> Self {
         Column {
             data_type: None,
             open: true,
@@ -136,7 +136,7 @@ impl Column {
             widened_at: usize::MAX,
             len: 0,
             validity: None,
-            data: Data::Waiting,
+            data: Data::Untyped,
             input: None,
             scratch: String::new(),
         }
@@ -149,7 +149,7 @@ impl Column {
 
     /// Returns true if the empty text is a value of the column, not a null.
     pub fn holds_empty(&self) -> bool {
-        matches!(&self.data, Data::Bytes(_, _, Content::String | Content::Base64))
+        matches!(&self.data, Data::Bytes(_, _, BytesKind::String | BytesKind::Base64))
     }
 
     /// An upper estimate of the bytes that one null of this column takes.
@@ -157,7 +157,7 @@ impl Column {
         self.data_type.as_ref().map_or(1, null_bytes)
     }
 
-    pub fn nulls(&mut self, count: usize, budget: &mut Budget) -> Result<()> {
+    pub fn push_nulls(&mut self, count: usize, budget: &mut Budget) -> Result<()> {
         if count == 0 {
             return Ok(());
         }
@@ -172,7 +172,7 @@ impl Column {
             .append_n(count, false);
         self.len += count;
         match &mut self.data {
-            Data::Waiting => {}
+            Data::Untyped => {}
             Data::Bool(v) => v.append_n(count, false),
             Data::Int32(v) | Data::Date(v) => v.resize(v.len() + count, 0),
             Data::Int64(v) | Data::Timestamp(v) => v.resize(v.len() + count, 0),
@@ -186,7 +186,7 @@ impl Column {
             Data::Floats(_, columns) => columns.iter_mut().for_each(|v| v.resize(v.len() + count, 0.0)),
             Data::Struct(members) => {
                 for member in members {
-                    member.column.fill(count, budget)?;
+                    member.column.push_fillers(count, budget)?;
                 }
             }
         }
@@ -211,8 +211,8 @@ impl Column {
 
     /// Fills the children of a null parent. A NOT NULL child gets nulls here too, which nobody sees;
     /// [`Column::finish`] drops its validity, because Arrow refuses nulls in such a child.
-    fn fill(&mut self, count: usize, budget: &mut Budget) -> Result<()> {
-        self.nulls(count, budget)
+    fn push_fillers(&mut self, count: usize, budget: &mut Budget) -> Result<()> {
+        self.push_nulls(count, budget)
     }
 
     /// Drops all but the first `len` values, partial data of a value that did not fit, and the type if a dropped value
@@ -225,13 +225,13 @@ impl Column {
         }
         if self.open && self.data_type.is_some() {
             if self.chosen_at >= len {
-                (self.data, self.data_type) = (Data::Waiting, None);
+                (self.data, self.data_type) = (Data::Untyped, None);
             } else if self.widened_at >= len && self.widened_at != usize::MAX {
                 self.narrow();
             }
         }
         match &mut self.data {
-            Data::Waiting => {}
+            Data::Untyped => {}
             Data::Bool(v) => v.truncate(len),
             Data::Int32(v) | Data::Date(v) => v.truncate(len),
             Data::Int64(v) | Data::Timestamp(v) => v.truncate(len),
@@ -265,7 +265,7 @@ impl Column {
     }
 
     #[inline]
-    fn valid(&mut self) {
+    fn mark_valid(&mut self) {
         if let Some(validity) = &mut self.validity {
             validity.append(true);
         }
@@ -290,9 +290,9 @@ impl Data {
             DataType::Float32 => Data::Float32(Vec::new()),
             DataType::Float64 => Data::Float64(Vec::new()),
             DataType::Decimal { precision, scale } => Data::Decimal(Vec::new(), *precision, *scale),
-            DataType::String => bytes(Content::String),
-            DataType::Json => bytes(Content::Json),
-            DataType::Binary => bytes(Content::Base64),
+            DataType::String => bytes(BytesKind::String),
+            DataType::Json => bytes(BytesKind::Json),
+            DataType::Binary => bytes(BytesKind::Base64),
             DataType::Date => Data::Date(Vec::new()),
             DataType::Timestamp => Data::Timestamp(Vec::new()),
             DataType::Uuid => Data::Uuid(Vec::new()),
@@ -320,7 +320,7 @@ impl Data {
             |e: arrow::error::ArrowError| Error::internal(format!("a decoded {data_type} column: {e}"));
         let offsets = |v: Vec<i32>| OffsetBuffer::new(ScalarBuffer::from(v));
         Ok(match self {
-            Data::Waiting => unreachable!("a column without a type makes no array"),
+            Data::Untyped => unreachable!("a column without a type makes no array"),
             Data::Bool(mut v) => Arc::new(BooleanArray::new(v.finish(), nulls)),
             Data::Int32(v) => Arc::new(Int32Array::new(v.into(), nulls)),
             Data::Int64(v) => Arc::new(Int64Array::new(v.into(), nulls)),
@@ -336,7 +336,7 @@ impl Data {
             Data::Uuid(v) => {
                 Arc::new(FixedSizeBinaryArray::try_new(16, Buffer::from_vec(v), nulls).map_err(broken)?)
             }
-            Data::Bytes(o, bytes, Content::Base64) => {
+            Data::Bytes(o, bytes, BytesKind::Base64) => {
                 Arc::new(BinaryArray::try_new(offsets(o), Buffer::from_vec(bytes), nulls).map_err(broken)?)
             }
             Data::Bytes(o, bytes, _) => {

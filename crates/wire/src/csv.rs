@@ -17,8 +17,8 @@ mod reader;
 use arrow::array::{Array, ArrayRef, AsArray};
 use types::{DataType, Error, Kind};
 
-use super::column::{Column, Fault};
-use super::gather::{Gather, Misfit};
+use super::column::{Column, ValueFault};
+use super::row_collector::{Misfit, RowCollector};
 use super::sift::{OnError, Sifted, bounded};
 use super::{Budget, Limits, Refused, Rows, Target};
 
@@ -40,7 +40,7 @@ pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, 
 
 fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> Result<Sifted, Refused> {
     let mut reader = Reader::new(body, b',', limits.before.lines);
-    let header: Vec<String> = match reader.read().map_err(placed)? {
+    let header: Vec<String> = match reader.read().map_err(with_line)? {
         Some(header) => header.texts().map(|name| name.map(str::to_owned)).collect::<Result<_, _>>()?,
         None => {
             return Err(Error::invalid("the body has no line")
@@ -49,26 +49,27 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> 
         }
     };
     let new = || Column::new(&DataType::String);
-    let mut gather = Gather::new(header.iter().map(String::as_str), target, limits, on_error, new)?;
+    let mut collector = RowCollector::new(header.iter().map(String::as_str), target, limits, on_error, new)?;
     if header.len() == 1 {
         reader.take_empty_lines();
     }
-    while let Some(record) = reader.read().map_err(placed)? {
+    while let Some(record) = reader.read().map_err(with_line)? {
         let raw = &body[record.start as usize..record.end as usize];
         // A row that is an empty line consists only of its line end, which therefore belongs to it.
         let own = trimmed(raw).len().max(usize::from(!raw.is_empty()));
         let start = record.end as usize - own;
         let shown = || String::from_utf8_lossy(trimmed(raw)).trim_end().to_owned();
-        let more = gather.row(start, Some(record.line), shown, |places, budget| {
-            if record.len() != places.len() {
-                let (wanted, found) = (places.len(), record.len());
+        let more = collector.row(start, Some(record.line), shown, |body_columns, budget| {
+            if record.len() != body_columns.len() {
+                let (wanted, found) = (body_columns.len(), record.len());
                 return Err(Misfit::of_row(format!("{wanted} values expected, {found} found")));
             }
-            for (at, place) in places.iter_mut().enumerate() {
-                let misfit = |fault| Misfit { place: Some(at), fault };
-                let text = record.text(at).map_err(|error| misfit(Fault::Misfit(error.message().into())))?;
+            for (at, body_column) in body_columns.iter_mut().enumerate() {
+                let misfit = |fault| Misfit { body_column: Some(at), fault };
+                let text =
+                    record.text(at).map_err(|error| misfit(ValueFault::Misfit(error.message().into())))?;
                 let is_quoted = text.is_empty() && record.is_quoted(at);
-                place.column.cell(text, is_quoted, budget).map_err(misfit)?;
+                body_column.column.push_csv(text, is_quoted, budget).map_err(misfit)?;
             }
             Ok(())
         })?;
@@ -76,7 +77,7 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> 
             break;
         }
     }
-    let mut sifted = gather.finish(row_at, |texts, _, budget| inferred(&texts, budget))?;
+    let mut sifted = collector.finish(row_at, |texts, _, budget| inferred(&texts, budget))?;
     sifted.origins.has_lines = true;
     Ok(sifted)
 }
@@ -108,12 +109,12 @@ impl Cells {
     /// type, and then nothing is appended.
     pub fn push(&mut self, text: &str, is_quoted: bool) -> Result<(), Error> {
         let len = self.column.len;
-        self.column.cell(text, is_quoted, &mut self.budget).map_err(|fault| {
+        self.column.push_csv(text, is_quoted, &mut self.budget).map_err(|fault| {
             self.column.truncate(len);
             match fault {
-                Fault::Misfit(message) => Error::new(Kind::Schema, message),
-                Fault::Malformed(at) => Error::new(Kind::Schema, format!("{} expected", at.expected)),
-                Fault::Limit(error) => error,
+                ValueFault::Misfit(message) => Error::new(Kind::Schema, message),
+                ValueFault::Malformed(at) => Error::new(Kind::Schema, format!("{} expected", at.expected)),
+                ValueFault::Limit(error) => error,
             }
         })
     }
@@ -124,7 +125,7 @@ impl Cells {
 }
 
 /// Adds the line to an error of the reader, unless its message has it already.
-fn placed(failed: Failed) -> Error {
+fn with_line(failed: Failed) -> Error {
     let Failed { line, error } = failed;
     match error.kind() {
         Kind::Schema | Kind::TooLarge => {
@@ -153,9 +154,9 @@ fn inferred(texts: &ArrayRef, budget: &mut Budget) -> Result<Option<(ArrayRef, D
     }
     let mut column = Column::new(&data_type);
     for text in texts_of {
-        match column.cell(text.unwrap_or(""), false, budget) {
+        match column.push_csv(text.unwrap_or(""), false, budget) {
             Ok(()) => {}
-            Err(Fault::Limit(error)) => return Err(error),
+            Err(ValueFault::Limit(error)) => return Err(error),
             // The column has an integer that the floats beside it cannot represent.
             Err(_) => return Ok(Some((texts.clone(), DataType::String))),
         }

@@ -195,10 +195,14 @@ fn check_batch(batch: &ipc::RecordBatch<'_>, data: &[u8], budget: &mut Budget) -
     Ok(())
 }
 
-type Names = Vec<(String, bool)>;
+type FieldNames = Vec<(String, bool)>;
 
 /// Returns the table's name of each field and whether the column exists, and the columns to be added.
-fn resolve(schema: &Schema, target: Target<'_>, limits: &Limits) -> Result<(Names, Vec<NewColumn>), Refused> {
+fn resolve(
+    schema: &Schema,
+    target: Target<'_>,
+    limits: &Limits,
+) -> Result<(FieldNames, Vec<NewColumn>), Refused> {
     // A column of only nulls, without a type, is not made, so its name is not checked.
     let known = names::columns(target);
     let is_taken = |name: &str| name::resolve(name, known.iter().map(|c| c.name.as_str())).is_some();
@@ -206,7 +210,7 @@ fn resolve(schema: &Schema, target: Target<'_>, limits: &Limits) -> Result<(Name
         |field: &&Arc<ArrowField>| *field.data_type() != Arrow::Null || is_taken(field.name().as_str());
     let wanted: Vec<&Arc<ArrowField>> = schema.fields().iter().filter(counts).collect();
     let places = names::resolve(wanted.iter().map(|field| field.name().as_str()), target, limits)?;
-    let (mut found, mut new, mut bad): (Names, Vec<NewColumn>, Vec<BadRow>) = Default::default();
+    let (mut found, mut new, mut bad): (FieldNames, Vec<NewColumn>, Vec<BadRow>) = Default::default();
     let mut hint = None;
     let mut places = places.into_iter();
     for field in schema.fields() {

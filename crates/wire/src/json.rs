@@ -1,6 +1,6 @@
 //! Rows as JSON: one object, an array of objects, or a sequence of objects (NDJSON).
 
-mod extract;
+mod extraction;
 mod sift;
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use types::schema::COLUMNS_MAX;
 use types::{DataType, Error, Kind, Value, name};
 
-use super::column::{Column, Fault, end_of, null_bytes};
+use super::column::{Column, ValueFault, at_end, null_bytes};
 use super::csv::BOM;
 use super::parser::{Malformed, Parser};
 use super::sift::newlines;
@@ -28,10 +28,10 @@ pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, 
     parser.rewind(mark_len(body, limits));
     match decoder.body(&mut parser) {
         Ok(()) => {}
-        Err(Fault::Malformed(malformed)) => return Err(decoder.malformed(b"", text, malformed)),
-        Err(Fault::Limit(error)) => return Err(error.into()),
+        Err(ValueFault::Malformed(malformed)) => return Err(decoder.malformed(b"", text, malformed)),
+        Err(ValueFault::Limit(error)) => return Err(error.into()),
         // Enough bad rows were found.
-        Err(Fault::Misfit(_)) => {}
+        Err(ValueFault::Misfit(_)) => {}
     }
     decoder.finish()
 }
@@ -51,11 +51,11 @@ fn no_utf8(cut: std::str::Utf8Error, limits: &Limits) -> Error {
 struct Decoder<'a> {
     target: Target<'a>,
     limits: &'a Limits,
-    slots: Vec<Slot>,
+    slots: Vec<FieldSlot>,
     /// The slot of each spelling of a key met so far.
     by_key: HashMap<String, usize>,
     /// Columns and slots by lower-case name.
-    folded: HashMap<String, Named>,
+    folded: HashMap<String, NameTarget>,
     /// True once the table's columns are in `folded`.
     is_folded: bool,
     new_columns: usize,
@@ -67,22 +67,22 @@ struct Decoder<'a> {
     row_bytes: usize,
     bad: Vec<BadRow>,
     /// The collected bad rows, if they are skipped.
-    sift: Option<sift::Sift>,
+    sift: Option<sift::SiftState>,
     /// The extraction of nested and leftover fields, if the table's options ask for it.
-    extract: Option<Box<extract::Extract>>,
+    extract: Option<Box<extraction::Extraction>>,
     hint: Option<String>,
     budget: Budget,
     scratch: String,
 }
 
 #[derive(Clone, Copy)]
-enum Named {
+enum NameTarget {
     /// A column of the table without a slot so far.
     Column(usize),
     Slot(usize),
 }
 
-struct Slot {
+struct FieldSlot {
     name: String,
     /// The key as the previous row spelled it, with quotes; empty if that spelling has escapes.
     quoted: Vec<u8>,
@@ -95,13 +95,13 @@ struct Slot {
     seen: usize,
 }
 
-impl Slot {
+impl FieldSlot {
     /// Appends the default or null for all rows before `row` that lack a value.
-    fn fill_up(&mut self, row: usize, budget: &mut Budget) -> Result<(), Fault> {
+    fn fill_up(&mut self, row: usize, budget: &mut Budget) -> Result<(), ValueFault> {
         let missing = row - self.column.len;
         match &self.default {
-            Some(value) => self.column.repeat(value, missing, budget),
-            None => self.column.nulls(missing, budget),
+            Some(value) => self.column.push_repeated(value, missing, budget),
+            None => self.column.push_nulls(missing, budget),
         }
     }
 }
@@ -122,21 +122,21 @@ impl<'a> Decoder<'a> {
             row_bytes: 16 + columns.iter().map(|c| null_bytes(&c.data_type)).sum::<usize>(),
             bad: Vec::new(),
             sift: None,
-            extract: extract::Extract::of(target),
+            extract: extraction::Extraction::of(target),
             hint: None,
             budget: Budget::new(limits.decoded_bytes_max),
             scratch: String::new(),
         }
     }
 
-    fn body(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
+    fn body(&mut self, p: &mut Parser<'_>) -> Result<(), ValueFault> {
         if !self.limits.among_rows && p.eat(b'[') {
             let mut first = true;
-            while !end_of(p, b']', &mut first)? {
+            while !at_end(p, b']', &mut first)? {
                 self.any_row(p)?;
             }
             if p.peek().is_some() {
-                return p.malformed("the end of the body behind `]`").map_err(Fault::from);
+                return p.malformed("the end of the body behind `]`").map_err(ValueFault::from);
             }
             return Ok(());
         }
@@ -146,16 +146,16 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    fn row(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
+    fn row(&mut self, p: &mut Parser<'_>) -> Result<(), ValueFault> {
         if !p.eat(b'{') {
-            return p.malformed("an object (`{`) for each row").map_err(Fault::from);
+            return p.malformed("an object (`{`) for each row").map_err(ValueFault::from);
         }
         // The size is checked at each row, because a column that first appears late is filled with nulls for all rows
         // before it.
         self.check_size()?;
         let mut first = true;
         let mut place = 0;
-        while !end_of(p, b'}', &mut first)? {
+        while !at_end(p, b'}', &mut first)? {
             let slot = match self.key(p, place)? {
                 Some(slot) => slot,
                 // The key cannot be a column; that was reported.
@@ -185,7 +185,7 @@ impl<'a> Decoder<'a> {
 
     /// Reads the value of a field into its slot.
     #[inline(always)]
-    fn value(&mut self, slot: usize, p: &mut Parser<'_>) -> Result<(), Fault> {
+    fn value(&mut self, slot: usize, p: &mut Parser<'_>) -> Result<(), ValueFault> {
         let row = self.row;
         let slot_ref = &mut self.slots[slot];
         if slot_ref.seen > row {
@@ -201,13 +201,13 @@ impl<'a> Decoder<'a> {
         }
         p.peek();
         let start = p.at();
-        match slot_ref.column.read(p, &mut self.budget) {
+        match slot_ref.column.push_json(p, &mut self.budget) {
             Ok(()) => Ok(()),
-            Err(Fault::Misfit(message)) => {
+            Err(ValueFault::Misfit(message)) => {
                 let name = slot_ref.name.clone();
                 p.rewind(start);
                 let value = p.skip()?;
-                self.cure(slot, value);
+                self.suggest_fix(slot, value);
                 self.misfit(Some(name), message)
             }
             Err(other) => Err(other),
@@ -215,7 +215,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads a key and finds or makes its slot. `None` if the key cannot be a column.
-    fn key(&mut self, p: &mut Parser<'_>, place: usize) -> Result<Option<usize>, Fault> {
+    fn key(&mut self, p: &mut Parser<'_>, place: usize) -> Result<Option<usize>, ValueFault> {
         if let Some(&slot) = self.order.get(place)
             && !self.slots[slot].quoted.is_empty()
             && p.eat_key(&self.slots[slot].quoted)
@@ -224,7 +224,7 @@ impl<'a> Decoder<'a> {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         if p.peek() != Some(b'"') {
-            return p.malformed("a field name in double quotes").map_err(Fault::from);
+            return p.malformed("a field name in double quotes").map_err(ValueFault::from);
         }
         let start = p.at();
         let key = p.string(&mut scratch)?;
@@ -254,18 +254,18 @@ impl<'a> Decoder<'a> {
 
     /// Resolves a spelling that this body had not used yet: of an existing slot, of a column of the table, or of a new
     /// column.
-    fn new_key(&mut self, key: &str) -> Result<Option<usize>, Fault> {
+    fn new_key(&mut self, key: &str) -> Result<Option<usize>, ValueFault> {
         let columns = self.target.def.map_or(&[][..], |def| &def.schema.columns);
         let (known, existing) = match self.find(key, columns) {
-            Some(Named::Slot(slot)) => (Some(slot), None),
-            Some(Named::Column(i)) => (self.slots.iter().position(|s| s.existing == Some(i)), Some(i)),
+            Some(NameTarget::Slot(slot)) => (Some(slot), None),
+            Some(NameTarget::Column(i)) => (self.slots.iter().position(|s| s.existing == Some(i)), Some(i)),
             None => (None, None),
         };
         let slot = match (known, existing) {
             (Some(slot), _) => slot,
             (None, Some(i)) => self.known_slot(i),
             (None, None) => {
-                if let Err(refusal) = names::may_be_new(key, self.target) {
+                if let Err(refusal) = names::check_new(key, self.target) {
                     self.hint = self.hint.take().or(refusal.hint);
                     self.misfit(Some(name::printable(key)), refusal.message)?;
                     return Ok(None);
@@ -286,8 +286,8 @@ impl<'a> Decoder<'a> {
                 self.row_bytes += 8;
                 self.new_columns += 1;
                 self.check_size()?;
-                let slot = self.slot(key, None, Column::waiting());
-                self.folded.insert(key.to_lowercase(), Named::Slot(slot));
+                let slot = self.slot(key, None, Column::untyped());
+                self.folded.insert(key.to_lowercase(), NameTarget::Slot(slot));
                 slot
             }
         };
@@ -297,15 +297,15 @@ impl<'a> Decoder<'a> {
 
     /// Finds a column or slot by exact name, or else by name without case; no two columns differ only by case. The
     /// table's columns are put into the map only if a body needs it.
-    fn find(&mut self, key: &str, columns: &[types::Column]) -> Option<Named> {
+    fn find(&mut self, key: &str, columns: &[types::Column]) -> Option<NameTarget> {
         if columns.len() <= 64
             && let Some(i) = columns.iter().position(|c| c.name == key)
         {
-            return Some(Named::Column(i));
+            return Some(NameTarget::Column(i));
         }
         if !std::mem::replace(&mut self.is_folded, true) {
             for (i, column) in columns.iter().enumerate() {
-                self.folded.entry(column.name.to_lowercase()).or_insert(Named::Column(i));
+                self.folded.entry(column.name.to_lowercase()).or_insert(NameTarget::Column(i));
             }
         }
         self.folded.get(&key.to_lowercase()).copied()
@@ -316,13 +316,13 @@ impl<'a> Decoder<'a> {
         let known = &names::columns(self.target)[at];
         let slot = self.slot(&known.name, Some(at), Column::of(self.target.def, known));
         self.slots[slot].default.clone_from(&known.default);
-        self.folded.insert(known.name.to_lowercase(), Named::Slot(slot));
+        self.folded.insert(known.name.to_lowercase(), NameTarget::Slot(slot));
         slot
     }
 
     fn slot(&mut self, name: &str, existing: Option<usize>, column: Column) -> usize {
         let (name, quoted) = (name.to_owned(), Vec::new());
-        self.slots.push(Slot { name, quoted, existing, column, default: None, seen: 0 });
+        self.slots.push(FieldSlot { name, quoted, existing, column, default: None, seen: 0 });
         self.slots.len() - 1
     }
 
@@ -333,21 +333,25 @@ impl<'a> Decoder<'a> {
     }
 
     /// Records a bad row. Fails after enough of them.
-    fn misfit(&mut self, column: Option<String>, message: String) -> Result<(), Fault> {
+    fn misfit(&mut self, column: Option<String>, message: String) -> Result<(), ValueFault> {
         if let Some(sift) = &mut self.sift {
             // The decoder stops at the first fault of the row.
             sift.why = Some((column, message));
-            return Err(Fault::Misfit(String::new()));
+            return Err(ValueFault::Misfit(String::new()));
         }
         let row = self.limits.before.rows + self.row + 1;
         if self.bad.last().is_none_or(|last| last.row != row) {
             self.bad.push(BadRow { row, line: None, column, message });
         }
-        if self.bad.len() >= self.limits.bad_rows_max { Err(Fault::Misfit(String::new())) } else { Ok(()) }
+        if self.bad.len() >= self.limits.bad_rows_max {
+            Err(ValueFault::Misfit(String::new()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Sets a hint that tells how the column could take this value.
-    fn cure(&mut self, slot: usize, value: &str) {
+    fn suggest_fix(&mut self, slot: usize, value: &str) {
         if self.hint.is_some() {
             return;
         }
@@ -412,7 +416,7 @@ impl<'a> Decoder<'a> {
         for mut slot in self.slots {
             match slot.fill_up(rows, &mut self.budget) {
                 Ok(()) => {}
-                Err(Fault::Limit(error)) => return Err(error.into()),
+                Err(ValueFault::Limit(error)) => return Err(error.into()),
                 Err(_) => unreachable!("nulls and defaults fit their columns"),
             }
             let data_type = slot.column.data_type().cloned();

@@ -33,7 +33,6 @@
 mod column;
 pub mod count;
 pub mod csv;
-mod gather;
 pub mod ipc;
 pub mod json;
 mod names;
@@ -42,6 +41,7 @@ pub mod out;
 pub mod parser;
 pub mod pieces;
 pub mod protobuf;
+mod row_collector;
 mod sift;
 pub mod text;
 pub mod texts;

@@ -14,7 +14,7 @@ pub(crate) struct Refusal {
 }
 
 /// Fails if a name without a column must not become one.
-pub(crate) fn may_be_new(wanted: &str, target: Target<'_>) -> Result<(), Refusal> {
+pub(crate) fn check_new(wanted: &str, target: Target<'_>) -> Result<(), Refusal> {
     if let Err(error) = name::check_column(wanted) {
         let hint = wanted
             .starts_with('_')
@@ -53,7 +53,7 @@ pub(crate) fn resolve<'n>(
             None
         } else {
             new += 1;
-            match may_be_new(wanted, target) {
+            match check_new(wanted, target) {
                 Err(refusal) => {
                     hint = hint.or(refusal.hint);
                     Some(refusal.message)

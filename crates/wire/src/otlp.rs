@@ -14,7 +14,7 @@ use arrow::array::RecordBatch;
 use types::{DataType, Error, Kind, Result};
 
 use super::{Budget, Limits};
-use columns::{Columns, Of};
+use columns::{LogColumns, LogOrigin};
 use message::LogRecord;
 
 /// The names and types of the columns of a row.
@@ -57,14 +57,14 @@ pub struct Refused {
 /// Decodes a request in Protobuf. [`Kind::Invalid`] if it is not such a request, [`Kind::TooLarge`] if it exceeds
 /// `limits`.
 pub fn decode_protobuf(bytes: &[u8], limits: &Limits) -> Result<Decoded> {
-    let mut sink = Sink::new(limits);
+    let mut sink = RecordSink::new(limits);
     protobuf::read(bytes, &mut sink)?;
     sink.finish()
 }
 
 /// Decodes a request in JSON, with the same errors as [`decode_protobuf`].
 pub fn decode_json(bytes: &[u8], limits: &Limits) -> Result<Decoded> {
-    let mut sink = Sink::new(limits);
+    let mut sink = RecordSink::new(limits);
     json::read(bytes, &mut sink)?;
     sink.finish()
 }
@@ -96,23 +96,23 @@ const RECORD_VALUES_MAX: usize = 65_536;
 const MANY_VALUES: &str = "has more than 65,536 values";
 
 /// Collects the rows and refused records of a request.
-struct Sink {
-    columns: Columns,
+struct RecordSink {
+    columns: LogColumns,
     seen: usize,
     refused: Vec<Refused>,
 }
 
-impl Sink {
+impl RecordSink {
     fn new(limits: &Limits) -> Self {
-        let columns = Columns::new(Budget::new(limits.decoded_bytes_max));
-        Sink { columns, seen: 0, refused: Vec::new() }
+        let columns = LogColumns::new(Budget::new(limits.decoded_bytes_max));
+        RecordSink { columns, seen: 0, refused: Vec::new() }
     }
 
     /// Takes the next record, which has `bytes` bytes in the input. If it cannot be decoded, it is refused and kept as
     /// `raw`.
     fn take(
         &mut self,
-        of: &Of,
+        of: &LogOrigin,
         bytes: usize,
         read: impl FnOnce() -> std::result::Result<LogRecord, String>,
         raw: impl FnOnce() -> String,

@@ -63,7 +63,7 @@ impl Piece {
         while bytes > 0 {
             let mut cut = Pieces::of(form, &self.body[..], bytes, usize::MAX);
             cut.source.before = self.before;
-            if let (true, Cut::Json(cut)) = (self.lines, &mut cut.cut) {
+            if let (true, Cutter::Json(cut)) = (self.lines, &mut cut.cut) {
                 cut.is_among_rows();
             }
             let mut pieces = Vec::new();
@@ -96,15 +96,15 @@ impl Piece {
 
 /// A stream that is being cut.
 pub struct Pieces<R> {
-    source: Source<R>,
-    cut: Cut,
+    source: StreamBuffer<R>,
+    cut: Cutter,
 }
 
-enum Cut {
-    Json(json::Cut),
-    Csv(csv::Cut),
-    Arrow(arrow::Cut),
-    Protobuf(protobuf::Cut),
+enum Cutter {
+    Json(json::JsonCutter),
+    Csv(csv::CsvCutter),
+    Arrow(arrow::ArrowCutter),
+    Protobuf(protobuf::ProtobufCutter),
 }
 
 impl<R: Read> Pieces<R> {
@@ -114,22 +114,22 @@ impl<R: Read> Pieces<R> {
 
     fn of(kind: Form, source: R, piece_bytes: usize, row_bytes_max: usize) -> Self {
         let cut = match kind {
-            Form::Json { lines } => Cut::Json(json::Cut::new(lines)),
-            Form::Csv => Cut::Csv(csv::Cut::default()),
-            Form::Arrow => Cut::Arrow(arrow::Cut::default()),
-            Form::Protobuf => Cut::Protobuf(protobuf::Cut::default()),
+            Form::Json { lines } => Cutter::Json(json::JsonCutter::new(lines)),
+            Form::Csv => Cutter::Csv(csv::CsvCutter::default()),
+            Form::Arrow => Cutter::Arrow(arrow::ArrowCutter::default()),
+            Form::Protobuf => Cutter::Protobuf(protobuf::ProtobufCutter::default()),
         };
-        Pieces { source: Source::new(source, piece_bytes, row_bytes_max), cut }
+        Pieces { source: StreamBuffer::new(source, piece_bytes, row_bytes_max), cut }
     }
 
     /// Returns the next piece; `None` at the end. Faults of rows are reported later, when the piece is decoded.
     #[allow(clippy::should_implement_trait, reason = "it may fail")]
     pub fn next(&mut self) -> Result<Option<Piece>> {
         match &mut self.cut {
-            Cut::Json(cut) => cut.next(&mut self.source),
-            Cut::Csv(cut) => cut.next(&mut self.source),
-            Cut::Arrow(cut) => cut.next(&mut self.source),
-            Cut::Protobuf(cut) => cut.next(&mut self.source),
+            Cutter::Json(cut) => cut.next(&mut self.source),
+            Cutter::Csv(cut) => cut.next(&mut self.source),
+            Cutter::Arrow(cut) => cut.next(&mut self.source),
+            Cutter::Protobuf(cut) => cut.next(&mut self.source),
         }
     }
 }
@@ -137,12 +137,12 @@ impl<R: Read> Pieces<R> {
 impl<R> Pieces<R> {
     /// Returns true if the stream was an array without elements, to distinguish that from an empty stream.
     pub fn is_empty_array(&self) -> bool {
-        matches!(&self.cut, Cut::Json(cut) if cut.is_closed())
+        matches!(&self.cut, Cutter::Json(cut) if cut.is_closed())
     }
 }
 
 /// The input, and the bytes that were read but belong to no piece yet.
-struct Source<R> {
+struct StreamBuffer<R> {
     inner: R,
     buffer: Vec<u8>,
     /// The part of the stream before the buffer's first byte.
@@ -152,10 +152,10 @@ struct Source<R> {
     row_bytes_max: usize,
 }
 
-impl<R: Read> Source<R> {
+impl<R: Read> StreamBuffer<R> {
     fn new(inner: R, piece_bytes: usize, row_bytes_max: usize) -> Self {
         let (buffer, before) = (Vec::new(), Before::default());
-        Source { inner, buffer, before, ended: false, piece_bytes, row_bytes_max }
+        StreamBuffer { inner, buffer, before, ended: false, piece_bytes, row_bytes_max }
     }
 
     /// Removes a byte order mark at the beginning of the stream, so that no piece begins with one.

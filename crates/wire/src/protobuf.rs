@@ -23,18 +23,18 @@
 //! A column that the table lacks gets the type of its first value: `int64`, `float64` (also if a `double` follows an
 //! `int64`), `bool`, `string`, `binary`, `timestamp`; `json`, `list` and `struct` make a json column.
 
-mod shown;
+mod to_json;
 mod wire;
 
 use types::Error;
 
-use super::column::{Column, Fault};
-use super::gather::{Gather, Misfit, Place};
+use super::column::{Column, ValueFault};
+use super::row_collector::{BodyColumn, Misfit, RowCollector};
 use super::sift::{OnError, Sifted};
 use super::{Budget, Limits, Refused, Rows, Target};
 
-pub(crate) use shown::write_json;
-pub(crate) use wire::{Broken, Fields, Value, members, values};
+pub(crate) use to_json::write_json;
+pub(crate) use wire::{Fields, MalformedMessage, Value, members, values};
 
 /// Field numbers of `Rows` and `Row`.
 pub(crate) const COLUMNS: u32 = 1;
@@ -55,18 +55,19 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> 
     // The names are read first, because they may stand anywhere in the message. This also detects a truncated body
     // before any row is taken.
     let columns = columns(body)?;
-    let mut gather = Gather::new(columns.iter().copied(), target, limits, on_error, Column::waiting)?;
+    let mut collector =
+        RowCollector::new(columns.iter().copied(), target, limits, on_error, Column::untyped)?;
     let mut message = Fields::new(body);
     loop {
         let start = body.len() - message.left();
         let Some((number, field)) = message.next().map_err(no_rows)? else { break };
         let (ROWS, Some(row)) = (number, field.bytes()) else { continue };
-        let raw = || shown::row(row, &columns);
-        if !gather.row(start, None, raw, |places, budget| fill(row, places, budget))? {
+        let raw = || to_json::row(row, &columns);
+        if !collector.row(start, None, raw, |body_columns, budget| fill(row, body_columns, budget))? {
             break;
         }
     }
-    gather.finish(row_at, |array, data_type, _| Ok(Some((array, data_type))))
+    collector.finish(row_at, |array, data_type, _| Ok(Some((array, data_type))))
 }
 
 /// Walks the whole message and returns the names of the columns.
@@ -77,14 +78,15 @@ fn columns(body: &[u8]) -> Result<Vec<&str>, Error> {
         match (number, field.bytes()) {
             (COLUMNS, Some(name)) => {
                 columns.push(
-                    std::str::from_utf8(name).map_err(|_| no_rows(Broken("a column's name is no UTF-8")))?,
+                    std::str::from_utf8(name)
+                        .map_err(|_| no_rows(MalformedMessage("a column's name is no UTF-8")))?,
                 );
             }
             (ROWS, Some(_)) => {}
             (COLUMNS | ROWS, None) => {
-                return Err(no_rows(Broken("a field has another form than its message says")));
+                return Err(no_rows(MalformedMessage("a field has another form than its message says")));
             }
-            _ => return Err(no_rows(Broken("it has a field that `Rows` does not have"))),
+            _ => return Err(no_rows(MalformedMessage("it has a field that `Rows` does not have"))),
         }
         if columns.len() > types::schema::COLUMNS_MAX {
             return Err(Error::new(
@@ -96,27 +98,30 @@ fn columns(body: &[u8]) -> Result<Vec<&str>, Error> {
     Ok(columns)
 }
 
-pub(crate) fn no_rows(broken: Broken) -> Error {
+pub(crate) fn no_rows(broken: MalformedMessage) -> Error {
     Error::invalid(format!("the body is no message `Rows`: {}", broken.0))
         .hint("`proto/polynya.proto` says what it is")
 }
 
 /// Appends a row's values to the columns.
-fn fill(row: &[u8], places: &mut [Place], budget: &mut Budget) -> Result<(), Misfit> {
-    let broken = |broken: Broken| Misfit::of_row(format!("it is no message `Row`: {}", broken.0));
+fn fill(row: &[u8], body_columns: &mut [BodyColumn], budget: &mut Budget) -> Result<(), Misfit> {
+    let broken = |broken: MalformedMessage| Misfit::of_row(format!("it is no message `Row`: {}", broken.0));
     let mut count = 0;
     for value in values(row) {
         let value = value.map_err(broken)?;
-        if let Some(place) = places.get_mut(count) {
-            place.column.take(value, budget).map_err(|fault| Misfit { place: Some(count), fault })?;
+        if let Some(body_column) = body_columns.get_mut(count) {
+            body_column
+                .column
+                .push_protobuf(value, budget)
+                .map_err(|fault| Misfit { body_column: Some(count), fault })?;
         }
         count += 1;
     }
-    if count > places.len() {
-        return Err(Misfit::of_row(format!("{} values at most expected, {count} found", places.len())));
+    if count > body_columns.len() {
+        return Err(Misfit::of_row(format!("{} values at most expected, {count} found", body_columns.len())));
     }
-    for (at, place) in places.iter_mut().enumerate().skip(count) {
-        place.column.nulls(1, budget).map_err(|fault| Misfit { place: Some(at), fault })?;
+    for (at, body_column) in body_columns.iter_mut().enumerate().skip(count) {
+        body_column.column.push_nulls(1, budget).map_err(|fault| Misfit { body_column: Some(at), fault })?;
     }
     Ok(())
 }
@@ -130,13 +135,13 @@ fn row_at(body: &[u8], start: usize) -> String {
         names.push(field.bytes().and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default());
     }
     let field = Fields::new(&body[start..]).next().ok().flatten();
-    shown::row(field.and_then(|(_, field)| field.bytes()).unwrap_or_default(), &names)
+    to_json::row(field.and_then(|(_, field)| field.bytes()).unwrap_or_default(), &names)
 }
 
 /// A malformed message is reported as a misfit of the value.
-impl From<Broken> for Fault {
-    fn from(broken: Broken) -> Self {
-        Fault::Misfit(format!("it is no message `Value`: {}", broken.0))
+impl From<MalformedMessage> for ValueFault {
+    fn from(broken: MalformedMessage) -> Self {
+        ValueFault::Misfit(format!("it is no message `Value`: {}", broken.0))
     }
 }
 

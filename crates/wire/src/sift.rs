@@ -41,12 +41,12 @@ pub struct Sifted {
     pub rows: Rows,
     /// The bad rows, in the order of the body.
     pub skipped: Vec<Skipped>,
-    pub(crate) origins: Origins,
+    pub(crate) origins: RowOrigins,
 }
 
 /// The origin of a batch's rows in the body.
 #[derive(Debug)]
-pub(crate) struct Origins {
+pub(crate) struct RowOrigins {
     /// The offset of each row in the body; empty if the format has no rows in sequence.
     pub starts: Vec<usize>,
     /// Returns the text of the row at an offset of the body.
@@ -59,7 +59,7 @@ pub(crate) struct Origins {
 impl Sifted {
     /// Makes the result for a body whose rows all fit so far and are shown by their values.
     pub(crate) fn whole(rows: Rows, before: Before) -> Self {
-        let origins = Origins { starts: Vec::new(), raw: |_, _| String::new(), has_lines: false, before };
+        let origins = RowOrigins { starts: Vec::new(), raw: |_, _| String::new(), has_lines: false, before };
         Sifted { rows, skipped: Vec::new(), origins }
     }
 

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use types::{DataType, Error, Kind, Result, Value, name};
 
-use super::column::Fault;
+use super::column::ValueFault;
 use super::parser::Parser;
 use super::{Budget, column};
 
@@ -30,12 +30,12 @@ pub fn parameter(json: &Json) -> Result<Value> {
 pub fn of_type(json: &str, data_type: &DataType) -> Result<Value> {
     let mut column = column::Column::new(data_type);
     let mut parser = Parser::new(json);
-    let read = column.read(&mut parser, &mut Budget::new(1 << 20));
+    let read = column.push_json(&mut parser, &mut Budget::new(1 << 20));
     match read {
         Ok(()) => {}
-        Err(Fault::Misfit(message)) => return Err(Error::new(Kind::Schema, message)),
-        Err(Fault::Limit(error)) => return Err(error),
-        Err(Fault::Malformed(m)) => {
+        Err(ValueFault::Misfit(message)) => return Err(Error::new(Kind::Schema, message)),
+        Err(ValueFault::Limit(error)) => return Err(error),
+        Err(ValueFault::Malformed(m)) => {
             return Err(Error::invalid(format!("no JSON: {} expected at byte {}", m.expected, m.at)));
         }
     }

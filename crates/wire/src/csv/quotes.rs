@@ -8,8 +8,8 @@ use std::io::{self, Read};
 
 use types::Error;
 
-/// Passes bytes on unchanged, and fails with [`Broken`] if a row or field does not end as it must.
-pub struct Quotes<R> {
+/// Passes bytes on unchanged, and fails with [`MalformedCsv`] if a row or field does not end as it must.
+pub struct QuoteChecker<R> {
     inner: R,
     delimiter: u8,
     state: State,
@@ -42,48 +42,48 @@ enum State {
 
 /// The error of a malformed source.
 #[derive(Debug)]
-pub struct Broken {
+pub struct MalformedCsv {
     line: u64,
     what: &'static str,
     hint: &'static str,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for MalformedCsv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.what)
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for MalformedCsv {}
 
-impl Broken {
+impl MalformedCsv {
     fn unclosed(line: u64) -> Self {
         let hint = "close it, or double it where it is part of the text; is the file whole?";
-        Broken { line, what: "a quote opens here and is never closed", hint }
+        MalformedCsv { line, what: "a quote opens here and is never closed", hint }
     }
 
     fn behind_quote(line: u64) -> Self {
         let hint =
             "double a quote where it is part of a text in quotes, and close the text before the separator";
-        Broken { line, what: "text follows the quote that closes a field", hint }
+        MalformedCsv { line, what: "text follows the quote that closes a field", hint }
     }
 
     fn lone_return(line: u64) -> Self {
         let hint = "lines end in \\n or \\r\\n; put texts with a carriage return in quotes";
-        Broken { line, what: "a carriage return stands alone", hint }
+        MalformedCsv { line, what: "a carriage return stands alone", hint }
     }
 
     /// Returns the user's error if a source failed with this one.
     pub fn error_of(error: &io::Error) -> Option<Error> {
-        let broken = error.get_ref()?.downcast_ref::<Broken>()?;
+        let broken = error.get_ref()?.downcast_ref::<MalformedCsv>()?;
         Some(Error::invalid(broken.to_string()).hint(broken.hint))
     }
 }
 
-impl<R> Quotes<R> {
+impl<R> QuoteChecker<R> {
     /// Wraps a source of which `lines` lines were read before.
     pub fn new(inner: R, delimiter: u8, lines: u64) -> Self {
-        Quotes {
+        QuoteChecker {
             inner,
             delimiter,
             state: State::Start,
@@ -107,7 +107,7 @@ impl<R> Quotes<R> {
         &mut self.inner
     }
 
-    fn watch(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+    fn watch(&mut self, bytes: &[u8]) -> Result<(), MalformedCsv> {
         for (at, &byte) in (self.passed..).zip(bytes) {
             let line = self.line;
             self.line += u64::from(byte == b'\n');
@@ -123,8 +123,8 @@ impl<R> Quotes<R> {
                     self.opened = line;
                     self.quoted.push_back((at, self.field));
                 }
-                (State::Closing, State::Bare) => return Err(Broken::behind_quote(line)),
-                (State::Return, _) if byte != b'\n' => return Err(Broken::lone_return(line)),
+                (State::Closing, State::Bare) => return Err(MalformedCsv::behind_quote(line)),
+                (State::Return, _) if byte != b'\n' => return Err(MalformedCsv::lone_return(line)),
                 _ => {}
             }
             if next == State::Start {
@@ -152,7 +152,7 @@ impl State {
     }
 }
 
-impl<R: Read> Read for Quotes<R> {
+impl<R: Read> Read for QuoteChecker<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let held = match (self.waiting.take(), buf.first_mut()) {
             (Some(byte), Some(first)) => {
@@ -172,8 +172,8 @@ impl<R: Read> Read for Quotes<R> {
         let broken = |broken| io::Error::new(io::ErrorKind::InvalidData, broken);
         if count == 0 && !buf.is_empty() {
             match self.state {
-                State::Quoted => return Err(broken(Broken::unclosed(self.opened))),
-                State::Return => return Err(broken(Broken::lone_return(self.line))),
+                State::Quoted => return Err(broken(MalformedCsv::unclosed(self.opened))),
+                State::Return => return Err(broken(MalformedCsv::lone_return(self.line))),
                 _ => {}
             }
         }
@@ -227,7 +227,7 @@ mod tests {
 
     fn read(text: &str) -> io::Result<Vec<u8>> {
         let mut all = Vec::new();
-        Quotes::new(text.as_bytes(), b',', 0).read_to_end(&mut all).map(|_| all)
+        QuoteChecker::new(text.as_bytes(), b',', 0).read_to_end(&mut all).map(|_| all)
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
             ("\"a,\"\"\",\"\"\"\",c\r\n\r\nd,e,\"f\ng\"", &[0, 1, 2]),
             ("x\"\",\n", &[]),
         ] {
-            let mut quotes = Quotes::new(text.as_bytes(), b',', 0);
+            let mut quotes = QuoteChecker::new(text.as_bytes(), b',', 0);
             quotes.read_to_end(&mut Vec::new()).unwrap();
             let mut places = Vec::new();
             quotes.take_quoted(u64::MAX, &mut places);

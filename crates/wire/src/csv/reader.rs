@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use csv::{ByteRecord, ErrorKind, ReaderBuilder};
 use types::{Error, Kind};
 
-use super::quotes::{Broken, Quotes};
+use super::quotes::{MalformedCsv, QuoteChecker};
 
 /// Bytes read at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -16,7 +16,7 @@ const LINES_MAX: usize = 1 << 20;
 
 /// A CSV reader that tracks lines and quoting. Records may have any number of fields.
 pub struct Reader<R> {
-    inner: csv::Reader<Counted<R>>,
+    inner: csv::Reader<LineCounter<R>>,
     record: ByteRecord,
     /// Positions of the quoted fields of the record.
     quoted: Vec<usize>,
@@ -25,18 +25,18 @@ pub struct Reader<R> {
     /// True if empty lines are rows; see [`Reader::take_empty_lines`].
     takes_empty_lines: bool,
     /// Empty lines before the record that was read, not yet returned.
-    empty: VecDeque<Place>,
+    empty: VecDeque<SourcePosition>,
     /// The line and end of the record that was read, until it is returned.
-    read: Option<(u64, Place)>,
+    read: Option<(u64, SourcePosition)>,
     /// The end of the last row that was returned.
-    given: Place,
+    given: SourcePosition,
     /// The record of an empty line: one field of no characters.
     empty_record: ByteRecord,
 }
 
 /// A position in the source: the bytes and the line ends before it.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct SourcePosition {
     byte: u64,
     lines: u64,
 }
@@ -63,7 +63,7 @@ pub struct Failed {
 impl<R: Read> Reader<R> {
     /// Makes a reader of a source of which `lines` lines were read before.
     pub fn new(source: R, delimiter: u8, lines: u64) -> Self {
-        let counted = Counted::new(Quotes::new(source, delimiter, lines));
+        let counted = LineCounter::new(QuoteChecker::new(source, delimiter, lines));
         let inner = ReaderBuilder::new()
             .delimiter(delimiter)
             .has_headers(false)
@@ -79,7 +79,7 @@ impl<R: Read> Reader<R> {
             takes_empty_lines: false,
             empty: VecDeque::new(),
             read: None,
-            given: Place::default(),
+            given: SourcePosition::default(),
             empty_record: ByteRecord::from(vec![""]),
         }
     }
@@ -177,7 +177,7 @@ impl Record<'_> {
 
 fn of_reader(error: csv::Error) -> Error {
     match error.into_kind() {
-        ErrorKind::Io(error) => Broken::error_of(&error).unwrap_or_else(|| failed(error)),
+        ErrorKind::Io(error) => MalformedCsv::error_of(&error).unwrap_or_else(|| failed(error)),
         other => Error::internal(format!("CSV that is read leniently is refused: {other:?}")),
     }
 }
@@ -190,30 +190,35 @@ pub fn failed(error: io::Error) -> Error {
 
 /// Tracks the offsets of line ends that were read but not yet assigned to a record. The CSV reader also counts lines,
 /// but reports only where the previous record ended: empty lines and the `\n` of a `\r\n` come after that position.
-struct Counted<R> {
-    inner: Quotes<R>,
+struct LineCounter<R> {
+    inner: QuoteChecker<R>,
     /// The number of bytes read.
     read: u64,
     /// The offsets of line ends that no record has passed yet.
     ends: VecDeque<u64>,
     /// The position after the last record and its line end.
-    passed: Place,
+    passed: SourcePosition,
 }
 
-impl<R> Counted<R> {
-    fn new(inner: Quotes<R>) -> Self {
-        Counted { inner, read: 0, ends: VecDeque::new(), passed: Place::default() }
+impl<R> LineCounter<R> {
+    fn new(inner: QuoteChecker<R>) -> Self {
+        LineCounter { inner, read: 0, ends: VecDeque::new(), passed: SourcePosition::default() }
     }
 
     fn pass_end(&mut self) {
         if let Some(at) = self.ends.pop_front() {
-            self.passed = Place { byte: at + 1, lines: self.passed.lines + 1 };
+            self.passed = SourcePosition { byte: at + 1, lines: self.passed.lines + 1 };
         }
     }
 
     /// Moves on to byte `end`, past empty lines, which are added to `empty`, and past the record if there is one.
     /// Returns the first line of the record.
-    fn pass(&mut self, end: u64, record: Option<&[u8]>, mut empty: Option<&mut VecDeque<Place>>) -> u64 {
+    fn pass(
+        &mut self,
+        end: u64,
+        record: Option<&[u8]>,
+        mut empty: Option<&mut VecDeque<SourcePosition>>,
+    ) -> u64 {
         let mut its_own = 0;
         while self.ends.front().is_some_and(|at| *at < end) {
             self.pass_end();
@@ -237,7 +242,7 @@ impl<R> Counted<R> {
     }
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for LineCounter<R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         if self.ends.len() > LINES_MAX {
             let message = format!("more than {LINES_MAX} lines that are empty, or of one row");

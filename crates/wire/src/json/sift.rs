@@ -6,14 +6,14 @@
 
 use types::Error;
 
-use super::{Decoder, Named, end_of};
-use crate::column::Fault;
+use super::{Decoder, NameTarget, at_end};
+use crate::column::ValueFault;
 use crate::parser::{Malformed, Parser};
-use crate::sift::{Origins, Sifted, Skipped, bounded, charge};
+use crate::sift::{RowOrigins, Sifted, Skipped, bounded, charge};
 use crate::{BadRow, Limits, Refused, Target};
 
 /// The state of a decoder that skips bad rows.
-pub(super) struct Sift {
+pub(super) struct SiftState {
     skipped: Vec<Skipped>,
     /// The offset of each good row in the body.
     starts: Vec<usize>,
@@ -28,12 +28,13 @@ pub(super) struct Sift {
 pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits, lines: bool) -> Result<Sifted, Refused> {
     let mut decoder = Decoder::new(target, limits);
     decoder.row_bytes += size_of::<usize>();
-    decoder.sift = Some(Sift { skipped: Vec::new(), starts: Vec::new(), why: None, lines });
+    decoder.sift = Some(SiftState { skipped: Vec::new(), starts: Vec::new(), why: None, lines });
     decoder.sift_body(body)?;
     let sift = decoder.sift.take();
     let rows = decoder.finish()?;
-    let Sift { skipped, starts, .. } = sift.ok_or_else(|| Error::internal("a decoder lost its bad rows"))?;
-    Ok(Sifted { rows, skipped, origins: Origins { starts, raw, has_lines: false, before: limits.before } })
+    let SiftState { skipped, starts, .. } =
+        sift.ok_or_else(|| Error::internal("a decoder lost its bad rows"))?;
+    Ok(Sifted { rows, skipped, origins: RowOrigins { starts, raw, has_lines: false, before: limits.before } })
 }
 
 /// Returns the text of the row that begins at byte `start`.
@@ -60,12 +61,12 @@ impl Decoder<'_> {
                 Ok(text) if is_array => {
                     return self
                         .sift_array(text, base)
-                        .map_err(|fault| self.gave_up(&body[..base], text, fault));
+                        .map_err(|fault| self.refusal(&body[..base], text, fault));
                 }
                 Ok(text) => {
                     return self
                         .sift_rows(text, base)
-                        .map_err(|fault| self.gave_up(&body[..base], text, fault));
+                        .map_err(|fault| self.refusal(&body[..base], text, fault));
                 }
                 Err(cut) if is_array => return Err(super::no_utf8(cut, self.limits).into()),
                 Err(cut) => cut.valid_up_to(),
@@ -74,7 +75,7 @@ impl Decoder<'_> {
             let begin = rest[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let before = valid(&rest[..begin]);
             let passed = &body[..base];
-            self.sift_rows(before, base).map_err(|fault| self.gave_up(passed, before, fault))?;
+            self.sift_rows(before, base).map_err(|fault| self.refusal(passed, before, fault))?;
             let end =
                 rest[cut..].iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| cut + at + 1);
             let line = String::from_utf8_lossy(&rest[begin..end]);
@@ -84,30 +85,32 @@ impl Decoder<'_> {
         }
     }
 
-    fn gave_up(&self, passed: &[u8], text: &str, fault: Fault) -> Refused {
+    fn refusal(&self, passed: &[u8], text: &str, fault: ValueFault) -> Refused {
         match fault {
-            Fault::Malformed(malformed) => self.malformed(passed, text, malformed),
-            Fault::Limit(error) => error.into(),
-            Fault::Misfit(message) => Error::internal(format!("a bad row refused a body: {message}")).into(),
+            ValueFault::Malformed(malformed) => self.malformed(passed, text, malformed),
+            ValueFault::Limit(error) => error.into(),
+            ValueFault::Misfit(message) => {
+                Error::internal(format!("a bad row refused a body: {message}")).into()
+            }
         }
     }
 
-    fn sift_array(&mut self, text: &str, base: usize) -> Result<(), Fault> {
+    fn sift_array(&mut self, text: &str, base: usize) -> Result<(), ValueFault> {
         let mut p = Parser::new(text);
         p.expect(b'[', "`[`")?;
         let mut first = true;
-        while !end_of(&mut p, b']', &mut first)? {
+        while !at_end(&mut p, b']', &mut first)? {
             if let Some(malformed) = self.sift_row(&mut p, text, base)? {
                 return Err(malformed.into());
             }
         }
         match p.peek() {
-            Some(_) => p.malformed("the end of the body behind `]`").map_err(Fault::from),
+            Some(_) => p.malformed("the end of the body behind `]`").map_err(ValueFault::from),
             None => Ok(()),
         }
     }
 
-    fn sift_rows(&mut self, text: &str, base: usize) -> Result<(), Fault> {
+    fn sift_rows(&mut self, text: &str, base: usize) -> Result<(), ValueFault> {
         let mut p = Parser::new(text);
         while p.peek().is_some() {
             let start = p.at();
@@ -149,7 +152,12 @@ impl Decoder<'_> {
 
     /// Takes the next row or leaves it out. Returns the fault of a row that is invalid JSON: nothing of it was taken,
     /// and its end is not known.
-    fn sift_row(&mut self, p: &mut Parser<'_>, text: &str, base: usize) -> Result<Option<Malformed>, Fault> {
+    fn sift_row(
+        &mut self,
+        p: &mut Parser<'_>,
+        text: &str,
+        base: usize,
+    ) -> Result<Option<Malformed>, ValueFault> {
         p.peek();
         let (start, slots) = (p.at(), self.slots.len());
         let fault = match self.any_row(p) {
@@ -157,22 +165,22 @@ impl Decoder<'_> {
                 self.sift.as_mut().into_iter().for_each(|sift| sift.starts.push(base + start));
                 return Ok(None);
             }
-            Err(Fault::Limit(error)) => return Err(error.into()),
+            Err(ValueFault::Limit(error)) => return Err(error.into()),
             Err(fault) => fault,
         };
-        self.take_back(slots);
+        self.undo_row(slots);
         p.rewind(start);
         if let Err(malformed) = p.skip() {
             return Ok(Some(match fault {
-                Fault::Malformed(first) => first,
+                ValueFault::Malformed(first) => first,
                 _ => malformed,
             }));
         }
         let raw = &text[start..p.at()];
         let why = self.sift.as_mut().and_then(|sift| sift.why.take());
         let (column, message) = match (fault, why) {
-            (Fault::Misfit(_), Some(why)) => why,
-            (Fault::Malformed(malformed), _) => (None, format!("{} expected", malformed.expected)),
+            (ValueFault::Misfit(_), Some(why)) => why,
+            (ValueFault::Malformed(malformed), _) => (None, format!("{} expected", malformed.expected)),
             (other, _) => return Err(other),
         };
         self.leave_out(column, message, raw)?;
@@ -190,12 +198,12 @@ impl Decoder<'_> {
     }
 
     /// Undoes the current row. `slots` is the number of slots before it.
-    fn take_back(&mut self, slots: usize) {
+    fn undo_row(&mut self, slots: usize) {
         for slot in self.slots.drain(slots..) {
             let folded = slot.name.to_lowercase();
             match slot.existing {
                 Some(at) => {
-                    self.folded.insert(folded, Named::Column(at));
+                    self.folded.insert(folded, NameTarget::Column(at));
                 }
                 None => {
                     self.folded.remove(&folded);
@@ -208,7 +216,7 @@ impl Decoder<'_> {
         self.by_key.retain(|_, slot| *slot < slots);
         self.order.retain(|slot| *slot < slots);
         if let Some(extract) = &mut self.extract {
-            extract.take_back(slots, self.row);
+            extract.undo_row(slots, self.row);
         }
         for slot in &mut self.slots {
             slot.seen = slot.seen.min(self.row);

@@ -19,21 +19,21 @@ const ROW_BYTES: usize = 64;
 
 /// The values shared by all records of a resource and of a scope in it.
 #[derive(Debug, Default)]
-pub struct Of {
+pub struct LogOrigin {
     service: Option<String>,
     /// The attributes as JSON, encoded once for all rows.
     resource: Option<String>,
     scope: Option<String>,
 }
 
-impl Of {
-    pub fn resource(attributes: &[KeyValue]) -> Of {
+impl LogOrigin {
+    pub fn resource(attributes: &[KeyValue]) -> LogOrigin {
         let service = attributes.iter().find(|attribute| attribute.key == "service.name");
         let service = service.and_then(|service| match &service.value.as_ref()?.value {
             Some(Kind::StringValue(name)) => Some(name.clone()),
             _ => None,
         });
-        Of { service, resource: self::attributes(attributes), scope: None }
+        LogOrigin { service, resource: self::attributes(attributes), scope: None }
     }
 
     /// Sets the scope for the following records.
@@ -44,7 +44,7 @@ impl Of {
 
 /// The builders of [`COLUMNS`], with the memory that they may still take.
 #[derive(Debug)]
-pub struct Columns {
+pub struct LogColumns {
     budget: Budget,
     time: TimestampMicrosecondBuilder,
     severity: Int32Builder,
@@ -53,11 +53,11 @@ pub struct Columns {
     observed: TimestampMicrosecondBuilder,
 }
 
-impl Columns {
+impl LogColumns {
     pub fn new(budget: Budget) -> Self {
         let times = || TimestampMicrosecondBuilder::new().with_timezone("UTC");
         let (severity, texts) = (Int32Builder::new(), Default::default());
-        Columns { budget, time: times(), severity, texts, observed: times() }
+        LogColumns { budget, time: times(), severity, texts, observed: times() }
     }
 
     /// Charges memory for data kept beside the rows.
@@ -66,7 +66,7 @@ impl Columns {
     }
 
     /// Adds a row. [`types::Kind::TooLarge`] if that would exceed the budget; then nothing is added.
-    pub fn push(&mut self, record: &LogRecord, of: &Of) -> Result<()> {
+    pub fn push(&mut self, record: &LogRecord, of: &LogOrigin) -> Result<()> {
         let given = |text| Some(text).filter(|text: &&str| !text.is_empty());
         let texts: [Option<Cow<'_, str>>; 9] = [
             given(&record.severity_text).or_else(|| level(record.severity_number)).map(Cow::from),

@@ -13,20 +13,21 @@ use serde_json::Value as Json;
 use serde_json::value::RawValue;
 use types::{Error, Result, name};
 
-use super::columns::Of;
+use super::columns::LogOrigin;
 use super::message::any_value::Kind;
 use super::message::{AnyValue, ArrayValue, KeyValue, KeyValueList, LogRecord};
-use super::{MANY_VALUES, RECORD_BYTES_MAX, RECORD_VALUES_MAX, Sink, many_bytes, too_large};
+use super::{MANY_VALUES, RECORD_BYTES_MAX, RECORD_VALUES_MAX, RecordSink, many_bytes, too_large};
 use crate::count;
 use crate::sift::bounded;
 
-pub fn read(bytes: &[u8], sink: &mut Sink) -> Result<()> {
+pub fn read(bytes: &[u8], sink: &mut RecordSink) -> Result<()> {
     let no_export = || wrong("the body", "an object with `resourceLogs`");
     let no_json =
         |why: &str| Error::invalid(format!("the body is no JSON: {why}")).hint("send an OTLP export of logs");
     let body = std::str::from_utf8(bytes).map_err(|e| no_json(&e.to_string()))?;
     let mut json = serde_json::Deserializer::from_str(body);
-    let found = Wanted(["resourceLogs"]).deserialize(&mut json).and_then(|found| json.end().map(|()| found));
+    let found =
+        FieldsVisitor(["resourceLogs"]).deserialize(&mut json).and_then(|found| json.end().map(|()| found));
     let found = found.map_err(|e| match e.is_data() {
         true => no_export(),
         false => no_json(&e.to_string()),
@@ -35,15 +36,15 @@ pub fn read(bytes: &[u8], sink: &mut Sink) -> Result<()> {
     if found.has_others && found.fields[0].is_none() {
         return Err(no_export());
     }
-    each("resourceLogs", found.fields[0], Wanted(["resource", "scopeLogs"]), |found| {
+    each("resourceLogs", found.fields[0], FieldsVisitor(["resource", "scopeLogs"]), |found| {
         let [resource, scope_logs] = found.fields;
         let attributes = match message("resource", resource)? {
             Some(resource) => list(&resource, "attributes", key_value)?,
             None => Vec::new(),
         };
-        let mut of = Of::resource(&attributes);
+        let mut of = LogOrigin::resource(&attributes);
         drop(attributes);
-        each("scopeLogs", scope_logs, Wanted(["scope", "logRecords"]), |found| {
+        each("scopeLogs", scope_logs, FieldsVisitor(["scope", "logRecords"]), |found| {
             let [scope, records] = found.fields;
             let scope = message("scope", scope)?;
             of.enter(scope.map_or(Ok(String::new()), |scope| text(&scope, "name"))?);
@@ -69,32 +70,32 @@ fn wrong(what: &str, expected: &str) -> Error {
 
 /// A visitor that extracts the named fields of an object and skips the others.
 #[derive(Clone, Copy)]
-struct Wanted<const N: usize>([&'static str; N]);
+struct FieldsVisitor<const N: usize>([&'static str; N]);
 
 /// The raw values of those fields. If a field occurs twice, the last one counts.
-struct Found<'a, const N: usize> {
+struct FoundFields<'a, const N: usize> {
     fields: [Option<&'a RawValue>; N],
     has_others: bool,
 }
 
-impl<'de, const N: usize> DeserializeSeed<'de> for Wanted<N> {
-    type Value = Found<'de, N>;
+impl<'de, const N: usize> DeserializeSeed<'de> for FieldsVisitor<N> {
+    type Value = FoundFields<'de, N>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
         from.deserialize_map(self)
     }
 }
 
-impl<'de, const N: usize> Visitor<'de> for Wanted<N> {
-    type Value = Found<'de, N>;
+impl<'de, const N: usize> Visitor<'de> for FieldsVisitor<N> {
+    type Value = FoundFields<'de, N>;
 
     fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.write_str("an object")
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        let mut found = Found { fields: [None; N], has_others: false };
-        while let Some(place) = map.next_key_seed(Name(&self.0))? {
+        let mut found = FoundFields { fields: [None; N], has_others: false };
+        while let Some(place) = map.next_key_seed(NameVisitor(&self.0))? {
             match place {
                 Some(at) => found.fields[at] = Some(map.next_value()?),
                 None => {
@@ -108,9 +109,9 @@ impl<'de, const N: usize> Visitor<'de> for Wanted<N> {
 }
 
 /// A visitor that maps a field name to its position among the wanted names.
-struct Name<'a>(&'a [&'static str]);
+struct NameVisitor<'a>(&'a [&'static str]);
 
-impl<'de> DeserializeSeed<'de> for Name<'_> {
+impl<'de> DeserializeSeed<'de> for NameVisitor<'_> {
     type Value = Option<usize>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
@@ -118,7 +119,7 @@ impl<'de> DeserializeSeed<'de> for Name<'_> {
     }
 }
 
-impl Visitor<'_> for Name<'_> {
+impl Visitor<'_> for NameVisitor<'_> {
     type Value = Option<usize>;
 
     fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -140,7 +141,7 @@ fn each<'de, S: DeserializeSeed<'de> + Copy>(
 ) -> Result<()> {
     let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(()) };
     let mut failed = None;
-    let items = Items { item, take, failed: &mut failed };
+    let items = ItemsVisitor { item, take, failed: &mut failed };
     let read = serde_json::Deserializer::from_str(raw.get()).deserialize_seq(items);
     match failed {
         Some(error) => Err(error),
@@ -148,14 +149,14 @@ fn each<'de, S: DeserializeSeed<'de> + Copy>(
     }
 }
 
-struct Items<'a, S, T> {
+struct ItemsVisitor<'a, S, T> {
     item: S,
     take: T,
     /// The error with which `take` refused an item, since serde's errors cannot carry it.
     failed: &'a mut Option<Error>,
 }
 
-impl<'de, S, T> Visitor<'de> for Items<'_, S, T>
+impl<'de, S, T> Visitor<'de> for ItemsVisitor<'_, S, T>
 where
     S: DeserializeSeed<'de> + Copy,
     T: FnMut(S::Value) -> Result<()>,

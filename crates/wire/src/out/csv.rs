@@ -4,7 +4,7 @@
 use arrow::datatypes::{Field, Schema};
 use arrow::record_batch::RecordBatch;
 
-use super::json::Cells;
+use super::json::ColumnCells;
 
 pub struct Writer {
     fields: Vec<Field>,
@@ -26,8 +26,8 @@ impl Writer {
     }
 
     pub fn rows(&self, batch: &RecordBatch, out: &mut Vec<u8>) {
-        let cells: Vec<Cells<'_>> =
-            self.fields.iter().zip(batch.columns()).map(|(f, c)| Cells::new(f, c, false)).collect();
+        let cells: Vec<ColumnCells<'_>> =
+            self.fields.iter().zip(batch.columns()).map(|(f, c)| ColumnCells::new(f, c, false)).collect();
         let mut scratch = Vec::new();
         for row in 0..batch.num_rows() {
             for (i, cell) in cells.iter().enumerate() {

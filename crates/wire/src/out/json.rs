@@ -82,9 +82,9 @@ impl Writer {
         }
     }
 
-    fn cells<'a>(&self, batch: &'a RecordBatch) -> Vec<Cells<'a>> {
+    fn cells<'a>(&self, batch: &'a RecordBatch) -> Vec<ColumnCells<'a>> {
         let columns = self.fields.iter().zip(batch.columns());
-        columns.map(|(field, column)| Cells::new(field, column, self.is_exact)).collect()
+        columns.map(|(field, column)| ColumnCells::new(field, column, self.is_exact)).collect()
     }
 }
 
@@ -101,7 +101,7 @@ fn key(name: &str) -> Vec<u8> {
     key
 }
 
-fn object(keys: &[Vec<u8>], cells: &[Cells<'_>], row: usize, out: &mut Vec<u8>) {
+fn object(keys: &[Vec<u8>], cells: &[ColumnCells<'_>], row: usize, out: &mut Vec<u8>) {
     out.push(b'{');
     for (i, (key, cell)) in keys.iter().zip(cells).enumerate() {
         if i > 0 {
@@ -119,7 +119,7 @@ pub fn string(text: &str, out: &mut Vec<u8>) {
 }
 
 /// The cells of one column. The type is resolved only once.
-pub(super) struct Cells<'a> {
+pub(super) struct ColumnCells<'a> {
     nulls: Option<NullBuffer>,
     kind: Kind<'a>,
     is_exact: bool,
@@ -153,9 +153,9 @@ enum Kind<'a> {
     /// Timestamps: values, the conversion of their unit to microseconds, and whether they have a zone.
     Timestamp(&'a [i64], Unit, bool),
     /// Lists: the range of each row in the items, and the items.
-    List(Box<dyn Fn(usize) -> (usize, usize) + 'a>, Box<Cells<'a>>),
-    Struct(Vec<Vec<u8>>, Vec<Cells<'a>>),
-    Dictionary(Vec<Option<usize>>, Box<Cells<'a>>),
+    List(Box<dyn Fn(usize) -> (usize, usize) + 'a>, Box<ColumnCells<'a>>),
+    Struct(Vec<Vec<u8>>, Vec<ColumnCells<'a>>),
+    Dictionary(Vec<Option<usize>>, Box<ColumnCells<'a>>),
     /// Other types, in the text form that Arrow prints.
     Other(Option<ArrayFormatter<'a>>),
 }
@@ -166,7 +166,7 @@ enum Unit {
     Divided(i64),
 }
 
-impl<'a> Cells<'a> {
+impl<'a> ColumnCells<'a> {
     pub(super) fn new(field: &Field, array: &'a ArrayRef, is_exact: bool) -> Self {
         let json = || field.metadata().get("ARROW:extension:name").is_some_and(|name| name == "arrow.json");
         let kind = match array.data_type() {
@@ -221,26 +221,26 @@ impl<'a> Cells<'a> {
                 let list = array.as_list::<i32>();
                 let offsets = list.value_offsets();
                 let range = move |row: usize| (offsets[row] as usize, offsets[row + 1] as usize);
-                Kind::List(Box::new(range), Box::new(Cells::new(item, list.values(), is_exact)))
+                Kind::List(Box::new(range), Box::new(ColumnCells::new(item, list.values(), is_exact)))
             }
             Arrow::LargeList(item) => {
                 let list = array.as_list::<i64>();
                 let offsets = list.value_offsets();
                 let range = move |row: usize| (offsets[row] as usize, offsets[row + 1] as usize);
-                Kind::List(Box::new(range), Box::new(Cells::new(item, list.values(), is_exact)))
+                Kind::List(Box::new(range), Box::new(ColumnCells::new(item, list.values(), is_exact)))
             }
             Arrow::FixedSizeList(item, width) => {
                 let list = array.as_fixed_size_list();
                 let width = *width as usize;
                 let range = move |row: usize| (row * width, (row + 1) * width);
-                Kind::List(Box::new(range), Box::new(Cells::new(item, list.values(), is_exact)))
+                Kind::List(Box::new(range), Box::new(ColumnCells::new(item, list.values(), is_exact)))
             }
             Arrow::Struct(fields) => {
                 let columns = array.as_struct().columns();
                 let cells = fields
                     .iter()
                     .zip(columns)
-                    .map(|(field, column)| Cells::new(field, column, is_exact))
+                    .map(|(field, column)| ColumnCells::new(field, column, is_exact))
                     .collect();
                 Kind::Struct(fields.iter().map(|f| key(f.name())).collect(), cells)
             }
@@ -252,7 +252,7 @@ impl<'a> Cells<'a> {
                     .enumerate()
                     .map(|(row, key)| dictionary.keys().is_valid(row).then_some(key));
                 let field = Field::new("", value.as_ref().clone(), true);
-                let values = Cells::new(&field, dictionary.values(), is_exact);
+                let values = ColumnCells::new(&field, dictionary.values(), is_exact);
                 Kind::Dictionary(keys.collect(), Box::new(values))
             }
             _ => {
@@ -260,7 +260,7 @@ impl<'a> Cells<'a> {
                 Kind::Other(ArrayFormatter::try_new(array.as_ref(), &OPTIONS).ok())
             }
         };
-        Cells { nulls: array.nulls().cloned(), kind, is_exact }
+        ColumnCells { nulls: array.nulls().cloned(), kind, is_exact }
     }
 
     pub(super) fn is_null(&self, row: usize) -> bool {

@@ -5,19 +5,19 @@ use std::io::Read;
 use arrow::ipc;
 use types::{Error, Kind, Result};
 
-use super::{Piece, Source};
+use super::{Piece, StreamBuffer};
 use crate::ipc::broken;
 
 /// The end-of-stream marker.
 const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
 #[derive(Default)]
-pub(super) struct Cut {
+pub(super) struct ArrowCutter {
     /// The schema and the dictionaries so far.
     prefix: Vec<u8>,
     has_schema: bool,
     /// True if a piece with the schema was returned.
-    told: bool,
+    schema_sent: bool,
     ended: bool,
 }
 
@@ -31,7 +31,7 @@ struct Message {
 
 /// Counts the rows of all record batches of a stream.
 pub(super) fn rows(stream: &[u8]) -> Result<usize> {
-    let (cut, mut source) = (Cut::default(), Source::new(stream, usize::MAX, usize::MAX));
+    let (cut, mut source) = (ArrowCutter::default(), StreamBuffer::new(stream, usize::MAX, usize::MAX));
     let mut all = 0usize;
     while let Some(Message { len, rows, .. }) = cut.message(&mut source)? {
         all = all.saturating_add(rows);
@@ -40,8 +40,8 @@ pub(super) fn rows(stream: &[u8]) -> Result<usize> {
     Ok(all)
 }
 
-impl Cut {
-    pub fn next<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
+impl ArrowCutter {
+    pub fn next<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
         let before = source.before;
         let mut batches = Vec::new();
         while !self.ended && batches.len() < source.piece_bytes {
@@ -77,19 +77,19 @@ impl Cut {
                 _ => return Err(broken("its messages come in another order")),
             }
         }
-        match batches.is_empty() && (self.told || !self.has_schema) {
+        match batches.is_empty() && (self.schema_sent || !self.has_schema) {
             true => Ok(None),
             false => Ok(Some(self.piece(&batches, before))),
         }
     }
 
     fn piece(&mut self, batches: &[u8], before: crate::Before) -> Piece {
-        self.told = true;
+        self.schema_sent = true;
         Piece::whole([&self.prefix, batches, &END[..]].concat(), before, false)
     }
 
     /// Reads the next message completely; `None` at the end of the stream.
-    fn message<R: Read>(&self, source: &mut Source<R>) -> Result<Option<Message>> {
+    fn message<R: Read>(&self, source: &mut StreamBuffer<R>) -> Result<Option<Message>> {
         source.fill(8)?;
         if source.buffer.is_empty() {
             return Ok(None);
@@ -127,7 +127,7 @@ impl Cut {
         Ok(Some(Message { len, what, rows }))
     }
 
-    fn whole<R: Read>(&self, source: &mut Source<R>, len: usize) -> Result<()> {
+    fn whole<R: Read>(&self, source: &mut StreamBuffer<R>, len: usize) -> Result<()> {
         if len > source.row_bytes_max {
             let what = format!("a message of more than {} MiB", source.row_bytes_max >> 20);
             return Err(Error::new(Kind::TooLarge, what).hint("send smaller record batches"));

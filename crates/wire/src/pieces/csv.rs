@@ -4,20 +4,20 @@ use std::io::Read;
 
 use types::Result;
 
-use super::{Piece, Source};
+use super::{Piece, StreamBuffer};
 use crate::Before;
 use crate::csv::quotes;
 use crate::sift::newlines;
 
 #[derive(Default)]
-pub(super) struct Cut {
+pub(super) struct CsvCutter {
     header: Option<Vec<u8>>,
     /// True if there is only one column, so that an empty line is a row.
     takes_empty_lines: bool,
 }
 
-impl Cut {
-    pub fn next<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
+impl CsvCutter {
+    pub fn next<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
         let header = match &self.header {
             Some(header) => header.clone(),
             None => {
@@ -65,7 +65,7 @@ impl Cut {
     }
 
     /// Returns true if no row is left.
-    fn is_over<R: Read>(&self, source: &mut Source<R>) -> Result<bool> {
+    fn is_over<R: Read>(&self, source: &mut StreamBuffer<R>) -> Result<bool> {
         if !self.takes_empty_lines {
             return is_over(source);
         }
@@ -77,7 +77,7 @@ impl Cut {
 }
 
 /// Removes line ends at the beginning, and returns true if nothing is left.
-fn is_over<R: Read>(source: &mut Source<R>) -> Result<bool> {
+fn is_over<R: Read>(source: &mut StreamBuffer<R>) -> Result<bool> {
     loop {
         let ends = source.buffer.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
         let ends = ends.unwrap_or(source.buffer.len());

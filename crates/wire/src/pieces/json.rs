@@ -4,20 +4,20 @@ use std::io::Read;
 
 use types::{Error, Result};
 
-use super::{Piece, Source};
+use super::{Piece, StreamBuffer};
 use crate::parser::{Malformed, Parser};
 use crate::sift::newlines;
 
-pub(super) struct Cut {
+pub(super) struct JsonCutter {
     /// True if each line is declared to be a row.
     lines: bool,
-    at: At,
+    at: JsonPosition,
     /// True if a row spanned several lines.
     spans: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum At {
+enum JsonPosition {
     /// The start of the stream, before anything is read.
     Beginning,
     /// In a sequence of objects.
@@ -30,7 +30,7 @@ enum At {
 
 /// The range of whole rows in the buffer.
 #[derive(Default)]
-struct Whole {
+struct WholeRows {
     /// The start of the first row and the end of the last; equal if there is none.
     start: usize,
     end: usize,
@@ -42,44 +42,44 @@ struct Whole {
 
 const HINT: &str = "send an object, an array of objects, or one object a line";
 
-impl Cut {
+impl JsonCutter {
     pub fn new(lines: bool) -> Self {
-        Cut { lines, at: At::Beginning, spans: false }
+        JsonCutter { lines, at: JsonPosition::Beginning, spans: false }
     }
 
     /// Declares that the input is a sequence of rows, even if it begins with a bracket.
     pub fn is_among_rows(&mut self) {
-        self.at = At::Rows;
+        self.at = JsonPosition::Rows;
     }
 
     /// Returns true if an array has ended.
     pub fn is_closed(&self) -> bool {
-        self.at == At::End
+        self.at == JsonPosition::End
     }
 
-    pub fn next<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
-        if self.at == At::Beginning {
+    pub fn next<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
+        if self.at == JsonPosition::Beginning {
             source.take_mark()?;
             self.at = match source.first()? {
                 // A declared line format does not apply to an array.
-                Some(b'[') => At::Array { first: true },
-                _ => At::Rows,
+                Some(b'[') => JsonPosition::Array { first: true },
+                _ => JsonPosition::Rows,
             };
         }
         match self.at {
-            At::Rows if self.lines => lines(source),
-            At::Rows => self.rows(source),
-            At::Array { .. } => self.elements(source),
-            At::Beginning | At::End => Ok(None),
+            JsonPosition::Rows if self.lines => lines(source),
+            JsonPosition::Rows => self.rows(source),
+            JsonPosition::Array { .. } => self.elements(source),
+            JsonPosition::Beginning | JsonPosition::End => Ok(None),
         }
     }
 
     /// Returns a piece of objects in a sequence.
-    fn rows<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
+    fn rows<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
         source.first()?;
         source.fill(source.piece_bytes)?;
         loop {
-            let found = self.whole(source);
+            let found = self.whole_rows(source);
             if found.end > 0 {
                 return Ok(Some(piece(source, found.end, false)));
             }
@@ -96,7 +96,7 @@ impl Cut {
 
     /// Handles a row of invalid JSON at the beginning of the buffer. If rows do not span lines, the bad row is one
     /// line, which becomes a piece. Otherwise the start of the next row is unknown, and the stream is refused.
-    fn broken<R: Read>(&self, source: &mut Source<R>, malformed: Malformed) -> Result<Piece> {
+    fn broken<R: Read>(&self, source: &mut StreamBuffer<R>, malformed: Malformed) -> Result<Piece> {
         let line = source.buffer.iter().position(|byte| *byte == b'\n');
         let end = line.map_or(source.buffer.len(), |at| at + 1);
         let opens = matches!(source.buffer[..end].trim_ascii_end().last(), Some(b'{' | b'[' | b','));
@@ -107,10 +107,10 @@ impl Cut {
     }
 
     /// Returns a piece of elements, as an array of its own.
-    fn elements<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
+    fn elements<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
         source.fill(source.piece_bytes)?;
         loop {
-            let found = self.whole(source);
+            let found = self.whole_rows(source);
             // An invalid array is refused from its beginning, as soon as the fault is certain.
             match &found.stopped {
                 Some((malformed, certain)) if *certain || source.ended => {
@@ -127,12 +127,12 @@ impl Cut {
                 let rows = source.take(found.end - found.start);
                 let body = [b"[", &rows[..], b"]"].concat();
                 piece = Some(Piece::whole(body, before, false));
-                self.at = At::Array { first: false };
+                self.at = JsonPosition::Array { first: false };
             }
             if let Some(closed) = found.closed {
                 let taken = if piece.is_some() { found.end } else { 0 };
                 source.take(closed - taken);
-                self.at = At::End;
+                self.at = JsonPosition::End;
                 source.first()?.map_or(Ok(()), |_| Err(no_end(source)))?;
                 return Ok(piece);
             }
@@ -144,7 +144,7 @@ impl Cut {
     }
 
     /// Finds whole rows at the beginning of the buffer, up to the size of a piece.
-    fn whole<R: Read>(&mut self, source: &Source<R>) -> Whole {
+    fn whole_rows<R: Read>(&mut self, source: &StreamBuffer<R>) -> WholeRows {
         let (text, is_cut) = match std::str::from_utf8(&source.buffer) {
             Ok(text) => (text, false),
             Err(cut) => {
@@ -153,15 +153,15 @@ impl Cut {
                 (text, cut.error_len().is_some() || source.ended)
             }
         };
-        let mut found = Whole::default();
+        let mut found = WholeRows::default();
         let mut p = Parser::new(text);
         // A string cannot contain a line break, so a fault before the end of a line is certain.
         let stop = |at: usize, expected: &'static str| {
             let expected = if is_cut && at == text.len() { "UTF-8" } else { expected };
             Some((Malformed { at, expected }, is_cut || text[at..].contains('\n')))
         };
-        let is_array = matches!(self.at, At::Array { .. });
-        let mut first = self.at == At::Array { first: true };
+        let is_array = matches!(self.at, JsonPosition::Array { .. });
+        let mut first = self.at == JsonPosition::Array { first: true };
         if first {
             p.eat(b'[');
         }
@@ -217,7 +217,7 @@ impl Cut {
 }
 
 /// Returns a piece of whole lines without parsing them: as many as fit, or one longer line.
-fn lines<R: Read>(source: &mut Source<R>) -> Result<Option<Piece>> {
+fn lines<R: Read>(source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
     if source.first()?.is_none() {
         return Ok(None);
     }
@@ -242,16 +242,16 @@ fn lines<R: Read>(source: &mut Source<R>) -> Result<Option<Piece>> {
     }
 }
 
-fn piece<R: Read>(source: &mut Source<R>, end: usize, lines: bool) -> Piece {
+fn piece<R: Read>(source: &mut StreamBuffer<R>, end: usize, lines: bool) -> Piece {
     let before = source.before;
     Piece::whole(source.take(end), before, lines)
 }
 
-fn no_end<R>(source: &Source<R>) -> Error {
+fn no_end<R>(source: &StreamBuffer<R>) -> Error {
     no_json(source, 0, "the end of the body behind `]`")
 }
 
-fn no_json<R>(source: &Source<R>, at: usize, expected: &str) -> Error {
+fn no_json<R>(source: &StreamBuffer<R>, at: usize, expected: &str) -> Error {
     let line = 1 + source.before.lines + newlines(&source.buffer[..at]);
     let rest = String::from_utf8_lossy(&source.buffer[at..(at + 4).min(source.buffer.len())]).into_owned();
     let found =

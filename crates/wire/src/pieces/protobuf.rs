@@ -5,21 +5,21 @@ use std::io::Read;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use types::{Error, Kind, Result};
 
-use super::{Piece, Source};
-use crate::protobuf::{Broken, COLUMNS, ROWS, no_rows};
+use super::{Piece, StreamBuffer};
+use crate::protobuf::{COLUMNS, MalformedMessage, ROWS, no_rows};
 
 /// The greatest length of a field's number and length prefix.
 const HEAD_BYTES: usize = 16;
 
 #[derive(Default)]
-pub(super) struct Cut {
+pub(super) struct ProtobufCutter {
     /// The fields with the names of the columns, as received.
     columns: Vec<u8>,
     begun: bool,
 }
 
-impl Cut {
-    pub fn next<R: Read>(&mut self, source: &mut Source<R>) -> Result<Option<Piece>> {
+impl ProtobufCutter {
+    pub fn next<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
         let before = source.before;
         let mut rows = Vec::new();
         while rows.len() < source.piece_bytes {
@@ -36,7 +36,7 @@ impl Cut {
             }
             source.fill(len)?;
             if source.buffer.len() < len {
-                return Err(no_rows(Broken("it is cut off")));
+                return Err(no_rows(MalformedMessage("it is cut off")));
             }
             let field = source.take(len);
             match number {
@@ -44,15 +44,15 @@ impl Cut {
                 COLUMNS if rows.is_empty() && !self.begun => {
                     self.columns.extend_from_slice(&field);
                     if self.columns.len() > source.row_bytes_max {
-                        return Err(no_rows(Broken("the names of its columns are too long")));
+                        return Err(no_rows(MalformedMessage("the names of its columns are too long")));
                     }
                 }
                 COLUMNS => {
-                    return Err(no_rows(Broken(
+                    return Err(no_rows(MalformedMessage(
                         "columns come before the rows where rows are read as they come",
                     )));
                 }
-                _ => return Err(no_rows(Broken("it has a field that `Rows` does not have"))),
+                _ => return Err(no_rows(MalformedMessage("it has a field that `Rows` does not have"))),
             }
         }
         if rows.is_empty() && self.begun {
@@ -66,7 +66,7 @@ impl Cut {
 /// Returns the number and the total length of the field at the beginning of `bytes`.
 fn field(bytes: &[u8]) -> Result<(u32, usize)> {
     let mut rest = bytes;
-    let broken = |why| no_rows(Broken(why));
+    let broken = |why| no_rows(MalformedMessage(why));
     let (number, form) = decode_key(&mut rest).map_err(|_| broken("what should begin a field does not"))?;
     if form != WireType::LengthDelimited {
         return Err(broken("a field has another form than its message says"));

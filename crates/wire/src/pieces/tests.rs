@@ -10,12 +10,12 @@ use crate::{
 };
 
 /// A reader that returns a few bytes at a time, in varying numbers.
-struct Drops<'a> {
+struct SmallReads<'a> {
     rest: &'a [u8],
     seed: usize,
 }
 
-impl Read for Drops<'_> {
+impl Read for SmallReads<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         self.seed = self.seed.wrapping_mul(31).wrapping_add(7);
         let count = (1 + self.seed % 13).min(bytes.len()).min(self.rest.len());
@@ -29,7 +29,7 @@ const LINES: Form = Form::Json { lines: true };
 const VALUES: Form = Form::Json { lines: false };
 
 fn cut(form: Form, stream: &[u8], piece_bytes: usize, row_bytes_max: usize) -> Result<Vec<Piece>> {
-    let source = Drops { rest: stream, seed: piece_bytes };
+    let source = SmallReads { rest: stream, seed: piece_bytes };
     let mut pieces = Pieces::of(form, source, piece_bytes, row_bytes_max);
     let mut all = Vec::new();
     while let Some(piece) = pieces.next()? {
@@ -59,7 +59,7 @@ fn shown(rows: &Rows) -> String {
 /// Returns the rows of all pieces, or the error of the first bad one.
 fn rows(form: Form, stream: &[u8], piece_bytes: usize) -> Result<String, String> {
     let (mut text, mut count) = (String::new(), 0);
-    let mut pieces = Pieces::of(form, Drops { rest: stream, seed: piece_bytes }, piece_bytes, 10_000);
+    let mut pieces = Pieces::of(form, SmallReads { rest: stream, seed: piece_bytes }, piece_bytes, 10_000);
     while let Some(piece) = pieces.next().map_err(|e| e.to_string())? {
         let before = Before { rows: count, ..piece.before };
         let rows = decode(form, &piece.body, before).map_err(|refused| refused.error.to_string())?;

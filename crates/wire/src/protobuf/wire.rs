@@ -4,7 +4,7 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 
 /// The reason why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Broken(pub &'static str);
+pub(crate) struct MalformedMessage(pub &'static str);
 
 /// The raw value of a field, by its wire type.
 #[derive(Clone, Copy, Debug)]
@@ -41,16 +41,17 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the number and the value of the next field; `None` at the end.
-    pub fn next(&mut self) -> Result<Option<(u32, Field<'a>)>, Broken> {
-        const CUT: Broken = Broken("it is cut off");
+    pub fn next(&mut self) -> Result<Option<(u32, Field<'a>)>, MalformedMessage> {
+        const CUT: MalformedMessage = MalformedMessage("it is cut off");
         if self.rest.is_empty() {
             return Ok(None);
         }
         let (number, form) =
-            decode_key(&mut self.rest).map_err(|_| Broken("what should begin a field does not"))?;
+            decode_key(&mut self.rest).map_err(|_| MalformedMessage("what should begin a field does not"))?;
         let field = match form {
             WireType::Varint => Field::Varint(
-                decode_varint(&mut self.rest).map_err(|_| Broken("a number is cut off or too long"))?,
+                decode_varint(&mut self.rest)
+                    .map_err(|_| MalformedMessage("a number is cut off or too long"))?,
             ),
             WireType::SixtyFourBit => {
                 let (bytes, rest) = self.rest.split_first_chunk::<8>().ok_or(CUT)?;
@@ -58,8 +59,8 @@ impl<'a> Fields<'a> {
                 Field::Fixed64(u64::from_le_bytes(*bytes))
             }
             WireType::LengthDelimited => {
-                let len =
-                    decode_varint(&mut self.rest).map_err(|_| Broken("a length is cut off or too long"))?;
+                let len = decode_varint(&mut self.rest)
+                    .map_err(|_| MalformedMessage("a length is cut off or too long"))?;
                 let len = usize::try_from(len).map_err(|_| CUT)?;
                 let (bytes, rest) = self.rest.split_at_checked(len).ok_or(CUT)?;
                 self.rest = rest;
@@ -69,7 +70,9 @@ impl<'a> Fields<'a> {
                 self.rest = self.rest.get(4..).ok_or(CUT)?;
                 Field::Other
             }
-            WireType::StartGroup | WireType::EndGroup => return Err(Broken("groups are no part of it")),
+            WireType::StartGroup | WireType::EndGroup => {
+                return Err(MalformedMessage("groups are no part of it"));
+            }
         };
         Ok(Some((number, field)))
     }
@@ -93,13 +96,13 @@ pub(crate) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    pub fn read(message: &'a [u8]) -> Result<Self, Broken> {
+    pub fn read(message: &'a [u8]) -> Result<Self, MalformedMessage> {
         let mut fields = Fields::new(message);
         let Some((number, field)) = fields.next()? else { return Ok(Value::Null) };
         if fields.left() > 0 {
-            return Err(Broken("a value has one kind, and nothing else"));
+            return Err(MalformedMessage("a value has one kind, and nothing else"));
         }
-        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Broken("a text is no UTF-8"));
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| MalformedMessage("a text is no UTF-8"));
         Ok(match (number, field) {
             (1, Field::Varint(_)) => Value::Null,
             (2, Field::Varint(flag)) => Value::Bool(flag != 0),
@@ -111,8 +114,8 @@ impl<'a> Value<'a> {
             (8, Field::Bytes(bytes)) => Value::Json(text(bytes)?),
             (9, Field::Bytes(bytes)) => Value::List(bytes),
             (10, Field::Bytes(bytes)) => Value::Struct(bytes),
-            (1..=10, _) => return Err(Broken("a value has another form than its kind says")),
-            _ => return Err(Broken("a value has a kind that is not known")),
+            (1..=10, _) => return Err(MalformedMessage("a value has another form than its kind says")),
+            _ => return Err(MalformedMessage("a value has a kind that is not known")),
         })
     }
 
@@ -134,27 +137,27 @@ impl<'a> Value<'a> {
 }
 
 /// Iterates over the values of a message `Row` or `List`.
-pub(crate) fn values(message: &[u8]) -> impl Iterator<Item = Result<Value<'_>, Broken>> {
+pub(crate) fn values(message: &[u8]) -> impl Iterator<Item = Result<Value<'_>, MalformedMessage>> {
     repeated(message).map(|value| Value::read(value?))
 }
 
 /// Iterates over the names and values of a message `Struct`. A field without a value is null.
-pub(crate) fn members(message: &[u8]) -> impl Iterator<Item = Result<(&str, Value<'_>), Broken>> {
+pub(crate) fn members(message: &[u8]) -> impl Iterator<Item = Result<(&str, Value<'_>), MalformedMessage>> {
     let member = |message| {
         let (mut name, mut value) = (None, None);
         let mut fields = Fields::new(message);
         while let Some((number, field)) = fields.next()? {
             let known = match (number, field.bytes()) {
                 (1, Some(bytes)) => {
-                    let text =
-                        std::str::from_utf8(bytes).map_err(|_| Broken("a field's name is no UTF-8"))?;
+                    let text = std::str::from_utf8(bytes)
+                        .map_err(|_| MalformedMessage("a field's name is no UTF-8"))?;
                     name.replace(text).is_none()
                 }
                 (2, Some(bytes)) => value.replace(Value::read(bytes)?).is_none(),
                 _ => false,
             };
             if !known {
-                return Err(Broken("a field of a struct has a name and a value, and nothing else"));
+                return Err(MalformedMessage("a field of a struct has a name and a value, and nothing else"));
             }
         }
         Ok((name.unwrap_or_default(), value.unwrap_or(Value::Null)))
@@ -163,14 +166,14 @@ pub(crate) fn members(message: &[u8]) -> impl Iterator<Item = Result<(&str, Valu
 }
 
 /// Iterates over the occurrences of field 1; any other field is an error.
-fn repeated(message: &[u8]) -> impl Iterator<Item = Result<&[u8], Broken>> {
+fn repeated(message: &[u8]) -> impl Iterator<Item = Result<&[u8], MalformedMessage>> {
     let mut fields = Fields::new(message);
     std::iter::from_fn(move || match fields.next() {
         Ok(None) => None,
         Ok(Some((1, Field::Bytes(bytes)))) => Some(Ok(bytes)),
         Ok(Some(_)) => {
             fields = Fields::new(&[]);
-            Some(Err(Broken("it has a field that it should not have")))
+            Some(Err(MalformedMessage("it has a field that it should not have")))
         }
         Err(broken) => {
             fields = Fields::new(&[]);

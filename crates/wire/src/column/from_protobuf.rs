@@ -2,20 +2,20 @@
 
 use types::{DataType, Error, name};
 
-use super::read::unread;
-use super::{Column, Content, Data, EXACT_MAX, Fault, Member, Result};
+use super::from_json::unread;
+use super::{BytesKind, Column, Data, EXACT_MAX, Member, Result, ValueFault};
 use crate::protobuf::{Value, members, values, write_json};
 use crate::{Budget, text};
 
 impl Column {
     /// Takes the next value. After a misfit the caller must truncate the column.
-    pub fn take(&mut self, value: Value<'_>, budget: &mut Budget) -> Result<()> {
+    pub fn push_protobuf(&mut self, value: Value<'_>, budget: &mut Budget) -> Result<()> {
         // A JSON null counts as null too.
         if matches!(value, Value::Null) || matches!(value, Value::Json(text) if text.trim() == "null") {
-            return self.nulls(1, budget);
+            return self.push_nulls(1, budget);
         }
-        if let Data::Waiting = self.data {
-            self.become_type(of(value), budget)?;
+        if let Data::Untyped = self.data {
+            self.set_type(inferred_type(value), budget)?;
         }
         match (&mut self.data, value) {
             (Data::Bool(v), Value::Bool(flag)) => v.append(flag),
@@ -48,15 +48,15 @@ impl Column {
                 let number = text::parse_decimal(&written, *precision, *scale);
                 v.push(number.ok_or_else(|| unread(&format!("decimal({precision},{scale})"), &written))?);
             }
-            (Data::Bytes(offsets, bytes, Content::String), Value::String(text)) => {
+            (Data::Bytes(offsets, bytes, BytesKind::String), Value::String(text)) => {
                 bytes.extend_from_slice(text.as_bytes());
                 offsets.push(bytes.len() as i32);
             }
-            (Data::Bytes(offsets, bytes, Content::Base64), Value::Bytes(given)) => {
+            (Data::Bytes(offsets, bytes, BytesKind::Base64), Value::Bytes(given)) => {
                 bytes.extend_from_slice(given);
                 offsets.push(bytes.len() as i32);
             }
-            (Data::Bytes(offsets, bytes, Content::Json), _) => {
+            (Data::Bytes(offsets, bytes, BytesKind::Json), _) => {
                 let before = bytes.len();
                 write_json(value, 0, bytes)?;
                 // Escapes and names may take more bytes than the input had.
@@ -76,7 +76,7 @@ impl Column {
                     }
                     None => text::micros_of_number(number),
                 };
-                v.push(micros.map_err(Fault::Misfit)?);
+                v.push(micros.map_err(ValueFault::Misfit)?);
             }
             (Data::Timestamp(v), Value::String(text)) => {
                 let expected = "timestamp like `2026-11-21T08:06:51Z`";
@@ -84,7 +84,7 @@ impl Column {
             }
             (Data::Uuid(v), Value::Bytes(bytes)) => match bytes.len() {
                 16 => v.extend_from_slice(bytes),
-                len => return Err(Fault::Misfit(format!("uuid expected, {len} bytes found"))),
+                len => return Err(ValueFault::Misfit(format!("uuid expected, {len} bytes found"))),
             },
             (Data::Uuid(v), Value::String(text)) => {
                 v.extend_from_slice(&text::parse_uuid(text).ok_or_else(|| unread("uuid", text))?);
@@ -93,14 +93,14 @@ impl Column {
                 for value in values(message) {
                     let value = value?;
                     if !*nullable && matches!(value, Value::Null) {
-                        return Err(Fault::Misfit("list element that is not null expected".into()));
+                        return Err(ValueFault::Misfit("list element that is not null expected".into()));
                     }
-                    item.take(value, budget)?;
+                    item.push_protobuf(value, budget)?;
                 }
                 let end = i32::try_from(item.len);
                 offsets.push(end.map_err(|_| Error::invalid("a list column has too many elements"))?);
             }
-            (Data::Struct(fields), Value::Struct(message)) => take_struct(fields, message, budget, self.len)?,
+            (Data::Struct(fields), Value::Struct(message)) => push_struct(fields, message, budget, self.len)?,
             (Data::Vector(v, width), Value::List(message)) => {
                 let start = v.len();
                 for value in values(message) {
@@ -112,24 +112,24 @@ impl Column {
                 }
                 let found = v.len() - start;
                 if found != *width {
-                    return Err(Fault::Misfit(format!("{width} numbers expected, {found} found")));
+                    return Err(ValueFault::Misfit(format!("{width} numbers expected, {found} found")));
                 }
             }
             (Data::Floats(names, columns), Value::List(_) | Value::Struct(_)) => {
-                take_point(names, columns, value)?;
+                push_point(names, columns, value)?;
             }
             _ => {
                 let expected = self.data_type().map_or_else(|| "a value".into(), DataType::to_string);
                 return Err(misfit(&expected, value));
             }
         }
-        self.valid();
+        self.mark_valid();
         Ok(())
     }
 }
 
 /// Returns the type of a new column with this first value.
-fn of(value: Value<'_>) -> DataType {
+fn inferred_type(value: Value<'_>) -> DataType {
     match value {
         Value::Bool(_) => DataType::Bool,
         Value::Int64(_) => DataType::Int64,
@@ -141,33 +141,36 @@ fn of(value: Value<'_>) -> DataType {
     }
 }
 
-fn take_struct(fields: &mut [Member], message: &[u8], budget: &mut Budget, row: usize) -> Result<()> {
+fn push_struct(fields: &mut [Member], message: &[u8], budget: &mut Budget, row: usize) -> Result<()> {
     for member in members(message) {
         let (key, value) = member?;
         let Some(at) = name::resolve(key, fields.iter().map(|f| f.name.as_str())) else {
-            return Err(Fault::Misfit(format!("the struct has no field `{}`", name::printable(key))));
+            return Err(ValueFault::Misfit(format!("the struct has no field `{}`", name::printable(key))));
         };
         let field = &mut fields[at];
         if field.column.len > row {
-            return Err(Fault::Misfit(format!("the field `{}` is given twice", field.name)));
+            return Err(ValueFault::Misfit(format!("the field `{}` is given twice", field.name)));
         }
         if !field.nullable && matches!(value, Value::Null) {
-            return Err(Fault::Misfit(format!("the field `{}` is null but NOT NULL", field.name)));
+            return Err(ValueFault::Misfit(format!("the field `{}` is null but NOT NULL", field.name)));
         }
-        field.column.take(value, budget)?;
+        field.column.push_protobuf(value, budget)?;
     }
     for field in fields {
         if field.column.len == row {
             if !field.nullable {
-                return Err(Fault::Misfit(format!("the field `{}` is missing but NOT NULL", field.name)));
+                return Err(ValueFault::Misfit(format!(
+                    "the field `{}` is missing but NOT NULL",
+                    field.name
+                )));
             }
-            field.column.nulls(1, budget)?;
+            field.column.push_nulls(1, budget)?;
         }
     }
     Ok(())
 }
 
-fn take_point(names: &[&str], columns: &mut [Vec<f64>], value: Value<'_>) -> Result<()> {
+fn push_point(names: &[&str], columns: &mut [Vec<f64>], value: Value<'_>) -> Result<()> {
     let number = |value| match value {
         Value::Double(number) => Ok(number),
         Value::Int64(number) if number.unsigned_abs() <= EXACT_MAX => Ok(number as f64),
@@ -185,24 +188,24 @@ fn take_point(names: &[&str], columns: &mut [Vec<f64>], value: Value<'_>) -> Res
                 found += 1;
             }
             if found != names.len() {
-                return Err(Fault::Misfit(format!("{} numbers expected, {found} found", names.len())));
+                return Err(ValueFault::Misfit(format!("{} numbers expected, {found} found", names.len())));
             }
         }
         Value::Struct(message) => {
             for member in members(message) {
                 let (key, value) = member?;
                 let Some(at) = names.iter().position(|name| *name == key) else {
-                    return Err(Fault::Misfit(format!("a point has no `{}`", name::printable(key))));
+                    return Err(ValueFault::Misfit(format!("a point has no `{}`", name::printable(key))));
                 };
                 if point[at].replace(number(value)?).is_some() {
-                    return Err(Fault::Misfit(format!("`{key}` is given twice")));
+                    return Err(ValueFault::Misfit(format!("`{key}` is given twice")));
                 }
             }
         }
         other => return Err(misfit("point (a struct or a list)", other)),
     }
     if let Some(at) = point.iter().position(Option::is_none) {
-        return Err(Fault::Misfit(format!("`{}` is missing", names[at])));
+        return Err(ValueFault::Misfit(format!("`{}` is missing", names[at])));
     }
     for (column, value) in columns.iter_mut().zip(point.into_iter().flatten()) {
         column.push(value);
@@ -228,7 +231,7 @@ fn float32_of(number: i64) -> Result<f32> {
 }
 
 /// Makes the error "int64 expected, string `"x"` found".
-fn misfit(expected: &str, value: Value<'_>) -> Fault {
+fn misfit(expected: &str, value: Value<'_>) -> ValueFault {
     let mut shown = Vec::new();
     let found = match (value, write_json(value, 0, &mut shown)) {
         (Value::Null, _) | (_, Err(_)) => value.kind().to_owned(),
@@ -241,5 +244,5 @@ fn misfit(expected: &str, value: Value<'_>) -> Fault {
             format!("{} `{}`", value.kind(), name::printable(&short))
         }
     };
-    Fault::Misfit(format!("{expected} expected, {found} found"))
+    ValueFault::Misfit(format!("{expected} expected, {found} found"))
 }

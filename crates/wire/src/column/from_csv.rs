@@ -1,21 +1,21 @@
 //! Takes values from the text of CSV fields.
 
-use super::read::unread;
-use super::{Column, Content, Data, Fault, Result};
+use super::from_json::unread;
+use super::{BytesKind, Column, Data, Result, ValueFault};
 use crate::parser::Parser;
 use crate::{Budget, text};
 
 impl Column {
     /// Takes the next value. An empty field is null, but a quoted empty field is the empty value in columns of strings
     /// or binaries. After a misfit the caller must truncate the column.
-    pub fn cell(&mut self, written: &str, is_quoted: bool, budget: &mut Budget) -> Result<()> {
+    pub fn push_csv(&mut self, written: &str, is_quoted: bool, budget: &mut Budget) -> Result<()> {
         if written.is_empty() && !(is_quoted && self.holds_empty()) {
-            return self.nulls(1, budget);
+            return self.push_nulls(1, budget);
         }
         // Values other than texts may have spaces around them.
         let trimmed = written.trim();
         match &mut self.data {
-            Data::Waiting => unreachable!("a column of CSV has its type from the beginning"),
+            Data::Untyped => unreachable!("a column of CSV has its type from the beginning"),
             Data::Bool(v) => v.append(parse_bool(trimmed).ok_or_else(|| unread("bool", written))?),
             Data::Int32(v) => v.push(trimmed.parse().map_err(|_| unread("int32", written))?),
             Data::Int64(v) => v.push(trimmed.parse().map_err(|_| unread("int64", written))?),
@@ -28,12 +28,12 @@ impl Column {
             }
             Data::Bytes(offsets, bytes, content) => {
                 match content {
-                    Content::String => bytes.extend_from_slice(written.as_bytes()),
-                    Content::Base64 if !parse_binary(written, bytes) => {
+                    BytesKind::String => bytes.extend_from_slice(written.as_bytes()),
+                    BytesKind::Base64 if !parse_binary(written, bytes) => {
                         return Err(unread("base64, or hexadecimal digits behind `\\x`", written));
                     }
-                    Content::Base64 => {}
-                    Content::Json => return self.json_cell(written, budget),
+                    BytesKind::Base64 => {}
+                    BytesKind::Json => return self.push_json_field(written, budget),
                 }
                 offsets.push(bytes.len() as i32);
             }
@@ -51,23 +51,23 @@ impl Column {
                 v.extend_from_slice(&text::parse_uuid(trimmed).ok_or_else(|| unread("uuid", written))?);
             }
             Data::List(..) | Data::Struct(_) | Data::Vector(..) | Data::Floats(..) => {
-                return self.json_cell(written, budget);
+                return self.push_json_field(written, budget);
             }
         }
-        self.valid();
+        self.mark_valid();
         Ok(())
     }
 
     /// Takes a value that has no other text form than JSON.
-    fn json_cell(&mut self, written: &str, budget: &mut Budget) -> Result<()> {
+    fn push_json_field(&mut self, written: &str, budget: &mut Budget) -> Result<()> {
         let mut p = Parser::new(written);
-        let read = self.read(&mut p, budget);
+        let read = self.push_json(&mut p, budget);
         let read = read.and_then(|()| match p.peek() {
             None => Ok(()),
-            Some(_) => p.malformed("the end of the value").map_err(Fault::from),
+            Some(_) => p.malformed("the end of the value").map_err(ValueFault::from),
         });
         read.map_err(|fault| match fault {
-            Fault::Malformed(at) => {
+            ValueFault::Malformed(at) => {
                 let (expected, byte) = (at.expected, at.at);
                 unread(&format!("JSON ({expected} at byte {byte})"), written)
             }
@@ -129,9 +129,9 @@ mod tests {
         let data_type = DataType::parse(data_type, &mut ColumnId(0)).unwrap();
         let mut column = Column::new(&data_type);
         let mut budget = Budget::new(1 << 20);
-        match column.cell(written, is_quoted, &mut budget) {
+        match column.push_csv(written, is_quoted, &mut budget) {
             Ok(()) => Ok(Value::from_array(&column.finish().unwrap().unwrap(), &data_type, 0)),
-            Err(Fault::Misfit(message)) => {
+            Err(ValueFault::Misfit(message)) => {
                 column.truncate(0);
                 assert_eq!(column.finish().unwrap().unwrap().len(), 0, "nothing is left of it");
                 Err(message)

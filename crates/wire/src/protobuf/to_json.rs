@@ -5,20 +5,20 @@ use std::collections::HashSet;
 use types::name;
 
 use super::wire::{Value, members, values};
-use crate::column::Fault;
+use crate::column::ValueFault;
 use crate::parser::{DEPTH_MAX, Parser};
 use crate::{out, text};
 
 /// Appends a value as JSON. A value that JSON cannot represent is a misfit.
-pub(crate) fn write_json(value: Value<'_>, depth: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
-    let misfit = |what: String| Err(Fault::Misfit(what));
+pub(crate) fn write_json(value: Value<'_>, depth: usize, out: &mut Vec<u8>) -> Result<(), ValueFault> {
+    let misfit = |what: String| Err(ValueFault::Misfit(what));
     match value {
         Value::Null => out.extend_from_slice(b"null"),
         Value::Bool(flag) => out.extend_from_slice(if flag { b"true" } else { b"false" }),
         Value::Int64(number) => out.extend_from_slice(number.to_string().as_bytes()),
         Value::Double(number) if !number.is_finite() => return misfit(format!("JSON has no {number}")),
         Value::Double(number) => {
-            serde_json::to_writer(out, &number).map_err(|e| Fault::Misfit(e.to_string()))?;
+            serde_json::to_writer(out, &number).map_err(|e| ValueFault::Misfit(e.to_string()))?;
         }
         Value::String(text) => out::json::string(text, out),
         Value::Bytes(bytes) => {

@@ -7,16 +7,16 @@ use crate::Budget;
 
 impl Column {
     /// Appends `value`, which has the column's type, `count` times.
-    pub fn repeat(&mut self, value: &Value, count: usize, budget: &mut Budget) -> Result<()> {
+    pub fn push_repeated(&mut self, value: &Value, count: usize, budget: &mut Budget) -> Result<()> {
         for _ in 0..count {
-            self.known(value, budget)?;
+            self.push_value(value, budget)?;
         }
         Ok(())
     }
 
-    fn known(&mut self, value: &Value, budget: &mut Budget) -> Result<()> {
+    fn push_value(&mut self, value: &Value, budget: &mut Budget) -> Result<()> {
         match (&mut self.data, value) {
-            (_, Value::Null) => return self.nulls(1, budget),
+            (_, Value::Null) => return self.push_nulls(1, budget),
             (Data::Bool(v), Value::Bool(value)) => v.append(*value),
             (Data::Int32(v), Value::Int32(value)) => v.push(*value),
             (Data::Int64(v), Value::Int64(value)) => v.push(*value),
@@ -27,9 +27,9 @@ impl Column {
             (Data::Timestamp(v), Value::Timestamp(value)) => v.push(*value),
             (Data::Uuid(v), Value::Uuid(value)) => v.extend_from_slice(value),
             (Data::Bytes(..), Value::String(text) | Value::Json(text)) => {
-                return self.bytes(text.as_bytes(), budget);
+                return self.push_bytes(text.as_bytes(), budget);
             }
-            (Data::Bytes(..), Value::Binary(bytes)) => return self.bytes(bytes, budget),
+            (Data::Bytes(..), Value::Binary(bytes)) => return self.push_bytes(bytes, budget),
             (Data::Vector(v, width), Value::Vector(values)) if values.len() == *width => {
                 budget.take(values.len() * 4)?;
                 v.extend_from_slice(values);
@@ -41,13 +41,13 @@ impl Column {
                 columns.iter_mut().zip([x, y, z]).for_each(|(column, value)| column.push(*value));
             }
             (Data::List(offsets, item, _), Value::List(values)) => {
-                values.iter().try_for_each(|value| item.known(value, budget))?;
+                values.iter().try_for_each(|value| item.push_value(value, budget))?;
                 let end = i32::try_from(item.len);
                 offsets.push(end.map_err(|_| Error::invalid("a list column has too many elements"))?);
             }
             (Data::Struct(members), Value::Struct(values)) if members.len() == values.len() => {
                 for (member, value) in members.iter_mut().zip(values) {
-                    member.column.known(value, budget)?;
+                    member.column.push_value(value, budget)?;
                 }
             }
             _ => {
@@ -56,12 +56,12 @@ impl Column {
             }
         }
         budget.take(8)?;
-        self.valid();
+        self.mark_valid();
         Ok(())
     }
 
     /// Appends bytes to a column of strings, JSON texts or binaries. They are not validated.
-    pub fn bytes(&mut self, given: &[u8], budget: &mut Budget) -> Result<()> {
+    pub fn push_bytes(&mut self, given: &[u8], budget: &mut Budget) -> Result<()> {
         budget.take(given.len())?;
         let Data::Bytes(offsets, bytes, _) = &mut self.data else {
             return Err(Error::internal("a column of texts is none").into());
@@ -69,7 +69,7 @@ impl Column {
         bytes.extend_from_slice(given);
         let end = i32::try_from(bytes.len());
         offsets.push(end.map_err(|_| Error::invalid("a column of texts has too many bytes"))?);
-        self.valid();
+        self.mark_valid();
         Ok(())
     }
 }

@@ -7,12 +7,12 @@ use arrow::datatypes::{Field, Schema};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use types::{DataType, Error};
 
-use super::column::{Column, Fault, null_bytes};
-use super::sift::{OnError, Origins, Sifted, Skipped, bounded, charge};
+use super::column::{Column, ValueFault, null_bytes};
+use super::sift::{OnError, RowOrigins, Sifted, Skipped, bounded, charge};
 use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, Target, names, refused};
 
 /// A column of the body.
-pub(crate) struct Place {
+pub(crate) struct BodyColumn {
     /// The table's spelling of the name, or for a new column the body's.
     pub name: String,
     /// The position among the table's columns; `None` for a new column.
@@ -22,20 +22,20 @@ pub(crate) struct Place {
 
 /// A value that does not fit: its column, if a single column is at fault, and the reason.
 pub(crate) struct Misfit {
-    pub place: Option<usize>,
-    pub fault: Fault,
+    pub body_column: Option<usize>,
+    pub fault: ValueFault,
 }
 
 impl Misfit {
     pub fn of_row(message: impl Into<String>) -> Self {
-        Misfit { place: None, fault: Fault::Misfit(message.into()) }
+        Misfit { body_column: None, fault: ValueFault::Misfit(message.into()) }
     }
 }
 
-pub(crate) struct Gather<'a> {
+pub(crate) struct RowCollector<'a> {
     limits: &'a Limits,
     on_error: OnError,
-    places: Vec<Place>,
+    body_columns: Vec<BodyColumn>,
     /// The number of rows taken, and of all rows.
     rows: usize,
     seen: usize,
@@ -49,7 +49,7 @@ pub(crate) struct Gather<'a> {
     budget: Budget,
 }
 
-impl<'a> Gather<'a> {
+impl<'a> RowCollector<'a> {
     /// Resolves the names of the columns. `new` makes the builder for a column that the table lacks.
     pub fn new<'n>(
         wanted: impl Iterator<Item = &'n str> + Clone,
@@ -60,21 +60,21 @@ impl<'a> Gather<'a> {
     ) -> Result<Self, Refused> {
         let found = names::resolve(wanted.clone(), target, limits)?;
         let known = names::columns(target);
-        let place = |(name, existing): (&str, Option<usize>)| {
+        let body_column = |(name, existing): (&str, Option<usize>)| {
             let (name, column) = match existing {
                 Some(at) => (known[at].name.clone(), Column::of(target.def, &known[at])),
                 None => (name.to_owned(), new()),
             };
-            Place { name, existing, column }
+            BodyColumn { name, existing, column }
         };
-        let places: Vec<Place> = wanted.zip(found).map(place).collect();
-        let of_new = places.iter().filter(|place| place.existing.is_none()).count() * 8;
+        let body_columns: Vec<BodyColumn> = wanted.zip(found).map(body_column).collect();
+        let of_new = body_columns.iter().filter(|body_column| body_column.existing.is_none()).count() * 8;
         let of_start = if on_error == OnError::Skip { size_of::<usize>() } else { 0 };
         let of_known = known.iter().map(|c| null_bytes(&c.data_type)).sum::<usize>();
-        Ok(Gather {
+        Ok(RowCollector {
             limits,
             on_error,
-            places,
+            body_columns,
             rows: 0,
             seen: 0,
             row_bytes: 16 + of_new + of_start + of_known,
@@ -92,13 +92,13 @@ impl<'a> Gather<'a> {
         start: usize,
         line: Option<u64>,
         raw: impl FnOnce() -> String,
-        fill: impl FnOnce(&mut [Place], &mut Budget) -> Result<(), Misfit>,
+        fill: impl FnOnce(&mut [BodyColumn], &mut Budget) -> Result<(), Misfit>,
     ) -> Result<bool, Error> {
         self.seen += 1;
         let bytes = (self.rows + 1).saturating_mul(self.row_bytes);
         Budget::new(self.limits.decoded_bytes_max).take(bytes)?;
         let skips = self.on_error == OnError::Skip;
-        let Err(misfit) = fill(&mut self.places, &mut self.budget) else {
+        let Err(misfit) = fill(&mut self.body_columns, &mut self.budget) else {
             self.rows += 1;
             if skips {
                 self.starts.push(start);
@@ -106,14 +106,14 @@ impl<'a> Gather<'a> {
             return Ok(true);
         };
         let message = match misfit.fault {
-            Fault::Misfit(message) => message,
-            Fault::Malformed(at) => format!("{} expected at byte {}", at.expected, at.at),
-            Fault::Limit(error) => return Err(error),
+            ValueFault::Misfit(message) => message,
+            ValueFault::Malformed(at) => format!("{} expected at byte {}", at.expected, at.at),
+            ValueFault::Limit(error) => return Err(error),
         };
-        for place in &mut self.places {
-            place.column.truncate(self.rows);
+        for body_column in &mut self.body_columns {
+            body_column.column.truncate(self.rows);
         }
-        let column = misfit.place.map(|at| self.places[at].name.clone());
+        let column = misfit.body_column.map(|at| self.body_columns[at].name.clone());
         let bad = BadRow { row: self.limits.before.rows + self.seen, line, column, message };
         if skips {
             let skipped = Skipped { bad, raw: bounded(&raw()).to_owned() };
@@ -132,16 +132,16 @@ impl<'a> Gather<'a> {
         raw: fn(&[u8], usize) -> String,
         last: impl Fn(ArrayRef, DataType, &mut Budget) -> Result<Option<(ArrayRef, DataType)>, Error>,
     ) -> Result<Sifted, Refused> {
-        let Gather { limits, places, rows, bad, skipped, starts, mut budget, .. } = self;
+        let RowCollector { limits, body_columns, rows, bad, skipped, starts, mut budget, .. } = self;
         if !bad.is_empty() {
             let hint = "change the rows, or leave them out: ?on_error=skip";
             return Err(refused(bad, limits, Some(hint.into())));
         }
         let (mut fields, mut arrays, mut new_columns) = (Vec::new(), Vec::new(), Vec::new());
-        for place in places {
-            let data_type = place.column.data_type().cloned();
-            let (Some(data_type), Some(array)) = (data_type, place.column.finish()?) else { continue };
-            let (array, data_type) = match place.existing {
+        for body_column in body_columns {
+            let data_type = body_column.column.data_type().cloned();
+            let (Some(data_type), Some(array)) = (data_type, body_column.column.finish()?) else { continue };
+            let (array, data_type) = match body_column.existing {
                 Some(_) => (array, data_type),
                 None => match last(array, data_type, &mut budget)? {
                     Some(found) => found,
@@ -149,10 +149,10 @@ impl<'a> Gather<'a> {
                 },
             };
             debug_assert_eq!(array.len(), rows, "each row gave each place a value");
-            fields.push(Field::new(&place.name, array.data_type().clone(), true));
+            fields.push(Field::new(&body_column.name, array.data_type().clone(), true));
             arrays.push(array);
-            if place.existing.is_none() {
-                new_columns.push(NewColumn { name: place.name, data_type });
+            if body_column.existing.is_none() {
+                new_columns.push(NewColumn { name: body_column.name, data_type });
             }
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
@@ -161,7 +161,7 @@ impl<'a> Gather<'a> {
         Ok(Sifted {
             rows: Rows { batch, new_columns },
             skipped,
-            origins: Origins { starts, raw, has_lines: false, before: limits.before },
+            origins: RowOrigins { starts, raw, has_lines: false, before: limits.before },
         })
     }
 }

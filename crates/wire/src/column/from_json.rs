@@ -2,21 +2,21 @@
 
 use types::{DataType, EpochUnit, Error, name};
 
-use super::{Column, Content, Data, EXACT_MAX, Fault, Member, Result};
+use super::{BytesKind, Column, Data, EXACT_MAX, Member, Result, ValueFault};
 use crate::parser::{Malformed, Number, Parser};
 use crate::{Budget, text};
 
 impl Column {
     /// Takes the next value of the input. After a misfit the column holds invalid values, but using it is memory-safe.
-    pub fn read(&mut self, p: &mut Parser<'_>, budget: &mut Budget) -> Result<()> {
+    pub fn push_json(&mut self, p: &mut Parser<'_>, budget: &mut Budget) -> Result<()> {
         if p.eat_null()? {
-            return self.nulls(1, budget);
+            return self.push_nulls(1, budget);
         }
-        if let Data::Waiting = self.data {
+        if let Data::Untyped = self.data {
             self.choose(p, budget)?;
         }
         match &mut self.data {
-            Data::Waiting => unreachable!("a type was chosen above"),
+            Data::Untyped => unreachable!("a type was chosen above"),
             Data::Bool(v) => match p.peek() {
                 Some(b't') => p.literal("true").map(|()| v.append(true))?,
                 Some(b'f') => p.literal("false").map(|()| v.append(false))?,
@@ -43,13 +43,13 @@ impl Column {
                         let Data::Float64(v) = &mut self.data else { unreachable!("just widened") };
                         v.push(float64(number)?);
                     }
-                    None => return Err(not(number, "int64")),
+                    None => return Err(unfit_number(number, "int64")),
                 }
             }
             Data::Int32(v) => {
                 let number = numeric("int32", p)?;
                 let fits = number.integer.and_then(|n| i32::try_from(n).ok());
-                v.push(fits.ok_or_else(|| not(number, "int32"))?);
+                v.push(fits.ok_or_else(|| unfit_number(number, "int32"))?);
             }
             Data::Float64(v) => v.push(float64(numeric("float64", p)?)?),
             Data::Float32(v) => v.push(float32(numeric("float32", p)?)?),
@@ -61,19 +61,19 @@ impl Column {
                     _ => return Err(misfit("decimal", p)),
                 };
                 let value = text::parse_decimal(written, precision, scale).ok_or_else(|| {
-                    Fault::Misfit(format!(
+                    ValueFault::Misfit(format!(
                         "decimal({precision},{scale}) expected, `{}` found",
                         name::printable(written)
                     ))
                 })?;
                 v.push(value);
             }
-            Data::Bytes(offsets, bytes, Content::Json) => {
+            Data::Bytes(offsets, bytes, BytesKind::Json) => {
                 bytes.extend_from_slice(p.skip()?.as_bytes());
                 offsets.push(bytes.len() as i32);
             }
             Data::Bytes(offsets, bytes, content) => {
-                let string = *content == Content::String;
+                let string = *content == BytesKind::String;
                 if p.peek() != Some(b'"') {
                     return Err(misfit(if string { "string" } else { "base64 string" }, p));
                 }
@@ -86,7 +86,7 @@ impl Column {
                 offsets.push(bytes.len() as i32);
             }
             Data::Date(v) => {
-                let written = worded("date", p, &mut self.scratch)?;
+                let written = quoted_text("date", p, &mut self.scratch)?;
                 v.push(text::parse_day(written).ok_or_else(|| unread("date like `2026-11-21`", written))?);
             }
             Data::Timestamp(v) => match p.peek() {
@@ -94,13 +94,13 @@ impl Column {
                     v.push(time_of_number(p.number()?, self.input)?);
                 }
                 _ => {
-                    let written = worded("timestamp", p, &mut self.scratch)?;
+                    let written = quoted_text("timestamp", p, &mut self.scratch)?;
                     let expected = "timestamp like `2026-11-21T08:06:51Z`";
                     v.push(text::parse_time(written).ok_or_else(|| unread(expected, written))?);
                 }
             },
             Data::Uuid(v) => {
-                let written = worded("uuid", p, &mut self.scratch)?;
+                let written = quoted_text("uuid", p, &mut self.scratch)?;
                 v.extend_from_slice(&text::parse_uuid(written).ok_or_else(|| unread("uuid", written))?);
             }
             Data::List(offsets, item, nullable) => {
@@ -108,11 +108,11 @@ impl Column {
                     return Err(misfit("array", p));
                 }
                 let mut first = true;
-                while !end_of(p, b']', &mut first)? {
+                while !at_end(p, b']', &mut first)? {
                     if !*nullable && p.peek() == Some(b'n') {
                         return Err(misfit("list element that is not null", p));
                     }
-                    item.read(p, budget)?;
+                    item.push_json(p, budget)?;
                 }
                 offsets.push(
                     i32::try_from(item.len)
@@ -125,17 +125,17 @@ impl Column {
                     return Err(misfit(&format!("array of {width} numbers"), p));
                 }
                 let (start, mut first) = (v.len(), true);
-                while !end_of(p, b']', &mut first)? {
+                while !at_end(p, b']', &mut first)? {
                     v.push(float32(numeric("float32", p)?)?);
                 }
                 let found = v.len() - start;
                 if found != *width {
-                    return Err(Fault::Misfit(format!("{width} numbers expected, {found} found")));
+                    return Err(ValueFault::Misfit(format!("{width} numbers expected, {found} found")));
                 }
             }
             Data::Floats(names, columns) => read_point(names, columns, p, &mut self.scratch)?,
         }
-        self.valid();
+        self.mark_valid();
         Ok(())
     }
 
@@ -153,24 +153,24 @@ impl Column {
             }
             _ => return Err(p.malformed::<()>("a value").unwrap_err().into()),
         };
-        self.become_type(data_type, budget)
+        self.set_type(data_type, budget)
     }
 
     /// Sets the type of a column that has only nulls so far.
-    pub(super) fn become_type(&mut self, data_type: DataType, budget: &mut Budget) -> Result<()> {
+    pub(super) fn set_type(&mut self, data_type: DataType, budget: &mut Budget) -> Result<()> {
         self.data = Data::new(&data_type);
         self.data_type = Some(data_type);
         self.chosen_at = self.len;
         let nulls = std::mem::take(&mut self.len);
         self.validity = None;
-        self.nulls(nulls, budget)
+        self.push_nulls(nulls, budget)
     }
 
     /// Widens an int64 column to float64 when a fraction follows integers.
     pub(super) fn widen(&mut self) -> Result<()> {
         let Data::Int64(ints) = &self.data else { unreachable!("only int64 widens") };
         if let Some(n) = ints.iter().find(|n| n.unsigned_abs() > EXACT_MAX) {
-            return Err(Fault::Misfit(format!(
+            return Err(ValueFault::Misfit(format!(
                 "a fraction found, but {n} came before it and float64 cannot hold that exactly"
             )));
         }
@@ -182,7 +182,7 @@ impl Column {
 }
 
 /// Returns true if the closing bracket is next, and consumes it. Otherwise consumes the comma before the next element.
-pub(crate) fn end_of(
+pub(crate) fn at_end(
     p: &mut Parser<'_>,
     close: u8,
     first: &mut bool,
@@ -207,27 +207,30 @@ fn read_struct(
         return Err(misfit("object", p));
     }
     let mut first = true;
-    while !end_of(p, b'}', &mut first)? {
+    while !at_end(p, b'}', &mut first)? {
         let key = p.string(scratch)?;
         let Some(i) = name::resolve(key, members.iter().map(|m| m.name.as_str())) else {
-            return Err(Fault::Misfit(format!("the struct has no field `{}`", name::printable(key))));
+            return Err(ValueFault::Misfit(format!("the struct has no field `{}`", name::printable(key))));
         };
         p.expect(b':', "`:`")?;
         let member = &mut members[i];
         if member.column.len > row {
-            return Err(Fault::Misfit(format!("the field `{}` is given twice", member.name)));
+            return Err(ValueFault::Misfit(format!("the field `{}` is given twice", member.name)));
         }
         if !member.nullable && p.peek() == Some(b'n') {
-            return Err(Fault::Misfit(format!("the field `{}` is null but NOT NULL", member.name)));
+            return Err(ValueFault::Misfit(format!("the field `{}` is null but NOT NULL", member.name)));
         }
-        member.column.read(p, budget)?;
+        member.column.push_json(p, budget)?;
     }
     for member in members {
         if member.column.len == row {
             if !member.nullable {
-                return Err(Fault::Misfit(format!("the field `{}` is missing but NOT NULL", member.name)));
+                return Err(ValueFault::Misfit(format!(
+                    "the field `{}` is missing but NOT NULL",
+                    member.name
+                )));
             }
-            member.column.nulls(1, budget)?;
+            member.column.push_nulls(1, budget)?;
         }
     }
     Ok(())
@@ -243,7 +246,7 @@ fn read_point(
     let mut first = true;
     if p.eat(b'[') {
         let mut i = 0;
-        while !end_of(p, b']', &mut first)? {
+        while !at_end(p, b']', &mut first)? {
             let value = float64(numeric("float64", p)?)?;
             if i < names.len() {
                 point[i] = Some(value);
@@ -251,21 +254,21 @@ fn read_point(
             i += 1;
         }
         if i != names.len() {
-            return Err(Fault::Misfit(format!("{} numbers expected, {i} found", names.len())));
+            return Err(ValueFault::Misfit(format!("{} numbers expected, {i} found", names.len())));
         }
     } else if p.eat(b'{') {
-        while !end_of(p, b'}', &mut first)? {
+        while !at_end(p, b'}', &mut first)? {
             let key = p.string(scratch)?;
             let Some(i) = names.iter().position(|n| *n == key) else {
-                return Err(Fault::Misfit(format!("a point has no `{}`", name::printable(key))));
+                return Err(ValueFault::Misfit(format!("a point has no `{}`", name::printable(key))));
             };
             p.expect(b':', "`:`")?;
             if point[i].replace(float64(numeric("float64", p)?)?).is_some() {
-                return Err(Fault::Misfit(format!("`{}` is given twice", names[i])));
+                return Err(ValueFault::Misfit(format!("`{}` is given twice", names[i])));
             }
         }
         if let Some(i) = (0..names.len()).find(|i| point[*i].is_none()) {
-            return Err(Fault::Misfit(format!("`{}` is missing", names[i])));
+            return Err(ValueFault::Misfit(format!("`{}` is missing", names[i])));
         }
     } else {
         return Err(misfit("point (an object or an array)", p));
@@ -279,10 +282,13 @@ fn read_point(
 /// Converts a number to a timestamp, in the declared unit or else in microseconds.
 fn time_of_number(number: Number<'_>, input: Option<EpochUnit>) -> Result<i64> {
     match input {
-        Some(unit) => unit.micros(number.text).ok_or_else(|| not(number, &format!("timestamp as {unit}"))),
+        Some(unit) => {
+            unit.micros(number.text).ok_or_else(|| unfit_number(number, &format!("timestamp as {unit}")))
+        }
         None => {
-            let whole = number.integer.ok_or_else(|| not(number, "timestamp in whole microseconds"))?;
-            text::micros_of_number(whole).map_err(Fault::Misfit)
+            let whole =
+                number.integer.ok_or_else(|| unfit_number(number, "timestamp in whole microseconds"))?;
+            text::micros_of_number(whole).map_err(ValueFault::Misfit)
         }
     }
 }
@@ -295,7 +301,7 @@ fn numeric<'a>(expected: &str, p: &mut Parser<'a>) -> Result<Number<'a>> {
     }
 }
 
-fn worded<'s, 'a: 's>(expected: &str, p: &mut Parser<'a>, scratch: &'s mut String) -> Result<&'s str> {
+fn quoted_text<'s, 'a: 's>(expected: &str, p: &mut Parser<'a>, scratch: &'s mut String) -> Result<&'s str> {
     match p.peek() {
         Some(b'"') => Ok(p.string(scratch)?),
         _ => Err(misfit(expected, p)),
@@ -312,7 +318,7 @@ fn float64(number: Number<'_>) -> Result<f64> {
         Ok(v) if v.is_finite() && number.fraction => Ok(v),
         // An integer of any length is accepted if the float represents it exactly.
         Ok(v) if v.is_finite() && format!("{v:.0}") == number.text => Ok(v),
-        _ => Err(not(number, "float64")),
+        _ => Err(unfit_number(number, "float64")),
     }
 }
 
@@ -323,20 +329,20 @@ fn float32(number: Number<'_>) -> Result<f32> {
         {
             Ok(v)
         }
-        _ => Err(not(number, "float32")),
+        _ => Err(unfit_number(number, "float32")),
     }
 }
 
-fn not(number: Number<'_>, expected: &str) -> Fault {
+fn unfit_number(number: Number<'_>, expected: &str) -> ValueFault {
     unread(expected, number.text)
 }
 
-pub(super) fn unread(expected: &str, found: &str) -> Fault {
-    Fault::Misfit(format!("{expected} expected, `{}` found", name::printable(found)))
+pub(super) fn unread(expected: &str, found: &str) -> ValueFault {
+    ValueFault::Misfit(format!("{expected} expected, `{}` found", name::printable(found)))
 }
 
 /// Makes the error "int64 expected, `"abc"` found". If the value is malformed, that is reported instead.
-fn misfit(expected: &str, p: &mut Parser<'_>) -> Fault {
+fn misfit(expected: &str, p: &mut Parser<'_>) -> ValueFault {
     p.peek();
     let start = p.at();
     let found = p.skip();
@@ -354,8 +360,8 @@ fn misfit(expected: &str, p: &mut Parser<'_>) -> Fault {
             if shown.len() < found.len() {
                 shown.push('…');
             }
-            Fault::Misfit(format!("{expected} expected, {kind}`{}` found", name::printable(&shown)))
+            ValueFault::Misfit(format!("{expected} expected, {kind}`{}` found", name::printable(&shown)))
         }
-        Err(malformed) => Fault::Malformed(malformed),
+        Err(malformed) => ValueFault::Malformed(malformed),
     }
 }
