@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::Engine;
-use feeds::folder::{self, Feed, Limits, Root};
+use feeds::folder::{self, Feed, FolderRoot, Limits};
 use serde_json::json;
 use server::{Figure, Part, Report};
 use types::{Error, Result};
@@ -124,13 +124,13 @@ impl Place {
 /// Returns the places of folders that [`Vault::start`] has accepted; none if one of them is invalid.
 pub fn places(given: &[String]) -> Vec<Place> {
     let Ok(roots) = roots(given) else { return Vec::new() };
-    let file = |root: &Root| {
+    let file = |root: &FolderRoot| {
         let name = root.path.file_name()?.to_str().filter(|_| root.path.is_file())?;
         let prefix = root.prefix.trim_matches('/');
         Some(if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") })
     };
-    let whole = |root: &Root| file(root).unwrap_or_else(|| root.prefix.trim_matches('/').to_owned());
-    let place = |(at, root): (usize, &Root)| {
+    let whole = |root: &FolderRoot| file(root).unwrap_or_else(|| root.prefix.trim_matches('/').to_owned());
+    let place = |(at, root): (usize, &FolderRoot)| {
         let prefix = root.prefix.trim_matches('/').to_owned();
         let others =
             roots.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, other)| whole(other));
@@ -143,7 +143,7 @@ pub fn places(given: &[String]) -> Vec<Place> {
 /// Parses folders written as `FOLDER`, `FILE` or `PLACE=FOLDER`. A single folder is the site's top; of several folders, each
 /// gets its own name as its place. Fails for a folder that belongs to a database, and for a place that the server uses
 /// itself.
-fn roots(given: &[String]) -> Result<Vec<Root>> {
+fn roots(given: &[String]) -> Result<Vec<FolderRoot>> {
     given
         .iter()
         .map(|text| {
@@ -171,7 +171,7 @@ fn roots(given: &[String]) -> Result<Vec<Root>> {
                 .hint("write PLACE=FOLDER with another place"));
             }
             let still = is_unpacked_crate(&path);
-            Ok(Root { path, prefix, notes_only: still, still })
+            Ok(FolderRoot { path, prefix, notes_only: still, still })
         })
         .collect()
 }
@@ -222,14 +222,14 @@ impl Part for Folders {
                     "folder_passed_over",
                     "gauge",
                     "Files that are too large or cannot be read.",
-                    state.passed_over.len() as u64,
+                    state.skipped.len() as u64,
                 ),
-                figure("folder_looks_total", "counter", "Looks at folders.", state.looks),
+                figure("folder_looks_total", "counter", "Looks at folders.", state.scans),
                 Figure {
                     name: "folder_last_look_seconds",
                     kind: "gauge",
                     help: "How long the last one took.",
-                    value: state.last_look.as_secs_f64(),
+                    value: state.last_scan.as_secs_f64(),
                     for_admins: false,
                 },
                 own("folder_files_read_total", "counter", "Files whose content was read.", state.files_read),

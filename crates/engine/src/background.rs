@@ -82,7 +82,7 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
     // There may be more, and this may take long: commits wake nobody as long as somebody is about to look.
     shared.wake_background();
     // Readers come before it, in memory too.
-    let _passing = vfs::pass_through();
+    let _passing = vfs::background_reads();
     if let Err(error) = run(shared, task)
         && error.kind() != Kind::Closed
     {

@@ -334,7 +334,7 @@ impl Core {
     fn request(&mut self, group: &mut Group, request: Request) -> Result<()> {
         match request {
             Request::Write { mut prepared, done } => {
-                if prepared.asks_rows() {
+                if prepared.needs_row_check() {
                     self.flush_staged(group)?;
                 }
                 let landed = prepared.landed.take();

@@ -222,7 +222,7 @@ impl Engine {
                     Op::Insert { batch, mode, .. }
                         if is_altered && !matches!(mode, Mode::CompareAndSet(_)) =>
                     {
-                        then.schema.names_the_same(&now.schema, batch.schema_ref())
+                        then.schema.resolves_alike(&now.schema, batch.schema_ref())
                     }
                     _ => !is_altered,
                 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use table::materializer::{Materializer, Position};
 use table::{Segment, Snapshot, evict};
-use types::{Error, Hot, Kind, Micros, Result, RowId, SegmentId};
+use types::{Error, HotLimit, Kind, Micros, Result, RowId, SegmentId};
 
 use crate::background::{self, Under};
 use crate::inbox::BackgroundEdit;
@@ -41,8 +41,8 @@ fn waiting(table: &Snapshot) -> Option<(&Arc<Segment>, Micros)> {
     let hot = table.def().options.hot.filter(|_| !table.def().is_keyed())?;
     let segment = evict::next(table)?;
     let at = match hot {
-        Hot::Micros(micros) => segment.meta().last_time.saturating_add(micros),
-        Hot::Bytes(bytes) => (hot_bytes(table) > bytes).then_some(Micros::MIN)?,
+        HotLimit::Micros(micros) => segment.meta().last_time.saturating_add(micros),
+        HotLimit::Bytes(bytes) => (hot_bytes(table) > bytes).then_some(Micros::MIN)?,
     };
     Some((segment, at))
 }

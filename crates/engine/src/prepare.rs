@@ -20,7 +20,7 @@ use table::unique::Entered;
 use types::codec::Encoder;
 use types::{
     DataType, Error, IndexDef, Kind, NewIndex, Principal, Result, RowId, SchemaVersion, Scope, TableDef,
-    TableId, Unique, Value, ViewDef, key, memory, name,
+    TableId, UniqueState, Value, ViewDef, key, memory, name,
 };
 
 use crate::remember::{self, Remember};
@@ -344,7 +344,7 @@ impl Preparer<'_> {
         def.name.clone_from(&full_name);
         // Without rows there is nothing to compare first.
         for index in def.indexes.iter_mut().filter(|index| index.unique.is_some()) {
-            index.unique = Some(Unique::Enforced);
+            index.unique = Some(UniqueState::Enforced);
         }
         def.check_stored()?;
         def.check_layout()?;

@@ -2,7 +2,7 @@
 
 use arrow::array::RecordBatch;
 use commitlog::edit::ApiKey;
-use types::{Change, DataType, Lsn, Micros, NewIndex, RowId, TableDef, Value, ViewDef};
+use types::{AlterAction, DataType, Lsn, Micros, NewIndex, RowId, TableDef, Value, ViewDef};
 
 use crate::remember::Remember;
 
@@ -49,7 +49,7 @@ pub enum Op {
     /// read under the new definition.
     AlterTable {
         table: String,
-        changes: Vec<Change>,
+        changes: Vec<AlterAction>,
     },
     /// Drops indexes, then adds some; those that exist as they are asked for stay. What derives from the table follows in
     /// the background.

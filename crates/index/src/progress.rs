@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use table::materializer::Position;
-use types::{IndexDef, RowId, TableDef, Unique};
+use types::{IndexDef, RowId, TableDef, UniqueState};
 
 use crate::column;
 #[cfg(feature = "text")]
@@ -33,9 +33,9 @@ const FEW_ROWS: u64 = table::BATCH_ROWS as u64;
 /// - `ready`: otherwise.
 pub fn state(index: &IndexDef, missing: u64) -> (&'static str, Option<&str>) {
     match &index.unique {
-        Some(Unique::Failed(why)) => ("failed", Some(why)),
+        Some(UniqueState::Failed(why)) => ("failed", Some(why)),
         _ if missing > FEW_ROWS => ("building", None),
-        Some(Unique::Checking) => ("checking", None),
+        Some(UniqueState::Checking) => ("checking", None),
         _ => ("ready", None),
     }
 }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use engine::{Engine, Mode, NewColumn, Op, Transaction};
 use polynya_lake::{Lacks, Lake, Materializer, NAME, Options};
 use serde_json::{Map, Value as Json, json};
-use types::{Change, ColumnId, DataType, Error, Principal, Result, RowId, TableDef, TableId, Value};
+use types::{AlterAction, ColumnId, DataType, Error, Principal, Result, RowId, TableDef, TableId, Value};
 use vfs::{Access, Disk, Entry, Env, File, Lock, RealDisk};
 
 fn main() {
@@ -501,11 +501,11 @@ fn add_columns(engine: &Engine) -> Result<()> {
 /// Another partition spec and sort order over what is there, and a column goes that the old files are partitioned by.
 fn lay_out_anew(engine: &Engine) -> Result<()> {
     let changes = vec![
-        Change::SetPartitionBy { to: vec!["years(at)".into(), "bucket(3, id)".into()] },
-        Change::SetSortBy { to: vec!["score desc".into(), "at".into()] },
-        Change::DropColumn { name: "country".into(), if_exists: false },
+        AlterAction::SetPartitionBy { to: vec!["years(at)".into(), "bucket(3, id)".into()] },
+        AlterAction::SetSortBy { to: vec!["score desc".into(), "at".into()] },
+        AlterAction::DropColumn { name: "country".into(), if_exists: false },
         // Its name is free, and its partition values are not its own.
-        Change::AddColumn {
+        AlterAction::AddColumn {
             name: "country".into(),
             data_type: DataType::Int32,
             nullable: true,
@@ -519,22 +519,23 @@ fn lay_out_anew(engine: &Engine) -> Result<()> {
     let mut fresh = fresh;
     fresh.remove_column(at);
     commit(engine, vec![insert("parted", fresh, Mode::Upsert)])?;
-    let changes = vec![Change::SetPartitionBy { to: vec!["truncate(100, n)".into()] }];
+    let changes = vec![AlterAction::SetPartitionBy { to: vec!["truncate(100, n)".into()] }];
     commit(engine, vec![Op::AlterTable { table: "sorted".into(), changes }])?;
     commit(engine, vec![insert("sorted", sorted_batch(490..560)?, Mode::Append)])
 }
 
 /// Columns are widened, renamed, dropped, and one comes again under a name that was in use.
 fn alter(engine: &Engine) -> Result<()> {
-    let widen =
-        |name: &str, to: &str| -> Result<Change> { Ok(Change::Widen { name: name.into(), to: parse(to)? }) };
+    let widen = |name: &str, to: &str| -> Result<AlterAction> {
+        Ok(AlterAction::Widen { name: name.into(), to: parse(to)? })
+    };
     let changes = vec![
         widen("i", "int64")?,
         widen("f", "float64")?,
         widen("d", "decimal(20,2)")?,
-        Change::RenameColumn { from: "text".into(), to: "before".into() },
-        Change::RenameColumn { from: "id".into(), to: "key".into() },
-        Change::AddColumn {
+        AlterAction::RenameColumn { from: "text".into(), to: "before".into() },
+        AlterAction::RenameColumn { from: "id".into(), to: "key".into() },
+        AlterAction::AddColumn {
             name: "text".into(),
             data_type: DataType::Int32,
             nullable: true,
@@ -551,7 +552,7 @@ fn alter(engine: &Engine) -> Result<()> {
         ("text", "int32", (0..20).map(Value::Int32).collect()),
     ])?;
     commit(engine, vec![insert("altered", fresh, Mode::Upsert)])?;
-    let changes = vec![Change::DropColumn { name: "before".into(), if_exists: false }];
+    let changes = vec![AlterAction::DropColumn { name: "before".into(), if_exists: false }];
     commit(engine, vec![Op::AlterTable { table: "altered".into(), changes }])
 }
 

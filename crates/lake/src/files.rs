@@ -45,7 +45,7 @@ impl Sink {
         self.file.write_at(&[IoSlice::new(&self.buffer)], self.len).map_err(&io)?;
         self.buffer.clear();
         self.len += bytes;
-        self.behind.wrote(&*self.file, self.len).map_err(io)
+        self.behind.advance(&*self.file, self.len).map_err(io)
     }
 
     fn sync(&mut self) -> Result<()> {

@@ -129,14 +129,14 @@ impl Database {
                 let Some(materializer) = index::materializer(&index.kind) else { continue };
                 let position = view.derived(materializer, &snapshot);
                 let reached = index::progress(def, index, position.as_deref()).map_or(0, |at| at.reached.0);
-                if let Some(types::Unique::Failed(why)) = &index.unique {
+                if let Some(types::UniqueState::Failed(why)) = &index.unique {
                     let what = format!("index `{}` is not unique: {why}", index.name);
                     return Err(Error::new(Kind::Exists, what)
                         .with("table", name::short_table_name(&def.name))
                         .with("index", &index.name)
                         .hint("drop it, change the rows, and make it again"));
                 }
-                if reached < last || index.unique == Some(types::Unique::Checking) {
+                if reached < last || index.unique == Some(types::UniqueState::Checking) {
                     is_missing = true;
                     self.engine.hurry(materializer, def.id);
                 }

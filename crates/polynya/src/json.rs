@@ -3,13 +3,13 @@
 
 use arrow::array::RecordBatch;
 use types::{Error, Kind, Result, TableDef, name};
-use wire::texts;
+use wire::json_texts;
 
 /// Fails with [`Kind::Schema`] if a text in a json column is not valid JSON. The message names the row of the batch, counted from
 /// 1, and the column.
 pub(crate) fn check(batch: &RecordBatch, def: &TableDef) -> Result<()> {
     let columns = &def.schema.columns;
-    let json = columns.iter().filter(|column| texts::has_json(&column.data_type));
+    let json = columns.iter().filter(|column| json_texts::has_json(&column.data_type));
     let json: Vec<String> = json.map(|column| column.name.to_lowercase()).collect();
     if json.is_empty() {
         return Ok(());
@@ -22,7 +22,7 @@ pub(crate) fn check(batch: &RecordBatch, def: &TableDef) -> Result<()> {
         // Unknown columns are refused by the table.
         let at = name::resolve(given.name(), columns.iter().map(|column| column.name.as_str()));
         let Some(column) = at.map(|at| &columns[at]) else { continue };
-        if let Some(bad) = texts::unfit(&column.name, array, &column.data_type).next() {
+        if let Some(bad) = json_texts::invalid_rows(&column.name, array, &column.data_type).next() {
             let place = bad.column.as_deref().unwrap_or(&column.name);
             let what = format!("row {}, column `{}`: {}", bad.row + 1, name::printable(place), bad.message);
             return Err(Error::new(Kind::Schema, what).with("table", name::short_table_name(&def.name)));

@@ -399,7 +399,7 @@ fn are_cooled(dir: &std::path::Path) -> bool {
         if path.is_dir() {
             return are_cooled(&path);
         }
-        vfs::Disk::open(&vfs::RealDisk, &path, vfs::Access::Read).unwrap().set_aside();
+        vfs::Disk::open(&vfs::RealDisk, &path, vfs::Access::Read).unwrap().drop_from_cache();
         let file = std::fs::File::open(&path).unwrap();
         let mut byte = [0];
         let parts = &mut [std::io::IoSliceMut::new(&mut byte)];

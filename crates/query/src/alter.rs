@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
     RenameTableNameKind, SqlOption, TableConstraint,
 };
 use engine::{Op, View};
-use types::{Change, Error, Kind, Result, TableDef, Value, name};
+use types::{AlterAction, Error, Kind, Result, TableDef, Value, name};
 
 use crate::ddl::{default_value, hot, later, layout, time_column, time_to_live, unique_index};
 use crate::names::Written;
@@ -67,14 +67,14 @@ fn constraint(operation: &AlterTableOperation, def: &TableDef) -> Result<Option<
     Ok(Some(vec![Op::AlterIndexes { table: def.name.clone(), drop, add }]))
 }
 
-fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<Change>> {
+fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<AlterAction>> {
     let column = |ident: &Ident| column_position(def, ident).map(|at| def.schema.columns[at].name.clone());
     Ok(vec![match operation {
         AlterTableOperation::AddColumn { column_position: None, column_def, if_not_exists, .. } => {
             added(column_def, *if_not_exists)?
         }
         AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
-            Change::RenameColumn { from: column(old_column_name)?, to: new_column_name.value.clone() }
+            AlterAction::RenameColumn { from: column(old_column_name)?, to: new_column_name.value.clone() }
         }
         AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } => {
             if matches!(drop_behavior, Some(DropBehavior::Cascade)) {
@@ -82,7 +82,7 @@ fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<Change
                     .hint("indexes over the column go with it; views that read it have to be replaced"));
             }
             let is_there = |ident: &&Ident| !*if_exists || column(ident).is_ok();
-            let drop = |ident| Ok(Change::DropColumn { name: column(ident)?, if_exists: *if_exists });
+            let drop = |ident| Ok(AlterAction::DropColumn { name: column(ident)?, if_exists: *if_exists });
             return column_names.iter().filter(is_there).map(drop).collect();
         }
         AlterTableOperation::RenameTable { table_name } => {
@@ -91,22 +91,22 @@ fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<Change
             // Without a namespace it stays in its own.
             let own = || def.name.split('.').next().unwrap_or(name::DEFAULT_NAMESPACE).to_owned();
             let namespace = namespace.map_or_else(own, |(namespace, _)| namespace);
-            Change::RenameTable { to: format!("{namespace}.{}", table.0) }
+            AlterAction::RenameTable { to: format!("{namespace}.{}", table.0) }
         }
         AlterTableOperation::AlterColumn { column_name, op } => {
             let at = column_position(def, column_name)?;
             let column = &def.schema.columns[at];
             let name = column.name.clone();
             match op {
-                AlterColumnOperation::SetNotNull => Change::SetNotNull { name },
-                AlterColumnOperation::DropNotNull => Change::DropNotNull { name },
+                AlterColumnOperation::SetNotNull => AlterAction::SetNotNull { name },
+                AlterColumnOperation::DropNotNull => AlterAction::DropNotNull { name },
                 AlterColumnOperation::SetDefault { value } => {
                     let value = default_value(value, &column.data_type, &name)?;
-                    Change::SetDefault { name, value }
+                    AlterAction::SetDefault { name, value }
                 }
-                AlterColumnOperation::DropDefault => Change::SetDefault { name, value: None },
+                AlterColumnOperation::DropDefault => AlterAction::SetDefault { name, value: None },
                 AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
-                    Change::Widen { name, to: sql_type::from_sql(data_type)? }
+                    AlterAction::Widen { name, to: sql_type::from_sql(data_type)? }
                 }
                 AlterColumnOperation::SetDataType { .. } => return Err(later("TYPE … USING")),
                 AlterColumnOperation::AddGenerated { .. } => return Err(later("ADD GENERATED")),
@@ -118,29 +118,29 @@ fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<Change
 }
 
 /// Of SET (…). What else a table was made with stays.
-fn option(option: &SqlOption) -> Result<Change> {
+fn option(option: &SqlOption) -> Result<AlterAction> {
     match option {
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("ttl") => {
-            Ok(Change::SetTtl { to: time_to_live(value)? })
+            Ok(AlterAction::SetTtl { to: time_to_live(value)? })
         }
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("hot") => {
-            Ok(Change::SetHot { to: hot(value)? })
+            Ok(AlterAction::SetHot { to: hot(value)? })
         }
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("time") => {
-            Ok(Change::SetTime { to: time_column(value)? })
+            Ok(AlterAction::SetTime { to: time_column(value)? })
         }
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("partition_by") => {
-            Ok(Change::SetPartitionBy { to: layout("partition_by", value)? })
+            Ok(AlterAction::SetPartitionBy { to: layout("partition_by", value)? })
         }
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("sort_by") => {
-            Ok(Change::SetSortBy { to: layout("sort_by", value)? })
+            Ok(AlterAction::SetSortBy { to: layout("sort_by", value)? })
         }
         other => Err(later(&format!("ALTER TABLE … SET ({other})"))
             .hint("`ttl`, `hot`, `time`, `partition_by` and `sort_by` may be set")),
     }
 }
 
-fn added(column: &ColumnDef, if_absent: bool) -> Result<Change> {
+fn added(column: &ColumnDef, if_absent: bool) -> Result<AlterAction> {
     let name = column.name.value.clone();
     let data_type =
         sql_type::from_sql(&column.data_type).map_err(|e| e.with("column", name::printable(&name)))?;
@@ -153,5 +153,5 @@ fn added(column: &ColumnDef, if_absent: bool) -> Result<Change> {
             other => return Err(later(&format!("`{other}` on a column that is added"))),
         }
     }
-    Ok(Change::AddColumn { name, data_type, nullable, default, if_absent })
+    Ok(AlterAction::AddColumn { name, data_type, nullable, default, if_absent })
 }

@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
     IndexType, NullsDistinctOption, ObjectNamePart, SqlOption, TableConstraint, UniqueConstraint,
     Value as SqlValue,
 };
-use types::{DataType, Error, Hot, NewIndex, Result, TableDef, TableId, Value, name};
+use types::{DataType, Error, HotLimit, NewIndex, Result, TableDef, TableId, Value, name};
 
 use crate::names::Written;
 use crate::{literal, sql_type};
@@ -150,11 +150,11 @@ pub(crate) fn time_to_live(value: &Expr) -> Result<Option<i64>> {
 }
 
 /// What `hot = …` says: a time as '24 hours', bytes as '10 GB', or none.
-pub(crate) fn hot(value: &Expr) -> Result<Option<Hot>> {
+pub(crate) fn hot(value: &Expr) -> Result<Option<HotLimit>> {
     let text = text(value).unwrap_or_default();
     match (duration(&text), bytes(&text)) {
-        (Some(micros), _) => Ok(Some(Hot::Micros(micros))),
-        (None, Some(bytes)) => Ok(Some(Hot::Bytes(bytes))),
+        (Some(micros), _) => Ok(Some(HotLimit::Micros(micros))),
+        (None, Some(bytes)) => Ok(Some(HotLimit::Bytes(bytes))),
         _ if text.eq_ignore_ascii_case("none") => Ok(None),
         _ => Err(Error::invalid(format!(
             "a time as '24 hours', bytes as '10 GB', or none, is expected for `hot`, {value} was given"
@@ -357,8 +357,8 @@ mod tests {
     fn options_are_checked() {
         let with = |options: &str| def(&format!("create table t (x int, at timestamp) with ({options})"));
         let hot = |text| with(text).unwrap().options;
-        assert_eq!(hot("hot = '24 hours'").hot, Some(types::Hot::Micros(86_400_000_000)));
-        assert_eq!(hot("hot = '10 GB'").hot, Some(types::Hot::Bytes(10_000_000_000)));
+        assert_eq!(hot("hot = '24 hours'").hot, Some(types::HotLimit::Micros(86_400_000_000)));
+        assert_eq!(hot("hot = '10 GB'").hot, Some(types::HotLimit::Bytes(10_000_000_000)));
         assert_eq!(hot("hot = '10 GB'").lake, Some(true), "it has a lake from now on");
         assert!(with("retention = '2 days'").unwrap_err().hint_text().unwrap().contains("ttl"));
         assert_eq!(with("ttl = '90 minutes'").unwrap().options.ttl, Some(5_400_000_000));

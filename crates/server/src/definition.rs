@@ -4,8 +4,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use types::{
-    Change, ColumnId, DataType, EpochUnit, Error, Hot, Kind, NewIndex, Path, Result, TableDef, TableId,
-    Value, name,
+    AlterAction, ColumnId, DataType, EpochUnit, Error, HotLimit, Kind, NewIndex, Path, Result, TableDef,
+    TableId, Value, name,
 };
 
 /// The body of `PUT /v1/tables/{table}`.
@@ -55,14 +55,14 @@ pub struct HotDefinition {
 }
 
 impl HotDefinition {
-    fn understand(&self) -> Result<Hot> {
+    fn understand(&self) -> Result<HotLimit> {
         let micros = |hours: f64| {
             let micros = hours * 3_600e6;
-            (1e6..9e18).contains(&micros).then_some(Hot::Micros(micros as i64))
+            (1e6..9e18).contains(&micros).then_some(HotLimit::Micros(micros as i64))
         };
         let hot = match (self.hours, self.bytes) {
             (Some(hours), None) => micros(hours),
-            (None, Some(bytes)) => Some(Hot::Bytes(bytes)),
+            (None, Some(bytes)) => Some(HotLimit::Bytes(bytes)),
             _ => None,
         };
         hot.ok_or_else(|| {
@@ -215,7 +215,7 @@ impl Definition {
     }
 
     /// What stays on this machine, if the definition says so.
-    pub fn hot(&self) -> Result<Option<Option<Hot>>> {
+    pub fn hot(&self) -> Result<Option<Option<HotLimit>>> {
         let Some(Retention::Kept(Kept { hot: Some(hot), .. })) = &self.retention else { return Ok(None) };
         hot.as_ref().map(HotDefinition::understand).transpose().map(Some)
     }
@@ -236,7 +236,7 @@ pub fn retention_alone() -> Error {
 }
 
 /// What brings the paths of a table's columns, and its column for the rest, to those that are wanted. `def` has the columns.
-pub fn filled_by(def: &TableDef, wanted: &[Wanted]) -> Result<Vec<Change>> {
+pub fn filled_by(def: &TableDef, wanted: &[Wanted]) -> Result<Vec<AlterAction>> {
     let rests: Vec<&str> = wanted.iter().filter(|c| c.rest == Some(true)).map(|c| c.name.as_str()).collect();
     if let [first, second, ..] = rests[..] {
         return Err(Error::invalid(format!("both `{first}` and `{second}` are to take the rest"))
@@ -247,7 +247,7 @@ pub fn filled_by(def: &TableDef, wanted: &[Wanted]) -> Result<Vec<Change>> {
     // First what goes, so that it is in nobody's way.
     for column in wanted.iter().filter(|column| column.rest == Some(false)) {
         if def.options.rest.is_some() && def.options.rest == id(&column.name) {
-            changes.push(Change::SetRest { to: None });
+            changes.push(AlterAction::SetRest { to: None });
         }
     }
     for clears in [true, false] {
@@ -255,20 +255,20 @@ pub fn filled_by(def: &TableDef, wanted: &[Wanted]) -> Result<Vec<Change>> {
             let Some(path) = path.as_ref().filter(|path| path.is_none() == clears) else { continue };
             let known = def.options.paths.iter().find(|(column, _)| Some(*column) == id(name));
             if known.map(|(_, path)| path) != path.as_ref() {
-                changes.push(Change::SetPath { name: name.clone(), path: path.clone() });
+                changes.push(AlterAction::SetPath { name: name.clone(), path: path.clone() });
             }
         }
     }
     for Wanted { name, input, .. } in wanted {
         let Some(to) = *input else { continue };
         if id(name).is_some_and(|id| def.input_of(id) != to) {
-            changes.push(Change::SetInput { name: name.clone(), to });
+            changes.push(AlterAction::SetInput { name: name.clone(), to });
         }
     }
     if let [rest] = rests[..]
         && (def.options.rest.is_none() || def.options.rest != id(rest))
     {
-        changes.push(Change::SetRest { to: Some(rest.to_owned()) });
+        changes.push(AlterAction::SetRest { to: Some(rest.to_owned()) });
     }
     Ok(changes)
 }
@@ -402,8 +402,8 @@ pub fn describe(def: &TableDef) -> Json {
     }
     if let Some(hot) = def.options.hot {
         let hot = match hot {
-            Hot::Micros(micros) => json!({ "hours": micros as f64 / 3_600e6 }),
-            Hot::Bytes(bytes) => json!({ "bytes": bytes }),
+            HotLimit::Micros(micros) => json!({ "hours": micros as f64 / 3_600e6 }),
+            HotLimit::Bytes(bytes) => json!({ "bytes": bytes }),
         };
         shown["retention"] = json!({ "hot": hot });
         if let Some(ttl) = def.options.ttl {

@@ -5,7 +5,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value as Json, json};
 use types::{Error, Kind};
 
-use wire::{BadRow, Refused};
+use wire::{BadRow, RefusedBody};
 
 use crate::told;
 
@@ -239,8 +239,8 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
+impl From<RefusedBody> for Failure {
+    fn from(refused: RefusedBody) -> Self {
         Failure { rows: refused.rows, ..Failure::from(refused.error) }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::Running;
 use serde_json::{Value as Json, json};
-use types::{Hot, Lsn};
+use types::{HotLimit, Lsn};
 
 const ROWS: u64 = 60_000;
 /// A head is sealed from so many rows on.
@@ -80,7 +80,7 @@ fn table(running: &Running) -> Arc<table::Snapshot> {
 /// Lets go of all sealed rows, and waits until they are in the lake alone.
 fn let_go(running: &Running, rows: u64) {
     sql(running, "ALTER TABLE events SET (hot = '0 MB')");
-    assert_eq!(table(running).def().options.hot, Some(Hot::Bytes(0)));
+    assert_eq!(table(running).def().options.hot, Some(HotLimit::Bytes(0)));
     for _ in 0..1_000 {
         let root = running.engine.root();
         if root.table("main.events").unwrap().evicted().0 >= rows {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use types::{Error, Hot, Micros, Result, SegmentId};
+use types::{Error, HotLimit, Micros, Result, SegmentId};
 use vfs::Env;
 
 use crate::parts::Entry;
@@ -122,8 +122,8 @@ fn leaving_bytes_max(snapshot: &Snapshot) -> u64 {
     }
     let stays = match def.options.hot.filter(|_| !def.is_keyed()) {
         None => return u64::MAX,
-        Some(Hot::Bytes(bytes)) => bytes,
-        Some(Hot::Micros(_)) => {
+        Some(HotLimit::Bytes(bytes)) => bytes,
+        Some(HotLimit::Micros(_)) => {
             let here = snapshot.segments().filter(|segment| !segment.is_evicted());
             here.map(|segment| segment.raw_bytes()).sum()
         }

@@ -385,14 +385,16 @@ impl Body {
     /// Blocks that only background work touches are the first to leave the page cache when memory is short.
     fn touch(&self, block: usize) {
         let wanted = &self.wanted[block];
-        if !vfs::is_passing() {
+        if !vfs::in_background_reads() {
             // Loads first: a store would take the cache line from other readers.
             if !wanted.load(Relaxed) {
                 wanted.store(true, Relaxed);
             }
         } else if !wanted.load(Relaxed) {
             let start = self.table.blocks[block].offset as usize;
-            vfs::passed(self.arrow.slice(start..start + self.table.blocks[block].len() as usize));
+            vfs::note_background_read(
+                self.arrow.slice(start..start + self.table.blocks[block].len() as usize),
+            );
         }
     }
 

@@ -204,7 +204,7 @@ fn large_segments_of_a_table_without_a_key_are_merged_many_at_a_time() {
 /// that was to stay.
 #[test]
 fn what_leaves_for_the_lake_is_merged_to_a_part_of_what_stays() {
-    let plan_of = |hot: Option<types::Hot>, is_keyed: bool, text_bytes: usize, segments: u64| {
+    let plan_of = |hot: Option<types::HotLimit>, is_keyed: bool, text_bytes: usize, segments: u64| {
         let sim = SimEnv::new(1);
         let mut def = def();
         def.options.hot = hot;
@@ -224,14 +224,18 @@ fn what_leaves_for_the_lake_is_merged_to_a_part_of_what_stays() {
     let plan = |hot, is_keyed, text_bytes| plan_of(hot, is_keyed, text_bytes, 20);
     let large = 1_300_000;
     assert_eq!(plan(None, false, large), Some(20));
-    assert_eq!(plan(Some(types::Hot::Bytes(16 << 20)), false, large), None);
-    assert_eq!(plan(Some(types::Hot::Bytes(1 << 30)), false, large), Some(20));
-    assert_eq!(plan(Some(types::Hot::Micros(1)), false, large), None, "all that is here is 26 MB");
-    assert_eq!(plan(Some(types::Hot::Bytes(1)), true, large), Some(20), "rows with a key stay");
-    assert_eq!(plan_of(Some(types::Hot::Bytes(16 << 20)), false, large, 29), None);
-    assert_eq!(plan_of(Some(types::Hot::Bytes(16 << 20)), false, large, 30), Some(30), "there are too many");
+    assert_eq!(plan(Some(types::HotLimit::Bytes(16 << 20)), false, large), None);
+    assert_eq!(plan(Some(types::HotLimit::Bytes(1 << 30)), false, large), Some(20));
+    assert_eq!(plan(Some(types::HotLimit::Micros(1)), false, large), None, "all that is here is 26 MB");
+    assert_eq!(plan(Some(types::HotLimit::Bytes(1)), true, large), Some(20), "rows with a key stay");
+    assert_eq!(plan_of(Some(types::HotLimit::Bytes(16 << 20)), false, large, 29), None);
+    assert_eq!(
+        plan_of(Some(types::HotLimit::Bytes(16 << 20)), false, large, 30),
+        Some(30),
+        "there are too many"
+    );
     // However little data stays, many small segments are merged.
-    assert_eq!(plan(Some(types::Hot::Bytes(1)), false, 200_000), Some(5));
+    assert_eq!(plan(Some(types::HotLimit::Bytes(1)), false, 200_000), Some(5));
 }
 
 #[test]
@@ -263,7 +267,7 @@ fn a_unique_index_that_comes_by_altering_has_its_rows_in_memory_from_then_on() {
         kind: types::INDEX_COLUMN.into(),
         columns: vec![changed.schema.columns[1].id],
         options: Vec::new(),
-        unique: Some(types::Unique::Enforced),
+        unique: Some(types::UniqueState::Enforced),
     });
     let key = crate::unique::Key::of(&changed, &changed.indexes[0]).unwrap();
     let entered = tip.snapshot(Lsn(1)).enter(&changed, key.clone()).unwrap().unwrap();
@@ -293,7 +297,7 @@ fn rows_that_come_between_are_adopted_by_a_trial_and_then_by_the_table() {
         kind: types::INDEX_COLUMN.into(),
         columns: vec![changed.schema.columns[1].id],
         options: Vec::new(),
-        unique: Some(types::Unique::Enforced),
+        unique: Some(types::UniqueState::Enforced),
     });
     let key = crate::unique::Key::of(&changed, &changed.indexes[0]).unwrap();
     let entered = tip.snapshot(Lsn(1)).enter(&changed, key.clone()).unwrap().unwrap();

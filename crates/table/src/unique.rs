@@ -14,7 +14,7 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use types::schema::column_ids;
 use types::{
-    ColumnId, DataType, Error, IndexDef, ROW_ID, Result, RowId, TableDef, TableId, Unique, Value, key,
+    ColumnId, DataType, Error, IndexDef, ROW_ID, Result, RowId, TableDef, TableId, UniqueState, Value, key,
 };
 
 use crate::key_map::KeyMap;
@@ -44,7 +44,7 @@ pub trait Lookup: Send + Sync {
     /// candidates may be dead or have other values.
     fn candidates(&self, columns: &[(ColumnId, DataType)], values: &[Value]) -> Result<Vec<RowId>>;
 
-    /// Returns the result so far of comparing the rows of a unique index that is [`Unique::Checking`].
+    /// Returns the result so far of comparing the rows of a unique index that is [`UniqueState::Checking`].
     fn verdict(&self, columns: &[(ColumnId, DataType)]) -> Verdict;
 }
 
@@ -74,7 +74,7 @@ pub struct Owners {
 #[derive(Clone, Debug)]
 pub(crate) struct Recent {
     key: Arc<Key>,
-    unique: Unique,
+    unique: UniqueState,
     columns: Projection,
     /// The row id from which on all live rows without a null are in the map.
     first: u64,
@@ -296,7 +296,7 @@ impl Snapshot {
     /// Returns the live rows that have these values, one for each row of `batch`, which holds the key's columns. `keys` is the
     /// result of [`Key::encode`] for `batch`.
     ///
-    /// If the index is [`Unique::Checking`], rows in the gap are left out; if it is enforced, they are read, once for all values.
+    /// If the index is [`UniqueState::Checking`], rows in the gap are left out; if it is enforced, they are read, once for all values.
     /// Returns `None` if the table's definition has no such index.
     pub fn owners(
         &self,
@@ -327,7 +327,7 @@ impl Snapshot {
         if gap.is_empty() {
             return Ok(Some(Owners { rows, complete: true, compared }));
         }
-        if recent.unique == Unique::Checking {
+        if recent.unique == UniqueState::Checking {
             return Ok(Some(Owners { rows, complete: false, compared }));
         }
         let open = |row: &usize| rows[*row].is_none();

@@ -4,12 +4,12 @@
 //! Rows that were written before a change are therefore read by column id under the new definition.
 
 use crate::name::{self, printable};
-use crate::{Column, ColumnId, DataType, EpochUnit, Error, Hot, Kind, Path, Result, TableDef, Value};
+use crate::{Column, ColumnId, DataType, EpochUnit, Error, HotLimit, Kind, Path, Result, TableDef, Value};
 
 /// One action of ALTER TABLE. [`TableDef::alter`] looks up the column names when it applies the action, so an action
 /// may name a column that an earlier one added or renamed.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum AlterAction {
     AddColumn {
         name: String,
         data_type: DataType,
@@ -68,7 +68,7 @@ pub enum Change {
     /// Sets how much of the table stays on this machine. `None`: all rows that are local now and all new ones; rows
     /// that were evicted before stay in the lake only.
     SetHot {
-        to: Option<Hot>,
+        to: Option<HotLimit>,
     },
     /// Sets the partition expressions, as parsed by [`TableDef::partitions`]. Empty: the table is not partitioned.
     /// Existing files stay as they are.
@@ -86,10 +86,10 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl AlterAction {
     /// Returns true if the existing rows must be checked before the change may be committed.
-    pub fn asks_rows(&self) -> bool {
-        matches!(self, Change::SetNotNull { .. })
+    pub fn needs_row_check(&self) -> bool {
+        matches!(self, AlterAction::SetNotNull { .. })
     }
 }
 
@@ -98,7 +98,7 @@ impl TableDef {
     ///
     /// Errors: [`Kind::Schema`] with the reason if a change is not possible; [`Kind::NotFound`] and [`Kind::Exists`]
     /// for columns.
-    pub fn altered(&self, changes: &[Change]) -> Result<Option<TableDef>> {
+    pub fn altered(&self, changes: &[AlterAction]) -> Result<Option<TableDef>> {
         let mut changed = self.clone();
         for change in changes {
             changed.alter(change).map_err(|e| e.with("table", name::short_table_name(&self.name)))?;
@@ -112,14 +112,14 @@ impl TableDef {
     }
 
     /// Applies one change. The caller increments the version, since it may apply several.
-    pub fn alter(&mut self, change: &Change) -> Result<()> {
-        if self.is_vault() && !matches!(change, Change::AddColumn { .. }) {
+    pub fn alter(&mut self, change: &AlterAction) -> Result<()> {
+        if self.is_vault() && !matches!(change, AlterAction::AddColumn { .. }) {
             return Err(
                 Error::new(Kind::Schema, "a vault stays as it is made").hint("columns may be added to it")
             );
         }
         match change {
-            Change::AddColumn { name, data_type, nullable, default, if_absent } => {
+            AlterAction::AddColumn { name, data_type, nullable, default, if_absent } => {
                 if *if_absent && self.schema.column_named(name).is_some() {
                     return Ok(());
                 }
@@ -132,13 +132,13 @@ impl TableDef {
                 }
                 self.add_column(name, data_type, *nullable, default.clone()).map(drop)
             }
-            Change::RenameColumn { from, to } => self.rename_column(from, to),
-            Change::DropColumn { name, if_exists } => match self.schema.column_named(name) {
+            AlterAction::RenameColumn { from, to } => self.rename_column(from, to),
+            AlterAction::DropColumn { name, if_exists } => match self.schema.column_named(name) {
                 None if *if_exists => Ok(()),
                 _ => self.drop_column(name),
             },
-            Change::Widen { name, to } => self.widen(name, to),
-            Change::SetDefault { name, value } => {
+            AlterAction::Widen { name, to } => self.widen(name, to),
+            AlterAction::SetDefault { name, value } => {
                 let column = self.column_to_change(name)?;
                 if let Some(value) = value {
                     value.check(&column.data_type).map_err(|e| e.with("column", printable(name)))?;
@@ -146,12 +146,12 @@ impl TableDef {
                 column.default.clone_from(value);
                 Ok(())
             }
-            Change::SetNotNull { name } => {
+            AlterAction::SetNotNull { name } => {
                 let column = self.column_to_change(name)?;
                 column.refuses_null |= column.nullable;
                 Ok(())
             }
-            Change::DropNotNull { name } => {
+            AlterAction::DropNotNull { name } => {
                 let column = self.column_to_change(name)?;
                 let (id, called) = (column.id, column.name.clone());
                 if self.primary_key.contains(&id) {
@@ -161,27 +161,27 @@ impl TableDef {
                 (column.nullable, column.refuses_null) = (true, false);
                 Ok(())
             }
-            Change::SetTtl { to } => {
+            AlterAction::SetTtl { to } => {
                 if to.is_some_and(|ttl| ttl < 1_000_000) {
                     return Err(Error::invalid("rows live for a second at least"));
                 }
                 self.options.ttl = *to;
                 Ok(())
             }
-            Change::SetHot { to } => {
+            AlterAction::SetHot { to } => {
                 self.set_hot(*to);
                 self.check_hot()
             }
-            Change::SetTime { to } => {
+            AlterAction::SetTime { to } => {
                 self.time = to.as_ref().map(|name| self.time_column(name)).transpose()?;
                 Ok(())
             }
-            Change::SetPath { name, path } => self.set_path(name, path.clone()),
-            Change::SetInput { name, to } => self.set_input(name, *to),
-            Change::SetRest { to } => self.set_rest(to.as_deref()),
-            Change::SetPartitionBy { to } => self.set_partition_by(to),
-            Change::SetSortBy { to } => self.set_sort_by(to),
-            Change::RenameTable { to } => {
+            AlterAction::SetPath { name, path } => self.set_path(name, path.clone()),
+            AlterAction::SetInput { name, to } => self.set_input(name, *to),
+            AlterAction::SetRest { to } => self.set_rest(to.as_deref()),
+            AlterAction::SetPartitionBy { to } => self.set_partition_by(to),
+            AlterAction::SetSortBy { to } => self.set_sort_by(to),
+            AlterAction::RenameTable { to } => {
                 let full_name = name::full_table_name(to)?;
                 if full_name != self.name {
                     name::check_new_table(&full_name)?;
@@ -194,7 +194,7 @@ impl TableDef {
 
     /// Sets the `hot` option. Setting an amount also turns the lake on for this table, so that a later change of the
     /// server's default cannot leave its evicted rows without a lake.
-    pub fn set_hot(&mut self, to: Option<Hot>) {
+    pub fn set_hot(&mut self, to: Option<HotLimit>) {
         self.options.hot = to;
         if to.is_some() {
             self.options.lake.get_or_insert(true);
@@ -263,7 +263,7 @@ impl TableDef {
         Ok(())
     }
 
-    /// Applies [`Change::SetPath`].
+    /// Applies [`AlterAction::SetPath`].
     pub fn set_path(&mut self, wanted: &str, path: Option<Path>) -> Result<()> {
         let id = self.column_to_change(wanted)?.id;
         self.options.paths.retain(|(column, _)| *column != id);
@@ -278,7 +278,7 @@ impl TableDef {
         self.check_rest()
     }
 
-    /// Applies [`Change::SetInput`].
+    /// Applies [`AlterAction::SetInput`].
     fn set_input(&mut self, wanted: &str, to: Option<EpochUnit>) -> Result<()> {
         let column = self.column_to_change(wanted)?;
         let (id, data_type) = (column.id, column.data_type.clone());
@@ -292,7 +292,7 @@ impl TableDef {
         Ok(())
     }
 
-    /// Applies [`Change::SetRest`].
+    /// Applies [`AlterAction::SetRest`].
     pub fn set_rest(&mut self, to: Option<&str>) -> Result<()> {
         self.options.rest = match to {
             None => None,
@@ -394,21 +394,21 @@ mod tests {
     #[test]
     fn a_column_keeps_its_id_and_its_name_may_be_used_again() {
         let changes = [
-            Change::RenameColumn { from: named("Stock"), to: named("amount") },
-            Change::AddColumn {
+            AlterAction::RenameColumn { from: named("Stock"), to: named("amount") },
+            AlterAction::AddColumn {
                 name: named("stock"),
                 data_type: DataType::String,
                 nullable: true,
                 default: None,
                 if_absent: false,
             },
-            Change::DropColumn { name: named("name"), if_exists: false },
-            Change::DropColumn { name: named("none"), if_exists: true },
+            AlterAction::DropColumn { name: named("name"), if_exists: false },
+            AlterAction::DropColumn { name: named("none"), if_exists: true },
         ];
         let def = goods().altered(&changes).unwrap().unwrap();
         assert_eq!(ids(&def), [(16, "id"), (17, "amount"), (19, "stock")]);
         assert_eq!(def.schema.version, SchemaVersion(2));
-        let again = Change::AddColumn {
+        let again = AlterAction::AddColumn {
             name: named("name"),
             data_type: DataType::String,
             nullable: true,
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_wider_type_takes_the_defaults_along() {
-        let widen = |to| Change::Widen { name: named("stock"), to };
+        let widen = |to| AlterAction::Widen { name: named("stock"), to };
         let def = goods().altered(&[widen(DataType::Int64)]).unwrap().unwrap();
         let column = def.schema.column_named("stock").unwrap();
         assert_eq!((&column.default, &column.initial), (&Some(Value::Int64(7)), &Some(Value::Int64(7))));
@@ -439,18 +439,18 @@ mod tests {
         let index = NewIndex { kind: "column".into(), columns: vec!["stock".into()], ..NewIndex::default() };
         def.add_index(&index).unwrap();
         def.options.partition_by = vec!["bucket(4, name)".into()];
-        let drop = |name: &str| Change::DropColumn { name: name.into(), if_exists: false };
-        let rename = |from: &str, to: &str| Change::RenameColumn { from: from.into(), to: to.into() };
+        let drop = |name: &str| AlterAction::DropColumn { name: name.into(), if_exists: false };
+        let rename = |from: &str, to: &str| AlterAction::RenameColumn { from: from.into(), to: to.into() };
         for (change, part) in [
             (drop("id"), "primary key"),
-            (Change::Widen { name: named("id"), to: DataType::Float64 }, "primary key"),
-            (Change::DropNotNull { name: named("id") }, "primary key"),
+            (AlterAction::Widen { name: named("id"), to: DataType::Float64 }, "primary key"),
+            (AlterAction::DropNotNull { name: named("id") }, "primary key"),
             (drop("name"), "partitioned"),
             (rename("name", "title"), "partitioned"),
             (rename("stock", "ID"), "already"),
             (rename("stock", "_x"), "no column name"),
             (rename("nothing", "x"), "its columns are `id`, `stock`, `name`"),
-            (Change::RenameTable { to: named("9") }, "no table name"),
+            (AlterAction::RenameTable { to: named("9") }, "no table name"),
         ] {
             let error = def.altered(std::slice::from_ref(&change)).unwrap_err();
             assert!(error.to_string().contains(part), "{change:?}: {error}");
@@ -465,8 +465,8 @@ mod tests {
     fn a_time_column_is_a_timestamp_and_stays_as_long_as_it_is_one() {
         let mut def = goods();
         let at = def.add_column("at", &DataType::Timestamp, true, None).unwrap();
-        let set = |name: Option<&str>| Change::SetTime { to: name.map(named) };
-        let drop = Change::DropColumn { name: named("at"), if_exists: false };
+        let set = |name: Option<&str>| AlterAction::SetTime { to: name.map(named) };
+        let drop = AlterAction::DropColumn { name: named("at"), if_exists: false };
         let timed = def.altered(&[set(Some("AT"))]).unwrap().unwrap();
         assert_eq!(timed.time, Some(at));
         assert!(timed.altered(std::slice::from_ref(&drop)).unwrap_err().to_string().contains("time = none"));
@@ -479,11 +479,11 @@ mod tests {
     fn paths_and_the_rest_go_with_their_columns() {
         let mut def = goods();
         def.add_column("extra", &DataType::Json, true, None).unwrap();
-        let path = |name: &str, path: &str| Change::SetPath {
+        let path = |name: &str, path: &str| AlterAction::SetPath {
             name: named(name),
             path: (!path.is_empty()).then(|| Path::parse(path).unwrap()),
         };
-        let rest = |name: &str| Change::SetRest { to: Some(named(name)) };
+        let rest = |name: &str| AlterAction::SetRest { to: Some(named(name)) };
         let changes = [path("name", "a.b"), path("STOCK", "a.c"), rest("Extra")];
         let def = def.altered(&changes).unwrap().unwrap();
         assert_eq!(def.options.paths.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [17, 18]);
@@ -494,13 +494,13 @@ mod tests {
             (path("extra", "x"), "in its way"),
             (path("id", "extra.x"), "in its way"),
             (rest("none"), "there is no column `none`"),
-            (Change::RenameColumn { from: named("extra"), to: named("a") }, "in its way"),
+            (AlterAction::RenameColumn { from: named("extra"), to: named("a") }, "in its way"),
         ] {
             let error = def.altered(std::slice::from_ref(&change)).unwrap_err().to_string();
             assert!(error.contains(part), "{change:?}: {error}");
         }
-        let drop = |name: &str| Change::DropColumn { name: named(name), if_exists: false };
-        let renamed = Change::RenameColumn { from: named("stock"), to: named("amount") };
+        let drop = |name: &str| AlterAction::DropColumn { name: named(name), if_exists: false };
+        let renamed = AlterAction::RenameColumn { from: named("stock"), to: named("amount") };
         let less = def.altered(&[renamed, drop("name"), drop("extra")]).unwrap().unwrap();
         assert_eq!((less.options.paths.len(), less.options.rest), (1, None));
         assert_eq!(less.schema.column(less.options.paths[0].0).unwrap().name, "amount");
@@ -510,15 +510,15 @@ mod tests {
 
     #[test]
     fn what_refuses_nulls_later_survives_storage() {
-        let set = Change::SetNotNull { name: named("name") };
+        let set = AlterAction::SetNotNull { name: named("name") };
         let def = goods().altered(std::slice::from_ref(&set)).unwrap().unwrap();
         assert!(!def.schema.column_named("name").unwrap().takes_null());
         let mut e = Encoder::new();
         def.encode(&mut e);
         assert_eq!(TableDef::decode(&mut Decoder::new(&e.bytes)).unwrap(), def);
-        let free = def.altered(&[Change::DropNotNull { name: named("name") }]).unwrap().unwrap();
+        let free = def.altered(&[AlterAction::DropNotNull { name: named("name") }]).unwrap().unwrap();
         assert!(free.schema.column_named("name").unwrap().takes_null());
         assert_eq!(def.altered(&[set]).unwrap(), None);
-        assert_eq!(goods().altered(&[Change::SetNotNull { name: named("id") }]).unwrap(), None);
+        assert_eq!(goods().altered(&[AlterAction::SetNotNull { name: named("id") }]).unwrap(), None);
     }
 }

@@ -76,7 +76,7 @@ fn refused(path: &str, why: &str, hint: &str) -> Error {
 mod tests {
     use super::*;
     use crate::codec::{Decoder, Encoder};
-    use crate::{Change, ColumnId, TableDef, TableId};
+    use crate::{AlterAction, ColumnId, TableDef, TableId};
 
     fn of_struct(fields: &[(&str, DataType)]) -> DataType {
         let field = |(name, data_type): &(&str, DataType)| Field {
@@ -132,14 +132,14 @@ mod tests {
         def.encode(&mut e);
         let read = TableDef::decode(&mut Decoder::new(&e.bytes)).unwrap();
         assert_eq!(read, def);
-        let add = Change::AddColumn {
+        let add = AlterAction::AddColumn {
             name: "n".into(),
             data_type: DataType::Int64,
             nullable: true,
             default: None,
             if_absent: false,
         };
-        let drop = Change::DropColumn { name: "s".into(), if_exists: false };
+        let drop = AlterAction::DropColumn { name: "s".into(), if_exists: false };
         read.altered(&[add]).unwrap().unwrap();
         assert_eq!(read.altered(&[drop]).unwrap().unwrap().schema.columns.len(), 1);
     }

@@ -78,7 +78,7 @@ impl Kind {
 /// A row that cannot be inserted: its position in the request, counted from 0, the column at fault if there is one,
 /// and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit {
+pub struct RejectedRow {
     pub row: usize,
     pub column: Option<String>,
     pub message: String,

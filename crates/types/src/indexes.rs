@@ -4,7 +4,7 @@
 
 use crate::name::{self, printable};
 use crate::schema::{INDEX_COLUMN, OPTION_REPEATS};
-use crate::{Error, INDEX_SITE, IndexDef, Kind, Result, TableDef, Unique};
+use crate::{Error, INDEX_SITE, IndexDef, Kind, Result, TableDef, UniqueState};
 
 /// The index kinds that users may declare.
 pub const KINDS: [&str; 3] = ["column", "text", INDEX_SITE];
@@ -88,7 +88,7 @@ impl TableDef {
             }
         }
         let name = if new.name.is_empty() { self.index_name(new) } else { new.name.clone() };
-        let unique = new.unique.then_some(Unique::Checking);
+        let unique = new.unique.then_some(UniqueState::Checking);
         Ok(IndexDef { name, kind: new.kind.clone(), columns, options, unique })
     }
 
@@ -186,7 +186,7 @@ mod tests {
         assert!(def.add_index(&repeats("skip", true)).unwrap());
         assert!(def.skips_repeats());
         // A unique index that failed its check refuses no rows, so it must not skip any either.
-        def.indexes[0].unique = Some(Unique::Failed("two".into()));
+        def.indexes[0].unique = Some(UniqueState::Failed("two".into()));
         assert!(!def.skips_repeats());
 
         let mut keyed = TableDef::new(TableId(2), "main.keyed");

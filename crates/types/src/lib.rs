@@ -27,19 +27,19 @@ pub mod schema;
 mod value;
 pub mod view_def;
 
-pub use alter::Change;
+pub use alter::AlterAction;
 pub use column_check::check_new_column;
 pub use data_type::{DataType, Field, NESTING_MAX};
 pub use epoch::EpochUnit;
-pub use error::{Error, Kind, Result, Unfit};
+pub use error::{Error, Kind, RejectedRow, Result};
 pub use id::{ColumnId, Lsn, Micros, RowId, SchemaVersion, SegmentId, TableId};
 pub use indexes::NewIndex;
 pub use layout::{PartitionBy, SortBy, Transform};
 pub use path::Path;
 pub use principal::{Principal, Scope, TableSet};
 pub use schema::{
-    Column, FIRST_USER_COLUMN, Hot, INDEX_COLUMN, INDEX_SITE, IndexDef, OPTION_REPEATS, ROW_ID, ROW_ID_NAME,
-    Schema, TIME, TIME_NAME, TableDef, TableOptions, Unique,
+    Column, FIRST_USER_COLUMN, HotLimit, INDEX_COLUMN, INDEX_SITE, IndexDef, OPTION_REPEATS, ROW_ID,
+    ROW_ID_NAME, Schema, TIME, TIME_NAME, TableDef, TableOptions, UniqueState,
 };
 pub use value::{DATES, TIMES, Value};
 pub use view_def::{ViewColumn, ViewDef, ViewRead};

@@ -74,12 +74,12 @@ pub struct IndexDef {
     pub options: Vec<(String, String)>,
     /// The state of the unique constraint, if there is one: no two rows may have equal values in all of the columns. A
     /// row with a null in one of them equals no other row.
-    pub unique: Option<Unique>,
+    pub unique: Option<UniqueState>,
 }
 
 /// The state of a unique index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unique {
+pub enum UniqueState {
     /// Rows that existed before the index are still being compared.
     Checking,
     /// All live rows are known to differ, and every write is checked to keep it so.
@@ -97,7 +97,7 @@ pub struct TableOptions {
     pub retention: Option<i64>,
     /// The amount of the table that stays on this machine; older rows are in the lake only. `None`: everything. Only
     /// keyless tables with a lake may set it.
-    pub hot: Option<Hot>,
+    pub hot: Option<HotLimit>,
     /// Age in microseconds after which rows are deleted, by the time column ([`TableDef::time`]) or else the time of
     /// arrival.
     pub ttl: Option<i64>,
@@ -116,18 +116,18 @@ pub struct TableOptions {
 
 /// The amount of a table that stays on this machine beside its lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hot {
+pub enum HotLimit {
     /// Rows that arrived within this many microseconds.
     Micros(i64),
     /// About this many bytes of the newest rows.
     Bytes(u64),
 }
 
-impl Hot {
+impl HotLimit {
     fn encoded(self) -> (String, String) {
         match self {
-            Hot::Micros(micros) => ("hot_us".to_owned(), micros.to_string()),
-            Hot::Bytes(bytes) => ("hot_bytes".to_owned(), bytes.to_string()),
+            HotLimit::Micros(micros) => ("hot_us".to_owned(), micros.to_string()),
+            HotLimit::Bytes(bytes) => ("hot_bytes".to_owned(), bytes.to_string()),
         }
     }
 }
@@ -149,20 +149,20 @@ pub struct TableDef {
     pub options: TableOptions,
 }
 
-impl Unique {
+impl UniqueState {
     fn encoded(&self) -> String {
         match self {
-            Unique::Checking => "checking".into(),
-            Unique::Enforced => "enforced".into(),
-            Unique::Failed(why) => format!("failed: {why}"),
+            UniqueState::Checking => "checking".into(),
+            UniqueState::Enforced => "enforced".into(),
+            UniqueState::Failed(why) => format!("failed: {why}"),
         }
     }
 
-    fn decoded(state: &str) -> Option<Unique> {
+    fn decoded(state: &str) -> Option<UniqueState> {
         Some(match state {
-            "checking" => Unique::Checking,
-            "enforced" => Unique::Enforced,
-            other => Unique::Failed(other.strip_prefix("failed: ")?.to_owned()),
+            "checking" => UniqueState::Checking,
+            "enforced" => UniqueState::Enforced,
+            other => UniqueState::Failed(other.strip_prefix("failed: ")?.to_owned()),
         })
     }
 }
@@ -170,7 +170,7 @@ impl Unique {
 impl IndexDef {
     /// Returns true if writes are checked against this index.
     pub fn checks_writes(&self) -> bool {
-        matches!(self.unique, Some(Unique::Checking | Unique::Enforced))
+        matches!(self.unique, Some(UniqueState::Checking | UniqueState::Enforced))
     }
 
     /// Returns true if the index skips new rows that repeat an existing one: [`OPTION_REPEATS`].
@@ -201,7 +201,7 @@ impl Schema {
     }
 
     /// Returns true if each field name of `rows` means the same column, or no column, in both schemas.
-    pub fn names_the_same(&self, other: &Schema, rows: &ArrowSchema) -> bool {
+    pub fn resolves_alike(&self, other: &Schema, rows: &ArrowSchema) -> bool {
         let id = |schema: &Schema, name: &str| schema.column_named(name).map(|column| column.id);
         rows.fields().iter().all(|field| id(self, field.name()) == id(other, field.name()))
     }
@@ -404,7 +404,7 @@ impl TableDef {
         if let Some(ttl) = options.ttl {
             pairs.push(("ttl_us".to_owned(), ttl.to_string()));
         }
-        pairs.extend(options.hot.map(Hot::encoded));
+        pairs.extend(options.hot.map(HotLimit::encoded));
         pairs.extend(options.partition_by.iter().map(|by| ("partition_by".to_owned(), by.clone())));
         pairs.extend(options.sort_by.iter().map(|by| ("sort_by".to_owned(), by.clone())));
         pairs.extend(self.null_refusing().map(|id| ("not_null".to_owned(), id.to_string())));
@@ -436,7 +436,7 @@ impl TableDef {
                 "leave `hot` out, or let it have a lake",
             );
         }
-        if matches!(hot, Hot::Micros(micros) if micros < 1_000_000) {
+        if matches!(hot, HotLimit::Micros(micros) if micros < 1_000_000) {
             return refuse("that is less than a second", "say hours, or bytes");
         }
         Ok(())
@@ -496,7 +496,7 @@ impl TableDef {
                 && let Some(at) = options.iter().position(|(key, _)| key == UNIQUE)
             {
                 let (_, state) = options.remove(at);
-                let known = Unique::decoded(&state);
+                let known = UniqueState::decoded(&state);
                 unique = Some(known.ok_or_else(|| d.damaged("a unique index in a state that is none"))?);
             }
             Ok(IndexDef { name, kind, columns, options, unique })
@@ -510,11 +510,11 @@ impl TableDef {
                         Some(value.parse().map_err(|_| d.damaged("a retention that is no number"))?);
                 }
                 "hot_us" => {
-                    let hot = value.parse().ok().filter(|hot| *hot > 0).map(Hot::Micros);
+                    let hot = value.parse().ok().filter(|hot| *hot > 0).map(HotLimit::Micros);
                     options.hot = Some(hot.ok_or_else(|| d.damaged("a time of what is hot that is none"))?);
                 }
                 "hot_bytes" => {
-                    let hot = value.parse().ok().map(Hot::Bytes);
+                    let hot = value.parse().ok().map(HotLimit::Bytes);
                     options.hot = Some(hot.ok_or_else(|| d.damaged("bytes of what is hot that are none"))?);
                 }
                 "ttl_us" => {
@@ -607,16 +607,18 @@ mod tests {
             options: vec![("a".into(), "b".into())],
             unique: None,
         });
-        for (name, unique) in
-            [("c", Unique::Checking), ("e", Unique::Enforced), ("f", Unique::Failed("x = 1: \0 é".into()))]
-        {
+        for (name, unique) in [
+            ("c", UniqueState::Checking),
+            ("e", UniqueState::Enforced),
+            ("f", UniqueState::Failed("x = 1: \0 é".into())),
+        ] {
             let index = def.indexes[0].clone();
             def.indexes.push(IndexDef { name: name.into(), unique: Some(unique), ..index });
         }
         def.options = TableOptions {
             lake: Some(false),
             retention: Some(5),
-            hot: Some(Hot::Bytes(7)),
+            hot: Some(HotLimit::Bytes(7)),
             ttl: Some(6),
             partition_by: vec!["days(_time)".into()],
             sort_by: vec!["kind desc".into(), "id".into()],

@@ -119,7 +119,7 @@ pub trait File: Send + Sync + Debug {
 
     /// Hints that the file will not be read soon, so that the kernel may drop it from the page cache, except pages
     /// that are mapped. Call it after [`File::sync`]: unsynced pages cannot be dropped.
-    fn set_aside(&self) {}
+    fn drop_from_cache(&self) {}
 
     /// Maps the whole file into memory, aligned to at least 64 bytes. The caller must ensure that nobody writes to the
     /// file while the bytes live; Polynya maps only files that are never changed after they got their final name.
@@ -142,7 +142,7 @@ const WRITE_BEHIND_BYTES: u64 = 1 << 20;
 impl WriteBehind {
     /// Must be called after each write, with the file's new length `len`. Makes nothing durable, like
     /// [`File::write_back`].
-    pub fn wrote(&mut self, file: &dyn File, len: u64) -> io::Result<()> {
+    pub fn advance(&mut self, file: &dyn File, len: u64) -> io::Result<()> {
         if len < self.started + WRITE_BEHIND_BYTES {
             return Ok(());
         }

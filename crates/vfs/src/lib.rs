@@ -11,7 +11,7 @@
 //! - [`Mutex`]: a lock that counts its waits and checks the lock order;
 //! - [`read_path`]: marks code in which no lock may be taken (R1);
 //! - [`read_major_faults`]: counts how often a reader waited for the disk;
-//! - [`pass_through`]: marks background work, so that the pages it touches are evicted first;
+//! - [`background_reads`]: marks background work, so that the pages it touches are evicted first;
 //! - [`heartbeat`]: shows how long each thread has been busy.
 //!
 //! ## Assumptions about the medium
@@ -24,21 +24,21 @@
 #![deny(unsafe_code)]
 
 mod clock;
+mod cold_pages;
 mod disk;
 mod faults;
 pub mod heartbeat;
 mod lock;
 mod random;
 mod real;
-mod touched;
 
 pub use clock::{Clock, Micros};
+pub use cold_pages::{BackgroundReads, background_reads, in_background_reads, note_background_read};
 pub use disk::{Access, Dir, Disk, Entry, File, Lock, WriteBehind};
 pub use faults::{READERS_MAX, read_major_faults};
 pub use lock::{Condvar, LockStats, Mutex, MutexGuard, Rank, ReadPath, lock_stats, on_read_path, read_path};
 pub use random::Random;
 pub use real::{RealClock, RealDisk, RealRandom};
-pub use touched::{Passing, is_passing, pass_through, passed};
 
 use std::sync::Arc;
 

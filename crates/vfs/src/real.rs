@@ -295,7 +295,7 @@ impl File for RealFile {
         Ok(self.file.metadata()?.len())
     }
 
-    fn set_aside(&self) {
+    fn drop_from_cache(&self) {
         // This is advice: if the kernel ignores it, the pages just stay cached.
         let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
     }

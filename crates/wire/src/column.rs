@@ -14,7 +14,7 @@ use arrow::datatypes::DataType as Arrow;
 use types::{DataType, EpochUnit, Error, TableDef};
 
 use super::Budget;
-use super::parser::Malformed;
+use super::parser::SyntaxError;
 
 mod from_csv;
 mod from_json;
@@ -30,15 +30,15 @@ pub(super) const EXACT_MAX: u64 = 1 << 53;
 #[derive(Debug)]
 pub(super) enum ValueFault {
     /// The body is not JSON; the bytes after this position cannot be interpreted.
-    Malformed(Malformed),
+    Malformed(SyntaxError),
     /// This value does not fit the column: "int64 expected, `"x"` found".
     Misfit(String),
     /// A limit was exceeded; decoding of the body ends.
     Limit(Error),
 }
 
-impl From<Malformed> for ValueFault {
-    fn from(malformed: Malformed) -> Self {
+impl From<SyntaxError> for ValueFault {
+    fn from(malformed: SyntaxError) -> Self {
         ValueFault::Malformed(malformed)
     }
 }

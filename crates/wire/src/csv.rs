@@ -19,26 +19,31 @@ use types::{DataType, Error, Kind};
 
 use super::column::{Column, ValueFault};
 use super::row_collector::{Misfit, RowCollector};
-use super::sift::{OnError, Sifted, bounded};
-use super::{Budget, Limits, Refused, Rows, Target};
+use super::sift::{OnError, SiftedRows, bounded};
+use super::{Budget, DecodeTarget, DecodedRows, Limits, RefusedBody};
 
-pub use reader::{Failed, Reader, Record, failed};
+pub use reader::{ReadFailure, Reader, Record, failed};
 
 /// The byte order mark U+FEFF, with which some programs begin a text file.
 pub const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// Decodes every row of a body. If any row is bad, none is taken, and the error names all bad rows with line and
 /// column, up to a limit.
-pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
+pub fn decode(body: &[u8], target: DecodeTarget<'_>, limits: &Limits) -> Result<DecodedRows, RefusedBody> {
     read(body, target, limits, OnError::Refuse).map(|sifted| sifted.rows)
 }
 
 /// Decodes the good rows of a body and reports the bad ones.
-pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, Refused> {
+pub fn sift(body: &[u8], target: DecodeTarget<'_>, limits: &Limits) -> Result<SiftedRows, RefusedBody> {
     read(body, target, limits, OnError::Skip)
 }
 
-fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> Result<Sifted, Refused> {
+fn read(
+    body: &[u8],
+    target: DecodeTarget<'_>,
+    limits: &Limits,
+    on_error: OnError,
+) -> Result<SiftedRows, RefusedBody> {
     let mut reader = Reader::new(body, b',', limits.before.lines);
     let header: Vec<String> = match reader.read().map_err(with_line)? {
         Some(header) => header.texts().map(|name| name.map(str::to_owned)).collect::<Result<_, _>>()?,
@@ -95,14 +100,17 @@ fn row_at(body: &[u8], start: usize) -> String {
 
 /// Builds a column field by field, for callers that know its type and read the records themselves.
 #[derive(Debug)]
-pub struct Cells {
+pub struct ColumnBuilder {
     column: Column,
     budget: Budget,
 }
 
-impl Cells {
+impl ColumnBuilder {
     pub fn new(data_type: &DataType) -> Self {
-        Cells { column: Column::new(data_type), budget: Budget::new(Limits::default().decoded_bytes_max) }
+        ColumnBuilder {
+            column: Column::new(data_type),
+            budget: Budget::new(Limits::default().decoded_bytes_max),
+        }
     }
 
     /// Appends a field; `is_quoted` tells whether it was quoted. [`Kind::Schema`] if the text is not a value of the
@@ -125,8 +133,8 @@ impl Cells {
 }
 
 /// Adds the line to an error of the reader, unless its message has it already.
-fn with_line(failed: Failed) -> Error {
-    let Failed { line, error } = failed;
+fn with_line(failed: ReadFailure) -> Error {
+    let ReadFailure { line, error } = failed;
     match error.kind() {
         Kind::Schema | Kind::TooLarge => {
             let said = Error::new(error.kind(), format!("line {line}: {}", error.message()));

@@ -16,21 +16,24 @@ use arrow::record_batch::RecordBatch;
 use types::{ColumnId, DataType, Error, Field, Kind, NESTING_MAX, check_new_column, name};
 
 use super::column::null_bytes;
-use super::{BadRow, Budget, Limits, NewColumn, Part, Refused, Rows, Sifted, Target, names, refused, texts};
+use super::{
+    BadRow, Budget, DecodeTarget, DecodedRows, Limits, NewColumn, RefusedBody, RowRange, SiftedRows,
+    json_texts, names, refused,
+};
 
 /// Reads all batches of a stream into one. Column names are resolved like those of JSON rows; `table::conform` casts
 /// the values later. Texts for json columns are checked to be JSON.
-pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
+pub fn decode(body: &[u8], target: DecodeTarget<'_>, limits: &Limits) -> Result<DecodedRows, RefusedBody> {
     let rows = read(body, target, limits)?;
-    let bad = texts::no_json(&rows, target, limits.bad_rows_max);
+    let bad = json_texts::invalid_json(&rows, target, limits.bad_rows_max);
     if bad.is_empty() {
         return Ok(rows);
     }
-    let refused = Sifted::whole(rows, limits.before).refuse(body, bad, limits)?;
+    let refused = SiftedRows::whole(rows, limits.before).refuse(body, bad, limits)?;
     Err(refused.unwrap_or_else(|| Error::internal("rows that are no JSON and refuse nothing").into()))
 }
 
-fn read(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
+fn read(body: &[u8], target: DecodeTarget<'_>, limits: &Limits) -> Result<DecodedRows, RefusedBody> {
     let mut budget = Budget::new(limits.decoded_bytes_max);
     check_messages(body, &mut budget)?;
     if limits.part.is_some() {
@@ -91,21 +94,21 @@ fn read(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refuse
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     let batch =
         RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options).map_err(broken)?;
-    Ok(Rows { batch, new_columns })
+    Ok(DecodedRows { batch, new_columns })
 }
 
 /// Reads the rows of a stream, and leaves out those with invalid JSON texts.
-pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, Refused> {
+pub fn sift(body: &[u8], target: DecodeTarget<'_>, limits: &Limits) -> Result<SiftedRows, RefusedBody> {
     let rows = read(body, target, limits)?;
-    let bad = texts::no_json(&rows, target, usize::MAX);
-    let mut sifted = Sifted::whole(rows, limits.before);
+    let bad = json_texts::invalid_json(&rows, target, usize::MAX);
+    let mut sifted = SiftedRows::whole(rows, limits.before);
     sifted.leave_out(body, bad)?;
     Ok(sifted)
 }
 
 /// Selects a range of rows. This allocates nothing per row, because a batch may claim any number of rows without a
 /// byte.
-fn some_of(batches: &[RecordBatch], part: Part) -> Vec<RecordBatch> {
+fn some_of(batches: &[RecordBatch], part: RowRange) -> Vec<RecordBatch> {
     let end = part.first.saturating_add(part.rows);
     let (mut found, mut before) = (Vec::new(), 0);
     for batch in batches {
@@ -200,9 +203,9 @@ type FieldNames = Vec<(String, bool)>;
 /// Returns the table's name of each field and whether the column exists, and the columns to be added.
 fn resolve(
     schema: &Schema,
-    target: Target<'_>,
+    target: DecodeTarget<'_>,
     limits: &Limits,
-) -> Result<(FieldNames, Vec<NewColumn>), Refused> {
+) -> Result<(FieldNames, Vec<NewColumn>), RefusedBody> {
     // A column of only nulls, without a type, is not made, so its name is not checked.
     let known = names::columns(target);
     let is_taken = |name: &str| name::resolve(name, known.iter().map(|c| c.name.as_str())).is_some();
@@ -390,7 +393,7 @@ mod tests {
         .unwrap()
     }
 
-    const TARGET: Target<'static> = Target { table: "t", def: None, may_add_columns: true };
+    const TARGET: DecodeTarget<'static> = DecodeTarget { table: "t", def: None, may_add_columns: true };
 
     #[test]
     fn batches_become_one_with_columns_to_add() {
@@ -424,7 +427,7 @@ mod tests {
                 ("l", "l[]", Arc::new(list)),
             ]
         };
-        let target = Target { def: Some(&def), ..TARGET };
+        let target = DecodeTarget { def: Some(&def), ..TARGET };
         for bad in ["not json", "", "{} x", "[1"] {
             for (name, path, array) in columns(bad) {
                 let body = stream(&[RecordBatch::try_from_iter([(name, array)]).unwrap()], None);
@@ -523,7 +526,7 @@ mod tests {
         let part = |first, rows, decoded_bytes_max| {
             let nulls = Arc::new(arrow::array::NullArray::new(ROWS)) as ArrayRef;
             let body = stream(&[RecordBatch::try_from_iter([("n", nulls)]).unwrap()], None);
-            let part = Some(Part { first, rows });
+            let part = Some(RowRange { first, rows });
             decode(&body, TARGET, &Limits { part, decoded_bytes_max, ..Limits::default() })
         };
         let highest = || -> usize {
@@ -544,7 +547,7 @@ mod tests {
         let none =
             RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options).unwrap();
         let of = |body: &[u8], first, rows| {
-            let part = Some(Part { first, rows });
+            let part = Some(RowRange { first, rows });
             decode(body, TARGET, &Limits { part, ..Limits::default() }).unwrap().batch
         };
         // The same holds for a batch without columns.

@@ -13,15 +13,15 @@ use types::{DataType, Error, Kind, Value, name};
 
 use super::column::{Column, ValueFault, at_end, null_bytes};
 use super::csv::BOM;
-use super::parser::{Malformed, Parser};
+use super::parser::{Parser, SyntaxError};
 use super::sift::newlines;
-use super::{BadRow, Before, Budget, Limits, NewColumn, Refused, Rows, names, refused};
+use super::{BadRow, Budget, DecodedRows, Limits, NewColumn, RefusedBody, StreamOffset, names, refused};
 
-pub use super::Target;
+pub use super::DecodeTarget;
 pub use sift::sift;
 
 /// Decodes every row of a body. If any row is bad, none is taken, and the error names all bad rows, up to a limit.
-pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
+pub fn decode(body: &[u8], target: DecodeTarget<'_>, limits: &Limits) -> Result<DecodedRows, RefusedBody> {
     let text = std::str::from_utf8(body).map_err(|cut| no_utf8(cut, limits))?;
     let mut decoder = Decoder::new(target, limits);
     let mut parser = Parser::new(text);
@@ -39,7 +39,7 @@ pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, 
 /// Returns the length of the byte order mark at the beginning of a body. Only the first piece of a stream can have
 /// one.
 fn mark_len(body: &[u8], limits: &Limits) -> usize {
-    if limits.before == Before::default() && body.starts_with(BOM) { BOM.len() } else { 0 }
+    if limits.before == StreamOffset::default() && body.starts_with(BOM) { BOM.len() } else { 0 }
 }
 
 fn no_utf8(cut: std::str::Utf8Error, limits: &Limits) -> Error {
@@ -49,7 +49,7 @@ fn no_utf8(cut: std::str::Utf8Error, limits: &Limits) -> Error {
 }
 
 struct Decoder<'a> {
-    target: Target<'a>,
+    target: DecodeTarget<'a>,
     limits: &'a Limits,
     slots: Vec<FieldSlot>,
     /// The slot of each spelling of a key met so far.
@@ -107,7 +107,7 @@ impl FieldSlot {
 }
 
 impl<'a> Decoder<'a> {
-    fn new(target: Target<'a>, limits: &'a Limits) -> Self {
+    fn new(target: DecodeTarget<'a>, limits: &'a Limits) -> Self {
         let columns = names::columns(target);
         Decoder {
             target,
@@ -388,7 +388,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Makes the error of a body that is not JSON. `passed` is the part of the body before `text`.
-    fn malformed(&self, passed: &[u8], text: &str, malformed: Malformed) -> Refused {
+    fn malformed(&self, passed: &[u8], text: &str, malformed: SyntaxError) -> RefusedBody {
         let before = &self.limits.before;
         let row = before.rows + self.row + 1;
         let line = 1 + before.lines + newlines(passed) + newlines(&text.as_bytes()[..malformed.at]);
@@ -403,10 +403,10 @@ impl<'a> Decoder<'a> {
         );
         let error =
             Error::invalid(&message).hint("send an object, an array of objects, or one object a line");
-        Refused { error, rows: vec![BadRow { row, line: None, column: None, message }] }
+        RefusedBody { error, rows: vec![BadRow { row, line: None, column: None, message }] }
     }
 
-    fn finish(mut self) -> Result<Rows, Refused> {
+    fn finish(mut self) -> Result<DecodedRows, RefusedBody> {
         if !self.bad.is_empty() {
             return Err(refused(self.bad, self.limits, self.hint));
         }
@@ -430,7 +430,7 @@ impl<'a> Decoder<'a> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)
             .map_err(|e| Error::internal(format!("decoded rows make no batch: {e}")))?;
-        Ok(Rows { batch, new_columns })
+        Ok(DecodedRows { batch, new_columns })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Encodes and decodes rows in the formats of the wire. No HTTP here beyond the names of media types.
 //!
 //! In: [`json`] (an object, an array, or a sequence of objects, which is NDJSON), [`csv`], [`protobuf`] and [`ipc`]
-//! (an Arrow stream) become one [`Rows`]: a record batch by column name and the columns that the table lacks. Out:
+//! (an Arrow stream) become one [`DecodedRows`]: a record batch by column name and the columns that the table lacks. Out:
 //! [`out`] writes any record batch as JSON, NDJSON, CSV or an Arrow stream. Logs of OpenTelemetry become rows with
 //! fixed columns ([`otlp`]).
 //!
@@ -35,6 +35,7 @@ pub mod count;
 pub mod csv;
 pub mod ipc;
 pub mod json;
+pub mod json_texts;
 mod names;
 pub mod otlp;
 pub mod out;
@@ -44,17 +45,16 @@ pub mod protobuf;
 mod row_collector;
 mod sift;
 pub mod text;
-pub mod texts;
 pub mod value;
 
 use arrow::record_batch::RecordBatch;
 use types::{DataType, Error, TableDef};
 
-pub use sift::{OnError, RAW_BYTES_MAX, Sifted, Skipped};
+pub use sift::{OnError, RAW_BYTES_MAX, SiftedRows, SkippedRow};
 
 /// The table that the rows are decoded for.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub struct DecodeTarget<'a> {
     /// The name as users write it, for messages.
     pub table: &'a str,
     /// The definition; `None` if the table will be made for these rows.
@@ -65,7 +65,7 @@ pub struct Target<'a> {
 
 /// The decoded rows of a body.
 #[derive(Debug)]
-pub struct Rows {
+pub struct DecodedRows {
     /// The table's columns that occur in the body, and new ones, by name; `table::conform` adds the others.
     pub batch: RecordBatch,
     /// The columns of `batch` that the table does not have yet, in order of appearance.
@@ -88,9 +88,9 @@ pub struct Limits {
     pub bad_rows_max: usize,
     /// The part of the stream before this body, if it is a piece of one; row, line and byte numbers in messages
     /// continue from it.
-    pub before: Before,
+    pub before: StreamOffset,
     /// The rows to be decoded, if not all. Used for Arrow, whose batches cannot be split before decoding.
-    pub part: Option<Part>,
+    pub part: Option<RowRange>,
     /// True if a JSON body is from the middle of a sequence of rows, so that a `[` begins no array. Ignored for other
     /// formats.
     pub among_rows: bool,
@@ -98,7 +98,7 @@ pub struct Limits {
 
 /// A range of consecutive rows of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct RowRange {
     /// The index of the first row, from 0.
     pub first: usize,
     pub rows: usize,
@@ -106,7 +106,7 @@ pub struct Part {
 
 /// The size of the part of a stream before one of its pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Before {
+pub struct StreamOffset {
     pub rows: usize,
     pub lines: u64,
     pub bytes: usize,
@@ -117,7 +117,7 @@ impl Default for Limits {
         Limits {
             decoded_bytes_max: 256 << 20,
             bad_rows_max: 10,
-            before: Before::default(),
+            before: StreamOffset::default(),
             part: None,
             among_rows: false,
         }
@@ -126,7 +126,7 @@ impl Default for Limits {
 
 /// The refusal of a body: the error, and each bad row up to a limit.
 #[derive(Debug)]
-pub struct Refused {
+pub struct RefusedBody {
     pub error: Error,
     pub rows: Vec<BadRow>,
 }
@@ -141,14 +141,14 @@ pub struct BadRow {
     pub message: String,
 }
 
-impl From<Error> for Refused {
+impl From<Error> for RefusedBody {
     fn from(error: Error) -> Self {
-        Refused { error, rows: Vec::new() }
+        RefusedBody { error, rows: Vec::new() }
     }
 }
 
 /// Makes one error for all bad rows: it describes the first and counts the others.
-pub(crate) fn refused(rows: Vec<BadRow>, limits: &Limits, hint: Option<String>) -> Refused {
+pub(crate) fn refused(rows: Vec<BadRow>, limits: &Limits, hint: Option<String>) -> RefusedBody {
     let first = &rows[0];
     let line = first.line.map_or_else(String::new, |line| format!(" (line {line})"));
     let column = first.column.as_ref().map_or_else(String::new, |column| format!(", column `{column}`"));
@@ -162,7 +162,7 @@ pub(crate) fn refused(rows: Vec<BadRow>, limits: &Limits, hint: Option<String>) 
     if let Some(hint) = hint {
         error = error.hint(hint);
     }
-    Refused { error, rows }
+    RefusedBody { error, rows }
 }
 
 /// The memory that a body may still allocate.

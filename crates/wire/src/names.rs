@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use types::schema::COLUMNS_MAX;
 use types::{Column, name};
 
-use super::{BadRow, Limits, Refused, Target, refused};
+use super::{BadRow, DecodeTarget, Limits, RefusedBody, refused};
 
 /// The reason why a name cannot become a column, and a hint.
 pub(crate) struct Refusal {
@@ -14,7 +14,7 @@ pub(crate) struct Refusal {
 }
 
 /// Fails if a name without a column must not become one.
-pub(crate) fn check_new(wanted: &str, target: Target<'_>) -> Result<(), Refusal> {
+pub(crate) fn check_new(wanted: &str, target: DecodeTarget<'_>) -> Result<(), Refusal> {
     if let Err(error) = name::check_column(wanted) {
         let hint = wanted
             .starts_with('_')
@@ -31,7 +31,7 @@ pub(crate) fn check_new(wanted: &str, target: Target<'_>) -> Result<(), Refusal>
     Ok(())
 }
 
-pub(crate) fn columns<'a>(target: Target<'a>) -> &'a [Column] {
+pub(crate) fn columns<'a>(target: DecodeTarget<'a>) -> &'a [Column] {
     target.def.map_or(&[], |def| &def.schema.columns)
 }
 
@@ -39,9 +39,9 @@ pub(crate) fn columns<'a>(target: Target<'a>) -> &'a [Column] {
 /// `None` for a new one. The error names all that are refused, up to a limit.
 pub(crate) fn resolve<'n>(
     wanted: impl Iterator<Item = &'n str>,
-    target: Target<'_>,
+    target: DecodeTarget<'_>,
     limits: &Limits,
-) -> Result<Vec<Option<usize>>, Refused> {
+) -> Result<Vec<Option<usize>>, RefusedBody> {
     let known = columns(target);
     let (mut found, mut bad, mut hint, mut new) = (Vec::new(), Vec::new(), None, 0);
     let mut seen = HashSet::new();

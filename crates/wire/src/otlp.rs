@@ -38,15 +38,15 @@ pub const COLUMNS: [(&str, DataType); 12] = [
 
 /// The content of a request.
 #[derive(Debug)]
-pub struct Decoded {
+pub struct DecodedLogs {
     pub rows: RecordBatch,
     /// Records that cannot become rows. The other records are taken all the same.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedRecord>,
 }
 
 /// A record that cannot be decoded.
 #[derive(Debug, PartialEq)]
-pub struct Refused {
+pub struct RefusedRecord {
     /// The record's number in the request, from 1.
     pub record: usize,
     pub reason: String,
@@ -56,14 +56,14 @@ pub struct Refused {
 
 /// Decodes a request in Protobuf. [`Kind::Invalid`] if it is not such a request, [`Kind::TooLarge`] if it exceeds
 /// `limits`.
-pub fn decode_protobuf(bytes: &[u8], limits: &Limits) -> Result<Decoded> {
+pub fn decode_protobuf(bytes: &[u8], limits: &Limits) -> Result<DecodedLogs> {
     let mut sink = RecordSink::new(limits);
     protobuf::read(bytes, &mut sink)?;
     sink.finish()
 }
 
 /// Decodes a request in JSON, with the same errors as [`decode_protobuf`].
-pub fn decode_json(bytes: &[u8], limits: &Limits) -> Result<Decoded> {
+pub fn decode_json(bytes: &[u8], limits: &Limits) -> Result<DecodedLogs> {
     let mut sink = RecordSink::new(limits);
     json::read(bytes, &mut sink)?;
     sink.finish()
@@ -99,7 +99,7 @@ const MANY_VALUES: &str = "has more than 65,536 values";
 struct RecordSink {
     columns: LogColumns,
     seen: usize,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedRecord>,
 }
 
 impl RecordSink {
@@ -127,19 +127,19 @@ impl RecordSink {
             Err(reason) => reason,
         };
         if self.refused.len() == REFUSED_MAX {
-            let Refused { record, reason, .. } = &self.refused[0];
+            let RefusedRecord { record, reason, .. } = &self.refused[0];
             let message =
                 format!("more than {REFUSED_MAX} records cannot be read; record {record}: {reason}");
             return Err(Error::invalid(message).hint("send logs as an OTLP exporter over HTTP does"));
         }
-        let refused = Refused { record: self.seen, reason, raw: raw() };
-        self.columns.charge(size_of::<Refused>() + refused.reason.len() + refused.raw.len())?;
+        let refused = RefusedRecord { record: self.seen, reason, raw: raw() };
+        self.columns.charge(size_of::<RefusedRecord>() + refused.reason.len() + refused.raw.len())?;
         self.refused.push(refused);
         Ok(())
     }
 
-    fn finish(self) -> Result<Decoded> {
-        Ok(Decoded { rows: self.columns.finish()?, refused: self.refused })
+    fn finish(self) -> Result<DecodedLogs> {
+        Ok(DecodedLogs { rows: self.columns.finish()?, refused: self.refused })
     }
 }
 

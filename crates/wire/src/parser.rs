@@ -15,12 +15,12 @@ pub struct Parser<'a> {
 
 /// A syntax error: the byte offset and the expected token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed {
+pub struct SyntaxError {
     pub at: usize,
     pub expected: &'static str,
 }
 
-type Result<T> = std::result::Result<T, Malformed>;
+type Result<T> = std::result::Result<T, SyntaxError>;
 
 /// A number and its source text.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ impl<'a> Parser<'a> {
     }
 
     pub fn malformed<T>(&self, expected: &'static str) -> Result<T> {
-        Err(Malformed { at: self.at, expected })
+        Err(SyntaxError { at: self.at, expected })
     }
 
     #[inline]
@@ -461,7 +461,7 @@ mod tests {
         assert!(accepts(&nested(DEPTH_MAX)));
         assert_eq!(
             Parser::new(&nested(DEPTH_MAX + 1)).skip(),
-            Err(Malformed { at: DEPTH_MAX, expected: "at most 64 levels of nesting" })
+            Err(SyntaxError { at: DEPTH_MAX, expected: "at most 64 levels of nesting" })
         );
         assert!(Parser::new(&"[".repeat(1_000_000)).skip().is_err());
     }

@@ -14,7 +14,7 @@ use prost::bytes::Bytes;
 use types::{Error, Kind, Result};
 
 use super::csv::{BOM, failed};
-use super::{Before, Part};
+use super::{RowRange, StreamOffset};
 
 /// The approximate size of a piece in bytes; a larger row is a piece alone.
 pub const PIECE_BYTES: usize = 16 << 20;
@@ -25,7 +25,7 @@ const READ_BYTES: usize = 256 << 10;
 
 /// The format of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum StreamFormat {
     /// Objects or one array. `lines` declares that each line is a row.
     Json {
         lines: bool,
@@ -37,26 +37,26 @@ pub enum Form {
 
 /// Some rows of a stream.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Piece {
+pub struct StreamPiece {
     pub body: Bytes,
     /// The part of the stream before it. Its row count is known only to the caller that decodes the pieces.
-    pub before: Before,
+    pub before: StreamOffset,
     /// For JSON: true if each of its lines is known to be a row.
     pub lines: bool,
     /// The rows of the body that belong to the piece, if not all: a part of one Arrow batch.
-    pub part: Option<Part>,
+    pub part: Option<RowRange>,
 }
 
-impl Piece {
-    fn whole(body: Vec<u8>, before: Before, lines: bool) -> Self {
-        Piece { body: body.into(), before, lines, part: None }
+impl StreamPiece {
+    fn whole(body: Vec<u8>, before: StreamOffset, lines: bool) -> Self {
+        StreamPiece { body: body.into(), before, lines, part: None }
     }
 
     /// Divides the rows into smaller pieces, for a piece that needs too much memory when it is decoded. A piece of one
     /// row stays as it is.
-    pub fn divided(&self, form: Form) -> Result<Vec<Piece>> {
+    pub fn divided(&self, form: StreamFormat) -> Result<Vec<StreamPiece>> {
         let form = match form {
-            Form::Json { .. } => Form::Json { lines: self.lines },
+            StreamFormat::Json { .. } => StreamFormat::Json { lines: self.lines },
             other => other,
         };
         let mut bytes = if self.part.is_none() { self.body.len() / 2 } else { 0 };
@@ -77,20 +77,20 @@ impl Piece {
             }
             // For Arrow, the piece now holds a single message. For other formats, the first row may be larger than
             // half of the piece.
-            bytes = if form == Form::Arrow { 0 } else { bytes / 2 };
+            bytes = if form == StreamFormat::Arrow { 0 } else { bytes / 2 };
         }
         let rows = match (form, self.part) {
             (_, Some(part)) => part,
-            (Form::Arrow, None) => Part { first: 0, rows: arrow::rows(&self.body)? },
-            _ => Part { first: 0, rows: 1 },
+            (StreamFormat::Arrow, None) => RowRange { first: 0, rows: arrow::rows(&self.body)? },
+            _ => RowRange { first: 0, rows: 1 },
         };
         let half = rows.rows / 2;
         let parts = [
-            Part { first: rows.first, rows: half },
-            Part { first: rows.first + half, rows: rows.rows - half },
+            RowRange { first: rows.first, rows: half },
+            RowRange { first: rows.first + half, rows: rows.rows - half },
         ];
         let parts = parts.into_iter().filter(|part| part.rows > 0);
-        Ok(parts.map(|part| Piece { part: Some(part), ..self.clone() }).collect())
+        Ok(parts.map(|part| StreamPiece { part: Some(part), ..self.clone() }).collect())
     }
 }
 
@@ -108,23 +108,23 @@ enum Cutter {
 }
 
 impl<R: Read> Pieces<R> {
-    pub fn new(kind: Form, source: R) -> Self {
+    pub fn new(kind: StreamFormat, source: R) -> Self {
         Self::of(kind, source, PIECE_BYTES, ROW_BYTES_MAX)
     }
 
-    fn of(kind: Form, source: R, piece_bytes: usize, row_bytes_max: usize) -> Self {
+    fn of(kind: StreamFormat, source: R, piece_bytes: usize, row_bytes_max: usize) -> Self {
         let cut = match kind {
-            Form::Json { lines } => Cutter::Json(json::JsonCutter::new(lines)),
-            Form::Csv => Cutter::Csv(csv::CsvCutter::default()),
-            Form::Arrow => Cutter::Arrow(arrow::ArrowCutter::default()),
-            Form::Protobuf => Cutter::Protobuf(protobuf::ProtobufCutter::default()),
+            StreamFormat::Json { lines } => Cutter::Json(json::JsonCutter::new(lines)),
+            StreamFormat::Csv => Cutter::Csv(csv::CsvCutter::default()),
+            StreamFormat::Arrow => Cutter::Arrow(arrow::ArrowCutter::default()),
+            StreamFormat::Protobuf => Cutter::Protobuf(protobuf::ProtobufCutter::default()),
         };
         Pieces { source: StreamBuffer::new(source, piece_bytes, row_bytes_max), cut }
     }
 
     /// Returns the next piece; `None` at the end. Faults of rows are reported later, when the piece is decoded.
     #[allow(clippy::should_implement_trait, reason = "it may fail")]
-    pub fn next(&mut self) -> Result<Option<Piece>> {
+    pub fn next(&mut self) -> Result<Option<StreamPiece>> {
         match &mut self.cut {
             Cutter::Json(cut) => cut.next(&mut self.source),
             Cutter::Csv(cut) => cut.next(&mut self.source),
@@ -146,7 +146,7 @@ struct StreamBuffer<R> {
     inner: R,
     buffer: Vec<u8>,
     /// The part of the stream before the buffer's first byte.
-    before: Before,
+    before: StreamOffset,
     ended: bool,
     piece_bytes: usize,
     row_bytes_max: usize,
@@ -154,14 +154,14 @@ struct StreamBuffer<R> {
 
 impl<R: Read> StreamBuffer<R> {
     fn new(inner: R, piece_bytes: usize, row_bytes_max: usize) -> Self {
-        let (buffer, before) = (Vec::new(), Before::default());
+        let (buffer, before) = (Vec::new(), StreamOffset::default());
         StreamBuffer { inner, buffer, before, ended: false, piece_bytes, row_bytes_max }
     }
 
     /// Removes a byte order mark at the beginning of the stream, so that no piece begins with one.
     fn take_mark(&mut self) -> Result<()> {
         self.fill(BOM.len())?;
-        if self.before == Before::default() && self.buffer.starts_with(BOM) {
+        if self.before == StreamOffset::default() && self.buffer.starts_with(BOM) {
             self.take(BOM.len());
         }
         Ok(())

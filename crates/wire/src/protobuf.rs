@@ -30,8 +30,8 @@ use types::Error;
 
 use super::column::{Column, ValueFault};
 use super::row_collector::{BodyColumn, Misfit, RowCollector};
-use super::sift::{OnError, Sifted};
-use super::{Budget, Limits, Refused, Rows, Target};
+use super::sift::{OnError, SiftedRows};
+use super::{Budget, DecodeTarget, DecodedRows, Limits, RefusedBody};
 
 pub(crate) use to_json::write_json;
 pub(crate) use wire::{Fields, MalformedMessage, Value, members, values};
@@ -41,17 +41,22 @@ pub(crate) const COLUMNS: u32 = 1;
 pub(crate) const ROWS: u32 = 2;
 
 /// Decodes every row of a body. If any row is bad, none is taken, and the error names all bad rows, up to a limit.
-pub fn decode(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
+pub fn decode(body: &[u8], target: DecodeTarget<'_>, limits: &Limits) -> Result<DecodedRows, RefusedBody> {
     read(body, target, limits, OnError::Refuse).map(|sifted| sifted.rows)
 }
 
 /// Decodes the good rows of a body and reports the bad ones. Bytes that are not a message `Row` are a bad row too,
 /// since the length before them tells where the row ends.
-pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, Refused> {
+pub fn sift(body: &[u8], target: DecodeTarget<'_>, limits: &Limits) -> Result<SiftedRows, RefusedBody> {
     read(body, target, limits, OnError::Skip)
 }
 
-fn read(body: &[u8], target: Target<'_>, limits: &Limits, on_error: OnError) -> Result<Sifted, Refused> {
+fn read(
+    body: &[u8],
+    target: DecodeTarget<'_>,
+    limits: &Limits,
+    on_error: OnError,
+) -> Result<SiftedRows, RefusedBody> {
     // The names are read first, because they may stand anywhere in the message. This also detects a truncated body
     // before any row is taken.
     let columns = columns(body)?;

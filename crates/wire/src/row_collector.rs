@@ -8,8 +8,8 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use types::{DataType, Error};
 
 use super::column::{Column, ValueFault, null_bytes};
-use super::sift::{OnError, RowOrigins, Sifted, Skipped, bounded, charge};
-use super::{BadRow, Budget, Limits, NewColumn, Refused, Rows, Target, names, refused};
+use super::sift::{OnError, RowOrigins, SiftedRows, SkippedRow, bounded, charge};
+use super::{BadRow, Budget, DecodeTarget, DecodedRows, Limits, NewColumn, RefusedBody, names, refused};
 
 /// A column of the body.
 pub(crate) struct BodyColumn {
@@ -44,7 +44,7 @@ pub(crate) struct RowCollector<'a> {
     bad: Vec<BadRow>,
     /// The bad rows that were left out, and the offset of each good row in the body. Empty unless bad rows are
     /// skipped.
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedRow>,
     starts: Vec<usize>,
     budget: Budget,
 }
@@ -53,11 +53,11 @@ impl<'a> RowCollector<'a> {
     /// Resolves the names of the columns. `new` makes the builder for a column that the table lacks.
     pub fn new<'n>(
         wanted: impl Iterator<Item = &'n str> + Clone,
-        target: Target<'_>,
+        target: DecodeTarget<'_>,
         limits: &'a Limits,
         on_error: OnError,
         new: impl Fn() -> Column,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, RefusedBody> {
         let found = names::resolve(wanted.clone(), target, limits)?;
         let known = names::columns(target);
         let body_column = |(name, existing): (&str, Option<usize>)| {
@@ -116,7 +116,7 @@ impl<'a> RowCollector<'a> {
         let column = misfit.body_column.map(|at| self.body_columns[at].name.clone());
         let bad = BadRow { row: self.limits.before.rows + self.seen, line, column, message };
         if skips {
-            let skipped = Skipped { bad, raw: bounded(&raw()).to_owned() };
+            let skipped = SkippedRow { bad, raw: bounded(&raw()).to_owned() };
             charge(&skipped, &mut self.budget)?;
             self.skipped.push(skipped);
             return Ok(true);
@@ -131,7 +131,7 @@ impl<'a> RowCollector<'a> {
         self,
         raw: fn(&[u8], usize) -> String,
         last: impl Fn(ArrayRef, DataType, &mut Budget) -> Result<Option<(ArrayRef, DataType)>, Error>,
-    ) -> Result<Sifted, Refused> {
+    ) -> Result<SiftedRows, RefusedBody> {
         let RowCollector { limits, body_columns, rows, bad, skipped, starts, mut budget, .. } = self;
         if !bad.is_empty() {
             let hint = "change the rows, or leave them out: ?on_error=skip";
@@ -158,8 +158,8 @@ impl<'a> RowCollector<'a> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)
             .map_err(|e| Error::internal(format!("decoded rows make no batch: {e}")))?;
-        Ok(Sifted {
-            rows: Rows { batch, new_columns },
+        Ok(SiftedRows {
+            rows: DecodedRows { batch, new_columns },
             skipped,
             origins: RowOrigins { starts, raw, has_lines: false, before: limits.before },
         })

@@ -10,9 +10,9 @@ use arrow::compute::filter;
 use arrow::datatypes::{Field, Schema};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use std::sync::Arc;
-use types::{Error, Result, Unfit};
+use types::{Error, RejectedRow, Result};
 
-use super::{BadRow, Before, Budget, Limits, Refused, Rows, out, refused};
+use super::{BadRow, Budget, DecodedRows, Limits, RefusedBody, StreamOffset, out, refused};
 
 /// Bytes of a bad row's text that are kept.
 pub const RAW_BYTES_MAX: usize = 16 << 10;
@@ -29,7 +29,7 @@ pub enum OnError {
 
 /// A row that was left out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Skipped {
+pub struct SkippedRow {
     pub bad: BadRow,
     /// The row's text as received, or as JSON for formats without text; its first [`RAW_BYTES_MAX`] bytes.
     pub raw: String,
@@ -37,10 +37,10 @@ pub struct Skipped {
 
 /// The good rows of a body, and the bad ones that were left out.
 #[derive(Debug)]
-pub struct Sifted {
-    pub rows: Rows,
+pub struct SiftedRows {
+    pub rows: DecodedRows,
     /// The bad rows, in the order of the body.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedRow>,
     pub(crate) origins: RowOrigins,
 }
 
@@ -53,19 +53,19 @@ pub(crate) struct RowOrigins {
     pub raw: fn(&[u8], usize) -> String,
     /// True if rows are also identified by their line.
     pub has_lines: bool,
-    pub before: Before,
+    pub before: StreamOffset,
 }
 
-impl Sifted {
+impl SiftedRows {
     /// Makes the result for a body whose rows all fit so far and are shown by their values.
-    pub(crate) fn whole(rows: Rows, before: Before) -> Self {
+    pub(crate) fn whole(rows: DecodedRows, before: StreamOffset) -> Self {
         let origins = RowOrigins { starts: Vec::new(), raw: |_, _| String::new(), has_lines: false, before };
-        Sifted { rows, skipped: Vec::new(), origins }
+        SiftedRows { rows, skipped: Vec::new(), origins }
     }
 
     /// Leaves out further rows that the table cannot take, given in ascending order. `body` is the input of the
     /// decoder.
-    pub fn leave_out(&mut self, body: &[u8], unfit: Vec<Unfit>) -> Result<()> {
+    pub fn leave_out(&mut self, body: &[u8], unfit: Vec<RejectedRow>) -> Result<()> {
         if unfit.is_empty() {
             return Ok(());
         }
@@ -78,7 +78,7 @@ impl Sifted {
         let (mut number, mut next) = (before.rows, 0);
         let (mut line, mut counted) = (1 + before.lines, 0);
         let writer = out::json::Writer::new(&batch.schema());
-        for Unfit { row, column, message } in unfit {
+        for RejectedRow { row, column, message } in unfit {
             let Some(kept) = keep.get_mut(row) else { continue };
             *kept = false;
             while next <= row {
@@ -104,7 +104,7 @@ impl Sifted {
                     raw.push_str(bounded(String::from_utf8_lossy(&text).trim_end()));
                 }
             }
-            gone.push(Skipped { bad: BadRow { row: number, line: of_line, column, message }, raw });
+            gone.push(SkippedRow { bad: BadRow { row: number, line: of_line, column, message }, raw });
         }
         self.rows = without(&self.rows, &BooleanArray::from(keep.clone()))?;
         if !self.origins.starts.is_empty() {
@@ -117,10 +117,15 @@ impl Sifted {
     }
 }
 
-impl Sifted {
+impl SiftedRows {
     /// Refuses the body because of rows that the table cannot take, given in ascending order; `None` if all rows are
     /// good.
-    pub fn refuse(mut self, body: &[u8], unfit: Vec<Unfit>, limits: &Limits) -> Result<Option<Refused>> {
+    pub fn refuse(
+        mut self,
+        body: &[u8],
+        unfit: Vec<RejectedRow>,
+        limits: &Limits,
+    ) -> Result<Option<RefusedBody>> {
         self.leave_out(body, unfit)?;
         let bad: Vec<BadRow> =
             self.skipped.into_iter().take(limits.bad_rows_max).map(|skipped| skipped.bad).collect();
@@ -129,7 +134,7 @@ impl Sifted {
 }
 
 /// Returns the rows to keep. A new column without any value in them is dropped.
-fn without(rows: &Rows, keep: &BooleanArray) -> Result<Rows> {
+fn without(rows: &DecodedRows, keep: &BooleanArray) -> Result<DecodedRows> {
     let failed = |e: arrow::error::ArrowError| Error::internal(format!("rows cannot be left out: {e}"));
     let (mut fields, mut arrays): (Vec<Field>, Vec<_>) = Default::default();
     let mut new_columns = rows.new_columns.clone();
@@ -149,7 +154,7 @@ fn without(rows: &Rows, keep: &BooleanArray) -> Result<Rows> {
     }
     let options = RecordBatchOptions::new().with_row_count(Some(keep.true_count()));
     let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options);
-    Ok(Rows { batch: batch.map_err(failed)?, new_columns })
+    Ok(DecodedRows { batch: batch.map_err(failed)?, new_columns })
 }
 
 /// Returns the beginning of a text, up to [`RAW_BYTES_MAX`] bytes.
@@ -158,7 +163,7 @@ pub(crate) fn bounded(text: &str) -> &str {
 }
 
 /// Charges the memory for a row that was left out.
-pub(crate) fn charge(skipped: &Skipped, budget: &mut Budget) -> Result<()> {
+pub(crate) fn charge(skipped: &SkippedRow, budget: &mut Budget) -> Result<()> {
     budget.take(160 + skipped.raw.len() + skipped.bad.message.len())
 }
 

@@ -7,7 +7,7 @@ use arrow::buffer::Buffer;
 use arrow::ipc::writer::StreamWriter;
 use polynya_fuzz::fuzz;
 use types::{ColumnId, DataType, TableDef, TableId};
-use wire::{Limits, Target};
+use wire::{DecodeTarget, Limits};
 
 fn seeds(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
@@ -32,13 +32,13 @@ fn table() -> TableDef {
 fn fuzz_rows<T, E>(
     name: &str,
     seeds: &[Vec<u8>],
-    decode: impl Fn(&[u8], Target<'_>, &Limits) -> Result<T, E>,
+    decode: impl Fn(&[u8], DecodeTarget<'_>, &Limits) -> Result<T, E>,
 ) {
     let def = table();
     let limits = Limits { decoded_bytes_max: 64 << 20, ..Limits::default() };
     fuzz(name, seeds, |input| {
         for def in [None, Some(&def)] {
-            drop(decode(input, Target { table: "t", def, may_add_columns: true }, &limits));
+            drop(decode(input, DecodeTarget { table: "t", def, may_add_columns: true }, &limits));
         }
     });
 }

@@ -12,7 +12,7 @@ pub fn run(engine: &Engine) -> Result<Lines> {
     let engine = engine.clone();
     job::start("pn-doctor", move |teller| {
         // An examination reads every file once and must not evict other readers' pages from the page cache.
-        let _passing = vfs::pass_through();
+        let _passing = vfs::background_reads();
         let examination = doctor::examine_running(&engine, &mut |what| teller.progress(|| json!(what)))?;
         serde_json::to_value(examination)
             .map_err(|error| Error::internal("what was found cannot be told").caused_by(error))

@@ -16,7 +16,7 @@ use engine::{Engine, Mode, NewColumn, Op, Transaction, View};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use types::{DataType, Error, Kind, Principal, Result, RowId, TableDef, TableId, key, name};
-use wire::Rows;
+use wire::DecodedRows;
 
 /// The table that holds the position of each ingested file.
 pub const TABLE: &str = "polynya.ingests";
@@ -146,13 +146,14 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
     }
     let snapshot = view.find(full_name);
     let def = snapshot.as_ref().map(|snapshot| snapshot.def().as_ref());
-    let target = wire::json::Target { table: name::short_table_name(full_name), def, may_add_columns: true };
+    let target =
+        wire::json::DecodeTarget { table: name::short_table_name(full_name), def, may_add_columns: true };
     let limits = wire::Limits::default();
     let decoded = match piece.media.as_str() {
         crate::ingest::ARROW => wire::ipc::decode(payload, target, &limits),
         _ => wire::json::decode(payload, target, &limits),
     };
-    let Rows { batch, new_columns } = decoded.map_err(|refused| refused.error)?;
+    let DecodedRows { batch, new_columns } = decoded.map_err(|refused| refused.error)?;
     let Some(def) = def else {
         // The table is created in a commit of its own, because the mark names the table's id. The next attempt stores the rows.
         let mut def = TableDef::new(TableId(0), full_name);

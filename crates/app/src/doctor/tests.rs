@@ -180,7 +180,7 @@ fn a_flipped_bit_in_a_file_that_alone_has_rows_is_found() {
     let mut def = TableDef::new(TableId(0), "main.t");
     def.add_column("id", &types::DataType::Int64, false, None).unwrap();
     def.add_column("name", &types::DataType::String, true, None).unwrap();
-    def.set_hot(Some(types::Hot::Bytes(0)));
+    def.set_hot(Some(types::HotLimit::Bytes(0)));
     engine.commit(&local, Transaction::new(vec![Op::CreateTable { def, if_absent: false }])).unwrap();
     for part in 0..4 {
         let rows = batch(part * 1_500..(part + 1) * 1_500);

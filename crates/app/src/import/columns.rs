@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType as Arrow, Field, Schema};
 use http::Method;
 use serde_json::{Value, json};
 use types::{ColumnId, DataType, Error, Kind, Result, TableDef, TableId, name};
-use wire::texts;
+use wire::json_texts;
 
 use super::{Into, Notes, Renames, Table};
 use crate::client::escaped;
@@ -155,11 +155,11 @@ pub fn check(given: &[Given], renames: &[(String, String)], into: &Into) -> Resu
 }
 
 /// Decodes a batch of this one column without rows, as the server would, to learn whether the server accepts its type.
-fn received(column: &Given, name: &str, def: &TableDef) -> Result<wire::Rows> {
+fn received(column: &Given, name: &str, def: &TableDef) -> Result<wire::DecodedRows> {
     let field = column.field.as_ref().clone().with_name(name);
     let empty = RecordBatch::new_empty(Arc::new(Schema::new(vec![field])));
     let table = name::short_table_name(&def.name);
-    let target = wire::json::Target { table, def: Some(def), may_add_columns: true };
+    let target = wire::json::DecodeTarget { table, def: Some(def), may_add_columns: true };
     wire::ipc::decode(&arrow_stream(&empty)?, target, &wire::Limits::default())
         .map_err(|refused| refused.error)
 }
@@ -226,7 +226,7 @@ pub fn json_columns(given: &[Given], renames: &[(String, String)], into: &Into) 
     let wanted = |column: &Given| {
         let name = named(renames, column.name());
         let at = name::resolve(name, known.iter().map(|known| known.name.as_str()))?;
-        Some(known[at].data_type.clone()).filter(texts::has_json)
+        Some(known[at].data_type.clone()).filter(json_texts::has_json)
     };
     let is_text = |column: &Given| column.data_type.as_ref().is_some_and(|own| *own != DataType::Json);
     let of_texts = given.iter().enumerate().filter(|(_, column)| is_text(column));

@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use lake::foreign::{At, Batch, Foreign, Rows};
 use serde::{Deserialize, Serialize};
 use types::{DataType, Error, Kind, Result, name};
-use wire::texts;
+use wire::json_texts;
 
 use super::columns::{self, Given};
 use super::find::Place;
@@ -258,7 +258,9 @@ impl Pieces for Cut {
 fn check_json(batch: &Batch, schema: &Schema, columns: &[(usize, DataType)]) -> Result<()> {
     for (at, wanted) in columns {
         let values = batch.rows.column(*at);
-        let Some(bad) = texts::unfit(schema.field(*at).name(), values, wanted).next() else { continue };
+        let Some(bad) = json_texts::invalid_rows(schema.field(*at).name(), values, wanted).next() else {
+            continue;
+        };
         let (row, column) = (batch.place(bad.row) + 1, bad.column.unwrap_or_default());
         return Err(Error::new(
             Kind::Schema,

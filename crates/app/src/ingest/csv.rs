@@ -12,7 +12,7 @@ use arrow::datatypes::Schema;
 use csv::{ByteRecord, ReaderBuilder};
 use serde_json::json;
 use types::{ColumnId, DataType, Error, Field, Kind, Result, name};
-use wire::csv::{Cells, Reader, infer};
+use wire::csv::{ColumnBuilder, Reader, infer};
 
 use crate::units::counted;
 
@@ -200,8 +200,8 @@ impl Csv {
 
 impl Pieces for Csv {
     fn next(&mut self) -> Result<Option<Piece>> {
-        let mut columns: Vec<Cells> =
-            self.dialect.columns.iter().map(|(_, data_type)| Cells::new(data_type)).collect();
+        let mut columns: Vec<ColumnBuilder> =
+            self.dialect.columns.iter().map(|(_, data_type)| ColumnBuilder::new(data_type)).collect();
         let mut ends = Vec::new();
         let start = self.position();
         let wanted = start + PIECE_BYTES as u64;

@@ -82,7 +82,7 @@ fn other(what: &str) -> impl Fn(String) -> Error + '_ {
 }
 
 fn ours(body: &mut Body) -> Result<RecordBatch> {
-    let target = wire::Target { table: "events", def: Some(&body.def), may_add_columns: false };
+    let target = wire::DecodeTarget { table: "events", def: Some(&body.def), may_add_columns: false };
     let rows = wire::json::decode(&body.array, target, &wire::Limits::default());
     rows.map(|rows| rows.batch).map_err(|refused| refused.error)
 }

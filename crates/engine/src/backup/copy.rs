@@ -101,13 +101,13 @@ pub(crate) fn copy(
         at += block.len() as u64;
         if at - synced >= SYNC_BYTES {
             target.sync().map_err(writing)?;
-            target.set_aside();
+            target.drop_from_cache();
             synced = at;
         }
         tick(block.len() as u64)
     })?;
     target.sync().map_err(writing)?;
-    target.set_aside();
+    target.drop_from_cache();
     Ok(summing.done())
 }
 

@@ -14,7 +14,7 @@ pub(super) const ROWS_AGAIN_MAX: u64 = 65_536;
 
 impl Prepared {
     /// Whether the rows of earlier transactions must be in the tips before it is checked.
-    pub fn asks_rows(&self) -> bool {
+    pub fn needs_row_check(&self) -> bool {
         let asks = |op: &PreparedOp| match op {
             PreparedOp::AlterTable(Alter { seen, .. }) => seen.is_some(),
             PreparedOp::AlterIndexes { add, .. } => add.iter().any(|index| index.unique),

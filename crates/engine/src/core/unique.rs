@@ -13,7 +13,7 @@ use commitlog::edit::Edit;
 use table::Tip;
 use table::materializer::Position;
 use table::unique::{Entered, Key as Compared, Lookup, Verdict};
-use types::{Error, IndexDef, Lsn, Result, RowId, TableDef, TableId, Unique};
+use types::{Error, IndexDef, Lsn, Result, RowId, TableDef, TableId, UniqueState};
 
 use super::alter::ROWS_AGAIN_MAX;
 use super::check::changed_since;
@@ -45,7 +45,7 @@ impl Unchecked {
     /// `made` is the commit that made these indexes, if it did so just now.
     fn note(&mut self, tip: &Tip, made: Option<Lsn>, is_meant: impl Fn(&IndexDef) -> bool) {
         let def = tip.def();
-        let checking = def.indexes.iter().filter(|index| index.unique == Some(Unique::Checking));
+        let checking = def.indexes.iter().filter(|index| index.unique == Some(UniqueState::Checking));
         for index in checking.filter(|index| is_meant(index)) {
             let known = (def.id, index.name.clone());
             let since = self.0.entry(known).or_insert(Since { below: tip.next_row(), made: Lsn(0) });
@@ -97,7 +97,7 @@ impl Checks<'_> {
 }
 
 fn is_enforced(def: &TableDef, unique: &Compared) -> bool {
-    def.indexes.iter().any(|index| index.name == unique.name && index.unique == Some(Unique::Enforced))
+    def.indexes.iter().any(|index| index.name == unique.name && index.unique == Some(UniqueState::Enforced))
 }
 
 impl Core {
@@ -156,7 +156,7 @@ impl Core {
                 continue;
             }
             if tip.next_row() == RowId(1) {
-                def.indexes[at].unique = Some(Unique::Enforced);
+                def.indexes[at].unique = Some(UniqueState::Enforced);
                 continue;
             }
             let Some(unique) = Compared::of(def, &def.indexes[at]) else { continue };
@@ -169,7 +169,7 @@ impl Core {
             if let Some(rows) = trial.adopt(entered.clone())? {
                 return Err(equal_rows(&trial.snapshot(types::Lsn(0)), &unique, rows));
             }
-            def.indexes[at].unique = Some(Unique::Enforced);
+            def.indexes[at].unique = Some(UniqueState::Enforced);
             adopted.push(entered.clone());
         }
         Ok(adopted)
@@ -223,13 +223,15 @@ impl Core {
         let mut def = TableDef::clone(tip.def());
         let keys: Vec<Option<Compared>> = def.indexes.iter().map(|index| Compared::of(&def, index)).collect();
         for (index, key) in def.indexes.iter_mut().zip(keys) {
-            let (Some(Unique::Checking), Some(key)) = (&index.unique, key) else { continue };
+            let (Some(UniqueState::Checking), Some(key)) = (&index.unique, key) else { continue };
             let unchecked = (table, index.name.clone());
             let unknown = || Since { below: tip.next_row(), made: Lsn(0) };
             let since = self.unchecked.0.entry(unchecked.clone()).or_insert_with(unknown);
             index.unique = match lookup.verdict(&key.columns) {
-                Verdict::Distinct(row) if row.next() >= since.below => Some(Unique::Enforced),
-                Verdict::Equal(what) if position.checkpoint.lsn >= since.made => Some(Unique::Failed(what)),
+                Verdict::Distinct(row) if row.next() >= since.below => Some(UniqueState::Enforced),
+                Verdict::Equal(what) if position.checkpoint.lsn >= since.made => {
+                    Some(UniqueState::Failed(what))
+                }
                 Verdict::Distinct(_) | Verdict::Equal(_) | Verdict::Unknown => continue,
             };
             self.unchecked.0.remove(&unchecked);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use table::Snapshot;
-use types::{Change, Column, Error, Kind, Result, RowId, SchemaVersion, Scope, TableDef, name};
+use types::{AlterAction, Column, Error, Kind, Result, RowId, SchemaVersion, Scope, TableDef, name};
 
 use super::{PreparedOp, Preparer, encoded_bytes};
 
@@ -16,11 +16,11 @@ pub(crate) struct Alter {
     pub base: SchemaVersion,
     /// Whose rows were looked at; `None` if no change asks for it, or if the same transaction creates the table.
     pub seen: Option<Arc<Snapshot>>,
-    pub changes: Vec<Change>,
+    pub changes: Vec<AlterAction>,
 }
 
 impl Preparer<'_> {
-    pub(super) fn alter_table(&mut self, table: &str, changes: Vec<Change>) -> Result<PreparedOp> {
+    pub(super) fn alter_table(&mut self, table: &str, changes: Vec<AlterAction>) -> Result<PreparedOp> {
         let full_name = self.writable_name(table)?;
         let touched = self.touch(&full_name)?;
         let (def, base, rows_changed) = (touched.def.clone(), touched.base.clone(), touched.rows_changed);
@@ -36,12 +36,12 @@ impl Preparer<'_> {
             materializer.check(&changed)?;
             materializer.check_change(&def, &changed)?;
         }
-        let asks_rows = changes.iter().any(Change::asks_rows);
-        if asks_rows && rows_changed {
+        let needs_row_check = changes.iter().any(AlterAction::needs_row_check);
+        if needs_row_check && rows_changed {
             return Err(Error::invalid("SET NOT NULL comes before the rows that a transaction writes")
                 .with("table", name::short_table_name(&def.name)));
         }
-        let seen = base.filter(|_| asks_rows);
+        let seen = base.filter(|_| needs_row_check);
         if let Some(seen) = &seen {
             refuse_nulls(seen, RowId(0), &changed)?;
         }

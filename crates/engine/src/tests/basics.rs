@@ -214,7 +214,7 @@ fn nothing_reserved_is_written_in_any_spelling_of_its_name() {
         columns: vec![types::ViewColumn { from: "a".into(), name: "a".into() }],
         reads: Vec::new(),
     };
-    let renamed = |name: &str| types::Change::RenameTable { to: name.into() };
+    let renamed = |name: &str| types::AlterAction::RenameTable { to: name.into() };
     for name in ["polynya.catalog", "POLYNYA.catalog", "Polynya.CATALOG", "pOlYnYa.new"] {
         let table = || name.to_owned();
         let ops = [

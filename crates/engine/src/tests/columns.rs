@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use sim::SimEnv;
-use types::{Change, DataType, Kind, Principal, Value};
+use types::{AlterAction, DataType, Kind, Principal, Value};
 
 use super::support::plain;
 use crate::{Engine, Mode, NewColumn, Op, Options, Step, Transaction};
@@ -96,7 +96,7 @@ fn where_more_than_columns_behind_has_changed_rows_are_read_again() {
     submit(&engine, &told, Transaction::new(vec![Op::CreateTable { def: plain("t"), if_absent: false }]));
     commit(&engine);
     let alter = |changes| Transaction::new(vec![Op::AlterTable { table: "t".into(), changes }]);
-    let rename = |from: &str, to: &str| Change::RenameColumn { from: from.into(), to: to.into() };
+    let rename = |from: &str, to: &str| AlterAction::RenameColumn { from: from.into(), to: to.into() };
     let cases = [
         // What `v` means is another column by then.
         (alter(vec![rename("v", "w")]), bring(1, "x", DataType::Int64)),

@@ -259,7 +259,7 @@ fn what_was_derived_once_is_waited_for_until_its_files_are_removed() {
     let held = engine.root();
     let table = held.table("main.t").unwrap().def().id;
     assert!(held.derived("listing", table).is_some());
-    let rename = types::Change::RenameTable { to: "other".into() };
+    let rename = types::AlterAction::RenameTable { to: "other".into() };
     commit(&engine, Op::AlterTable { table: "t".into(), changes: vec![rename] });
     // A listing does not follow it under that name, which is looked at when its indexes change.
     let index =
@@ -305,7 +305,7 @@ fn what_was_derived_and_cannot_be_removed_is_tried_again() {
     assert!(files() > 0);
     let stays = |times| listing.stays.store(times, std::sync::atomic::Ordering::Relaxed);
     stays(u64::MAX);
-    let rename = types::Change::RenameTable { to: "other".into() };
+    let rename = types::AlterAction::RenameTable { to: "other".into() };
     commit(&engine, Op::AlterTable { table: "t".into(), changes: vec![rename] });
     let index =
         types::NewIndex { kind: "column".into(), columns: vec!["v".into()], ..types::NewIndex::default() };
@@ -327,7 +327,7 @@ fn what_was_derived_and_cannot_be_removed_is_tried_again() {
     assert_eq!(files(), 0);
 
     // The same of a table that is dropped: nobody waits for it.
-    let rename = types::Change::RenameTable { to: "t".into() };
+    let rename = types::AlterAction::RenameTable { to: "t".into() };
     commit(&engine, Op::AlterTable { table: "other".into(), changes: vec![rename] });
     work(2);
     assert!(files() > 0, "followed again");

@@ -418,7 +418,7 @@ fn a_request_counts_as_long_as_its_table_is_there() {
     let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
     let local = Principal::local();
     let rename = |from: &str, to: &str| {
-        let changes = vec![types::Change::RenameTable { to: to.into() }];
+        let changes = vec![types::AlterAction::RenameTable { to: to.into() }];
         engine
             .commit(&local, Transaction::new(vec![Op::AlterTable { table: from.into(), changes }]))
             .unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use types::{Change, Kind, Principal, Scope, TableSet, ViewColumn, ViewDef, ViewRead};
+use types::{AlterAction, Kind, Principal, Scope, TableSet, ViewColumn, ViewDef, ViewRead};
 
 use super::support::{batch, by_id, keyed, plain};
 use crate::{Engine, Mode, Op, Options, Transaction};
@@ -24,7 +24,7 @@ fn create(def: types::TableDef) -> Op {
 }
 
 fn rename(table: &str, to: &str) -> Op {
-    Op::AlterTable { table: table.into(), changes: vec![Change::RenameTable { to: to.into() }] }
+    Op::AlterTable { table: table.into(), changes: vec![AlterAction::RenameTable { to: to.into() }] }
 }
 
 fn view(name: &str, query: &str) -> Op {
@@ -83,10 +83,11 @@ fn what_was_read_is_not_written_to_what_has_taken_its_name() {
     let dir = testkit::temp_dir("engine");
     let engine = open(dir.path());
     let local = Principal::local();
-    let alter = |changes: Vec<Change>| commit(&engine, vec![Op::AlterTable { table: "t".into(), changes }]);
-    let renamed = |from: &str, to: &str| Change::RenameColumn { from: from.into(), to: to.into() };
-    let dropped = |name: &str| Change::DropColumn { name: name.into(), if_exists: false };
-    let added = |name: &str| Change::AddColumn {
+    let alter =
+        |changes: Vec<AlterAction>| commit(&engine, vec![Op::AlterTable { table: "t".into(), changes }]);
+    let renamed = |from: &str, to: &str| AlterAction::RenameColumn { from: from.into(), to: to.into() };
+    let dropped = |name: &str| AlterAction::DropColumn { name: name.into(), if_exists: false };
+    let added = |name: &str| AlterAction::AddColumn {
         name: name.into(),
         data_type: types::DataType::Int64,
         nullable: true,

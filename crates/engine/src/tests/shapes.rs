@@ -11,7 +11,7 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, RecordBatch};
 use commitlog::edit::ApiKey;
 use sim::{Rng, SimEnv};
-use types::{Change, ColumnId, DataType, Principal, RowId, Scope, TableDef, TableId, TableSet, Value};
+use types::{AlterAction, ColumnId, DataType, Principal, RowId, Scope, TableDef, TableId, TableSet, Value};
 
 use crate::{Ack, Engine, Mode, Op, Options, Root, Step, Transaction};
 
@@ -66,7 +66,7 @@ enum Effect {
     Alter {
         table: String,
         version: u64,
-        change: Change,
+        change: AlterAction,
     },
     /// `as_of` is the table that the rows were made for.
     Insert {
@@ -104,10 +104,10 @@ impl Table {
     }
 
     /// Whether it happens; if not, the table may be left in pieces.
-    fn alter(&mut self, change: &Change) -> bool {
+    fn alter(&mut self, change: &AlterAction) -> bool {
         self.version += 1;
         match change.clone() {
-            Change::AddColumn { name, data_type, default, .. } => {
+            AlterAction::AddColumn { name, data_type, default, .. } => {
                 let default = default.unwrap_or(Value::Null);
                 for row in self.rows.values_mut() {
                     row.insert(name.clone(), default.clone());
@@ -118,18 +118,18 @@ impl Table {
                 let initial = default.clone();
                 self.columns.push(Col { id, name, data_type, default, initial, refuses_null: false });
             }
-            Change::RenameColumn { from, to } => {
+            AlterAction::RenameColumn { from, to } => {
                 for row in self.rows.values_mut() {
                     let value = row.remove(&from).unwrap();
                     row.insert(to.clone(), value);
                 }
                 self.column(&from).name = to;
             }
-            Change::DropColumn { name, .. } => {
+            AlterAction::DropColumn { name, .. } => {
                 self.rows.values_mut().for_each(|row| drop(row.remove(&name)));
                 self.columns.retain(|c| c.name != name);
             }
-            Change::Widen { name, to } => {
+            AlterAction::Widen { name, to } => {
                 let wider = |value: &mut Value| *value = value.clone().cast(&to).unwrap();
                 self.rows.values_mut().for_each(|row| wider(row.get_mut(&name).unwrap()));
                 let column = self.column(&name);
@@ -137,23 +137,23 @@ impl Table {
                 wider(&mut column.initial);
                 column.data_type = to;
             }
-            Change::SetDefault { name, value } => {
+            AlterAction::SetDefault { name, value } => {
                 self.column(&name).default = value.unwrap_or(Value::Null);
             }
-            Change::SetNotNull { name } => {
+            AlterAction::SetNotNull { name } => {
                 self.column(&name).refuses_null = true;
                 return self.rows.values().all(|row| row[&name] != Value::Null);
             }
-            Change::DropNotNull { name } => self.column(&name).refuses_null = false,
-            Change::RenameTable { to } => self.name = to,
-            Change::SetTtl { .. }
-            | Change::SetHot { .. }
-            | Change::SetTime { .. }
-            | Change::SetPath { .. }
-            | Change::SetRest { .. }
-            | Change::SetInput { .. }
-            | Change::SetPartitionBy { .. }
-            | Change::SetSortBy { .. } => {
+            AlterAction::DropNotNull { name } => self.column(&name).refuses_null = false,
+            AlterAction::RenameTable { to } => self.name = to,
+            AlterAction::SetTtl { .. }
+            | AlterAction::SetHot { .. }
+            | AlterAction::SetTime { .. }
+            | AlterAction::SetPath { .. }
+            | AlterAction::SetRest { .. }
+            | AlterAction::SetInput { .. }
+            | AlterAction::SetPartitionBy { .. }
+            | AlterAction::SetSortBy { .. } => {
                 unreachable!("not among the changes of this test")
             }
         }
@@ -405,7 +405,7 @@ impl Run {
 }
 
 /// A change that the engine takes at this state of the table; `None`: none this time.
-fn change(rng: &mut Rng, began_as: &str, model: &Table) -> Option<Change> {
+fn change(rng: &mut Rng, began_as: &str, model: &Table) -> Option<AlterAction> {
     let name = format!("x{}", rng.below(6));
     let is_free = model.columns.iter().all(|c| c.name != name);
     let column = rng.pick(&model.columns).clone();
@@ -413,7 +413,7 @@ fn change(rng: &mut Rng, began_as: &str, model: &Table) -> Option<Change> {
     if column.name == "id" || rng.one_in(3) {
         if rng.one_in(6) {
             let to = format!("{began_as}{}", rng.below(9));
-            return (to != model.name).then_some(Change::RenameTable { to });
+            return (to != model.name).then_some(AlterAction::RenameTable { to });
         }
         let (data_type, default) = match rng.below(4) {
             0 => (DataType::String, Some(Value::String("later".repeat(rng.index(30))))),
@@ -421,22 +421,24 @@ fn change(rng: &mut Rng, began_as: &str, model: &Table) -> Option<Change> {
             2 => (DataType::Int32, Some(Value::Int32(-5)).filter(|_| rng.one_in(2))),
             _ => (DataType::Int64, None),
         };
-        let add = Change::AddColumn { name, data_type, nullable: true, default, if_absent: false };
+        let add = AlterAction::AddColumn { name, data_type, nullable: true, default, if_absent: false };
         return (is_free && model.columns.len() < 8).then_some(add);
     }
     let nulls = model.rows.values().any(|row| row[&of] == Value::Null);
     match rng.below(6) {
-        0 | 1 => is_free.then_some(Change::RenameColumn { from: of, to: name }),
-        2 => Some(Change::DropColumn { name: of, if_exists: rng.one_in(2) }),
-        3 if column.data_type == DataType::Int32 => Some(Change::Widen { name: of, to: DataType::Int64 }),
+        0 | 1 => is_free.then_some(AlterAction::RenameColumn { from: of, to: name }),
+        2 => Some(AlterAction::DropColumn { name: of, if_exists: rng.one_in(2) }),
+        3 if column.data_type == DataType::Int32 => {
+            Some(AlterAction::Widen { name: of, to: DataType::Int64 })
+        }
         4 if matches!(column.data_type, DataType::Int64 | DataType::Int32) && !column.refuses_null => {
             let value = Value::Int64(rng.below(3) as i64).cast(&column.data_type).unwrap();
             let value = Some(value).filter(|_| rng.one_in(2));
             let same = value.clone().unwrap_or(Value::Null) == column.default;
-            (!same).then_some(Change::SetDefault { name: of, value })
+            (!same).then_some(AlterAction::SetDefault { name: of, value })
         }
-        5 if column.refuses_null => Some(Change::DropNotNull { name: of }),
-        5 if !nulls => Some(Change::SetNotNull { name: of }),
+        5 if column.refuses_null => Some(AlterAction::DropNotNull { name: of }),
+        5 if !nulls => Some(AlterAction::SetNotNull { name: of }),
         _ => None,
     }
 }

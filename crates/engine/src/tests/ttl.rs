@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use sim::{Rng, SimEnv};
-use types::{Change, DataType, Principal, RowId, TableDef, TableId, Value};
+use types::{AlterAction, DataType, Principal, RowId, TableDef, TableId, Value};
 
 use crate::{Engine, Mode, Op, Options, Step, Transaction};
 
@@ -207,7 +207,7 @@ fn a_time_to_live_may_come_and_go() {
         settle(&engine);
     };
     let mut rng = Rng::new(1);
-    alter(Change::SetTtl { to: None });
+    alter(AlterAction::SetTtl { to: None });
     write(&engine, &mut rng, machine.env().clock.now());
     commit(&engine);
     let all = live(&engine, "main.p");
@@ -215,9 +215,9 @@ fn a_time_to_live_may_come_and_go() {
     settle(&engine);
     assert_eq!(live(&engine, "main.p"), all, "nothing is too old");
     assert!(live(&engine, "main.k").values().all(Option::is_none), "those without a time stay");
-    alter(Change::SetTtl { to: Some(1_001 * SECOND) });
+    alter(AlterAction::SetTtl { to: Some(1_001 * SECOND) });
     assert_eq!(live(&engine, "main.p"), all);
-    alter(Change::SetTtl { to: Some(999 * SECOND) });
+    alter(AlterAction::SetTtl { to: Some(999 * SECOND) });
     machine.clock.advance(Duration::from_secs(60));
     settle(&engine);
     assert!(live(&engine, "main.p").is_empty());
@@ -228,9 +228,9 @@ fn a_time_to_live_may_come_and_go() {
 fn nothing_is_deleted_by_a_time_to_live_that_is_gone() {
     let _limit = testkit::limit(60);
     let changes = [
-        Change::SetTtl { to: None },
-        Change::SetTtl { to: Some(1_000 * SECOND) },
-        Change::SetTime { to: None },
+        AlterAction::SetTtl { to: None },
+        AlterAction::SetTtl { to: Some(1_000 * SECOND) },
+        AlterAction::SetTime { to: None },
     ];
     for change in changes.map(Some).into_iter().chain([None]) {
         let machine = SimEnv::new(1);

@@ -321,7 +321,7 @@ fn a_message_that_its_table_does_not_take_holds_up_nobody() {
     assert_eq!(found, [["-", "early"], ["-", "late"], ["-", "packed"]]);
 
     let alter = |op: Op| engine.commit(&Principal::local(), Transaction::new(vec![op])).unwrap();
-    let changes = vec![types::Change::SetNotNull { name: "host".into() }];
+    let changes = vec![types::AlterAction::SetNotNull { name: "host".into() }];
     alter(Op::AlterTable { table: "main.syslog".into(), changes });
     write!(stream, "<13>1 - h - - - - one\n<13>1 - - - - - - bare\n<13>1 - h - - - - two\n").unwrap();
     wait_for(&engine, 5);
@@ -330,7 +330,7 @@ fn a_message_that_its_table_does_not_take_holds_up_nobody() {
     // The dead-letter table was made for something else and takes none of them, and still nothing is blocked.
     alter(Op::AlterTable {
         table: "main.syslog_dead".into(),
-        changes: vec![types::Change::DropColumn { name: "raw".into(), if_exists: false }],
+        changes: vec![types::AlterAction::DropColumn { name: "raw".into(), if_exists: false }],
     });
     write!(stream, "<13>1 - - - - - - lost\n<13>1 - h - - - - three\n").unwrap();
     wait_for(&engine, 6);

@@ -8,7 +8,7 @@ use arrow::datatypes::Int64Type;
 use table::Snapshot;
 use table::materializer::Budget;
 use table::unique::{Key, Lookup, Verdict};
-use types::{ColumnId, DataType, IndexDef, ROW_ID, Result, RowId, TableDef, Unique, Value, key, name};
+use types::{ColumnId, DataType, IndexDef, ROW_ID, Result, RowId, TableDef, UniqueState, Value, key, name};
 
 use super::codec::{Columns, KEY_BYTES_MAX, Range};
 use super::index::{Index, Indexes};
@@ -42,7 +42,7 @@ impl Indexes {
 
     /// Returns the position of the next index whose rows must be compared, with its unique key.
     pub(super) fn next_to_compare(&self, def: &TableDef) -> Option<(usize, Key)> {
-        let checking = def.indexes.iter().filter(|index| index.unique == Some(Unique::Checking));
+        let checking = def.indexes.iter().filter(|index| index.unique == Some(UniqueState::Checking));
         checking.filter_map(|index| self.to_compare(def, index)).next()
     }
 

@@ -19,7 +19,9 @@ use engine::{Engine, Mode, NewColumn, Op, Step, Transaction};
 use sim::{Rng, SimEnv};
 use table::materializer::Materializer as Derives;
 use table::{Landed, Snapshot};
-use types::{Change, ColumnId, DataType, Hot, Kind, Lsn, Principal, Result, RowId, TableDef, TableId, Value};
+use types::{
+    AlterAction, ColumnId, DataType, HotLimit, Kind, Lsn, Principal, Result, RowId, TableDef, TableId, Value,
+};
 
 use super::remote::{Flaky, options_in};
 use super::support::{LAYOUTS, lay_out, materializer, read, small};
@@ -29,7 +31,7 @@ use crate::{Materializer, Options, Store};
 const NAMES: [&str; 2] = ["main.t", "main.kept"];
 const HELD_MAX: usize = 4;
 
-fn defs(hot: Hot, layout: usize, by_time: bool) -> [TableDef; 2] {
+fn defs(hot: HotLimit, layout: usize, by_time: bool) -> [TableDef; 2] {
     NAMES.map(|name| {
         let mut def = TableDef::new(TableId(0), name);
         def.add_column("k", &DataType::Int64, false, None).unwrap();
@@ -251,8 +253,8 @@ impl<'a> Life<'a> {
             }
             38 => {
                 let change = match rng.below(2) {
-                    0 => Change::Widen { name: "n".into(), to: DataType::Int64 },
-                    _ => Change::RenameColumn { from: "c0".into(), to: "c9".into() },
+                    0 => AlterAction::Widen { name: "n".into(), to: DataType::Int64 },
+                    _ => AlterAction::RenameColumn { from: "c0".into(), to: "c9".into() },
                 };
                 let changes = vec![change];
                 self.both(|name| Op::AlterTable { table: name.into(), changes: changes.clone() });
@@ -309,7 +311,7 @@ impl<'a> Life<'a> {
 fn run(seed: u64, layout: usize, seen: &mut Seen) {
     let mut rng = Rng::new(seed);
     let mut machine = SimEnv::new(seed);
-    let hot = if rng.one_in(2) { Hot::Bytes(rng.below(20_000)) } else { Hot::Micros(20_000_000) };
+    let hot = if rng.one_in(2) { HotLimit::Bytes(rng.below(20_000)) } else { HotLimit::Micros(20_000_000) };
     let by_time = rng.one_in(3);
     let options = || Options { read_bytes_max: 64 << 10, ..small() };
     let lives = 2 + rng.below(3);
@@ -367,7 +369,7 @@ fn whatever_is_asked_rows_in_the_lake_answer_as_those_that_never_left() {
 pub(super) fn filled<'a>(machine: &'a SimEnv, options: Options, layout: usize, rounds: usize) -> Life<'a> {
     let life = Life::begin(machine, options).unwrap();
     let create = |def| Op::CreateTable { def, if_absent: true };
-    life.submit(defs(Hot::Bytes(0), layout, false).map(create).to_vec());
+    life.submit(defs(HotLimit::Bytes(0), layout, false).map(create).to_vec());
     let mut rng = Rng::new(7);
     for _ in 0..rounds {
         let rows = batch(&mut rng, 61);
@@ -517,7 +519,7 @@ fn an_erasure_beside_rows_that_leave_ends_without_another_row() {
         for layout in [0, 1] {
             let machine = SimEnv::new(1);
             let life = Life::begin(&machine, small()).unwrap();
-            let [def, _] = defs(Hot::Bytes(0), layout, false);
+            let [def, _] = defs(HotLimit::Bytes(0), layout, false);
             life.submit(vec![Op::CreateTable { def, if_absent: true }]);
             life.settle();
             let table = || life.engine.root().table(NAMES[0]).unwrap().clone();
@@ -600,7 +602,7 @@ fn rows_in_the_lake_alone_expire_there_too() {
     for layout in [0, 1] {
         let machine = SimEnv::new(1);
         let life = Life::begin(&machine, small()).unwrap();
-        let [mut def, _] = defs(Hot::Bytes(0), layout, false);
+        let [mut def, _] = defs(HotLimit::Bytes(0), layout, false);
         def.options.ttl = Some(24 * 3_600_000_000);
         life.submit(vec![Op::CreateTable { def, if_absent: true }]);
         let table = || life.engine.root().table(NAMES[0]).unwrap().clone();

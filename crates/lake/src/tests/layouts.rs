@@ -169,7 +169,7 @@ fn columns_that_are_added_with_a_value_renamed_widened_and_dropped_leave_the_lay
     // A column goes that files are partitioned by.
     bench.lay_out(&["bucket(2, k)"], &[]);
     bench.alter(|def| {
-        def.alter(&types::Change::DropColumn { name: "n".into(), if_exists: false }).unwrap();
+        def.alter(&types::AlterAction::DropColumn { name: "n".into(), if_exists: false }).unwrap();
     });
     bench.delete([20, 21, 22]);
     let lake = bench.land();

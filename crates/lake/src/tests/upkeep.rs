@@ -271,7 +271,7 @@ fn a_column_that_the_lake_cannot_hold_is_named_to_whoever_asks() {
     assert!(error.to_string().contains("column `void`") && error.to_string().contains("main.t"), "{error}");
     assert!(bench.step(true).unwrap_err().to_string().contains("column `void`"));
     bench.alter(|def| {
-        def.alter(&types::Change::DropColumn { name: "void".into(), if_exists: false }).unwrap();
+        def.alter(&types::AlterAction::DropColumn { name: "void".into(), if_exists: false }).unwrap();
     });
     bench.erase().unwrap();
     bench.land();

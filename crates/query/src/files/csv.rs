@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringBuilder};
 use types::{Column, DataType, EpochUnit, Error, Kind, Result, TableDef};
-use wire::csv::{Failed, Reader};
+use wire::csv::{ReadFailure, Reader};
 
 use super::Copy;
 use super::input::{Bounded, Input};
@@ -30,7 +30,7 @@ impl Rows {
         let Some(record) = self.reader.read().map_err(placed)? else { return Ok(None) };
         let line = record.line;
         let names = record.texts().map(|name| name.map(str::to_owned));
-        names.collect::<Result<_>>().map(Some).map_err(|error| placed(Failed { line, error }))
+        names.collect::<Result<_>>().map(Some).map_err(|error| placed(ReadFailure { line, error }))
     }
 
     pub fn of(mut self, columns: Vec<Column>, def: &TableDef) -> Csv {
@@ -61,12 +61,12 @@ impl Csv {
             if record.len() != texts.len() {
                 let (wanted, found) = (texts.len(), record.len());
                 let error = Error::new(Kind::Schema, format!("{wanted} values expected, {found} found"));
-                return Err(placed(Failed { line, error }));
+                return Err(placed(ReadFailure { line, error }));
             }
             lines.push(line);
             bytes += record.bytes();
             for (at, (text, column)) in texts.iter_mut().zip(&self.columns).enumerate() {
-                let cell = record.text(at).map_err(|error| placed(Failed { line, error }))?;
+                let cell = record.text(at).map_err(|error| placed(ReadFailure { line, error }))?;
                 let is_null = is_null(cell, record.is_quoted(at), column, &self.rows.null);
                 match self.units[at].filter(|_| !is_null).and_then(|unit| unit.micros(cell.trim())) {
                     Some(micros) => {
@@ -135,7 +135,7 @@ fn is_null(cell: &str, is_quoted: bool, column: &Column, null: &str) -> bool {
 }
 
 /// What is wrong with a record, with its line where it does not say it.
-fn placed(failed: Failed) -> Error {
+fn placed(failed: ReadFailure) -> Error {
     match failed.error.kind() {
         Kind::Schema | Kind::TooLarge => rows::at(format_args!("line {}", failed.line), None, failed.error),
         _ => failed.error,

@@ -83,7 +83,7 @@ pub fn commit(
     let now = view.find(&def.name).filter(|now| now.def().id == def.id).ok_or_else(|| {
         Error::conflict(format!("table `{table}` was dropped or renamed while the file was read"))
     })?;
-    if !def.schema.names_the_same(&now.def().schema, &batch.schema()) {
+    if !def.schema.resolves_alike(&now.def().schema, &batch.schema()) {
         return Err(Error::conflict(format!("table `{table}` was altered while the file was read"))
             .hint("copy the file again"));
     }

@@ -7,8 +7,8 @@ use arrow::array::{Array, ArrayRef, RecordBatch, new_null_array};
 use types::{Column, Error, Kind, Result, TableDef, name};
 use wire::Limits;
 pub(super) use wire::csv::BOM;
-use wire::json::{Target, decode};
-use wire::parser::{Malformed, Parser};
+use wire::json::{DecodeTarget, decode};
+use wire::parser::{Parser, SyntaxError};
 
 use super::input::{Bounded, Input, failed};
 use super::rows::{self, BUFFER_BYTES, Lines, ROWS};
@@ -32,7 +32,7 @@ struct Objects {
     /// Behind the last of them.
     end: usize,
     /// Why there are no more; `None` if there is nothing else, or enough of them.
-    stopped: Option<Malformed>,
+    stopped: Option<SyntaxError>,
 }
 
 impl Rows {
@@ -136,7 +136,7 @@ impl Rows {
         }
     }
 
-    fn malformed(&self, text: &str, malformed: Malformed) -> Error {
+    fn malformed(&self, text: &str, malformed: SyntaxError) -> Error {
         let begin = text.len() - text.trim_start().len();
         if text.len() < self.block.len() && malformed.at == text.len() {
             return self.at(malformed.at, None, Error::new(Kind::Schema, "no UTF-8"));
@@ -153,7 +153,7 @@ impl Rows {
     /// The objects as the table wants them.
     fn decoded(&self, starts: &[usize], end: usize) -> Result<RecordBatch> {
         let table = name::short_table_name(&self.def.name);
-        let target = Target { table, def: Some(&self.def), may_add_columns: false };
+        let target = DecodeTarget { table, def: Some(&self.def), may_add_columns: false };
         let limits = Limits { bad_rows_max: 1, ..Limits::default() };
         let decoded = decode(&self.block[..end], target, &limits).map_err(|refused| {
             let Some(bad) = refused.rows.first() else { return refused.error };
@@ -189,7 +189,7 @@ fn objects(text: &str) -> Objects {
             Some(b'{') => parser.at(),
             Some(_) => {
                 objects.stopped =
-                    Some(Malformed { at: parser.at(), expected: "an object (`{`) for each row" });
+                    Some(SyntaxError { at: parser.at(), expected: "an object (`{`) for each row" });
                 break;
             }
         };

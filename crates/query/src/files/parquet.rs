@@ -13,7 +13,7 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{ChunkReader, Length};
 use types::{Error, Kind, Result, TableDef, name, parquet_footer};
-use wire::texts;
+use wire::json_texts;
 
 use super::input::{FileReader, Input, failed};
 use super::rows::{self, BATCH_BYTES, Lines, ROWS, position};
@@ -109,7 +109,7 @@ pub(super) fn read(
                     let row = (0..array.len()).find(|row| array.is_null(*row)).unwrap_or(0) as u64;
                     rows::at(format_args!("row {}", first + row), Some(&column.name), error)
                 })?;
-                if let Some(bad) = texts::unfit(&column.name, array, &column.data_type).next() {
+                if let Some(bad) = json_texts::invalid_rows(&column.name, array, &column.data_type).next() {
                     let place = format_args!("row {}", first + bad.row as u64);
                     let error = Error::new(Kind::Schema, bad.message);
                     return Err(rows::at(place, bad.column.as_deref(), error));

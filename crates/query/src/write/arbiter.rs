@@ -7,7 +7,7 @@ use arrow::array::{Array, RecordBatch};
 use datafusion::sql::sqlparser::ast::{ConflictTarget, ObjectName, ObjectNamePart};
 use engine::View;
 use table::Snapshot;
-use types::{ColumnId, DataType, Error, IndexDef, Kind, Result, RowId, TableDef, Unique, key, name};
+use types::{ColumnId, DataType, Error, IndexDef, Kind, Result, RowId, TableDef, UniqueState, key, name};
 
 use super::column_position;
 
@@ -57,12 +57,12 @@ impl Arbiter {
         let Arbiter::Index(index) = &self else { return Ok(self) };
         let name = &index.name;
         let error = match &index.unique {
-            Some(Unique::Checking) => Error::new(
+            Some(UniqueState::Checking) => Error::new(
                 Kind::IndexBuilding,
                 format!("whether any two rows are equal under `{name}` is still being checked"),
             )
             .hint("polynya.indexes says how far it is"),
-            Some(Unique::Failed(why)) => Error::invalid(format!("index `{name}` is not unique: {why}"))
+            Some(UniqueState::Failed(why)) => Error::invalid(format!("index `{name}` is not unique: {why}"))
                 .hint("drop it, change the rows, and make it again"),
             _ => return Ok(self),
         };
@@ -115,7 +115,7 @@ fn of_columns(def: &TableDef, named: &BTreeSet<ColumnId>) -> Option<Arbiter> {
     }
     let unique = def.indexes.iter().filter(|index| index.unique.is_some() && are(&index.columns));
     // One that holds, if there is one.
-    unique.max_by_key(|index| index.unique == Some(Unique::Enforced)).cloned().map(Arbiter::Index)
+    unique.max_by_key(|index| index.unique == Some(UniqueState::Enforced)).cloned().map(Arbiter::Index)
 }
 
 fn of_name(def: &TableDef, object: &ObjectName) -> Option<Arbiter> {

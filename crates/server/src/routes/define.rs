@@ -10,7 +10,7 @@ use engine::{NewColumn, Op, Resolved, Standing, Transaction, View};
 use http::{Request, StatusCode};
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
-use types::{Change, Error, Kind, Lsn, Principal, TableDef, name};
+use types::{AlterAction, Error, Kind, Lsn, Principal, TableDef, name};
 
 use super::json;
 use crate::app::Shared;
@@ -237,10 +237,10 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
         ops.push(Op::AddColumns { table: def.name.clone(), columns });
     }
     ops.extend(indexes);
-    let ttl = wanted.ttl_micros()?.map(|ttl| Change::SetTtl { to: Some(ttl) });
-    let partitions = wanted.partition_by.clone().map(|to| Change::SetPartitionBy { to });
-    let sorts = wanted.sort_by.clone().map(|to| Change::SetSortBy { to });
-    let hot = wanted.hot()?.map(|to| Change::SetHot { to });
+    let ttl = wanted.ttl_micros()?.map(|ttl| AlterAction::SetTtl { to: Some(ttl) });
+    let partitions = wanted.partition_by.clone().map(|to| AlterAction::SetPartitionBy { to });
+    let sorts = wanted.sort_by.clone().map(|to| AlterAction::SetSortBy { to });
+    let hot = wanted.hot()?.map(|to| AlterAction::SetHot { to });
     changes.extend([ttl, hot, partitions, sorts].into_iter().flatten());
     // Behind the columns that they may name. Those that change nothing are no commit.
     if !changes.is_empty() && !is_as_said(def, &changes) {
@@ -250,7 +250,7 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
 }
 
 /// Whether changes of options leave a table as it is. One that names a column to come does not.
-fn is_as_said(def: &TableDef, changes: &[Change]) -> bool {
+fn is_as_said(def: &TableDef, changes: &[AlterAction]) -> bool {
     def.altered(changes).is_ok_and(|changed| changed.is_none())
 }
 

@@ -74,7 +74,7 @@ struct Taken {
 }
 
 /// What is said of bad records that are kept, by the first of them.
-fn kept(refused: &[otlp::Refused], table: &str) -> String {
+fn kept(refused: &[otlp::RefusedRecord], table: &str) -> String {
     let table = dead_letters::table_of(table);
     let table = name::short_table_name(&table);
     refused
@@ -83,7 +83,7 @@ fn kept(refused: &[otlp::Refused], table: &str) -> String {
 }
 
 /// What is said of bad records where they have no place.
-fn not_kept(refused: &[otlp::Refused], error: &Error) -> String {
+fn not_kept(refused: &[otlp::RefusedRecord], error: &Error) -> String {
     let first =
         refused.first().map_or_else(String::new, |of| format!("record {}: {}; ", of.record, of.reason));
     format!("{first}none of the kind is kept: {}", error.message())
@@ -148,7 +148,7 @@ async fn take(
         Media::Protobuf => otlp::decode_protobuf(&bytes, &Limits::default()),
         Media::Json => otlp::decode_json(&bytes, &Limits::default()),
     };
-    let otlp::Decoded { rows: batch, refused } = app.work.run(decode).await??;
+    let otlp::DecodedLogs { rows: batch, refused } = app.work.run(decode).await??;
     let rows = batch.num_rows();
     let mut taken = Taken { rejected: refused.len(), why: String::new() };
     if rows == 0 && refused.is_empty() {

@@ -27,7 +27,7 @@ use crate::body;
 use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
 use crate::values::{self, Few};
-use wire::{Refused, json as wire_json, out, value};
+use wire::{RefusedBody, json as wire_json, out, value};
 
 /// More are sent as rows of fewer operations.
 const OPS_MAX: usize = 10_000;
@@ -237,7 +237,7 @@ async fn run(
     for (at, op) in ops.into_iter().enumerate() {
         let what = op.op;
         let did = match what {
-            What::Sql => statement(app, &transaction, op, &mut room).await.map_err(Refused::from),
+            What::Sql => statement(app, &transaction, op, &mut room).await.map_err(RefusedBody::from),
             _ if inline => rows(&transaction, &op),
             _ => {
                 let transaction = transaction.clone();
@@ -245,7 +245,8 @@ async fn run(
                 app.work.run(move || rows(&transaction, &op)).await?
             }
         };
-        let numbered = |e: Refused| Refused { error: e.error.with("operation", at + 1), rows: e.rows };
+        let numbered =
+            |e: RefusedBody| RefusedBody { error: e.error.with("operation", at + 1), rows: e.rows };
         done.push(told(what, did.map_err(numbered)?));
     }
     let remember = match key {
@@ -323,7 +324,7 @@ fn check(ops: &[Operation]) -> CoreResult<()> {
 }
 
 /// Rows that are written or deleted.
-fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, Refused> {
+fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, RefusedBody> {
     let wanted = op.table.as_deref().unwrap_or_default();
     let snapshot = transaction.view()?.table(wanted)?;
     let def = snapshot.def();
@@ -332,7 +333,7 @@ fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, Refused> {
         What::Delete => deleted(def, &list::<&RawValue>("keys", op.keys.as_deref())?)?,
         what => {
             let body = op.rows.as_deref().map_or("[]", RawValue::get);
-            let target = wire_json::Target {
+            let target = wire_json::DecodeTarget {
                 table: name::short_table_name(&table),
                 def: Some(def),
                 may_add_columns: false,

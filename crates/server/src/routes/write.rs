@@ -35,7 +35,7 @@ use media::Media;
 pub use memory::AHEAD_MAX;
 pub use take::is_changed;
 use take::{How, Taken, is_created, of_change, take};
-use wire::{Before, Limits, Part, value};
+use wire::{Limits, RowRange, StreamOffset, value};
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -137,7 +137,7 @@ where
         principal,
         media: head.media,
         head: head.clone(),
-        before: Before::default(),
+        before: StreamOffset::default(),
         part: None,
         bytes: held.bytes.clone(),
     };
@@ -418,15 +418,15 @@ struct Job {
     head: Arc<Head>,
     media: Media,
     /// What came before the bytes, if they are a piece of a body.
-    before: Before,
-    part: Option<Part>,
+    before: StreamOffset,
+    part: Option<RowRange>,
     bytes: Bytes,
 }
 
 impl Job {
     fn limits(&self) -> Limits {
         // Where an array is cut, its pieces are not lines.
-        let among_rows = self.media == Media::Json { lines: true } && self.before != Before::default();
+        let among_rows = self.media == Media::Json { lines: true } && self.before != StreamOffset::default();
         Limits { before: self.before, part: self.part, among_rows, ..Limits::default() }
     }
 }

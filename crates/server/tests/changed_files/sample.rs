@@ -9,7 +9,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use engine::{Engine, Mode, Op, Step, Transaction};
 use query::{Answer, Limits, Search, Sql, search};
 use sim::SimEnv;
-use types::{DataType, Hot, IndexDef, Principal, Result, RowId, TableDef, TableId};
+use types::{DataType, HotLimit, IndexDef, Principal, Result, RowId, TableDef, TableId};
 
 const DIR: &str = "db";
 
@@ -67,7 +67,7 @@ fn definition(name: &str) -> TableDef {
     match name {
         "main.hot" => {
             def.options.lake = None;
-            def.set_hot(Some(Hot::Bytes(0)));
+            def.set_hot(Some(HotLimit::Bytes(0)));
         }
         "main.keyed" => {
             def.set_primary_key(&["k".into()]).unwrap();

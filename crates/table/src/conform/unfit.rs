@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::DataType as Arrow;
-use types::{Column, DataType, Result, TableDef, Unfit};
+use types::{Column, DataType, RejectedRow, Result, TableDef};
 
 use super::{Misfit, NO_VALUE, each_misfit, given, to_type};
 
@@ -13,12 +13,12 @@ use super::{Misfit, NO_VALUE, each_misfit, given, to_type};
 /// makes the same checks, so `conform` accepts the batch without all of these rows.
 ///
 /// Fails with [`types::Kind::Schema`] if the fault is in the batch's columns rather than in its rows.
-pub fn unfit(batch: &RecordBatch, def: &TableDef, max: usize) -> Result<Vec<Unfit>> {
+pub fn unfit(batch: &RecordBatch, def: &TableDef, max: usize) -> Result<Vec<RejectedRow>> {
     let mut found = BTreeMap::new();
     for (column, given) in def.schema.columns.iter().zip(given(batch, def)?) {
         let mut note = |row: usize, path: &str, what: String| {
             let name = format!("{}{path}", column.name);
-            found.entry(row).or_insert_with(|| Unfit { row, column: Some(name), message: what });
+            found.entry(row).or_insert_with(|| RejectedRow { row, column: Some(name), message: what });
             if found.len() > max {
                 found.pop_last();
             }

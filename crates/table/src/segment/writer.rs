@@ -79,7 +79,7 @@ impl Output {
         let io = |e| Error::io(format_args!("writing {}", self.path.display()), e);
         self.file.write_at(&[IoSlice::new(bytes)], self.len).map_err(io)?;
         self.len += bytes.len() as u64;
-        self.behind.wrote(&*self.file, self.len).map_err(io)
+        self.behind.advance(&*self.file, self.len).map_err(io)
     }
 
     pub fn sync(&mut self) -> Result<()> {

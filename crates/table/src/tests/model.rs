@@ -125,7 +125,7 @@ impl World {
             kind: types::INDEX_COLUMN.into(),
             columns: vec![n],
             options: Vec::new(),
-            unique: Some(types::Unique::Enforced),
+            unique: Some(types::UniqueState::Enforced),
         });
         if seed.is_multiple_of(2) {
             def.time = Some(def.add_column("at", &DataType::Timestamp, true, None).unwrap());

@@ -1,6 +1,6 @@
 use super::*;
 use crate::codec::{Decoder, Encoder};
-use crate::{Change, Kind, TableId};
+use crate::{AlterAction, Kind, TableId};
 
 fn def() -> TableDef {
     let mut def = TableDef::new(TableId(1), "main.t");
@@ -141,8 +141,8 @@ fn lists_are_cut_outside_of_brackets_and_quotes() {
 fn columns_that_lay_a_table_out_keep_their_names_until_it_is_laid_out_otherwise() {
     let name = |text: &str| text.to_owned();
     let layout = [
-        Change::SetPartitionBy { to: vec![name("bucket(4, user)"), name("days(at)")] },
-        Change::SetSortBy { to: vec![name("n desc")] },
+        AlterAction::SetPartitionBy { to: vec![name("bucket(4, user)"), name("days(at)")] },
+        AlterAction::SetSortBy { to: vec![name("n desc")] },
     ];
     let laid_out = def().altered(&layout).unwrap().unwrap();
     let mut e = Encoder::new();
@@ -154,8 +154,8 @@ fn columns_that_lay_a_table_out_keep_their_names_until_it_is_laid_out_otherwise(
         ("at", "partitioned by `days(at)`"),
         ("n", "sorted by `n desc`"),
     ] {
-        let rename = Change::RenameColumn { from: name(column), to: name("other") };
-        let drop = Change::DropColumn { name: name(column), if_exists: false };
+        let rename = AlterAction::RenameColumn { from: name(column), to: name("other") };
+        let drop = AlterAction::DropColumn { name: name(column), if_exists: false };
         for change in [rename, drop] {
             let error = laid_out.altered(std::slice::from_ref(&change)).unwrap_err();
             assert!(error.to_string().contains(part), "{change:?}: {error}");
@@ -163,12 +163,12 @@ fn columns_that_lay_a_table_out_keep_their_names_until_it_is_laid_out_otherwise(
         }
     }
     // Keywords in the expressions are not column names.
-    laid_out.altered(&[Change::DropColumn { name: name("desc"), if_exists: false }]).unwrap().unwrap();
-    laid_out.altered(&[Change::DropColumn { name: name("day"), if_exists: false }]).unwrap().unwrap();
+    laid_out.altered(&[AlterAction::DropColumn { name: name("desc"), if_exists: false }]).unwrap().unwrap();
+    laid_out.altered(&[AlterAction::DropColumn { name: name("day"), if_exists: false }]).unwrap().unwrap();
     let free = [
-        Change::SetPartitionBy { to: Vec::new() },
-        Change::SetSortBy { to: Vec::new() },
-        Change::DropColumn { name: name("user"), if_exists: false },
+        AlterAction::SetPartitionBy { to: Vec::new() },
+        AlterAction::SetSortBy { to: Vec::new() },
+        AlterAction::DropColumn { name: name("user"), if_exists: false },
     ];
     let free = laid_out.altered(&free).unwrap().unwrap();
     assert!(free.options.partition_by.is_empty() && free.options.sort_by.is_empty());
@@ -180,10 +180,10 @@ fn what_was_stored_before_it_was_checked_keeps_nobody_from_changing_the_table() 
     let mut old = def();
     old.options.partition_by = vec!["weeks(at)".into(), "user".into()];
     assert!(old.check_layout().is_err());
-    let changed = old.altered(&[Change::RenameColumn { from: "n".into(), to: "m".into() }]);
+    let changed = old.altered(&[AlterAction::RenameColumn { from: "n".into(), to: "m".into() }]);
     changed.unwrap().unwrap();
-    assert!(old.altered(&[Change::DropColumn { name: "user".into(), if_exists: false }]).is_err());
-    let cured = old.altered(&[Change::SetPartitionBy { to: vec!["days(at)".into()] }]).unwrap().unwrap();
+    assert!(old.altered(&[AlterAction::DropColumn { name: "user".into(), if_exists: false }]).is_err());
+    let cured = old.altered(&[AlterAction::SetPartitionBy { to: vec!["days(at)".into()] }]).unwrap().unwrap();
     cured.check_layout().unwrap();
 }
 

@@ -173,7 +173,7 @@ fn cold_file(dir: &Path, len: usize) -> Option<PathBuf> {
     let (path, file) = file_at(dir, "cold");
     file.write_at(&[IoSlice::new(&vec![7; len])], 0).unwrap();
     file.sync().unwrap();
-    file.set_aside();
+    file.drop_from_cache();
     (resident(&path) < len / 8).then_some(path)
 }
 
@@ -237,7 +237,7 @@ fn a_reader_that_waits_for_the_disk_is_counted_also_once_it_is_gone() {
         .join()
         .unwrap()
     };
-    let cool = || RealDisk.open(&path, Access::Read).unwrap().set_aside();
+    let cool = || RealDisk.open(&path, Access::Read).unwrap().drop_from_cache();
     let round = |nth| {
         cool();
         let cold = touch(true);
@@ -265,12 +265,12 @@ fn what_work_touches_in_passing_is_the_first_to_go() {
     let file = RealDisk.open(&path, Access::Read).unwrap();
     let touched = |passing: bool| {
         let bytes = file.map().unwrap();
-        let scope = passing.then(crate::pass_through);
-        assert_eq!(crate::is_passing(), passing);
+        let scope = passing.then(crate::background_reads);
+        assert_eq!(crate::in_background_reads(), passing);
         for at in (0..len).step_by(256 << 10) {
             let block = bytes.slice(at..at + (256 << 10));
             if passing {
-                crate::passed(block.clone());
+                crate::note_background_read(block.clone());
             }
             assert!(block.iter().step_by(512).all(|byte| *byte == 7));
         }

@@ -3,7 +3,7 @@
 use types::{DataType, EpochUnit, Error, name};
 
 use super::{BytesKind, Column, Data, EXACT_MAX, Member, Result, ValueFault};
-use crate::parser::{Malformed, Number, Parser};
+use crate::parser::{Number, Parser, SyntaxError};
 use crate::{Budget, text};
 
 impl Column {
@@ -186,7 +186,7 @@ pub(crate) fn at_end(
     p: &mut Parser<'_>,
     close: u8,
     first: &mut bool,
-) -> std::result::Result<bool, Malformed> {
+) -> std::result::Result<bool, SyntaxError> {
     if p.eat(close) {
         return Ok(true);
     }

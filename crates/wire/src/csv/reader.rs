@@ -54,7 +54,7 @@ pub struct Record<'a> {
 
 /// The failure to read a record.
 #[derive(Debug)]
-pub struct Failed {
+pub struct ReadFailure {
     /// The line at which the record begins.
     pub line: u64,
     pub error: Error,
@@ -91,7 +91,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Returns the next record; `None` at the end. [`Kind::Invalid`] if a record or field does not end as it must.
-    pub fn read(&mut self) -> Result<Option<Record<'_>>, Failed> {
+    pub fn read(&mut self) -> Result<Option<Record<'_>>, ReadFailure> {
         if self.empty.is_empty() && self.read.is_none() {
             self.fetch()?;
         }
@@ -110,7 +110,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads a record, and the empty lines before it if they are rows.
-    fn fetch(&mut self) -> Result<(), Failed> {
+    fn fetch(&mut self) -> Result<(), ReadFailure> {
         self.quoted.clear();
         let read = self.inner.read_byte_record(&mut self.record);
         let end = self.inner.position().byte();
@@ -125,7 +125,7 @@ impl<R: Read> Reader<R> {
                 Ok(())
             }
             Ok(false) => Ok(()),
-            Err(error) => Err(Failed { line, error: of_reader(error) }),
+            Err(error) => Err(ReadFailure { line, error: of_reader(error) }),
         }
     }
 

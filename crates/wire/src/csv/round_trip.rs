@@ -7,8 +7,8 @@ use arrow::datatypes::Schema;
 use proptest::prelude::*;
 use types::{Column, ColumnId, DataType, TableDef, TableId, Value};
 
-use crate::pieces::{Form, Pieces};
-use crate::{Limits, Target, out};
+use crate::pieces::{Pieces, StreamFormat};
+use crate::{DecodeTarget, Limits, out};
 
 const TYPES: [&str; 14] = [
     "bool",
@@ -116,14 +116,14 @@ proptest! {
         writer.begin(&mut csv);
         writer.batch(&batch, &mut csv).unwrap();
         let shown = String::from_utf8_lossy(&csv).into_owned();
-        let target = Target { table: "t", def: Some(&def), may_add_columns: false };
+        let target = DecodeTarget { table: "t", def: Some(&def), may_add_columns: false };
         let whole = crate::csv::decode(&csv, target, &Limits::default()).unwrap().batch;
         prop_assert_eq!(values(&def, &whole), values(&def, &batch), "{:?}", shown);
 
         // The same rows must come from a stream that is cut into pieces of a few bytes.
-        let piece = Pieces::new(Form::Csv, &csv[..]).next().unwrap();
+        let piece = Pieces::new(StreamFormat::Csv, &csv[..]).next().unwrap();
         let mut parts = Vec::new();
-        for part in piece.into_iter().flat_map(|piece| piece.divided(Form::Csv).unwrap()) {
+        for part in piece.into_iter().flat_map(|piece| piece.divided(StreamFormat::Csv).unwrap()) {
             parts.push(crate::csv::decode(&part.body, target, &Limits::default()).unwrap().batch);
         }
         let schema = parts.first().map_or(Arc::new(Schema::empty()), |part| part.schema());

@@ -1,4 +1,4 @@
-use types::{ColumnId, TableDef, TableId, Unfit};
+use types::{ColumnId, RejectedRow, TableDef, TableId};
 
 use super::*;
 use crate::out;
@@ -12,21 +12,21 @@ fn table(columns: &[(&str, &str)]) -> TableDef {
     def
 }
 
-fn read(body: &[u8], def: Option<&TableDef>) -> Result<Rows, Refused> {
-    decode(body, Target { table: "t", def, may_add_columns: true }, &Limits::default())
+fn read(body: &[u8], def: Option<&TableDef>) -> Result<DecodedRows, RefusedBody> {
+    decode(body, DecodeTarget { table: "t", def, may_add_columns: true }, &Limits::default())
 }
 
-fn types(rows: &Rows) -> Vec<String> {
+fn types(rows: &DecodedRows) -> Vec<String> {
     rows.new_columns.iter().map(|c| format!("{} {}", c.name, c.data_type)).collect()
 }
 
-fn shown(rows: &Rows) -> String {
+fn shown(rows: &DecodedRows) -> String {
     let mut text = Vec::new();
     out::json::Writer::new(&rows.batch.schema()).rows(&rows.batch, &mut text);
     String::from_utf8(text).unwrap()
 }
 
-fn message(refused: Refused) -> String {
+fn message(refused: RefusedBody) -> String {
     refused.error.to_string()
 }
 
@@ -102,7 +102,7 @@ fn what_is_written_is_read_again() {
         r#""j":{"k":[1,"a,b"]},"l":["x",null],"st":{"a":1,"b":["x"]},"v":[1,2,3],"p":[1.5,2],"q":[1,2,3]},"#,
         r#"{"s":"","x":"","g":0.5},{}]"#
     );
-    let target = Target { table: "t", def: Some(&def), may_add_columns: false };
+    let target = DecodeTarget { table: "t", def: Some(&def), may_add_columns: false };
     let expected = crate::json::decode(json.as_bytes(), target, &Limits::default()).unwrap();
     let schema = def.schema.to_arrow_user();
     let batch =
@@ -151,9 +151,9 @@ fn an_empty_line_that_is_a_row_counts_as_the_line_that_it_is() {
 #[test]
 fn a_row_that_the_table_refuses_is_named_with_its_line_also_where_that_is_empty() {
     for body in ["n\n1\n\n2\n", "n\r\n1\r\n\r\n2\r\n"] {
-        let target = Target { table: "t", def: Some(&table(&[("n", "int64")])), may_add_columns: true };
+        let target = DecodeTarget { table: "t", def: Some(&table(&[("n", "int64")])), may_add_columns: true };
         let sifted = sift(body.as_bytes(), target, &Limits::default()).unwrap();
-        let unfit = [1, 2].map(|row| Unfit { row, column: None, message: "no".into() }).into();
+        let unfit = [1, 2].map(|row| RejectedRow { row, column: None, message: "no".into() }).into();
         let refused = sifted.refuse(body.as_bytes(), unfit, &Limits::default()).unwrap().unwrap();
         let lines: Vec<_> = refused.rows.iter().map(|bad| (bad.row, bad.line)).collect();
         assert_eq!(lines, [(2, Some(3)), (3, Some(4))]);
@@ -183,7 +183,7 @@ fn a_first_line_that_names_no_columns_is_refused() {
         let text = message(read(body, Some(&def)).unwrap_err());
         assert!(text.contains(part), "{body:?}: {text}");
     }
-    let target = Target { table: "t", def: Some(&def), may_add_columns: false };
+    let target = DecodeTarget { table: "t", def: Some(&def), may_add_columns: false };
     let text = message(decode(b"n,m\n1,2\n", target, &Limits::default()).unwrap_err());
     assert!(text.contains("column `m`: the table has no such column"), "{text}");
     let names: Vec<String> = (0..1_100).map(|i| format!("c{i}")).collect();
@@ -206,7 +206,7 @@ fn a_carriage_return_alone_and_text_behind_a_quote_are_refused() {
     ] {
         let text = message(read(body, None).unwrap_err());
         assert!(text.starts_with(told), "{text}");
-        let target = Target { table: "t", def: None, may_add_columns: true };
+        let target = DecodeTarget { table: "t", def: None, may_add_columns: true };
         assert!(message(sift(body, target, &Limits::default()).unwrap_err()).starts_with(told));
     }
     assert_eq!(shown(&read(b"a\r\n\"x\ry\"\r\n", None).unwrap()), "{\"a\":\"x\\ry\"}\n");

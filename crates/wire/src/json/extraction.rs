@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use types::name;
 
-use super::{Decoder, NameTarget, Target, at_end};
+use super::{DecodeTarget, Decoder, NameTarget, at_end};
 use crate::column::ValueFault;
 use crate::parser::{DEPTH_MAX, Parser};
 use crate::{names, out};
@@ -42,7 +42,7 @@ const UNMATCHED_MAX: usize = 4_096;
 
 impl Extraction {
     /// Builds the rules; `None` for a table without paths and without a rest column.
-    pub fn of(target: Target<'_>) -> Option<Box<Extraction>> {
+    pub fn of(target: DecodeTarget<'_>) -> Option<Box<Extraction>> {
         let def = target.def.filter(|def| !def.options.paths.is_empty() || def.options.rest.is_some())?;
         let columns = &def.schema.columns;
         // A reader of some columns only has the options of all columns.

@@ -8,13 +8,13 @@ use types::Error;
 
 use super::{Decoder, NameTarget, at_end};
 use crate::column::ValueFault;
-use crate::parser::{Malformed, Parser};
-use crate::sift::{RowOrigins, Sifted, Skipped, bounded, charge};
-use crate::{BadRow, Limits, Refused, Target};
+use crate::parser::{Parser, SyntaxError};
+use crate::sift::{RowOrigins, SiftedRows, SkippedRow, bounded, charge};
+use crate::{BadRow, DecodeTarget, Limits, RefusedBody};
 
 /// The state of a decoder that skips bad rows.
 pub(super) struct SiftState {
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedRow>,
     /// The offset of each good row in the body.
     starts: Vec<usize>,
     /// The column and the reason of the current row's fault.
@@ -25,7 +25,12 @@ pub(super) struct SiftState {
 
 /// Decodes the good rows of a body and reports the bad ones. `lines` declares that each line is a row, as in NDJSON.
 /// Otherwise a row of invalid JSON refuses the body if the row may span several lines.
-pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits, lines: bool) -> Result<Sifted, Refused> {
+pub fn sift(
+    body: &[u8],
+    target: DecodeTarget<'_>,
+    limits: &Limits,
+    lines: bool,
+) -> Result<SiftedRows, RefusedBody> {
     let mut decoder = Decoder::new(target, limits);
     decoder.row_bytes += size_of::<usize>();
     decoder.sift = Some(SiftState { skipped: Vec::new(), starts: Vec::new(), why: None, lines });
@@ -34,7 +39,11 @@ pub fn sift(body: &[u8], target: Target<'_>, limits: &Limits, lines: bool) -> Re
     let rows = decoder.finish()?;
     let SiftState { skipped, starts, .. } =
         sift.ok_or_else(|| Error::internal("a decoder lost its bad rows"))?;
-    Ok(Sifted { rows, skipped, origins: RowOrigins { starts, raw, has_lines: false, before: limits.before } })
+    Ok(SiftedRows {
+        rows,
+        skipped,
+        origins: RowOrigins { starts, raw, has_lines: false, before: limits.before },
+    })
 }
 
 /// Returns the text of the row that begins at byte `start`.
@@ -52,7 +61,7 @@ fn valid(bytes: &[u8]) -> &str {
 }
 
 impl Decoder<'_> {
-    fn sift_body(&mut self, body: &[u8]) -> Result<(), Refused> {
+    fn sift_body(&mut self, body: &[u8]) -> Result<(), RefusedBody> {
         let mut base = super::mark_len(body, self.limits);
         let mut rest = &body[base..];
         let is_array = !self.limits.among_rows && rest.trim_ascii_start().starts_with(b"[");
@@ -85,7 +94,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn refusal(&self, passed: &[u8], text: &str, fault: ValueFault) -> Refused {
+    fn refusal(&self, passed: &[u8], text: &str, fault: ValueFault) -> RefusedBody {
         match fault {
             ValueFault::Malformed(malformed) => self.malformed(passed, text, malformed),
             ValueFault::Limit(error) => error.into(),
@@ -157,7 +166,7 @@ impl Decoder<'_> {
         p: &mut Parser<'_>,
         text: &str,
         base: usize,
-    ) -> Result<Option<Malformed>, ValueFault> {
+    ) -> Result<Option<SyntaxError>, ValueFault> {
         p.peek();
         let (start, slots) = (p.at(), self.slots.len());
         let fault = match self.any_row(p) {
@@ -191,7 +200,7 @@ impl Decoder<'_> {
         let Some(sift) = &mut self.sift else { return Ok(()) };
         let row = self.limits.before.rows + self.row + sift.skipped.len() + 1;
         let bad = BadRow { row, line: None, column, message };
-        let skipped = Skipped { bad, raw: bounded(raw).to_owned() };
+        let skipped = SkippedRow { bad, raw: bounded(raw).to_owned() };
         charge(&skipped, &mut self.budget)?;
         sift.skipped.push(skipped);
         Ok(())

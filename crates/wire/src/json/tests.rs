@@ -3,7 +3,7 @@ use arrow::datatypes::{Float64Type, Int64Type};
 use types::{ColumnId, TableDef, TableId, Value};
 
 use super::*;
-use crate::{Sifted, out};
+use crate::{SiftedRows, out};
 
 fn table(columns: &[(&str, &str)]) -> TableDef {
     let mut def = TableDef::new(TableId(1), "main.t");
@@ -14,22 +14,22 @@ fn table(columns: &[(&str, &str)]) -> TableDef {
     def
 }
 
-fn read(body: &str, def: Option<&TableDef>) -> Result<Rows, Refused> {
-    decode(body.as_bytes(), Target { table: "t", def, may_add_columns: true }, &Limits::default())
+fn read(body: &str, def: Option<&TableDef>) -> Result<DecodedRows, RefusedBody> {
+    decode(body.as_bytes(), DecodeTarget { table: "t", def, may_add_columns: true }, &Limits::default())
 }
 
-fn names(rows: &Rows) -> Vec<String> {
+fn names(rows: &DecodedRows) -> Vec<String> {
     rows.new_columns.iter().map(|c| format!("{} {}", c.name, c.data_type)).collect()
 }
 
 /// Formats the rows as NDJSON.
-fn shown(rows: &Rows) -> String {
+fn shown(rows: &DecodedRows) -> String {
     let mut text = Vec::new();
     out::json::Writer::new(&rows.batch.schema()).rows(&rows.batch, &mut text);
     String::from_utf8(text).unwrap()
 }
 
-fn message(refused: Refused) -> String {
+fn message(refused: RefusedBody) -> String {
     refused.error.to_string()
 }
 
@@ -159,7 +159,7 @@ fn what_is_no_json_is_pointed_at() {
     }
     let refused = decode(
         b"{\"a\":\"\xff\"}",
-        Target { table: "t", def: None, may_add_columns: true },
+        DecodeTarget { table: "t", def: None, may_add_columns: true },
         &Limits::default(),
     );
     assert!(message(refused.unwrap_err()).contains("no UTF-8: byte 6"));
@@ -183,7 +183,7 @@ fn names_are_checked_and_resolved_without_case() {
         let text = message(read(body, Some(&def)).unwrap_err());
         assert!(text.contains(part), "{body}: {text}");
     }
-    let target = Target { table: "t", def: Some(&def), may_add_columns: false };
+    let target = DecodeTarget { table: "t", def: Some(&def), may_add_columns: false };
     let text = message(decode(br#"{"x":1}"#, target, &Limits::default()).unwrap_err());
     assert!(text.contains("no such column"), "{text}");
 }
@@ -234,7 +234,7 @@ fn numbers_that_would_lose_something_are_refused() {
 fn rows_times_columns_are_bounded_while_they_are_read() {
     let body: String = (0..400).map(|i| format!("{{\"c{i}\":1}}")).collect();
     let limits = Limits { decoded_bytes_max: 1 << 20, ..Limits::default() };
-    let target = Target { table: "t", def: None, may_add_columns: true };
+    let target = DecodeTarget { table: "t", def: None, may_add_columns: true };
     // The limit allows 362 rows of as many columns, 8 bytes each.
     let refused = decode((body.clone() + "?").as_bytes(), target, &limits).unwrap_err();
     assert_eq!(refused.error.kind(), Kind::TooLarge, "{}", refused.error);
@@ -243,12 +243,12 @@ fn rows_times_columns_are_bounded_while_they_are_read() {
 }
 
 /// Returns the row numbers, columns and texts of the rows left out.
-fn left_out(sifted: &Sifted) -> Vec<(usize, Option<&str>, &str)> {
+fn left_out(sifted: &SiftedRows) -> Vec<(usize, Option<&str>, &str)> {
     sifted.skipped.iter().map(|s| (s.bad.row, s.bad.column.as_deref(), s.raw.as_str())).collect()
 }
 
-fn sifted(body: &[u8], def: Option<&TableDef>, lines: bool) -> Result<Sifted, Refused> {
-    sift(body, Target { table: "t", def, may_add_columns: true }, &Limits::default(), lines)
+fn sifted(body: &[u8], def: Option<&TableDef>, lines: bool) -> Result<SiftedRows, RefusedBody> {
+    sift(body, DecodeTarget { table: "t", def, may_add_columns: true }, &Limits::default(), lines)
 }
 
 #[test]
@@ -436,7 +436,7 @@ fn a_byte_order_mark_is_passed_over() {
         ["\u{feff}[{\"a\":1},{\"a\":2}]", "\u{feff}{\"a\":1}\n{\"a\":2}\n", "\u{feff} {\"a\":1}{\"a\":2}"]
     {
         assert_eq!(shown(&read(body, None).unwrap()), "{\"a\":1}\n{\"a\":2}\n");
-        let target = Target { table: "t", def: None, may_add_columns: true };
+        let target = DecodeTarget { table: "t", def: None, may_add_columns: true };
         let sifted = sift(body.as_bytes(), target, &Limits::default(), false).unwrap();
         assert_eq!((sifted.rows.batch.num_rows(), sifted.skipped.len()), (2, 0), "{body:?}");
     }
@@ -454,9 +454,9 @@ fn a_time_is_read_as_everywhere_and_a_number_by_the_unit_that_the_column_declare
     }
     for (name, unit) in [("s", "epoch_s"), ("ms", "epoch_ms")] {
         let to = Some(types::EpochUnit::parse(unit).unwrap());
-        def.alter(&types::Change::SetInput { name: name.into(), to }).unwrap();
+        def.alter(&types::AlterAction::SetInput { name: name.into(), to }).unwrap();
     }
-    let target = Target { table: "t", def: Some(&def), may_add_columns: false };
+    let target = DecodeTarget { table: "t", def: Some(&def), may_add_columns: false };
     let time = |json: &str| -> Result<i64, String> {
         let rows = decode(json.as_bytes(), target, &Limits::default()).map_err(|e| e.error.to_string())?;
         let times = rows.batch.column(0);

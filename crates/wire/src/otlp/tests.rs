@@ -7,7 +7,7 @@ use super::json::{key_value, list, log_record};
 use super::message::{
     AnyValue, ArrayValue, KeyValue, KeyValueList, LogRecord, Resource, Scope, any_value::Kind,
 };
-use super::{COLUMNS, Decoded, MANY_VALUES, RECORD_BYTES_MAX, RECORD_VALUES_MAX, answer};
+use super::{COLUMNS, DecodedLogs, MANY_VALUES, RECORD_BYTES_MAX, RECORD_VALUES_MAX, answer};
 use crate::{Limits, RAW_BYTES_MAX};
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -32,11 +32,11 @@ struct ScopeLogs {
     log_records: Vec<Vec<u8>>,
 }
 
-fn decode_json(body: &[u8]) -> Result<Decoded> {
+fn decode_json(body: &[u8]) -> Result<DecodedLogs> {
     super::decode_json(body, &Limits::default())
 }
 
-fn decode_protobuf(body: &[u8]) -> Result<Decoded> {
+fn decode_protobuf(body: &[u8]) -> Result<DecodedLogs> {
     super::decode_protobuf(body, &Limits::default())
 }
 
@@ -53,7 +53,7 @@ const JSON: &str = r#"{"resourceLogs":[
        "body":{"kvlistValue":{"values":[{"key":"k","value":{"intValue":"9007199254740993"}}]}}}]}]},
   {"scopeLogs":[{"logRecords":[{"observedTimeUnixNano":"1767323046000000000"}]}]}]}"#;
 
-type Decode = fn(&[u8], &Limits) -> Result<Decoded>;
+type Decode = fn(&[u8], &Limits) -> Result<DecodedLogs>;
 
 /// Formats a row as texts; `-` is null.
 fn shown(batch: &arrow::array::RecordBatch, row: usize) -> Vec<String> {
@@ -148,7 +148,7 @@ fn a_bad_record_does_not_keep_the_others_out() {
         r#"{"body":{"stringValue":"b"}}"#,
     ];
     let body = format!(r#"{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{}]}}]}}]}}"#, records.join(","));
-    let Decoded { rows, refused } = decode_json(body.as_bytes()).unwrap();
+    let DecodedLogs { rows, refused } = decode_json(body.as_bytes()).unwrap();
     assert_eq!((shown(&rows, 0)[6].as_str(), shown(&rows, 1)[6].as_str(), rows.num_rows()), ("a", "b", 2));
     let numbers: Vec<usize> = refused.iter().map(|refused| refused.record).collect();
     assert_eq!(numbers, [2, 3, 4, 5, 6, 7, 8]);
@@ -166,7 +166,7 @@ fn a_bad_record_does_not_keep_the_others_out() {
     let good = LogRecord { severity_text: "good".into(), ..LogRecord::default() }.encode_to_vec();
     let of_scope = ScopeLogs { scope: None, log_records: vec![good.clone(), broken, good] };
     let logs = ResourceLogs { resource: None, scope_logs: vec![of_scope] };
-    let Decoded { rows, refused } =
+    let DecodedLogs { rows, refused } =
         decode_protobuf(&Export { resource_logs: vec![logs] }.encode_to_vec()).unwrap();
     assert_eq!((rows.num_rows(), refused.len(), refused[0].record), (2, 1, 2));
     assert_eq!(refused[0].raw, "GgL//w==");
@@ -247,7 +247,7 @@ fn what_is_nested_too_deep_is_refused_in_protobuf_too() {
     let bytes = in_protobuf(|record| {
         record.attributes = vec![KeyValue { key: "deep".into(), value: Some(value) }];
     });
-    let Decoded { rows, refused } = decode_protobuf(&bytes).unwrap();
+    let DecodedLogs { rows, refused } = decode_protobuf(&bytes).unwrap();
     assert_eq!((rows.num_rows(), refused.len()), (2, 1));
     let empty = Export::default();
     assert!(
@@ -266,7 +266,7 @@ fn json_that_is_nested_too_deep_spoils_its_record_alone() {
     let record = format!(r#"{{"body":{{"arrayValue":{{"values":{deep}}}}}}}"#);
     let of_scope = format!(r#"[{{"logRecords":[{{}},{record},{{}}],"unknown":{deep}}}]"#);
     let body = format!(r#"{{"unknown":{deep},"resourceLogs":[{{"scopeLogs":{of_scope}}}]}}"#);
-    let Decoded { rows, refused } = decode_json(body.as_bytes()).unwrap();
+    let DecodedLogs { rows, refused } = decode_json(body.as_bytes()).unwrap();
     assert_eq!((rows.num_rows(), refused.len(), refused[0].record), (2, 1, 2));
     assert!(refused[0].reason.contains("recursion limit"), "{}", refused[0].reason);
     assert_eq!(refused[0].raw, record[..RAW_BYTES_MAX]);
@@ -333,7 +333,7 @@ fn a_record_that_is_too_large_is_refused_and_a_resource_refuses_all() {
     let text = "ä".repeat(RECORD_BYTES_MAX / 2);
     let record = format!(r#"{{ "body":{{"stringValue":"{text}"}}}}"#);
     let body = format!(r#"{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{record},{{}}]}}]}}]}}"#);
-    let Decoded { rows, refused } = decode_json(body.as_bytes()).unwrap();
+    let DecodedLogs { rows, refused } = decode_json(body.as_bytes()).unwrap();
     assert_eq!((rows.num_rows(), refused.len(), refused[0].record), (1, 1, 1));
     assert_eq!(refused[0].reason, "takes more than 4 MiB");
     // The limit is in the middle of a character.
@@ -356,7 +356,7 @@ fn a_record_that_is_too_large_is_refused_and_a_resource_refuses_all() {
         let logs = ResourceLogs { resource: None, scope_logs: vec![of_scope.clone()] };
         decode_protobuf(&Export { resource_logs: vec![logs] }.encode_to_vec())
     };
-    let Decoded { rows, refused } = export(&of_scope).unwrap();
+    let DecodedLogs { rows, refused } = export(&of_scope).unwrap();
     assert_eq!((rows.num_rows(), refused[0].reason.as_str()), (1, "takes more than 4 MiB"));
     assert_eq!(refused[0].raw.len(), RAW_BYTES_MAX);
     assert!(refused[0].raw.starts_with("YoCAgALDpMOk"), "{}", &refused[0].raw[..20]);

@@ -5,7 +5,7 @@ use std::io::Read;
 use arrow::ipc;
 use types::{Error, Kind, Result};
 
-use super::{Piece, StreamBuffer};
+use super::{StreamBuffer, StreamPiece};
 use crate::ipc::broken;
 
 /// The end-of-stream marker.
@@ -41,7 +41,7 @@ pub(super) fn rows(stream: &[u8]) -> Result<usize> {
 }
 
 impl ArrowCutter {
-    pub fn next<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
+    pub fn next<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<StreamPiece>> {
         let before = source.before;
         let mut batches = Vec::new();
         while !self.ended && batches.len() < source.piece_bytes {
@@ -83,9 +83,9 @@ impl ArrowCutter {
         }
     }
 
-    fn piece(&mut self, batches: &[u8], before: crate::Before) -> Piece {
+    fn piece(&mut self, batches: &[u8], before: crate::StreamOffset) -> StreamPiece {
         self.schema_sent = true;
-        Piece::whole([&self.prefix, batches, &END[..]].concat(), before, false)
+        StreamPiece::whole([&self.prefix, batches, &END[..]].concat(), before, false)
     }
 
     /// Reads the next message completely; `None` at the end of the stream.

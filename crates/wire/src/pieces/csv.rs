@@ -4,8 +4,8 @@ use std::io::Read;
 
 use types::Result;
 
-use super::{Piece, StreamBuffer};
-use crate::Before;
+use super::{StreamBuffer, StreamPiece};
+use crate::StreamOffset;
 use crate::csv::quotes;
 use crate::sift::newlines;
 
@@ -17,7 +17,7 @@ pub(super) struct CsvCutter {
 }
 
 impl CsvCutter {
-    pub fn next<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
+    pub fn next<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<StreamPiece>> {
         let header = match &self.header {
             Some(header) => header.clone(),
             None => {
@@ -35,7 +35,7 @@ impl CsvCutter {
                 self.takes_empty_lines = quotes::has_one_field(&header);
                 if self.is_over(source)? {
                     // A header without rows is a piece too, so that faults of its names are reported.
-                    return Ok(Some(Piece::whole(header, Before::default(), false)));
+                    return Ok(Some(StreamPiece::whole(header, StreamOffset::default(), false)));
                 }
                 header
             }
@@ -61,7 +61,7 @@ impl CsvCutter {
             body.push(b'\n');
         }
         body.append(&mut source.take(end));
-        Ok(Some(Piece::whole(body, before, false)))
+        Ok(Some(StreamPiece::whole(body, before, false)))
     }
 
     /// Returns true if no row is left.

@@ -4,8 +4,8 @@ use std::io::Read;
 
 use types::{Error, Result};
 
-use super::{Piece, StreamBuffer};
-use crate::parser::{Malformed, Parser};
+use super::{StreamBuffer, StreamPiece};
+use crate::parser::{Parser, SyntaxError};
 use crate::sift::newlines;
 
 pub(super) struct JsonCutter {
@@ -37,7 +37,7 @@ struct WholeRows {
     /// The offset after the bracket that closes the array, if it is there.
     closed: Option<usize>,
     /// The reason why no more rows were found, and whether further input cannot change that.
-    stopped: Option<(Malformed, bool)>,
+    stopped: Option<(SyntaxError, bool)>,
 }
 
 const HINT: &str = "send an object, an array of objects, or one object a line";
@@ -57,7 +57,7 @@ impl JsonCutter {
         self.at == JsonPosition::End
     }
 
-    pub fn next<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
+    pub fn next<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<StreamPiece>> {
         if self.at == JsonPosition::Beginning {
             source.take_mark()?;
             self.at = match source.first()? {
@@ -75,7 +75,7 @@ impl JsonCutter {
     }
 
     /// Returns a piece of objects in a sequence.
-    fn rows<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
+    fn rows<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<StreamPiece>> {
         source.first()?;
         source.fill(source.piece_bytes)?;
         loop {
@@ -96,7 +96,7 @@ impl JsonCutter {
 
     /// Handles a row of invalid JSON at the beginning of the buffer. If rows do not span lines, the bad row is one
     /// line, which becomes a piece. Otherwise the start of the next row is unknown, and the stream is refused.
-    fn broken<R: Read>(&self, source: &mut StreamBuffer<R>, malformed: Malformed) -> Result<Piece> {
+    fn broken<R: Read>(&self, source: &mut StreamBuffer<R>, malformed: SyntaxError) -> Result<StreamPiece> {
         let line = source.buffer.iter().position(|byte| *byte == b'\n');
         let end = line.map_or(source.buffer.len(), |at| at + 1);
         let opens = matches!(source.buffer[..end].trim_ascii_end().last(), Some(b'{' | b'[' | b','));
@@ -107,7 +107,7 @@ impl JsonCutter {
     }
 
     /// Returns a piece of elements, as an array of its own.
-    fn elements<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
+    fn elements<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<StreamPiece>> {
         source.fill(source.piece_bytes)?;
         loop {
             let found = self.whole_rows(source);
@@ -126,7 +126,7 @@ impl JsonCutter {
                 before.bytes = before.bytes.saturating_sub(1);
                 let rows = source.take(found.end - found.start);
                 let body = [b"[", &rows[..], b"]"].concat();
-                piece = Some(Piece::whole(body, before, false));
+                piece = Some(StreamPiece::whole(body, before, false));
                 self.at = JsonPosition::Array { first: false };
             }
             if let Some(closed) = found.closed {
@@ -158,7 +158,7 @@ impl JsonCutter {
         // A string cannot contain a line break, so a fault before the end of a line is certain.
         let stop = |at: usize, expected: &'static str| {
             let expected = if is_cut && at == text.len() { "UTF-8" } else { expected };
-            Some((Malformed { at, expected }, is_cut || text[at..].contains('\n')))
+            Some((SyntaxError { at, expected }, is_cut || text[at..].contains('\n')))
         };
         let is_array = matches!(self.at, JsonPosition::Array { .. });
         let mut first = self.at == JsonPosition::Array { first: true };
@@ -189,7 +189,7 @@ impl JsonCutter {
                 Some(_) if is_array => {}
                 Some(_) => {
                     found.stopped =
-                        Some((Malformed { at: start, expected: "an object (`{`) for each row" }, true));
+                        Some((SyntaxError { at: start, expected: "an object (`{`) for each row" }, true));
                     return found;
                 }
             }
@@ -199,7 +199,8 @@ impl JsonCutter {
             match p.skip() {
                 // A number at the end of the buffer may go on.
                 Ok(row) if !row.ends_with(['}', ']', '"']) && p.at() == text.len() && !source.ended => {
-                    found.stopped = Some((Malformed { at: p.at(), expected: "the end of a number" }, false));
+                    found.stopped =
+                        Some((SyntaxError { at: p.at(), expected: "the end of a number" }, false));
                     return found;
                 }
                 Ok(row) => self.spans |= !is_array && row.contains('\n'),
@@ -217,7 +218,7 @@ impl JsonCutter {
 }
 
 /// Returns a piece of whole lines without parsing them: as many as fit, or one longer line.
-fn lines<R: Read>(source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
+fn lines<R: Read>(source: &mut StreamBuffer<R>) -> Result<Option<StreamPiece>> {
     if source.first()?.is_none() {
         return Ok(None);
     }
@@ -242,9 +243,9 @@ fn lines<R: Read>(source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
     }
 }
 
-fn piece<R: Read>(source: &mut StreamBuffer<R>, end: usize, lines: bool) -> Piece {
+fn piece<R: Read>(source: &mut StreamBuffer<R>, end: usize, lines: bool) -> StreamPiece {
     let before = source.before;
-    Piece::whole(source.take(end), before, lines)
+    StreamPiece::whole(source.take(end), before, lines)
 }
 
 fn no_end<R>(source: &StreamBuffer<R>) -> Error {

@@ -5,7 +5,7 @@ use std::io::Read;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use types::{Error, Kind, Result};
 
-use super::{Piece, StreamBuffer};
+use super::{StreamBuffer, StreamPiece};
 use crate::protobuf::{COLUMNS, MalformedMessage, ROWS, no_rows};
 
 /// The greatest length of a field's number and length prefix.
@@ -19,7 +19,7 @@ pub(super) struct ProtobufCutter {
 }
 
 impl ProtobufCutter {
-    pub fn next<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<Piece>> {
+    pub fn next<R: Read>(&mut self, source: &mut StreamBuffer<R>) -> Result<Option<StreamPiece>> {
         let before = source.before;
         let mut rows = Vec::new();
         while rows.len() < source.piece_bytes {
@@ -59,7 +59,7 @@ impl ProtobufCutter {
             return Ok(None);
         }
         self.begun = true;
-        Ok(Some(Piece::whole([&self.columns[..], &rows].concat(), before, false)))
+        Ok(Some(StreamPiece::whole([&self.columns[..], &rows].concat(), before, false)))
     }
 }
 

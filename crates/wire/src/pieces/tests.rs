@@ -6,7 +6,8 @@ use ::arrow::ipc::writer::StreamWriter;
 
 use super::*;
 use crate::{
-    Limits, Refused, Rows, Target, csv as wire_csv, ipc, json as wire_json, out, protobuf as wire_proto,
+    DecodeTarget, DecodedRows, Limits, RefusedBody, csv as wire_csv, ipc, json as wire_json, out,
+    protobuf as wire_proto,
 };
 
 /// A reader that returns a few bytes at a time, in varying numbers.
@@ -25,10 +26,15 @@ impl Read for SmallReads<'_> {
     }
 }
 
-const LINES: Form = Form::Json { lines: true };
-const VALUES: Form = Form::Json { lines: false };
+const LINES: StreamFormat = StreamFormat::Json { lines: true };
+const VALUES: StreamFormat = StreamFormat::Json { lines: false };
 
-fn cut(form: Form, stream: &[u8], piece_bytes: usize, row_bytes_max: usize) -> Result<Vec<Piece>> {
+fn cut(
+    form: StreamFormat,
+    stream: &[u8],
+    piece_bytes: usize,
+    row_bytes_max: usize,
+) -> Result<Vec<StreamPiece>> {
     let source = SmallReads { rest: stream, seed: piece_bytes };
     let mut pieces = Pieces::of(form, source, piece_bytes, row_bytes_max);
     let mut all = Vec::new();
@@ -39,29 +45,29 @@ fn cut(form: Form, stream: &[u8], piece_bytes: usize, row_bytes_max: usize) -> R
     Ok(all)
 }
 
-fn decode(form: Form, body: &[u8], before: Before) -> Result<Rows, Refused> {
-    let target = Target { table: "t", def: None, may_add_columns: true };
+fn decode(form: StreamFormat, body: &[u8], before: StreamOffset) -> Result<DecodedRows, RefusedBody> {
+    let target = DecodeTarget { table: "t", def: None, may_add_columns: true };
     let limits = Limits { before, ..Limits::default() };
     match form {
-        Form::Json { .. } => wire_json::decode(body, target, &limits),
-        Form::Csv => wire_csv::decode(body, target, &limits),
-        Form::Arrow => ipc::decode(body, target, &limits),
-        Form::Protobuf => wire_proto::decode(body, target, &limits),
+        StreamFormat::Json { .. } => wire_json::decode(body, target, &limits),
+        StreamFormat::Csv => wire_csv::decode(body, target, &limits),
+        StreamFormat::Arrow => ipc::decode(body, target, &limits),
+        StreamFormat::Protobuf => wire_proto::decode(body, target, &limits),
     }
 }
 
-fn shown(rows: &Rows) -> String {
+fn shown(rows: &DecodedRows) -> String {
     let mut text = Vec::new();
     out::json::Writer::new(&rows.batch.schema()).rows(&rows.batch, &mut text);
     String::from_utf8(text).unwrap()
 }
 
 /// Returns the rows of all pieces, or the error of the first bad one.
-fn rows(form: Form, stream: &[u8], piece_bytes: usize) -> Result<String, String> {
+fn rows(form: StreamFormat, stream: &[u8], piece_bytes: usize) -> Result<String, String> {
     let (mut text, mut count) = (String::new(), 0);
     let mut pieces = Pieces::of(form, SmallReads { rest: stream, seed: piece_bytes }, piece_bytes, 10_000);
     while let Some(piece) = pieces.next().map_err(|e| e.to_string())? {
-        let before = Before { rows: count, ..piece.before };
+        let before = StreamOffset { rows: count, ..piece.before };
         let rows = decode(form, &piece.body, before).map_err(|refused| refused.error.to_string())?;
         count += rows.batch.num_rows();
         text += &shown(&rows);
@@ -75,7 +81,7 @@ fn pieces_of_json_together_are_the_stream() {
         format!("{{\"n\":{n},\"s\":\"{}\",\"j\":{{\"é\":[\"}}\",\"\\\"\"]}}}}", "x".repeat(n % 40))
     };
     let all: Vec<String> = (0..200).map(row).collect();
-    let expected = shown(&decode(VALUES, all.join("\n").as_bytes(), Before::default()).unwrap());
+    let expected = shown(&decode(VALUES, all.join("\n").as_bytes(), StreamOffset::default()).unwrap());
     for (form, body) in [
         (LINES, all.join("\n")),
         (LINES, all.join("\r\n\n") + "\n\n"),
@@ -159,10 +165,10 @@ fn what_is_no_json_is_pointed_at_where_it_stands_in_the_stream() {
     let body = format!("{good}{{\"a\":\"x\"}}\n{good}{{\"a\":{{}}}}\n");
     let mut def = types::TableDef::new(types::TableId(1), "main.t");
     def.add_column("a", &types::DataType::Int64, true, None).unwrap();
-    let target = Target { table: "t", def: Some(&def), may_add_columns: true };
+    let target = DecodeTarget { table: "t", def: Some(&def), may_add_columns: true };
     let (mut count, mut bad) = (0, Vec::new());
     for piece in cut(LINES, body.as_bytes(), 64, 10_000).unwrap() {
-        let limits = Limits { before: Before { rows: count, ..piece.before }, ..Limits::default() };
+        let limits = Limits { before: StreamOffset { rows: count, ..piece.before }, ..Limits::default() };
         let sifted = wire_json::sift(&piece.body, target, &limits, piece.lines).unwrap();
         count += sifted.rows.batch.num_rows() + sifted.skipped.len();
         bad.extend(sifted.skipped.iter().map(|skipped| skipped.bad.row));
@@ -179,7 +185,7 @@ fn what_is_no_json_is_pointed_at_where_it_stands_in_the_stream() {
 #[test]
 fn a_broken_line_among_objects_is_a_piece_of_its_own() {
     let body = b"{\"a\":1}\n{\"a\":2}\nbroken\n{\"a\":\"cut\n{\"a\":3}\n";
-    let target = Target { table: "t", def: None, may_add_columns: true };
+    let target = DecodeTarget { table: "t", def: None, may_add_columns: true };
     for piece_bytes in [1, 20, 1 << 20] {
         let (mut text, mut gone) = (String::new(), Vec::new());
         for piece in cut(VALUES, body, piece_bytes, 1_000).unwrap() {
@@ -211,21 +217,25 @@ fn pieces_of_csv_together_are_the_stream() {
             format!("\"n\",\"s\"{end}{}{end}{end}", all.join(end)),
         ] {
             let expected = shown(
-                &decode(Form::Csv, body.trim_start_matches('\u{feff}').as_bytes(), Before::default())
-                    .unwrap(),
+                &decode(
+                    StreamFormat::Csv,
+                    body.trim_start_matches('\u{feff}').as_bytes(),
+                    StreamOffset::default(),
+                )
+                .unwrap(),
             );
             // A piece lacks the columns that are null in all of its rows.
             let without_nulls = |rows: &str| rows.replace(",\"s\":null", "");
             for piece_bytes in [1, 50, 700, 1 << 20] {
-                let found = rows(Form::Csv, body.as_bytes(), piece_bytes).unwrap();
+                let found = rows(StreamFormat::Csv, body.as_bytes(), piece_bytes).unwrap();
                 assert_eq!(without_nulls(&found), without_nulls(&expected), "{piece_bytes} {body:?}");
             }
             // Errors name the rows by their position in the stream.
             let bad = format!("{body}{end}100,x,y{end}");
-            let whole = rows(Form::Csv, bad.as_bytes(), 1 << 20).unwrap_err();
+            let whole = rows(StreamFormat::Csv, bad.as_bytes(), 1 << 20).unwrap_err();
             for piece_bytes in [1, 50, 700] {
                 assert_eq!(
-                    rows(Form::Csv, bad.as_bytes(), piece_bytes).unwrap_err(),
+                    rows(StreamFormat::Csv, bad.as_bytes(), piece_bytes).unwrap_err(),
                     whole,
                     "{piece_bytes} {bad:?}"
                 );
@@ -237,10 +247,10 @@ fn pieces_of_csv_together_are_the_stream() {
         ("n,N\n", "the column is given twice"),
         ("n,N", "the column is given twice"),
     ] {
-        assert!(rows(Form::Csv, body.as_bytes(), 4).unwrap_err().contains(said), "{body}");
+        assert!(rows(StreamFormat::Csv, body.as_bytes(), 4).unwrap_err().contains(said), "{body}");
     }
-    assert_eq!(rows(Form::Csv, b"a,b", 4).unwrap(), "");
-    assert!(cut(Form::Csv, b"", 4, 100).unwrap()[0].body.is_empty());
+    assert_eq!(rows(StreamFormat::Csv, b"a,b", 4).unwrap(), "");
+    assert!(cut(StreamFormat::Csv, b"", 4, 100).unwrap()[0].body.is_empty());
 }
 
 fn stream(batches: &[RecordBatch]) -> Vec<u8> {
@@ -264,27 +274,27 @@ fn pieces_of_arrow_together_are_the_stream() {
     // Each batch has a different dictionary.
     let batches = [batch(0, ["a", "b"]), batch(3, ["c", "d"]), batch(6, ["e", "f"])];
     let whole = stream(&batches);
-    let expected = shown(&decode(Form::Arrow, &whole, Before::default()).unwrap());
+    let expected = shown(&decode(StreamFormat::Arrow, &whole, StreamOffset::default()).unwrap());
     assert_eq!(expected.lines().count(), 9);
     for piece_bytes in [1, 1_000, 1 << 20] {
-        assert_eq!(rows(Form::Arrow, &whole, piece_bytes).unwrap(), expected, "{piece_bytes}");
+        assert_eq!(rows(StreamFormat::Arrow, &whole, piece_bytes).unwrap(), expected, "{piece_bytes}");
     }
     assert_eq!(
-        rows(Form::Arrow, &whole[..whole.len() - 8], 1).unwrap(),
+        rows(StreamFormat::Arrow, &whole[..whole.len() - 8], 1).unwrap(),
         expected,
         "without the mark of the end"
     );
-    assert_eq!(cut(Form::Arrow, &whole, 1, 10_000).unwrap().len(), 3);
+    assert_eq!(cut(StreamFormat::Arrow, &whole, 1, 10_000).unwrap().len(), 3);
     for end in 1..whole.len() - 8 {
         // A stream cut between two messages looks like one that ends there.
-        if let Ok(rows) = rows(Form::Arrow, &whole[..end], 1) {
+        if let Ok(rows) = rows(StreamFormat::Arrow, &whole[..end], 1) {
             assert!(expected.starts_with(&rows) && rows.len() < expected.len(), "{end}");
         }
     }
-    let error = rows(Form::Arrow, &[&whole[..], b"more"].concat(), 1).unwrap_err();
+    let error = rows(StreamFormat::Arrow, &[&whole[..], b"more"].concat(), 1).unwrap_err();
     assert!(error.contains("something follows its end"), "{error}");
-    assert_eq!(cut(Form::Arrow, &whole, 1, 200).unwrap_err().kind(), Kind::TooLarge);
-    assert!(cut(Form::Arrow, b"", 1, 200).unwrap().is_empty());
+    assert_eq!(cut(StreamFormat::Arrow, &whole, 1, 200).unwrap_err().kind(), Kind::TooLarge);
+    assert!(cut(StreamFormat::Arrow, b"", 1, 200).unwrap().is_empty());
 }
 
 #[test]
@@ -297,7 +307,7 @@ fn no_flipped_byte_of_an_arrow_stream_panics() {
         for bit in [0x01, 0x80] {
             let mut flipped = whole.clone();
             flipped[at] ^= bit;
-            let _ = rows(Form::Arrow, &flipped, 1);
+            let _ = rows(StreamFormat::Arrow, &flipped, 1);
         }
     }
 }
@@ -310,18 +320,18 @@ fn pieces_of_protobuf_together_are_the_stream() {
     (1..100).for_each(|n| whole.extend(row(n)));
     let expected: String = (1..100).map(|n| format!("{{\"n\":{n}}}\n")).collect();
     for piece_bytes in [1, 50, 1 << 20] {
-        assert_eq!(rows(Form::Protobuf, &whole, piece_bytes).unwrap(), expected, "{piece_bytes}");
+        assert_eq!(rows(StreamFormat::Protobuf, &whole, piece_bytes).unwrap(), expected, "{piece_bytes}");
     }
     for end in 0..whole.len() {
-        match rows(Form::Protobuf, &whole[..end], 10) {
+        match rows(StreamFormat::Protobuf, &whole[..end], 10) {
             Ok(rows) => assert!(expected.starts_with(&rows) && rows.len() < expected.len(), "{end}"),
             Err(error) => assert!(error.contains("no message `Rows`"), "{end}: {error}"),
         }
     }
-    let error = rows(Form::Protobuf, &[&whole[..], &[0x0a, 0x01, b'm']].concat(), 1).unwrap_err();
+    let error = rows(StreamFormat::Protobuf, &[&whole[..], &[0x0a, 0x01, b'm']].concat(), 1).unwrap_err();
     assert!(error.contains("columns come before the rows"), "{error}");
     let huge = [0x12, 0xff, 0xff, 0xff, 0xff, 0x0f];
-    assert_eq!(cut(Form::Protobuf, &huge, 1, 200).unwrap_err().kind(), Kind::TooLarge);
+    assert_eq!(cut(StreamFormat::Protobuf, &huge, 1, 200).unwrap_err().kind(), Kind::TooLarge);
 }
 
 #[test]
@@ -331,8 +341,8 @@ fn a_row_that_never_ends_is_refused_before_it_takes_much_memory() {
         (LINES, format!("{{\"a\":1}}\n{{\"a\":\"{long}")),
         (VALUES, format!("{{\"a\":1}}\n{{\"a\":\"{long}")),
         (VALUES, format!("[{{\"a\":1}},{{\"a\":\"{long}")),
-        (Form::Csv, format!("a\n1\n\"{long}")),
-        (Form::Csv, format!("a{long}")),
+        (StreamFormat::Csv, format!("a\n1\n\"{long}")),
+        (StreamFormat::Csv, format!("a{long}")),
     ] {
         let error = cut(form, body.as_bytes(), 100, 1_000).unwrap_err();
         assert_eq!(error.kind(), Kind::TooLarge, "{error}");
@@ -346,15 +356,15 @@ fn a_piece_that_takes_too_much_is_divided_down_to_single_rows() {
     def.add_column("n", &types::DataType::Int64, true, None).unwrap();
     def.add_column("s", &types::DataType::String, true, None).unwrap();
     def.add_column("wide", &types::DataType::Vector(1_000), true, None).unwrap();
-    let target = Target { table: "t", def: Some(&def), may_add_columns: false };
-    let decode = |form, piece: &Piece, rows, decoded_bytes_max| {
-        let before = Before { rows, ..piece.before };
+    let target = DecodeTarget { table: "t", def: Some(&def), may_add_columns: false };
+    let decode = |form, piece: &StreamPiece, rows, decoded_bytes_max| {
+        let before = StreamOffset { rows, ..piece.before };
         let limits = Limits { decoded_bytes_max, before, part: piece.part, ..Limits::default() };
         match form {
-            Form::Json { .. } => wire_json::decode(&piece.body, target, &limits),
-            Form::Csv => wire_csv::decode(&piece.body, target, &limits),
-            Form::Arrow => ipc::decode(&piece.body, target, &limits),
-            Form::Protobuf => wire_proto::decode(&piece.body, target, &limits),
+            StreamFormat::Json { .. } => wire_json::decode(&piece.body, target, &limits),
+            StreamFormat::Csv => wire_csv::decode(&piece.body, target, &limits),
+            StreamFormat::Arrow => ipc::decode(&piece.body, target, &limits),
+            StreamFormat::Protobuf => wire_proto::decode(&piece.body, target, &limits),
         }
     };
     let objects = |bad: &str| -> Vec<String> {
@@ -374,16 +384,16 @@ fn a_piece_that_takes_too_much_is_divided_down_to_single_rows() {
     let row = |n: u8| vec![0x12, 0x04, 0x0a, 0x02, 0x18, n];
     let protobuf = [vec![0x0a, 0x01, b'n'], (0..100).flat_map(row).collect()].concat();
     let mut bodies = vec![
-        (Form::Arrow, stream(&[batch(0, 100)])),
-        (Form::Arrow, stream(&[batch(0, 1), batch(1, 99), batch(99, 100)])),
-        (Form::Protobuf, protobuf),
+        (StreamFormat::Arrow, stream(&[batch(0, 100)])),
+        (StreamFormat::Arrow, stream(&[batch(0, 1), batch(1, 99), batch(99, 100)])),
+        (StreamFormat::Protobuf, protobuf),
     ];
     for bad in ["90", "\"x\""] {
         let objects = objects(bad);
         bodies.push((LINES, objects.join("\n").into_bytes()));
         bodies.push((VALUES, format!("\u{feff}{}", objects.join("\n\n")).into_bytes()));
         bodies.push((VALUES, format!("[{}]", objects.join(",\n")).into_bytes()));
-        bodies.push((Form::Csv, csv(bad).into_bytes()));
+        bodies.push((StreamFormat::Csv, csv(bad).into_bytes()));
     }
     for (form, body) in bodies {
         let all = cut(form, &body, 1 << 20, 1 << 20).unwrap();
@@ -432,8 +442,9 @@ fn a_piece_that_takes_too_much_is_divided_down_to_single_rows() {
 fn no_line_of_a_half_is_taken_for_an_array() {
     let mut def = types::TableDef::new(types::TableId(1), "main.t");
     def.add_column("id", &types::DataType::Int64, true, None).unwrap();
-    let target = Target { table: "t", def: Some(&def), may_add_columns: false };
-    let of = |piece: &Piece| Limits { before: piece.before, among_rows: piece.lines, ..Limits::default() };
+    let target = DecodeTarget { table: "t", def: Some(&def), may_add_columns: false };
+    let of =
+        |piece: &StreamPiece| Limits { before: piece.before, among_rows: piece.lines, ..Limits::default() };
     let rows: Vec<String> = (0..9).map(|id| format!("{{\"id\":{id}}}\n")).collect();
     let body = format!("{}[1,2,3,44]\n[{{\"id\":7}}]\n[1,2,3,45]\n{}", rows.concat(), rows.concat());
     let mut left = cut(LINES, body.as_bytes(), 1 << 20, 1 << 20).unwrap();
@@ -462,11 +473,11 @@ fn a_piece_of_two_rows_has_two_halves() {
         (LINES, "{}\n".into(), "\n{}\n".into()),
         (LINES, format!("{{\"s\":\"{long}\"}}\n"), "{}".into()),
         (LINES, "{}\n".into(), format!("{{\"s\":\"{long}\"}}")),
-        (Form::Csv, "1\n".into(), "2\n".into()),
-        (Form::Csv, format!("\"{long}\n\"\n"), "2\n".into()),
-        (Form::Csv, "1\n".into(), format!("{long}\n")),
+        (StreamFormat::Csv, "1\n".into(), "2\n".into()),
+        (StreamFormat::Csv, format!("\"{long}\n\"\n"), "2\n".into()),
+        (StreamFormat::Csv, "1\n".into(), format!("{long}\n")),
     ] {
-        let header = if form == Form::Csv { "s\n" } else { "" };
+        let header = if form == StreamFormat::Csv { "s\n" } else { "" };
         let pieces = cut(form, format!("{header}{first}{last}").as_bytes(), 1 << 20, 1 << 20).unwrap();
         assert_eq!(pieces.len(), 1);
         let bodies: Vec<Bytes> = pieces[0].divided(form).unwrap().into_iter().map(|half| half.body).collect();

@@ -3,7 +3,7 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use types::{ColumnId, DataType, Kind, TableDef, TableId};
 
 use super::*;
-use crate::{Skipped, json, out};
+use crate::{SkippedRow, json, out};
 
 /// A value to be sent.
 #[derive(Clone, Debug)]
@@ -90,25 +90,25 @@ fn table(columns: &[(&str, &str)]) -> TableDef {
     def
 }
 
-fn target(def: Option<&TableDef>) -> Target<'_> {
-    Target { table: "t", def, may_add_columns: true }
+fn target(def: Option<&TableDef>) -> DecodeTarget<'_> {
+    DecodeTarget { table: "t", def, may_add_columns: true }
 }
 
-fn read_all(body: &[u8], def: Option<&TableDef>) -> Result<Rows, Refused> {
+fn read_all(body: &[u8], def: Option<&TableDef>) -> Result<DecodedRows, RefusedBody> {
     decode(body, target(def), &Limits::default())
 }
 
-fn shown(rows: &Rows) -> String {
+fn shown(rows: &DecodedRows) -> String {
     let mut text = Vec::new();
     out::json::Writer::new(&rows.batch.schema()).rows(&rows.batch, &mut text);
     String::from_utf8(text).unwrap()
 }
 
-fn types_of(rows: &Rows) -> Vec<String> {
+fn types_of(rows: &DecodedRows) -> Vec<String> {
     rows.new_columns.iter().map(|c| format!("{} {}", c.name, c.data_type)).collect()
 }
 
-fn message(refused: Refused) -> String {
+fn message(refused: RefusedBody) -> String {
     refused.error.to_string()
 }
 
@@ -356,7 +356,7 @@ fn a_broken_row_is_left_out_alone() {
     assert!(text.contains("row 2: it is no message `Row`: it is cut off"), "{text}");
     let sifted = sift(&sent, target(None), &Limits::default()).unwrap();
     assert_eq!(shown(&sifted.rows), "{\"n\":1}\n{\"n\":2}\n");
-    let [Skipped { bad, raw }] = &sifted.skipped[..] else { panic!("{:?}", sifted.skipped) };
+    let [SkippedRow { bad, raw }] = &sifted.skipped[..] else { panic!("{:?}", sifted.skipped) };
     assert_eq!((bad.row, raw.as_str()), (2, "CgUY"));
 }
 

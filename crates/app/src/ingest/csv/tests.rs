@@ -117,7 +117,7 @@ fn nothing_is_cut_and_every_type_can_be_declared() {
         ("timestamp", "2026-01-02"),
     ] {
         let piece = read(data_type, text).unwrap().unwrap();
-        let target = wire::json::Target { table: "t", def: None, may_add_columns: true };
+        let target = wire::json::DecodeTarget { table: "t", def: None, may_add_columns: true };
         let rows = wire::ipc::decode(&piece.body, target, &wire::Limits::default()).unwrap();
         assert_eq!(rows.new_columns[0].data_type.to_string(), data_type);
     }

@@ -142,7 +142,7 @@ fn maps_become_json_and_uuids_stay_what_they_are() {
     let objects = [Some("{\"a\":1}".to_owned()), Some("{\"b\":null}".to_owned()), None];
     assert_eq!(texts(batch.column(0)), objects);
     assert_eq!(texts(batch.column(1).as_list::<i32>().values()), objects);
-    let target = wire::json::Target { table: "t", def: None, may_add_columns: true };
+    let target = wire::json::DecodeTarget { table: "t", def: None, may_add_columns: true };
     let Ok(rows) = wire::ipc::decode(&piece.body, target, &wire::Limits::default()) else {
         panic!("the server takes it");
     };

@@ -9,7 +9,7 @@ use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray}
 use engine::{Engine, Mode, Op, Options, Root, Step, Transaction};
 use sim::{Rng, SimEnv};
 use table::materializer::Materializer;
-use types::{DataType, Kind, NewIndex, Principal, RowId, TableDef, TableId, Unique, Value};
+use types::{DataType, Kind, NewIndex, Principal, RowId, TableDef, TableId, UniqueState, Value};
 
 use crate::column::Column;
 
@@ -118,13 +118,13 @@ fn contents(root: &Root) -> BTreeMap<i64, (RowId, Row)> {
     rows
 }
 
-fn states(root: &Root) -> BTreeMap<String, Unique> {
+fn states(root: &Root) -> BTreeMap<String, UniqueState> {
     let def = root.table(TABLE).unwrap().def();
     def.indexes.iter().map(|index| (index.name.clone(), index.unique.clone().unwrap())).collect()
 }
 
 fn checked(root: &Root) -> Vec<String> {
-    let is_checked = |state: &Unique| !matches!(state, Unique::Failed(_));
+    let is_checked = |state: &UniqueState| !matches!(state, UniqueState::Failed(_));
     states(root).into_iter().filter(|(_, state)| is_checked(state)).map(|(name, _)| name).collect()
 }
 
@@ -263,7 +263,7 @@ impl Life<'_> {
             }
             // While an index is being checked, the rows that it skips depend on how many it knows by then, which the
             // model cannot tell.
-            5 if !states(&self.engine.root()).values().any(|state| *state == Unique::Checking) => {
+            5 if !states(&self.engine.root()).values().any(|state| *state == UniqueState::Checking) => {
                 let (op, mode) = insert(Mode::InsertIfAbsent);
                 (op, Effect::Insert(new, mode))
             }
@@ -302,7 +302,7 @@ impl Life<'_> {
         }
         // An index may have changed its state within this commit group. Only indexes that were enforced before are sure
         // to be.
-        let enforced = before.into_iter().filter(|(_, state)| *state == Unique::Enforced);
+        let enforced = before.into_iter().filter(|(_, state)| *state == UniqueState::Enforced);
         let enforced: Vec<String> = enforced.map(|(name, _)| name).collect();
         for (effect, outcome, maybe) in std::mem::take(&mut self.queue) {
             let told = *outcome.lock().unwrap();
@@ -349,7 +349,7 @@ impl Life<'_> {
         let rows = contents(&root);
         for (index, state) in states(&root) {
             let is_equal = has_equal(rows.values().map(|(_, row)| row), &index);
-            assert!(!(state == Unique::Enforced && is_equal), "{index} over {rows:?}");
+            assert!(!(state == UniqueState::Enforced && is_equal), "{index} over {rows:?}");
         }
     }
 }
@@ -400,9 +400,9 @@ fn lives(seed: u64, seen: &Mutex<BTreeMap<&'static str, u64>>) {
             let mut seen = seen.lock().unwrap();
             for state in states(&life.engine.root()).into_values() {
                 let name = match state {
-                    Unique::Checking => "checking",
-                    Unique::Enforced => "enforced",
-                    Unique::Failed(_) => "failed",
+                    UniqueState::Checking => "checking",
+                    UniqueState::Enforced => "enforced",
+                    UniqueState::Failed(_) => "failed",
                 };
                 *seen.entry(name).or_default() += 1;
             }
@@ -443,7 +443,7 @@ fn what_a_write_reads_for_a_unique_index_does_not_grow_with_the_table() {
     let _limit = testkit::limit(240);
     let mut def = def();
     def.add_index(&unique("n")).unwrap();
-    def.indexes[0].unique = Some(Unique::Enforced);
+    def.indexes[0].unique = Some(UniqueState::Enforced);
     let mut bench = super::support::Bench::new(1, def);
     let row = |n: i64| Row { id: n, a: 0, b: 0, n: Some(n) };
     let mut last = 0;
@@ -508,7 +508,7 @@ fn alter(engine: &Engine, drop: &[&str], add: bool) {
     submit(engine, Op::AlterIndexes { table: TABLE.into(), drop, add });
 }
 
-fn state(engine: &Engine) -> Option<Unique> {
+fn state(engine: &Engine) -> Option<UniqueState> {
     let root = engine.root();
     root.table(TABLE).unwrap().def().index_named("n").and_then(|index| index.unique.clone())
 }
@@ -525,7 +525,7 @@ fn an_index_that_failed_can_be_made_again_once_its_rows_are_distinct() {
     for at_once in [false, true] {
         alter(&engine, &[], true);
         settle(&machine, &engine);
-        assert!(matches!(state(&engine), Some(Unique::Failed(_))), "{:?}", state(&engine));
+        assert!(matches!(state(&engine), Some(UniqueState::Failed(_))), "{:?}", state(&engine));
         submit(&engine, Op::DeleteKeys { table: TABLE.into(), keys: vec![vec![Value::Int64(2)]] });
         settle(&machine, &engine);
         match at_once {
@@ -537,7 +537,7 @@ fn an_index_that_failed_can_be_made_again_once_its_rows_are_distinct() {
             }
         }
         settle(&machine, &engine);
-        assert_eq!(state(&engine), Some(Unique::Enforced), "at once: {at_once}");
+        assert_eq!(state(&engine), Some(UniqueState::Enforced), "at once: {at_once}");
         alter(&engine, &["n"], false);
         settle(&machine, &engine);
         insert(&engine, &[(2, 7)]);
@@ -555,11 +555,11 @@ fn an_index_that_replaces_one_of_its_name_is_enforced_while_rows_keep_coming() {
     insert(&engine, &[(1, 1), (2, 2)]);
     alter(&engine, &[], true);
     settle(&machine, &engine);
-    assert_eq!(state(&engine), Some(Unique::Enforced));
+    assert_eq!(state(&engine), Some(UniqueState::Enforced));
     alter(&engine, &["n"], true);
     engine.step(Step::Commit);
     engine.step(Step::Sync);
-    assert_eq!(state(&engine), Some(Unique::Checking));
+    assert_eq!(state(&engine), Some(UniqueState::Checking));
     for id in 3..23 {
         // The insert commits before the verdict over the earlier rows does.
         insert(&engine, &[(id, id)]);
@@ -568,7 +568,7 @@ fn an_index_that_replaces_one_of_its_name_is_enforced_while_rows_keep_coming() {
         engine.step(Step::Commit);
         engine.step(Step::Sync);
     }
-    assert_eq!(state(&engine), Some(Unique::Enforced));
+    assert_eq!(state(&engine), Some(UniqueState::Enforced));
 }
 
 /// Each write reads all rows until the index is open, and merging segments first may take long.
@@ -642,7 +642,7 @@ fn a_row_that_comes_while_rows_are_compared_is_compared_too() {
     life.submit(vec![Op::AlterIndexes { table: TABLE.into(), drop: vec![], add: vec![unique("n")] }]);
     life.engine.step(Step::Commit);
     while life.engine.step(Step::Sync) {}
-    assert_eq!(states(&life.engine.root())["n"], Unique::Checking);
+    assert_eq!(states(&life.engine.root())["n"], UniqueState::Checking);
     // This row is checked before the index has any rows, and committed after the index has compared all rows that it
     // knew.
     let outcome = life.submit(vec![insert(&[row(20, 3)])]);
@@ -652,10 +652,10 @@ fn a_row_that_comes_while_rows_are_compared_is_compared_too() {
     life.engine.step(Step::Commit);
     while life.engine.step(Step::Sync) {}
     assert_eq!(*outcome.lock().unwrap(), Some(Ok(())));
-    assert_eq!(states(&life.engine.root())["n"], Unique::Checking, "not all rows were compared");
+    assert_eq!(states(&life.engine.root())["n"], UniqueState::Checking, "not all rows were compared");
     let table = life.engine.root().table(TABLE).unwrap().def().id;
     life.engine.hurry(crate::column::NAME, table);
     settle();
-    let Unique::Failed(why) = &states(&life.engine.root())["n"] else { panic!("two rows are equal") };
+    let UniqueState::Failed(why) = &states(&life.engine.root())["n"] else { panic!("two rows are equal") };
     assert!(why.starts_with("two rows have n = 3"), "{why}");
 }

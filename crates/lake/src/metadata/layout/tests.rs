@@ -100,7 +100,7 @@ fn a_partition_field_never_has_the_name_of_another_column() {
     assert_eq!(names(&metadata), ["at_day_1000", "user"]);
     // Of specs that are not in force any more too: files are of them.
     lay_out(&mut def, &[], &[]);
-    def.alter(&types::Change::RenameColumn { from: "user".into(), to: "who".into() }).unwrap();
+    def.alter(&types::AlterAction::RenameColumn { from: "user".into(), to: "who".into() }).unwrap();
     def.add_column("user", &DataType::Int32, true, None).unwrap();
     change(&mut metadata, &def);
     let old = &metadata.partition_specs[0]["fields"];
@@ -116,7 +116,7 @@ fn the_type_of_a_column_that_is_gone_is_known_as_long_as_a_schema_has_it() {
     let mut metadata = metadata(&table);
     assert_eq!(metadata.lost_sources(), [0; 0]);
     lay_out(&mut table, &[], &[]);
-    table.alter(&types::Change::DropColumn { name: "user".into(), if_exists: false }).unwrap();
+    table.alter(&types::AlterAction::DropColumn { name: "user".into(), if_exists: false }).unwrap();
     change(&mut metadata, &table);
     assert_eq!(metadata.lost_sources(), [17]);
     assert_eq!(metadata.type_of(17), Some(SingleType::String));

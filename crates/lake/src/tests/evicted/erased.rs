@@ -9,7 +9,7 @@ fn an_erasure_leaves_no_bound_here_that_may_be_a_value_of_what_was_erased() {
     const SECRET: &str = "zz-the-greatest-of-all";
     let machine = SimEnv::new(1);
     let life = Life::begin(&machine, small()).unwrap();
-    let [def, _] = defs(Hot::Bytes(0), 0, false);
+    let [def, _] = defs(HotLimit::Bytes(0), 0, false);
     life.submit(vec![Op::CreateTable { def, if_absent: true }]);
     life.settle();
     let table = || life.engine.root().table(NAMES[0]).unwrap().clone();

@@ -18,7 +18,7 @@ fn a_segment_stays_whose_rows_the_lake_does_not_have_as_they_are() {
         engine.register(Arc::new(Liar { lake: lake.clone(), lie })).unwrap();
         let life = Life { machine: &machine, engine, lake, held: Vec::new() };
         let create = |def| Op::CreateTable { def, if_absent: true };
-        life.submit(defs(Hot::Bytes(0), 0, false).map(create).to_vec());
+        life.submit(defs(HotLimit::Bytes(0), 0, false).map(create).to_vec());
         for _ in 0..4 {
             let rows = batch(&mut Rng::new(7), 61);
             life.both(|name| Op::Insert { table: name.into(), batch: rows.clone(), mode: Mode::Append });

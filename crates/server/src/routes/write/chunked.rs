@@ -15,8 +15,8 @@ use engine::Committed;
 use query::files::{COMMITS_OF_PIECE_MAX, too_many_commits};
 use serde_json::json;
 use types::{Error, Kind, Lsn, Principal, RowId};
-use wire::Before;
-use wire::pieces::{Form, PIECE_BYTES, Piece, Pieces};
+use wire::StreamOffset;
+use wire::pieces::{PIECE_BYTES, Pieces, StreamFormat, StreamPiece};
 
 use super::skip::LeftOut;
 use super::take::{Taken, is_changed, is_created};
@@ -135,7 +135,7 @@ impl Load {
         }
     }
 
-    fn piece(&mut self, piece: Piece) -> Result<()> {
+    fn piece(&mut self, piece: StreamPiece) -> Result<()> {
         let (form, asker) = (self.head.media.form(), self.asker.clone());
         in_parts(piece, form, &asker, |piece| {
             let job = self.job(piece);
@@ -143,13 +143,13 @@ impl Load {
         })
     }
 
-    fn job(&self, piece: &Piece) -> Job {
+    fn job(&self, piece: &StreamPiece) -> Job {
         Job {
             app: self.app.clone(),
             principal: self.principal.clone(),
             head: self.head.clone(),
             media: self.head.media.of_lines(piece.lines),
-            before: Before { rows: self.loaded.rows, ..piece.before },
+            before: StreamOffset { rows: self.loaded.rows, ..piece.before },
             part: piece.part,
             bytes: piece.body.clone(),
         }
@@ -212,10 +212,10 @@ impl Load {
 /// Writes a piece; in smaller ones where its rows take more than a commit may: a row of few bytes may be one of many
 /// columns. What was refused left nothing behind. Ends with whoever asked.
 fn in_parts(
-    piece: Piece,
-    form: Form,
+    piece: StreamPiece,
+    form: StreamFormat,
     asker: &Asker,
-    mut commit: impl FnMut(&Piece) -> Result<()>,
+    mut commit: impl FnMut(&StreamPiece) -> Result<()>,
 ) -> Result<()> {
     let (mut pieces, mut commits, mut is_divided) = (vec![piece], 0, false);
     while let Some(piece) = pieces.pop() {
@@ -245,7 +245,7 @@ fn in_parts(
 }
 
 /// The bytes that a piece does not share with others.
-fn own_bytes(piece: &Piece) -> usize {
+fn own_bytes(piece: &StreamPiece) -> usize {
     if piece.part.is_some() { 0 } else { piece.body.len() }
 }
 
@@ -278,7 +278,7 @@ mod tests {
     /// Rows of few bytes may be any number of bytes in their table.
     #[test]
     fn a_piece_becomes_so_many_commits_and_ends_with_who_asked() {
-        const LINES: Form = Form::Json { lines: true };
+        const LINES: StreamFormat = StreamFormat::Json { lines: true };
         let body = "{}\n".repeat(100);
         let piece = || Pieces::new(LINES, body.as_bytes()).next().unwrap().unwrap();
         let mut here = Some(Arc::new(()));

@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, header};
 use types::{Error, name};
-use wire::pieces::Form;
-use wire::{Limits, Refused, Rows, Sifted, Target, csv, ipc, json, protobuf};
+use wire::pieces::StreamFormat;
+use wire::{DecodeTarget, DecodedRows, Limits, RefusedBody, SiftedRows, csv, ipc, json, protobuf};
 
 use crate::content;
 use crate::failure::{Failure, Result};
@@ -56,12 +56,12 @@ impl Media {
     }
 
     /// As a stream that is cut.
-    pub fn form(self) -> Form {
+    pub fn form(self) -> StreamFormat {
         match self {
-            Media::Json { lines } => Form::Json { lines },
-            Media::Csv => Form::Csv,
-            Media::Arrow => Form::Arrow,
-            Media::Protobuf => Form::Protobuf,
+            Media::Json { lines } => StreamFormat::Json { lines },
+            Media::Csv => StreamFormat::Csv,
+            Media::Arrow => StreamFormat::Arrow,
+            Media::Protobuf => StreamFormat::Protobuf,
         }
     }
 
@@ -74,7 +74,12 @@ impl Media {
     }
 
     /// All rows of a body, or none.
-    pub fn decode(self, body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Rows, Refused> {
+    pub fn decode(
+        self,
+        body: &[u8],
+        target: DecodeTarget<'_>,
+        limits: &Limits,
+    ) -> Result<DecodedRows, RefusedBody> {
         not_empty(body)?;
         match self {
             Media::Json { .. } => json::decode(body, target, limits),
@@ -85,7 +90,12 @@ impl Media {
     }
 
     /// The good rows of a body.
-    pub fn sift(self, body: &[u8], target: Target<'_>, limits: &Limits) -> Result<Sifted, Refused> {
+    pub fn sift(
+        self,
+        body: &[u8],
+        target: DecodeTarget<'_>,
+        limits: &Limits,
+    ) -> Result<SiftedRows, RefusedBody> {
         not_empty(body)?;
         match self {
             Media::Json { lines } => json::sift(body, target, limits, lines),

@@ -4,8 +4,8 @@ use engine::dead_letters::{self, Letter};
 use engine::{Op, View};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
-use types::{Error, Result, TableDef, TableId, Unfit, name};
-use wire::{Limits, Refused, Sifted, Skipped, Target};
+use types::{Error, RejectedRow, Result, TableDef, TableId, name};
+use wire::{DecodeTarget, Limits, RefusedBody, SiftedRows, SkippedRow};
 
 use super::media::Media;
 use crate::failure::bad_row;
@@ -24,7 +24,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    pub fn of(skipped: &[Skipped], full_name: &str) -> Self {
+    pub fn of(skipped: &[SkippedRow], full_name: &str) -> Self {
         let reasons = skipped.iter().take(NAMED_MAX).map(|skipped| bad_row(&skipped.bad)).collect();
         LeftOut {
             count: skipped.len(),
@@ -68,10 +68,10 @@ pub fn check(full_name: &str, def: Option<&TableDef>) -> Result<()> {
 pub fn sift(
     media: Media,
     body: &[u8],
-    target: Target<'_>,
+    target: DecodeTarget<'_>,
     limits: &Limits,
     full_name: &str,
-) -> Result<Sifted, Refused> {
+) -> Result<SiftedRows, RefusedBody> {
     let (mut sifted, unfit) = unfit(media, body, target, limits, full_name, usize::MAX)?;
     sifted.leave_out(body, unfit)?;
     Ok(sifted)
@@ -81,10 +81,10 @@ pub fn sift(
 pub fn refuse(
     media: Media,
     body: &[u8],
-    target: Target<'_>,
+    target: DecodeTarget<'_>,
     limits: &Limits,
     full_name: &str,
-) -> Result<Option<Refused>, Refused> {
+) -> Result<Option<RefusedBody>, RefusedBody> {
     let (sifted, unfit) = unfit(media, body, target, limits, full_name, limits.bad_rows_max)?;
     Ok(sifted.refuse(body, unfit, limits)?)
 }
@@ -93,11 +93,11 @@ pub fn refuse(
 fn unfit(
     media: Media,
     body: &[u8],
-    target: Target<'_>,
+    target: DecodeTarget<'_>,
     limits: &Limits,
     full_name: &str,
     max: usize,
-) -> Result<(Sifted, Vec<Unfit>), Refused> {
+) -> Result<(SiftedRows, Vec<RejectedRow>), RefusedBody> {
     let sifted = media.sift(body, target, limits)?;
     let mut def = target.def.cloned().unwrap_or_else(|| TableDef::new(TableId(0), full_name));
     for column in &sifted.rows.new_columns {
@@ -115,7 +115,7 @@ pub fn refuse_view(view: &View, full_name: &str, hint: &str) -> Result<()> {
 }
 
 /// What keeps the bad rows. Their table is made when the first of them comes.
-pub fn keep(view: &View, full_name: &str, def: Option<&TableDef>, skipped: &[Skipped]) -> Result<Vec<Op>> {
+pub fn keep(view: &View, full_name: &str, def: Option<&TableDef>, skipped: &[SkippedRow]) -> Result<Vec<Op>> {
     let letters: Vec<Letter<'_>> = skipped.iter().map(letter).collect();
     let table = dead_letters::table_of(full_name);
     let dead = view.find(&table);
@@ -125,7 +125,7 @@ pub fn keep(view: &View, full_name: &str, def: Option<&TableDef>, skipped: &[Ski
     dead_letters::keep(full_name, def, dead.as_ref().map(|dead| dead.def().as_ref()), &letters)
 }
 
-fn letter(skipped: &Skipped) -> Letter<'_> {
-    let Skipped { bad, raw } = skipped;
+fn letter(skipped: &SkippedRow) -> Letter<'_> {
+    let SkippedRow { bad, raw } = skipped;
     Letter { at_row: Some(bad.row), column: bad.column.as_deref(), reason: &bad.message, raw }
 }

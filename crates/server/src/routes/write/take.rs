@@ -3,7 +3,7 @@
 use engine::{Mode, NewColumn, Op, Remembered, View};
 use serde::{Deserialize, Serialize};
 use types::{Error, Kind, TableDef, TableId, name};
-use wire::{Limits, Refused, Rows, Target};
+use wire::{DecodeTarget, DecodedRows, Limits, RefusedBody};
 
 use super::media::Media;
 use super::skip::{self, LeftOut};
@@ -94,9 +94,9 @@ pub fn take(
     };
     let def = existing.as_ref().map(|table| table.def().as_ref());
     let table = def.map_or_else(|| full_name.to_owned(), |def| def.name.clone());
-    let target = Target { table: name::short_table_name(full_name), def, may_add_columns: how.create };
+    let target = DecodeTarget { table: name::short_table_name(full_name), def, may_add_columns: how.create };
     let (mut ops, mut left_out) = (Vec::with_capacity(2), None);
-    let Rows { batch, new_columns } = match how.on_error {
+    let DecodedRows { batch, new_columns } = match how.on_error {
         OnBadRow::Refuse => media.decode(body, target, limits)?,
         OnBadRow::Skip => {
             skip::check(&table, def)?;
@@ -127,14 +127,14 @@ pub fn bad_rows(
     body: &[u8],
     limits: &Limits,
     error: &Error,
-) -> Option<Refused> {
+) -> Option<RefusedBody> {
     if how.on_error == OnBadRow::Skip {
         return None;
     }
     let existing = view.find(full_name);
     let def = existing.as_ref().map(|table| table.def().as_ref());
     let short = name::short_table_name(full_name);
-    let target = Target { table: short, def, may_add_columns: how.create };
+    let target = DecodeTarget { table: short, def, may_add_columns: how.create };
     let mut refused = skip::refuse(media, body, target, limits, full_name).ok()??;
     refused.error = refused.error.with("table", short);
     if let Some(hint) = error.hint_text() {

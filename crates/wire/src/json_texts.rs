@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use arrow::array::{Array, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::DataType as Arrow;
-use types::{DataType, Field, Unfit, name};
+use types::{DataType, Field, RejectedRow, name};
 
 use crate::parser::Parser;
-use crate::{Rows, Target, names};
+use crate::{DecodeTarget, DecodedRows, names};
 
 /// Returns the first `max` rows, in ascending order, that have invalid JSON where the type requires JSON. Valid texts
 /// are kept as they are written.
-pub(crate) fn no_json(rows: &Rows, target: Target<'_>, max: usize) -> Vec<Unfit> {
+pub(crate) fn invalid_json(rows: &DecodedRows, target: DecodeTarget<'_>, max: usize) -> Vec<RejectedRow> {
     let mut found = BTreeMap::new();
     for (given, array) in rows.batch.schema_ref().fields().iter().zip(rows.batch.columns()) {
         let name = given.name();
@@ -21,7 +21,7 @@ pub(crate) fn no_json(rows: &Rows, target: Target<'_>, max: usize) -> Vec<Unfit>
         let new = || rows.new_columns.iter().find(|column| column.name == *name);
         let data_type = known.map(|column| &column.data_type).or_else(|| Some(&new()?.data_type));
         let Some(data_type) = data_type.filter(|data_type| has_json(data_type)) else { continue };
-        for unfit in unfit(name, array, data_type).take(max) {
+        for unfit in invalid_rows(name, array, data_type).take(max) {
             found.entry(unfit.row).or_insert(unfit);
         }
     }
@@ -29,15 +29,15 @@ pub(crate) fn no_json(rows: &Rows, target: Target<'_>, max: usize) -> Vec<Unfit>
 }
 
 /// Returns the rows of a column, in ascending order, that have invalid JSON where the type requires JSON.
-pub fn unfit<'a>(
+pub fn invalid_rows<'a>(
     name: &'a str,
     array: &'a dyn Array,
     data_type: &'a DataType,
-) -> impl Iterator<Item = Unfit> + 'a {
+) -> impl Iterator<Item = RejectedRow> + 'a {
     let rows = if has_json(data_type) { array.len() } else { 0 };
     (0..rows).filter_map(move |row| {
         let (path, message) = misfit(array, row, data_type)?;
-        Some(Unfit { row, column: Some(format!("{name}{path}")), message })
+        Some(RejectedRow { row, column: Some(format!("{name}{path}")), message })
     })
 }
 
