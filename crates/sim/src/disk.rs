@@ -261,10 +261,7 @@ impl Disk for SimDisk {
                 found => found?,
             };
             state.files.entry(id).or_default();
-            match state.locked.insert(id) {
-                true => Ok(id),
-                false => Err(ErrorKind::WouldBlock.into()),
-            }
+            if state.locked.insert(id) { Ok(id) } else { Err(ErrorKind::WouldBlock.into()) }
         })?;
         Ok(Box::new(SimLock { state: self.0.clone(), id }))
     }

@@ -125,9 +125,10 @@ impl TableDef {
             let error = Error::not_found(format!("there is no index `{}`", printable(wanted)))
                 .with("table", name::short_table_name(&self.name));
             let names: Vec<String> = self.indexes.iter().map(|i| format!("`{}`", i.name)).collect();
-            return Err(match names.is_empty() {
-                true => error.hint("the table has none"),
-                false => error.hint(format!("it has {}", names.join(", "))),
+            return Err(if names.is_empty() {
+                error.hint("the table has none")
+            } else {
+                error.hint(format!("it has {}", names.join(", ")))
             });
         };
         self.indexes.retain(|index| index.name != found);

@@ -222,12 +222,10 @@ impl TableDef {
         if let Some((column, data_type)) = self.column_of_layout(text) {
             return self.checked(text, Transform::Identity, column, &data_type);
         }
-        let (word, inner) = text.strip_suffix(')').and_then(|rest| rest.split_once('(')).ok_or_else(
-            || match is_plain_word(text) {
-                true => self.no_column(text),
-                false => unknown(),
-            },
-        )?;
+        let (word, inner) = text
+            .strip_suffix(')')
+            .and_then(|rest| rest.split_once('('))
+            .ok_or_else(|| if is_plain_word(text) { self.no_column(text) } else { unknown() })?;
         let word = word.trim().to_ascii_lowercase();
         let number = |what: &str| {
             let (count, rest) = inner.split_once(',').ok_or_else(unknown)?;

@@ -40,10 +40,7 @@ pub fn is_reserved(name: &str) -> bool {
 /// Adds the default namespace if the text has none. Nothing is validated: a table found under this name has a valid
 /// one.
 pub fn qualified(text: &str) -> Cow<'_, str> {
-    match text.contains('.') {
-        true => Cow::Borrowed(text),
-        false => Cow::Owned([DEFAULT_NAMESPACE, ".", text].concat()),
-    }
+    if text.contains('.') { Cow::Borrowed(text) } else { Cow::Owned([DEFAULT_NAMESPACE, ".", text].concat()) }
 }
 
 /// Fails if the name is too long for a new table. It must have passed [`full_table_name`]. Existing tables with longer

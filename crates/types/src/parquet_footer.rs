@@ -492,7 +492,8 @@ mod tests {
         refused(&empty_groups, "an item of a list is empty");
     }
 
-    /// A mistyped field hid a schema from this check: a reader that trusts the format goes on reading in the middle of it.
+    /// A mistyped field hid a schema from this check: a reader that trusts the format goes on reading in the middle of
+    /// it.
     #[test]
     fn a_field_of_another_type_than_the_format_says_is_refused() {
         refused(&[0x15, 2, 0x18, 1, b'x', 0], "another type");

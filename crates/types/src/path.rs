@@ -84,9 +84,10 @@ impl fmt::Display for Path {
             if at > 0 {
                 f.write_str(".")?;
             }
-            match part.contains(['.', '"', ' ']) {
-                true => write!(f, "\"{}\"", part.replace('"', "\"\""))?,
-                false => f.write_str(part)?,
+            if part.contains(['.', '"', ' ']) {
+                write!(f, "\"{}\"", part.replace('"', "\"\""))?
+            } else {
+                f.write_str(part)?
             }
         }
         Ok(())

@@ -1,11 +1,11 @@
 //! Marks pages that only background work touches as the first to be evicted. A build that reads a whole table must not
 //! evict the pages that readers use.
 //!
-//! Background work opens a scope with [`background_reads`]. Code that hands out bytes of a mapped file inside such a scope
-//! reports them with [`note_background_read`], unless a reader has used a part of them already. The last few reports are kept,
-//! because the work may still use those bytes. For older ones, and for all at the end of the scope, the kernel is told
-//! to evict them before other pages. The bytes stay cached as long as there is enough memory, so a later reader loses
-//! nothing.
+//! Background work opens a scope with [`background_reads`]. Code that hands out bytes of a mapped file inside such a
+//! scope reports them with [`note_background_read`], unless a reader has used a part of them already. The last few
+//! reports are kept, because the work may still use those bytes. For older ones, and for all at the end of the scope,
+//! the kernel is told to evict them before other pages. The bytes stay cached as long as there is enough memory, so a
+//! later reader loses nothing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -36,8 +36,8 @@ pub fn in_background_reads() -> bool {
     DEPTH.with(|depth| depth.get() > 0)
 }
 
-/// Reports bytes of a mapped file that this thread is about to read inside a [`background_reads`] scope and that no reader
-/// has used.
+/// Reports bytes of a mapped file that this thread is about to read inside a [`background_reads`] scope and that no
+/// reader has used.
 pub fn note_background_read(bytes: Bytes) {
     RECENT.with_borrow_mut(|passed| {
         if passed.back().is_some_and(|last| last.as_ptr() == bytes.as_ptr()) {

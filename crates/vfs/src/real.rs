@@ -108,8 +108,8 @@ impl Disk for RealDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        // The open handle keeps the space until `free_in_steps` releases it in steps. Without a handle all of it is freed at
-        // once.
+        // The open handle keeps the space until `free_in_steps` releases it in steps. Without a handle all of it is
+        // freed at once.
         let large = large_file(path);
         fs::remove_file(path)?;
         if let Some((file, len)) = large {

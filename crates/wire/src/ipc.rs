@@ -141,9 +141,10 @@ fn check_messages(body: &[u8], budget: &mut Budget) -> Result<(), Error> {
         }
         if size == 0 {
             // Rows of a second stream would otherwise be dropped silently.
-            return match rest.trim_ascii_start().is_empty() {
-                true => Ok(()),
-                false => Err(broken("something follows its end")),
+            return if rest.trim_ascii_start().is_empty() {
+                Ok(())
+            } else {
+                Err(broken("something follows its end"))
             };
         }
         let (header, behind) = rest.split_at_checked(size as usize).ok_or_else(cut)?;
@@ -217,10 +218,7 @@ fn resolve(
     let mut hint = None;
     let mut places = places.into_iter();
     for field in schema.fields() {
-        let place = match counts(&field) {
-            true => places.next().flatten(),
-            false => None,
-        };
+        let place = if counts(&field) { places.next().flatten() } else { None };
         if let Some(at) = place {
             found.push((known[at].name.clone(), true));
             continue;
@@ -451,7 +449,8 @@ mod tests {
         assert_eq!((refused.rows.len(), refused.rows[0].row), (1, 3));
     }
 
-    /// Columns of these types were accepted with 200, and the table's lake stopped for good or was unreadable for other engines.
+    /// Columns of these types were accepted with 200, and the table's lake stopped for good or was unreadable for
+    /// other engines.
     #[test]
     fn a_column_that_no_table_can_hold_is_refused_before_its_rows() {
         let field = |name: &str, data_type| Arc::new(ArrowField::new(name, data_type, true));

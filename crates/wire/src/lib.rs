@@ -1,9 +1,9 @@
 //! Encodes and decodes rows in the formats of the wire. No HTTP here beyond the names of media types.
 //!
 //! In: [`json`] (an object, an array, or a sequence of objects, which is NDJSON), [`csv`], [`protobuf`] and [`ipc`]
-//! (an Arrow stream) become one [`DecodedRows`]: a record batch by column name and the columns that the table lacks. Out:
-//! [`out`] writes any record batch as JSON, NDJSON, CSV or an Arrow stream. Logs of OpenTelemetry become rows with
-//! fixed columns ([`otlp`]).
+//! (an Arrow stream) become one [`DecodedRows`]: a record batch by column name and the columns that the table lacks.
+//! Out: [`out`] writes any record batch as JSON, NDJSON, CSV or an Arrow stream. Logs of OpenTelemetry become rows
+//! with fixed columns ([`otlp`]).
 //!
 //! Input bytes never cause a panic and never take more memory than [`Limits`] allows.
 //!

@@ -118,10 +118,7 @@ impl RecordSink {
         raw: impl FnOnce() -> String,
     ) -> Result<()> {
         self.seen += 1;
-        let record = match bytes > RECORD_BYTES_MAX {
-            true => Err(many_bytes()),
-            false => read(),
-        };
+        let record = if bytes > RECORD_BYTES_MAX { Err(many_bytes()) } else { read() };
         let reason = match record {
             Ok(record) => return self.columns.push(&record, of),
             Err(reason) => reason,

@@ -321,9 +321,10 @@ impl<'a> Parser<'a> {
                     next = self.peek();
                     break;
                 }
-                match object {
-                    true => self.expect(b'}', "`,` or `}`")?,
-                    false => self.expect(b']', "`,` or `]`")?,
+                if object {
+                    self.expect(b'}', "`,` or `}`")?
+                } else {
+                    self.expect(b']', "`,` or `]`")?
                 }
                 depth -= 1;
                 objects >>= 1;

@@ -79,10 +79,10 @@ pub fn key(text: &str, types: &[DataType]) -> Result<Vec<Value>> {
     if let [one] = types {
         return Ok(vec![of_text(text, one)?]);
     }
-    let parts: Vec<Json> = match text.starts_with('[') {
-        true => serde_json::from_str(text)
-            .map_err(|e| Error::invalid(format!("the key is no JSON array: {e}")))?,
-        false => text.split(',').map(Json::from).collect(),
+    let parts: Vec<Json> = if text.starts_with('[') {
+        serde_json::from_str(text).map_err(|e| Error::invalid(format!("the key is no JSON array: {e}")))?
+    } else {
+        text.split(',').map(Json::from).collect()
     };
     if parts.len() != types.len() {
         return Err(Error::invalid(format!(

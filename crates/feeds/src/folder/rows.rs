@@ -202,9 +202,10 @@ fn commit(
             FileChange::Remove { path } => keys.push(vec![Value::String(path.clone())]),
         }
     }
-    let transaction = match keys.is_empty() {
-        false => Transaction::new(vec![Op::DeleteKeys { table: table.to_owned(), keys }]),
-        true => Transaction::insert(table, site::batch(&rows)?, Mode::Upsert),
+    let transaction = if keys.is_empty() {
+        Transaction::insert(table, site::batch(&rows)?, Mode::Upsert)
+    } else {
+        Transaction::new(vec![Op::DeleteKeys { table: table.to_owned(), keys }])
     };
     engine.commit(&Principal::local(), transaction).map(drop)
 }

@@ -402,9 +402,10 @@ impl Tree {
                 let name = entry.file_name();
                 let (Some(name), Ok(kind)) = (name.to_str(), entry.file_type()) else { continue };
                 let below = format!("{within}/{name}");
-                match kind.is_dir() || (kind.is_symlink() && entry.path().is_dir()) {
-                    true => waiting.push((below, entry.path())),
-                    false => self.withhold(&below, listing),
+                if kind.is_dir() || (kind.is_symlink() && entry.path().is_dir()) {
+                    waiting.push((below, entry.path()))
+                } else {
+                    self.withhold(&below, listing)
                 }
             }
         }

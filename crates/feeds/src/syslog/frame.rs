@@ -71,10 +71,7 @@ impl FrameSplitter {
                 }
                 let bytes = rest[head..head + max].to_vec();
                 self.at += head + max;
-                self.skipping = match is_line {
-                    true => Skip::Line,
-                    false => Skip::Bytes(len - max),
-                };
+                self.skipping = if is_line { Skip::Line } else { Skip::Bytes(len - max) };
                 return Some(Frame { bytes, cut: true });
             }
             if there < len {

@@ -102,11 +102,10 @@ pub(super) fn write_back(file: &File, range: Range<u64>, awaited: bool) -> io::R
         // The kernel takes a length of 0 as the whole file.
         return Ok(());
     }
-    let flags = match awaited {
-        true => {
-            libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER
-        }
-        false => libc::SYNC_FILE_RANGE_WRITE,
+    let flags = if awaited {
+        libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER
+    } else {
+        libc::SYNC_FILE_RANGE_WRITE
     };
     // SAFETY: the descriptor is open while `file` is borrowed; the call takes no pointers.
     let result = unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, flags) };

@@ -103,9 +103,10 @@ fn fits(text: &str, is_finite: bool, is_exact: impl Fn() -> bool) -> bool {
     let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
     // Integers of few digits are always exact.
     let is_short = digits.len() <= 6;
-    match is_finite {
-        true => !is_integer || is_short || is_exact(),
-        false => !digits.contains(|c: char| c.is_ascii_digit()),
+    if is_finite {
+        !is_integer || is_short || is_exact()
+    } else {
+        !digits.contains(|c: char| c.is_ascii_digit())
     }
 }
 

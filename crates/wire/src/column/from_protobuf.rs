@@ -224,9 +224,10 @@ fn float32(number: f64) -> Result<f32> {
 
 fn float32_of(number: i64) -> Result<f32> {
     let nearest = number as f32;
-    match nearest as i128 == i128::from(number) {
-        true => Ok(nearest),
-        false => Err(unread("float32", &number.to_string())),
+    if nearest as i128 == i128::from(number) {
+        Ok(nearest)
+    } else {
+        Err(unread("float32", &number.to_string()))
     }
 }
 

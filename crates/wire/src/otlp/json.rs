@@ -28,10 +28,7 @@ pub fn read(bytes: &[u8], sink: &mut RecordSink) -> Result<()> {
     let mut json = serde_json::Deserializer::from_str(body);
     let found =
         FieldsVisitor(["resourceLogs"]).deserialize(&mut json).and_then(|found| json.end().map(|()| found));
-    let found = found.map_err(|e| match e.is_data() {
-        true => no_export(),
-        false => no_json(&e.to_string()),
-    })?;
+    let found = found.map_err(|e| if e.is_data() { no_export() } else { no_json(&e.to_string()) })?;
     // The body holds metrics or traces, or logs under other names.
     if found.has_others && found.fields[0].is_none() {
         return Err(no_export());

@@ -306,9 +306,10 @@ fn many_records_of_nothing_are_refused_before_they_take_much() {
 fn what_stands_in_each_row_counts_for_each() {
     let text = "x".repeat(1 << 20);
     let export = |resource: bool, records: usize| {
-        let attributes = match resource {
-            true => format!(r#"{{"key":"service.name","value":{{"stringValue":"{text}"}}}}"#),
-            false => String::new(),
+        let attributes = if resource {
+            format!(r#"{{"key":"service.name","value":{{"stringValue":"{text}"}}}}"#)
+        } else {
+            String::new()
         };
         let scope = if resource { "" } else { &text };
         let records = vec!["{}"; records].join(",");

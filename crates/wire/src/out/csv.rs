@@ -61,9 +61,10 @@ impl Writer {
 /// Writes a text as a field. It is quoted if it is empty or a reader would misread it.
 pub fn field(text: &[u8], delimiter: u8, out: &mut Vec<u8>) {
     let is_special = |b: &u8| matches!(b, b'"' | b'\n' | b'\r') || *b == delimiter;
-    match text.is_empty() || text.iter().any(is_special) {
-        true => quoted_field(text, out),
-        false => out.extend_from_slice(text),
+    if text.is_empty() || text.iter().any(is_special) {
+        quoted_field(text, out)
+    } else {
+        out.extend_from_slice(text)
     }
 }
 

@@ -77,9 +77,10 @@ impl ArrowCutter {
                 _ => return Err(broken("its messages come in another order")),
             }
         }
-        match batches.is_empty() && (self.schema_sent || !self.has_schema) {
-            true => Ok(None),
-            false => Ok(Some(self.piece(&batches, before))),
+        if batches.is_empty() && (self.schema_sent || !self.has_schema) {
+            Ok(None)
+        } else {
+            Ok(Some(self.piece(&batches, before)))
         }
     }
 
@@ -133,9 +134,6 @@ impl ArrowCutter {
             return Err(Error::new(Kind::TooLarge, what).hint("send smaller record batches"));
         }
         source.fill(len)?;
-        match source.buffer.len() < len {
-            true => Err(broken("it is cut off")),
-            false => Ok(()),
-        }
+        if source.buffer.len() < len { Err(broken("it is cut off")) } else { Ok(()) }
     }
 }

@@ -100,9 +100,10 @@ impl JsonCutter {
         let line = source.buffer.iter().position(|byte| *byte == b'\n');
         let end = line.map_or(source.buffer.len(), |at| at + 1);
         let opens = matches!(source.buffer[..end].trim_ascii_end().last(), Some(b'{' | b'[' | b','));
-        match self.spans || opens {
-            true => Err(no_json(source, malformed.at, malformed.expected)),
-            false => Ok(piece(source, end, true)),
+        if self.spans || opens {
+            Err(no_json(source, malformed.at, malformed.expected))
+        } else {
+            Ok(piece(source, end, true))
         }
     }
 
