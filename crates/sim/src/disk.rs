@@ -35,7 +35,7 @@ use vfs::{Access, Disk, Entry, File, Lock};
 
 use content::{BLOCK_BYTES, draw_survival};
 use file::{SimFile, SimLock};
-use names::{Names, Node};
+use names::{NameTree, Node};
 use state::{Fate, Kind, State};
 
 pub use content::SECTOR_BYTES;
@@ -51,7 +51,7 @@ pub struct SimDisk(Arc<Mutex<State>>);
 impl SimDisk {
     /// Makes an empty disk. The seed decides what failing calls leave behind.
     pub fn new(seed: u64) -> Self {
-        SimDisk::of(State::new(Names::new(), BTreeMap::new(), seed, 0))
+        SimDisk::of(State::new(NameTree::new(), BTreeMap::new(), seed, 0))
     }
 
     fn of(state: State) -> Self {

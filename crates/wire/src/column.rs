@@ -52,7 +52,7 @@ impl From<Error> for ValueFault {
 type Result<T> = std::result::Result<T, ValueFault>;
 
 #[derive(Debug)]
-pub(super) struct Column {
+pub(super) struct ColumnBuffer {
     data_type: Option<DataType>,
     /// True if the type may still be chosen or widened, because the column is new in this body.
     open: bool,
@@ -83,7 +83,7 @@ enum Data {
     Date(Vec<i32>),
     Timestamp(Vec<i64>),
     Uuid(Vec<u8>),
-    List(Vec<i32>, Box<Column>, bool),
+    List(Vec<i32>, Box<ColumnBuffer>, bool),
     Struct(Vec<Member>),
     Vector(Vec<f32>, usize),
     /// Points: one vector for each coordinate.
@@ -101,20 +101,20 @@ enum BytesKind {
 struct Member {
     name: String,
     nullable: bool,
-    column: Column,
+    column: ColumnBuffer,
 }
 
-impl Column {
+impl ColumnBuffer {
     /// Makes the builder for a column of a table.
     pub fn of(def: Option<&TableDef>, column: &types::Column) -> Self {
         let input = def.and_then(|def| def.input_of(column.id));
-        Column { input, ..Column::new(&column.data_type) }
+        ColumnBuffer { input, ..ColumnBuffer::new(&column.data_type) }
     }
 
     pub fn new(data_type: &DataType) -> Self {
         let data = Data::new(data_type);
         let data_type = Some(data_type.clone());
-        Column {
+        ColumnBuffer {
             data_type,
             open: false,
             chosen_at: 0,
@@ -129,7 +129,7 @@ impl Column {
 
     /// Makes the builder for a new column, whose first values decide the type.
     pub fn untyped() -> Self {
-        Column {
+        ColumnBuffer {
             data_type: None,
             open: true,
             chosen_at: 0,
@@ -210,7 +210,7 @@ impl Column {
     }
 
     /// Fills the children of a null parent. A NOT NULL child gets nulls here too, which nobody sees;
-    /// [`Column::finish`] drops its validity, because Arrow refuses nulls in such a child.
+    /// [`ColumnBuffer::finish`] drops its validity, because Arrow refuses nulls in such a child.
     fn push_fillers(&mut self, count: usize, budget: &mut Budget) -> Result<()> {
         self.push_nulls(count, budget)
     }
@@ -297,7 +297,7 @@ impl Data {
             DataType::Timestamp => Data::Timestamp(Vec::new()),
             DataType::Uuid => Data::Uuid(Vec::new()),
             DataType::List(item) => {
-                Data::List(vec![0], Box::new(Column::new(&item.data_type)), item.nullable)
+                Data::List(vec![0], Box::new(ColumnBuffer::new(&item.data_type)), item.nullable)
             }
             DataType::Struct(fields) => Data::Struct(
                 fields
@@ -305,7 +305,7 @@ impl Data {
                     .map(|f| Member {
                         name: f.name.clone(),
                         nullable: f.nullable,
-                        column: Column::new(&f.data_type),
+                        column: ColumnBuffer::new(&f.data_type),
                     })
                     .collect(),
             ),

@@ -17,7 +17,7 @@ mod reader;
 use arrow::array::{Array, ArrayRef, AsArray};
 use types::{DataType, Error, Kind};
 
-use super::column::{Column, ValueFault};
+use super::column::{ColumnBuffer, ValueFault};
 use super::row_collector::{Misfit, RowCollector};
 use super::sift::{OnError, SiftedRows, bounded};
 use super::{Budget, DecodeTarget, DecodedRows, Limits, RefusedBody};
@@ -53,7 +53,7 @@ fn read(
                 .into());
         }
     };
-    let new = || Column::new(&DataType::String);
+    let new = || ColumnBuffer::new(&DataType::String);
     let mut collector = RowCollector::new(header.iter().map(String::as_str), target, limits, on_error, new)?;
     if header.len() == 1 {
         reader.take_empty_lines();
@@ -101,14 +101,14 @@ fn row_at(body: &[u8], start: usize) -> String {
 /// Builds a column field by field, for callers that know its type and read the records themselves.
 #[derive(Debug)]
 pub struct ColumnBuilder {
-    column: Column,
+    column: ColumnBuffer,
     budget: Budget,
 }
 
 impl ColumnBuilder {
     pub fn new(data_type: &DataType) -> Self {
         ColumnBuilder {
-            column: Column::new(data_type),
+            column: ColumnBuffer::new(data_type),
             budget: Budget::new(Limits::default().decoded_bytes_max),
         }
     }
@@ -160,7 +160,7 @@ fn inferred(texts: &ArrayRef, budget: &mut Budget) -> Result<Option<(ArrayRef, D
     if data_type == DataType::String {
         return Ok(Some((texts.clone(), data_type)));
     }
-    let mut column = Column::new(&data_type);
+    let mut column = ColumnBuffer::new(&data_type);
     for text in texts_of {
         match column.push_csv(text.unwrap_or(""), false, budget) {
             Ok(()) => {}

@@ -11,7 +11,7 @@ use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use types::schema::COLUMNS_MAX;
 use types::{DataType, Error, Kind, Value, name};
 
-use super::column::{Column, ValueFault, at_end, null_bytes};
+use super::column::{ColumnBuffer, ValueFault, at_end, null_bytes};
 use super::csv::BOM;
 use super::parser::{Parser, SyntaxError};
 use super::sift::newlines;
@@ -88,7 +88,7 @@ struct FieldSlot {
     quoted: Vec<u8>,
     /// The position among the table's columns; `None` for a new column.
     existing: Option<usize>,
-    column: Column,
+    column: ColumnBuffer,
     /// The value for rows that lack the column.
     default: Option<Value>,
     /// The number of the last row that had this field, counted from 1; 0 if there is none.
@@ -286,7 +286,7 @@ impl<'a> Decoder<'a> {
                 self.row_bytes += 8;
                 self.new_columns += 1;
                 self.check_size()?;
-                let slot = self.slot(key, None, Column::untyped());
+                let slot = self.slot(key, None, ColumnBuffer::untyped());
                 self.folded.insert(key.to_lowercase(), NameTarget::Slot(slot));
                 slot
             }
@@ -314,13 +314,13 @@ impl<'a> Decoder<'a> {
     /// Makes a slot for a column of the table that has none.
     fn known_slot(&mut self, at: usize) -> usize {
         let known = &names::columns(self.target)[at];
-        let slot = self.slot(&known.name, Some(at), Column::of(self.target.def, known));
+        let slot = self.slot(&known.name, Some(at), ColumnBuffer::of(self.target.def, known));
         self.slots[slot].default.clone_from(&known.default);
         self.folded.insert(known.name.to_lowercase(), NameTarget::Slot(slot));
         slot
     }
 
-    fn slot(&mut self, name: &str, existing: Option<usize>, column: Column) -> usize {
+    fn slot(&mut self, name: &str, existing: Option<usize>, column: ColumnBuffer) -> usize {
         let (name, quoted) = (name.to_owned(), Vec::new());
         self.slots.push(FieldSlot { name, quoted, existing, column, default: None, seen: 0 });
         self.slots.len() - 1

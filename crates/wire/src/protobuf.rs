@@ -28,7 +28,7 @@ mod wire;
 
 use types::Error;
 
-use super::column::{Column, ValueFault};
+use super::column::{ColumnBuffer, ValueFault};
 use super::row_collector::{BodyColumn, Misfit, RowCollector};
 use super::sift::{OnError, SiftedRows};
 use super::{Budget, DecodeTarget, DecodedRows, Limits, RefusedBody};
@@ -61,7 +61,7 @@ fn read(
     // before any row is taken.
     let columns = columns(body)?;
     let mut collector =
-        RowCollector::new(columns.iter().copied(), target, limits, on_error, Column::untyped)?;
+        RowCollector::new(columns.iter().copied(), target, limits, on_error, ColumnBuffer::untyped)?;
     let mut message = Fields::new(body);
     loop {
         let start = body.len() - message.left();

@@ -7,7 +7,7 @@ use arrow::datatypes::{Field, Schema};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use types::{DataType, Error};
 
-use super::column::{Column, ValueFault, null_bytes};
+use super::column::{ColumnBuffer, ValueFault, null_bytes};
 use super::sift::{OnError, RowOrigins, SiftedRows, SkippedRow, bounded, charge};
 use super::{BadRow, Budget, DecodeTarget, DecodedRows, Limits, NewColumn, RefusedBody, names, refused};
 
@@ -17,7 +17,7 @@ pub(crate) struct BodyColumn {
     pub name: String,
     /// The position among the table's columns; `None` for a new column.
     pub existing: Option<usize>,
-    pub column: Column,
+    pub column: ColumnBuffer,
 }
 
 /// A value that does not fit: its column, if a single column is at fault, and the reason.
@@ -56,13 +56,13 @@ impl<'a> RowCollector<'a> {
         target: DecodeTarget<'_>,
         limits: &'a Limits,
         on_error: OnError,
-        new: impl Fn() -> Column,
+        new: impl Fn() -> ColumnBuffer,
     ) -> Result<Self, RefusedBody> {
         let found = names::resolve(wanted.clone(), target, limits)?;
         let known = names::columns(target);
         let body_column = |(name, existing): (&str, Option<usize>)| {
             let (name, column) = match existing {
-                Some(at) => (known[at].name.clone(), Column::of(target.def, &known[at])),
+                Some(at) => (known[at].name.clone(), ColumnBuffer::of(target.def, &known[at])),
                 None => (name.to_owned(), new()),
             };
             BodyColumn { name, existing, column }

@@ -28,7 +28,7 @@ pub fn parameter(json: &Json) -> Result<Value> {
 
 /// Parses a value of a known type, by the rules for rows. The whole text must be that value.
 pub fn of_type(json: &str, data_type: &DataType) -> Result<Value> {
-    let mut column = column::Column::new(data_type);
+    let mut column = column::ColumnBuffer::new(data_type);
     let mut parser = Parser::new(json);
     let read = column.push_json(&mut parser, &mut Budget::new(1 << 20));
     match read {

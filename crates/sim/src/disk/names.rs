@@ -37,16 +37,16 @@ struct Dir {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Names {
+pub(super) struct NameTree {
     dirs: BTreeMap<Id, Dir>,
     /// Changes that no `sync_dir` has made durable, oldest first.
     pending: Vec<NameOp>,
     next_id: Id,
 }
 
-impl Names {
+impl NameTree {
     pub(super) fn new() -> Self {
-        Names { dirs: BTreeMap::from([(ROOT, Dir::default())]), pending: Vec::new(), next_id: ROOT + 1 }
+        NameTree { dirs: BTreeMap::from([(ROOT, Dir::default())]), pending: Vec::new(), next_id: ROOT + 1 }
     }
 
     pub(super) fn node(&self, path: &Path) -> io::Result<Node> {
@@ -193,7 +193,7 @@ impl Names {
     }
 
     /// Returns the names that the medium holds if the power fails now.
-    pub(super) fn after_crash(&self, survival: f64, rng: &mut Rng) -> Names {
+    pub(super) fn after_crash(&self, survival: f64, rng: &mut Rng) -> NameTree {
         let mut after = self.clone();
         let pending = std::mem::take(&mut after.pending);
         if rng.one_in(3) {

@@ -10,7 +10,7 @@ use testkit::Rng;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::content::{BLOCK_BYTES, FileContent, draw_survival};
-use super::names::{Id, Names};
+use super::names::{Id, NameTree};
 
 /// The number of recent calls kept for the message of a failing test.
 const LAST_CALLS: usize = 200;
@@ -79,7 +79,7 @@ impl fmt::Debug for LostSyncs {
 
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) names: Names,
+    pub(super) names: NameTree,
     pub(super) files: BTreeMap<Id, FileNode>,
     pub(super) locked: BTreeSet<Id>,
     /// The greatest number of blocks for all files together.
@@ -98,7 +98,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(names: Names, files: BTreeMap<Id, FileNode>, seed: u64, hash: u64) -> Self {
+    pub(super) fn new(names: NameTree, files: BTreeMap<Id, FileNode>, seed: u64, hash: u64) -> Self {
         State {
             names,
             files,

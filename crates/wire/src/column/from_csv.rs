@@ -1,11 +1,11 @@
 //! Takes values from the text of CSV fields.
 
 use super::from_json::unread;
-use super::{BytesKind, Column, Data, Result, ValueFault};
+use super::{BytesKind, ColumnBuffer, Data, Result, ValueFault};
 use crate::parser::Parser;
 use crate::{Budget, text};
 
-impl Column {
+impl ColumnBuffer {
     /// Takes the next value. An empty field is null, but a quoted empty field is the empty value in columns of strings
     /// or binaries. After a misfit the caller must truncate the column.
     pub fn push_csv(&mut self, written: &str, is_quoted: bool, budget: &mut Budget) -> Result<()> {
@@ -128,7 +128,7 @@ mod tests {
 
     fn cell(data_type: &str, written: &str, is_quoted: bool) -> std::result::Result<Value, String> {
         let data_type = DataType::parse(data_type, &mut ColumnId(0)).unwrap();
-        let mut column = Column::new(&data_type);
+        let mut column = ColumnBuffer::new(&data_type);
         let mut budget = Budget::new(1 << 20);
         match column.push_csv(written, is_quoted, &mut budget) {
             Ok(()) => Ok(Value::from_array(&column.finish().unwrap().unwrap(), &data_type, 0)),

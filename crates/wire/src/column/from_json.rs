@@ -2,11 +2,11 @@
 
 use types::{DataType, EpochUnit, Error, name};
 
-use super::{BytesKind, Column, Data, EXACT_MAX, Member, Result, ValueFault};
+use super::{BytesKind, ColumnBuffer, Data, EXACT_MAX, Member, Result, ValueFault};
 use crate::parser::{Number, Parser, SyntaxError};
 use crate::{Budget, text};
 
-impl Column {
+impl ColumnBuffer {
     /// Takes the next value of the input. After a misfit the column holds invalid values, but using it is memory-safe.
     pub fn push_json(&mut self, p: &mut Parser<'_>, budget: &mut Budget) -> Result<()> {
         if p.eat_null()? {

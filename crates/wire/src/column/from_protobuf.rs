@@ -3,11 +3,11 @@
 use types::{DataType, Error, name};
 
 use super::from_json::unread;
-use super::{BytesKind, Column, Data, EXACT_MAX, Member, Result, ValueFault};
+use super::{BytesKind, ColumnBuffer, Data, EXACT_MAX, Member, Result, ValueFault};
 use crate::protobuf::{Value, members, values, write_json};
 use crate::{Budget, text};
 
-impl Column {
+impl ColumnBuffer {
     /// Takes the next value. After a misfit the caller must truncate the column.
     pub fn push_protobuf(&mut self, value: Value<'_>, budget: &mut Budget) -> Result<()> {
         // A JSON null counts as null too.

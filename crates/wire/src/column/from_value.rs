@@ -2,10 +2,10 @@
 
 use types::{DataType, Error, Value};
 
-use super::{Column, Data, Result};
+use super::{ColumnBuffer, Data, Result};
 use crate::Budget;
 
-impl Column {
+impl ColumnBuffer {
     /// Appends `value`, which has the column's type, `count` times.
     pub fn push_repeated(&mut self, value: &Value, count: usize, budget: &mut Budget) -> Result<()> {
         for _ in 0..count {
