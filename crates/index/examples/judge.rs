@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use engine::{Engine, Mode as Write, Op, Options, Transaction};
-use polynya_index::text::{self, Mode, Query, Text};
+use polynya_index::text::{self, Mode, Query, TextMaterializer};
 use types::{DataType, IndexDef, Principal, TableDef, TableId};
 
 type Failure = Box<dyn std::error::Error>;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Failure> {
 
     let home = testkit::temp_dir("judge");
     let engine = Engine::open(vfs::Env::real(), home.path(), Options::default())?;
-    let index = Text::new();
+    let index = TextMaterializer::new();
     engine.register(index.clone())?;
     let mut def = TableDef::new(TableId(0), "main.documents");
     for name in ["id", "title", "text"] {

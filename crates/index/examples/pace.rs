@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use engine::{Engine, Mode as Write, Op, Options, Transaction};
-use polynya_index::text::{self, Query, Text};
+use polynya_index::text::{self, Query, TextMaterializer};
 use testkit::Rng;
 use types::{DataType, NewIndex, Principal, TableDef, TableId};
 
@@ -35,13 +35,13 @@ fn texts(rng: &mut Rng, rows: u64) -> RecordBatch {
     RecordBatch::try_from_iter(columns).expect("columns of one length")
 }
 
-struct Bench {
+struct SearchBench {
     engine: Engine,
-    text: Arc<Text>,
+    text: Arc<TextMaterializer>,
     rng: Rng,
 }
 
-impl Bench {
+impl SearchBench {
     fn insert(&mut self, rows: u64) -> types::Result<()> {
         let batch = texts(&mut self.rng, rows);
         self.engine.commit(&Principal::local(), Transaction::insert("docs", batch, Write::Append)).map(|_| ())
@@ -95,14 +95,14 @@ fn main() -> Result<(), Failure> {
     let rows: u64 = std::env::args().nth(1).map_or(Ok(100_000), |rows| rows.parse())?;
     let home = testkit::temp_dir("pace");
     let engine = Engine::open(vfs::Env::real(), home.path(), Options::default())?;
-    let text = Text::new();
+    let text = TextMaterializer::new();
     engine.register(text.clone())?;
     let me = Principal::local();
     let mut def = TableDef::new(TableId(0), "main.docs");
     def.add_column("id", &DataType::Int64, true, None)?;
     def.add_column("body", &DataType::String, true, None)?;
     engine.commit(&me, Transaction::new(vec![Op::CreateTable { def, if_absent: false }]))?;
-    let mut bench = Bench { engine: engine.clone(), text, rng: Rng::new(1) };
+    let mut bench = SearchBench { engine: engine.clone(), text, rng: Rng::new(1) };
     for _ in 0..rows / BATCH {
         bench.insert(BATCH)?;
     }
@@ -125,7 +125,7 @@ fn main() -> Result<(), Failure> {
     // A reader without a position has all rows in its tail.
     let root = engine.root();
     let table = root.table("main.docs").ok_or("the table is gone")?;
-    let alone = Text::new();
+    let alone = TextMaterializer::new();
     let start = Instant::now();
     match alone.searcher(table, None) {
         Ok(searcher) => {

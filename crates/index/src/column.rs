@@ -5,8 +5,8 @@
 //! filters it out. Rows that no run covers yet are the *tail*: a reader compares them one by one, as without an index.
 //! So the answer to a query never depends on how far the index has come (M2).
 //!
-//! - [`Column`] is the materializer; it publishes [`Indexes`].
-//! - [`Columns::range`] turns a condition into a range of entries. [`Index::count`] counts the entries of a range,
+//! - [`ColumnMaterializer`] is the materializer; it publishes [`Indexes`].
+//! - [`IndexColumns::range`] turns a condition into a range of entries. [`Index::count`] counts the entries of a range,
 //!   [`Index::rows`] returns their rows, and [`Index::walk`] visits them in order.
 //! - `unique.rs` finds equal rows, for unique indexes: [`table::unique`].
 //! - [`check`] validates a definition before its table is made: `IndexDef { kind: "column", columns, options: [] }`.
@@ -21,7 +21,7 @@ mod tests;
 mod unique;
 mod walk;
 
-pub use codec::{COLUMNS_MAX, Columns, KEY_BYTES_MAX, KIND, Next, Range, check};
-pub use index::{Found, Index, Indexes, RunInfo};
-pub use step::{Column, NAME};
-pub use walk::{Rows, Walk};
+pub use codec::{COLUMNS_MAX, ColumnCondition, EntryRange, IndexColumns, KEY_BYTES_MAX, KIND, check};
+pub use index::{EntrySpans, Index, Indexes, RunInfo};
+pub use step::{ColumnMaterializer, NAME};
+pub use walk::{EntryRows, Walk};

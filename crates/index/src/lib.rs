@@ -21,7 +21,7 @@
 #![deny(unsafe_code)]
 
 pub mod column;
-mod levels;
+mod merge_policy;
 mod progress;
 mod rows;
 mod store;

@@ -69,7 +69,7 @@ pub fn progress(def: &TableDef, index: &IndexDef, position: Option<&Position>) -
             let pieces = index.pieces();
             let (bytes, rows) =
                 pieces.iter().fold((0, 0), |(b, r), piece| (b + piece.bytes, r + piece.live + piece.dead));
-            index.is_of(def).then_some(Progress { reached: position.checkpoint.row, bytes, rows })
+            index.is_built_for(def).then_some(Progress { reached: position.checkpoint.row, bytes, rows })
         }),
         _ => None,
     };

@@ -58,26 +58,26 @@ impl Files {
     }
 
     /// Creates a new, empty file.
-    pub fn create(self, place: &Place, id: u64) -> Result<Output> {
+    pub fn create(self, place: &Place, id: u64) -> Result<IndexFileWriter> {
         let path = self.path(place, id);
-        let file = place.env.disk.create(&path).map_err(|e| in_writing(&path, e))?;
-        Ok(Output { file, path, written: 0, waiting: Vec::new() })
+        let file = place.env.disk.create(&path).map_err(|e| write_error(&path, e))?;
+        Ok(IndexFileWriter { file, path, written: 0, waiting: Vec::new() })
     }
 }
 
-fn in_writing(path: &Path, error: std::io::Error) -> Error {
+fn write_error(path: &Path, error: std::io::Error) -> Error {
     Error::io(format!("writing {}", path.display()), error)
 }
 
 /// A file under construction, written sequentially and synced every [`SYNC_BYTES`].
-pub(crate) struct Output {
+pub(crate) struct IndexFileWriter {
     file: Arc<dyn File>,
     path: PathBuf,
     written: u64,
     waiting: Vec<u8>,
 }
 
-impl Output {
+impl IndexFileWriter {
     /// Bytes written so far, including bytes that are still buffered.
     pub fn len(&self) -> u64 {
         self.written + self.waiting.len() as u64
@@ -97,7 +97,7 @@ impl Output {
     }
 
     fn flush(&mut self, budget: &mut Budget<'_>) -> Result<()> {
-        let failed = |e| in_writing(&self.path, e);
+        let failed = |e| write_error(&self.path, e);
         self.file.write_at(&[IoSlice::new(&self.waiting)], self.written).map_err(failed)?;
         self.file.sync().map_err(failed)?;
         let bytes = self.waiting.len() as u64;
@@ -112,25 +112,25 @@ impl Output {
         if !self.waiting.is_empty() {
             self.flush(budget)?;
         }
-        place.env.disk.sync_dir(&place.dir).map_err(|e| in_writing(&self.path, e))?;
-        self.file.map().map_err(|e| in_writing(&self.path, e))
+        place.env.disk.sync_dir(&place.dir).map_err(|e| write_error(&self.path, e))?;
+        self.file.map().map_err(|e| write_error(&self.path, e))
     }
 }
 
 /// In-memory state that a materializer keeps between its steps, for each table and file. Only background steps touch
 /// it.
-pub(crate) struct Memory<T> {
+pub(crate) struct StepMemory<T> {
     /// Tables that wait for more rows because a step over few rows does not pay: their position, and the monotonic time
     /// at which the wait began.
     waiting: HashMap<TableId, (Lsn, Duration)>,
     /// Files that a reader may still hold.
-    open: HashMap<(TableId, u64), Weak<T>>,
+    open_files: HashMap<(TableId, u64), Weak<T>>,
     /// Tables whose dead rows must be erased from the index files, on request.
-    expunging: HashMap<TableId, Expunging>,
+    erasures: HashMap<TableId, ErasureRequest>,
 }
 
 /// A request to erase from the files of a table the rows that are dead at `lsn`.
-struct Expunging {
+struct ErasureRequest {
     lsn: Lsn,
     /// Files with this id or a higher one were written from a state at `lsn` or later, so they hold no such rows.
     /// `None` until a step at such a state begins.
@@ -140,16 +140,16 @@ struct Expunging {
 /// Time between two attempts to remove an unreferenced file that a reader still holds.
 pub(crate) const HELD_PAUSE: Duration = Duration::from_millis(100);
 
-impl<T> Default for Memory<T> {
+impl<T> Default for StepMemory<T> {
     fn default() -> Self {
-        Memory { waiting: HashMap::new(), open: HashMap::new(), expunging: HashMap::new() }
+        StepMemory { waiting: HashMap::new(), open_files: HashMap::new(), erasures: HashMap::new() }
     }
 }
 
-impl<T> Memory<T> {
+impl<T> StepMemory<T> {
     /// Returns the time for which a table should still wait for more rows, or `None` if it has waited for `longest` at
     /// this position. The first call at a new position starts the wait.
-    pub fn wait(
+    pub fn remaining_wait(
         &mut self,
         table: TableId,
         position: Lsn,
@@ -165,59 +165,59 @@ impl<T> Memory<T> {
         };
         let left = longest.saturating_sub(now.saturating_sub(since));
         if left.is_zero() {
-            self.waited(table);
+            self.end_wait(table);
             return None;
         }
         Some(left)
     }
 
-    pub fn waited(&mut self, table: TableId) {
+    pub fn end_wait(&mut self, table: TableId) {
         self.waiting.remove(&table);
     }
 
     pub fn remember(&mut self, table: TableId, id: u64, file: &Arc<T>) {
-        self.open.insert((table, id), Arc::downgrade(file));
+        self.open_files.insert((table, id), Arc::downgrade(file));
     }
 
     /// Tells whether a reader still holds a file.
     pub fn is_held(&mut self, table: TableId, id: u64) -> bool {
-        let held = self.open.get(&(table, id)).is_some_and(|file| file.strong_count() > 0);
+        let held = self.open_files.get(&(table, id)).is_some_and(|file| file.strong_count() > 0);
         if !held {
-            self.open.remove(&(table, id));
+            self.open_files.remove(&(table, id));
         }
         held
     }
 
     pub fn forget(&mut self, table: TableId) {
         self.waiting.remove(&table);
-        self.expunging.remove(&table);
-        self.open.retain(|(of, _), _| *of != table);
+        self.erasures.remove(&table);
+        self.open_files.retain(|(of, _), _| *of != table);
     }
 
-    pub fn expunge(&mut self, table: TableId, lsn: Lsn) {
-        let asked = self.expunging.entry(table).or_insert(Expunging { lsn, mark: None });
-        if asked.lsn < lsn {
-            *asked = Expunging { lsn, mark: None };
+    pub fn request_erasure(&mut self, table: TableId, lsn: Lsn) {
+        let request = self.erasures.entry(table).or_insert(ErasureRequest { lsn, mark: None });
+        if request.lsn < lsn {
+            *request = ErasureRequest { lsn, mark: None };
         }
     }
 
-    pub fn is_expunging(&self, table: TableId) -> bool {
-        self.expunging.contains_key(&table)
+    pub fn is_erasing(&self, table: TableId) -> bool {
+        self.erasures.contains_key(&table)
     }
 
     /// Returns the file id before which files may hold rows to erase, or `None` if nothing is to be erased. A step
     /// calls it when it begins: `at` is the lsn of its snapshot of `table`, and its new files have ids from `next_id`
     /// on.
-    pub fn mark(&mut self, table: TableId, at: Lsn, next_id: u64) -> Option<u64> {
-        let asked = self.expunging.get_mut(&table).filter(|asked| asked.lsn <= at)?;
-        Some(*asked.mark.get_or_insert(next_id))
+    pub fn erasure_mark(&mut self, table: TableId, at: Lsn, next_id: u64) -> Option<u64> {
+        let request = self.erasures.get_mut(&table).filter(|request| request.lsn <= at)?;
+        Some(*request.mark.get_or_insert(next_id))
     }
 
     /// Ends the erasure that began at `mark`: no file before it holds rows to erase any more. A newer request that
     /// arrived meanwhile stays.
-    pub fn expunged(&mut self, table: TableId, mark: u64) {
-        if self.expunging.get(&table).is_some_and(|asked| asked.mark == Some(mark)) {
-            self.expunging.remove(&table);
+    pub fn end_erasure(&mut self, table: TableId, mark: u64) {
+        if self.erasures.get(&table).is_some_and(|request| request.mark == Some(mark)) {
+            self.erasures.remove(&table);
         }
     }
 }
@@ -227,7 +227,7 @@ impl<T> Memory<T> {
 pub(crate) fn remove_before<T>(
     files: Files,
     place: &Place,
-    memory: &Mutex<Memory<T>>,
+    memory: &Mutex<StepMemory<T>>,
     table: TableId,
     mark: u64,
     is_named: impl Fn(u64) -> bool,

@@ -2,19 +2,19 @@
 //!
 //! An index is a list of immutable *pieces* in row-id order. Each piece is one tantivy segment in one file (`bundle`).
 //! Deletes write nothing: a piece keeps all of its rows, and the table's snapshot tells which of them are dead
-//! (`dead`). Rows that no piece holds yet are the *tail*: readers index them in memory and share the result (`tail`,
-//! `fresh`). A search covers pieces and tail with one statistic over all live rows (`search`). It adds up the score of
+//! (`dead_docs`). Rows that no piece holds yet are the *tail*: readers index them in memory and share the result (`tail`,
+//! `in_memory`). A search covers pieces and tail with one statistic over all live rows (`search`). It adds up the score of
 //! a row in the order of the query, never in the order of the pieces. So neither the order nor the scores depend on how
 //! the rows are divided into pieces (M2).
 //!
-//! - [`Text`] is the materializer. It makes a [`Searcher`] from a snapshot and its position.
+//! - [`TextMaterializer`] is the materializer. It makes a [`Searcher`] from a snapshot and its position.
 //! - [`Searcher::search`] answers a [`Query`] with [`Hits`]; [`Searcher::marker`] cuts [`Snippet`]s.
 //! - [`Scanner`] searches columns without an index, by reading every row.
 //! - [`check`] validates an index definition before its table is made; [`fields`] returns the indexed columns and their
 //!   options.
 //!
 //! tantivy builds, merges and reads the segments. It starts no thread, takes no lock file and sees no file system
-//! (`files`). Its query evaluation is not used, for two reasons: it sums scores in an order that depends on the
+//! (`directory`). Its query evaluation is not used, for two reasons: it sums scores in an order that depends on the
 //! segment, and after a merge with deletes its estimated averages differ from those of a fresh index.
 //!
 //! ## An index definition
@@ -29,12 +29,12 @@
 mod analyzer;
 mod build;
 mod bundle;
-mod dead;
+mod compile;
+mod dead_docs;
+mod directory;
 mod evaluate;
 mod fields;
-mod files;
-mod fresh;
-mod leaf;
+mod in_memory;
 mod mapped;
 mod parse;
 mod piece;
@@ -57,7 +57,7 @@ pub use scan::Scanner;
 pub use search::Searcher;
 pub use snippet::{Marker, Snippet};
 pub use state::{Index, PieceInfo};
-pub use step::{NAME, Text};
+pub use step::{NAME, TextMaterializer};
 
 use types::Error;
 

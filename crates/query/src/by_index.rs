@@ -6,7 +6,7 @@
 use std::ops::Bound;
 
 use datafusion::logical_expr::Operator;
-use index::column::{self, Columns, Index, Indexes, Next, Range};
+use index::column::{self, ColumnCondition, EntryRange, Index, IndexColumns, Indexes};
 use table::Snapshot;
 use types::{ColumnId, Result, RowId, Value};
 
@@ -58,13 +58,13 @@ struct Way<'a> {
     name: &'a str,
     index: &'a Index,
     /// Dead ones count.
-    found: column::Found,
+    found: column::EntrySpans,
 }
 
 impl Way<'_> {
     fn find(&self) -> Option<Found> {
         // An index that is damaged is none; its materializer finds out too, and builds it anew.
-        let rows = self.index.rows_found(&self.found).ok()?;
+        let rows = self.index.rows_at(&self.found).ok()?;
         Some(Found { name: self.name.to_owned(), rows, reached: self.index.reached() })
     }
 }
@@ -181,7 +181,7 @@ pub(crate) fn count(table: &Snapshot, indexes: &Indexes, tests: &[Test]) -> Opti
 }
 
 /// As [`ranges`], if what lies in them is exactly what passes the tests.
-fn exact(columns: &Columns, tests: &[Test]) -> Option<Vec<Range>> {
+fn exact(columns: &IndexColumns, tests: &[Test]) -> Option<Vec<EntryRange>> {
     let ids: Vec<ColumnId> = columns.ids().collect();
     let (mut equal, mut product) = (0, 1);
     while let Some(values) = ids.get(equal).and_then(|id| equal_to(tests, *id)) {
@@ -212,7 +212,7 @@ fn exact(columns: &Columns, tests: &[Test]) -> Option<Vec<Range>> {
         return None;
     }
     let all = ranges(columns, tests).ok()??;
-    all.iter().all(Range::is_exact).then_some(all)
+    all.iter().all(EntryRange::is_exact).then_some(all)
 }
 
 fn is_about(test: &Test, id: ColumnId) -> bool {
@@ -231,13 +231,13 @@ fn is_float(value: &Value) -> bool {
 }
 
 /// Where in an index the entries of rows lie that pass the tests; `None` if the tests say nothing of its first column.
-pub(crate) fn ranges(columns: &Columns, tests: &[Test]) -> Result<Option<Vec<Range>>> {
+pub(crate) fn ranges(columns: &IndexColumns, tests: &[Test]) -> Result<Option<Vec<EntryRange>>> {
     let mut left = SIDES_MAX;
     ranges_of(columns, tests, &mut left)
 }
 
 /// What passes `a > 1 OR (a = 1 AND b > 2)`, which is also what `(a, b) > (1, 2)` says, lies in the range of one of its sides.
-fn ranges_of(columns: &Columns, tests: &[Test], left: &mut usize) -> Result<Option<Vec<Range>>> {
+fn ranges_of(columns: &IndexColumns, tests: &[Test], left: &mut usize) -> Result<Option<Vec<EntryRange>>> {
     let mut found = ranges_of_all(columns, tests)?;
     let ors = tests.iter().filter_map(|test| match test {
         Test::Or(parts) if columns.ids().any(|id| is_about(test, id)) => Some(parts),
@@ -249,7 +249,7 @@ fn ranges_of(columns: &Columns, tests: &[Test], left: &mut usize) -> Result<Opti
         let plain = plain.get_or_insert_with(|| tests.iter().filter(is_plain).cloned().collect());
         let Some(either) = ranges_of_either(columns, plain, parts, left)? else { continue };
         found = Some(match found {
-            Some(all) => Range::common(&all, &either),
+            Some(all) => EntryRange::intersection(&all, &either),
             None => either,
         });
     }
@@ -257,11 +257,11 @@ fn ranges_of(columns: &Columns, tests: &[Test], left: &mut usize) -> Result<Opti
 }
 
 fn ranges_of_either(
-    columns: &Columns,
+    columns: &IndexColumns,
     plain: &[Test],
     parts: &[Test],
     left: &mut usize,
-) -> Result<Option<Vec<Range>>> {
+) -> Result<Option<Vec<EntryRange>>> {
     let mut either = Vec::new();
     for part in parts {
         let Some(rest) = left.checked_sub(plain.len() + 1) else { return Ok(None) };
@@ -272,11 +272,11 @@ fn ranges_of_either(
         *left = left.saturating_sub(ranges.len());
         either.extend(ranges);
     }
-    let either = Range::apart(either);
+    let either = EntryRange::union(either);
     Ok((either.len() <= RANGES_MAX).then_some(either))
 }
 
-fn ranges_of_all(columns: &Columns, tests: &[Test]) -> Result<Option<Vec<Range>>> {
+fn ranges_of_all(columns: &IndexColumns, tests: &[Test]) -> Result<Option<Vec<EntryRange>>> {
     let mut equal: Vec<Vec<Value>> = vec![Vec::new()];
     let mut next = None;
     for id in columns.ids() {
@@ -298,14 +298,14 @@ fn ranges_of_all(columns: &Columns, tests: &[Test]) -> Result<Option<Vec<Range>>
         if known.is_empty() && conditions.is_empty() {
             return Ok(None);
         }
-        let mut range = columns.range(known, Next::Any)?;
+        let mut range = columns.range(known, ColumnCondition::Any)?;
         for condition in conditions {
-            range = range.and(columns.range(known, condition.next())?);
+            range = range.intersect(columns.range(known, condition.next())?);
         }
         all.push(range);
     }
     all.retain(|range| !range.is_empty());
-    Ok(Some(Range::apart(all)))
+    Ok(Some(EntryRange::union(all)))
 }
 
 /// The only values that a column can have, null among them, if the tests say so.
@@ -339,10 +339,10 @@ pub(crate) enum Condition<'a> {
 }
 
 impl Condition<'_> {
-    pub fn next(&self) -> Next<'_> {
+    pub fn next(&self) -> ColumnCondition<'_> {
         match self {
-            Condition::Between(low, high) => Next::Between(low.as_ref(), high.as_ref()),
-            Condition::StartsWith(prefix) => Next::StartsWith(prefix),
+            Condition::Between(low, high) => ColumnCondition::Between(low.as_ref(), high.as_ref()),
+            Condition::StartsWith(prefix) => ColumnCondition::StartsWith(prefix),
         }
     }
 }

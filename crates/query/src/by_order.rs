@@ -6,7 +6,7 @@
 
 use std::ops::Bound;
 
-use index::column::{Index, Next, Range};
+use index::column::{ColumnCondition, EntryRange, Index};
 use types::{ColumnId, DataType, Result, RowId, TableDef, Value};
 
 use crate::by_index::{self, FEW, Found, ROWS_FOR_ONE, covers, equal_to, is_zero};
@@ -63,7 +63,7 @@ pub(crate) fn first(
 /// How an index gives rows in an order.
 struct Way {
     /// One after the other.
-    ranges: Vec<Range>,
+    ranges: Vec<EntryRange>,
     descending: bool,
     /// Columns of the index that have one value each, and those behind them that are in the order.
     known: usize,
@@ -97,17 +97,17 @@ impl Way {
         let ordered = later.unwrap_or(ordered);
         let more = order.split_off(ordered);
         let mut ranges = if is_natural(first) {
-            vec![columns.range(&equal, Next::Any)?]
+            vec![columns.range(&equal, ColumnCondition::Any)?]
         } else {
             let unbounded = Bound::Unbounded;
-            let values = columns.range(&equal, Next::Between(unbounded, unbounded))?;
+            let values = columns.range(&equal, ColumnCondition::Between(unbounded, unbounded))?;
             let known: Vec<Value> = equal.iter().cloned().chain([Value::Null]).collect();
-            let nulls = columns.range(&known, Next::Any)?;
+            let nulls = columns.range(&known, ColumnCondition::Any)?;
             if first.nulls_first { vec![nulls, values] } else { vec![values, nulls] }
         };
         if let Some(wanted) = by_index::ranges(columns, tests)? {
-            let within = |range: &Range| {
-                let mut within = Range::common(std::slice::from_ref(range), &wanted);
+            let within = |range: &EntryRange| {
+                let mut within = EntryRange::intersection(std::slice::from_ref(range), &wanted);
                 if first.descending {
                     within.reverse();
                 }
@@ -175,10 +175,12 @@ fn is_in_order(index: &Index, def: &TableDef, equal: &[Value], order: &[&By]) ->
     let float = |v: f64| if is_single { Value::Float32(v as f32) } else { Value::Float64(v) };
     let (zero, least) = (float(-0.0), float(f64::NEG_INFINITY));
     let columns = index.columns();
-    let odd = Next::Between(Bound::Unbounded, Bound::Excluded(&least));
+    let odd = ColumnCondition::Between(Bound::Unbounded, Bound::Excluded(&least));
     let mut wrong = vec![columns.range(equal, odd)?];
     if order.len() > 1 {
-        wrong.push(columns.range(equal, Next::Between(Bound::Included(&zero), Bound::Included(&zero)))?);
+        wrong.push(
+            columns.range(equal, ColumnCondition::Between(Bound::Included(&zero), Bound::Included(&zero)))?,
+        );
     }
     wrong.retain(|range| !range.is_empty());
     Ok(index.count(&wrong)? == 0)
@@ -219,7 +221,7 @@ pub(crate) fn distinct(
         (all && first > 0).then_some((first, declared, index))
     });
     let (first, declared, index) = ways.min_by_key(|(first, ..)| *first)?;
-    let ranges = by_index::ranges(index.columns(), tests).ok()?.unwrap_or_else(|| vec![Range::all()]);
+    let ranges = by_index::ranges(index.columns(), tests).ok()?.unwrap_or_else(|| vec![EntryRange::all()]);
     let rows = one_of_each(index, first, ranges, rows_max(table), keep).ok()??;
     Some(Found { name: declared.name.clone(), rows, reached: index.reached() })
 }
@@ -227,7 +229,7 @@ pub(crate) fn distinct(
 fn one_of_each(
     index: &Index,
     columns: usize,
-    ranges: Vec<Range>,
+    ranges: Vec<EntryRange>,
     rows_max: usize,
     keep: Keep<'_>,
 ) -> Result<Option<Vec<RowId>>> {

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use site::{Encoded, Found, Page, Site};
+use site::{Encoded, Page, PageLookup, Site};
 
 use crate::app::App;
 use crate::auth::{self, Peer};
@@ -72,9 +72,9 @@ fn asked(app: &App, parts: &Parts, peer: Peer) -> Option<Asked> {
         return Some(Asked::Sought(words));
     }
     Some(Asked::Answered(match site.vault.find(parts.uri.path()) {
-        Found::Page(page) => shown(page, &parts.headers),
-        Found::Missing(page) => shown(page, &parts.headers),
-        Found::Moved(url) => moved(url, parts.uri.query()),
+        PageLookup::Page(page) => shown(page, &parts.headers),
+        PageLookup::Missing(page) => shown(page, &parts.headers),
+        PageLookup::Moved(url) => moved(url, parts.uri.query()),
     }))
 }
 

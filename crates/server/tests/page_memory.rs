@@ -103,7 +103,7 @@ fn nothing_that_is_allocated_for_an_answer_grows_with_the_page() {
         .map(|(path, text)| Row {
             path: (*path).to_owned(),
             published: true,
-            words: Some(Note::parse(path, text.as_bytes()).open_words()),
+            words: Some(Note::parse(path, text.as_bytes()).public_words()),
             content: text.clone().into_bytes().into(),
             modified: None,
         })

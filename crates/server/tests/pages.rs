@@ -38,7 +38,7 @@ impl Site {
                 Row {
                     path: (*path).to_owned(),
                     published: note.as_ref().is_some_and(|note| rule.is_published(note)),
-                    words: note.map(|note| note.open_words()),
+                    words: note.map(|note| note.public_words()),
                     content: text.as_bytes().to_vec().into(),
                     modified: Some(1_700_000_000_000_000),
                 }

@@ -1,12 +1,12 @@
 //! The parsed Markdown of a note: finished HTML with holes for everything that depends on the rest of the vault.
 //!
-//! A note is parsed into [`Piece`]s when its bytes change. The targets of its links change more often, and then only
+//! A note is parsed into [`BodyPiece`]s when its bytes change. The targets of its links change more often, and then only
 //! the holes are filled again (O1): renaming one note does not parse the Markdown of another.
 
 /// The content of a note without its front matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Body {
-    pub(crate) pieces: Vec<Piece>,
+pub(crate) struct NoteBody {
+    pub(crate) pieces: Vec<BodyPiece>,
     /// Links to other notes and to files of the vault, in order. Links to other sites are not in it; they are finished
     /// HTML.
     pub(crate) links: Vec<Link>,
@@ -28,26 +28,26 @@ pub(crate) struct Body {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum BodyPiece {
     Html(Box<str>),
     /// HTML that the author wrote. An option of the site decides whether it stays HTML.
     Raw(Box<[Span]>),
     /// An id in this page. In an embed it gets a prefix, so that ids stay unique.
     Id(Box<str>),
     /// A line break in the source. An option of the site decides how it is shown.
-    Break,
-    /// The start of `links[i]`. Its content follows, up to its `Close`.
-    Open(u32),
-    Close(u32),
+    LineBreak,
+    /// The start of `links[i]`. Its content follows, up to its `LinkEnd`.
+    LinkStart(u32),
+    LinkEnd(u32),
     /// `links[i]`, embedded here: an image or a note.
-    Show(u32, Place),
+    Embed(u32, EmbedContext),
     /// The text of `links[i]` in a position where it cannot be a link.
-    Say(u32),
+    LinkText(u32),
 }
 
 /// The kind of content that is allowed at the position of an embed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum EmbedContext {
     /// Blocks are allowed.
     Block,
     /// Text directly in a paragraph. Blocks are allowed if the paragraph is closed before them.
@@ -67,7 +67,7 @@ pub(crate) enum Span {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    pub(crate) syntax: Syntax,
+    pub(crate) syntax: LinkSyntax,
     /// The target without its fragment, decoded. Empty means this note.
     pub(crate) target: String,
     /// The heading or `^block`, decoded.
@@ -81,18 +81,18 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn is_shown_in_place(&self) -> bool {
-        matches!(self.syntax, Syntax::WikiEmbed | Syntax::Image)
+        matches!(self.syntax, LinkSyntax::WikiEmbed | LinkSyntax::Image)
     }
 
     /// Returns true for a real link, and false for text that may only name a note.
     pub(crate) fn is_link(&self) -> bool {
-        !matches!(self.syntax, Syntax::Named | Syntax::Quoted)
+        !matches!(self.syntax, LinkSyntax::Named | LinkSyntax::Quoted)
     }
 
     /// Returns the text of the link if nothing must be hidden. `inner` gives the text of the links within its label.
-    pub(crate) fn shown(&self, inner: impl FnMut(u32) -> String) -> String {
+    pub(crate) fn display_text(&self, inner: impl FnMut(u32) -> String) -> String {
         match (&self.label, &self.fragment) {
-            (Some(label), _) => joined(label, inner),
+            (Some(label), _) => join_spans(label, inner),
             (None, None) => self.target.clone(),
             (None, Some(fragment)) if self.target.is_empty() => fragment.clone(),
             (None, Some(fragment)) => format!("{} › {fragment}", self.target),
@@ -101,7 +101,7 @@ impl Link {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Syntax {
+pub(crate) enum LinkSyntax {
     /// `[[a]]`
     Wiki,
     /// `![[a]]`
@@ -128,12 +128,13 @@ pub(crate) struct Heading {
     pub(crate) section: Option<(usize, usize)>,
 }
 
-impl Body {
+impl NoteBody {
     /// Returns the text of a link if nothing must be hidden.
-    pub(crate) fn shown(&self, at: u32) -> String {
+    pub(crate) fn display_text(&self, at: u32) -> String {
         // The label of a link may contain names of other links. Those have no labels with further names in them, so one
         // level is enough.
-        self.links[at as usize].shown(|inner| self.links[inner as usize].shown(|_| String::new()))
+        self.links[at as usize]
+            .display_text(|inner| self.links[inner as usize].display_text(|_| String::new()))
     }
 
     /// Returns the id to which a fragment leads.
@@ -149,8 +150,8 @@ impl Body {
         let last = fragment.rsplit('#').find(|part| !part.trim().is_empty())?;
         let key = crate::text::slug(last);
         let heading = |at: u32| &self.headings[at as usize];
-        let exact = found(&self.by_id, last, |at| &heading(at).id);
-        exact.or_else(|| found(&self.by_key, &key, |at| &heading(at).key)).map(heading)
+        let exact = lookup(&self.by_id, last, |at| &heading(at).id);
+        exact.or_else(|| lookup(&self.by_key, &key, |at| &heading(at).key)).map(heading)
     }
 
     /// Returns the links in the heading that a fragment names.
@@ -163,15 +164,15 @@ impl Body {
     }
 
     fn block(&self, fragment: &str) -> Option<&(Box<str>, usize, usize)> {
-        found(&self.by_block, fragment, |at| &self.blocks[at as usize].0).map(|at| &self.blocks[at as usize])
+        lookup(&self.by_block, fragment, |at| &self.blocks[at as usize].0).map(|at| &self.blocks[at as usize])
     }
 
     /// Builds the sorted indexes, once the body is complete. They keep the lookup of fragments fast: a note may link to
     /// each of its headings.
-    pub(crate) fn index(&mut self) {
-        self.by_id = sorted(self.headings.len(), |at| &self.headings[at as usize].id);
-        self.by_key = sorted(self.headings.len(), |at| &self.headings[at as usize].key);
-        self.by_block = sorted(self.blocks.len(), |at| &self.blocks[at as usize].0);
+    pub(crate) fn build_indexes(&mut self) {
+        self.by_id = sorted_indexes(self.headings.len(), |at| &self.headings[at as usize].id);
+        self.by_key = sorted_indexes(self.headings.len(), |at| &self.headings[at as usize].key);
+        self.by_block = sorted_indexes(self.blocks.len(), |at| &self.blocks[at as usize].0);
     }
 
     /// Returns the range of pieces that a fragment names.
@@ -189,13 +190,13 @@ impl Body {
     }
 }
 
-/// Joins spans to a text. `shown` gives the text of a link.
-pub(crate) fn joined(spans: &[Span], mut shown: impl FnMut(u32) -> String) -> String {
+/// Joins spans to a text. `link_text` gives the text of a link.
+pub(crate) fn join_spans(spans: &[Span], mut link_text: impl FnMut(u32) -> String) -> String {
     let mut text = String::new();
     for span in spans {
         match span {
             Span::Text(part) => text.push_str(part),
-            Span::Link(link) => text.push_str(&shown(*link)),
+            Span::Link(link) => text.push_str(&link_text(*link)),
         }
     }
     text

@@ -77,7 +77,7 @@ pub fn definition(full_name: &str) -> Result<TableDef> {
 }
 
 /// Tells whether a table has the key, index and columns of a vault, with the right types.
-pub fn is_as_defined(def: &TableDef) -> bool {
+pub fn has_vault_columns(def: &TableDef) -> bool {
     let key: Vec<&str> = def.key_columns().map(|column| column.name.as_str()).collect();
     let has = |(name, data_type, _): &(&str, DataType, bool)| {
         def.schema.columns.iter().any(|column| column.name == *name && column.data_type == *data_type)
@@ -97,7 +97,7 @@ pub struct Row {
 }
 
 /// Returns the row of a withheld note: one that was not read, and whose name no page may show.
-pub fn withheld(path: &str) -> Row {
+pub fn withheld_row(path: &str) -> Row {
     Row { path: path.to_owned(), words: None, content: Bytes::new(), published: false, modified: None }
 }
 

@@ -8,7 +8,7 @@
 //! ## From a file to a page
 //! 1. A row of the table becomes a [`Change`] (`materializer.rs`).
 //! 2. [`Note::parse`] reads a note: front matter, and Markdown into finished HTML with holes for everything that
-//!    depends on other files of the vault (`body.rs`, `markdown.rs`, `raw.rs`). This happens once for each content.
+//!    depends on other files of the vault (`body.rs`, `markdown.rs`, `sanitize.rs`). This happens once for each content.
 //! 3. `linked.rs` resolves the links of published notes; `names.rs` knows the names by which a link can find a file.
 //! 4. `render.rs` fills the holes, `theme.rs` puts the shell around the text, and `page.rs` compresses the page and
 //!    computes its ETags.
@@ -34,6 +34,7 @@
 
 #![deny(unsafe_code)]
 
+mod backticks;
 mod body;
 mod definition;
 mod linked;
@@ -43,24 +44,23 @@ mod names;
 mod note;
 mod options;
 mod page;
-mod parsed;
+mod parsed_notes;
 mod path;
-mod raw;
 mod render;
+mod sanitize;
 mod text;
 mod theme;
-mod ticks;
 mod vault;
 
 #[cfg(test)]
 mod tests;
 
-pub use definition::{Row, TABLE, batch, definition, is_as_defined, withheld};
+pub use definition::{Row, TABLE, batch, definition, has_vault_columns, withheld_row};
 pub use linked::Card;
 pub use materializer::{Materializer, NAME, Site};
 pub use note::{NOTE_BYTES_MAX, Note};
-pub use options::{Options, Rule, Words};
+pub use options::{Options, PublishRule, ThemeWords};
 pub use page::{Encoded, Page};
-pub use parsed::Parsed;
+pub use parsed_notes::ParsedNotes;
 pub use path::{DEPTH_MAX, is_file, is_note, is_valid, is_withholdable};
-pub use vault::{Change, File, Found, Hit, Known, Vault, Warning};
+pub use vault::{Change, File, Hit, KnownFile, PageLookup, Vault, Warning};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::body::{Link, Span, Syntax, joined};
-use crate::names::{self, Attempt, Key, Kind};
+use crate::body::{Link, LinkSyntax, Span, join_spans};
+use crate::names::{self, Attempt, Key, NamedKind};
 use crate::note::{self, Note};
 use crate::path::{self, Media};
-use crate::text::{fold, tells};
+use crate::text::{fold, reveals};
 use crate::vault::State;
 
 const TITLE_CHARS_MAX: usize = 300;
@@ -31,10 +31,10 @@ pub struct Card {
 
 /// A published note with its links resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Linked {
+pub(crate) struct LinkedNote {
     pub(crate) card: Card,
     /// The target of each link of the body.
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Vec<LinkTarget>,
     /// For each link: true for a real link, false for a mere name.
     are_links: Vec<bool>,
     /// All names that were looked up. A file that gains or loses one of them may change a target.
@@ -44,7 +44,7 @@ pub(crate) struct Linked {
 
 /// The resolved target of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum LinkTarget {
     Note {
         path: Arc<str>,
         url: Arc<str>,
@@ -72,11 +72,11 @@ pub(crate) enum Target {
     Broken,
 }
 
-impl Linked {
+impl LinkedNote {
     /// Resolves the links of a published note.
-    pub(crate) fn of(state: &State, path: &Arc<str>, note: &Note, modified: Option<i64>) -> Linked {
+    pub(crate) fn of(state: &State, path: &Arc<str>, note: &Note, modified: Option<i64>) -> LinkedNote {
         let folder = path::split(path).0;
-        let mut linked = Linked {
+        let mut linked = LinkedNote {
             card: Card {
                 path: path.clone(),
                 url: state.url_of(path).into(),
@@ -102,8 +102,8 @@ impl Linked {
             let attempts = names::attempts(folder, link);
             linked.keys.extend(attempts.iter().map(|attempt| attempt.key.clone()));
             let known = linked.warnings.len();
-            let target = follow(state, path, note, link, &attempts, &mut linked);
-            if !link.is_link() && !matches!(target, Target::Withheld { .. }) {
+            let target = resolve(state, path, note, link, &attempts, &mut linked);
+            if !link.is_link() && !matches!(target, LinkTarget::Withheld { .. }) {
                 linked.warnings.truncate(known);
             }
             linked.targets.push(target);
@@ -111,8 +111,9 @@ impl Linked {
         linked.keys.sort_unstable();
         linked.keys.dedup();
         let withheld = &state.site.options.words.withheld;
-        let shown =
-            |spans: &[Span], chars_max| note::line(spans, chars_max, |at| linked.shown(note, at, withheld));
+        let shown = |spans: &[Span], chars_max| {
+            note::one_line(spans, chars_max, |at| linked.display_text(note, at, withheld))
+        };
         let title = shown(&note.title, TITLE_CHARS_MAX);
         let description = note.description.as_ref().unwrap_or(&note.body.lead);
         let description = shown(description, DESCRIPTION_CHARS_MAX);
@@ -122,21 +123,21 @@ impl Linked {
     }
 
     /// Returns the text of a link, as far as it may be shown.
-    pub(crate) fn shown(&self, note: &Note, at: u32, withheld: &str) -> String {
+    pub(crate) fn display_text(&self, note: &Note, at: u32, withheld: &str) -> String {
         let link = &note.body.links[at as usize];
         match self.targets.get(at as usize) {
-            Some(Target::Withheld { label: false }) | None => withheld.to_owned(),
-            Some(Target::Note { is_veiled: true, .. }) => match link.target.as_str() {
+            Some(LinkTarget::Withheld { label: false }) | None => withheld.to_owned(),
+            Some(LinkTarget::Note { is_veiled: true, .. }) => match link.target.as_str() {
                 "" => "…".to_owned(),
                 target => format!("{target} › …"),
             },
-            _ => link.shown(|inner| self.shown(note, inner, withheld)),
+            _ => link.display_text(|inner| self.display_text(note, inner, withheld)),
         }
     }
 
     /// Returns the targets of real links. A note or file that is merely named gets no backlink and does not become
     /// public.
-    fn followed(&self) -> impl Iterator<Item = &Target> {
+    fn followed(&self) -> impl Iterator<Item = &LinkTarget> {
         self.targets.iter().zip(&self.are_links).filter(|(_, is_link)| **is_link).map(|(target, _)| target)
     }
 
@@ -145,7 +146,7 @@ impl Linked {
         let mut notes: Vec<Arc<str>> = self
             .followed()
             .filter_map(|target| match target {
-                Target::Note { path, .. } if *path != self.card.path => Some(path.clone()),
+                LinkTarget::Note { path, .. } if *path != self.card.path => Some(path.clone()),
                 _ => None,
             })
             .collect();
@@ -160,7 +161,7 @@ impl Linked {
         let mut notes: Vec<Arc<str>> = links
             .filter(|(link, _)| link.is_shown_in_place())
             .filter_map(|(_, target)| match target {
-                Target::Note { path, .. } => Some(path.clone()),
+                LinkTarget::Note { path, .. } => Some(path.clone()),
                 _ => None,
             })
             .collect();
@@ -173,7 +174,7 @@ impl Linked {
         let mut assets: Vec<Arc<str>> = self
             .followed()
             .filter_map(|target| match target {
-                Target::Asset { path, .. } => Some(path.clone()),
+                LinkTarget::Asset { path, .. } => Some(path.clone()),
                 _ => None,
             })
             .collect();
@@ -183,54 +184,56 @@ impl Linked {
     }
 }
 
-fn follow(
+fn resolve(
     state: &State,
     from: &Arc<str>,
     note: &Note,
     link: &Link,
     attempts: &[Attempt],
-    linked: &mut Linked,
-) -> Target {
+    linked: &mut LinkedNote,
+) -> LinkTarget {
     let warnings = &mut linked.warnings;
     let (path, kind) = if link.target.trim().is_empty() {
-        (from.clone(), Kind::Note)
+        (from.clone(), NamedKind::Note)
     } else {
         match state.names.find(path::split(from).0, attempts) {
             Some(named) => (named.path.clone(), named.kind),
             None if is_of_host(state, link) => {
-                return Target::Host { url: crate::text::encode_path(&link.target) };
+                return LinkTarget::Host { url: crate::text::encode_path(&link.target) };
             }
             None => {
                 warnings.push(format!("`{}` is linked to and does not exist", link.target));
-                return Target::Broken;
+                return LinkTarget::Broken;
             }
         }
     };
     match kind {
-        Kind::Folder => state.folder_page(&path).map_or(Target::Broken, |url| Target::Folder { url }),
-        Kind::Asset if state.site.is_reserved(&path) => {
+        NamedKind::Folder => {
+            state.folder_page(&path).map_or(LinkTarget::Broken, |url| LinkTarget::Folder { url })
+        }
+        NamedKind::Asset if state.site.is_reserved(&path) => {
             warnings.push(format!("`{path}` has an address that belongs to another part of the server"));
-            Target::Broken
+            LinkTarget::Broken
         }
-        Kind::Asset => match path::content_type(&path) {
+        NamedKind::Asset => match path::content_type(&path) {
             Some((_, media)) => {
-                Target::Asset { url: format!("/{}", crate::text::encode_path(&path)), path, media }
+                LinkTarget::Asset { url: format!("/{}", crate::text::encode_path(&path)), path, media }
             }
-            None => Target::Broken,
+            None => LinkTarget::Broken,
         },
-        Kind::Withheld => {
+        NamedKind::Withheld => {
             warnings.push(format!("`{path}` is linked to and was passed over; the link is plain text"));
-            Target::Withheld { label: may_show_label(note, link, &path, std::iter::empty()) }
+            LinkTarget::Withheld { label: may_show_label(note, link, &path, std::iter::empty()) }
         }
-        Kind::Note => {
+        NamedKind::Note => {
             let own = *path == **from;
-            let Some(entry) = state.notes.get(&path) else { return Target::Broken };
+            let Some(entry) = state.notes.get(&path) else { return LinkTarget::Broken };
             if !own && !entry.published {
                 warnings.push(format!("`{path}` is linked to and not published; the link is plain text"));
                 let title = entry.note.title();
                 let names =
                     [title.as_str()].into_iter().chain(entry.note.aliases().iter().map(String::as_str));
-                return Target::Withheld { label: may_show_label(note, link, &path, names) };
+                return LinkTarget::Withheld { label: may_show_label(note, link, &path, names) };
             }
             let body = if own { &note.body } else { &entry.note.body };
             let id = link.fragment.as_deref().and_then(|fragment| body.id_of(fragment));
@@ -244,7 +247,7 @@ fn follow(
                     let links = body.links_of(fragment);
                     links.filter(|link| is_private(state, &path, link, &mut linked.keys)).count() > 0
                 });
-            Target::Note { url: state.url_of(&path).into(), path, id, is_veiled }
+            LinkTarget::Note { url: state.url_of(&path).into(), path, id, is_veiled }
         }
     }
 }
@@ -257,9 +260,9 @@ fn is_private(state: &State, path: &Arc<str>, link: &Link, keys: &mut Vec<Key>) 
     keys.extend(attempts.iter().map(|attempt| attempt.key.clone()));
     let found = state.names.find(folder, &attempts);
     found.is_some_and(|named| match named.kind {
-        Kind::Withheld => true,
-        Kind::Note => state.notes.get(&named.path).is_some_and(|entry| !entry.published),
-        Kind::Asset | Kind::Folder => false,
+        NamedKind::Withheld => true,
+        NamedKind::Note => state.notes.get(&named.path).is_some_and(|entry| !entry.published),
+        NamedKind::Asset | NamedKind::Folder => false,
     })
 }
 
@@ -277,13 +280,13 @@ fn may_show_label<'a>(
     names: impl Iterator<Item = &'a str>,
 ) -> bool {
     let Some(label) = &link.label else { return false };
-    if link.syntax == Syntax::Quoted {
+    if link.syntax == LinkSyntax::Quoted {
         return false;
     }
-    let label = fold(&joined(label, |inner| note.body.shown(inner)));
+    let label = fold(&join_spans(label, |inner| note.body.display_text(inner)));
     let (folder, file) = path::split(path);
     let in_folder = format!("{folder}/");
     let has_folder = !folder.is_empty() && label.contains(&fold(&in_folder));
     let mut names = names.chain([path::stem(file), link.target.trim()]);
-    !has_folder && !names.any(|name| tells(&label, &fold(name.trim())))
+    !has_folder && !names.any(|name| reveals(&label, &fold(name.trim())))
 }

@@ -1,12 +1,12 @@
-//! Parses Markdown into a [`Body`]: CommonMark with tables, strikethrough, task lists, autolinks, footnotes, callouts,
+//! Parses Markdown into a [`NoteBody`]: CommonMark with tables, strikethrough, task lists, autolinks, footnotes, callouts,
 //! `==marks==`, math as text, wikilinks, embeds and `#tags`. Wikilinks are found before the Markdown parser runs: see
 //! [`wikilinks`].
 //!
 //! The tree is walked with an explicit stack, so that no depth of nesting can overflow the thread's stack.
 
+mod bare_names;
 mod inline;
 mod link;
-mod named;
 mod wikilinks;
 
 use std::collections::{BTreeSet, HashMap};
@@ -14,24 +14,24 @@ use std::collections::{BTreeSet, HashMap};
 use comrak::nodes::{CalloutFold, ListType, NodeValue, TableAlignment};
 use comrak::{Arena, Node, Options};
 
-use crate::body::{Body, Heading, Piece, Span};
+use crate::body::{BodyPiece, Heading, NoteBody, Span};
 use crate::note::Tags;
 use crate::text::{escape_into, slug};
-use wikilinks::Item;
+use wikilinks::MarkSource;
 
 pub(crate) use inline::is_tag;
 pub(crate) use link::size_attributes;
 
 /// Parses the text of a note. Front matter and comments must be removed already.
-pub(crate) fn read(text: &str, tags: &mut Tags) -> Body {
+pub(crate) fn read(text: &str, tags: &mut Tags) -> NoteBody {
     let (marked, items) = wikilinks::mark(text);
     let arena = Arena::new();
     let root = comrak::parse_document(&arena, &marked, &options());
     let mut walk = Walk {
         items: &items,
-        said_max: SAID_TIMES_MAX.saturating_mul(text.len()),
+        originals_left: ORIGINALS_TIMES_MAX.saturating_mul(text.len()),
         tags,
-        body: Body::default(),
+        body: NoteBody::default(),
         out: String::new(),
         open_links: Vec::new(),
         fresh: false,
@@ -79,19 +79,19 @@ fn starts_with_title(root: Node<'_>) -> bool {
 /// Limits the total length of expanded marks, as a multiple of the length of the text. The parser limits its own
 /// expansions (the title of a reference appears wherever it is used), but it sees only the short mark and not the text
 /// that replaces it.
-const SAID_TIMES_MAX: usize = 4;
+const ORIGINALS_TIMES_MAX: usize = 4;
 
 struct Walk<'t> {
     /// The originals of the marks in the text.
-    items: &'t [Item<'t>],
+    items: &'t [MarkSource<'t>],
     /// Bytes of originals that may still be written.
-    said_max: usize,
+    originals_left: usize,
     tags: &'t mut Tags,
-    body: Body,
+    body: NoteBody,
     /// Finished HTML that is not in a piece yet.
     out: String,
     /// The open links, innermost last.
-    open_links: Vec<link::Open>,
+    open_links: Vec<link::OpenLink>,
     /// True if the next text begins a new span.
     fresh: bool,
     ids: BTreeSet<String>,
@@ -113,28 +113,28 @@ struct Walk<'t> {
     block_id: Option<String>,
 }
 
-enum Step<'a> {
+enum NodeVisit<'a> {
     Enter(Node<'a>),
     Leave(Node<'a>),
 }
 
 impl Walk<'_> {
     fn walk<'a>(&mut self, root: Node<'a>) {
-        let mut stack = vec![Step::Enter(root)];
+        let mut stack = vec![NodeVisit::Enter(root)];
         while let Some(step) = stack.pop() {
             match step {
-                Step::Leave(node) => self.leave(node),
-                Step::Enter(node) => {
+                NodeVisit::Leave(node) => self.leave(node),
+                NodeVisit::Enter(node) => {
                     if self.enter(node) {
-                        stack.push(Step::Leave(node));
-                        stack.extend(node.reverse_children().map(Step::Enter));
+                        stack.push(NodeVisit::Leave(node));
+                        stack.extend(node.reverse_children().map(NodeVisit::Enter));
                     }
                 }
             }
         }
     }
 
-    fn finish(mut self) -> Body {
+    fn finish(mut self) -> NoteBody {
         self.cut();
         let end = self.content_end.unwrap_or(self.body.pieces.len());
         let headings = &mut self.body.headings;
@@ -147,19 +147,19 @@ impl Walk<'_> {
                 nexts[level..].fill(section.0);
             }
         }
-        self.body.index();
+        self.body.build_indexes();
         self.body
     }
 
     /// Ends the current piece of HTML, so that a new one begins. Returns the number of pieces.
     fn cut(&mut self) -> usize {
         if !self.out.is_empty() {
-            self.body.pieces.push(Piece::Html(std::mem::take(&mut self.out).into()));
+            self.body.pieces.push(BodyPiece::Html(std::mem::take(&mut self.out).into()));
         }
         self.body.pieces.len()
     }
 
-    fn piece(&mut self, piece: Piece) {
+    fn piece(&mut self, piece: BodyPiece) {
         self.cut();
         self.body.pieces.push(piece);
     }
@@ -176,7 +176,7 @@ impl Walk<'_> {
     /// Adds text to the visible text, but not to the HTML.
     fn span(&mut self, text: &str) {
         // The text of a link into the vault belongs to the link, not to the surrounding text.
-        if self.open_links.iter().any(|open| matches!(open, link::Open::Vault(_))) {
+        if self.open_links.iter().any(|open| matches!(open, link::OpenLink::Vault(_))) {
             return;
         }
         match self.body.text.last_mut() {
@@ -186,7 +186,7 @@ impl Walk<'_> {
         self.fresh = false;
     }
 
-    fn mark(&mut self) {
+    fn start_block(&mut self) {
         let at = self.cut();
         self.fresh = true;
         self.started.push((at, self.body.text.len()));
@@ -195,13 +195,13 @@ impl Walk<'_> {
     /// Writes an id attribute. The id is a hole, because an embed needs another id.
     fn id(&mut self, id: &str) {
         self.html(" id=\"");
-        self.piece(Piece::Id(id.into()));
+        self.piece(BodyPiece::Id(id.into()));
         self.html("\"");
     }
 
     fn reference(&mut self, id: &str) {
         self.html(" href=\"#");
-        self.piece(Piece::Id(id.into()));
+        self.piece(BodyPiece::Id(id.into()));
         self.html("\"");
     }
 
@@ -229,7 +229,7 @@ impl Walk<'_> {
             NodeValue::Paragraph => self.enter_paragraph(node),
             NodeValue::Heading(_) => {
                 self.lines += 1;
-                self.mark();
+                self.start_block();
             }
             NodeValue::ThematicBreak => self.html("<hr>\n"),
             NodeValue::FootnoteDefinition(_) => self.enter_footnote(),
@@ -308,7 +308,7 @@ impl Walk<'_> {
 
     fn code_block(&mut self, info: &str, code: &str, column: usize) {
         let info = self.address(info);
-        let code = self.written(code, |item| item.lines(column));
+        let code = self.restore_marks(code, |item| item.lines(column));
         let language = info.split([' ', ',', '\t']).next().unwrap_or_default();
         self.html("<pre tabindex=\"0\"><code");
         if !language.is_empty() {
@@ -343,7 +343,7 @@ impl Walk<'_> {
     }
 
     fn enter_paragraph(&mut self, node: Node<'_>) {
-        self.mark();
+        self.start_block();
         self.block_id = link::take_block_id(node);
         let id = self.block_id.clone();
         self.in_paragraph = !Self::is_bare(node);
@@ -385,7 +385,7 @@ impl Walk<'_> {
         self.cut();
         let (start, span) = self.started.pop().unwrap_or_default();
         let text: Vec<Span> = self.body.text[span.min(self.body.text.len())..].to_vec();
-        let inner: Vec<Piece> = self.body.pieces.drain(start..).collect();
+        let inner: Vec<BodyPiece> = self.body.pieces.drain(start..).collect();
         let mut own = String::new();
         let mut all = String::new();
         for span in &text {
@@ -394,7 +394,7 @@ impl Walk<'_> {
                     own.push_str(text);
                     all.push_str(text);
                 }
-                Span::Link(link) => all.push_str(&self.body.shown(*link)),
+                Span::Link(link) => all.push_str(&self.body.display_text(*link)),
             }
         }
         let id = self.unique(slug(&own));
@@ -441,7 +441,7 @@ impl Walk<'_> {
         self.html(title);
         let first = node.first_child();
         if !first.is_some_and(|first| matches!(first.data().value, NodeValue::CalloutTitle)) {
-            self.words(&callout.default_title());
+            self.write_quoted(&callout.default_title());
             self.span("\n");
             self.html(if callout.fold == CalloutFold::None { "</p>\n" } else { "</summary>\n" });
         }

@@ -14,10 +14,10 @@ use table::Snapshot;
 use table::materializer::{Budget, Checkpoint, Place, Position, Progress, Published};
 use types::{ColumnId, Error, Kind, ROW_ID, Result, RowId, TableDef};
 
-use crate::definition::is_as_defined;
+use crate::definition::has_vault_columns;
 use crate::options::Options;
-use crate::parsed::Parsed;
-use crate::vault::{Change, File, Known, Vault, Warning};
+use crate::parsed_notes::ParsedNotes;
+use crate::vault::{Change, File, KnownFile, Vault, Warning};
 
 /// The name of the materializer's checkpoints.
 pub const NAME: &str = "site";
@@ -41,13 +41,13 @@ pub struct Site {
 /// Renders all vaults among an engine's tables, all with the same options.
 pub struct Materializer {
     empty: Vault,
-    parsed: Arc<Parsed>,
+    parsed: Arc<ParsedNotes>,
 }
 
 impl Materializer {
     /// Makes a materializer. `parsed` is the cache in which the feed leaves the notes that it has parsed. Fails if the
     /// options are invalid.
-    pub fn new(options: Options, parsed: Arc<Parsed>) -> Result<Materializer> {
+    pub fn new(options: Options, parsed: Arc<ParsedNotes>) -> Result<Materializer> {
         Ok(Materializer { empty: Vault::new(options)?, parsed })
     }
 
@@ -56,7 +56,7 @@ impl Materializer {
         &self.empty
     }
 
-    fn known(&self, rows: &Columns<'_>, at: usize) -> Known {
+    fn known(&self, rows: &VaultColumns<'_>, at: usize) -> KnownFile {
         let path = rows.path.value(at);
         let content: &[u8] = match (rows.source.is_valid(at), rows.bytes.is_valid(at)) {
             (true, _) => rows.source.value(at).as_bytes(),
@@ -64,7 +64,7 @@ impl Materializer {
             (false, false) => &[],
         };
         let modified = rows.modified.is_valid(at).then(|| rows.modified.value(at).div_euclid(1_000_000));
-        Known {
+        KnownFile {
             note: if crate::is_note(path) { self.parsed.take(path, content) } else { None },
             may_publish: rows.published.is_valid(at) && rows.published.value(at),
             file: File { path: path.to_owned(), bytes: Bytes::copy_from_slice(content), modified },
@@ -78,7 +78,7 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn follows(&self, def: &TableDef) -> bool {
-        is_as_defined(def)
+        has_vault_columns(def)
     }
 
     fn open(&self, _: &Place, _: &Arc<Snapshot>, _: &Checkpoint) -> Result<Published> {
@@ -125,22 +125,23 @@ impl table::materializer::Materializer for Materializer {
                 // All later rows are dead already.
                 break;
             }
-            let rows = Columns::of(&batch)?;
+            let rows = VaultColumns::of(&batch)?;
             for at in 0..batch.num_rows() {
                 (budget.tick)(0)?;
                 let id = rows.id.value(at) as u64;
                 let path: Arc<str> = rows.path.value(at).into();
                 site.rows.insert(id, path.clone());
                 site.paths.insert(path, id);
-                changes.push(match rows.is_withheld(at) {
-                    true => Change::Withhold(rows.path.value(at).to_owned()),
-                    false => Change::PutKnown(self.known(&rows, at)),
+                changes.push(if rows.is_withheld(at) {
+                    Change::Withhold(rows.path.value(at).to_owned())
+                } else {
+                    Change::PutKnown(self.known(&rows, at))
                 });
                 row = RowId(id);
             }
         }
         let vault = site.vault.try_apply(changes, &mut || (budget.tick)(0))?;
-        tell(&vault.news(&site.vault));
+        log_warnings(&vault.new_warnings(&site.vault));
         site.vault = vault;
         let checkpoint = Checkpoint { row: last, lsn: table.lsn(), state: Vec::new() };
         Ok(Progress::Advanced(Position::new(checkpoint, Arc::new(site))))
@@ -156,15 +157,15 @@ impl table::materializer::Materializer for Materializer {
 }
 
 /// The largest number of notes whose warnings one change logs. The first step over a vault may have thousands.
-const TOLD_MAX: usize = 30;
+const LOGGED_MAX: usize = 30;
 
 /// Logs the warnings for authors, a line for each note.
-fn tell(news: &[Warning]) {
-    for Warning { path, message } in news.iter().take(TOLD_MAX) {
+fn log_warnings(news: &[Warning]) {
+    for Warning { path, message } in news.iter().take(LOGGED_MAX) {
         tracing::warn!("{}: {}", types::name::printable(path), message.replace(char::is_control, " "));
     }
-    if news.len() > TOLD_MAX {
-        tracing::warn!("and {} more notes have something of the kind", news.len() - TOLD_MAX);
+    if news.len() > LOGGED_MAX {
+        tracing::warn!("and {} more notes have something of the kind", news.len() - LOGGED_MAX);
     }
 }
 
@@ -210,7 +211,7 @@ fn column_ids(def: &TableDef) -> Result<Vec<ColumnId>> {
     Ok(ids)
 }
 
-struct Columns<'a> {
+struct VaultColumns<'a> {
     id: &'a arrow::array::Int64Array,
     path: &'a StringArray,
     source: &'a StringArray,
@@ -219,14 +220,14 @@ struct Columns<'a> {
     modified: &'a TimestampMicrosecondArray,
 }
 
-impl<'a> Columns<'a> {
+impl<'a> VaultColumns<'a> {
     fn is_withheld(&self, at: usize) -> bool {
         self.source.is_null(at) && self.bytes.is_null(at) && crate::is_note(self.path.value(at))
     }
 
-    fn of(batch: &'a RecordBatch) -> Result<Columns<'a>> {
+    fn of(batch: &'a RecordBatch) -> Result<VaultColumns<'a>> {
         let all = || {
-            Some(Columns {
+            Some(VaultColumns {
                 id: batch.column(0).as_primitive_opt::<Int64Type>()?,
                 path: batch.column(1).as_string_opt::<i32>()?,
                 source: batch.column(2).as_string_opt::<i32>()?,

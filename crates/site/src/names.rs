@@ -8,22 +8,22 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::body::{Link, Syntax};
+use crate::body::{Link, LinkSyntax};
 use crate::path;
 use crate::text::fold;
 
 /// A file, note or folder under one of its names. The order tells how well the name fits: a link means the lowest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Named {
+pub(crate) struct NamedTarget {
     /// The kind of name: 0 by path, 1 by alias or as the index of a folder, 2 by title, 3 a folder, 4 a withheld note.
     rank: u8,
     depth: u16,
     pub(crate) path: Arc<str>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: NamedKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum NamedKind {
     Note,
     Asset,
     Folder,
@@ -34,11 +34,11 @@ pub(crate) enum Kind {
 pub(crate) type Key = Arc<str>;
 
 /// Returns all names of a note.
-pub(crate) fn of_note(path: &Arc<str>, title: &str, aliases: &[String]) -> Vec<(Key, Named)> {
+pub(crate) fn of_note(path: &Arc<str>, title: &str, aliases: &[String]) -> Vec<(Key, NamedTarget)> {
     let depth = depth_of(path);
-    let named = |rank| Named { rank, depth, path: path.clone(), kind: Kind::Note };
+    let named = |rank| NamedTarget { rank, depth, path: path.clone(), kind: NamedKind::Note };
     let full = fold(path::stem(path));
-    let mut names: Vec<(Key, Named)> = endings(&full).map(|key| (key.into(), named(0))).collect();
+    let mut names: Vec<(Key, NamedTarget)> = endings(&full).map(|key| (key.into(), named(0))).collect();
     let (folder, file) = path::split(path);
     if path::index_rank(path::stem(file)).is_some() && !folder.is_empty() {
         names.push((fold(folder).into(), named(1)));
@@ -49,20 +49,23 @@ pub(crate) fn of_note(path: &Arc<str>, title: &str, aliases: &[String]) -> Vec<(
     names
 }
 
-pub(crate) fn of_asset(path: &Arc<str>) -> Vec<(Key, Named)> {
-    let named = Named { rank: 0, depth: depth_of(path), path: path.clone(), kind: Kind::Asset };
+pub(crate) fn of_asset(path: &Arc<str>) -> Vec<(Key, NamedTarget)> {
+    let named = NamedTarget { rank: 0, depth: depth_of(path), path: path.clone(), kind: NamedKind::Asset };
     endings(&fold(path)).map(|key| (key.into(), named.clone())).collect()
 }
 
 /// Returns the names of a withheld note. They have the last rank, so that no link to a file in the vault leads to a
 /// withheld note instead.
-pub(crate) fn of_withheld(path: &Arc<str>) -> Vec<(Key, Named)> {
-    let named = Named { rank: 4, depth: depth_of(path), path: path.clone(), kind: Kind::Withheld };
+pub(crate) fn of_withheld(path: &Arc<str>) -> Vec<(Key, NamedTarget)> {
+    let named = NamedTarget { rank: 4, depth: depth_of(path), path: path.clone(), kind: NamedKind::Withheld };
     endings(&fold(path::stem(path))).map(|key| (key.into(), named.clone())).collect()
 }
 
-pub(crate) fn of_folder(path: &Arc<str>) -> (Key, Named) {
-    (fold(path).into(), Named { rank: 3, depth: depth_of(path), path: path.clone(), kind: Kind::Folder })
+pub(crate) fn of_folder(path: &Arc<str>) -> (Key, NamedTarget) {
+    (
+        fold(path).into(),
+        NamedTarget { rank: 3, depth: depth_of(path), path: path.clone(), kind: NamedKind::Folder },
+    )
 }
 
 fn depth_of(path: &str) -> u16 {
@@ -100,7 +103,7 @@ pub(crate) fn attempts(folder: &str, link: &Link) -> Vec<Attempt> {
     let any = || attempt(target.trim_start_matches("./").trim_start_matches('/').to_owned(), false);
     let tries = match link.syntax {
         _ if target.starts_with('/') => [root(), any(), None],
-        Syntax::Wiki | Syntax::WikiEmbed if !is_relative => [root(), here, any()],
+        LinkSyntax::Wiki | LinkSyntax::WikiEmbed if !is_relative => [root(), here, any()],
         _ if leads_up => [here, None, None],
         _ => [here, root(), any()],
     };
@@ -109,16 +112,16 @@ pub(crate) fn attempts(folder: &str, link: &Link) -> Vec<Attempt> {
 
 /// An index of all names of a vault.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Names {
-    by_key: OrdMap<Key, OrdSet<Named>>,
+pub(crate) struct NameIndex {
+    by_key: OrdMap<Key, OrdSet<NamedTarget>>,
 }
 
-impl Names {
-    pub(crate) fn insert(&mut self, key: Key, named: Named) {
+impl NameIndex {
+    pub(crate) fn insert(&mut self, key: Key, named: NamedTarget) {
         self.by_key.entry(key).or_default().insert(named);
     }
 
-    pub(crate) fn remove(&mut self, key: &Key, named: &Named) {
+    pub(crate) fn remove(&mut self, key: &Key, named: &NamedTarget) {
         let Some(all) = self.by_key.get_mut(key) else { return };
         all.remove(named);
         if all.is_empty() {
@@ -127,7 +130,7 @@ impl Names {
     }
 
     /// Returns the file that a link in a note of `folder` means.
-    pub(crate) fn find(&self, folder: &str, attempts: &[Attempt]) -> Option<&Named> {
+    pub(crate) fn find(&self, folder: &str, attempts: &[Attempt]) -> Option<&NamedTarget> {
         attempts.iter().find_map(|attempt| {
             let all = self.by_key.get(&attempt.key)?;
             if !attempt.exact {
@@ -138,10 +141,10 @@ impl Names {
             let depth = depth_of(&attempt.key);
             let is_index = path::index_rank(path::split(&attempt.key).1).is_some();
             let at = |rank, depth| {
-                let from = Named { rank, depth, path: "".into(), kind: Kind::Note };
+                let from = NamedTarget { rank, depth, path: "".into(), kind: NamedKind::Note };
                 all.range(from..).take_while(move |named| named.rank == rank && named.depth == depth)
             };
-            let fits = |named: &&Named| {
+            let fits = |named: &&NamedTarget| {
                 named.rank == 3 || folded_path(named) == *attempt.key || is_index_of(named, &attempt.key)
             };
             at(0, depth)
@@ -158,8 +161,8 @@ impl Names {
         &self,
         folder: &str,
         attempt: &Attempt,
-        named: &'a Named,
-    ) -> (u8, bool, bool, u16, &'a Named) {
+        named: &'a NamedTarget,
+    ) -> (u8, bool, bool, u16, &'a NamedTarget) {
         let elsewhere = path::split(&named.path).0 != folder;
         let full = path::stem(&named.path);
         let other_case = !full.ends_with(&*attempt.written);
@@ -168,24 +171,24 @@ impl Names {
 }
 
 /// Returns the candidate with the best rank, preferring one in this folder.
-fn nearest<'a>(folder: &str, all: &'a OrdSet<Named>) -> Option<&'a Named> {
+fn nearest<'a>(folder: &str, all: &'a OrdSet<NamedTarget>) -> Option<&'a NamedTarget> {
     let first = all.get_min()?;
     let depth = if folder.is_empty() { 1 } else { depth_of(&format!("{folder}/x")) };
-    let from = Named { rank: first.rank, depth, path: folder.into(), kind: Kind::Note };
+    let from = NamedTarget { rank: first.rank, depth, path: folder.into(), kind: NamedKind::Note };
     let mut inside = all.range(from..).take_while(|named| {
         named.rank == first.rank && named.depth == depth && named.path.starts_with(folder)
     });
     inside.find(|named| path::split(&named.path).0 == folder).or(Some(first))
 }
 
-fn folded_path(named: &Named) -> String {
+fn folded_path(named: &NamedTarget) -> String {
     match named.kind {
-        Kind::Note | Kind::Withheld => fold(path::stem(&named.path)),
-        Kind::Asset | Kind::Folder => fold(&named.path),
+        NamedKind::Note | NamedKind::Withheld => fold(path::stem(&named.path)),
+        NamedKind::Asset | NamedKind::Folder => fold(&named.path),
     }
 }
 
-fn is_index_of(named: &Named, key: &str) -> bool {
+fn is_index_of(named: &NamedTarget, key: &str) -> bool {
     let (folder, file) = path::split(&named.path);
-    named.kind == Kind::Note && path::index_rank(path::stem(file)).is_some() && fold(folder) == key
+    named.kind == NamedKind::Note && path::index_rank(path::stem(file)).is_some() && fold(folder) == key
 }

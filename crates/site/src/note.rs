@@ -6,7 +6,7 @@ pub(crate) mod front;
 
 use std::collections::BTreeSet;
 
-use crate::body::{Body, Span, joined};
+use crate::body::{NoteBody, Span, join_spans};
 use crate::markdown;
 use crate::text::{fold, shorten};
 
@@ -32,7 +32,7 @@ pub struct Note {
     created: Option<i64>,
     /// Time of the last update according to the front matter, in seconds since 1970, UTC.
     updated: Option<i64>,
-    pub(crate) body: Body,
+    pub(crate) body: NoteBody,
     warnings: Vec<String>,
     /// True if a part of the note could not be read. The note is then private, whatever else it says.
     broken: bool,
@@ -52,7 +52,7 @@ impl Note {
     }
 
     /// Returns [`Note::publish`] for the bytes of a note, without parsing its text.
-    pub(crate) fn said(bytes: &[u8]) -> Option<bool> {
+    pub(crate) fn publish_setting(bytes: &[u8]) -> Option<bool> {
         let mut note = Note::empty("");
         note.read_front(bytes);
         note.publish()
@@ -68,7 +68,7 @@ impl Note {
             description: None,
             created: None,
             updated: None,
-            body: Body::default(),
+            body: NoteBody::default(),
             warnings: Vec::new(),
             broken: false,
         }
@@ -116,16 +116,16 @@ impl Note {
     fn read_body(&mut self, text: &str) {
         let mut tags = Tags::default();
         for tag in std::mem::take(&mut self.tags) {
-            tags.take(&tag);
+            tags.add(&tag);
         }
         self.body = markdown::read(&comments::strip(text), &mut tags);
         self.warnings.append(&mut self.body.warnings);
-        if tags.passed_over {
+        if tags.has_dropped {
             self.warnings.push(format!("it has more than {TAGS_MAX} tags; the first {TAGS_MAX} count"));
         }
         self.tags = tags.taken.into_iter().collect();
         for said in std::iter::once(&mut self.title).chain(&mut self.description) {
-            *said = self.body.named(std::mem::take(said));
+            *said = self.body.split_names(std::mem::take(said));
         }
         if self.title.is_empty()
             && let Some(heading) = self.body.headings.first()
@@ -186,12 +186,13 @@ impl Note {
             if tag.is_empty() {
                 continue;
             }
-            match markdown::is_tag(&tag) {
-                true => tags.push(tag),
-                false => self.warnings.push(
+            if markdown::is_tag(&tag) {
+                tags.push(tag)
+            } else {
+                self.warnings.push(
                     "a tag has characters other than letters, digits, - _ and /; it is passed over"
                         .to_owned(),
-                ),
+                )
             }
         }
     }
@@ -203,7 +204,7 @@ impl Note {
 
     /// Returns the title as the author sees it. A page may show less: see [`crate::Card::title`].
     pub fn title(&self) -> String {
-        plain(&self.title, &self.body)
+        plain_text(&self.title, &self.body)
     }
 
     pub fn aliases(&self) -> &[String] {
@@ -229,7 +230,7 @@ impl Note {
 
     /// Returns the description in the front matter.
     pub fn description(&self) -> Option<String> {
-        self.description.as_ref().map(|spans| plain(spans, &self.body))
+        self.description.as_ref().map(|spans| plain_text(spans, &self.body))
     }
 
     /// Returns the time of creation according to the front matter, in seconds since 1970, UTC.
@@ -245,14 +246,14 @@ impl Note {
     /// Returns the whole text as the author sees it, without Markdown and comments. Readers of published notes get
     /// [`crate::Vault::text`] instead.
     pub fn text(&self) -> String {
-        plain(&self.body.text, &self.body)
+        plain_text(&self.body.text, &self.body)
     }
 
     /// Returns title and text as everybody may see them, whatever the rest of the vault contains. The text of links to
     /// other notes is left out, since it may name a private note. A page shows more, because it knows which notes are
     /// private.
-    pub fn open_words(&self) -> (String, String) {
-        let open = |spans: &[Span]| joined(spans, |_| "…".to_owned()).trim().to_owned();
+    pub fn public_words(&self) -> (String, String) {
+        let open = |spans: &[Span]| join_spans(spans, |_| "…".to_owned()).trim().to_owned();
         (open(&self.title), open(&self.body.text))
     }
 
@@ -267,34 +268,34 @@ impl Note {
 pub(crate) struct Tags {
     /// The tags, folded.
     taken: BTreeSet<String>,
-    passed_over: bool,
+    has_dropped: bool,
 }
 
 impl Tags {
     /// Adds a tag. Returns false if the note has [`TAGS_MAX`] other tags already.
-    pub(crate) fn take(&mut self, tag: &str) -> bool {
+    pub(crate) fn add(&mut self, tag: &str) -> bool {
         let tag = fold(tag);
         if self.taken.len() < TAGS_MAX {
             self.taken.insert(tag);
             return true;
         }
         let is_known = self.taken.contains(&tag);
-        self.passed_over |= !is_known;
+        self.has_dropped |= !is_known;
         is_known
     }
 }
 
-fn one(text: &str) -> Vec<Span> {
+fn text_span(text: &str) -> Vec<Span> {
     vec![Span::Text(text.to_owned())]
 }
 
-fn plain(spans: &[Span], body: &Body) -> String {
-    joined(spans, |link| body.shown(link)).trim().to_owned()
+fn plain_text(spans: &[Span], body: &NoteBody) -> String {
+    join_spans(spans, |link| body.display_text(link)).trim().to_owned()
 }
 
-/// Joins spans to one line of at most `chars_max` characters. `shown` gives the text of a link.
-pub(crate) fn line(spans: &[Span], chars_max: usize, shown: impl FnMut(u32) -> String) -> String {
-    let text = joined(spans, shown);
+/// Joins spans to one line of at most `chars_max` characters. `link_text` gives the text of a link.
+pub(crate) fn one_line(spans: &[Span], chars_max: usize, link_text: impl FnMut(u32) -> String) -> String {
+    let text = join_spans(spans, link_text);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     shorten(&text, chars_max)
 }

@@ -22,7 +22,7 @@ pub struct Options {
     /// Patterns of notes that are published even without `publish: true`, such as `**` or `blog/**`. `publish: false`
     /// in a note takes precedence.
     pub publish: Vec<String>,
-    /// True if harmless HTML in notes stays HTML (`raw.rs`). Otherwise it is shown as text.
+    /// True if harmless HTML in notes stays HTML (`sanitize.rs`). Otherwise it is shown as text.
     pub raw_html: bool,
     /// True if a line break in a paragraph is shown as a line break, as in Obsidian. In CommonMark it is a space.
     pub line_breaks: bool,
@@ -33,12 +33,12 @@ pub struct Options {
     pub reserved: Vec<String>,
     /// The largest number of notes in the feed; it holds the newest.
     pub feed_entries_max: usize,
-    pub words: Words,
+    pub words: ThemeWords,
 }
 
 /// The texts of the theme.
 #[derive(Clone, Debug)]
-pub struct Words {
+pub struct ThemeWords {
     pub skip: String,
     pub home: String,
     pub all_notes: String,
@@ -74,23 +74,23 @@ impl Options {
     }
 
     /// Returns the rule that decides which notes these options publish. Fails if a pattern is invalid.
-    pub fn rule(&self) -> Result<Rule> {
-        Checked::new(self.clone()).map(Rule)
+    pub fn rule(&self) -> Result<PublishRule> {
+        CheckedOptions::new(self.clone()).map(PublishRule)
     }
 }
 
 /// The rule that decides whether a note is published, with compiled patterns.
 #[derive(Debug)]
-pub struct Rule(Checked);
+pub struct PublishRule(CheckedOptions);
 
-impl Rule {
+impl PublishRule {
     pub fn is_published(&self, note: &Note) -> bool {
         path::is_valid(note.path()) && self.0.is_published(note.path(), note.publish())
     }
 
-    /// Returns [`Rule::is_published`] for the bytes of a note. Reads only the front matter.
+    /// Returns [`PublishRule::is_published`] for the bytes of a note. Reads only the front matter.
     pub fn publishes(&self, path: &str, bytes: &[u8]) -> bool {
-        path::is_valid(path) && self.0.is_published(path, Note::said(bytes))
+        path::is_valid(path) && self.0.is_published(path, Note::publish_setting(bytes))
     }
 }
 
@@ -109,15 +109,15 @@ impl Default for Options {
                 .map(str::to_owned)
                 .to_vec(),
             feed_entries_max: 50,
-            words: Words::default(),
+            words: ThemeWords::default(),
         }
     }
 }
 
-impl Default for Words {
+impl Default for ThemeWords {
     fn default() -> Self {
         let words = |text: &str| text.to_owned();
-        Words {
+        ThemeWords {
             skip: words("Skip to content"),
             home: words("Home"),
             all_notes: words("All notes"),
@@ -149,14 +149,14 @@ impl Default for Words {
 
 /// Validated options, with compiled patterns.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedOptions {
     pub(crate) options: Options,
     publish: GlobSet,
     reserved: Vec<String>,
 }
 
-impl Checked {
-    pub(crate) fn new(mut options: Options) -> Result<Checked> {
+impl CheckedOptions {
+    pub(crate) fn new(mut options: Options) -> Result<CheckedOptions> {
         let mut set = GlobSetBuilder::new();
         for pattern in &options.publish {
             let glob = GlobBuilder::new(pattern).literal_separator(true).build();
@@ -181,7 +181,7 @@ impl Checked {
         let own = path::OWN.iter().map(|own| own.to_string());
         let reserved =
             own.chain(options.reserved.iter().map(|first| fold(first.trim_matches('/')))).collect();
-        Ok(Checked { options, publish, reserved })
+        Ok(CheckedOptions { options, publish, reserved })
     }
 
     pub(crate) fn is_published(&self, path: &str, said: Option<bool>) -> bool {

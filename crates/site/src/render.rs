@@ -7,16 +7,16 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use crate::body::{Heading, Span};
-use crate::linked::{Card, Linked};
+use crate::linked::{Card, LinkedNote};
 use crate::note::{self, date};
 use crate::options::Options;
 use crate::page::Page;
 use crate::path;
 use crate::text::{encode_part, escape, escape_into};
-use crate::theme::Parts;
+use crate::theme::PageParts;
 use crate::vault::State;
 
-pub(crate) use list::{fixed, folder, found, lists, tag};
+pub(crate) use list::{fixed, folder, lists, search_results, tag};
 
 /// The number of headings from which a page has a table of contents.
 const CONTENTS_HEADINGS_MIN: usize = 3;
@@ -24,7 +24,7 @@ const CONTENTS_HEADINGS_MIN: usize = 3;
 const CONTENTS_HEADINGS_MAX: usize = 500;
 
 /// Renders the page of a published note.
-pub(crate) fn note(state: &State, linked: &Arc<Linked>) -> Page {
+pub(crate) fn note(state: &State, linked: &Arc<LinkedNote>) -> Page {
     let card = &linked.card;
     let Some(entry) = state.notes.get(&card.path) else { return Page::html(String::new(), None) };
     let note = &entry.note;
@@ -42,11 +42,11 @@ pub(crate) fn note(state: &State, linked: &Arc<Linked>) -> Page {
             main.push_str(title);
             main.push_str("</h1>\n");
             meta(&mut main, card);
-            folded(&mut main, options, list.as_deref());
+            folded_contents(&mut main, options, list.as_deref());
             main.push_str(rest);
         }
         _ => {
-            folded(&mut main, options, list.as_deref());
+            folded_contents(&mut main, options, list.as_deref());
             main.push_str(&filled.html);
         }
     }
@@ -78,14 +78,14 @@ pub(crate) fn note(state: &State, linked: &Arc<Linked>) -> Page {
     }
     let mut sources = vec![entry.modified];
     sources.extend(backlinks.iter().chain(&filled.shown).map(|path| state.modified_of(path)));
-    let parts = Parts {
+    let parts = PageParts {
         title: card.title.clone(),
         head: head(state, card),
         before,
         main,
         after,
         has_contents: list.is_some(),
-        ..Parts::default()
+        ..PageParts::default()
     };
     Page::html(state.theme.fill(options, &parts), sources.into_iter().flatten().max())
 }
@@ -157,7 +157,7 @@ fn breadcrumbs(out: &mut String, state: &State, folder: &str, card: &Card) {
 }
 
 /// Writes the table of contents below the title, for screens without room beside the text.
-fn folded(out: &mut String, options: &Options, list: Option<&str>) {
+fn folded_contents(out: &mut String, options: &Options, list: Option<&str>) {
     let Some(list) = list else { return };
     let title = escape(&options.words.contents);
     let _ = write!(
@@ -167,7 +167,7 @@ fn folded(out: &mut String, options: &Options, list: Option<&str>) {
 }
 
 /// Returns the table of contents, or `None` if there are too few headings.
-fn contents(options: &Options, linked: &Linked, note: &note::Note) -> Option<String> {
+fn contents(options: &Options, linked: &LinkedNote, note: &note::Note) -> Option<String> {
     let skipped = usize::from(note.body.has_title);
     let headings: Vec<&Heading> =
         note.body.headings.iter().skip(skipped).take(CONTENTS_HEADINGS_MAX).collect();
@@ -175,7 +175,7 @@ fn contents(options: &Options, linked: &Linked, note: &note::Note) -> Option<Str
         return None;
     }
     let withheld = &options.words.withheld;
-    let text = |spans: &[Span]| note::line(spans, 200, |at| linked.shown(note, at, withheld));
+    let text = |spans: &[Span]| note::one_line(spans, 200, |at| linked.display_text(note, at, withheld));
     let mut out = String::new();
     // The levels of the open lists. A heading may skip levels.
     let mut open: Vec<u8> = Vec::new();

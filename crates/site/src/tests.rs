@@ -10,7 +10,7 @@ mod random;
 
 use bytes::Bytes;
 
-use crate::{Change, File, Found, Options, Vault};
+use crate::{Change, File, Options, PageLookup, Vault};
 
 /// Returns the change that adds or replaces a note or file.
 fn put(path: &str, text: impl AsRef<[u8]>) -> Change {
@@ -57,13 +57,13 @@ fn rendered(text: &str) -> String {
 
 fn moved(vault: &Vault, path: &str) -> Option<String> {
     match vault.find(path) {
-        Found::Moved(url) => Some(url.to_string()),
+        PageLookup::Moved(url) => Some(url.to_string()),
         _ => None,
     }
 }
 
 fn is_missing(vault: &Vault, path: &str) -> bool {
-    matches!(vault.find(path), Found::Missing(page) if page.status == 404)
+    matches!(vault.find(path), PageLookup::Missing(page) if page.status == 404)
 }
 
 /// Returns all that a reader can get: every address with its bytes.

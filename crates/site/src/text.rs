@@ -105,16 +105,16 @@ fn is_mark(c: char) -> bool {
 /// Tells whether a reader of `text` could recognise `name` in it. Both must be folded. The name counts if it occurs
 /// alone or within a word, however its own words are joined. A name of one or two letters occurs in too many words, so
 /// it counts only if it stands alone.
-pub(crate) fn tells(text: &str, name: &str) -> bool {
+pub(crate) fn reveals(text: &str, name: &str) -> bool {
     const LETTERS_MIN: usize = 3;
     let letters = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>();
     let short = letters(name);
     let is_long = short.chars().nth(LETTERS_MIN - 1).is_some();
-    (is_long && letters(text).contains(&short)) || mentions(text, name)
+    (is_long && letters(text).contains(&short)) || contains_word(text, name)
 }
 
 /// Tells whether `word` stands alone in `text`. Both must be folded.
-fn mentions(text: &str, word: &str) -> bool {
+fn contains_word(text: &str, word: &str) -> bool {
     if word.is_empty() {
         return false;
     }

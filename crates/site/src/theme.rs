@@ -8,11 +8,11 @@ const SHELL: &str = include_str!("../theme/shell.html");
 const STYLE: &str = include_str!("../theme/style.css");
 
 /// The start of the search box in the shell. No title and no text of a note can contain it, since they are escaped.
-const BOX: &str = "<input type=\"search\" name=\"q\"";
+const SEARCH_BOX: &str = "<input type=\"search\" name=\"q\"";
 
 /// The parts of a page that go into the shell. All are HTML except the title and the search words.
 #[derive(Default)]
-pub(crate) struct Parts {
+pub(crate) struct PageParts {
     pub(crate) title: String,
     pub(crate) head: String,
     /// Breadcrumbs and table of contents.
@@ -26,11 +26,11 @@ pub(crate) struct Parts {
 
 pub(crate) struct Theme {
     /// The shell, split at its holes.
-    pieces: Vec<Piece>,
+    pieces: Vec<ShellPiece>,
     pub(crate) style_url: String,
 }
 
-enum Piece {
+enum ShellPiece {
     Html(String),
     Title,
     Head,
@@ -51,21 +51,21 @@ impl Theme {
             html.push_str(before);
             rest = after;
             let hole = match name {
-                "title" => Piece::Title,
-                "head" => Piece::Head,
-                "before" => Piece::Before,
-                "main" => Piece::Main,
-                "after" => Piece::After,
+                "title" => ShellPiece::Title,
+                "head" => ShellPiece::Head,
+                "before" => ShellPiece::Before,
+                "main" => ShellPiece::Main,
+                "after" => ShellPiece::After,
                 name => {
                     html.push_str(&theme.word(options, name));
                     continue;
                 }
             };
-            theme.pieces.push(Piece::Html(std::mem::take(&mut html)));
+            theme.pieces.push(ShellPiece::Html(std::mem::take(&mut html)));
             theme.pieces.push(hole);
         }
         html.push_str(rest);
-        theme.pieces.push(Piece::Html(html));
+        theme.pieces.push(ShellPiece::Html(html));
         theme
     }
 
@@ -81,7 +81,7 @@ impl Theme {
             "feed" => escape(&words.feed),
             "search" => options.search.as_ref().map_or(String::new(), |action| {
                 format!(
-                    "<form role=\"search\" action=\"{}\">{BOX} aria-label=\"{word}\" placeholder=\"{word}\" required></form>\n",
+                    "<form role=\"search\" action=\"{}\">{SEARCH_BOX} aria-label=\"{word}\" placeholder=\"{word}\" required></form>\n",
                     escape(action),
                     word = escape(&words.search),
                 )
@@ -97,31 +97,31 @@ impl Theme {
     }
 
     /// Returns a whole page.
-    pub(crate) fn fill(&self, options: &Options, parts: &Parts) -> String {
+    pub(crate) fn fill(&self, options: &Options, parts: &PageParts) -> String {
         let size = SHELL.len() + parts.head.len() + parts.before.len() + parts.main.len() + parts.after.len();
         let mut html = String::with_capacity(size + 1024);
         for piece in &self.pieces {
             match piece {
-                Piece::Html(text) => html.push_str(text),
-                Piece::Title => {
+                ShellPiece::Html(text) => html.push_str(text),
+                ShellPiece::Title => {
                     escape_into(&mut html, &parts.title);
                     if parts.title != options.title {
                         html.push_str(" · ");
                         escape_into(&mut html, &options.title);
                     }
                 }
-                Piece::Head => html.push_str(&parts.head),
-                Piece::Before => html.push_str(&parts.before),
-                Piece::Main => html.push_str(&parts.main),
-                Piece::After => html.push_str(&parts.after),
+                ShellPiece::Head => html.push_str(&parts.head),
+                ShellPiece::Before => html.push_str(&parts.before),
+                ShellPiece::Main => html.push_str(&parts.main),
+                ShellPiece::After => html.push_str(&parts.after),
             }
         }
         if parts.has_contents {
             html = html.replacen("<div class=\"page\">", "<div class=\"page with-contents\">", 1);
         }
         if !parts.sought.is_empty() {
-            let with_words = format!("{BOX} value=\"{}\"", escape(&parts.sought));
-            html = html.replacen(BOX, &with_words, 1);
+            let with_words = format!("{SEARCH_BOX} value=\"{}\"", escape(&parts.sought));
+            html = html.replacen(SEARCH_BOX, &with_words, 1);
         }
         html
     }
@@ -137,7 +137,10 @@ impl Theme {
         let head = "<meta name=\"robots\" content=\"noindex\">\n".to_owned();
         let main = format!("<h1>{}</h1>\n{html}\n", escape(title));
         Page::html(
-            self.fill(options, &Parts { title: title.to_owned(), head, main, sought, ..Parts::default() }),
+            self.fill(
+                options,
+                &PageParts { title: title.to_owned(), head, main, sought, ..PageParts::default() },
+            ),
             None,
         )
     }

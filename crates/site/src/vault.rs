@@ -9,12 +9,12 @@ use bytes::Bytes;
 use imbl::{HashMap, OrdMap, OrdSet};
 use types::Result;
 
-pub use lookup::Found;
+pub use lookup::PageLookup;
 
-use crate::linked::{Card, Linked};
-use crate::names::{Key, Names};
+use crate::linked::{Card, LinkedNote};
+use crate::names::{Key, NameIndex};
 use crate::note::{self, Note};
-use crate::options::{Checked, Options};
+use crate::options::{CheckedOptions, Options};
 use crate::page::Page;
 use crate::path;
 use crate::render;
@@ -42,7 +42,7 @@ pub enum Change {
     /// Adds a file, or replaces its content.
     Put(File),
     /// Adds a file or replaces its content, with data about it that the caller has already.
-    PutKnown(Known),
+    PutKnown(KnownFile),
     /// Records that a note with this path exists but was not read. No page shows its name (A1).
     Withhold(String),
     /// Removes the file or note with this path.
@@ -51,7 +51,7 @@ pub enum Change {
 
 /// A file with data about it that the caller has already.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownFile {
     pub file: File,
     /// The parsed note, if it was parsed from exactly these bytes. It is then not parsed again.
     pub note: Option<Arc<Note>>,
@@ -59,9 +59,9 @@ pub struct Known {
     pub may_publish: bool,
 }
 
-impl From<File> for Known {
-    fn from(file: File) -> Known {
-        Known { file, note: None, may_publish: true }
+impl From<File> for KnownFile {
+    fn from(file: File) -> KnownFile {
+        KnownFile { file, note: None, may_publish: true }
     }
 }
 
@@ -83,27 +83,27 @@ pub struct Warning {
 
 #[derive(Clone)]
 pub(crate) struct State {
-    pub(crate) site: Arc<Checked>,
+    pub(crate) site: Arc<CheckedOptions>,
     pub(crate) theme: Arc<Theme>,
     pub(crate) notes: OrdMap<Arc<str>, Arc<Entry>>,
     pub(crate) assets: OrdMap<Arc<str>, Arc<Asset>>,
     /// Paths of notes that exist but were not read.
     withheld: OrdSet<Arc<str>>,
-    pub(crate) names: Names,
+    pub(crate) names: NameIndex,
     /// Published notes with their links resolved.
-    pub(crate) linked: OrdMap<Arc<str>, Arc<Linked>>,
+    pub(crate) linked: OrdMap<Arc<str>, Arc<LinkedNote>>,
     /// Published notes, by the names that their links look up.
-    wanted: Sets<Key>,
+    wanted: PathSets<Key>,
     /// Published notes that link to or embed a note, by the path of that note.
-    pub(crate) backlinks: Sets<Arc<str>>,
+    pub(crate) backlinks: PathSets<Arc<str>>,
     /// Published notes that embed a note, by the path of that note.
-    embedders: Sets<Arc<str>>,
+    embedders: PathSets<Arc<str>>,
     /// Notes that a published note embeds, by the path of the published note.
     embeds: OrdMap<Arc<str>, Vec<Arc<str>>>,
     /// Published notes that link to or show a file, by the path of that file.
-    users: Sets<Arc<str>>,
+    users: PathSets<Arc<str>>,
     /// Published notes, by tag.
-    pub(crate) tags: Sets<Arc<str>>,
+    pub(crate) tags: PathSets<Arc<str>>,
     pub(crate) folders: OrdMap<Arc<str>, Folder>,
     pages: HashMap<Arc<str>, Arc<Page>>,
     /// Addresses by their folded form, for requests that match no address exactly.
@@ -149,11 +149,11 @@ impl Folder {
 
 /// A set of paths for each key. Empty sets are removed.
 #[derive(Clone, Debug)]
-pub(crate) struct Sets<K: Ord + Clone>(OrdMap<K, OrdSet<Arc<str>>>);
+pub(crate) struct PathSets<K: Ord + Clone>(OrdMap<K, OrdSet<Arc<str>>>);
 
-impl<K: Ord + Clone> Sets<K> {
+impl<K: Ord + Clone> PathSets<K> {
     fn new() -> Self {
-        Sets(OrdMap::new())
+        PathSets(OrdMap::new())
     }
 
     fn insert(&mut self, key: &K, value: &Arc<str>) {
@@ -184,7 +184,7 @@ impl<K: Ord + Clone> Sets<K> {
 impl Vault {
     /// Makes a site without notes. Fails if a pattern or the base address in the options is invalid.
     pub fn new(options: Options) -> Result<Vault> {
-        let site = Arc::new(Checked::new(options)?);
+        let site = Arc::new(CheckedOptions::new(options)?);
         let theme = Arc::new(Theme::new(&site.options));
         let not_found = Arc::new(theme.not_found(&site.options));
         let state = State {
@@ -193,21 +193,21 @@ impl Vault {
             notes: OrdMap::new(),
             assets: OrdMap::new(),
             withheld: OrdSet::new(),
-            names: Names::default(),
+            names: NameIndex::default(),
             linked: OrdMap::new(),
-            wanted: Sets::new(),
-            backlinks: Sets::new(),
-            embedders: Sets::new(),
+            wanted: PathSets::new(),
+            backlinks: PathSets::new(),
+            embedders: PathSets::new(),
             embeds: OrdMap::new(),
             list_urls: Vec::new(),
-            users: Sets::new(),
-            tags: Sets::new(),
+            users: PathSets::new(),
+            tags: PathSets::new(),
             folders: OrdMap::new(),
             pages: HashMap::new(),
             folded: HashMap::new(),
             not_found,
         };
-        Ok(Vault { state: apply::first(state)? })
+        Ok(Vault { state: apply::render_empty(state)? })
     }
 
     /// Returns the vault after these changes; this vault stays as it is. Recomputes only the pages that a change
@@ -253,7 +253,7 @@ impl Vault {
         for span in &note.body.text {
             match span {
                 crate::body::Span::Text(part) => text.push_str(part),
-                crate::body::Span::Link(at) => text.push_str(&linked.shown(note, *at, withheld)),
+                crate::body::Span::Link(at) => text.push_str(&linked.display_text(note, *at, withheld)),
             }
         }
         Some(text.trim().to_owned())
@@ -283,7 +283,7 @@ impl Vault {
     }
 
     /// Returns the warnings that are new since `before`: one for each note, with its messages joined.
-    pub fn news(&self, before: &Vault) -> Vec<Warning> {
+    pub fn new_warnings(&self, before: &Vault) -> Vec<Warning> {
         let (state, old) = (&self.state, &before.state);
         let said = |state: &State, path: &Arc<str>| -> Vec<String> {
             let own = state.notes.get(path).map(|entry| entry.note.warnings().to_vec());
@@ -314,12 +314,12 @@ impl Vault {
 
     /// Renders the results of a search, best first. Leaves out hits that are not published here, whatever the search
     /// returned (A1).
-    pub fn found(&self, sought: &str, total: u64, hits: &[Hit]) -> Page {
-        render::found(&self.state, sought, total, hits)
+    pub fn search_page(&self, sought: &str, total: u64, hits: &[Hit]) -> Page {
+        render::search_results(&self.state, sought, total, hits)
     }
 
     /// Renders a page with a message of the site itself, such as the reason why a search failed.
-    pub fn notice(&self, title: &str, text: &str) -> Page {
+    pub fn notice_page(&self, title: &str, text: &str) -> Page {
         let html = format!("<p>{}</p>", crate::text::escape(text));
         self.state.theme.simple(&self.state.site.options, title, &html)
     }

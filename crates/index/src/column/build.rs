@@ -6,12 +6,12 @@ use table::Snapshot;
 use table::materializer::{Budget, Place};
 use types::{Error, Result, RowId};
 
-use super::codec::Columns;
-use super::run::{Block, Run, Writer};
+use super::codec::IndexColumns;
+use super::run::{Block, SortedRun, Writer};
 
 /// Collects the entries of rows in memory for a new run.
 pub(super) struct Builder<'a> {
-    columns: &'a Columns,
+    columns: &'a IndexColumns,
     entries: Vec<u8>,
     /// End offset of each entry in `entries`.
     ends: Vec<usize>,
@@ -19,7 +19,7 @@ pub(super) struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    pub fn new(columns: &'a Columns) -> Builder<'a> {
+    pub fn new(columns: &'a IndexColumns) -> Builder<'a> {
         Builder { columns, entries: Vec::new(), ends: Vec::new(), rows: Vec::new() }
     }
 
@@ -61,10 +61,10 @@ impl<'a> Builder<'a> {
         first: RowId,
         last: RowId,
         budget: &mut Budget<'_>,
-    ) -> Result<Run> {
+    ) -> Result<SortedRun> {
         // Most entries differ in their first bytes, so the sort compares a copy of those and avoids a memory access.
         let mut order: Vec<(u64, u32)> =
-            (0..self.len()).map(|at| (beginning(self.entry(at)), at as u32)).collect();
+            (0..self.len()).map(|at| (sort_prefix(self.entry(at)), at as u32)).collect();
         order.sort_unstable_by(|a, b| {
             let by_entry = || self.entry(a.1 as usize).cmp(self.entry(b.1 as usize));
             a.0.cmp(&b.0).then_with(by_entry).then(a.1.cmp(&b.1))
@@ -79,7 +79,7 @@ impl<'a> Builder<'a> {
 
 /// Returns the first eight bytes of an entry as an integer that sorts as entries do, up to ties. It leaves out the
 /// first byte, which marks a value that is not null; nulls sort last.
-fn beginning(entry: &[u8]) -> u64 {
+fn sort_prefix(entry: &[u8]) -> u64 {
     match entry {
         [1, rest @ ..] => {
             let mut bytes = [0; 8];
@@ -95,11 +95,11 @@ fn beginning(entry: &[u8]) -> u64 {
 pub(super) fn merge(
     place: &Place,
     id: u64,
-    runs: &[&Run],
-    columns: &Columns,
+    runs: &[&SortedRun],
+    columns: &IndexColumns,
     table: &Snapshot,
     budget: &mut Budget<'_>,
-) -> Result<Option<Run>> {
+) -> Result<Option<SortedRun>> {
     let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return Ok(None) };
     let (first, last) = (first.head.first, last.head.last);
     let mut writer = Writer::create(place, id, first, last, columns.width(), budget)?;
@@ -123,7 +123,7 @@ pub(super) fn merge(
 
 /// Iterates over the entries of a run.
 struct Cursor<'a> {
-    run: &'a Run,
+    run: &'a SortedRun,
     /// Index of the block after the current one.
     next: usize,
     block: Option<Block<'a>>,
@@ -133,9 +133,9 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn new(run: &'a Run) -> Result<Cursor<'a>> {
+    fn new(run: &'a SortedRun) -> Result<Cursor<'a>> {
         let mut cursor = Cursor { run, next: 0, block: None, at: 0, entry: None };
-        cursor.settle()?;
+        cursor.load_entry()?;
         Ok(cursor)
     }
 
@@ -147,11 +147,11 @@ impl<'a> Cursor<'a> {
 
     fn advance(&mut self) -> Result<()> {
         self.at += 1;
-        self.settle()
+        self.load_entry()
     }
 
     /// Moves to the next block if the current one is exhausted, and loads the current entry.
-    fn settle(&mut self) -> Result<()> {
+    fn load_entry(&mut self) -> Result<()> {
         while self.block.is_none_or(|block| self.at >= block.len()) {
             if self.next >= self.run.block_count() {
                 self.entry = None;

@@ -22,21 +22,21 @@ pub(super) const NULL: u8 = 2;
 
 /// The columns of an index with their types, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Columns {
+pub struct IndexColumns {
     pub(super) list: Vec<(ColumnId, DataType)>,
 }
 
 /// A range of entries as byte strings: from `low` inclusive to `high` exclusive; without `high` to the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct EntryRange {
     pub(super) low: Vec<u8>,
     pub(super) high: Option<Vec<u8>>,
 }
 
 /// The condition on the column that follows those with known values.
 #[derive(Clone, Copy, Debug)]
-pub enum Next<'a> {
-    /// No condition; nulls match too.
+pub enum ColumnCondition<'a> {
+    /// Accepts any value, and nulls too.
     Any,
     /// A value between these bounds. Nulls do not match.
     Between(Bound<&'a Value>, Bound<&'a Value>),
@@ -83,14 +83,14 @@ fn width(data_type: &DataType) -> Option<usize> {
     })
 }
 
-impl Columns {
+impl IndexColumns {
     /// Returns the columns of a definition, or `None` if a column was dropped or cannot be indexed.
-    pub fn of(def: &TableDef, index: &IndexDef) -> Option<Columns> {
+    pub fn of(def: &TableDef, index: &IndexDef) -> Option<IndexColumns> {
         let column = |id: &ColumnId| {
             let column = def.schema.column(*id)?;
             is_ordered(&column.data_type).then(|| (*id, column.data_type.clone()))
         };
-        Some(Columns { list: index.columns.iter().map(column).collect::<Option<_>>()? })
+        Some(IndexColumns { list: index.columns.iter().map(column).collect::<Option<_>>()? })
     }
 
     pub fn ids(&self) -> impl ExactSizeIterator<Item = ColumnId> + '_ {
@@ -156,7 +156,7 @@ impl Columns {
     /// Returns the range of entries whose first columns have the values `equal` (null is a value here) and whose next
     /// column meets `next`. Fails if a value does not fit the type of its column, or if there are more values than
     /// columns.
-    pub fn range(&self, equal: &[Value], next: Next<'_>) -> Result<Range> {
+    pub fn range(&self, equal: &[Value], next: ColumnCondition<'_>) -> Result<EntryRange> {
         let mut prefix = Vec::new();
         let mut types = self.list.iter().map(|(_, data_type)| data_type);
         let no_such = || Error::internal("an index was asked for more columns than it has");
@@ -182,34 +182,34 @@ impl Columns {
             bytes
         };
         let (low, high) = match next {
-            Next::Any => (prefix.clone(), after(&cut(prefix))),
-            Next::StartsWith(text) => {
+            ColumnCondition::Any => (prefix.clone(), prefix_successor(&truncated(prefix))),
+            ColumnCondition::StartsWith(text) => {
                 let mut bytes = tagged(VALUE);
                 key::append_prefix(text, &mut bytes);
-                (bytes.clone(), after(&cut(bytes)))
+                (bytes.clone(), prefix_successor(&truncated(bytes)))
             }
-            Next::Between(low, high) => {
+            ColumnCondition::Between(low, high) => {
                 let low = match low {
                     Bound::Unbounded => tagged(VALUE),
                     Bound::Included(value) => with(value)?,
                     // A cut entry may be this value or a greater one, so it stays in the range.
                     Bound::Excluded(value) => match with(value)? {
                         long if long.len() > KEY_BYTES_MAX => long,
-                        bytes => after(&bytes).unwrap_or(bytes),
+                        bytes => prefix_successor(&bytes).unwrap_or(bytes),
                     },
                 };
                 let high = match high {
                     Bound::Unbounded => Some(tagged(NULL)),
-                    Bound::Included(value) => after(&cut(with(value)?)),
+                    Bound::Included(value) => prefix_successor(&truncated(with(value)?)),
                     Bound::Excluded(value) => match with(value)? {
-                        long if long.len() > KEY_BYTES_MAX => after(&cut(long)),
+                        long if long.len() > KEY_BYTES_MAX => prefix_successor(&truncated(long)),
                         bytes => Some(bytes),
                     },
                 };
                 (low, high)
             }
         };
-        Ok(Range { low: cut(low), high })
+        Ok(EntryRange { low: truncated(low), high })
     }
 }
 
@@ -225,23 +225,23 @@ fn text_len(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-pub(super) fn cut(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(super) fn truncated(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.truncate(KEY_BYTES_MAX);
     bytes
 }
 
 /// Returns the smallest byte string greater than all that begin with `prefix`, or `None` if there is none.
-pub(super) fn after(prefix: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let at = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut bytes = prefix[..=at].to_vec();
     bytes[at] += 1;
     Some(bytes)
 }
 
-impl Range {
+impl EntryRange {
     /// Returns the range of all entries.
-    pub fn all() -> Range {
-        Range { low: Vec::new(), high: None }
+    pub fn all() -> EntryRange {
+        EntryRange { low: Vec::new(), high: None }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -254,39 +254,39 @@ impl Range {
     }
 
     /// Returns the intersection of two ranges.
-    pub fn and(self, other: Range) -> Range {
+    pub fn intersect(self, other: EntryRange) -> EntryRange {
         let high = match (self.high, other.high) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        Range { low: self.low.max(other.low), high }
+        EntryRange { low: self.low.max(other.low), high }
     }
 
     /// Returns the union of the ranges as ranges that ascend and do not overlap.
-    pub fn apart(mut ranges: Vec<Range>) -> Vec<Range> {
+    pub fn union(mut ranges: Vec<EntryRange>) -> Vec<EntryRange> {
         ranges.sort_by(|a, b| a.low.cmp(&b.low));
-        let mut apart: Vec<Range> = Vec::with_capacity(ranges.len());
+        let mut joined: Vec<EntryRange> = Vec::with_capacity(ranges.len());
         for range in ranges {
-            match apart.last_mut() {
+            match joined.last_mut() {
                 Some(last) if last.high.as_ref().is_none_or(|high| *high > range.low) => {
                     last.high = match (last.high.take(), range.high) {
                         (Some(a), Some(b)) => Some(a.max(b)),
                         _ => None,
                     };
                 }
-                _ => apart.push(range),
+                _ => joined.push(range),
             }
         }
-        apart
+        joined
     }
 
     /// Returns the intersection of two lists of ranges. The ranges of each list must ascend and not overlap, and so do
     /// those of the result.
-    pub fn common(one: &[Range], other: &[Range]) -> Vec<Range> {
+    pub fn intersection(one: &[EntryRange], other: &[EntryRange]) -> Vec<EntryRange> {
         let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
         let mut common = Vec::new();
         while let (Some(a), Some(b)) = (one.peek(), other.peek()) {
-            common.push((*a).clone().and((*b).clone()));
+            common.push((*a).clone().intersect((*b).clone()));
             let ends_first = match (&a.high, &b.high) {
                 (Some(a), Some(b)) => a <= b,
                 (a, _) => a.is_some(),
@@ -311,11 +311,11 @@ mod tests {
     use super::*;
     use arrow::array::ArrayRef;
 
-    fn columns(types: &[DataType]) -> Columns {
-        Columns { list: types.iter().zip(16..).map(|(t, id)| (ColumnId(id), t.clone())).collect() }
+    fn columns(types: &[DataType]) -> IndexColumns {
+        IndexColumns { list: types.iter().zip(16..).map(|(t, id)| (ColumnId(id), t.clone())).collect() }
     }
 
-    fn entry(columns: &Columns, values: &[Value]) -> Vec<u8> {
+    fn entry(columns: &IndexColumns, values: &[Value]) -> Vec<u8> {
         let arrays: Vec<ArrayRef> = values
             .iter()
             .zip(&columns.list)
@@ -327,22 +327,23 @@ mod tests {
         out
     }
 
-    fn holds(range: &Range, entry: &[u8]) -> bool {
+    fn holds(range: &EntryRange, entry: &[u8]) -> bool {
         entry >= range.low.as_slice() && !range.ends_before(entry)
     }
 
     #[test]
     fn what_ranges_have_in_common_lies_in_both() {
-        let range = |low: u8, high: Option<u8>| Range { low: vec![low], high: high.map(|high| vec![high]) };
+        let range =
+            |low: u8, high: Option<u8>| EntryRange { low: vec![low], high: high.map(|high| vec![high]) };
         let one = [range(1, Some(4)), range(6, Some(8)), range(9, None)];
         let other = [range(0, Some(2)), range(3, Some(7)), range(8, Some(10)), range(11, None)];
-        let common = Range::common(&one, &other);
-        assert_eq!(common, Range::common(&other, &one));
+        let common = EntryRange::intersection(&one, &other);
+        assert_eq!(common, EntryRange::intersection(&other, &one));
         for byte in 0..=u8::MAX {
-            let in_any = |ranges: &[Range]| ranges.iter().any(|range| holds(range, &[byte]));
+            let in_any = |ranges: &[EntryRange]| ranges.iter().any(|range| holds(range, &[byte]));
             assert_eq!(in_any(&common), in_any(&one) && in_any(&other), "{byte}");
         }
-        assert!(Range::common(&one, &[]).is_empty());
+        assert!(EntryRange::intersection(&one, &[]).is_empty());
     }
 
     #[test]
@@ -356,7 +357,8 @@ mod tests {
                     |v: &Value| [Bound::Unbounded, Bound::Included(v.clone()), Bound::Excluded(v.clone())];
                 for from in bounds(&Value::Int32(low)) {
                     for to in bounds(&Value::Int32(high)) {
-                        let range = of.range(&[], Next::Between(from.as_ref(), to.as_ref())).unwrap();
+                        let range =
+                            of.range(&[], ColumnCondition::Between(from.as_ref(), to.as_ref())).unwrap();
                         for value in values {
                             use std::ops::RangeBounds;
                             let int = |bound: &Bound<Value>, int: i32| bound.as_ref().map(|_| int);
@@ -369,9 +371,9 @@ mod tests {
                 }
             }
         }
-        assert!(holds(&of.range(&[Value::Null], Next::Any).unwrap(), &null));
-        assert!(holds(&of.range(&[], Next::Any).unwrap(), &null));
-        assert!(!holds(&of.range(&[Value::Int32(i32::MAX)], Next::Any).unwrap(), &null));
+        assert!(holds(&of.range(&[Value::Null], ColumnCondition::Any).unwrap(), &null));
+        assert!(holds(&of.range(&[], ColumnCondition::Any).unwrap(), &null));
+        assert!(!holds(&of.range(&[Value::Int32(i32::MAX)], ColumnCondition::Any).unwrap(), &null));
     }
 
     #[test]
@@ -383,17 +385,18 @@ mod tests {
             entry(&of, &[text, n.map_or(Value::Null, Value::Int64)])
         };
         let a = Value::String("a".into());
-        let range = of.range(std::slice::from_ref(&a), Next::Any).unwrap();
+        let range = of.range(std::slice::from_ref(&a), ColumnCondition::Any).unwrap();
         assert!(holds(&range, &row(Some("a"), Some(-5))) && holds(&range, &row(Some("a"), None)));
         for other in [row(Some("a\0"), Some(1)), row(Some("aa"), None), row(Some(""), None), row(None, None)]
         {
             assert!(!holds(&range, &other));
         }
         let zero = Value::Int64(0);
-        let range = of.range(&[a], Next::Between(Bound::Unbounded, Bound::Excluded(&zero))).unwrap();
+        let range =
+            of.range(&[a], ColumnCondition::Between(Bound::Unbounded, Bound::Excluded(&zero))).unwrap();
         assert!(holds(&range, &row(Some("a"), Some(-1))));
         assert!(!holds(&range, &row(Some("a"), Some(0))) && !holds(&range, &row(Some("a"), None)));
-        let range = of.range(&[], Next::StartsWith("a")).unwrap();
+        let range = of.range(&[], ColumnCondition::StartsWith("a")).unwrap();
         assert!(holds(&range, &row(Some("a"), None)) && holds(&range, &row(Some("a\0b"), None)));
         assert!(!holds(&range, &row(Some("b"), None)) && !holds(&range, &row(None, None)));
     }
@@ -403,19 +406,19 @@ mod tests {
         let of = columns(&[DataType::String]);
         let text = |end: &str| Value::String("x".repeat(KEY_BYTES_MAX + 5) + end);
         let (a, b, c) = (text("a"), text("b"), text("c"));
-        let found = |next: Next<'_>, value: &Value| {
+        let found = |next: ColumnCondition<'_>, value: &Value| {
             holds(&of.range(&[], next).unwrap(), &entry(&of, std::slice::from_ref(value)))
         };
-        assert!(found(Next::Between(Bound::Included(&b), Bound::Included(&b)), &b));
-        assert!(found(Next::Between(Bound::Excluded(&b), Bound::Unbounded), &c));
-        assert!(found(Next::Between(Bound::Unbounded, Bound::Excluded(&b)), &a));
+        assert!(found(ColumnCondition::Between(Bound::Included(&b), Bound::Included(&b)), &b));
+        assert!(found(ColumnCondition::Between(Bound::Excluded(&b), Bound::Unbounded), &c));
+        assert!(found(ColumnCondition::Between(Bound::Unbounded, Bound::Excluded(&b)), &a));
         assert!(holds(
-            &of.range(std::slice::from_ref(&b), Next::Any).unwrap(),
+            &of.range(std::slice::from_ref(&b), ColumnCondition::Any).unwrap(),
             &entry(&of, std::slice::from_ref(&b))
         ));
         let short = Value::String("x".into());
-        assert!(!found(Next::Between(Bound::Excluded(&a), Bound::Unbounded), &short));
-        assert!(!found(Next::Between(Bound::Unbounded, Bound::Included(&short)), &a));
+        assert!(!found(ColumnCondition::Between(Bound::Excluded(&a), Bound::Unbounded), &short));
+        assert!(!found(ColumnCondition::Between(Bound::Unbounded, Bound::Included(&short)), &a));
     }
 
     #[test]
@@ -429,11 +432,13 @@ mod tests {
 
     #[test]
     fn ranges_are_cut_and_joined() {
-        let range =
-            |low: &[u8], high: Option<&[u8]>| Range { low: low.to_vec(), high: high.map(<[u8]>::to_vec) };
-        assert_eq!(range(b"a", None).and(range(b"b", Some(b"d"))), range(b"b", Some(b"d")));
-        assert_eq!(range(b"c", Some(b"e")).and(range(b"b", Some(b"d"))), range(b"c", Some(b"d")));
-        let apart = |ranges: &[Range]| Range::apart(ranges.to_vec());
+        let range = |low: &[u8], high: Option<&[u8]>| EntryRange {
+            low: low.to_vec(),
+            high: high.map(<[u8]>::to_vec),
+        };
+        assert_eq!(range(b"a", None).intersect(range(b"b", Some(b"d"))), range(b"b", Some(b"d")));
+        assert_eq!(range(b"c", Some(b"e")).intersect(range(b"b", Some(b"d"))), range(b"c", Some(b"d")));
+        let apart = |ranges: &[EntryRange]| EntryRange::union(ranges.to_vec());
         let (ab, bc, bd) = (range(b"a", Some(b"b")), range(b"b", Some(b"c")), range(b"b", Some(b"d")));
         assert_eq!(apart(&[bc.clone(), ab.clone()]), [ab.clone(), bc.clone()]);
         assert_eq!(apart(&[bd.clone(), ab.clone(), bc.clone(), bc]), [ab.clone(), bd]);
@@ -442,9 +447,9 @@ mod tests {
 
     #[test]
     fn the_first_after_a_prefix_is_the_smallest_that_does_not_begin_so() {
-        assert_eq!(after(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(after(&[1, 255, 255]), Some(vec![2]));
-        assert_eq!(after(&[255]), None);
-        assert_eq!(after(&[]), None);
+        assert_eq!(prefix_successor(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_successor(&[1, 255, 255]), Some(vec![2]));
+        assert_eq!(prefix_successor(&[255]), None);
+        assert_eq!(prefix_successor(&[]), None);
     }
 }

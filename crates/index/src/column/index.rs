@@ -9,9 +9,9 @@ use table::unique::Verdict;
 use types::codec::{Decoder, Encoder};
 use types::{Error, IndexDef, Kind, Result, RowId, TableDef};
 
-use super::codec::{Columns, KIND, Range};
-use super::run::{FILES, Head, Run, Span};
-use crate::levels::Size;
+use super::codec::{EntryRange, IndexColumns, KIND};
+use super::run::{FILES, RowSpan, RunHeader, SortedRun};
+use crate::merge_policy::PieceSize;
 
 const VERSION: u8 = 1;
 
@@ -27,21 +27,21 @@ pub struct Indexes {
 /// not in it; readers look for them in the table itself.
 #[derive(Clone)]
 pub struct Index {
-    columns: Columns,
+    columns: IndexColumns,
     fingerprint: u64,
     pub(super) row: RowId,
     /// The result of comparing its rows with each other, if the index is unique and still being checked. It is not
     /// stored, because its outcome becomes part of the table's definition.
     pub(super) verdict: Verdict,
     /// The runs, in row-id order.
-    pub(super) runs: Vec<Arc<Run>>,
+    pub(super) runs: Vec<Arc<SortedRun>>,
 }
 
 /// The positions of the entries of some ranges in an index. It is valid only with the index that made it.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct EntrySpans {
     /// Index of a run, with the span within that run.
-    spans: Vec<(usize, Span)>,
+    spans: Vec<(usize, RowSpan)>,
     /// Number of entries, as returned by [`Index::count`].
     pub rows: u64,
 }
@@ -60,7 +60,7 @@ pub struct RunInfo {
 }
 
 impl Index {
-    pub(super) fn new(columns: Columns) -> Index {
+    pub(super) fn new(columns: IndexColumns) -> Index {
         Index {
             fingerprint: columns.fingerprint(),
             columns,
@@ -70,7 +70,7 @@ impl Index {
         }
     }
 
-    pub fn columns(&self) -> &Columns {
+    pub fn columns(&self) -> &IndexColumns {
         &self.columns
     }
 
@@ -81,19 +81,19 @@ impl Index {
 
     /// Counts the rows with entries in these ranges, which must not overlap. The count includes rows that have died
     /// since.
-    pub fn count(&self, ranges: &[Range]) -> Result<u64> {
+    pub fn count(&self, ranges: &[EntryRange]) -> Result<u64> {
         self.find(ranges).map(|found| found.rows)
     }
 
     /// Returns the rows with entries in these ranges, ascending. Some may be dead; and since long values are cut, some
     /// may have another value.
-    pub fn rows(&self, ranges: &[Range]) -> Result<Vec<RowId>> {
-        self.rows_found(&self.find(ranges)?)
+    pub fn rows(&self, ranges: &[EntryRange]) -> Result<Vec<RowId>> {
+        self.rows_at(&self.find(ranges)?)
     }
 
     /// Finds the positions of the entries of these ranges.
-    pub fn find(&self, ranges: &[Range]) -> Result<Found> {
-        let mut found = Found { spans: Vec::new(), rows: 0 };
+    pub fn find(&self, ranges: &[EntryRange]) -> Result<EntrySpans> {
+        let mut found = EntrySpans { spans: Vec::new(), rows: 0 };
         for (at, run) in self.runs.iter().enumerate() {
             for range in ranges.iter().filter(|range| !range.is_empty()) {
                 if let Some(span) = run.find(range)?.filter(|span| span.rows > 0) {
@@ -106,7 +106,7 @@ impl Index {
     }
 
     /// Returns the rows of an earlier [`Index::find`] on this same index, ascending.
-    pub fn rows_found(&self, found: &Found) -> Result<Vec<RowId>> {
+    pub fn rows_at(&self, found: &EntrySpans) -> Result<Vec<RowId>> {
         let mut rows = Vec::with_capacity(found.rows as usize);
         for (at, span) in &found.spans {
             self.runs[*at].rows(span, &mut rows)?;
@@ -129,7 +129,7 @@ impl Index {
     }
 
     pub fn runs(&self) -> Vec<RunInfo> {
-        let info = |run: &Arc<Run>| {
+        let info = |run: &Arc<SortedRun>| {
             let head = run.head;
             RunInfo { id: head.id, first: head.first, last: head.last, rows: head.rows, bytes: run.bytes() }
         };
@@ -140,16 +140,16 @@ impl Index {
         self.runs.iter().any(|run| run.is_damaged())
     }
 
-    /// Returns the sizes of the runs for [`levels::plan`](crate::levels::plan). The dead rows of each run are counted
+    /// Returns the sizes of the runs for [`merge_policy::plan`](crate::merge_policy::plan). The dead rows of each run are counted
     /// only if the index has many of them.
-    pub(super) fn sizes(&self, table: &Snapshot) -> Result<Vec<Size>> {
+    pub(super) fn sizes(&self, table: &Snapshot) -> Result<Vec<PieceSize>> {
         let rows: u64 = self.runs.iter().map(|run| run.head.rows).sum();
         // The number of live rows of the table bounds the number of live rows in the index.
         let has_many_dead = rows.saturating_sub(table.rows()) * 10 > rows * 3;
-        let size = |run: &Arc<Run>| {
-            let Head { first, last, rows, .. } = run.head;
+        let size = |run: &Arc<SortedRun>| {
+            let RunHeader { first, last, rows, .. } = run.head;
             let live = if has_many_dead { table.rows_between(first, last)?.min(rows) } else { rows };
-            Ok(Size { live, dead: rows - live, bytes: run.bytes() })
+            Ok(PieceSize { live, dead: rows - live, bytes: run.bytes() })
         };
         self.runs.iter().map(size).collect()
     }
@@ -169,7 +169,7 @@ impl Indexes {
 
     /// Returns the index that belongs to a definition, if its build has begun.
     pub fn of(&self, def: &TableDef, index: &IndexDef) -> Option<&Index> {
-        let fingerprint = Columns::of(def, index)?.fingerprint();
+        let fingerprint = IndexColumns::of(def, index)?.fingerprint();
         self.list.iter().find(|index| index.fingerprint == fingerprint)
     }
 
@@ -180,9 +180,9 @@ impl Indexes {
 
     /// Returns these indexes adapted to the table's current declarations: new ones start empty, dropped ones disappear.
     /// Two declarations over the same columns share one index.
-    pub(super) fn declared(&self, def: &TableDef) -> Indexes {
+    pub(super) fn adapted_to(&self, def: &TableDef) -> Indexes {
         let mut list: Vec<Index> = Vec::new();
-        for columns in declared(def) {
+        for columns in declared_columns(def) {
             let index = Index::new(columns);
             if list.iter().all(|other| other.fingerprint != index.fingerprint) {
                 let known = self.list.iter().find(|known| known.fingerprint == index.fingerprint);
@@ -198,13 +198,13 @@ impl Indexes {
         Indexes { list, next_id: self.next_id }
     }
 
-    pub(super) fn is_as_declared(&self, def: &TableDef) -> bool {
-        let wanted = self.declared(def);
+    pub(super) fn matches_declaration(&self, def: &TableDef) -> bool {
+        let wanted = self.adapted_to(def);
         let names = |indexes: &Indexes| indexes.list.iter().map(|i| i.fingerprint).collect::<Vec<_>>();
         names(&wanted) == names(self)
     }
 
-    pub(super) fn names(&self, run: u64) -> bool {
+    pub(super) fn contains_run(&self, run: u64) -> bool {
         self.list.iter().flat_map(|index| &index.runs).any(|known| known.head.id == run)
     }
 
@@ -234,7 +234,7 @@ impl Indexes {
             ));
         }
         let next_id = d.varint()?;
-        let declared: Vec<Index> = declared(def).map(Index::new).collect();
+        let declared: Vec<Index> = declared_columns(def).map(Index::new).collect();
         let list = d.list(|d| {
             let (fingerprint, row) = (d.u64()?, RowId(d.varint()?));
             let runs = d.list(|d| Ok((d.varint()?, d.u32()?)))?;
@@ -254,8 +254,8 @@ impl Indexes {
     }
 }
 
-fn open(place: &Place, id: u64, crc: u32) -> Result<Arc<Run>> {
-    let run = Run::open(FILES.map(place, id)?);
+fn open(place: &Place, id: u64, crc: u32) -> Result<Arc<SortedRun>> {
+    let run = SortedRun::open(FILES.map(place, id)?);
     let run = run.map_err(|e| e.with("file", FILES.path(place, id).display()))?;
     if run.head.id != id || run.crc() != crc {
         return Err(Error::damaged("a run of a column index is not the one that the checkpoint names")
@@ -265,6 +265,6 @@ fn open(place: &Place, id: u64, crc: u32) -> Result<Arc<Run>> {
 }
 
 /// Returns the columns of each index that the table declares, without those that cannot be built.
-pub(super) fn declared(def: &TableDef) -> impl Iterator<Item = Columns> + '_ {
-    def.indexes.iter().filter(|index| index.kind == KIND).filter_map(|index| Columns::of(def, index))
+pub(super) fn declared_columns(def: &TableDef) -> impl Iterator<Item = IndexColumns> + '_ {
+    def.indexes.iter().filter(|index| index.kind == KIND).filter_map(|index| IndexColumns::of(def, index))
 }

@@ -22,8 +22,8 @@ use table::materializer::{Budget, Place};
 use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Result, RowId};
 
-use super::codec::Range;
-use crate::store::{Files, Output};
+use super::codec::EntryRange;
+use crate::store::{Files, IndexFileWriter};
 
 pub(super) const FILES: Files = Files { extension: ".run" };
 const MAGIC: &[u8; 8] = b"PNCOLM\r\n";
@@ -34,8 +34,8 @@ const BLOCK_BYTES: usize = 16 << 10;
 const BLOCK_HEAD: usize = 16;
 
 /// An open run: its decoded footer and its mapped file.
-pub(super) struct Run {
-    pub head: Head,
+pub(super) struct SortedRun {
+    pub head: RunHeader,
     /// Checksum of the footer, which in turn holds the checksums of the blocks.
     crc: u32,
     bytes: Bytes,
@@ -49,7 +49,7 @@ pub(super) struct Run {
 
 /// The identity of a run and the rows that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct RunHeader {
     pub id: u64,
     /// The first row of the covered range.
     pub first: RowId,
@@ -61,7 +61,7 @@ pub(super) struct Head {
 
 /// The footer's description of one block.
 struct Fence {
-    /// End offset of the block's first entry in [`Run::first_entries`].
+    /// End offset of the block's first entry in [`SortedRun::first_entries`].
     entry_end: usize,
     offset: usize,
     len: usize,
@@ -114,16 +114,16 @@ impl<'a> Block<'a> {
     }
 
     /// Returns the positions of the entries within a range.
-    pub fn within(&self, range: &Range) -> ops::Range<usize> {
+    pub fn within(&self, range: &EntryRange) -> ops::Range<usize> {
         let len = self.len();
-        let start = first(0..len, |at| self.entry(at) >= range.low.as_slice());
+        let start = first_where(0..len, |at| self.entry(at) >= range.low.as_slice());
         // Most ranges end near where they begin.
-        start..first_near(start..len, |at| range.ends_before(self.entry(at)))
+        start..first_where_near(start..len, |at| range.ends_before(self.entry(at)))
     }
 
     /// Tells whether the parts of the block fit together, so that no accessor above can read out of bounds. `rows_span`
     /// is the number of row ids that the run covers.
-    fn is_whole(&self, rows_span: u64) -> bool {
+    fn is_consistent(&self, rows_span: u64) -> bool {
         let ascends = |ends: &[u8], last: usize| {
             let mut ends = ends.chunks_exact(4).map(|c| u32_at(c, 0) as usize);
             ends.clone().is_sorted() && ends.next_back() == Some(last)
@@ -137,8 +137,8 @@ impl<'a> Block<'a> {
     }
 }
 
-impl Run {
-    pub fn open(bytes: Bytes) -> Result<Run> {
+impl SortedRun {
+    pub fn open(bytes: Bytes) -> Result<SortedRun> {
         let damaged = |what: &str| Error::damaged(format!("a run of a column index: {what}"));
         let end = bytes.len().checked_sub(8).filter(|end| *end >= MAGIC.len());
         let end = end.ok_or_else(|| damaged("it is too short"))?;
@@ -173,8 +173,8 @@ impl Run {
             return Err(damaged("its blocks are not those of its rows"));
         }
         let checked = (0..blocks.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        let head = Head { id, first, last, rows };
-        Ok(Run { head, crc, bytes, blocks, first_entries, checked, damaged: AtomicBool::new(false) })
+        let head = RunHeader { id, first, last, rows };
+        Ok(SortedRun { head, crc, bytes, blocks, first_entries, checked, damaged: AtomicBool::new(false) })
     }
 
     /// Returns the checksum that identifies the content of the run.
@@ -209,7 +209,7 @@ impl Run {
         let block = split(bytes);
         if !is_checked {
             let span = self.head.last.0 - self.head.first.0 + 1;
-            let is_right = crc32c::crc32c(bytes) == fence.crc && block.is_some_and(|b| b.is_whole(span));
+            let is_right = crc32c::crc32c(bytes) == fence.crc && block.is_some_and(|b| b.is_consistent(span));
             if !is_right {
                 self.damaged.store(true, Ordering::Relaxed);
                 return Err(Error::damaged("a block of a column index does not match its checksum")
@@ -222,15 +222,15 @@ impl Run {
     }
 
     /// Returns the indexes of the blocks that may hold entries of a range.
-    pub fn blocks_of(&self, range: &Range) -> ops::Range<usize> {
+    pub fn blocks_of(&self, range: &EntryRange) -> ops::Range<usize> {
         let all = self.blocks.len();
         // The block before may end with entries of the range.
-        let start = first(0..all, |at| self.first_entry(at) >= range.low.as_slice()).saturating_sub(1);
-        start..first_near(start..all, |at| range.ends_before(self.first_entry(at)))
+        let start = first_where(0..all, |at| self.first_entry(at) >= range.low.as_slice()).saturating_sub(1);
+        start..first_where_near(start..all, |at| range.ends_before(self.first_entry(at)))
     }
 
     /// Finds the position of the entries of a range. Reads at most two blocks.
-    pub fn find(&self, range: &Range) -> Result<Option<Span>> {
+    pub fn find(&self, range: &EntryRange) -> Result<Option<RowSpan>> {
         let blocks = self.blocks_of(range);
         let Some(last) = blocks.end.checked_sub(1).filter(|last| *last >= blocks.start) else {
             return Ok(None);
@@ -243,11 +243,11 @@ impl Run {
         let end = if last == blocks.start { begun.end } else { within(last)?.end };
         let before = |block: usize, row: usize| self.blocks[block].rows_before + row as u64;
         let rows = before(last, end).saturating_sub(before(blocks.start, begun.start));
-        Ok(Some(Span { first: (blocks.start, begun.start), last: (last, end), rows }))
+        Ok(Some(RowSpan { first: (blocks.start, begun.start), last: (last, end), rows }))
     }
 
     /// Appends the rows of a span to `out`, in the order of entries and ascending within each entry.
-    pub fn rows(&self, span: &Span, out: &mut Vec<RowId>) -> Result<()> {
+    pub fn rows(&self, span: &RowSpan, out: &mut Vec<RowId>) -> Result<()> {
         let first = self.head.first.0;
         for at in span.first.0..=span.last.0 {
             let block = self.block(at)?;
@@ -261,7 +261,7 @@ impl Run {
 
 /// The position of a range's rows in a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+pub(super) struct RowSpan {
     /// Block, and position within it, of the first row.
     first: (usize, usize),
     /// Block of the last row, and the position after it.
@@ -269,13 +269,13 @@ pub(super) struct Span {
     pub rows: u64,
 }
 
-/// Returns the first index at which `is_behind` holds, or the end of `within` if there is none. `is_behind` must hold
+/// Returns the first index at which `predicate` holds, or the end of `within` if there is none. `predicate` must hold
 /// for all indexes after the first for which it holds (binary search).
-fn first(within: ops::Range<usize>, is_behind: impl Fn(usize) -> bool) -> usize {
+fn first_where(within: ops::Range<usize>, predicate: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (within.start, within.end);
     while low < high {
         let middle = low + (high - low) / 2;
-        if is_behind(middle) {
+        if predicate(middle) {
             high = middle;
         } else {
             low = middle + 1;
@@ -284,14 +284,14 @@ fn first(within: ops::Range<usize>, is_behind: impl Fn(usize) -> bool) -> usize 
     low
 }
 
-/// Does the same as [`first`] by steps that double from the start (galloping search). It needs few comparisons if the
+/// Does the same as [`first_where`] by steps that double from the start (galloping search). It needs few comparisons if the
 /// result is near the start.
-fn first_near(within: ops::Range<usize>, is_behind: impl Fn(usize) -> bool) -> usize {
+fn first_where_near(within: ops::Range<usize>, predicate: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut step) = (within.start, 1);
     loop {
         let next = low.saturating_add(step).min(within.end);
-        if next == low || is_behind(next - 1) {
-            return first(low..next, is_behind);
+        if next == low || predicate(next - 1) {
+            return first_where(low..next, predicate);
         }
         (low, step) = (next, step * 2);
     }
@@ -309,9 +309,9 @@ fn split(bytes: &[u8]) -> Option<Block<'_>> {
 
 /// Writes a run, entry by entry.
 pub(super) struct Writer {
-    head: Head,
+    head: RunHeader,
     width: usize,
-    output: Output,
+    output: IndexFileWriter,
     fences: Encoder,
     fence_count: u64,
     entry_ends: Vec<u32>,
@@ -335,7 +335,7 @@ impl Writer {
         let mut output = FILES.create(place, id)?;
         output.write(MAGIC, budget)?;
         Ok(Writer {
-            head: Head { id, first, last, rows: 0 },
+            head: RunHeader { id, first, last, rows: 0 },
             width: width.unwrap_or(0),
             output,
             fences: Encoder::new(),
@@ -401,7 +401,7 @@ impl Writer {
     }
 
     /// Writes the footer and opens the run. The run survives a crash once this returns.
-    pub fn finish(mut self, place: &Place, budget: &mut Budget<'_>) -> Result<Run> {
+    pub fn finish(mut self, place: &Place, budget: &mut Budget<'_>) -> Result<SortedRun> {
         self.end_block(budget)?;
         let mut footer = Encoder::new();
         footer.u8(VERSION);
@@ -417,6 +417,6 @@ impl Writer {
         footer.u32(crc);
         self.output.write(&footer.bytes, budget)?;
         let path = FILES.path(place, self.head.id);
-        Run::open(self.output.finish(place, budget)?).map_err(|e| e.with("file", path.display()))
+        SortedRun::open(self.output.finish(place, budget)?).map_err(|e| e.with("file", path.display()))
     }
 }

@@ -11,11 +11,11 @@ use vfs::{Mutex, Rank};
 
 use super::build::{self, Builder};
 use super::codec::{KIND, check};
-use super::index::{Indexes, declared};
-use super::run::{FILES, Run};
+use super::index::{Indexes, declared_columns};
+use super::run::{FILES, SortedRun};
 use super::unique::compare;
-use crate::levels::{self, Largest};
-use crate::store::{self, HELD_PAUSE, Memory, table_of};
+use crate::merge_policy::{self, MergeLimits};
+use crate::store::{self, HELD_PAUSE, StepMemory, table_of};
 
 /// The name of the materializer's checkpoints and directory.
 pub const NAME: &str = "column";
@@ -32,21 +32,21 @@ const READ_ROWS: usize = 8_192;
 /// Bytes of entries that are sorted in memory for the new runs of one step.
 const SORTED_BYTES: usize = 32 << 20;
 /// The largest run that a merge writes. A merge is a single step, and the tail grows for as long as it lasts.
-const LARGEST: Largest = Largest { rows: 1 << 21, bytes: 256 << 20 };
+const MERGE_LIMITS: MergeLimits = MergeLimits { rows: 1 << 21, bytes: 256 << 20 };
 
 /// The materializer that builds the column indexes of all tables that declare some.
-pub struct Column {
-    memory: Mutex<Memory<Run>>,
+pub struct ColumnMaterializer {
+    memory: Mutex<StepMemory<SortedRun>>,
 }
 
-impl Default for Column {
+impl Default for ColumnMaterializer {
     fn default() -> Self {
-        Column { memory: Mutex::new(Rank::new(70, "column index"), Memory::default()) }
+        ColumnMaterializer { memory: Mutex::new(Rank::new(70, "column index"), StepMemory::default()) }
     }
 }
 
-impl Column {
-    pub fn new() -> Arc<Column> {
+impl ColumnMaterializer {
+    pub fn new() -> Arc<ColumnMaterializer> {
         Arc::default()
     }
 
@@ -58,24 +58,24 @@ impl Column {
     }
 
     /// Returns the time to wait for more rows, or `None` if the step should begin now.
-    fn gather(&self, place: &Place, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
+    fn gather_wait(&self, place: &Place, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
         let (id, now) = (table.def().id, place.env.clock.monotonic());
         let mut memory = self.memory.lock();
         if from.missing(table) >= GATHER_ROWS {
-            memory.waited(id);
+            memory.end_wait(id);
             return None;
         }
-        memory.wait(id, from.lsn, now, GATHER_TIME)
+        memory.remaining_wait(id, from.lsn, now, GATHER_TIME)
     }
 }
 
-impl Materializer for Column {
+impl Materializer for ColumnMaterializer {
     fn name(&self) -> &'static str {
         NAME
     }
 
     fn follows(&self, def: &TableDef) -> bool {
-        declared(def).next().is_some()
+        declared_columns(def).next().is_some()
     }
 
     fn check(&self, def: &TableDef) -> Result<()> {
@@ -85,7 +85,7 @@ impl Materializer for Column {
     fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
         let indexes = Indexes::open(place, table.def(), checkpoint)?;
         for id in FILES.list(place)? {
-            if !indexes.names(id) {
+            if !indexes.contains_run(id) {
                 FILES.remove(place, id)?;
             }
         }
@@ -99,11 +99,11 @@ impl Materializer for Column {
     }
 
     fn is_asked(&self, def: &TableDef) -> bool {
-        self.memory.lock().is_expunging(def.id)
+        self.memory.lock().is_erasing(def.id)
     }
 
     fn expunge(&self, table: TableId, lsn: Lsn) -> bool {
-        self.memory.lock().expunge(table, lsn);
+        self.memory.lock().request_erasure(table, lsn);
         true
     }
 
@@ -119,22 +119,22 @@ impl Materializer for Column {
         if before.list.iter().any(|index| index.is_damaged()) {
             return Err(Error::damaged("a run of a column index is damaged"));
         }
-        let mut indexes = before.declared(table.def());
+        let mut indexes = before.adapted_to(table.def());
         indexes.next_id = FILES.next(place, indexes.next_id)?;
         let last = RowId(table.next_row().0 - 1);
         let missing = last.0.saturating_sub(indexes.reached().0);
-        let mark = self.memory.lock().mark(table.def().id, table.lsn(), indexes.next_id);
-        let expunge = mark.map_or(Ok(None), |mark| with_dead(&indexes, table, mark))?;
+        let mark = self.memory.lock().erasure_mark(table.def().id, table.lsn(), indexes.next_id);
+        let expunge = mark.map_or(Ok(None), |mark| first_with_dead(&indexes, table, mark))?;
         // If the published indexes are the declared ones, no other index names a file.
-        let stands = known.is_some() && before.is_as_declared(table.def());
+        let stands = known.is_some() && before.matches_declaration(table.def());
         let is_held = match mark.filter(|_| expunge.is_none() && stands) {
-            Some(mark) => !self.expunged(place, table, &indexes, mark)?,
+            Some(mark) => !self.finish_erasure(place, table, &indexes, mark)?,
             None => false,
         };
         let merge = expunge.map_or_else(|| next_merge(&indexes, table), |one| Ok(Some(one)))?;
         let compares = indexes.next_to_compare(table.def()).is_some();
         if let Some((checkpoint, before)) = &known
-            && before.is_as_declared(table.def())
+            && before.matches_declaration(table.def())
         {
             if missing == 0 && merge.is_none() && !compares {
                 let waits = is_held && !budget.urgent;
@@ -143,7 +143,7 @@ impl Materializer for Column {
             if !budget.urgent
                 && merge.is_none()
                 && !compares
-                && let Some(left) = self.gather(place, table, checkpoint)
+                && let Some(left) = self.gather_wait(place, table, checkpoint)
             {
                 return Ok(Progress::Later(left));
             }
@@ -171,7 +171,7 @@ impl Materializer for Column {
         let Some(indexes) = newest.published::<Indexes>() else { return Ok(()) };
         let Some(table) = table_of(place) else { return Ok(()) };
         for id in FILES.list(place)? {
-            if !indexes.names(id) && !self.memory.lock().is_held(table, id) {
+            if !indexes.contains_run(id) && !self.memory.lock().is_held(table, id) {
                 FILES.remove(place, id)?;
             }
         }
@@ -187,7 +187,7 @@ impl Materializer for Column {
 }
 
 /// Returns the first run with an id below `mark` that has dead rows: the position of its index, and the run as a range.
-fn with_dead(
+fn first_with_dead(
     indexes: &Indexes,
     table: &Snapshot,
     mark: u64,
@@ -205,7 +205,7 @@ fn with_dead(
 /// Returns the next merge: the position of an index, and the range of its runs.
 fn next_merge(indexes: &Indexes, table: &Snapshot) -> Result<Option<(usize, std::ops::Range<usize>)>> {
     for (at, index) in indexes.list.iter().enumerate() {
-        let Some(range) = levels::plan(&index.sizes(table)?, LARGEST) else { continue };
+        let Some(range) = merge_policy::plan(&index.sizes(table)?, MERGE_LIMITS) else { continue };
         let (first, last) = (index.runs[range.start].head.first, index.runs[range.end - 1].head.last);
         // A run stores each row as a 32-bit distance from its first row.
         if last.0 - first.0 <= u64::from(u32::MAX) {
@@ -215,14 +215,14 @@ fn next_merge(indexes: &Indexes, table: &Snapshot) -> Result<Option<(usize, std:
     Ok(None)
 }
 
-impl Column {
+impl ColumnMaterializer {
     /// Removes files of runs that still hold erased rows; `indexes` itself names no such run before `mark`. Returns
     /// true, and ends the erasure, if no such file is left.
-    fn expunged(&self, place: &Place, table: &Snapshot, indexes: &Indexes, mark: u64) -> Result<bool> {
+    fn finish_erasure(&self, place: &Place, table: &Snapshot, indexes: &Indexes, mark: u64) -> Result<bool> {
         let (id, memory) = (table.def().id, &self.memory);
-        let done = store::remove_before(FILES, place, memory, id, mark, |file| indexes.names(file))?;
+        let done = store::remove_before(FILES, place, memory, id, mark, |file| indexes.contains_run(file))?;
         if done {
-            memory.lock().expunged(id, mark);
+            memory.lock().end_erasure(id, mark);
         }
         Ok(done)
     }
@@ -301,7 +301,7 @@ impl Column {
         let id = indexes.next_id;
         indexes.next_id += 1;
         let index = &mut indexes.list[at];
-        let inputs: Vec<&Run> = index.runs[range.clone()].iter().map(|run| &**run).collect();
+        let inputs: Vec<&SortedRun> = index.runs[range.clone()].iter().map(|run| &**run).collect();
         let merged = build::merge(place, id, &inputs, index.columns(), table, budget)?;
         index.runs.splice(range, merged.map(Arc::new));
         Ok(())

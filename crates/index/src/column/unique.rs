@@ -10,11 +10,11 @@ use table::materializer::Budget;
 use table::unique::{Key, Lookup, Verdict};
 use types::{ColumnId, DataType, IndexDef, ROW_ID, Result, RowId, TableDef, UniqueState, Value, key, name};
 
-use super::codec::{Columns, KEY_BYTES_MAX, Range};
+use super::codec::{EntryRange, IndexColumns, KEY_BYTES_MAX};
 use super::index::{Index, Indexes};
 
 /// Number of entries between two checks for a closing database.
-const LOOK_EVERY: usize = 16_384;
+const CHECK_EVERY: usize = 16_384;
 /// Number of rows read from the table at once, among rows with the same (cut) entry.
 const READ_ROWS: usize = 8_192;
 /// The longest excerpt of a value in an error message, in characters.
@@ -22,22 +22,22 @@ const SHOWN_CHARS: usize = 100;
 
 impl Lookup for Indexes {
     fn reached(&self, columns: &[(ColumnId, DataType)]) -> Option<RowId> {
-        Some(self.over(columns)?.reached())
+        Some(self.index_over(columns)?.reached())
     }
 
     fn candidates(&self, columns: &[(ColumnId, DataType)], values: &[Value]) -> Result<Vec<RowId>> {
-        let Some(index) = self.over(columns) else { return Ok(Vec::new()) };
+        let Some(index) = self.index_over(columns) else { return Ok(Vec::new()) };
         index.rows(&index.columns().equal_to(values)?)
     }
 
     fn verdict(&self, columns: &[(ColumnId, DataType)]) -> Verdict {
-        self.over(columns).map(|index| index.verdict.clone()).unwrap_or_default()
+        self.index_over(columns).map(|index| index.verdict.clone()).unwrap_or_default()
     }
 }
 
 impl Indexes {
-    fn over(&self, columns: &[(ColumnId, DataType)]) -> Option<&Index> {
-        self.list.iter().find(|index| index.columns().are(columns))
+    fn index_over(&self, columns: &[(ColumnId, DataType)]) -> Option<&Index> {
+        self.list.iter().find(|index| index.columns().matches(columns))
     }
 
     /// Returns the position of the next index whose rows must be compared, with its unique key.
@@ -48,7 +48,7 @@ impl Indexes {
 
     fn to_compare(&self, def: &TableDef, index: &IndexDef) -> Option<(usize, Key)> {
         let key = Key::of(def, index)?;
-        let at = self.list.iter().position(|index| index.columns().are(&key.columns))?;
+        let at = self.list.iter().position(|index| index.columns().matches(&key.columns))?;
         let is_known = match self.list[at].verdict {
             Verdict::Unknown => false,
             Verdict::Distinct(row) => row >= self.list[at].row,
@@ -66,7 +66,7 @@ pub(super) fn compare(
     table: &Snapshot,
     budget: &mut Budget<'_>,
 ) -> Result<Verdict> {
-    let mut walk = index.walk(Range::all(), false)?;
+    let mut walk = index.walk(EntryRange::all(), false)?;
     let mut rows: Vec<RowId> = Vec::new();
     let mut current: Vec<u8> = Vec::new();
     let mut entries = 0;
@@ -75,7 +75,7 @@ pub(super) fn compare(
         let goes_on = next.as_ref().is_some_and(|(entry, _)| *entry == current.as_slice());
         if !goes_on {
             if let Some(equal) = equal_rows(index, key, table, &current, &rows)? {
-                return Ok(Verdict::Equal(told(key, table, equal)?));
+                return Ok(Verdict::Equal(equal_rows_message(key, table, equal)?));
             }
             rows.clear();
         }
@@ -85,7 +85,7 @@ pub(super) fn compare(
             current.extend_from_slice(entry);
         }
         entries += 1;
-        if entries % LOOK_EVERY == 0 {
+        if entries % CHECK_EVERY == 0 {
             (budget.tick)(0)?;
         }
         // Nulls equal nothing, and there may be many.
@@ -104,8 +104,8 @@ fn equal_rows(
     entry: &[u8],
     rows: &[RowId],
 ) -> Result<Option<(RowId, RowId)>> {
-    let is_odd = index.columns().has_odd_float(entry);
-    if rows.len() < 2 && !is_odd {
+    let is_ambiguous = index.columns().has_ambiguous_float(entry);
+    if rows.len() < 2 && !is_ambiguous {
         return Ok(None);
     }
     let mut live = Vec::new();
@@ -116,7 +116,7 @@ fn equal_rows(
     }
     let Some(first) = live.first() else { return Ok(None) };
     // The other zero or another NaN is equal but lies under another entry.
-    if is_odd {
+    if is_ambiguous {
         let values = key.values(&fetch(key, table, &[*first])?.slice(0, 1), 0)?;
         live = Vec::new();
         for row in index.rows(&index.columns().equal_to(&values)?)? {
@@ -128,7 +128,7 @@ fn equal_rows(
     if live.len() < 2 {
         return Ok(None);
     }
-    if entry.len() < KEY_BYTES_MAX && !is_odd {
+    if entry.len() < KEY_BYTES_MAX && !is_ambiguous {
         return Ok(Some((live[0], live[1])));
     }
     let mut known: HashMap<u64, Vec<(RowId, Vec<u8>)>> = HashMap::new();
@@ -162,18 +162,18 @@ fn fetch(key: &Key, table: &Snapshot, rows: &[RowId]) -> Result<RecordBatch> {
 }
 
 /// Formats the reason of a failed unique index: the values that two rows have in common.
-fn told(key: &Key, table: &Snapshot, (first, second): (RowId, RowId)) -> Result<String> {
+fn equal_rows_message(key: &Key, table: &Snapshot, (first, second): (RowId, RowId)) -> Result<String> {
     let row = table.row(first)?;
     let part = |(id, _): &(ColumnId, DataType)| {
         let column = table.def().schema.column(*id)?;
         let value = row.as_ref()?.value(*id).ok()?;
-        Some(format!("{} = {}", column.name, shown(&value, &column.data_type)))
+        Some(format!("{} = {}", column.name, format_value(&value, &column.data_type)))
     };
     let parts: Vec<String> = key.columns.iter().filter_map(part).collect();
     Ok(format!("two rows have {} (row ids {first} and {second})", parts.join(", ")))
 }
 
-fn shown(value: &Value, data_type: &DataType) -> String {
+fn format_value(value: &Value, data_type: &DataType) -> String {
     let text = match value {
         Value::String(text) => format!("'{}'", name::printable(text)),
         other => Value::to_array(std::slice::from_ref(other), data_type)
@@ -187,14 +187,14 @@ fn shown(value: &Value, data_type: &DataType) -> String {
     }
 }
 
-impl Columns {
-    pub(super) fn are(&self, columns: &[(ColumnId, DataType)]) -> bool {
+impl IndexColumns {
+    pub(super) fn matches(&self, columns: &[(ColumnId, DataType)]) -> bool {
         self.list == columns
     }
 
     /// Returns the ranges of entries with these values, none of which is null. If the values are longer than an entry
     /// can hold, the ranges also contain other values.
-    fn equal_to(&self, values: &[Value]) -> Result<Vec<Range>> {
+    fn equal_to(&self, values: &[Value]) -> Result<Vec<EntryRange>> {
         let mut prefixes = vec![Vec::new()];
         let mut ranges = Vec::new();
         for ((_, data_type), value) in self.list.iter().zip(values) {
@@ -213,7 +213,7 @@ impl Columns {
                             [f64::NEG_INFINITY, f64::INFINITY].map(|number| encode(&of(number)));
                         let nans = [encode(&of(-f64::NAN))?, encode(&of(f64::NAN))?];
                         for prefix in &prefixes {
-                            ranges.extend(odd_nans(prefix, &least.clone()?, &greatest.clone()?, &nans));
+                            ranges.extend(unusual_nans(prefix, &least.clone()?, &greatest.clone()?, &nans));
                         }
                         nans.to_vec()
                     } else {
@@ -229,11 +229,11 @@ impl Columns {
                 .collect();
         }
         ranges.extend(prefixes.into_iter().map(|prefix| {
-            let low = super::codec::cut(prefix);
-            let high = super::codec::after(&low);
-            Range { low, high }
+            let low = super::codec::truncated(prefix);
+            let high = super::codec::prefix_successor(&low);
+            EntryRange { low, high }
         }));
-        Ok(Range::apart(ranges))
+        Ok(EntryRange::union(ranges))
     }
 
     /// Returns true if an entry shows a null among the columns that it holds uncut.
@@ -243,7 +243,7 @@ impl Columns {
 
     /// Returns true if an entry holds a float that equals another float with different bytes: a zero or a NaN other
     /// than the usual two.
-    fn has_odd_float(&self, entry: &[u8]) -> bool {
+    fn has_ambiguous_float(&self, entry: &[u8]) -> bool {
         self.parts(entry).any(|(data_type, is_null, bytes)| {
             let encode = |number: f64| {
                 let value = match data_type {
@@ -285,10 +285,10 @@ fn float(value: &Value) -> Option<f64> {
 
 /// Returns the ranges of NaNs other than the two usual ones. Arithmetic makes no such NaNs, but a file may hold some.
 /// The ranges ignore the columns that follow.
-fn odd_nans(prefix: &[u8], least: &[u8], greatest: &[u8], usual: &[Vec<u8>; 2]) -> [Range; 4] {
+fn unusual_nans(prefix: &[u8], least: &[u8], greatest: &[u8], usual: &[Vec<u8>; 2]) -> [EntryRange; 4] {
     let at = |bytes: &[u8]| [prefix, bytes].concat();
-    let behind = |bytes: &[u8]| super::codec::after(&at(bytes)).unwrap_or_default();
-    let between = |low: Vec<u8>, high: Vec<u8>| Range { low, high: Some(high) };
+    let behind = |bytes: &[u8]| super::codec::prefix_successor(&at(bytes)).unwrap_or_default();
+    let between = |low: Vec<u8>, high: Vec<u8>| EntryRange { low, high: Some(high) };
     let [negative, positive] = usual;
     [
         between(at(&[super::codec::VALUE]), at(negative)),

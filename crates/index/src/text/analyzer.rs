@@ -19,7 +19,7 @@ pub(super) const WORD_BYTES_MAX: usize = 255;
 /// The language whose rules reduce words to their stems.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Language {
-    /// No stemming.
+    /// Words are not stemmed.
     None,
     /// The default. English rules do little harm to words of other languages.
     #[default]
@@ -85,7 +85,7 @@ impl Language {
     }
 
     pub(super) fn analyzer(self) -> TextAnalyzer {
-        let words = TextAnalyzer::builder(Words);
+        let words = TextAnalyzer::builder(WordTokenizer);
         match self.row().2 {
             None => words.filter(AsciiFoldingFilter).build(),
             // In English, accents carry no meaning and are folded before stemming. In other languages endings depend on
@@ -126,23 +126,23 @@ pub(super) fn fold(text: &str) -> String {
 }
 
 #[derive(Clone)]
-struct Words;
+struct WordTokenizer;
 
-impl Tokenizer for Words {
-    type TokenStream<'a> = Stream<'a>;
+impl Tokenizer for WordTokenizer {
+    type TokenStream<'a> = WordStream<'a>;
 
-    fn token_stream<'a>(&'a mut self, text: &'a str) -> Stream<'a> {
-        Stream { text, at: 0, token: Token::default() }
+    fn token_stream<'a>(&'a mut self, text: &'a str) -> WordStream<'a> {
+        WordStream { text, at: 0, token: Token::default() }
     }
 }
 
-struct Stream<'a> {
+struct WordStream<'a> {
     text: &'a str,
     at: usize,
     token: Token,
 }
 
-impl TokenStream for Stream<'_> {
+impl TokenStream for WordStream<'_> {
     fn advance(&mut self) -> bool {
         let rest = &self.text[self.at..];
         let Some((skipped, first)) = rest.char_indices().find(|(_, c)| starts_word(*c)) else {
@@ -184,7 +184,7 @@ fn stands_alone(c: char) -> bool {
 }
 
 /// Tells whether a character continues a word but cannot begin one: combining marks, joiners and soft hyphens.
-fn continues(c: char) -> bool {
+fn continues_word(c: char) -> bool {
     let code = u32::from(c);
     matches!(code, 0xAD | 0x300..=0x36F | 0x1AB0..=0x1AFF | 0x1DC0..=0x1DFF | 0x200C | 0x200D | 0x20D0..=0x20FF
         | 0xFE20..=0xFE2F | 0x0E31..=0x0E4E | 0x0EB1..=0x0ECE | 0x102B..=0x103E | 0x17B4..=0x17D3)
@@ -194,11 +194,11 @@ fn continues(c: char) -> bool {
 
 fn character(word: &str, first: char) -> usize {
     let rest = &word[first.len_utf8()..];
-    first.len_utf8() + rest.find(|c: char| !continues(c)).unwrap_or(rest.len())
+    first.len_utf8() + rest.find(|c: char| !continues_word(c)).unwrap_or(rest.len())
 }
 
 fn word_len(word: &str) -> usize {
-    let ends = |c: char| stands_alone(c) || !(c.is_alphanumeric() || continues(c));
+    let ends = |c: char| stands_alone(c) || !(c.is_alphanumeric() || continues_word(c));
     let len = word.find(ends).unwrap_or(word.len());
     // `c++` and `f#` name programming languages, so the signs belong to the word.
     let sign = ["++", "#"].iter().find(|sign| word[len..].starts_with(**sign)).map_or(0, |sign| sign.len());

@@ -11,12 +11,12 @@ use tantivy::store::Compressor;
 use tantivy::{BitSet, Index, IndexSettings, SingleSegmentIndexWriter, TantivyDocument};
 use types::{Error, Result, RowId};
 
-use super::bundle::{self, Head};
-use super::dead::Dead;
+use super::bundle::{self, PieceHeader};
+use super::dead_docs::DeadDocs;
+use super::directory::MemoryDirectory;
 use super::fields::Fields;
-use super::files::Files;
 use super::internal;
-use super::piece::Piece;
+use super::piece::TextPiece;
 
 /// Memory in bytes by which tantivy sizes its initial hash table, for at most [`ROWS_SMALL`] rows. The table grows from
 /// there.
@@ -27,7 +27,7 @@ const ROWS_SMALL: usize = 4_000;
 
 /// Builds a segment from rows in row-id order.
 pub(super) struct Builder {
-    files: Files,
+    files: MemoryDirectory,
     writer: SingleSegmentIndexWriter,
     fields: usize,
     docs: u32,
@@ -36,7 +36,7 @@ pub(super) struct Builder {
 
 impl Builder {
     pub fn new(fields: &Fields, rows_expected: usize) -> Result<Builder> {
-        let files = Files::default();
+        let files = MemoryDirectory::default();
         let memory = if rows_expected <= ROWS_SMALL { TABLE_BYTES_SMALL } else { TABLE_BYTES };
         let writer = Index::builder()
             .schema(fields.schema())
@@ -80,13 +80,13 @@ impl Builder {
     /// Finishes the segment and returns the bundle of the rows `first` to `last`.
     pub fn finish(self, id: u64, first: RowId, last: RowId) -> Result<Bytes> {
         self.writer.finalize().map_err(|e| internal("finishing a piece", e))?;
-        let head = Head { id, first, last, docs: self.docs };
+        let head = PieceHeader { id, first, last, docs: self.docs };
         Ok(bundle::write(&head, &self.files.take()).into())
     }
 }
 
 /// Merges neighbouring pieces into one, without their dead rows. Returns the bundle and its number of rows.
-pub(super) fn merge(id: u64, inputs: &[(&Piece, &Dead)]) -> Result<(Bytes, u32)> {
+pub(super) fn merge(id: u64, inputs: &[(&TextPiece, &DeadDocs)]) -> Result<(Bytes, u32)> {
     let (Some((first, _)), Some((last, _))) = (inputs.first(), inputs.last()) else {
         return Err(Error::internal("nothing to merge"));
     };
@@ -99,13 +99,13 @@ pub(super) fn merge(id: u64, inputs: &[(&Piece, &Dead)]) -> Result<(Bytes, u32)>
         alive.push((dead.count() > 0).then(|| alive_of(piece, dead)).transpose()?);
         docs += piece.docs() - dead.count();
     }
-    let files = Files::default();
+    let files = MemoryDirectory::default();
     merge_filtered_segments(&segments, settings(), alive, files.clone()).map_err(failed)?;
-    let head = Head { id, first: first.head.first, last: last.head.last, docs };
+    let head = PieceHeader { id, first: first.head.first, last: last.head.last, docs };
     Ok((bundle::write(&head, &files.take()).into(), docs))
 }
 
-fn alive_of(piece: &Piece, dead: &Dead) -> Result<AliveBitSet> {
+fn alive_of(piece: &TextPiece, dead: &DeadDocs) -> Result<AliveBitSet> {
     let mut alive = BitSet::with_max_value(piece.docs());
     for doc in (0..piece.docs()).filter(|doc| !dead.contains(*doc)) {
         alive.insert(doc);

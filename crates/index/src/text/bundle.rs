@@ -20,7 +20,7 @@ const ALIGN: usize = 8;
 
 /// The identity of a piece and the rows that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct PieceHeader {
     pub id: u64,
     /// The first row of the covered range.
     pub first: RowId,
@@ -30,7 +30,7 @@ pub(super) struct Head {
     pub docs: u32,
 }
 
-pub(super) fn write(head: &Head, files: &BTreeMap<String, Bytes>) -> Vec<u8> {
+pub(super) fn write(head: &PieceHeader, files: &BTreeMap<String, Bytes>) -> Vec<u8> {
     let len: usize = files.values().map(|bytes| bytes.len() + ALIGN).sum();
     let mut out = Vec::with_capacity(len + 512);
     out.extend_from_slice(MAGIC);
@@ -63,7 +63,7 @@ pub(super) fn crc(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Verifies the checksum and returns the head and the files.
-pub(super) fn read(bytes: &Bytes) -> Result<(Head, Vec<(String, Bytes)>)> {
+pub(super) fn read(bytes: &Bytes) -> Result<(PieceHeader, Vec<(String, Bytes)>)> {
     let damaged = |what: &str| Error::damaged(format!("a piece of a text index: {what}"));
     let end = bytes.len().checked_sub(8).filter(|end| *end >= MAGIC.len());
     let end = end.ok_or_else(|| damaged("it is too short"))?;
@@ -90,5 +90,5 @@ pub(super) fn read(bytes: &Bytes) -> Result<(Head, Vec<(String, Bytes)>)> {
         Ok((name, bytes.slice(range.ok_or_else(|| d.damaged("a file outside the piece"))?)))
     })?;
     d.finish()?;
-    Ok((Head { id, first, last, docs }, files))
+    Ok((PieceHeader { id, first, last, docs }, files))
 }

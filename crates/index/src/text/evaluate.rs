@@ -13,11 +13,11 @@ use tantivy::TERMINATED;
 use tantivy::fieldnorm::FieldNormReader;
 use types::Result;
 
-use super::dead::View;
-use super::leaf::{Group, What};
+use super::compile::{LeafPattern, QueryGroup};
+use super::dead_docs::PieceView;
 use super::parse::Sign;
-use super::piece::Indexed;
-use super::postings::{Column, Need, Postings};
+use super::piece::PieceColumn;
+use super::postings::{ColumnPostings, Postings, PostingsDetail};
 use super::query::{Hit, Hits, Query};
 
 /// The length part of BM25 for each value of the byte that stands for a text's length.
@@ -30,7 +30,7 @@ pub(super) const B: f32 = 0.75;
 pub(super) const CHECK_EVERY: u32 = 1 << 14;
 
 /// The statistic of a query, the same for all pieces.
-pub(super) struct Statistic {
+pub(super) struct QueryStatistic {
     /// The length parts, for each column.
     pub norms: Vec<Norms>,
     /// The factor of a term's frequency, for each group and leaf.
@@ -39,9 +39,9 @@ pub(super) struct Statistic {
 
 /// The best rows so far. Pieces are visited in row-id order, so a later row must have a greater score to displace an
 /// earlier one.
-pub(super) struct Best {
+pub(super) struct TopHits {
     wanted: usize,
-    heap: BinaryHeap<Worst>,
+    heap: BinaryHeap<WorstFirst>,
     total: u64,
     count_max: u64,
     exact: bool,
@@ -49,25 +49,25 @@ pub(super) struct Best {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-struct Worst(Hit);
+struct WorstFirst(Hit);
 
-impl Eq for Worst {}
+impl Eq for WorstFirst {}
 
-impl PartialOrd for Worst {
+impl PartialOrd for WorstFirst {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Worst {
+impl Ord for WorstFirst {
     fn cmp(&self, other: &Self) -> Ordering {
         other.0.score.total_cmp(&self.0.score).then(self.0.row.cmp(&other.0.row))
     }
 }
 
-impl Best {
+impl TopHits {
     pub fn new(wanted: usize, count_max: u64) -> Self {
-        Best { wanted, heap: BinaryHeap::new(), total: 0, count_max, exact: true, since_check: 0 }
+        TopHits { wanted, heap: BinaryHeap::new(), total: 0, count_max, exact: true, since_check: 0 }
     }
 
     /// Returns the score that a row must exceed to be among the best.
@@ -87,16 +87,16 @@ impl Best {
 
     fn offer(&mut self, hit: Hit) {
         if self.heap.len() < self.wanted {
-            self.heap.push(Worst(hit));
+            self.heap.push(WorstFirst(hit));
         } else if hit.score > self.threshold() {
             self.heap.pop();
-            self.heap.push(Worst(hit));
+            self.heap.push(WorstFirst(hit));
         }
     }
 
     /// Records that `steps` steps were made. Calls [`Query::check`] once in [`CHECK_EVERY`] steps, and fails if it
     /// does.
-    pub fn worked(&mut self, steps: u32, query: &Query<'_>) -> Result<()> {
+    pub fn count_steps(&mut self, steps: u32, query: &Query<'_>) -> Result<()> {
         self.since_check += steps;
         if self.since_check >= CHECK_EVERY {
             self.since_check = 0;
@@ -106,7 +106,7 @@ impl Best {
     }
 
     /// Tells whether rows may be skipped without being counted.
-    fn prunes(&self) -> bool {
+    fn may_prune(&self) -> bool {
         self.total >= self.count_max
     }
 
@@ -118,18 +118,18 @@ impl Best {
 }
 
 /// Adds the matching rows of a piece to the best.
-pub(super) fn run(
-    view: &View,
-    groups: &[Group],
-    statistic: &Statistic,
+pub(super) fn search_piece(
+    view: &PieceView,
+    groups: &[QueryGroup],
+    statistic: &QueryStatistic,
     query: &Query<'_>,
-    best: &mut Best,
+    best: &mut TopHits,
 ) -> Result<()> {
     let mut must = Vec::new();
     let mut not = Vec::new();
     let mut should = Vec::new();
     for (at, group) in groups.iter().enumerate() {
-        let cursor = Cursor::open(view, group, &statistic.weights[at], statistic, query)?;
+        let cursor = GroupCursor::open(view, group, &statistic.weights[at], statistic, query)?;
         match group.sign {
             Sign::Must if cursor.doc == TERMINATED => return Ok(()),
             Sign::Must => must.push((at, cursor)),
@@ -137,25 +137,25 @@ pub(super) fn run(
             Sign::Should => should.push((at, cursor)),
         }
     }
-    let mut walk = Walk { view, query, not, scores: vec![0.0; groups.len()] };
-    if must.is_empty() { walk.any(should, best) } else { walk.all(must, should, best) }
+    let mut walk = DocumentWalk { view, query, not, scores: vec![0.0; groups.len()] };
+    if must.is_empty() { walk.visit_any(should, best) } else { walk.visit_all(must, should, best) }
 }
 
-struct Walk<'a, 'q> {
-    view: &'a View,
+struct DocumentWalk<'a, 'q> {
+    view: &'a PieceView,
     query: &'a Query<'q>,
-    not: Vec<Cursor<'a>>,
+    not: Vec<GroupCursor<'a>>,
     /// Score of the current document in each group.
     scores: Vec<f32>,
 }
 
-impl Walk<'_, '_> {
+impl DocumentWalk<'_, '_> {
     /// Visits each document that all groups in `must` contain.
-    fn all<'c>(
+    fn visit_all<'c>(
         &mut self,
-        mut must: Vec<(usize, Cursor<'c>)>,
-        mut should: Vec<(usize, Cursor<'c>)>,
-        best: &mut Best,
+        mut must: Vec<(usize, GroupCursor<'c>)>,
+        mut should: Vec<(usize, GroupCursor<'c>)>,
+        best: &mut TopHits,
     ) -> Result<()> {
         // The group with the fewest documents leads.
         must.sort_by_key(|(_, cursor)| cursor.size);
@@ -169,7 +169,7 @@ impl Walk<'_, '_> {
                 }
             }
             self.check(best)?;
-            if self.is_wanted(doc) {
+            if self.accepts(doc) {
                 best.total += 1;
                 self.scores.fill(0.0);
                 for (at, cursor) in must.iter_mut().chain(&mut should) {
@@ -185,7 +185,7 @@ impl Walk<'_, '_> {
     }
 
     /// Visits each document that at least one of `groups` contains.
-    fn any(&mut self, mut groups: Vec<(usize, Cursor<'_>)>, best: &mut Best) -> Result<()> {
+    fn visit_any(&mut self, mut groups: Vec<(usize, GroupCursor<'_>)>, best: &mut TopHits) -> Result<()> {
         groups.retain(|(_, cursor)| cursor.doc != TERMINATED);
         groups.sort_by(|a, b| a.1.max.total_cmp(&b.1.max));
         let mut sum = 0.0;
@@ -201,7 +201,7 @@ impl Walk<'_, '_> {
         // Groups before this one no longer propose documents.
         let mut leaders = 0;
         loop {
-            while leaders < groups.len() && best.prunes() && bounds[leaders] <= best.threshold() {
+            while leaders < groups.len() && best.may_prune() && bounds[leaders] <= best.threshold() {
                 best.exact = false;
                 leaders += 1;
             }
@@ -211,10 +211,10 @@ impl Walk<'_, '_> {
             }
             self.check(best)?;
             let prunes = leaders > 0;
-            if prunes || self.is_wanted(doc) {
+            if prunes || self.accepts(doc) {
                 best.total += u64::from(!prunes);
-                if self.scored(doc, &mut groups, leaders, &bounds, best.threshold())
-                    && (!prunes || self.is_wanted(doc))
+                if self.compute_scores(doc, &mut groups, leaders, &bounds, best.threshold())
+                    && (!prunes || self.accepts(doc))
                 {
                     best.total += u64::from(prunes);
                     self.offer(doc, best);
@@ -229,10 +229,10 @@ impl Walk<'_, '_> {
     }
 
     /// Computes the scores of a document. Returns false as soon as it cannot exceed the threshold.
-    fn scored(
+    fn compute_scores(
         &mut self,
         doc: u32,
-        groups: &mut [(usize, Cursor<'_>)],
+        groups: &mut [(usize, GroupCursor<'_>)],
         leaders: usize,
         bounds: &[f32],
         threshold: f32,
@@ -258,7 +258,7 @@ impl Walk<'_, '_> {
         true
     }
 
-    fn offer(&self, doc: u32, best: &mut Best) {
+    fn offer(&self, doc: u32, best: &mut TopHits) {
         let score = self.scores.iter().sum();
         if score > best.threshold() {
             best.offer(Hit { row: self.view.piece.row(doc), score });
@@ -266,19 +266,19 @@ impl Walk<'_, '_> {
     }
 
     /// Returns true if a document is alive, not excluded by the query, and not refused by its filter.
-    fn is_wanted(&mut self, doc: u32) -> bool {
+    fn accepts(&mut self, doc: u32) -> bool {
         !self.view.dead.contains(doc)
             && self.not.iter_mut().all(|cursor| cursor.seek(doc) != doc)
             && self.query.filter.is_none_or(|filter| filter(self.view.piece.row(doc)))
     }
 
-    fn check(&self, best: &mut Best) -> Result<()> {
-        best.worked(self.scores.len() as u32, self.query)
+    fn check(&self, best: &mut TopHits) -> Result<()> {
+        best.count_steps(self.scores.len() as u32, self.query)
     }
 }
 
 /// A cursor over the documents of one group.
-struct Cursor<'a> {
+struct GroupCursor<'a> {
     leaves: Vec<LeafCursor<'a>>,
     /// The smallest current document of its leaves.
     doc: u32,
@@ -291,7 +291,7 @@ struct Cursor<'a> {
 enum LeafCursor<'a> {
     Term {
         postings: Postings<'a>,
-        column: &'a Column,
+        column: &'a ColumnPostings,
         norms: &'a Norms,
         weight: f32,
     },
@@ -302,33 +302,40 @@ enum LeafCursor<'a> {
     },
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> GroupCursor<'a> {
     fn open(
-        view: &'a View,
-        group: &Group,
+        view: &'a PieceView,
+        group: &QueryGroup,
         weights: &[f32],
-        statistic: &'a Statistic,
+        statistic: &'a QueryStatistic,
         query: &Query<'_>,
-    ) -> Result<Cursor<'a>> {
-        let mut cursor = Cursor { leaves: Vec::new(), doc: TERMINATED, max: 0.0, size: 0 };
+    ) -> Result<GroupCursor<'a>> {
+        let mut cursor = GroupCursor { leaves: Vec::new(), doc: TERMINATED, max: 0.0, size: 0 };
         for (leaf, weight) in group.leaves.iter().zip(weights) {
-            let Indexed { column, .. } = &view.piece.columns[leaf.column];
+            let PieceColumn { column, .. } = &view.piece.columns[leaf.column];
             let norms = &statistic.norms[leaf.column];
-            let opened = match &leaf.what {
-                What::Term(term) => {
-                    let Some(postings) = column.postings(term, Need::Frequencies)? else { continue };
+            let opened = match &leaf.pattern {
+                LeafPattern::Term(term) => {
+                    let Some(postings) = column.postings(term, PostingsDetail::Frequencies)? else {
+                        continue;
+                    };
                     cursor.max += weight;
                     LeafCursor::Term { postings, column, norms, weight: *weight }
                 }
-                What::Phrase(terms) => {
-                    let docs = super::search::phrase(column, terms, query)?;
-                    let score = |(doc, times)| (doc, weight * saturated(times, norms, column, doc));
-                    cursor.list(docs.into_iter().map(score).collect())
+                LeafPattern::Phrase(terms) => {
+                    let docs = super::search::phrase_documents(column, terms, query)?;
+                    let score = |(doc, times)| (doc, weight * saturated_frequency(times, norms, column, doc));
+                    cursor.open_list(docs.into_iter().map(score).collect())
                 }
-                What::Prefix { prefix, stem } => {
-                    let docs =
-                        super::search::prefixed(column, view.piece.docs(), prefix, stem.as_ref(), query)?;
-                    cursor.list(docs.into_iter().map(|doc| (doc, *weight)).collect())
+                LeafPattern::Prefix { prefix, stem } => {
+                    let docs = super::search::prefix_documents(
+                        column,
+                        view.piece.docs(),
+                        prefix,
+                        stem.as_ref(),
+                        query,
+                    )?;
+                    cursor.open_list(docs.into_iter().map(|doc| (doc, *weight)).collect())
                 }
             };
             cursor.size += opened.size();
@@ -338,7 +345,7 @@ impl<'a> Cursor<'a> {
         Ok(cursor)
     }
 
-    fn list(&mut self, docs: Vec<(u32, f32)>) -> LeafCursor<'a> {
+    fn open_list(&mut self, docs: Vec<(u32, f32)>) -> LeafCursor<'a> {
         self.max += docs.iter().map(|(_, score)| *score).fold(0.0, f32::max);
         LeafCursor::List { docs, at: 0 }
     }
@@ -378,7 +385,7 @@ impl LeafCursor<'_> {
     fn score(&self) -> f32 {
         match self {
             LeafCursor::Term { postings, column, norms, weight } => {
-                weight * saturated(postings.frequency(), norms, column, postings.doc())
+                weight * saturated_frequency(postings.frequency(), norms, column, postings.doc())
             }
             LeafCursor::List { docs, at } => docs.get(*at).map_or(0.0, |(_, score)| *score),
         }
@@ -393,7 +400,7 @@ impl LeafCursor<'_> {
 }
 
 /// Returns the saturated frequency of BM25, below 1.
-fn saturated(times: u32, norms: &Norms, column: &Column, doc: u32) -> f32 {
+fn saturated_frequency(times: u32, norms: &Norms, column: &ColumnPostings, doc: u32) -> f32 {
     let times = times as f32;
     times / (times + norms[usize::from(column.length_id(doc))])
 }

@@ -8,7 +8,7 @@ pub(super) struct Clause<'a> {
     pub sign: Sign,
     /// Index of the column that the clause names, if it names one.
     pub column: Option<usize>,
-    pub kind: Kind,
+    pub kind: ClauseKind,
     pub text: &'a str,
 }
 
@@ -20,7 +20,7 @@ pub(super) enum Sign {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ClauseKind {
     Words,
     Phrase,
     Prefix,
@@ -69,19 +69,19 @@ fn column<'a>(text: &'a str, fields: &[Field]) -> (Option<usize>, &'a str) {
 }
 
 /// Splits off a phrase, prefix or word. It consumes at least one character of a text that is not empty.
-fn body(text: &str) -> (Kind, &str, &str) {
+fn body(text: &str) -> (ClauseKind, &str, &str) {
     if let Some(quote) = text.chars().next().filter(|c| QUOTES.contains(c)) {
         let inside = &text[quote.len_utf8()..];
         // A phrase without a closing quote extends to the end.
         let end = inside.find(QUOTES).unwrap_or(inside.len());
         let after = inside[end..].trim_start_matches(QUOTES);
-        return (Kind::Phrase, &inside[..end], after);
+        return (ClauseKind::Phrase, &inside[..end], after);
     }
     let end = text.find(|c: char| c.is_whitespace() || QUOTES.contains(&c)).unwrap_or(text.len());
     let (word, after) = text.split_at(end);
     match word.strip_suffix('*') {
-        Some(prefix) => (Kind::Prefix, prefix.trim_end_matches('*'), after),
-        None => (Kind::Words, word, after),
+        Some(prefix) => (ClauseKind::Prefix, prefix.trim_end_matches('*'), after),
+        None => (ClauseKind::Words, word, after),
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::text::Language;
 
-    fn parsed(text: &str) -> Vec<(Sign, Option<usize>, Kind, &str)> {
+    fn parsed(text: &str) -> Vec<(Sign, Option<usize>, ClauseKind, &str)> {
         let field = |name: &str| Field {
             column: ColumnId(16),
             name: name.into(),
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn each_mark_means_what_the_manual_says() {
-        use Kind::{Phrase, Prefix, Words};
+        use ClauseKind::{Phrase, Prefix, Words};
         use Sign::{Must, MustNot, Should};
         assert_eq!(
             parsed(r#"cat +dog -"big bird" body:na* Title:x "open end"#),
@@ -126,7 +126,7 @@ mod tests {
             let words: Vec<&str> = text.split(' ').collect();
             let found: Vec<&str> = parsed(text).iter().map(|c| c.3).collect();
             assert_eq!(found, words);
-            assert!(parsed(text).iter().all(|c| c.0 == Sign::Should && c.2 == Kind::Words), "{text}");
+            assert!(parsed(text).iter().all(|c| c.0 == Sign::Should && c.2 == ClauseKind::Words), "{text}");
         }
         for text in ["", "  ", "*", "\"", "\"\"", "+", "-", "+\"", "“”", "-*", "title:\""] {
             assert!(parsed(text).iter().all(|c| matches!(c.3, "+" | "-")), "{text:?}: {:?}", parsed(text));

@@ -6,39 +6,39 @@ use tantivy::fieldnorm::FieldNormReader;
 use tantivy::schema::Field;
 use types::{Error, Result, RowId};
 
-use super::bundle::{self, Head};
+use super::bundle::{self, PieceHeader};
+use super::directory::MemoryDirectory;
 use super::fields::Fields;
-use super::files::Files;
-use super::fresh::{self, Terms};
-use super::postings::Column;
+use super::in_memory::{self, Terms};
+use super::postings::ColumnPostings;
 
 /// An open piece. It is immutable. It takes from tantivy all readers that a search needs, because tantivy's own path to
 /// them takes locks (R1).
-pub(super) struct Piece {
-    pub head: Head,
-    rows: Rows,
+pub(super) struct TextPiece {
+    pub head: PieceHeader,
+    rows: RowIds,
     /// The columns, in the order of [`Fields`].
-    pub columns: Vec<Indexed>,
+    pub columns: Vec<PieceColumn>,
     /// The bytes of its file; empty for a piece in memory.
     bytes: Bytes,
 }
 
 /// The row ids of the documents.
-enum Rows {
+enum RowIds {
     Stored(tantivy::fastfield::Column<u64>),
-    Fresh(Vec<u64>),
+    InMemory(Vec<u64>),
 }
 
 /// One column of a piece.
-pub(super) struct Indexed {
-    pub column: Column,
-    /// Number of words in all rows, as [`Indexed::length`] counts them.
+pub(super) struct PieceColumn {
+    pub column: ColumnPostings,
+    /// Number of words in all rows, as [`PieceColumn::length`] counts them.
     pub tokens: u64,
 }
 
-impl Indexed {
-    fn new(column: Column, docs: u32) -> Indexed {
-        let mut indexed = Indexed { column, tokens: 0 };
+impl PieceColumn {
+    fn new(column: ColumnPostings, docs: u32) -> PieceColumn {
+        let mut indexed = PieceColumn { column, tokens: 0 };
         indexed.tokens = (0..docs).map(|doc| indexed.length(doc)).sum();
         indexed
     }
@@ -50,12 +50,12 @@ impl Indexed {
     }
 }
 
-impl Piece {
+impl TextPiece {
     /// Opens a piece from the bytes of its file. Verifies the checksum of all bytes first.
-    pub fn open(bytes: Bytes, fields: &Fields) -> Result<Piece> {
+    pub fn open(bytes: Bytes, fields: &Fields) -> Result<TextPiece> {
         let (head, files) = bundle::read(&bytes)?;
         let damaged = |e: tantivy::TantivyError| Error::damaged(format!("a piece of a text index: {e}"));
-        let index = Index::open(Files::new(files)).map_err(damaged)?;
+        let index = Index::open(MemoryDirectory::new(files)).map_err(damaged)?;
         let wrong = |what: &str| Error::damaged(format!("a piece of a text index {what}"));
         if index.schema() != fields.schema() {
             return Err(wrong("is of other columns than the table's"));
@@ -71,31 +71,34 @@ impl Piece {
             let field = Field::from_field_id(at);
             let terms = reader.inverted_index(field).map_err(damaged)?;
             let norms = reader.get_fieldnorms_reader(field).map_err(damaged)?;
-            Ok(Indexed::new(Column::Stored { terms, norms }, head.docs))
+            Ok(PieceColumn::new(ColumnPostings::Stored { terms, norms }, head.docs))
         });
         let columns = columns.collect::<Result<_>>()?;
-        Ok(Piece { head, rows: Rows::Stored(rows), columns, bytes })
+        Ok(TextPiece { head, rows: RowIds::Stored(rows), columns, bytes })
     }
 
     /// Returns a piece in memory that covers the rows `first` to `last`.
-    pub fn fresh(first: RowId, last: RowId, built: fresh::Builder) -> Piece {
+    pub fn in_memory(first: RowId, last: RowId, built: in_memory::Builder) -> TextPiece {
         let (rows, columns) = built.finish();
-        Piece::of_terms(first, last, rows, columns)
+        TextPiece::of_terms(first, last, rows, columns)
     }
 
-    fn of_terms(first: RowId, last: RowId, rows: Vec<u64>, columns: Vec<Terms>) -> Piece {
+    fn of_terms(first: RowId, last: RowId, rows: Vec<u64>, columns: Vec<Terms>) -> TextPiece {
         let docs = rows.len() as u32;
-        let columns = columns.into_iter().map(|terms| Indexed::new(Column::Fresh(terms), docs)).collect();
-        let head = Head { id: 0, first, last, docs };
-        Piece { head, rows: Rows::Fresh(rows), columns, bytes: Bytes::new() }
+        let columns = columns
+            .into_iter()
+            .map(|terms| PieceColumn::new(ColumnPostings::InMemory(terms), docs))
+            .collect();
+        let head = PieceHeader { id: 0, first, last, docs };
+        TextPiece { head, rows: RowIds::InMemory(rows), columns, bytes: Bytes::new() }
     }
 
     /// Joins neighbouring pieces into one. Returns `None` unless all of them are in memory.
-    pub fn join(parts: &[&Piece]) -> Option<Piece> {
+    pub fn join(parts: &[&TextPiece]) -> Option<TextPiece> {
         let (first, last) = (parts.first()?.head.first, parts.last()?.head.last);
         let mut rows = Vec::new();
         for part in parts {
-            let Rows::Fresh(more) = &part.rows else { return None };
+            let RowIds::InMemory(more) = &part.rows else { return None };
             rows.extend_from_slice(more);
         }
         let terms = |column: usize| {
@@ -103,14 +106,14 @@ impl Piece {
             Some(Terms::join(&parts?))
         };
         let columns = (0..parts[0].columns.len()).map(terms).collect::<Option<_>>()?;
-        Some(Piece::of_terms(first, last, rows, columns))
+        Some(TextPiece::of_terms(first, last, rows, columns))
     }
 
     /// Returns the terms of a column if the piece is in memory.
     fn terms(&self, column: usize) -> Option<&Terms> {
         match &self.columns[column].column {
-            Column::Fresh(terms) => Some(terms),
-            Column::Stored { .. } => None,
+            ColumnPostings::InMemory(terms) => Some(terms),
+            ColumnPostings::Stored { .. } => None,
         }
     }
 
@@ -128,8 +131,8 @@ impl Piece {
 
     pub fn row(&self, doc: u32) -> RowId {
         RowId(match &self.rows {
-            Rows::Stored(rows) => rows.first(doc).unwrap_or_default(),
-            Rows::Fresh(rows) => rows.get(doc as usize).copied().unwrap_or_default(),
+            RowIds::Stored(rows) => rows.first(doc).unwrap_or_default(),
+            RowIds::InMemory(rows) => rows.get(doc as usize).copied().unwrap_or_default(),
         })
     }
 
@@ -152,6 +155,7 @@ impl Piece {
     /// Opens the segment as a tantivy index, as input to a merge.
     pub fn index(&self) -> Result<Index> {
         let (_, files) = bundle::read(&self.bytes)?;
-        Index::open(Files::new(files)).map_err(|e| super::internal("opening a piece to merge it", e))
+        Index::open(MemoryDirectory::new(files))
+            .map_err(|e| super::internal("opening a piece to merge it", e))
     }
 }

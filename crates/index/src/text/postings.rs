@@ -9,66 +9,66 @@ use tantivy::postings::{Postings as _, SegmentPostings};
 use tantivy::schema::{IndexRecordOption, Term};
 use types::Result;
 
-use super::fresh;
+use super::in_memory;
 use super::internal;
 
 /// One column of a piece.
-pub(super) enum Column {
+pub(super) enum ColumnPostings {
     Stored { terms: Arc<InvertedIndexReader>, norms: FieldNormReader },
-    Fresh(fresh::Terms),
+    InMemory(in_memory::Terms),
 }
 
 /// A cursor over the documents of one term. It stands at [`tantivy::TERMINATED`] after the last document.
 pub(super) enum Postings<'a> {
     Stored(Box<SegmentPostings>),
-    Fresh(fresh::Cursor<'a>),
+    InMemory(in_memory::TermCursor<'a>),
 }
 
 /// The data that a caller needs for each document of a term.
 #[derive(Clone, Copy)]
-pub(super) enum Need {
+pub(super) enum PostingsDetail {
     Documents,
     Frequencies,
     Positions,
 }
 
-impl Need {
+impl PostingsDetail {
     fn option(self) -> IndexRecordOption {
         match self {
-            Need::Documents => IndexRecordOption::Basic,
-            Need::Frequencies => IndexRecordOption::WithFreqs,
-            Need::Positions => IndexRecordOption::WithFreqsAndPositions,
+            PostingsDetail::Documents => IndexRecordOption::Basic,
+            PostingsDetail::Frequencies => IndexRecordOption::WithFreqs,
+            PostingsDetail::Positions => IndexRecordOption::WithFreqsAndPositions,
         }
     }
 }
 
-impl Column {
+impl ColumnPostings {
     /// Returns the byte that stands for the number of words in a document's text.
     pub fn length_id(&self, doc: u32) -> u8 {
         match self {
-            Column::Stored { norms, .. } => norms.fieldnorm_id(doc),
-            Column::Fresh(terms) => terms.length_id(doc),
+            ColumnPostings::Stored { norms, .. } => norms.fieldnorm_id(doc),
+            ColumnPostings::InMemory(terms) => terms.length_id(doc),
         }
     }
 
     /// Returns the number of documents that contain a term.
     pub fn df(&self, term: &Term) -> Result<u32> {
         Ok(match self {
-            Column::Stored { terms, .. } => {
+            ColumnPostings::Stored { terms, .. } => {
                 terms.get_term_info(term).map_err(failed)?.map_or(0, |i| i.doc_freq)
             }
-            Column::Fresh(terms) => terms.cursor(text_of(term)).map_or(0, |cursor| cursor.df()),
+            ColumnPostings::InMemory(terms) => terms.cursor(text_of(term)).map_or(0, |cursor| cursor.df()),
         })
     }
 
     /// Returns the postings of a term, or `None` if no document contains it.
-    pub fn postings(&self, term: &Term, need: Need) -> Result<Option<Postings<'_>>> {
+    pub fn postings(&self, term: &Term, detail: PostingsDetail) -> Result<Option<Postings<'_>>> {
         Ok(match self {
-            Column::Stored { terms, .. } => {
-                let postings = terms.read_postings(term, need.option()).map_err(failed)?;
+            ColumnPostings::Stored { terms, .. } => {
+                let postings = terms.read_postings(term, detail.option()).map_err(failed)?;
                 postings.map(|postings| Postings::Stored(Box::new(postings)))
             }
-            Column::Fresh(terms) => terms.cursor(text_of(term)).map(Postings::Fresh),
+            ColumnPostings::InMemory(terms) => terms.cursor(text_of(term)).map(Postings::InMemory),
         })
     }
 
@@ -79,16 +79,17 @@ impl Column {
         mut take: impl FnMut(Postings<'_>) -> Result<()>,
     ) -> Result<()> {
         match self {
-            Column::Stored { terms, .. } => {
+            ColumnPostings::Stored { terms, .. } => {
                 let mut found = terms.terms().range().ge(prefix).into_stream().map_err(failed)?;
                 while found.advance() && found.key().starts_with(prefix.as_bytes()) {
-                    let postings = terms.read_postings_from_terminfo(found.value(), Need::Documents.option());
+                    let postings =
+                        terms.read_postings_from_terminfo(found.value(), PostingsDetail::Documents.option());
                     take(Postings::Stored(Box::new(postings.map_err(failed)?)))?;
                 }
                 Ok(())
             }
-            Column::Fresh(terms) => {
-                terms.beginning_with(prefix).try_for_each(|cursor| take(Postings::Fresh(cursor)))
+            ColumnPostings::InMemory(terms) => {
+                terms.beginning_with(prefix).try_for_each(|cursor| take(Postings::InMemory(cursor)))
             }
         }
     }
@@ -98,14 +99,14 @@ impl Postings<'_> {
     pub fn doc(&self) -> u32 {
         match self {
             Postings::Stored(postings) => postings.doc(),
-            Postings::Fresh(cursor) => cursor.doc(),
+            Postings::InMemory(cursor) => cursor.doc(),
         }
     }
 
     pub fn advance(&mut self) -> u32 {
         match self {
             Postings::Stored(postings) => postings.advance(),
-            Postings::Fresh(cursor) => cursor.advance(),
+            Postings::InMemory(cursor) => cursor.advance(),
         }
     }
 
@@ -116,7 +117,7 @@ impl Postings<'_> {
             doc if doc + 1 == target => self.advance(),
             _ => match self {
                 Postings::Stored(postings) => postings.seek(target),
-                Postings::Fresh(cursor) => cursor.seek(target),
+                Postings::InMemory(cursor) => cursor.seek(target),
             },
         }
     }
@@ -125,7 +126,7 @@ impl Postings<'_> {
     pub fn frequency(&self) -> u32 {
         match self {
             Postings::Stored(postings) => postings.term_freq(),
-            Postings::Fresh(cursor) => cursor.positions().len() as u32,
+            Postings::InMemory(cursor) => cursor.positions().len() as u32,
         }
     }
 
@@ -133,7 +134,7 @@ impl Postings<'_> {
     pub fn positions(&mut self, into: &mut Vec<u32>) {
         match self {
             Postings::Stored(postings) => postings.positions(into),
-            Postings::Fresh(cursor) => {
+            Postings::InMemory(cursor) => {
                 into.clear();
                 into.extend_from_slice(cursor.positions());
             }
@@ -144,7 +145,7 @@ impl Postings<'_> {
     pub fn df(&self) -> u32 {
         match self {
             Postings::Stored(postings) => postings.doc_freq(),
-            Postings::Fresh(cursor) => cursor.df(),
+            Postings::InMemory(cursor) => cursor.df(),
         }
     }
 }

@@ -15,9 +15,9 @@ use tantivy::tokenizer::TextAnalyzer;
 use types::{ColumnId, DataType, Error, Result, RowId, TableDef};
 
 use super::analyzer::{self, Language, Word};
-use super::evaluate::Best;
+use super::compile::{self, LeafPattern, QueryGroup};
+use super::evaluate::TopHits;
 use super::fields::{Field, Fields};
-use super::leaf::{self, Group, What};
 use super::parse::Sign;
 use super::postings::text_of;
 use super::query::{Hit, Hits, Query};
@@ -70,8 +70,8 @@ impl Scanner {
     /// Returns the best rows of a query. Reads every row of the table.
     pub fn search(&self, table: &Snapshot, query: &Query<'_>) -> Result<Hits> {
         let wanted = check_window(query)?;
-        let groups = leaf::compile(query, &self.fields)?;
-        let mut best = Best::new(wanted, u64::MAX);
+        let groups = compile::compile_query(query, &self.fields)?;
+        let mut best = TopHits::new(wanted, u64::MAX);
         if groups.iter().all(|group| group.sign == Sign::MustNot) {
             return Ok(best.finish(query.offset));
         }
@@ -90,16 +90,16 @@ impl Scanner {
 
     /// Returns a marker for the words of a query in texts.
     pub fn marker(&self, query: &Query<'_>) -> Result<Marker> {
-        Ok(Marker::new(&self.fields, &leaf::compile(query, &self.fields)?))
+        Ok(Marker::new(&self.fields, &compile::compile_query(query, &self.fields)?))
     }
 
     fn rows(
         &self,
         batch: &RecordBatch,
-        groups: &[Group],
+        groups: &[QueryGroup],
         analyzer: &mut TextAnalyzer,
         query: &Query<'_>,
-        best: &mut Best,
+        best: &mut TopHits,
     ) {
         let ids = batch.column(0).as_primitive::<Int64Type>();
         let texts: Vec<_> =
@@ -109,11 +109,14 @@ impl Scanner {
             if query.filter.is_some_and(|filter| !filter(row)) {
                 continue;
             }
-            let columns: Vec<Words> = texts
+            let columns: Vec<TextWords> = texts
                 .iter()
-                .map(|texts| match texts.is_valid(at) {
-                    true => Words::of(analyzer::analyze(analyzer, texts.value(at))),
-                    false => Words::default(),
+                .map(|texts| {
+                    if texts.is_valid(at) {
+                        TextWords::of(analyzer::analyze(analyzer, texts.value(at)))
+                    } else {
+                        TextWords::default()
+                    }
                 })
                 .collect();
             if let Some(score) = score(groups, &columns) {
@@ -125,14 +128,14 @@ impl Scanner {
 
 /// The words of one text, with an index by term.
 #[derive(Default)]
-struct Words {
+struct TextWords {
     list: Vec<Word>,
     /// Positions in `list` of each term.
     places: HashMap<String, Vec<usize>>,
 }
 
-impl Words {
-    fn of(list: Vec<Word>) -> Words {
+impl TextWords {
+    fn of(list: Vec<Word>) -> TextWords {
         let mut places: HashMap<String, Vec<usize>> = HashMap::new();
         for (at, word) in list.iter().enumerate() {
             match places.get_mut(&word.term) {
@@ -140,17 +143,17 @@ impl Words {
                 None => drop(places.insert(word.term.clone(), vec![at])),
             }
         }
-        Words { list, places }
+        TextWords { list, places }
     }
 
     fn places(&self, term: &str) -> &[usize] {
         self.places.get(term).map_or(&[], Vec::as_slice)
     }
 
-    fn count(&self, what: &What) -> usize {
-        match what {
-            What::Term(term) => self.places(text_of(term)).len(),
-            What::Phrase(terms) => {
+    fn count(&self, pattern: &LeafPattern) -> usize {
+        match pattern {
+            LeafPattern::Term(term) => self.places(text_of(term)).len(),
+            LeafPattern::Phrase(terms) => {
                 let Some(first) = terms.first() else { return 0 };
                 let follows = |start: &&usize| {
                     let rest = terms.iter().enumerate().skip(1);
@@ -160,7 +163,7 @@ impl Words {
                 };
                 self.places(text_of(first)).iter().filter(follows).count()
             }
-            What::Prefix { prefix, stem } => {
+            LeafPattern::Prefix { prefix, stem } => {
                 let stem = stem.as_ref().map_or("", text_of);
                 let fits = |word: &&Word| {
                     word.term == stem || !prefix.is_empty() && word.term.starts_with(prefix.as_str())
@@ -172,10 +175,10 @@ impl Words {
 }
 
 /// Returns the score of a row, or `None` if it does not match.
-fn score(groups: &[Group], columns: &[Words]) -> Option<f32> {
+fn score(groups: &[QueryGroup], columns: &[TextWords]) -> Option<f32> {
     let (mut score, mut found) = (0.0, false);
     for group in groups {
-        let count: usize = group.leaves.iter().map(|leaf| columns[leaf.column].count(&leaf.what)).sum();
+        let count: usize = group.leaves.iter().map(|leaf| columns[leaf.column].count(&leaf.pattern)).sum();
         match (group.sign, count) {
             (Sign::MustNot, 0) => {}
             (Sign::MustNot, _) | (Sign::Must, 0) => return None,

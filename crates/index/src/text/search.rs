@@ -8,12 +8,12 @@ use tantivy::schema::Term;
 use tantivy::{BitSet, TERMINATED};
 use types::{Error, Kind, Result, RowId};
 
-use super::dead::{Deaths, View};
-use super::evaluate::{self, Best, K1, Statistic};
+use super::compile::{self, LeafPattern, QueryGroup};
+use super::dead_docs::{DeletedRows, PieceView};
+use super::evaluate::{self, K1, QueryStatistic, TopHits};
 use super::fields::{Fields, fields};
-use super::leaf::{self, Group, What};
 use super::parse::Sign;
-use super::postings::{Column, Need, Postings};
+use super::postings::{ColumnPostings, Postings, PostingsDetail};
 use super::query::{Hits, Query};
 use super::snippet::Marker;
 use super::state::Index;
@@ -31,7 +31,7 @@ const CHECK_TERM: u32 = 64;
 pub struct Searcher {
     fields: Fields,
     /// The pieces of index and tail, in row-id order.
-    views: Vec<View>,
+    views: Vec<PieceView>,
     /// Number of live rows.
     rows: u64,
     /// Number of words in the live rows, for each column.
@@ -51,34 +51,34 @@ impl Searcher {
                 .with("table", &snapshot.def().name)
                 .hint("declare one over its string columns")
         })?;
-        let index = usable(snapshot, &fields, position);
+        let index = usable_index(snapshot, &fields, position);
         let mut views = Vec::new();
         let mut reached = RowId(0);
         if let Some((position, index)) = index {
-            let deaths = Deaths::since(snapshot, &position.checkpoint)?;
+            let deaths = DeletedRows::since(snapshot, &position.checkpoint)?;
             for view in &index.pieces {
                 views.push(deaths.apply(snapshot, view.clone())?);
             }
             reached = position.checkpoint.row;
         }
-        let tail = tails.of(snapshot, reached, &fields)?;
-        let tail_rows = tail.iter().map(View::live).sum();
+        let tail = tails.views(snapshot, reached, &fields)?;
+        let tail_rows = tail.iter().map(PieceView::live).sum();
         views.extend(tail);
         views.retain(|view| view.live() > 0);
         let mut searcher = Searcher { fields, views, rows: 0, tokens: Vec::new(), tail_rows };
-        searcher.count();
+        searcher.count_rows_and_words();
         Ok(searcher)
     }
 
     /// Computes the numbers of rows and words over all pieces.
-    fn count(&mut self) {
+    fn count_rows_and_words(&mut self) {
         let views = &self.views;
         let words = |column: usize| {
-            let live = |view: &View| view.piece.columns[column].tokens - view.dead.tokens(column);
+            let live = |view: &PieceView| view.piece.columns[column].tokens - view.dead.tokens(column);
             views.iter().map(live).sum()
         };
         self.tokens = (0..self.fields.list.len()).map(words).collect();
-        self.rows = views.iter().map(View::live).sum();
+        self.rows = views.iter().map(PieceView::live).sum();
     }
 
     pub fn fields(&self) -> &Fields {
@@ -88,14 +88,14 @@ impl Searcher {
     /// Restricts the search to rows for which `may_see` returns true, as if the table had no others. It serves readers
     /// who must not learn of other rows, not even from the rarity of a word. It visits every row once.
     #[must_use]
-    pub fn only(mut self, may_see: &dyn Fn(RowId) -> bool) -> Searcher {
+    pub fn restricted_to(mut self, may_see: &dyn Fn(RowId) -> bool) -> Searcher {
         for view in &mut self.views {
             let piece = view.piece.clone();
             let hidden = (0..piece.docs()).filter(|doc| !may_see(piece.row(*doc)));
             *view = view.clone().without(hidden);
         }
         self.views.retain(|view| view.live() > 0);
-        self.count();
+        self.count_rows_and_words();
         self
     }
 
@@ -124,8 +124,8 @@ impl Searcher {
         if let Some(other) = query.columns.iter().find(|id| !indexed(**id)) {
             return Err(Error::not_found(format!("column {other} has no text index")));
         }
-        let groups = leaf::compile(query, &self.fields)?;
-        let mut best = Best::new(wanted, query.count_max);
+        let groups = compile::compile_query(query, &self.fields)?;
+        let mut best = TopHits::new(wanted, query.count_max);
         // A query that only excludes words finds nothing.
         if groups.iter().all(|group| group.sign == Sign::MustNot) {
             return Ok(best.finish(query.offset));
@@ -133,39 +133,39 @@ impl Searcher {
         let statistic = self.statistic(&groups)?;
         query.check.map_or(Ok(()), |check| check())?;
         for view in &self.views {
-            best.worked(PIECE_WORK, query)?;
-            evaluate::run(view, &groups, &statistic, query, &mut best)?;
+            best.count_steps(PIECE_WORK, query)?;
+            evaluate::search_piece(view, &groups, &statistic, query, &mut best)?;
         }
         Ok(best.finish(query.offset))
     }
 
     /// Returns a marker for the words of a query in texts.
     pub fn marker(&self, query: &Query<'_>) -> Result<Marker> {
-        Ok(Marker::new(&self.fields, &leaf::compile(query, &self.fields)?))
+        Ok(Marker::new(&self.fields, &compile::compile_query(query, &self.fields)?))
     }
 
     /// Computes the statistic of a query over the live rows of all pieces, so that the division into pieces does not
     /// show in a score.
-    fn statistic(&self, groups: &[Group]) -> Result<Statistic> {
+    fn statistic(&self, groups: &[QueryGroup]) -> Result<QueryStatistic> {
         let average = |tokens: &u64| (*tokens as f32 / self.rows.max(1) as f32).max(f32::MIN_POSITIVE);
         let norms = self.tokens.iter().map(|tokens| evaluate::norms(average(tokens))).collect();
         let mut weights = Vec::with_capacity(groups.len());
         for group in groups {
             let mut of_group = Vec::with_capacity(group.leaves.len());
             for leaf in &group.leaves {
-                let rarity = match &leaf.what {
-                    What::Term(term) => self.idf(leaf.column, term)?,
-                    What::Phrase(terms) => terms
+                let rarity = match &leaf.pattern {
+                    LeafPattern::Term(term) => self.idf(leaf.column, term)?,
+                    LeafPattern::Phrase(terms) => terms
                         .iter()
                         .try_fold(0.0, |sum, term| Ok::<_, Error>(sum + self.idf(leaf.column, term)?))?,
                     // All terms with the prefix count the same, however rare they are.
-                    What::Prefix { .. } => 1.0 / (K1 + 1.0),
+                    LeafPattern::Prefix { .. } => 1.0 / (K1 + 1.0),
                 };
                 of_group.push(rarity * (K1 + 1.0) * self.fields.list[leaf.column].weight * group.times);
             }
             weights.push(of_group);
         }
-        Ok(Statistic { norms, weights })
+        Ok(QueryStatistic { norms, weights })
     }
 
     fn idf(&self, column: usize, term: &Term) -> Result<f32> {
@@ -204,10 +204,14 @@ pub(super) fn check_window(query: &Query<'_>) -> Result<usize> {
 }
 
 /// Returns the documents in which the terms follow each other, each with the number of occurrences.
-pub(super) fn phrase(column: &Column, terms: &[Term], query: &Query<'_>) -> Result<Vec<(u32, u32)>> {
+pub(super) fn phrase_documents(
+    column: &ColumnPostings,
+    terms: &[Term],
+    query: &Query<'_>,
+) -> Result<Vec<(u32, u32)>> {
     let mut lists: Vec<Postings<'_>> = Vec::with_capacity(terms.len());
     for term in terms {
-        let Some(postings) = column.postings(term, Need::Positions)? else { return Ok(Vec::new()) };
+        let Some(postings) = column.postings(term, PostingsDetail::Positions)? else { return Ok(Vec::new()) };
         lists.push(postings);
     }
     let mut found = Vec::new();
@@ -244,8 +248,8 @@ pub(super) fn phrase(column: &Column, terms: &[Term], query: &Query<'_>) -> Resu
 }
 
 /// Returns the documents with a term that begins with `prefix`, or with the term `stem`.
-pub(super) fn prefixed(
-    column: &Column,
+pub(super) fn prefix_documents(
+    column: &ColumnPostings,
     docs: u32,
     prefix: &str,
     stem: Option<&Term>,
@@ -267,7 +271,7 @@ pub(super) fn prefixed(
         Ok::<_, Error>(())
     };
     if let Some(stem) = stem
-        && let Some(postings) = column.postings(stem, Need::Documents)?
+        && let Some(postings) = column.postings(stem, PostingsDetail::Documents)?
     {
         add(postings)?;
     }

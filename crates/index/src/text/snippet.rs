@@ -6,8 +6,8 @@ use tantivy::schema::Term;
 use types::ColumnId;
 
 use super::analyzer::{self, Language, Word};
+use super::compile::{LeafPattern, QueryGroup};
 use super::fields::Fields;
-use super::leaf::{Group, What};
 use super::parse::Sign;
 
 /// Bytes of a text that are searched for a snippet. Only the beginning of a longer text is searched.
@@ -19,11 +19,11 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// Finds and marks the words of one query in texts.
 pub struct Marker {
-    columns: Vec<Column>,
+    columns: Vec<MarkedColumn>,
     text_bytes_max: usize,
 }
 
-struct Column {
+struct MarkedColumn {
     id: ColumnId,
     language: Language,
     terms: Vec<String>,
@@ -43,10 +43,10 @@ pub struct Snippet<'a> {
 }
 
 impl Marker {
-    pub(super) fn new(fields: &Fields, groups: &[Group]) -> Marker {
-        let mut columns: Vec<Column> = fields
+    pub(super) fn new(fields: &Fields, groups: &[QueryGroup]) -> Marker {
+        let mut columns: Vec<MarkedColumn> = fields
             .iter()
-            .map(|field| Column {
+            .map(|field| MarkedColumn {
                 id: field.column,
                 language: field.language,
                 terms: Vec::new(),
@@ -57,10 +57,10 @@ impl Marker {
         let wanted = groups.iter().filter(|group| group.sign != Sign::MustNot);
         for leaf in wanted.flat_map(|group| &group.leaves) {
             let column = &mut columns[leaf.column];
-            match &leaf.what {
-                What::Term(term) => column.terms.push(text(term)),
-                What::Phrase(terms) => column.terms.extend(terms.iter().map(text)),
-                What::Prefix { prefix, stem } => {
+            match &leaf.pattern {
+                LeafPattern::Term(term) => column.terms.push(text(term)),
+                LeafPattern::Phrase(terms) => column.terms.extend(terms.iter().map(text)),
+                LeafPattern::Prefix { prefix, stem } => {
                     column.prefixes.push(prefix.clone());
                     column.terms.extend(stem.as_ref().map(text));
                 }
@@ -84,7 +84,7 @@ impl Marker {
     pub fn snippet<'a>(&self, column: ColumnId, text: &'a str, max_chars: usize) -> Snippet<'a> {
         let whole = text;
         let text = &text[..text.floor_char_boundary(self.text_bytes_max)];
-        let found = self.found(column, text);
+        let found = self.marked_words(column, text);
         let window = window(text, &found, max_chars.max(1));
         let marks = found.iter().map(|(word, _)| word.clone());
         let marks = marks.filter(|mark| mark.start >= window.start && mark.end <= window.end);
@@ -98,7 +98,7 @@ impl Marker {
     }
 
     /// Returns the byte ranges of the query's words in a text, each with the number of the word.
-    fn found(&self, column: ColumnId, text: &str) -> Vec<(Range<usize>, usize)> {
+    fn marked_words(&self, column: ColumnId, text: &str) -> Vec<(Range<usize>, usize)> {
         let Some(column) = self.columns.iter().find(|c| c.id == column) else { return Vec::new() };
         if column.terms.is_empty() && column.prefixes.is_empty() {
             return Vec::new();

@@ -8,10 +8,10 @@ use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Result, RowId, TableDef};
 
 use super::bundle;
-use super::dead::{Dead, View};
+use super::dead_docs::{DeadDocs, PieceView};
 use super::fields::{Fields, fields};
-use super::piece::Piece;
-use crate::levels::Size;
+use super::piece::TextPiece;
+use crate::merge_policy::PieceSize;
 use crate::store::Files;
 
 const VERSION: u8 = 1;
@@ -22,7 +22,7 @@ pub struct Index {
     /// Fingerprint of the definition that the index was built for. If the definition has changed, the index is useless.
     pub(super) fingerprint: u64,
     /// The pieces with their dead rows, in row-id order.
-    pub(super) pieces: Vec<View>,
+    pub(super) pieces: Vec<PieceView>,
     /// Deletes up to this lsn are known in `pieces`.
     pub(super) lsn: Lsn,
     /// The id of the next piece. No piece has had it yet.
@@ -46,7 +46,7 @@ pub struct PieceInfo {
 
 impl Index {
     pub fn pieces(&self) -> Vec<PieceInfo> {
-        let info = |view: &View| {
+        let info = |view: &PieceView| {
             let head = view.piece.head;
             let dead = view.dead.count().into();
             let bytes = view.piece.bytes();
@@ -56,26 +56,27 @@ impl Index {
     }
 
     /// Tells whether the index was built for the table's current definition.
-    pub fn is_of(&self, def: &TableDef) -> bool {
+    pub fn is_built_for(&self, def: &TableDef) -> bool {
         fields(def).is_some_and(|fields| fields.fingerprint() == self.fingerprint)
     }
 
     /// Returns the number of live rows in all pieces.
     pub fn rows(&self) -> u64 {
-        self.pieces.iter().map(View::live).sum()
+        self.pieces.iter().map(PieceView::live).sum()
     }
 
     /// Returns the rows and bytes of all pieces, including dead rows.
     pub(super) fn size(&self) -> (u64, u64) {
-        let add =
-            |(rows, bytes), view: &View| (rows + u64::from(view.piece.docs()), bytes + view.piece.bytes());
+        let add = |(rows, bytes), view: &PieceView| {
+            (rows + u64::from(view.piece.docs()), bytes + view.piece.bytes())
+        };
         self.pieces.iter().fold((0, 0), add)
     }
 
-    pub(super) fn sizes(&self) -> Vec<Size> {
-        let size = |view: &View| {
+    pub(super) fn sizes(&self) -> Vec<PieceSize> {
+        let size = |view: &PieceView| {
             let dead = u64::from(view.dead.count());
-            Size { live: view.live(), dead, bytes: view.piece.bytes() }
+            PieceSize { live: view.live(), dead, bytes: view.piece.bytes() }
         };
         self.pieces.iter().map(size).collect()
     }
@@ -107,7 +108,7 @@ impl Index {
         if fingerprint != fields.fingerprint() {
             return Err(Error::conflict("the table's text index is defined otherwise now"));
         }
-        let mut open: Vec<View> = Vec::with_capacity(pieces.len());
+        let mut open: Vec<PieceView> = Vec::with_capacity(pieces.len());
         for (id, crc) in pieces {
             let damaged = |what: &str| Error::damaged(format!("piece {id} of a text index {what}"));
             let piece = read(place, id, fields)?;
@@ -117,14 +118,15 @@ impl Index {
             if open.last().is_some_and(|last| last.piece.head.last >= piece.head.first) {
                 return Err(damaged("is out of order"));
             }
-            open.push(View { dead: Arc::new(Dead::none(&piece)), piece: Arc::new(piece) });
+            open.push(PieceView { dead: Arc::new(DeadDocs::none(&piece)), piece: Arc::new(piece) });
         }
         Ok(Index { fingerprint, pieces: open, lsn: checkpoint.lsn, next_id })
     }
 }
 
-fn read(place: &Place, id: u64, fields: &Fields) -> Result<Piece> {
-    Piece::open(FILES.map(place, id)?, fields).map_err(|e| e.with("file", FILES.path(place, id).display()))
+fn read(place: &Place, id: u64, fields: &Fields) -> Result<TextPiece> {
+    TextPiece::open(FILES.map(place, id)?, fields)
+        .map_err(|e| e.with("file", FILES.path(place, id).display()))
 }
 
 /// Writes a bundle to a new file, syncs it, and opens it as a piece.
@@ -134,10 +136,10 @@ pub(super) fn store(
     bytes: &Bytes,
     fields: &Fields,
     budget: &mut Budget<'_>,
-) -> Result<Piece> {
+) -> Result<TextPiece> {
     let mut output = FILES.create(place, id)?;
     output.write(bytes, budget)?;
     let mapped = output.finish(place, budget)?;
     debug_assert_eq!(bundle::crc(&mapped), bundle::crc(bytes));
-    Piece::open(mapped, fields).map_err(|e| e.with("file", FILES.path(place, id).display()))
+    TextPiece::open(mapped, fields).map_err(|e| e.with("file", FILES.path(place, id).display()))
 }

@@ -9,14 +9,14 @@ use types::{Error, Lsn, Result, RowId, TableDef, TableId};
 use vfs::{Mutex, Rank};
 
 use super::build::{self, Builder};
-use super::dead::{Dead, Deaths, View};
+use super::dead_docs::{DeadDocs, DeletedRows, PieceView};
 use super::fields::{Fields, KIND, check, fields};
-use super::piece::Piece;
+use super::piece::TextPiece;
 use super::search::{self, Searcher};
 use super::state::{self, FILES, Index};
 use super::tail::{self, Tails};
-use crate::levels::{self, Largest};
-use crate::store::{self, HELD_PAUSE, Memory, table_of};
+use crate::merge_policy::{self, MergeLimits};
+use crate::store::{self, HELD_PAUSE, StepMemory, table_of};
 
 /// The name of the materializer's checkpoints and directory.
 pub const NAME: &str = "text";
@@ -40,33 +40,36 @@ const LAG_TEXT_BYTES_MAX: usize = tail::READER_TEXT_BYTES_MAX / 2;
 /// Bytes of text at which a new piece is finished.
 const PIECE_TEXT_BYTES: usize = 32 << 20;
 /// The largest piece that a merge writes. A merge is a single step, and the tail grows for as long as it lasts.
-const LARGEST: Largest = Largest { rows: 1 << 18, bytes: 64 << 20 };
+const MERGE_LIMITS: MergeLimits = MergeLimits { rows: 1 << 18, bytes: 64 << 20 };
 
 /// The materializer of tables with a text index, which also makes searchers. An engine has exactly one. All searchers
 /// of an engine must come from the one that is registered with it, since it keeps their shared tails.
-pub struct Text {
+pub struct TextMaterializer {
     tails: Tails,
-    memory: Mutex<Memory<Piece>>,
+    memory: Mutex<StepMemory<TextPiece>>,
 }
 
-impl Default for Text {
+impl Default for TextMaterializer {
     fn default() -> Self {
-        Text { tails: Tails::default(), memory: Mutex::new(Rank::new(69, "text index"), Memory::default()) }
+        TextMaterializer {
+            tails: Tails::default(),
+            memory: Mutex::new(Rank::new(69, "text index"), StepMemory::default()),
+        }
     }
 }
 
-impl Text {
-    pub fn new() -> Arc<Text> {
+impl TextMaterializer {
+    pub fn new() -> Arc<TextMaterializer> {
         Arc::default()
     }
 
     /// Returns an upper bound on the number of rows that a new searcher must index itself, because no other reader has
     /// indexed them in memory yet.
-    pub fn unbuilt(&self, snapshot: &Snapshot, position: Option<&Position>) -> u64 {
+    pub fn rows_to_index(&self, snapshot: &Snapshot, position: Option<&Position>) -> u64 {
         let Some(fields) = fields(snapshot.def()) else { return 0 };
         let reached =
-            search::usable(snapshot, &fields, position).map_or(RowId(0), |(at, _)| at.checkpoint.row);
-        self.tails.unbuilt(snapshot, reached, &fields)
+            search::usable_index(snapshot, &fields, position).map_or(RowId(0), |(at, _)| at.checkpoint.row);
+        self.tails.rows_to_index(snapshot, reached, &fields)
     }
 
     /// Returns a searcher for the table as of `snapshot`. `position` is the position that the same root holds for the
@@ -86,24 +89,24 @@ impl Text {
     }
 
     /// Returns the time to wait for more rows, or `None` if the step should begin now.
-    fn gather(&self, place: &Place, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
+    fn gather_wait(&self, place: &Place, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
         let (id, now) = (table.def().id, place.env.clock.monotonic());
         let mut memory = self.memory.lock();
         if from.missing(table) >= GATHER_ROWS {
-            memory.waited(id);
+            memory.end_wait(id);
             return None;
         }
-        memory.wait(id, from.lsn, now, GATHER_TIME)
+        memory.remaining_wait(id, from.lsn, now, GATHER_TIME)
     }
 }
 
 /// The state from which a step continues.
-struct From<'a> {
+struct StepStart<'a> {
     checkpoint: &'a Checkpoint,
     index: Arc<Index>,
 }
 
-impl Materializer for Text {
+impl Materializer for TextMaterializer {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -126,9 +129,9 @@ impl Materializer for Text {
     }
 
     fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
-        let mut index = Index::open(place, &followed(table)?, checkpoint)?;
+        let mut index = Index::open(place, &followed_fields(table)?, checkpoint)?;
         for view in &mut index.pieces {
-            *view = Deaths::Unknown.apply(table, view.clone())?;
+            *view = DeletedRows::Unknown.apply(table, view.clone())?;
         }
         index.lsn = table.lsn();
         for id in FILES.list(place)? {
@@ -141,11 +144,11 @@ impl Materializer for Text {
     }
 
     fn is_asked(&self, def: &TableDef) -> bool {
-        self.memory.lock().is_expunging(def.id)
+        self.memory.lock().is_erasing(def.id)
     }
 
     fn expunge(&self, table: TableId, lsn: Lsn) -> bool {
-        self.memory.lock().expunge(table, lsn);
+        self.memory.lock().request_erasure(table, lsn);
         true
     }
 
@@ -156,37 +159,38 @@ impl Materializer for Text {
         from: Option<&Arc<Position>>,
         budget: &mut Budget<'_>,
     ) -> Result<Progress> {
-        let fields = followed(table)?;
+        let fields = followed_fields(table)?;
         let fingerprint = fields.fingerprint();
         let begun = from.and_then(|from| {
             let index = from.published::<Index>()?;
             // An index of another definition is of no use; the step starts from nothing.
-            (index.fingerprint == fingerprint).then_some(From { checkpoint: &from.checkpoint, index })
+            (index.fingerprint == fingerprint).then_some(StepStart { checkpoint: &from.checkpoint, index })
         });
         let next_id = from.and_then(|from| from.published::<Index>()).map_or(1, |index| index.next_id);
         let next_id = FILES.next(place, next_id)?;
-        let mark = self.memory.lock().mark(table.def().id, table.lsn(), next_id);
+        let mark = self.memory.lock().erasure_mark(table.def().id, table.lsn(), next_id);
         let (mut index, mut row, expunge) = match &begun {
             None => (Index { fingerprint, pieces: Vec::new(), lsn: table.lsn(), next_id }, RowId(0), None),
             Some(from) => {
-                let deaths = Deaths::since(table, from.checkpoint)?;
-                let pieces = || -> Result<Vec<View>> {
+                let deaths = DeletedRows::since(table, from.checkpoint)?;
+                let pieces = || -> Result<Vec<PieceView>> {
                     from.index.pieces.iter().map(|view| deaths.apply(table, view.clone())).collect()
                 };
-                let expunge = mark.map_or(Ok(None), |mark| Ok(with_dead(&pieces()?, mark)))?;
+                let expunge = mark.map_or(Ok(None), |mark| Ok(first_with_dead(&pieces()?, mark)))?;
                 let is_held = match mark.filter(|_| expunge.is_none()) {
-                    Some(mark) => !self.expunged(place, table, &from.index, mark)?,
+                    Some(mark) => !self.finish_erasure(place, table, &from.index, mark)?,
                     None => false,
                 };
                 let up_to_date = from.checkpoint.row.next() >= table.next_row() && deaths.is_none();
-                let merge = expunge.is_some() || levels::plan(&from.index.sizes(), LARGEST).is_some();
+                let merge =
+                    expunge.is_some() || merge_policy::plan(&from.index.sizes(), MERGE_LIMITS).is_some();
                 if up_to_date && !merge {
                     let waits = is_held && !budget.urgent;
                     return Ok(if waits { Progress::Later(HELD_PAUSE) } else { Progress::UpToDate });
                 }
                 if !budget.urgent
                     && !merge
-                    && let Some(left) = self.gather(place, table, from.checkpoint)
+                    && let Some(left) = self.gather_wait(place, table, from.checkpoint)
                 {
                     return Ok(Progress::Later(left));
                 }
@@ -197,7 +201,7 @@ impl Materializer for Text {
         // Rows that readers must index themselves cost them more than a few extra pieces do.
         let is_behind = table.next_row().0.saturating_sub(row.0 + 1) > BEHIND_ROWS;
         let expunge = expunge.map(|at| at..at + 1);
-        match expunge.or_else(|| levels::plan(&index.sizes(), LARGEST)) {
+        match expunge.or_else(|| merge_policy::plan(&index.sizes(), MERGE_LIMITS)) {
             Some(range) if !is_behind || index.pieces.len() >= PIECES_MAX => {
                 self.merge(place, &fields, &mut index, range, budget)?;
             }
@@ -211,7 +215,7 @@ impl Materializer for Text {
     fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
         let Some(index) = newest.published::<Index>() else { return Ok(()) };
         let Some(table) = table_of(place) else { return Ok(()) };
-        self.tails.passed(table, newest.checkpoint.row);
+        self.tails.index_reached(table, newest.checkpoint.row);
         for id in FILES.list(place)? {
             let named = index.pieces.iter().any(|view| view.piece.head.id == id);
             if !named && !self.memory.lock().is_held(table, id) {
@@ -231,19 +235,19 @@ impl Materializer for Text {
 }
 
 /// Returns the position of the first piece with an id below `mark` that has dead rows.
-fn with_dead(pieces: &[View], mark: u64) -> Option<usize> {
+fn first_with_dead(pieces: &[PieceView], mark: u64) -> Option<usize> {
     pieces.iter().position(|view| view.piece.head.id < mark && view.dead.count() > 0)
 }
 
-impl Text {
+impl TextMaterializer {
     /// Removes files of pieces that still hold erased rows; `index` itself names no such piece before `mark`. Returns
     /// true, and ends the erasure, if no such file is left.
-    fn expunged(&self, place: &Place, table: &Snapshot, index: &Index, mark: u64) -> Result<bool> {
+    fn finish_erasure(&self, place: &Place, table: &Snapshot, index: &Index, mark: u64) -> Result<bool> {
         let (id, memory) = (table.def().id, &self.memory);
         let is_named = |file| index.pieces.iter().any(|view| view.piece.head.id == file);
         let done = store::remove_before(FILES, place, memory, id, mark, is_named)?;
         if done {
-            memory.lock().expunged(id, mark);
+            memory.lock().end_erasure(id, mark);
         }
         Ok(done)
     }
@@ -285,7 +289,7 @@ impl Text {
             index.next_id += 1;
             let bytes = builder.finish(id, first, *row)?;
             let piece = state::store(place, id, &bytes, fields, budget)?;
-            index.pieces.push(View::new(Arc::new(piece)));
+            index.pieces.push(PieceView::new(Arc::new(piece)));
         }
         Ok(())
     }
@@ -298,20 +302,20 @@ impl Text {
         range: std::ops::Range<usize>,
         budget: &mut Budget<'_>,
     ) -> Result<()> {
-        let inputs: Vec<(&Piece, &Dead)> =
+        let inputs: Vec<(&TextPiece, &DeadDocs)> =
             index.pieces[range.clone()].iter().map(|view| (&*view.piece, &*view.dead)).collect();
         let mut merged = None;
         if inputs.iter().any(|(piece, dead)| piece.docs() > dead.count()) {
             let id = index.next_id;
             index.next_id += 1;
             let (bytes, _) = build::merge(id, &inputs)?;
-            merged = Some(View::new(Arc::new(state::store(place, id, &bytes, fields, budget)?)));
+            merged = Some(PieceView::new(Arc::new(state::store(place, id, &bytes, fields, budget)?)));
         }
         index.pieces.splice(range, merged);
         Ok(())
     }
 }
 
-fn followed(table: &Snapshot) -> Result<Fields> {
+fn followed_fields(table: &Snapshot) -> Result<Fields> {
     fields(table.def()).ok_or_else(|| Error::internal("a table without a text index is not to be indexed"))
 }

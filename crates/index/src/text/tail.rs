@@ -14,10 +14,10 @@ use table::Snapshot;
 use table::materializer::Checkpoint;
 use types::{Error, Kind, Lsn, Result, RowId, TableId};
 
-use super::dead::{Deaths, View};
+use super::dead_docs::{DeletedRows, PieceView};
 use super::fields::Fields;
-use super::fresh::Builder;
-use super::piece::Piece;
+use super::in_memory::Builder;
+use super::piece::TextPiece;
 use crate::rows;
 
 /// The largest number of rows that a reader indexes itself. If the index keeps up, about 2,000 rows are in the tail,
@@ -35,26 +35,26 @@ const READ_ROWS: usize = 128;
 /// The tails of all tables that were searched.
 #[derive(Default)]
 pub(super) struct Tails {
-    tables: ArcSwap<imbl::HashMap<TableId, Arc<Slot>>>,
+    tables: ArcSwap<imbl::HashMap<TableId, Arc<TableTail>>>,
 }
 
 /// The tail of one table.
 #[derive(Default)]
-struct Slot {
-    chain: ArcSwapOption<Chain>,
+struct TableTail {
+    chain: ArcSwapOption<TailChain>,
     /// The last row that the index has taken in.
-    passed: AtomicU64,
+    reached: AtomicU64,
 }
 
 /// Neighbouring parts in row-id order. Each was built at the same lsn as the one before it, or later.
-struct Chain {
+struct TailChain {
     fingerprint: u64,
-    parts: Vec<Part>,
+    parts: Vec<TailPart>,
 }
 
 #[derive(Clone)]
-struct Part {
-    view: View,
+struct TailPart {
+    view: PieceView,
     /// The lowest lsn of readers for which the part is complete.
     lsn: Lsn,
     /// The lsn after which deletes may affect rows of the part.
@@ -63,7 +63,7 @@ struct Part {
     text_bytes: usize,
 }
 
-impl Part {
+impl TailPart {
     fn first(&self) -> RowId {
         self.view.piece.head.first
     }
@@ -79,11 +79,11 @@ impl Part {
 
     /// Joins neighbouring parts into one. An earlier part may contain rows that had died by the lsn of a later one, so
     /// the result takes `since` from the first part.
-    fn join(parts: &[Part]) -> Option<Part> {
-        let pieces: Vec<&Piece> = parts.iter().map(|part| &*part.view.piece).collect();
-        let piece = Piece::join(&pieces)?;
-        Some(Part {
-            view: View::new(Arc::new(piece)),
+    fn join(parts: &[TailPart]) -> Option<TailPart> {
+        let pieces: Vec<&TextPiece> = parts.iter().map(|part| &*part.view.piece).collect();
+        let piece = TextPiece::join(&pieces)?;
+        Some(TailPart {
+            view: PieceView::new(Arc::new(piece)),
             lsn: parts.last()?.lsn,
             since: parts.first()?.since,
             text_bytes: parts.iter().map(|part| part.text_bytes).sum(),
@@ -92,17 +92,17 @@ impl Part {
 
     /// Tells whether a reader of `table` can use the part: it must contain all rows that the reader needs, and no row
     /// later than the snapshot.
-    fn serves(&self, table: &Snapshot) -> bool {
+    fn is_usable_by(&self, table: &Snapshot) -> bool {
         self.lsn <= table.lsn() && self.last() < table.next_row()
     }
 }
 
 /// Joins the last parts in the manner of a carry in a binary counter, several at a time. The newest part stays as it
 /// is: a reader at an lsn just before it cannot use it, and must not lose older parts too.
-fn carry(parts: &mut Vec<Part>) {
+fn carry(parts: &mut Vec<TailPart>) {
     let Some(newest) = parts.pop() else { return };
     let mut from = parts.len().saturating_sub(1);
-    let (mut docs, mut bytes) = parts.last().map_or((0, 0), Part::size);
+    let (mut docs, mut bytes) = parts.last().map_or((0, 0), TailPart::size);
     while let Some(before) = from.checked_sub(1).map(|at| parts[at].size()) {
         let fits = docs + before.0 <= PART_ROWS && bytes + before.1 <= PART_TEXT_BYTES;
         if before.0 > 2 * docs || !fits {
@@ -112,7 +112,7 @@ fn carry(parts: &mut Vec<Part>) {
         from -= 1;
     }
     if parts.len() - from > 1
-        && let Some(joined) = Part::join(&parts[from..])
+        && let Some(joined) = TailPart::join(&parts[from..])
     {
         parts.truncate(from);
         parts.push(joined);
@@ -122,21 +122,21 @@ fn carry(parts: &mut Vec<Part>) {
 
 /// Returns the rows that died in neighbouring parts. The list may contain rows that a part never held; applying them
 /// has no effect.
-fn deaths(table: &Snapshot, first: &Part, last: &Part) -> Result<Deaths> {
+fn deleted_in(table: &Snapshot, first: &TailPart, last: &TailPart) -> Result<DeletedRows> {
     let died = Checkpoint { row: last.last(), lsn: first.since, state: Vec::new() };
-    Deaths::since(table, &died)
+    DeletedRows::since(table, &died)
 }
 
 /// Tells whether parts hold dead rows, which a rebuild would leave out.
-fn has_dead(table: &Snapshot, parts: &[Part]) -> Result<bool> {
+fn has_dead(table: &Snapshot, parts: &[TailPart]) -> Result<bool> {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(false) };
-    Ok(!deaths(table, first, last)?.is_none())
+    Ok(!deleted_in(table, first, last)?.is_none())
 }
 
 impl Tails {
     /// Returns pieces that cover all rows after `after` that are live in `table`. Builds and publishes the missing
     /// parts.
-    pub fn of(&self, table: &Snapshot, after: RowId, fields: &Fields) -> Result<Vec<View>> {
+    pub fn views(&self, table: &Snapshot, after: RowId, fields: &Fields) -> Result<Vec<PieceView>> {
         let end = RowId(table.next_row().0 - 1);
         if after >= end {
             return Ok(Vec::new());
@@ -145,9 +145,9 @@ impl Tails {
         let slot = self.slot(table.def().id);
         let known = slot.chain.load_full();
         let fingerprint = fields.fingerprint();
-        let mut parts: Vec<Part> = match &known {
+        let mut parts: Vec<TailPart> = match &known {
             Some(chain) if chain.fingerprint == fingerprint => {
-                let usable = |part: &&Part| part.last() > after && part.serves(table);
+                let usable = |part: &&TailPart| part.last() > after && part.is_usable_by(table);
                 chain.parts.iter().filter(usable).cloned().collect()
             }
             _ => Vec::new(),
@@ -162,7 +162,7 @@ impl Tails {
             // missing.
             let last = RowId(next.0 - 1);
             let missing = build(table, first, last, fields, READER_TEXT_BYTES_MAX)?;
-            views.extend(missing.map(|(piece, _)| View::new(Arc::new(piece))));
+            views.extend(missing.map(|(piece, _)| PieceView::new(Arc::new(piece))));
         }
         if from <= end {
             // All parts are in memory, so their total size is limited (R2). Dead rows count towards it until they take
@@ -170,9 +170,10 @@ impl Tails {
             let held: usize = parts.iter().map(|part| part.text_bytes).sum();
             let docs: u64 = parts.iter().map(|part| u64::from(part.view.piece.docs())).sum();
             let room = READER_TEXT_BYTES_MAX.saturating_sub(held);
-            let more = match docs > READER_ROWS_MAX {
-                true => Err(building(table, from)),
-                false => build(table, from, end, fields, room),
+            let more = if docs > READER_ROWS_MAX {
+                Err(building(table, from))
+            } else {
+                build(table, from, end, fields, room)
             };
             let built = match more {
                 Err(error) if error.kind() == Kind::IndexBuilding && has_dead(table, &parts)? => {
@@ -183,19 +184,19 @@ impl Tails {
                 built => built?,
             };
             if let Some((piece, text_bytes)) = built {
-                let view = View::new(Arc::new(piece));
-                parts.push(Part { view, lsn: table.lsn(), since: table.lsn(), text_bytes });
+                let view = PieceView::new(Arc::new(piece));
+                parts.push(TailPart { view, lsn: table.lsn(), since: table.lsn(), text_bytes });
                 carry(&mut parts);
             }
-            let newest = |chain: &Chain| chain.parts.last().map(Part::last);
-            let ours = Chain { fingerprint, parts: parts.clone() };
+            let newest = |chain: &TailChain| chain.parts.last().map(TailPart::last);
+            let ours = TailChain { fingerprint, parts: parts.clone() };
             // A reader of an older root must not replace parts that readers of newer roots have made.
             if known.as_ref().is_none_or(|k| k.fingerprint != fingerprint || newest(k) <= newest(&ours)) {
                 slot.publish(&known, ours);
             }
         }
         if let (Some(first), Some(last)) = (parts.first(), parts.last()) {
-            let deaths = deaths(table, first, last)?;
+            let deaths = deleted_in(table, first, last)?;
             for part in parts {
                 let view = deaths.apply(table, part.view)?;
                 let indexed = view.piece.first_after(after);
@@ -207,23 +208,23 @@ impl Tails {
 
     /// Returns the number of row ids after `after` that no reader has indexed in memory yet in a form that a reader of
     /// `table` can use. The reader must index these rows itself.
-    pub fn unbuilt(&self, table: &Snapshot, after: RowId, fields: &Fields) -> u64 {
+    pub fn rows_to_index(&self, table: &Snapshot, after: RowId, fields: &Fields) -> u64 {
         let end = table.next_row().0 - 1;
         let tables = self.tables.load();
         let chain = tables.get(&table.def().id).and_then(|slot| slot.chain.load_full());
         let built = chain
             .filter(|chain| chain.fingerprint == fields.fingerprint())
             .filter(|chain| chain.parts.first().is_some_and(|part| part.first() <= after.next()))
-            .and_then(|chain| chain.parts.iter().rfind(|part| part.serves(table)).map(Part::last));
+            .and_then(|chain| chain.parts.iter().rfind(|part| part.is_usable_by(table)).map(TailPart::last));
         end.saturating_sub(built.unwrap_or(after).max(after).0)
     }
 
     /// Records that the index of a table has reached `row`, and drops the parts that it holds by now.
-    pub fn passed(&self, table: TableId, row: RowId) {
+    pub fn index_reached(&self, table: TableId, row: RowId) {
         if let Some(slot) = self.tables.load().get(&table) {
             // The row may be lower than before if the index is being rebuilt.
-            slot.passed.store(row.0, Ordering::Release);
-            slot.shed();
+            slot.reached.store(row.0, Ordering::Release);
+            slot.drop_indexed();
         }
     }
 
@@ -231,7 +232,7 @@ impl Tails {
         self.tables.rcu(|tables| tables.without(&table));
     }
 
-    fn slot(&self, table: TableId) -> Arc<Slot> {
+    fn slot(&self, table: TableId) -> Arc<TableTail> {
         if let Some(slot) = self.tables.load().get(&table) {
             return slot.clone();
         }
@@ -244,24 +245,24 @@ impl Tails {
     }
 }
 
-impl Slot {
+impl TableTail {
     /// Publishes a chain, unless another reader has replaced `known` meanwhile; then the next reader does the work
     /// again.
-    fn publish(&self, known: &Option<Arc<Chain>>, chain: Chain) {
+    fn publish(&self, known: &Option<Arc<TailChain>>, chain: TailChain) {
         self.chain.compare_and_swap(known, Some(Arc::new(chain)));
         // The index may have advanced meanwhile and found no parts to drop.
-        self.shed();
+        self.drop_indexed();
     }
 
     /// Drops the parts that the index holds by now.
-    fn shed(&self) {
-        let row = RowId(self.passed.load(Ordering::Acquire));
+    fn drop_indexed(&self) {
+        let row = RowId(self.reached.load(Ordering::Acquire));
         let known = self.chain.load_full();
         if let Some(chain) = &known
             && chain.parts.first().is_some_and(|part| part.last() <= row)
         {
             let parts = chain.parts.iter().filter(|part| part.last() > row).cloned().collect();
-            let left = Chain { fingerprint: chain.fingerprint, parts };
+            let left = TailChain { fingerprint: chain.fingerprint, parts };
             self.chain.compare_and_swap(&known, Some(Arc::new(left)));
         }
     }
@@ -275,7 +276,7 @@ fn build(
     last: RowId,
     fields: &Fields,
     text_bytes_max: usize,
-) -> Result<Option<(Piece, usize)>> {
+) -> Result<Option<(TextPiece, usize)>> {
     let projection = table.projection(&fields.columns())?;
     let mut builder = Builder::new(fields);
     let mut next = first;
@@ -291,7 +292,7 @@ fn build(
         return Ok(None);
     }
     let text_bytes = builder.bytes();
-    Ok(Some((Piece::fresh(first, last, builder), text_bytes)))
+    Ok(Some((TextPiece::in_memory(first, last, builder), text_bytes)))
 }
 
 /// Fails if the tail has more live rows than a reader may index itself (R2).

@@ -41,7 +41,7 @@ pub fn open_engine(engine: engine::Options, change: impl FnOnce(&mut Options)) -
 pub fn open_on(env: vfs::Env, engine: engine::Options, change: impl FnOnce(&mut Options)) -> Database {
     let dir = testkit::temp_dir("query");
     let engine = Engine::open(env, &dir.join("data"), engine).unwrap();
-    engine.register(index::column::Column::new()).unwrap();
+    engine.register(index::column::ColumnMaterializer::new()).unwrap();
     let mut options = Options::new(dir.join("spill"));
     options.threads = 2;
     change(&mut options);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use index::text::{self, Text};
+use index::text::{self, TextMaterializer};
 use query::search::{Request, Search};
 use types::Principal;
 
@@ -13,7 +13,7 @@ use crate::database::open;
 fn a_search_that_turns_out_to_be_much_work_goes_on_among_the_statements_and_answers_the_same() {
     let _limit = testkit::limit(120);
     let database = open();
-    let index = Text::new();
+    let index = TextMaterializer::new();
     database.engine.register(index.clone()).unwrap();
     let search = Search::new(database.engine.clone(), index, database.sql.clone()).unwrap();
     let words: Vec<String> = (0..64).map(|n| format!("w{n}")).collect();

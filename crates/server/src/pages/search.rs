@@ -48,15 +48,18 @@ pub async fn answer(app: &App, words: String, request: &HeaderMap) -> Response {
     let Some(site) = site.and_then(|position| position.published::<Site>()) else { return not_yet() };
     let title = &site.vault.options().words.search;
     let (status, page) = match found {
-        Ok(found) => (StatusCode::OK, site.vault.found(&words, found.total, &hits(&found))),
+        Ok(found) => (StatusCode::OK, site.vault.search_page(&words, found.total, &hits(&found))),
         // What was typed is no query: that is said to whoever typed it.
         Err(error) if error.kind() == Kind::Invalid => {
-            (StatusCode::BAD_REQUEST, site.vault.notice(title, error.message()))
+            (StatusCode::BAD_REQUEST, site.vault.notice_page(title, error.message()))
         }
         Err(error) if error.kind() == Kind::Busy => return Failure::from(error).into_response(),
         Err(error) => {
             let status = Failure::from(error).status();
-            (status, site.vault.notice(title, "The search has no answer just now. Try again in a moment."))
+            (
+                status,
+                site.vault.notice_page(title, "The search has no answer just now. Try again in a moment."),
+            )
         }
     };
     let mut response = shown(&page, request);

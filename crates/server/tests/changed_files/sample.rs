@@ -145,8 +145,8 @@ impl Database {
         let mut options = engine::Options { seal_rows: 30, log_files_max: 3, ..engine::Options::default() };
         (options.log.file_bytes, options.log.spare_files) = (16 << 10, 1);
         let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options)?;
-        let text = index::text::Text::new();
-        engine.register(index::column::Column::new())?;
+        let text = index::text::TextMaterializer::new();
+        engine.register(index::column::ColumnMaterializer::new())?;
         engine.register(text.clone())?;
         let opened_at = engine.status().write_error.is_none().then(|| engine.opened_at());
         let lineage = lake::Lineage::open(engine.env(), Path::new(DIR), opened_at);

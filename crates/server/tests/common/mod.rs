@@ -63,7 +63,7 @@ impl Running {
         options.log.file_bytes = 4 << 20;
         let engine = engine::Engine::open(env, &dir.path().join("data"), options).unwrap();
         let sql = query::Sql::new(engine.clone(), query::Options::new(dir.path().join("spill"))).unwrap();
-        let text = index::text::Text::new();
+        let text = index::text::TextMaterializer::new();
         engine.register(text.clone()).unwrap();
         let search = query::Search::new(engine.clone(), text, sql.clone()).unwrap();
         // The lake itself comes where a test registers it.

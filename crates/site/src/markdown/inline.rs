@@ -4,16 +4,16 @@ use comrak::Node;
 use comrak::nodes::NodeValue;
 
 use super::Walk;
-use super::wikilinks::{Item, Kind, Part, parts};
-use crate::body::{Piece, Span};
+use super::wikilinks::{MarkKind, MarkSource, MarkedPart, parts};
+use crate::body::{BodyPiece, Span};
 use crate::text::{encode_path, escape_into, fold};
 
 impl Walk<'_> {
     pub(super) fn enter_inline(&mut self, node: Node<'_>, value: NodeValue) -> bool {
         match value {
-            NodeValue::Text(text) => self.running(node, &text),
+            NodeValue::Text(text) => self.inline_text(node, &text),
             NodeValue::SoftBreak => {
-                self.piece(Piece::Break);
+                self.piece(BodyPiece::LineBreak);
                 self.span(" ");
             }
             NodeValue::LineBreak => {
@@ -32,7 +32,7 @@ impl Walk<'_> {
                 } else {
                     "<code class=\"math\">"
                 });
-                self.words(math.literal.trim());
+                self.write_quoted(math.literal.trim());
                 self.html("</code>");
             }
             NodeValue::HtmlInline(html) => self.raw(&html, false),
@@ -90,31 +90,31 @@ impl Walk<'_> {
             return;
         }
         let spans = self.quoted(html);
-        self.piece(Piece::Raw(spans.into()));
+        self.piece(BodyPiece::Raw(spans.into()));
         self.html(if is_block { "\n" } else { "" });
     }
 
     /// Adds text, with the wikilinks and tags in it.
-    fn running(&mut self, node: Node<'_>, text: &str) {
+    fn inline_text(&mut self, node: Node<'_>, text: &str) {
         let mut begins = node
             .previous_sibling()
             .is_none_or(|before| matches!(before.data().value, NodeValue::SoftBreak | NodeValue::LineBreak));
         for part in parts(text, self.items) {
             match part {
-                Part::Text(text) => self.text_with_tags(text, begins),
-                Part::Item(item) => self.item(item),
+                MarkedPart::Text(text) => self.text_with_tags(text, begins),
+                MarkedPart::Mark(item) => self.write_mark(item),
             }
             begins = false;
         }
     }
 
-    fn item(&mut self, item: Item<'_>) {
+    fn write_mark(&mut self, item: MarkSource<'_>) {
         match item.kind {
-            _ if !self.may_say(&item) => self.text("…"),
-            Kind::Literal => self.text(item.source),
-            Kind::Link if self.open_links.is_empty() => self.wikilink(&item),
-            Kind::Embed if self.open_links.is_empty() || item.is_file() => self.embed(&item),
-            Kind::Link | Kind::Embed | Kind::Quoted => self.say(item.named()),
+            _ if !self.charge(&item) => self.text("…"),
+            MarkKind::Literal => self.text(item.source),
+            MarkKind::Link if self.open_links.is_empty() => self.wikilink(&item),
+            MarkKind::Embed if self.open_links.is_empty() || item.is_file() => self.embed(&item),
+            MarkKind::Link | MarkKind::Embed | MarkKind::Quoted => self.write_link_text(item.as_name()),
         }
     }
 
@@ -131,7 +131,7 @@ impl Walk<'_> {
             let tail = &rest[at + 1..];
             let end = tail.find(|c: char| !is_tag_char(c)).unwrap_or(tail.len());
             let tag = tail[..end].trim_end_matches(['/', '-']);
-            if begins && is_tag(tag) && self.tags.take(tag) {
+            if begins && is_tag(tag) && self.tags.add(tag) {
                 self.html("<a class=\"tag\" href=\"/tags/");
                 let address = encode_path(&fold(tag));
                 self.html(&address);
@@ -157,7 +157,7 @@ impl Walk<'_> {
         for span in value {
             match span {
                 Span::Text(text) => escape_into(&mut self.out, text),
-                Span::Link(at) => self.piece(Piece::Say(*at)),
+                Span::Link(at) => self.piece(BodyPiece::LinkText(*at)),
             }
         }
         self.html("\"");

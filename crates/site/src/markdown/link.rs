@@ -5,8 +5,8 @@ use comrak::Node;
 use comrak::nodes::NodeValue;
 
 use super::Walk;
-use super::wikilinks::{Item, Kind, Part, Said, parts};
-use crate::body::{Link, Piece, Place, Span, Syntax};
+use super::wikilinks::{MarkKind, MarkSource, MarkedPart, ParsedWikilink, parts};
+use crate::body::{BodyPiece, EmbedContext, Link, LinkSyntax, Span};
 use crate::text::{decode, encode_address};
 
 /// Schemes that a link may have. A link with any other scheme, above all `javascript:`, is shown as text.
@@ -19,7 +19,7 @@ const SCHEMES: [&str; 13] = [
 const DATA_IMAGES: [&str; 4] = ["data:image/png;", "data:image/jpeg;", "data:image/gif;", "data:image/webp;"];
 
 /// The end of an open link.
-pub(super) enum Open {
+pub(super) enum OpenLink {
     /// The link is `links[i]`.
     Vault(u32),
     /// The link ends with this HTML tag.
@@ -64,7 +64,7 @@ impl Walk<'_> {
     /// Adds the text of a link to the visible text.
     pub(super) fn link_span(&mut self, at: u32) {
         // The text of a link into the vault belongs to that link.
-        if !self.open_links.iter().any(|open| matches!(open, Open::Vault(_))) {
+        if !self.open_links.iter().any(|open| matches!(open, OpenLink::Vault(_))) {
             self.body.text.push(Span::Link(at));
             self.fresh = true;
         }
@@ -74,8 +74,8 @@ impl Walk<'_> {
         let at = self.body.links.len() as u32;
         self.body.links.push(link);
         self.link_span(at);
-        self.piece(Piece::Open(at));
-        self.open_links.push(Open::Vault(at));
+        self.piece(BodyPiece::LinkStart(at));
+        self.open_links.push(OpenLink::Vault(at));
     }
 
     /// Handles the start of `[text](url)`.
@@ -83,11 +83,11 @@ impl Walk<'_> {
         match classify(&self.address(url)) {
             Address::Vault { target, fragment } => {
                 let label = Some(self.text_of(node)).filter(|label| !is_blank(label));
-                let title = Some(self.named(title)).filter(|title| !title.is_empty());
-                self.open(Link { syntax: Syntax::Markdown, target, fragment, label, title, size: None });
+                let title = Some(self.name_spans(title)).filter(|title| !title.is_empty());
+                self.open(Link { syntax: LinkSyntax::Markdown, target, fragment, label, title, size: None });
             }
             Address::Outside => {
-                let title = self.named(title);
+                let title = self.name_spans(title);
                 let url = self.outside(url);
                 self.enter_outside(&url, &title);
             }
@@ -96,7 +96,7 @@ impl Walk<'_> {
                     .warnings
                     .push("a link has a scheme that is not allowed; it is shown as text".to_owned());
                 self.html("<span class=\"broken\">");
-                self.open_links.push(Open::Tag("</span>"));
+                self.open_links.push(OpenLink::Tag("</span>"));
             }
         }
         true
@@ -109,7 +109,7 @@ impl Walk<'_> {
             self.attribute("title", title);
         }
         self.html(" rel=\"noopener\">");
-        self.open_links.push(Open::Tag("</a>"));
+        self.open_links.push(OpenLink::Tag("</a>"));
     }
 
     /// Encodes an address of another site.
@@ -125,23 +125,23 @@ impl Walk<'_> {
 
     /// Returns an address or the name of a language with its wikilinks replaced by `…`, since neither can contain one.
     pub(super) fn address(&mut self, url: &str) -> String {
-        let said = |part| match part {
-            Part::Text(text) => text,
-            Part::Item(Item { kind: Kind::Literal, source }) => source,
-            Part::Item(_) => "…",
+        let parsed = |part| match part {
+            MarkedPart::Text(text) => text,
+            MarkedPart::Mark(MarkSource { kind: MarkKind::Literal, source }) => source,
+            MarkedPart::Mark(_) => "…",
         };
-        parts(url, self.items).map(said).collect()
+        parts(url, self.items).map(parsed).collect()
     }
 
     /// Handles `[[target#fragment|label]]`.
-    pub(super) fn wikilink(&mut self, item: &Item<'_>) {
-        let said = item.said();
-        if said.address.contains("://") && matches!(classify(&said.address), Address::Outside) {
-            self.enter_outside(&[Span::Text(encode_address(said.address.trim()))], &[]);
-            self.text(said.label.as_deref().filter(|label| !label.is_empty()).unwrap_or(&said.address));
+    pub(super) fn wikilink(&mut self, item: &MarkSource<'_>) {
+        let parsed = item.parsed();
+        if parsed.address.contains("://") && matches!(classify(&parsed.address), Address::Outside) {
+            self.enter_outside(&[Span::Text(encode_address(parsed.address.trim()))], &[]);
+            self.text(parsed.label.as_deref().filter(|label| !label.is_empty()).unwrap_or(&parsed.address));
         } else {
-            let link = of(&said, false);
-            let label = link.shown(|_| String::new());
+            let link = from_wikilink(&parsed, false);
+            let label = link.display_text(|_| String::new());
             self.open(link);
             self.text(&label);
         }
@@ -149,20 +149,20 @@ impl Walk<'_> {
     }
 
     /// Handles `![[target|200x100]]`.
-    pub(super) fn embed(&mut self, item: &Item<'_>) {
-        self.show(of(&item.said(), true));
+    pub(super) fn embed(&mut self, item: &MarkSource<'_>) {
+        self.add_embed(from_wikilink(&item.parsed(), true));
     }
 
-    fn show(&mut self, link: Link) {
+    fn add_embed(&mut self, link: Link) {
         let at = self.body.links.len() as u32;
         self.body.links.push(link);
-        let place = match () {
-            () if !self.open_links.is_empty() => Place::Link,
-            () if self.lines > 0 => Place::Line,
-            () if self.in_paragraph => Place::Paragraph,
-            () => Place::Block,
+        let context = match () {
+            () if !self.open_links.is_empty() => EmbedContext::Link,
+            () if self.lines > 0 => EmbedContext::Line,
+            () if self.in_paragraph => EmbedContext::Paragraph,
+            () => EmbedContext::Block,
         };
-        self.piece(Piece::Show(at, place));
+        self.piece(BodyPiece::Embed(at, context));
     }
 
     /// Returns the text of a node without Markdown syntax.
@@ -170,8 +170,8 @@ impl Walk<'_> {
         let mut spans: Vec<Span> = Vec::new();
         for node in node.descendants() {
             let found = match &node.data().value {
-                NodeValue::Text(part) => self.named(part),
-                NodeValue::Math(math) => self.named(&math.literal),
+                NodeValue::Text(part) => self.name_spans(part),
+                NodeValue::Math(math) => self.name_spans(&math.literal),
                 NodeValue::Code(code) => {
                     vec![Span::Text(self.line_of_code(&code.literal))]
                 }
@@ -190,8 +190,8 @@ impl Walk<'_> {
 
     pub(super) fn leave_link(&mut self) {
         match self.open_links.pop() {
-            Some(Open::Vault(at)) => self.piece(Piece::Close(at)),
-            Some(Open::Tag(tag)) => self.html(tag),
+            Some(OpenLink::Vault(at)) => self.piece(BodyPiece::LinkEnd(at)),
+            Some(OpenLink::Tag(tag)) => self.html(tag),
             None => {}
         }
     }
@@ -207,12 +207,12 @@ impl Walk<'_> {
             *last = before.to_owned();
             size = Some(found);
         }
-        let title = Some(self.named(title)).filter(|title| !title.is_empty());
+        let title = Some(self.name_spans(title)).filter(|title| !title.is_empty());
         let is_data = DATA_IMAGES.iter().any(|kind| url.starts_with(kind));
         match classify(&self.address(url)) {
             Address::Vault { target, fragment } => {
                 let label = Some(alt).filter(|label| !is_blank(label));
-                self.show(Link { syntax: Syntax::Image, target, fragment, label, title, size });
+                self.add_embed(Link { syntax: LinkSyntax::Image, target, fragment, label, title, size });
             }
             Address::Outside | Address::Unsafe if is_data || is_web(url) => {
                 self.html("<img");
@@ -232,7 +232,7 @@ impl Walk<'_> {
                 for span in alt {
                     match span {
                         Span::Text(text) => self.text(&text),
-                        Span::Link(at) => self.say_at(at),
+                        Span::Link(at) => self.write_text_of(at),
                     }
                 }
             }
@@ -241,19 +241,19 @@ impl Walk<'_> {
 }
 
 /// Returns the link that a wikilink denotes.
-pub(super) fn of(said: &Said, embed: bool) -> Link {
-    let (target, fragment) = match said.address.split_once('#') {
+pub(super) fn from_wikilink(parsed: &ParsedWikilink, embed: bool) -> Link {
+    let (target, fragment) = match parsed.address.split_once('#') {
         Some((target, fragment)) => (target, Some(fragment.trim().to_owned())),
-        None => (said.address.as_str(), None),
+        None => (parsed.address.as_str(), None),
     };
-    let label = said.label.as_deref().filter(|label| !label.is_empty() && *label != said.address);
+    let label = parsed.label.as_deref().filter(|label| !label.is_empty() && *label != parsed.address);
     let (label, size) = match label {
         Some(label) if embed => size_of(label),
         Some(label) => (Some(label.to_owned()), None),
         None => (None, None),
     };
     Link {
-        syntax: if embed { Syntax::WikiEmbed } else { Syntax::Wiki },
+        syntax: if embed { LinkSyntax::WikiEmbed } else { LinkSyntax::Wiki },
         target: target.trim().to_owned(),
         fragment: fragment.filter(|fragment| !fragment.is_empty()),
         label: label.map(|label| vec![Span::Text(label)]),

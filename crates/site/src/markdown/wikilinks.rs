@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use comrak::nodes::NodeValue;
 use comrak::{Arena, Options};
 
-use crate::ticks::{Ticks, run_at};
+use crate::backticks::{BacktickRuns, run_len};
 
 /// The start of a mark. To Markdown it is punctuation, as `[` and `]` are, without any other meaning.
 const OPEN: char = '⁅';
@@ -25,13 +25,13 @@ const WRAPPED_BYTES_MAX: usize = 1_000;
 
 /// The original of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Item<'t> {
-    pub(super) kind: Kind,
+pub(super) struct MarkSource<'t> {
+    pub(super) kind: MarkKind,
     pub(super) source: &'t str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MarkKind {
     /// `[[a]]`
     Link,
     /// `![[a]]`
@@ -44,13 +44,13 @@ pub(super) enum Kind {
 
 /// The address and label of a wikilink, with entities and escapes resolved.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ParsedWikilink {
     pub(super) address: String,
     pub(super) label: Option<String>,
 }
 
-impl Item<'_> {
-    pub(super) fn said(&self) -> Said {
+impl MarkSource<'_> {
+    pub(super) fn parsed(&self) -> ParsedWikilink {
         let source = self.source.trim_start_matches(['!', '\\']);
         let inner = source.strip_prefix("[[").unwrap_or(source);
         let inner = unwrapped(inner.strip_suffix("]]").unwrap_or(inner));
@@ -59,13 +59,13 @@ impl Item<'_> {
             Some((address, label)) => (address.strip_suffix('\\').unwrap_or(address), Some(label)),
             None => (inner.strip_suffix('\\').unwrap_or(&inner), None),
         };
-        Said { address: resolved(address.trim()), label: label.map(|label| resolved(label.trim())) }
+        ParsedWikilink { address: resolved(address.trim()), label: label.map(|label| resolved(label.trim())) }
     }
 
     /// Returns the original as text in a line that is not code.
     pub(super) fn text(&self) -> String {
         match self.kind {
-            Kind::Quoted => resolved(&unwrapped(self.source)),
+            MarkKind::Quoted => resolved(&unwrapped(self.source)),
             _ => unwrapped(self.source).into_owned(),
         }
     }
@@ -121,20 +121,23 @@ fn resolved(text: &str) -> String {
 }
 
 /// A part of a marked text.
-pub(super) enum Part<'a, 't> {
+pub(super) enum MarkedPart<'a, 't> {
     Text(&'a str),
-    Item(Item<'t>),
+    Mark(MarkSource<'t>),
 }
 
 /// Splits text that the parser produced from a marked text into its parts.
-pub(super) fn parts<'a, 't>(text: &'a str, items: &'a [Item<'t>]) -> impl Iterator<Item = Part<'a, 't>> {
+pub(super) fn parts<'a, 't>(
+    text: &'a str,
+    items: &'a [MarkSource<'t>],
+) -> impl Iterator<Item = MarkedPart<'a, 't>> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let at = rest.find(OPEN).unwrap_or(rest.len());
         if at > 0 {
             let (before, after) = rest.split_at(at);
             rest = after;
-            return Some(Part::Text(before));
+            return Some(MarkedPart::Text(before));
         }
         let mark = rest.strip_prefix(OPEN)?;
         let end = mark.find(|c: char| !c.is_ascii_digit()).unwrap_or(mark.len());
@@ -142,20 +145,20 @@ pub(super) fn parts<'a, 't>(text: &'a str, items: &'a [Item<'t>]) -> impl Iterat
         match (item, mark[end..].strip_prefix(CLOSE)) {
             (Some(item), Some(after)) => {
                 rest = after;
-                Some(Part::Item(*item))
+                Some(MarkedPart::Mark(*item))
             }
             // An entity in the text may produce the character too.
             _ => {
                 let (sign, after) = rest.split_at(OPEN.len_utf8());
                 rest = after;
-                Some(Part::Text(sign))
+                Some(MarkedPart::Text(sign))
             }
         }
     })
 }
 
 /// Replaces the wikilinks of a text by marks. Returns the marked text and the originals.
-pub(super) fn mark(text: &str) -> (Cow<'_, str>, Vec<Item<'_>>) {
+pub(super) fn mark(text: &str) -> (Cow<'_, str>, Vec<MarkSource<'_>>) {
     if !text.contains("[[") && !text.contains([OPEN, CLOSE]) {
         return (Cow::Borrowed(text), Vec::new());
     }
@@ -174,18 +177,18 @@ pub(super) fn mark(text: &str) -> (Cow<'_, str>, Vec<Item<'_>>) {
 struct Marker<'t> {
     text: &'t str,
     out: String,
-    items: Vec<Item<'t>>,
+    items: Vec<MarkSource<'t>>,
     /// The text up to this offset is in `out`.
     kept: usize,
 }
 
 impl<'t> Marker<'t> {
-    fn push(&mut self, kind: Kind, start: usize, end: usize) {
+    fn push(&mut self, kind: MarkKind, start: usize, end: usize) {
         self.out.push_str(&self.text[self.kept..start]);
         self.out.push(OPEN);
         self.out.push_str(&self.items.len().to_string());
         self.out.push(CLOSE);
-        self.items.push(Item { kind, source: &self.text[start..end] });
+        self.items.push(MarkSource { kind, source: &self.text[start..end] });
         self.kept = end;
     }
 
@@ -193,8 +196,8 @@ impl<'t> Marker<'t> {
     /// begins. Returns the offset from which to continue, since a link may be wrapped.
     fn line(&mut self, line: usize, start: usize, end: usize) -> usize {
         let bytes = self.text.as_bytes();
-        let ticks = Ticks::of(&bytes[start..end]);
-        let wraps = Wraps::of(&bytes[line..end]);
+        let ticks = BacktickRuns::of(&bytes[start..end]);
+        let wraps = LineContinuation::of(&bytes[line..end]);
         // The end of the open code span.
         let mut code = None;
         let mut marked = false;
@@ -207,7 +210,7 @@ impl<'t> Marker<'t> {
                     at += if rest.get(1).is_some_and(u8::is_ascii_punctuation) { 2 } else { 1 };
                 }
                 b'`' if code.is_none() => {
-                    let run = run_at(rest);
+                    let run = run_len(rest);
                     code = ticks.span_end(at - start, run).map(|end| start + end);
                     at += run;
                 }
@@ -216,13 +219,14 @@ impl<'t> Marker<'t> {
                     // In code a backslash has no special meaning.
                     let is_open = bytes[open..].starts_with(b"[[") && (rest[0] != b'\\' || code.is_none());
                     let limit = code.unwrap_or(self.text.len());
-                    let Some((end, kind)) = is_open.then(|| self.find(open, limit, &wraps)).flatten() else {
+                    let Some((end, kind)) = is_open.then(|| self.examine(open, limit, &wraps)).flatten()
+                    else {
                         at += 1;
                         continue;
                     };
                     let kind = match (rest[0], kind) {
-                        (b'\\', _) => Kind::Quoted,
-                        (b'!', Kind::Link) => Kind::Embed,
+                        (b'\\', _) => MarkKind::Quoted,
+                        (b'!', MarkKind::Link) => MarkKind::Embed,
                         _ => kind,
                     };
                     self.push(kind, at, end);
@@ -231,14 +235,14 @@ impl<'t> Marker<'t> {
                 // A label with brackets in it defines no reference. A mark has none, so the `:` is marked to keep it
                 // so.
                 b']' if marked && rest[1..].starts_with(b":") => {
-                    self.push(Kind::Literal, at + 1, at + 2);
+                    self.push(MarkKind::Literal, at + 1, at + 2);
                     at += 2;
                 }
                 first if first.is_ascii() => at += 1,
                 _ => {
                     let sign = self.text[at..].chars().next().unwrap_or(OPEN);
                     if matches!(sign, OPEN | CLOSE) {
-                        self.push(Kind::Literal, at, at + sign.len_utf8());
+                        self.push(MarkKind::Literal, at, at + sign.len_utf8());
                     }
                     at += sign.len_utf8();
                 }
@@ -248,7 +252,12 @@ impl<'t> Marker<'t> {
     }
 
     /// Examines the `[[` at `open`. Returns the end and the kind of the wikilink, or `None` if it is not one.
-    fn find(&self, open: usize, limit: usize, wraps: &Option<Wraps>) -> Option<(usize, Kind)> {
+    fn examine(
+        &self,
+        open: usize,
+        limit: usize,
+        wraps: &Option<LineContinuation>,
+    ) -> Option<(usize, MarkKind)> {
         let bytes = &self.text.as_bytes()[..limit];
         let inner = open + 2;
         if bytes.get(inner) == Some(&b'[') {
@@ -263,7 +272,7 @@ impl<'t> Marker<'t> {
                 None => break None,
                 // An escaped `]]` does not end a link, but the text before it may still be a name.
                 Some(b'\\') if bracket.is_none() && bytes[at + 1..].starts_with(b"]]") => {
-                    return Some((at + 3, Kind::Quoted));
+                    return Some((at + 3, MarkKind::Quoted));
                 }
                 Some(b'\\') if bytes[at + 1..].starts_with(b"[[") => break None,
                 Some(b'\\') if next.is_ascii_punctuation() && next != b'|' => at += 1,
@@ -296,17 +305,17 @@ impl<'t> Marker<'t> {
         let is_named = pipe.is_some_and(|pipe| bracket.is_none_or(|bracket| pipe < bracket));
         match (end, ending) {
             (Some(end), _) if bracket.is_none() || is_named => {
-                (!is_blank(end)).then_some((end + 2, Kind::Link))
+                (!is_blank(end)).then_some((end + 2, MarkKind::Link))
             }
             // The brackets may hold ordinary Markdown links.
             (Some(end), _) => {
                 let text = &self.text[inner..end];
                 let is_other = has_lone || text.contains("](") || text.contains("][");
-                (!is_other).then_some((end + 2, Kind::Link))
+                (!is_other).then_some((end + 2, MarkKind::Link))
             }
-            (None, Some(end)) if is_named => Some((end + 2, Kind::Link)),
+            (None, Some(end)) if is_named => Some((end + 2, MarkKind::Link)),
             (None, None) if is_named && bracket.is_none() => {
-                pipe.filter(|pipe| !is_blank(*pipe)).map(|pipe| (pipe, Kind::Quoted))
+                pipe.filter(|pipe| !is_blank(*pipe)).map(|pipe| (pipe, MarkKind::Quoted))
             }
             (None, _) => None,
         }
@@ -314,17 +323,17 @@ impl<'t> Marker<'t> {
 }
 
 /// The state that tells whether the next line continues the same paragraph.
-struct Wraps {
+struct LineContinuation {
     quotes: usize,
 }
 
-impl Wraps {
-    fn of(line: &[u8]) -> Option<Wraps> {
+impl LineContinuation {
+    fn of(line: &[u8]) -> Option<LineContinuation> {
         let (prefix, text) = line.split_at(prefix_of(line));
         let level = text.iter().take_while(|c| **c == b'#').count();
         let is_heading = level > 0 && text.get(level).is_none_or(u8::is_ascii_whitespace);
         let is_row = text.starts_with(b"|");
-        (!is_heading && !is_row).then(|| Wraps { quotes: quotes_in(prefix) })
+        (!is_heading && !is_row).then(|| LineContinuation { quotes: quotes_in(prefix) })
     }
 
     /// Returns the length of the next line's prefix (blanks and quote marks) if that line continues the paragraph.

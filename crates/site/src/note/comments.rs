@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::ticks::{Ticks, run_at};
+use crate::backticks::{BacktickRuns, run_len};
 
 pub(crate) fn strip(text: &str) -> Cow<'_, str> {
     if !text.contains("%%") {
@@ -50,7 +50,7 @@ fn fence_of(line: &str) -> Option<(u8, usize, bool)> {
 
 /// Copies a line without its comments. Returns true if a comment continues after this line.
 fn strip_line(line: &str, mut hidden: bool, out: &mut String) -> bool {
-    let ticks = Ticks::of(line.as_bytes());
+    let ticks = BacktickRuns::of(line.as_bytes());
     let mut rest = line;
     loop {
         if hidden {
@@ -79,7 +79,7 @@ fn strip_line(line: &str, mut hidden: bool, out: &mut String) -> bool {
             out.push('%');
             rest = &rest[1..];
         } else {
-            let (at, run) = (line.len() - rest.len(), run_at(rest.as_bytes()));
+            let (at, run) = (line.len() - rest.len(), run_len(rest.as_bytes()));
             let end = ticks.span_end(at, run).unwrap_or(at + run);
             out.push_str(&line[at..end]);
             rest = &line[end..];

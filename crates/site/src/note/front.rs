@@ -60,9 +60,10 @@ pub(crate) fn split(text: &str) -> Result<(Option<&str>, &str), String> {
         let key = line.split_once(':').map(|(key, _)| key.trim());
         key.is_some_and(|key| !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || "-_".contains(c)))
     };
-    match second.is_some_and(is_key) {
-        true => Err("the front matter has no closing line of `---`".to_owned()),
-        false => Ok((None, text)),
+    if second.is_some_and(is_key) {
+        Err("the front matter has no closing line of `---`".to_owned())
+    } else {
+        Ok((None, text))
     }
 }
 

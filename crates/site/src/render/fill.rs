@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use crate::body::{Link, Piece, Place, Span, Syntax, joined};
-use crate::linked::{Linked, Target};
+use crate::body::{BodyPiece, EmbedContext, Link, LinkSyntax, Span, join_spans};
+use crate::linked::{LinkTarget, LinkedNote};
 use crate::markdown::size_attributes;
 use crate::note::Note;
 use crate::path::Media;
@@ -21,15 +21,15 @@ const PAGE_BYTES_MAX: usize = 16 << 20;
 /// The HTML at the end of an embed.
 const EMBED_END: &str = "</div></div>\n";
 
-pub(super) struct Filled {
+pub(super) struct FilledBody {
     pub(super) html: String,
     /// Paths of other notes whose text is on the page.
     pub(super) shown: Vec<Arc<str>>,
 }
 
 /// Renders the text of a note as HTML.
-pub(super) fn body(state: &State, linked: &Linked, note: &Note) -> Filled {
-    let mut fill = Fill {
+pub(super) fn body(state: &State, linked: &LinkedNote, note: &Note) -> FilledBody {
+    let mut fill = BodyFiller {
         state,
         page: &linked.card.path,
         out: String::new(),
@@ -38,10 +38,10 @@ pub(super) fn body(state: &State, linked: &Linked, note: &Note) -> Filled {
         count: 0,
     };
     fill.pieces(linked, note, 0, note.body.pieces.len(), "");
-    Filled { html: fill.out, shown: fill.shown }
+    FilledBody { html: fill.out, shown: fill.shown }
 }
 
-struct Fill<'a> {
+struct BodyFiller<'a> {
     state: &'a State,
     page: &'a Arc<str>,
     out: String,
@@ -51,34 +51,35 @@ struct Fill<'a> {
     count: usize,
 }
 
-impl Fill<'_> {
-    fn pieces(&mut self, linked: &Linked, note: &Note, start: usize, end: usize, prefix: &str) {
+impl BodyFiller<'_> {
+    fn pieces(&mut self, linked: &LinkedNote, note: &Note, start: usize, end: usize, prefix: &str) {
         self.stack.push(linked.card.path.clone());
         let options = &self.state.site.options;
         let mut skip_until = None;
         for piece in note.body.pieces.get(start..end).unwrap_or_default() {
             if let Some(link) = skip_until {
-                if *piece == Piece::Close(link) {
+                if *piece == BodyPiece::LinkEnd(link) {
                     skip_until = None;
                 }
                 continue;
             }
             match piece {
-                Piece::Html(html) => {
+                BodyPiece::Html(html) => {
                     let ends = html.strip_prefix("</p>\n").filter(|_| self.follows_embed());
                     if ends.is_some() {
                         self.drop_empty_paragraph();
                     }
                     self.out.push_str(ends.unwrap_or(html));
                 }
-                Piece::Raw(spans) => {
-                    let html = joined(spans, |at| linked.shown(note, at, &options.words.withheld));
-                    match options.raw_html {
-                        true => crate::raw::keep_into(&mut self.out, &html),
-                        false => escape_into(&mut self.out, &html),
+                BodyPiece::Raw(spans) => {
+                    let html = join_spans(spans, |at| linked.display_text(note, at, &options.words.withheld));
+                    if options.raw_html {
+                        crate::sanitize::sanitize_into(&mut self.out, &html)
+                    } else {
+                        escape_into(&mut self.out, &html)
                     }
                 }
-                Piece::Id(id) => {
+                BodyPiece::Id(id) => {
                     // After `#` the id is part of an `href`, and must be percent-encoded: browsers decode it before
                     // they compare.
                     let is_reference = self.out.ends_with('#');
@@ -86,16 +87,16 @@ impl Fill<'_> {
                     let id = if is_reference { encode_part(&id) } else { escape(&id) };
                     self.out.push_str(&id);
                 }
-                Piece::Break => self.out.push_str(if options.line_breaks { "<br>\n" } else { "\n" }),
-                Piece::Open(at) => {
+                BodyPiece::LineBreak => self.out.push_str(if options.line_breaks { "<br>\n" } else { "\n" }),
+                BodyPiece::LinkStart(at) => {
                     if !self.open(linked, note, *at) {
                         skip_until = Some(*at);
                     }
                 }
-                Piece::Close(at) => self.out.push_str(closing(target(linked, *at))),
-                Piece::Show(at, place) => self.show(linked, note, *at, *place),
-                Piece::Say(at) => {
-                    escape_into(&mut self.out, &linked.shown(note, *at, &options.words.withheld));
+                BodyPiece::LinkEnd(at) => self.out.push_str(closing(target(linked, *at))),
+                BodyPiece::Embed(at, context) => self.show(linked, note, *at, *context),
+                BodyPiece::LinkText(at) => {
+                    escape_into(&mut self.out, &linked.display_text(note, *at, &options.words.withheld));
                 }
             }
         }
@@ -103,18 +104,18 @@ impl Fill<'_> {
     }
 
     /// Writes the start of a link. Returns true if the content of the link must follow.
-    fn open(&mut self, linked: &Linked, note: &Note, at: u32) -> bool {
+    fn open(&mut self, linked: &LinkedNote, note: &Note, at: u32) -> bool {
         let link = &note.body.links[at as usize];
         let words = &self.state.site.options.words;
         let target = target(linked, at);
         match target {
-            Target::Withheld { label: true } => return true,
-            Target::Withheld { label: false } => {
+            LinkTarget::Withheld { label: true } => return true,
+            LinkTarget::Withheld { label: false } => {
                 let (hint, text) = (escape(&words.withheld_hint), escape(&words.withheld));
                 let _ = write!(self.out, "<span class=\"withheld\" title=\"{hint}\">{text}</span>");
                 return false;
             }
-            Target::Broken => {
+            LinkTarget::Broken => {
                 let _ = write!(self.out, "<span class=\"broken\" title=\"{}\">", escape(&words.broken_hint));
                 return true;
             }
@@ -126,17 +127,17 @@ impl Fill<'_> {
         self.out.push('"');
         self.out.push_str(&title_attribute(linked, note, link, &words.withheld));
         self.out.push('>');
-        if matches!(target, Target::Note { is_veiled: true, .. }) {
-            let shown = linked.shown(note, at, &words.withheld);
+        if matches!(target, LinkTarget::Note { is_veiled: true, .. }) {
+            let shown = linked.display_text(note, at, &words.withheld);
             let _ = write!(self.out, "{}</a>", escape(&shown));
             return false;
         }
         true
     }
 
-    fn address(&self, target: &Target) -> String {
+    fn address(&self, target: &LinkTarget) -> String {
         match target {
-            Target::Note { path, url, id, .. } => {
+            LinkTarget::Note { path, url, id, .. } => {
                 let fragment = id.as_ref().map(|id| format!("#{}", encode_part(id)));
                 match fragment {
                     Some(fragment) if path == self.page => fragment,
@@ -144,27 +145,29 @@ impl Fill<'_> {
                     None => url.to_string(),
                 }
             }
-            Target::Asset { url, .. } | Target::Folder { url } | Target::Host { url } => url.clone(),
-            Target::Withheld { .. } | Target::Broken => String::new(),
+            LinkTarget::Asset { url, .. } | LinkTarget::Folder { url } | LinkTarget::Host { url } => {
+                url.clone()
+            }
+            LinkTarget::Withheld { .. } | LinkTarget::Broken => String::new(),
         }
     }
 
-    fn show(&mut self, linked: &Linked, note: &Note, at: u32, place: Place) {
+    fn show(&mut self, linked: &LinkedNote, note: &Note, at: u32, context: EmbedContext) {
         let link = &note.body.links[at as usize];
         let words = &self.state.site.options.words;
-        let shown = linked.shown(note, at, &words.withheld);
+        let shown = linked.display_text(note, at, &words.withheld);
         match target(linked, at) {
-            Target::Asset { url, media, .. } => self.asset(linked, note, link, url, *media),
-            Target::Note { .. } | Target::Folder { .. } if place == Place::Link => {
+            LinkTarget::Asset { url, media, .. } => self.asset(linked, note, link, url, *media),
+            LinkTarget::Note { .. } | LinkTarget::Folder { .. } if context == EmbedContext::Link => {
                 escape_into(&mut self.out, &shown);
             }
-            Target::Note { path, url, .. } => self.embed(link, path, url, &shown, place),
-            Target::Folder { url } | Target::Host { url } => self.link(url, &shown),
-            Target::Withheld { .. } => {
+            LinkTarget::Note { path, url, .. } => self.embed(link, path, url, &shown, context),
+            LinkTarget::Folder { url } | LinkTarget::Host { url } => self.link(url, &shown),
+            LinkTarget::Withheld { .. } => {
                 let (hint, text) = (escape(&words.withheld_hint), escape(&words.withheld));
                 let _ = write!(self.out, "<span class=\"withheld\" title=\"{hint}\">{text}</span>");
             }
-            Target::Broken => {
+            LinkTarget::Broken => {
                 let hint = escape(&words.broken_hint);
                 let _ = write!(self.out, "<span class=\"broken\" title=\"{hint}\">{}</span>", escape(&shown));
             }
@@ -175,15 +178,15 @@ impl Fill<'_> {
         let _ = write!(self.out, "<a href=\"{}\">{}</a>", escape(url), escape(shown));
     }
 
-    fn asset(&mut self, linked: &Linked, note: &Note, link: &Link, url: &str, media: Media) {
+    fn asset(&mut self, linked: &LinkedNote, note: &Note, link: &Link, url: &str, media: Media) {
         let url = escape(url);
         let withheld = &self.state.site.options.words.withheld;
-        let said = |label: &Vec<Span>| joined(label, |at| linked.shown(note, at, withheld));
-        let label = link.label.as_ref().map(said);
+        let parsed = |label: &Vec<Span>| join_spans(label, |at| linked.display_text(note, at, withheld));
+        let label = link.label.as_ref().map(parsed);
         let name = link.target.rsplit('/').next().unwrap_or(&link.target);
         // A file name does not help a reader who cannot see the picture. An empty text marks the picture as decoration.
         let alt = match link.syntax {
-            Syntax::WikiEmbed => label.as_deref().unwrap_or(name),
+            LinkSyntax::WikiEmbed => label.as_deref().unwrap_or(name),
             _ => label.as_deref().unwrap_or_default(),
         };
         let (label, size) = (escape(alt), size_attributes(link.size));
@@ -207,11 +210,11 @@ impl Fill<'_> {
         };
     }
 
-    fn embed(&mut self, link: &Link, path: &Arc<str>, url: &str, shown: &str, place: Place) {
+    fn embed(&mut self, link: &Link, path: &Arc<str>, url: &str, shown: &str, context: EmbedContext) {
         let found = self.state.linked.get(path).zip(self.state.notes.get(path));
         let too_much =
             self.stack.len() > EMBED_DEPTH_MAX || self.count >= EMBEDS_MAX || self.out.len() > PAGE_BYTES_MAX;
-        let fits = !too_much && place != Place::Line && !self.stack.contains(path);
+        let fits = !too_much && context != EmbedContext::Line && !self.stack.contains(path);
         let Some((inner, entry)) = found.filter(|_| fits) else {
             // A note is linked instead of embedded if it would embed itself, exceeds a limit, or stands where no block
             // is allowed.
@@ -225,7 +228,7 @@ impl Fill<'_> {
             link.fragment.as_deref().and_then(|fragment| body.section_of(fragment)).unwrap_or(all);
         let (inner, note) = (inner.clone(), entry.note.clone());
         // A paragraph cannot contain a block, so it ends here and begins again after the embed.
-        let splits = place == Place::Paragraph;
+        let splits = context == EmbedContext::Paragraph;
         if splits && !self.drop_empty_paragraph() {
             self.out.push_str("</p>\n");
         }
@@ -244,7 +247,7 @@ impl Fill<'_> {
     }
 
     /// Returns the output so far without trailing blanks and line breaks.
-    fn written(&self) -> &str {
+    fn trimmed_output(&self) -> &str {
         let mut out = self.out.trim_end();
         while let Some(rest) = out.strip_suffix("<br>") {
             out = rest.trim_end();
@@ -254,30 +257,30 @@ impl Fill<'_> {
 
     /// Tells whether the current paragraph is empty and follows an embed.
     fn follows_embed(&self) -> bool {
-        self.written().strip_suffix("<p>").is_some_and(|out| out.ends_with(EMBED_END))
+        self.trimmed_output().strip_suffix("<p>").is_some_and(|out| out.ends_with(EMBED_END))
     }
 
     /// Removes the current paragraph from the output if it is empty. Returns true if it was.
     fn drop_empty_paragraph(&mut self) -> bool {
-        let kept = self.written().strip_suffix("<p>").map(str::len);
+        let kept = self.trimmed_output().strip_suffix("<p>").map(str::len);
         self.out.truncate(kept.unwrap_or(self.out.len()));
         kept.is_some()
     }
 }
 
-fn title_attribute(linked: &Linked, note: &Note, link: &Link, withheld: &str) -> String {
-    let said = |title: &Vec<Span>| joined(title, |at| linked.shown(note, at, withheld));
-    link.title.as_ref().map_or(String::new(), |title| format!(" title=\"{}\"", escape(&said(title))))
+fn title_attribute(linked: &LinkedNote, note: &Note, link: &Link, withheld: &str) -> String {
+    let parsed = |title: &Vec<Span>| join_spans(title, |at| linked.display_text(note, at, withheld));
+    link.title.as_ref().map_or(String::new(), |title| format!(" title=\"{}\"", escape(&parsed(title))))
 }
 
-fn target(linked: &Linked, at: u32) -> &Target {
-    linked.targets.get(at as usize).unwrap_or(&Target::Broken)
+fn target(linked: &LinkedNote, at: u32) -> &LinkTarget {
+    linked.targets.get(at as usize).unwrap_or(&LinkTarget::Broken)
 }
 
-fn closing(target: &Target) -> &'static str {
+fn closing(target: &LinkTarget) -> &'static str {
     match target {
-        Target::Broken => "</span>",
-        Target::Withheld { .. } => "",
+        LinkTarget::Broken => "</span>",
+        LinkTarget::Withheld { .. } => "",
         _ => "</a>",
     }
 }

@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::page::Page;
 use crate::path;
 use crate::text::{escape, escape_xml, fold};
-use crate::theme::Parts;
+use crate::theme::PageParts;
 use crate::vault::{Hit, State, day_of};
 
 /// The limit of the sitemap protocol on the addresses in one file.
@@ -79,7 +79,7 @@ fn page(state: &State, title: &str, before: String, main: String) -> Page {
     let options = &state.site.options;
     let mut head = String::new();
     feed_link(&mut head, options);
-    let parts = Parts { title: title.to_owned(), head, before, main, ..Parts::default() };
+    let parts = PageParts { title: title.to_owned(), head, before, main, ..PageParts::default() };
     Page::html(state.theme.fill(options, &parts), None)
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn tag(state: &State, tag: &Arc<str>) -> Page {
 }
 
 /// Renders the results of a search. The `snippet` of a hit is HTML already.
-pub(crate) fn found(state: &State, sought: &str, total: u64, hits: &[Hit]) -> Page {
+pub(crate) fn search_results(state: &State, sought: &str, total: u64, hits: &[Hit]) -> Page {
     let words = &state.site.options.words;
     let mut html = String::new();
     let known = hits.iter().filter_map(|hit| Some((&state.linked.get(hit.path.as_str())?.card, hit)));
@@ -171,9 +171,10 @@ pub(crate) fn found(state: &State, sought: &str, total: u64, hits: &[Hit]) -> Pa
     } else {
         let shown = known.len() as u64;
         let noun = escape(if total.max(shown) == 1 { &words.found_one } else { &words.found });
-        let _ = match shown < total {
-            true => writeln!(html, "<p>{shown} / {total} {noun}</p>"),
-            false => writeln!(html, "<p>{shown} {noun}</p>"),
+        let _ = if shown < total {
+            writeln!(html, "<p>{shown} / {total} {noun}</p>")
+        } else {
+            writeln!(html, "<p>{shown} {noun}</p>")
         };
         html.push_str("<ul class=\"list\">\n");
         for (card, hit) in known {

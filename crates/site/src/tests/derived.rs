@@ -11,7 +11,7 @@ use table::materializer::{Budget, Materializer as _, Place, Position, Progress};
 use types::{Result, TableId};
 
 use super::{everything, options};
-use crate::{Materializer, Note, Options, Parsed, Row, Site};
+use crate::{Materializer, Note, Options, ParsedNotes, Row, Site};
 
 const NAMES: [&str; 6] = ["a.md", "b.md", "f/index.md", "f/c.md", "p.png", "f/B.md"];
 
@@ -26,11 +26,12 @@ fn rows(rng: &mut Rng, count: usize) -> RecordBatch {
         let pick = |rng: &mut Rng| NAMES[rng.below(NAMES.len() as u64) as usize];
         let path = pick(rng).to_owned();
         let said = ["publish: true", "publish: false", "tags: [t]"][rng.below(3) as usize];
-        let content = match path.ends_with(".md") {
-            true => format!("---\n{said}\n---\n# T{}\n[[{}]] ![[{}]]\n", rng.below(3), pick(rng), pick(rng)),
-            false => format!("{}", rng.below(5)),
+        let content = if path.ends_with(".md") {
+            format!("---\n{said}\n---\n# T{}\n[[{}]] ![[{}]]\n", rng.below(3), pick(rng), pick(rng))
+        } else {
+            format!("{}", rng.below(5))
         };
-        let words = path.ends_with(".md").then(|| Note::parse(&path, content.as_bytes()).open_words());
+        let words = path.ends_with(".md").then(|| Note::parse(&path, content.as_bytes()).public_words());
         let modified = (rng.below(3) > 0).then(|| 1_700_000_000_000_000 + rng.below(9) as i64 * 1_000_000);
         let published = rng.below(4) > 0;
         rows.insert(path.clone(), Row { path, words, content: content.into(), published, modified });
@@ -71,8 +72,9 @@ fn a_note_that_its_row_does_not_publish_is_private_whatever_it_says() {
         bytes: "---\npublish: true\n---\nx".into(),
         modified: None,
     };
-    let known =
-        |may_publish| crate::Change::PutKnown(crate::Known { file: file("a.md"), note: None, may_publish });
+    let known = |may_publish| {
+        crate::Change::PutKnown(crate::KnownFile { file: file("a.md"), note: None, may_publish })
+    };
     let open = empty.apply([known(true)]);
     assert!(open.page("/a").is_some());
     let closed = open.apply([known(false)]);
@@ -83,7 +85,7 @@ fn a_note_that_its_row_does_not_publish_is_private_whatever_it_says() {
 #[test]
 fn words_for_everybody_name_no_other_note_and_hold_no_comment() {
     let note = Note::parse("a.md", b"---\nx: 1\n---\n# About [[Secret plan]]\nsee [the plan](secret.md), %%hidden%% [out](https://e.org) ok");
-    let (title, text) = note.open_words();
+    let (title, text) = note.public_words();
     assert_eq!(title, "About …");
     assert!(!text.to_lowercase().contains("plan") && !text.contains("hidden"), "{text}");
     assert!(text.contains("out") && text.contains("ok"), "{text}");
@@ -91,7 +93,7 @@ fn words_for_everybody_name_no_other_note_and_hold_no_comment() {
 
 #[test]
 fn a_parsed_note_is_handed_over_once_and_only_for_its_bytes() {
-    let parsed = Parsed::default();
+    let parsed = ParsedNotes::default();
     parsed.put(Arc::new(Note::parse("a.md", b"x")), b"x");
     assert!(parsed.take("a.md", b"y").is_none());
     assert!(parsed.take("b.md", b"x").is_none());
@@ -102,8 +104,8 @@ fn a_parsed_note_is_handed_over_once_and_only_for_its_bytes() {
 #[test]
 fn a_vault_table_is_as_defined_and_stays_out_of_the_lake() {
     let def = crate::definition(crate::TABLE).expect("a definition");
-    assert!(crate::is_as_defined(&def) && def.is_vault());
+    assert!(crate::has_vault_columns(&def) && def.is_vault());
     assert_eq!(def.options.lake, Some(false));
     def.check_stored().expect("storable");
-    assert!(!crate::is_as_defined(&types::TableDef::new(TableId(1), "main.t")));
+    assert!(!crate::has_vault_columns(&types::TableDef::new(TableId(1), "main.t")));
 }

@@ -186,10 +186,7 @@ fn bytes_of_every_kind_are_taken_without_panic() {
         ];
         let mut bytes = Vec::new();
         for _ in 0..rng.below(60) {
-            match rng.one_in(8) {
-                true => bytes.extend(rng.bytes(3)),
-                false => bytes.extend(rng.pick(&parts).as_bytes()),
-            }
+            if rng.one_in(8) { bytes.extend(rng.bytes(3)) } else { bytes.extend(rng.pick(&parts).as_bytes()) }
         }
         let empty = Vault::new(options()).expect("options");
         let vault =
@@ -285,12 +282,12 @@ fn a_search_shows_no_note_that_has_no_page_and_no_markup_of_its_words() {
     let vault = vault(&[("a <b>.md", "text"), ("mine.md", "---\npublish: false\n---\n# Mine")]);
     let hit = |path: &str| Hit { path: path.to_owned(), snippet: "a <mark>word</mark>".to_owned() };
     let text = |page: crate::Page| String::from_utf8(page.plain.bytes.to_vec()).expect("UTF-8");
-    let found = text(vault.found(BREAK_OUT, 2, &[hit("mine.md"), hit("a <b>.md"), hit("none.md")]));
+    let found = text(vault.search_page(BREAK_OUT, 2, &[hit("mine.md"), hit("a <b>.md"), hit("none.md")]));
     assert_harmless(&found, "words");
     assert!(found.contains("<a href=\"/a%20%3Cb%3E\">a &lt;b&gt;</a><p>a <mark>word</mark></p>"), "{found}");
     assert!(!found.contains("Mine") && !found.contains("mine"), "{found}");
-    assert!(text(vault.found("x", 1, &[hit("mine.md")])).contains("Nothing was found."));
-    assert_harmless(&text(vault.notice(SCRIPT, BREAK_OUT)), "a notice");
+    assert!(text(vault.search_page("x", 1, &[hit("mine.md")])).contains("Nothing was found."));
+    assert_harmless(&text(vault.notice_page(SCRIPT, BREAK_OUT)), "a notice");
 }
 
 /// Each of many equal headings counted from one, so a note of 40 KB took 20 seconds. A link to each heading was as

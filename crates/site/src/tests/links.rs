@@ -1,5 +1,5 @@
 use super::{article, is_missing, moved, page, put, rendered, vault};
-use crate::{Change, Found};
+use crate::{Change, PageLookup};
 
 /// Returns the article of `from` in a vault with it and other files.
 fn linked(from: &str, text: &str, others: &[(&str, &str)]) -> String {
@@ -232,7 +232,7 @@ fn addresses_are_readable_and_others_lead_to_them() {
     ] {
         assert!(is_missing(&vault, path), "{path:.50}");
     }
-    assert!(matches!(vault.find("/Hello%20World"), Found::Page(page) if page.status == 200));
+    assert!(matches!(vault.find("/Hello%20World"), PageLookup::Page(page) if page.status == 200));
 }
 
 #[test]

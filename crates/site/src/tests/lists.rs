@@ -33,11 +33,11 @@ fn the_search_box_keeps_the_words_and_the_number_has_a_noun() {
     let options = Options { search: Some("/".to_owned()), ..options() };
     let vault = vault_with(options, &[("a.md", "# A\n"), ("b.md", "# B\n")]);
     let hit = |path: &str| crate::Hit { path: path.to_owned(), snippet: "x".to_owned() };
-    let found = vault.found("ice \"cold\" <b>", 2, &[hit("a.md"), hit("b.md")]);
+    let found = vault.search_page("ice \"cold\" <b>", 2, &[hit("a.md"), hit("b.md")]);
     let html = String::from_utf8(found.plain.bytes.to_vec()).unwrap();
     assert!(html.contains("name=\"q\" value=\"ice &quot;cold&quot; &lt;b&gt;\""), "{html}");
     assert!(html.contains("<p>2 notes</p>"), "{html}");
-    let one = String::from_utf8(vault.found("x", 1, &[hit("a.md")]).plain.bytes.to_vec()).unwrap();
+    let one = String::from_utf8(vault.search_page("x", 1, &[hit("a.md")]).plain.bytes.to_vec()).unwrap();
     assert!(one.contains("<p>1 note</p>"));
     assert!(!page(&vault, "/a").contains(" value=\""), "other pages have none");
 }
@@ -47,7 +47,7 @@ fn the_search_box_keeps_the_words_and_the_number_has_a_noun() {
 fn what_an_author_should_know_is_told_once_and_when_it_changes() {
     let told = |before: &Vault, after: &Vault| -> Vec<String> {
         after
-            .news(before)
+            .new_warnings(before)
             .into_iter()
             .map(|warning| format!("{}: {}", warning.path, warning.message))
             .collect()

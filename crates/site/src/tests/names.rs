@@ -21,7 +21,7 @@ fn told(vault: &Vault) -> String {
     for (note, _) in vault.notes().filter(|(_, published)| *published) {
         told.push_str(&format!("{:?} {:?}\n", vault.card(note.path()), vault.text(note.path())));
         // The search index has these words before the vault is known.
-        told.push_str(&format!("{:?}\n", note.open_words()));
+        told.push_str(&format!("{:?}\n", note.public_words()));
     }
     told.to_lowercase()
 }

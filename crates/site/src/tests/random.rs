@@ -99,18 +99,18 @@ fn a_vault_that_came_about_by_edits_equals_one_built_from_nothing() {
         let mut vault = empty.clone();
         for step in 0..12 {
             let changes: Vec<Change> = (0..=rng.below(4))
-                .map(|_| match rng.one_in(3) {
-                    true => {
+                .map(|_| {
+                    if rng.one_in(3) {
                         let known: Vec<&String> = files.keys().collect();
                         let path =
                             if known.is_empty() { path(&mut rng) } else { rng.pick(&known).to_string() };
                         Change::Remove(path)
-                    }
-                    false => {
+                    } else {
                         let path = path(&mut rng);
-                        match rng.one_in(8) && crate::is_note(&path) {
-                            true => Change::Withhold(path),
-                            false => put(&path, text(&mut rng)),
+                        if rng.one_in(8) && crate::is_note(&path) {
+                            Change::Withhold(path)
+                        } else {
+                            put(&path, text(&mut rng))
                         }
                     }
                 })

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use types::Result;
 
-use super::{Asset, Change, Entry, File, Known, State};
+use super::{Asset, Change, Entry, File, KnownFile, State};
 use crate::body::Span;
-use crate::linked::Linked;
-use crate::names::{self, Key, Named};
+use crate::linked::LinkedNote;
+use crate::names::{self, Key, NamedTarget};
 use crate::note::Note;
 use crate::page::Page;
 use crate::path;
@@ -22,9 +22,9 @@ use crate::render;
 type Paths = BTreeSet<Arc<str>>;
 
 /// Renders the pages of a vault without files.
-pub(super) fn first(state: State) -> Result<State> {
-    let mut work = Work::new(state);
-    work.lists = true;
+pub(super) fn render_empty(state: State) -> Result<State> {
+    let mut work = VaultUpdate::new(state);
+    work.lists_dirty = true;
     work.dirty_folders.insert("".into());
     let fixed = render::fixed(&work.state);
     for (url, page) in fixed {
@@ -39,28 +39,29 @@ pub(super) fn apply(
     changes: impl IntoIterator<Item = Change>,
     tick: &mut dyn FnMut() -> Result<()>,
 ) -> Result<State> {
-    let mut last: BTreeMap<String, Next> = BTreeMap::new();
+    let mut last: BTreeMap<String, PathState> = BTreeMap::new();
     for change in changes {
         match change {
-            Change::Put(file) => last.insert(file.path.clone(), Next::File(file.into())),
-            Change::PutKnown(known) => last.insert(known.file.path.clone(), Next::File(known)),
-            Change::Withhold(path) => last.insert(path, Next::Name),
-            Change::Remove(path) => last.insert(path, Next::Nothing),
+            Change::Put(file) => last.insert(file.path.clone(), PathState::File(file.into())),
+            Change::PutKnown(known) => last.insert(known.file.path.clone(), PathState::File(known)),
+            Change::Withhold(path) => last.insert(path, PathState::Withheld),
+            Change::Remove(path) => last.insert(path, PathState::Absent),
         };
     }
-    let mut work = Work::new(state.clone());
+    let mut work = VaultUpdate::new(state.clone());
     // Removals come first, so that they free names and addresses.
-    let (gone, put): (Vec<_>, Vec<_>) = last.into_iter().partition(|(_, next)| matches!(next, Next::Nothing));
+    let (gone, put): (Vec<_>, Vec<_>) =
+        last.into_iter().partition(|(_, next)| matches!(next, PathState::Absent));
     for (path, next) in gone.into_iter().chain(put) {
         tick()?;
         let path: Arc<str> = path.into();
-        work.set_withheld(&path, matches!(next, Next::Name));
+        work.set_withheld(&path, matches!(next, PathState::Withheld));
         if !path::is_valid(&path) {
             continue;
         }
         let file = match next {
-            Next::File(known) => Some(known),
-            Next::Name | Next::Nothing => None,
+            PathState::File(known) => Some(known),
+            PathState::Withheld | PathState::Absent => None,
         };
         match (file, path::is_note(&path), path::content_type(&path).is_some()) {
             (Some(file), true, _) => work.put_note(&path, file),
@@ -76,16 +77,16 @@ pub(super) fn apply(
 }
 
 /// The state of a path after the changes.
-enum Next {
-    File(Known),
-    Name,
-    Nothing,
+enum PathState {
+    File(KnownFile),
+    Withheld,
+    Absent,
 }
 
-struct Work {
+struct VaultUpdate {
     state: State,
     /// Names whose target has changed, or has changed in a way that a link to it shows.
-    touched: BTreeSet<Key>,
+    touched_names: BTreeSet<Key>,
     /// Notes whose links must be resolved again.
     relink: Paths,
     /// Notes whose own text has changed.
@@ -95,29 +96,29 @@ struct Work {
     dirty_folders: Paths,
     dirty_tags: Paths,
     /// True if the lists of all notes, the feed and the sitemap must be rendered again.
-    lists: bool,
+    lists_dirty: bool,
     /// Addresses that their note no longer has. Their pages are removed unless another note takes the address.
-    left: BTreeSet<Arc<str>>,
+    left_urls: BTreeSet<Arc<str>>,
 }
 
-impl Work {
-    fn new(state: State) -> Work {
-        Work {
+impl VaultUpdate {
+    fn new(state: State) -> VaultUpdate {
+        VaultUpdate {
             state,
-            touched: BTreeSet::new(),
+            touched_names: BTreeSet::new(),
             relink: Paths::new(),
             reworded: Paths::new(),
             dirty_notes: Paths::new(),
             dirty_assets: Paths::new(),
             dirty_folders: Paths::new(),
             dirty_tags: Paths::new(),
-            lists: false,
-            left: BTreeSet::new(),
+            lists_dirty: false,
+            left_urls: BTreeSet::new(),
         }
     }
 
-    fn put_note(&mut self, path: &Arc<str>, known: Known) {
-        let Known { file, note: parsed, may_publish } = known;
+    fn put_note(&mut self, path: &Arc<str>, known: KnownFile) {
+        let KnownFile { file, note: parsed, may_publish } = known;
         let hash = blake3::hash(&file.bytes);
         let old = self.state.notes.get(path);
         let note = match old {
@@ -168,7 +169,7 @@ impl Work {
             self.rename(&old_names, &new_names);
         }
         if was != is {
-            self.place(path, is);
+            self.update_folder(path, is);
         }
         if was || is {
             self.relink.insert(path.clone());
@@ -176,19 +177,19 @@ impl Work {
         }
     }
 
-    fn rename(&mut self, old: &[(Key, Named)], new: &[(Key, Named)]) {
+    fn rename(&mut self, old: &[(Key, NamedTarget)], new: &[(Key, NamedTarget)]) {
         for (key, named) in old {
             self.state.names.remove(key, named);
-            self.touched.insert(key.clone());
+            self.touched_names.insert(key.clone());
         }
         for (key, named) in new {
             self.state.names.insert(key.clone(), named.clone());
-            self.touched.insert(key.clone());
+            self.touched_names.insert(key.clone());
         }
     }
 
     /// Adds a published note to its folder or takes it out, and adds or removes the folders above accordingly.
-    fn place(&mut self, path: &Arc<str>, is_published: bool) {
+    fn update_folder(&mut self, path: &Arc<str>, is_published: bool) {
         let (folder, file) = path::split(path);
         let folder: Arc<str> = folder.into();
         if let Some(rank) = path::index_rank(path::stem(file)) {
@@ -196,23 +197,25 @@ impl Work {
             // links to them.
             let others: Vec<Arc<str>> = self.indexes(&folder);
             let content = self.state.folders.entry(folder.clone()).or_default();
-            match is_published {
-                true => content.indexes.insert((rank, path.clone())),
-                false => content.indexes.remove(&(rank, path.clone())),
+            if is_published {
+                content.indexes.insert((rank, path.clone()))
+            } else {
+                content.indexes.remove(&(rank, path.clone()))
             };
             for other in others.into_iter().chain([path.clone()]) {
                 if let Some(entry) = self.state.notes.get(&other) {
-                    self.touched.extend(names_of(&other, entry).into_iter().map(|(key, _)| key));
+                    self.touched_names.extend(names_of(&other, entry).into_iter().map(|(key, _)| key));
                 }
                 self.relink.insert(other);
             }
         }
         let content = self.state.folders.entry(folder.clone()).or_default();
-        match is_published {
-            true => content.notes.insert(path.clone()),
-            false => content.notes.remove(path),
+        if is_published {
+            content.notes.insert(path.clone())
+        } else {
+            content.notes.remove(path)
         };
-        self.settle(folder, is_published);
+        self.update_parents(folder, is_published);
     }
 
     fn indexes(&self, folder: &Arc<str>) -> Vec<Arc<str>> {
@@ -221,7 +224,7 @@ impl Work {
     }
 
     /// Updates a folder that gained or lost an entry, and the folders above it.
-    fn settle(&mut self, mut folder: Arc<str>, came: bool) {
+    fn update_parents(&mut self, mut folder: Arc<str>, came: bool) {
         loop {
             self.dirty_folders.insert(folder.clone());
             let is_empty = self.state.folders.get(&folder).is_none_or(super::Folder::is_empty);
@@ -232,7 +235,7 @@ impl Work {
                 return;
             }
             let (key, named) = names::of_folder(&folder);
-            self.touched.insert(key.clone());
+            self.touched_names.insert(key.clone());
             let parent: Arc<str> = path::split(&folder).0.into();
             let siblings = &mut self.state.folders.entry(parent.clone()).or_default().folders;
             match (came, is_empty) {
@@ -275,7 +278,7 @@ impl Work {
     }
 
     fn follow_links(&mut self) {
-        for key in std::mem::take(&mut self.touched) {
+        for key in std::mem::take(&mut self.touched_names) {
             self.relink.extend(self.state.wanted.get(&key).cloned());
         }
         // A note whose embedded text changed shows something else, too.
@@ -284,7 +287,7 @@ impl Work {
             let entry = self.state.notes.get(&path).filter(|entry| entry.published).cloned();
             let new = entry
                 .as_ref()
-                .map(|entry| Arc::new(Linked::of(&self.state, &path, &entry.note, entry.modified)));
+                .map(|entry| Arc::new(LinkedNote::of(&self.state, &path, &entry.note, entry.modified)));
             let old = match &new {
                 Some(new) => self.state.linked.insert(path.clone(), new.clone()),
                 None => self.state.linked.remove(&path),
@@ -292,21 +295,21 @@ impl Work {
             if old != new {
                 reshown.insert(path.clone());
             }
-            self.relinked(&path, old.as_deref(), new.as_deref());
+            self.update_link_indexes(&path, old.as_deref(), new.as_deref());
         }
         for path in &self.reworded.clone() {
-            self.embeds_of(path);
+            self.update_embeds(path);
         }
-        self.spread(reshown);
+        self.mark_embedders(reshown);
     }
 
     /// Updates the reverse indexes of a note's links after they were resolved again, and marks the pages that show
     /// them.
-    fn relinked(&mut self, path: &Arc<str>, old: Option<&Linked>, new: Option<&Linked>) {
-        let keys = |linked: Option<&Linked>| linked.map(|linked| linked.keys.clone()).unwrap_or_default();
-        let notes = |linked: Option<&Linked>| linked.map(Linked::notes).unwrap_or_default();
-        let assets = |linked: Option<&Linked>| linked.map(Linked::assets).unwrap_or_default();
-        let tags = |linked: Option<&Linked>| -> Vec<Arc<str>> {
+    fn update_link_indexes(&mut self, path: &Arc<str>, old: Option<&LinkedNote>, new: Option<&LinkedNote>) {
+        let keys = |linked: Option<&LinkedNote>| linked.map(|linked| linked.keys.clone()).unwrap_or_default();
+        let notes = |linked: Option<&LinkedNote>| linked.map(LinkedNote::notes).unwrap_or_default();
+        let assets = |linked: Option<&LinkedNote>| linked.map(LinkedNote::assets).unwrap_or_default();
+        let tags = |linked: Option<&LinkedNote>| -> Vec<Arc<str>> {
             let tags = linked.map(|linked| linked.card.tags.as_slice()).unwrap_or_default();
             tags.iter().map(|tag| tag.as_str().into()).collect()
         };
@@ -342,7 +345,7 @@ impl Work {
             self.dirty_assets.extend(old_assets.into_iter().chain(new_assets));
         }
         if old.map(|old| &old.card.url) != new.map(|new| &new.card.url) {
-            self.left.extend(old.map(|old| old.card.url.clone()));
+            self.left_urls.extend(old.map(|old| old.card.url.clone()));
         }
         if card_changed {
             let (old_tags, new_tags) = (tags(old), tags(new));
@@ -354,14 +357,14 @@ impl Work {
             }
             self.dirty_tags.extend(old_tags.into_iter().chain(new_tags));
             self.dirty_folders.insert(path::split(path).0.into());
-            self.lists = true;
+            self.lists_dirty = true;
         }
         self.dirty_notes.insert(path.clone());
-        self.embeds_of(path);
+        self.update_embeds(path);
     }
 
     /// Updates the notes that this note embeds.
-    fn embeds_of(&mut self, path: &Arc<str>) {
+    fn update_embeds(&mut self, path: &Arc<str>) {
         let of = |state: &State| match (state.linked.get(path), state.notes.get(path)) {
             (Some(linked), Some(entry)) => linked.embeds(&entry.note),
             _ => Vec::new(),
@@ -377,14 +380,15 @@ impl Work {
         for note in &new {
             self.state.embedders.insert(note, path);
         }
-        match new.is_empty() {
-            true => self.state.embeds.remove(path),
-            false => self.state.embeds.insert(path.clone(), new),
+        if new.is_empty() {
+            self.state.embeds.remove(path)
+        } else {
+            self.state.embeds.insert(path.clone(), new)
         };
     }
 
     /// Marks every note that embeds a changed note, directly or through other notes.
-    fn spread(&mut self, reshown: Paths) {
+    fn mark_embedders(&mut self, reshown: Paths) {
         let mut next: Vec<Arc<str>> = reshown.into_iter().collect();
         let mut seen = Paths::new();
         while let Some(path) = next.pop() {
@@ -397,7 +401,7 @@ impl Work {
 
     fn render(&mut self, tick: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         // Removed pages go first, since new pages may take their addresses.
-        for url in std::mem::take(&mut self.left) {
+        for url in std::mem::take(&mut self.left_urls) {
             self.remove_page(&url);
         }
         let folders = std::mem::take(&mut self.dirty_folders);
@@ -433,12 +437,13 @@ impl Work {
         }
         for tag in std::mem::take(&mut self.dirty_tags) {
             let url = path::tag_url(&tag);
-            match self.state.tags.has(&tag) {
-                true => self.put_page(&url, render::tag(&self.state, &tag)),
-                false => self.remove_page(&url),
+            if self.state.tags.has(&tag) {
+                self.put_page(&url, render::tag(&self.state, &tag))
+            } else {
+                self.remove_page(&url)
             }
         }
-        if std::mem::take(&mut self.lists) {
+        if std::mem::take(&mut self.lists_dirty) {
             let lists = render::lists(&self.state);
             let old = std::mem::replace(
                 &mut self.state.list_urls,
@@ -486,10 +491,10 @@ impl Work {
 
 /// Returns the names by which links can find a note. A title that contains links to other notes counts only if the note
 /// is private. A link to a published note would show that title, and with it the name of a note that may be private.
-fn names_of(path: &Arc<str>, entry: &Entry) -> Vec<(Key, Named)> {
+fn names_of(path: &Arc<str>, entry: &Entry) -> Vec<(Key, NamedTarget)> {
     let note = &entry.note;
-    let is_told = entry.published && note.title.iter().any(|span| matches!(span, Span::Link(_)));
-    let title = if is_told { String::new() } else { note.title() };
+    let hides_title = entry.published && note.title.iter().any(|span| matches!(span, Span::Link(_)));
+    let title = if hides_title { String::new() } else { note.title() };
     names::of_note(path, &title, note.aliases())
 }
 

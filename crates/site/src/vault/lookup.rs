@@ -9,7 +9,7 @@ use crate::text::decode;
 
 /// The result of looking up an address.
 #[derive(Clone, Debug)]
-pub enum Found<'a> {
+pub enum PageLookup<'a> {
     Page(&'a Arc<Page>),
     /// The page has this other address, percent-encoded. The server answers with 301 or 308.
     Moved(&'a Arc<str>),
@@ -20,10 +20,12 @@ pub enum Found<'a> {
 impl Vault {
     /// Looks up the path of a request as it was sent: percent-encoded, without the query. For a page at its own address
     /// this is one hash lookup and allocates nothing.
-    pub fn find(&self, path: &str) -> Found<'_> {
+    pub fn find(&self, path: &str) -> PageLookup<'_> {
         match self.state.pages.get(path) {
-            Some(page) => Found::Page(page),
-            None => self.find_moved(path).map_or(Found::Missing(&self.state.not_found), Found::Moved),
+            Some(page) => PageLookup::Page(page),
+            None => {
+                self.find_moved(path).map_or(PageLookup::Missing(&self.state.not_found), PageLookup::Moved)
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use sim::SimEnv;
 use types::{ColumnId, DataType, Lsn, Principal, RowId, TableDef, TableId};
 
 use super::support::index;
-use crate::column::{Column, NAME};
+use crate::column::{ColumnMaterializer, NAME};
 
 const SECRET: &str = "Zebediah Secret";
 
@@ -25,7 +25,7 @@ impl Machine {
     fn new(seed: u64) -> Machine {
         let sim = SimEnv::new(seed);
         let engine = Engine::open_stepped(sim.env(), "db".as_ref(), Options::default()).unwrap();
-        engine.register(Column::new()).unwrap();
+        engine.register(ColumnMaterializer::new()).unwrap();
         let mut def = TableDef::new(TableId(0), "main.people");
         def.add_column("name", &DataType::String, true, None).unwrap();
         def.add_column("city", &DataType::String, true, None).unwrap();

@@ -7,14 +7,14 @@ use engine::contract::Trial;
 use table::materializer::Materializer;
 use types::{DataType, Kind, RowId, TableDef, TableId, Value};
 
-use super::support::{Bench, goods, index, observe, random_rows};
-use crate::column::{Column, Next, Range, check};
+use super::support::{IndexBench, goods, index, observe, random_rows};
+use crate::column::{ColumnCondition, ColumnMaterializer, EntryRange, check};
 
 #[test]
 fn an_index_killed_at_any_step_ends_as_one_built_from_nothing() {
     let _limit = testkit::limit(600);
     for keyed in [true, false] {
-        let make = || -> Arc<dyn Materializer> { Column::new() };
+        let make = || -> Arc<dyn Materializer> { ColumnMaterializer::new() };
         Trial {
             make: &make,
             table: goods(keyed),
@@ -31,7 +31,7 @@ fn index_and_tail_find_what_a_scan_finds_on_random_rows_deletes_and_positions() 
     let _limit = testkit::limit(600);
     testkit::for_each_seed(8, |seed| {
         let mut rng = testkit::Rng::new(seed);
-        let mut bench = Bench::new(seed, goods(false));
+        let mut bench = IndexBench::new(seed, goods(false));
         let mut held = Vec::new();
         for _ in 0..30 {
             let most = if rng.below(4) == 0 { 500 } else { 20 };
@@ -56,7 +56,7 @@ fn index_and_tail_find_what_a_scan_finds_on_random_rows_deletes_and_positions() 
 fn runs_stay_few_and_what_is_dead_goes_with_merges() {
     let _limit = testkit::limit(240);
     let mut rng = testkit::Rng::new(1);
-    let mut bench = Bench::new(1, goods(false));
+    let mut bench = IndexBench::new(1, goods(false));
     for _ in 0..600 {
         bench.append(&random_rows(&mut rng, 20, 1_000_000));
         let first = bench.table().next_row().0 - 20;
@@ -87,11 +87,11 @@ fn runs_stay_few_and_what_is_dead_goes_with_merges() {
 fn a_new_index_is_built_beside_the_others_and_a_dropped_one_goes() {
     let _limit = testkit::limit(120);
     let mut rng = testkit::Rng::new(2);
-    let mut bench = Bench::new(2, goods(false));
+    let mut bench = IndexBench::new(2, goods(false));
     bench.append(&random_rows(&mut rng, 900, 100_000));
     bench.catch_up(100);
     let stock = types::ColumnId(19);
-    let changed = |bench: &Bench, change: &dyn Fn(&mut TableDef)| {
+    let changed = |bench: &IndexBench, change: &dyn Fn(&mut TableDef)| {
         let mut def = TableDef::clone(bench.table().def());
         def.schema.version = types::SchemaVersion(def.schema.version.0 + 1);
         change(&mut def);
@@ -120,7 +120,7 @@ fn a_damaged_run_is_never_believed_and_is_built_anew() {
     let _limit = testkit::limit(240);
     testkit::for_each_seed(10, |seed| {
         let mut rng = testkit::Rng::new(seed);
-        let mut bench = Bench::new(seed, goods(false));
+        let mut bench = IndexBench::new(seed, goods(false));
         bench.append(&random_rows(&mut rng, 3_000, 1_000_000));
         bench.catch_up(10_000);
         let entries = bench.place.env.disk.list(&bench.place.dir).unwrap();
@@ -128,7 +128,7 @@ fn a_damaged_run_is_never_believed_and_is_built_anew() {
         bench.machine.disk.flip_bit(&bench.place.dir.join(&entry.name), rng.below(entry.len));
         // A new process knows of the files only their contents.
         let position = bench.position.clone().unwrap();
-        bench.column = Column::new();
+        bench.column = ColumnMaterializer::new();
         match bench.column.open(&bench.place, &bench.table(), &position.checkpoint) {
             Err(e) => assert!(matches!(e.kind(), Kind::Damaged | Kind::Newer), "{e}"),
             Ok(published) => {
@@ -150,7 +150,7 @@ fn counting_reads_few_blocks_and_agrees_with_the_rows() {
     let mut def = TableDef::new(TableId(0), "main.t");
     def.add_column("n", &DataType::Int64, false, None).unwrap();
     def.indexes.push(index("n", &[types::ColumnId(16)]));
-    let mut bench = Bench::new(3, def);
+    let mut bench = IndexBench::new(3, def);
     let n: arrow::array::ArrayRef =
         Arc::new(arrow::array::Int64Array::from_iter_values((0..50_000).map(|i| i * 7_919 % 50_000)));
     bench.append(&arrow::array::RecordBatch::try_from_iter([("n", n)]).unwrap());
@@ -163,12 +163,12 @@ fn counting_reads_few_blocks_and_agrees_with_the_rows() {
     {
         let bounds =
             (std::ops::Bound::Included(&Value::Int64(low)), std::ops::Bound::Excluded(&Value::Int64(high)));
-        let range = columns.range(&[], Next::Between(bounds.0, bounds.1)).unwrap();
+        let range = columns.range(&[], ColumnCondition::Between(bounds.0, bounds.1)).unwrap();
         let wanted = (high.min(50_000) - low.max(0)).max(0) as u64;
         assert_eq!(index.count(std::slice::from_ref(&range)).unwrap(), wanted, "{low} {high}");
         assert_eq!(index.rows(&[range]).unwrap().len() as u64, wanted);
     }
-    assert_eq!(index.count(&[Range::all()]).unwrap(), 50_000);
+    assert_eq!(index.count(&[EntryRange::all()]).unwrap(), 50_000);
     let bytes: u64 = index.runs().iter().map(|run| run.bytes).sum();
     assert!(bytes < 50_000 * 18, "{bytes} bytes for 50,000 numbers");
 }

@@ -10,7 +10,7 @@ use table::Snapshot;
 use table::materializer::{Budget, Materializer, Place, Position, Progress};
 use types::{ColumnId, DataType, IndexDef, Kind, Result, RowId, TableDef, TableId, Value};
 
-use crate::column::{Column, Indexes, KIND, Next};
+use crate::column::{ColumnCondition, ColumnMaterializer, Indexes, KIND};
 
 const NAME: ColumnId = ColumnId(17);
 const PRICE: ColumnId = ColumnId(18);
@@ -195,15 +195,15 @@ impl Lookup {
     fn find(&self, table: &Snapshot, position: Option<&Position>) -> Result<Vec<RowId>> {
         let def = table.def();
         let declared = &def.indexes[self.index];
-        let columns = crate::column::Columns::of(def, declared).unwrap();
+        let columns = crate::column::IndexColumns::of(def, declared).unwrap();
         let types: Vec<DataType> =
             (0..declared.columns.len()).map(|at| columns.data_type(at).clone()).collect();
         let wanted: Vec<ColumnId> = [types::ROW_ID].into_iter().chain(columns.ids()).collect();
         let projection = table.projection(&wanted)?;
         let next = match &self.next {
-            Condition::Any => Next::Any,
-            Condition::StartsWith(prefix) => Next::StartsWith(prefix),
-            Condition::Between(low, high) => Next::Between(low.as_ref(), high.as_ref()),
+            Condition::Any => ColumnCondition::Any,
+            Condition::StartsWith(prefix) => ColumnCondition::StartsWith(prefix),
+            Condition::Between(low, high) => ColumnCondition::Between(low.as_ref(), high.as_ref()),
         };
         let ranges = [columns.range(&self.equal, next)?];
         let indexes = position.and_then(|position| position.published::<Indexes>()).unwrap_or_default();
@@ -230,7 +230,7 @@ impl Lookup {
 
 /// Returns the rows of a range, ascending, by walking over its entries. Also checks that descending and skipping walks
 /// agree; a skip leaves out the entries with the same first `columns` columns.
-fn in_order(index: &crate::column::Index, range: &crate::column::Range, columns: usize) -> Vec<RowId> {
+fn in_order(index: &crate::column::Index, range: &crate::column::EntryRange, columns: usize) -> Vec<RowId> {
     let collect = |descending| {
         let mut walk = index.walk(range.clone(), descending).unwrap();
         let (mut entries, mut rows) = (Vec::new(), Vec::new());
@@ -276,22 +276,29 @@ pub fn observe(table: &Arc<Snapshot>, position: Option<&Position>) -> Result<Vec
 }
 
 /// A table in memory with an index whose steps the test calls.
-pub struct Bench {
+pub struct IndexBench {
     pub tip: table::Tip,
-    pub column: Arc<Column>,
+    pub column: Arc<ColumnMaterializer>,
     pub place: Place,
     pub position: Option<Arc<Position>>,
     pub machine: SimEnv,
     lsn: u64,
 }
 
-impl Bench {
-    pub fn new(seed: u64, def: TableDef) -> Bench {
+impl IndexBench {
+    pub fn new(seed: u64, def: TableDef) -> IndexBench {
         let def = TableDef { id: TableId(7), ..def };
         let machine = SimEnv::new(seed);
         let place = Place { env: machine.env(), dir: "7".into() };
         place.env.disk.create_dir_all(&place.dir).unwrap();
-        Bench { tip: table::Tip::new(def), column: Column::new(), place, position: None, machine, lsn: 0 }
+        IndexBench {
+            tip: table::Tip::new(def),
+            column: ColumnMaterializer::new(),
+            place,
+            position: None,
+            machine,
+            lsn: 0,
+        }
     }
 
     pub fn append(&mut self, rows: &RecordBatch) {

@@ -11,7 +11,7 @@ use sim::{Rng, SimEnv};
 use table::materializer::Materializer;
 use types::{DataType, Kind, NewIndex, Principal, RowId, TableDef, TableId, UniqueState, Value};
 
-use crate::column::Column;
+use crate::column::ColumnMaterializer;
 
 const DIR: &str = "db";
 const TABLE: &str = "main.t";
@@ -27,7 +27,7 @@ struct Row {
     n: Option<i64>,
 }
 
-type Rows = BTreeMap<i64, Row>;
+type RowsById = BTreeMap<i64, Row>;
 
 fn text(a: usize) -> Option<String> {
     match a {
@@ -143,9 +143,9 @@ enum Effect {
 
 /// Applies an effect to the model. Returns `None` if a write must be refused because of these indexes or the primary
 /// key.
-fn applied(rows: &Rows, effect: &Effect, indexes: &[String]) -> Option<Rows> {
+fn applied(rows: &RowsById, effect: &Effect, indexes: &[String]) -> Option<RowsById> {
     let mut next = rows.clone();
-    let taken = |rows: &Rows, row: &Row, but: &BTreeSet<i64>| {
+    let taken = |rows: &RowsById, row: &Row, but: &BTreeSet<i64>| {
         indexes.iter().any(|index| {
             let claim = row.claim(index);
             claim.is_some()
@@ -163,7 +163,7 @@ fn applied(rows: &Rows, effect: &Effect, indexes: &[String]) -> Option<Rows> {
         }
         Effect::Insert(new, mode) => {
             // If several rows have one key, the last one counts.
-            let last: Rows = new.iter().map(|row| (row.id, *row)).collect();
+            let last: RowsById = new.iter().map(|row| (row.id, *row)).collect();
             let is_append = *mode == Mode::Append;
             if is_append && (last.len() < new.len() || new.iter().any(|row| next.contains_key(&row.id))) {
                 return None;
@@ -178,11 +178,11 @@ fn applied(rows: &Rows, effect: &Effect, indexes: &[String]) -> Option<Rows> {
 }
 
 fn replaced(
-    mut rows: Rows,
-    new: &Rows,
-    taken: &dyn Fn(&Rows, &Row, &BTreeSet<i64>) -> bool,
+    mut rows: RowsById,
+    new: &RowsById,
+    taken: &dyn Fn(&RowsById, &Row, &BTreeSet<i64>) -> bool,
     indexes: &[String],
-) -> Option<Rows> {
+) -> Option<RowsById> {
     let ended: BTreeSet<i64> = new.keys().copied().collect();
     if indexes.iter().any(|index| has_equal(new.values(), index)) {
         return None;
@@ -194,15 +194,15 @@ fn replaced(
     Some(rows)
 }
 
-type Outcome = Arc<Mutex<Option<Result<(), Kind>>>>;
+type WriteOutcome = Arc<Mutex<Option<Result<(), Kind>>>>;
 
 struct Life<'m> {
     machine: &'m SimEnv,
     engine: Engine,
     /// The rows as the commit thread sees them.
-    rows: Rows,
+    rows: RowsById,
     /// Submitted writes, each with the indexes that were being checked or enforced when it was prepared.
-    queue: Vec<(Effect, Outcome, Vec<String>)>,
+    queue: Vec<(Effect, WriteOutcome, Vec<String>)>,
     /// Number of refused writes.
     refused: u64,
     distinct: bool,
@@ -219,13 +219,13 @@ fn open(machine: &SimEnv, rng: &mut Rng) -> types::Result<Engine> {
     };
     (options.log.file_bytes, options.log.spare_files) = (64 << 10, 1);
     let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options)?;
-    engine.register(Column::new())?;
+    engine.register(ColumnMaterializer::new())?;
     Ok(engine)
 }
 
 impl Life<'_> {
-    fn submit(&self, ops: Vec<Op>) -> Outcome {
-        let outcome = Outcome::default();
+    fn submit(&self, ops: Vec<Op>) -> WriteOutcome {
+        let outcome = WriteOutcome::default();
         let told = outcome.clone();
         self.engine.submit(&Principal::local(), Transaction::new(ops), move |result| {
             *told.lock().unwrap() = Some(result.map(drop).map_err(|e| e.kind()));
@@ -237,7 +237,7 @@ impl Life<'_> {
         self.queue.is_empty() && self.published() == self.rows
     }
 
-    fn published(&self) -> Rows {
+    fn published(&self) -> RowsById {
         contents(&self.engine.root()).into_iter().map(|(id, (_, row))| (id, row)).collect()
     }
 
@@ -371,8 +371,14 @@ fn lives(seed: u64, seen: &Mutex<BTreeMap<&'static str, u64>>) {
             machine = machine.crash(&mut rng);
         };
         machine.disk.crash_at(machine.disk.calls() + 1 + rng.below(600));
-        let mut life =
-            Life { machine: &machine, engine, rows: Rows::new(), queue: Vec::new(), refused: 0, distinct };
+        let mut life = Life {
+            machine: &machine,
+            engine,
+            rows: RowsById::new(),
+            queue: Vec::new(),
+            refused: 0,
+            distinct,
+        };
         if life.engine.root().table(TABLE).is_none() {
             life.submit(vec![Op::CreateTable { def: def(), if_absent: false }]);
             life.engine.step(Step::Commit);
@@ -444,7 +450,7 @@ fn what_a_write_reads_for_a_unique_index_does_not_grow_with_the_table() {
     let mut def = def();
     def.add_index(&unique("n")).unwrap();
     def.indexes[0].unique = Some(UniqueState::Enforced);
-    let mut bench = super::support::Bench::new(1, def);
+    let mut bench = super::support::IndexBench::new(1, def);
     let row = |n: i64| Row { id: n, a: 0, b: 0, n: Some(n) };
     let mut last = 0;
     for size in [1_000, 10_000, 100_000i64] {
@@ -475,7 +481,7 @@ fn what_a_write_reads_for_a_unique_index_does_not_grow_with_the_table() {
 fn bench(machine: &SimEnv) -> Engine {
     let options = Options { unique_at_once_rows: 0, ..Options::default() };
     let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options).unwrap();
-    engine.register(Column::new()).unwrap();
+    engine.register(ColumnMaterializer::new()).unwrap();
     let mut def = def();
     def.add_index(&NewIndex { name: "plain".into(), unique: false, ..unique("n") }).unwrap();
     submit(&engine, Op::CreateTable { def, if_absent: false });
@@ -528,13 +534,12 @@ fn an_index_that_failed_can_be_made_again_once_its_rows_are_distinct() {
         assert!(matches!(state(&engine), Some(UniqueState::Failed(_))), "{:?}", state(&engine));
         submit(&engine, Op::DeleteKeys { table: TABLE.into(), keys: vec![vec![Value::Int64(2)]] });
         settle(&machine, &engine);
-        match at_once {
-            true => alter(&engine, &["n"], true),
-            false => {
-                alter(&engine, &["n"], false);
-                settle(&machine, &engine);
-                alter(&engine, &[], true);
-            }
+        if at_once {
+            alter(&engine, &["n"], true)
+        } else {
+            alter(&engine, &["n"], false);
+            settle(&machine, &engine);
+            alter(&engine, &[], true);
         }
         settle(&machine, &engine);
         assert_eq!(state(&engine), Some(UniqueState::Enforced), "at once: {at_once}");
@@ -579,7 +584,7 @@ fn after_a_restart_the_index_that_writers_ask_comes_before_merging() {
     let options = || Options { seal_rows: 10, unique_at_once_rows: 0, ..Options::default() };
     let open = || Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
     let engine = open();
-    engine.register(Column::new()).unwrap();
+    engine.register(ColumnMaterializer::new()).unwrap();
     let mut def = def();
     def.add_index(&unique("n")).unwrap();
     submit(&engine, Op::CreateTable { def, if_absent: false });
@@ -597,7 +602,7 @@ fn after_a_restart_the_index_that_writers_ask_comes_before_merging() {
     assert!(engine.root().derived("column", id).is_some());
     engine.close().unwrap();
     let engine = open();
-    engine.register(Column::new()).unwrap();
+    engine.register(ColumnMaterializer::new()).unwrap();
     let merged = engine.status().compactions;
     assert!(engine.root().derived("column", id).is_none());
     // A file for the log and a seal come first.
@@ -623,9 +628,15 @@ fn a_row_that_comes_while_rows_are_compared_is_compared_too() {
     let machine = SimEnv::new(1);
     let options = Options { unique_at_once_rows: 0, ..Options::default() };
     let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options).unwrap();
-    engine.register(Column::new()).unwrap();
-    let life =
-        Life { machine: &machine, engine, rows: Rows::new(), queue: Vec::new(), refused: 0, distinct: true };
+    engine.register(ColumnMaterializer::new()).unwrap();
+    let life = Life {
+        machine: &machine,
+        engine,
+        rows: RowsById::new(),
+        queue: Vec::new(),
+        refused: 0,
+        distinct: true,
+    };
     let settle = || {
         for _ in 0..20 {
             life.engine.step(Step::Background);

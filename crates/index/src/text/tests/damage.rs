@@ -8,7 +8,7 @@ use types::Kind;
 use vfs::Access;
 
 use super::support::{Machine, built, notes};
-use crate::text::{Index, Text};
+use crate::text::{Index, TextMaterializer};
 
 #[test]
 fn a_damaged_or_missing_piece_is_built_anew_after_a_restart() {
@@ -49,7 +49,7 @@ fn no_flipped_bit_or_cut_gets_past_opening_and_none_panics() {
     let path = place.dir.join("1.piece");
     let env = &place.env;
     let whole: Bytes = env.disk.open(&path, Access::Read).unwrap().map().unwrap();
-    let text = Text::new();
+    let text = TextMaterializer::new();
     let table = machine.table();
     let try_with = |bytes: &[u8]| {
         env.disk.remove(&path).unwrap();
@@ -106,7 +106,7 @@ fn only_files_with_names_of_pieces_are_removed() {
     for name in ["7.piece", "007.piece", "x.piece", "7.piece.bak", "notes.md"] {
         place.env.disk.create(&place.dir.join(name)).unwrap();
     }
-    let text = Text::new();
+    let text = TextMaterializer::new();
     text.open(&place, &machine.table(), &position.unwrap().checkpoint).unwrap();
     let left: Vec<String> = place.env.disk.list(&place.dir).unwrap().into_iter().map(|e| e.name).collect();
     assert_eq!(left, ["007.piece", "1.piece", "7.piece.bak", "notes.md", "x.piece"]);

@@ -191,7 +191,7 @@ fn a_reader_who_may_see_some_rows_gets_the_answer_of_a_table_with_these_alone() 
         machine.insert(random_rows(&mut rng, 10, 1_000));
         let table = machine.table();
         let some = machine.text.searcher(&table, machine.position().as_deref()).unwrap();
-        let some = some.only(&|row| row.0 % 3 != 0);
+        let some = some.restricted_to(&|row| row.0 % 3 != 0);
         machine.delete((1..table.next_row().0).filter(|row| row % 3 == 0).map(types::RowId).collect());
         let alone = machine.text.searcher(&machine.table(), None).unwrap();
         for text in QUERIES {

@@ -6,18 +6,18 @@ use engine::contract::Trial;
 use table::materializer::Materializer;
 
 use super::support::{Machine, batch, built, carry_on, keyed, notes, observe, random_rows};
-use crate::text::{Index, Query, Text};
+use crate::text::{Index, Query, TextMaterializer};
 
 #[test]
 fn an_index_killed_at_any_step_ends_as_one_built_from_nothing() {
     let _limit = testkit::limit(600);
     for table in [keyed(), notes()] {
-        let make = || -> Arc<dyn Materializer> { Text::new() };
+        let make = || -> Arc<dyn Materializer> { TextMaterializer::new() };
         Trial {
             make: &make,
             table,
             rows: &|rng, count| random_rows(rng, count, 60),
-            observe: &|table, position| observe(&Text::new(), table, Some(position)),
+            observe: &|table, position| observe(&TextMaterializer::new(), table, Some(position)),
             keeps_old_positions: true,
         }
         .run(testkit::seeds(25));
@@ -51,7 +51,7 @@ fn index_and_tail_answer_as_a_fresh_index_on_random_rows_deletes_and_positions()
                 }
             });
             let position = carried.as_ref().and_then(|(_, position)| position.clone());
-            let expected = observe(&Text::new(), &table, None).unwrap();
+            let expected = observe(&TextMaterializer::new(), &table, None).unwrap();
             let found = observe(shared, &table, position.as_deref()).unwrap();
             assert_eq!(found, expected, "round {round} at {position:?}");
             held.push((table, position, expected));
@@ -156,7 +156,7 @@ fn joined_parts_serve_readers_of_every_lsn_after_the_last_of_them() {
             }
             seen.push(table);
             let old = &seen[seen.len() - 1 - rng.below(8.min(round + 1)) as usize];
-            let expected = observe(&Text::new(), old, None).unwrap();
+            let expected = observe(&TextMaterializer::new(), old, None).unwrap();
             assert_eq!(observe(&machine.text, old, None).unwrap(), expected, "round {round}, seed {seed}");
         }
     });
@@ -180,8 +180,8 @@ fn rows_that_are_replaced_again_and_again_do_not_fill_the_tail() {
 /// rows.
 #[test]
 fn a_piece_in_memory_is_a_segment_of_the_same_rows() {
-    use crate::text::postings::{Column, Need};
-    use crate::text::{build, fresh, piece::Piece};
+    use crate::text::postings::{ColumnPostings, PostingsDetail};
+    use crate::text::{build, in_memory, piece::TextPiece};
     let _limit = testkit::limit(240);
     testkit::for_each_seed(4, |seed| {
         let mut rng = testkit::Rng::new(seed);
@@ -210,17 +210,17 @@ fn a_piece_in_memory_is_a_segment_of_the_same_rows() {
         let (first, last) = (types::RowId(1), types::RowId(60));
         let mut stored = build::Builder::new(&fields, 60).unwrap();
         stored.add(&read).unwrap();
-        let stored = Piece::open(stored.finish(1, first, last).unwrap(), &fields).unwrap();
-        let mut made = fresh::Builder::new(&fields);
+        let stored = TextPiece::open(stored.finish(1, first, last).unwrap(), &fields).unwrap();
+        let mut made = in_memory::Builder::new(&fields);
         assert!(made.add(&read, usize::MAX).unwrap());
-        let made = Piece::fresh(first, last, made);
+        let made = TextPiece::in_memory(first, last, made);
         assert_eq!(stored.docs(), made.docs());
         for (at, (stored, made)) in stored.columns.iter().zip(&made.columns).enumerate() {
             assert_eq!(stored.tokens, made.tokens);
             (0..60).for_each(|doc| {
                 assert_eq!(stored.column.length_id(doc), made.column.length_id(doc), "document {doc}");
             });
-            let Column::Stored { terms, .. } = &stored.column else { panic!("stored") };
+            let ColumnPostings::Stored { terms, .. } = &stored.column else { panic!("stored") };
             let mut all = terms.terms().stream().unwrap();
             let mut count = 0;
             while all.advance() {
@@ -229,8 +229,9 @@ fn a_piece_in_memory_is_a_segment_of_the_same_rows() {
                 let field = tantivy::schema::Field::from_field_id(at as u32 + 1);
                 let term = tantivy::schema::Term::from_field_text(field, text);
                 assert_eq!(stored.column.df(&term).unwrap(), made.column.df(&term).unwrap(), "{text}");
-                let open = |column: &Column, of: &mut Vec<(u32, u32, Vec<u32>)>| {
-                    let mut postings = column.postings(&term, Need::Positions).unwrap().expect(text);
+                let open = |column: &ColumnPostings, of: &mut Vec<(u32, u32, Vec<u32>)>| {
+                    let mut postings =
+                        column.postings(&term, PostingsDetail::Positions).unwrap().expect(text);
                     while postings.doc() != tantivy::TERMINATED {
                         let mut positions = Vec::new();
                         postings.positions(&mut positions);
@@ -279,7 +280,7 @@ fn a_column_added_to_the_index_later_is_found_in_old_rows_too() {
     // This table has the same rows, but its definition indexes only the body until `set_def` below.
     let mut narrow = (**table.def()).clone();
     narrow.indexes = vec![super::support::declared(&[super::support::BODY], &[])];
-    let text = Text::new();
+    let text = TextMaterializer::new();
     let mut tip = table::Tip::new(narrow);
     let rows = table.conform(&batch(&[(1, Some("heron".into()), Some("a bird".into()))])).unwrap();
     super::support::append(&mut tip, rows, 1);

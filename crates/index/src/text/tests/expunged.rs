@@ -6,7 +6,7 @@ use engine::Erasing;
 use types::{Lsn, RowId};
 
 use super::support::{Machine, batch, notes};
-use crate::text::postings::Column;
+use crate::text::postings::ColumnPostings;
 use crate::text::{Index, Query};
 
 const SECRET: &str = "zebediah";
@@ -14,8 +14,8 @@ const SECRET: &str = "zebediah";
 /// Counts the pieces that contain a word, in live or dead rows.
 fn pieces_with(machine: &Machine, word: &str) -> usize {
     let index = machine.position().unwrap().published::<Index>().unwrap();
-    let has = |column: &Column| {
-        let Column::Stored { terms, .. } = column else { panic!("in a file") };
+    let has = |column: &ColumnPostings| {
+        let ColumnPostings::Stored { terms, .. } = column else { panic!("in a file") };
         let mut all = terms.terms().stream().unwrap();
         std::iter::from_fn(|| all.next().map(|(term, _)| term == word.as_bytes())).any(|same| same)
     };
@@ -26,9 +26,8 @@ fn pieces_with(machine: &Machine, word: &str) -> usize {
 /// for an ordinary merge.
 fn pieces(machine: &Machine) -> Lsn {
     for nth in 0..3 {
-        let body = |row: i64| match row == 5 && nth < 2 {
-            true => format!("{SECRET} was here"),
-            false => format!("person {row}"),
+        let body = |row: i64| {
+            if row == 5 && nth < 2 { format!("{SECRET} was here") } else { format!("person {row}") }
         };
         let rows: Vec<_> = (0..50).map(|row| (row, None, Some(body(row)))).collect();
         machine.insert(batch(&rows));

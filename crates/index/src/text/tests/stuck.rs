@@ -10,7 +10,7 @@ use types::Principal;
 use vfs::{Access, Disk, Entry, Env, File, Lock};
 
 use super::support::{batch, notes};
-use crate::text::{self, Query, Text};
+use crate::text::{self, Query, TextMaterializer};
 
 #[derive(Debug, Default)]
 struct State {
@@ -149,7 +149,7 @@ fn searches_answer_while_the_log_and_a_step_of_the_index_are_stuck_in_the_disk()
     let real = Env::real();
     let env = Env { disk: Arc::new(Gated(real.disk.clone(), gate.clone())), ..real };
     let engine = Engine::open(env, dir.path(), Options::default()).unwrap();
-    let index = Text::new();
+    let index = TextMaterializer::new();
     engine.register(index.clone()).unwrap();
     let me = Principal::local();
     engine.commit(&me, Transaction::new(vec![Op::CreateTable { def: notes(), if_absent: false }])).unwrap();

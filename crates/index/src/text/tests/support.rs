@@ -10,7 +10,7 @@ use table::Snapshot;
 use table::materializer::{Budget, Materializer, Place, Position, Progress};
 use types::{ColumnId, DataType, IndexDef, Principal, Result, RowId, TableDef, TableId};
 
-use crate::text::{self, Hits, Query, Text};
+use crate::text::{self, Hits, Query, TextMaterializer};
 
 pub const TITLE: ColumnId = ColumnId(17);
 pub const BODY: ColumnId = ColumnId(18);
@@ -116,10 +116,14 @@ pub const QUERIES: [&str; 14] = [
 ];
 
 /// The answer to a query: rows with the bits of their scores, and the number of matching rows.
-pub type Seen = (Vec<(RowId, u32)>, u64);
+pub type QueryAnswer = (Vec<(RowId, u32)>, u64);
 
 /// Runs all queries as a reader does, and returns their answers with scores to the last bit.
-pub fn observe(text: &Text, table: &Arc<Snapshot>, position: Option<&Position>) -> Result<Vec<Seen>> {
+pub fn observe(
+    text: &TextMaterializer,
+    table: &Arc<Snapshot>,
+    position: Option<&Position>,
+) -> Result<Vec<QueryAnswer>> {
     // In debug builds, any lock of ours on the read path would panic (R1).
     let _reads = vfs::read_path();
     let searcher = text.searcher(table, position)?;
@@ -138,7 +142,7 @@ pub fn observe(text: &Text, table: &Arc<Snapshot>, position: Option<&Position>) 
 pub struct Machine {
     pub sim: SimEnv,
     pub engine: Engine,
-    pub text: Arc<Text>,
+    pub text: Arc<TextMaterializer>,
 }
 
 impl Machine {
@@ -148,7 +152,7 @@ impl Machine {
 
     pub fn open(sim: SimEnv, def: TableDef) -> Machine {
         let engine = Engine::open_stepped(sim.env(), "db".as_ref(), Options::default()).unwrap();
-        let text = Text::new();
+        let text = TextMaterializer::new();
         engine.register(text.clone()).unwrap();
         let machine = Machine { sim, engine, text };
         machine.write(Op::CreateTable { def, if_absent: true });
@@ -239,7 +243,7 @@ impl Machine {
 
 /// Builds an index in a directory of its own, with at most `steps` steps of at most `rows` rows each.
 pub fn built(
-    text: &Text,
+    text: &TextMaterializer,
     table: &Arc<Snapshot>,
     rows: usize,
     steps: usize,
@@ -251,7 +255,7 @@ pub fn built(
 }
 
 pub fn carry_on(
-    text: &Text,
+    text: &TextMaterializer,
     place: &Place,
     table: &Arc<Snapshot>,
     mut position: Option<Arc<Position>>,

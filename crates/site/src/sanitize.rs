@@ -151,7 +151,7 @@ const SILENT: [&str; 10] = [
 const SCHEMES: [&str; 5] = ["http", "https", "mailto", "tel", "xmpp"];
 
 /// Appends the sanitized form of a piece of HTML to `out`.
-pub(crate) fn keep_into(out: &mut String, html: &str) {
+pub(crate) fn sanitize_into(out: &mut String, html: &str) {
     let mut rest = html;
     while let Some(at) = rest.find('<') {
         // Text stays as it is, with its entities.
@@ -279,7 +279,7 @@ mod tests {
 
     fn kept(html: &str) -> String {
         let mut out = String::new();
-        keep_into(&mut out, html);
+        sanitize_into(&mut out, html);
         out
     }
 

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 
 /// The start offsets of the runs in a line, by the length of the run. A line may have runs of thousands of lengths, so
 /// a lookup must not scan the line.
-pub(crate) struct Ticks(HashMap<usize, Vec<usize>>);
+pub(crate) struct BacktickRuns(HashMap<usize, Vec<usize>>);
 
-impl Ticks {
-    pub(crate) fn of(line: &[u8]) -> Ticks {
+impl BacktickRuns {
+    pub(crate) fn of(line: &[u8]) -> BacktickRuns {
         let mut runs = HashMap::<usize, Vec<usize>>::new();
         let mut at = 0;
         while let Some(next) = line[at..].iter().position(|byte| *byte == b'`') {
-            let run = run_at(&line[at + next..]);
+            let run = run_len(&line[at + next..]);
             runs.entry(run).or_default().push(at + next);
             at += next + run;
         }
-        Ticks(runs)
+        BacktickRuns(runs)
     }
 
     /// Returns the end of the code span that a run of `run` backticks opens at `at`, if it ends in this line.
@@ -26,6 +26,6 @@ impl Ticks {
 }
 
 /// Counts the backticks at the start of a text.
-pub(crate) fn run_at(text: &[u8]) -> usize {
+pub(crate) fn run_len(text: &[u8]) -> usize {
     text.iter().take_while(|byte| **byte == b'`').count()
 }

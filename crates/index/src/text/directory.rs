@@ -24,11 +24,11 @@ const MANAGED: &str = ".managed.json";
 ///
 /// Only the thread that builds or opens the segment takes the lock; reading an open segment needs no lock.
 #[derive(Clone, Default)]
-pub(super) struct Files(Arc<Mutex<BTreeMap<String, Bytes>>>);
+pub(super) struct MemoryDirectory(Arc<Mutex<BTreeMap<String, Bytes>>>);
 
-impl Files {
+impl MemoryDirectory {
     pub fn new(files: impl IntoIterator<Item = (String, Bytes)>) -> Self {
-        Files(Arc::new(Mutex::new(files.into_iter().collect())))
+        MemoryDirectory(Arc::new(Mutex::new(files.into_iter().collect())))
     }
 
     /// Takes out all files that were written, by name.
@@ -54,13 +54,13 @@ fn name(path: &Path) -> &str {
     full.rsplit_once('.').map_or(full, |(_, extension)| extension)
 }
 
-impl fmt::Debug for Files {
+impl fmt::Debug for MemoryDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.lock().keys()).finish()
     }
 }
 
-impl Directory for Files {
+impl Directory for MemoryDirectory {
     fn get_file_handle(&self, path: &Path) -> Result<Arc<dyn FileHandle>, OpenReadError> {
         Ok(Arc::new(super::mapped::owned(self.get(path)?)))
     }
@@ -104,7 +104,7 @@ impl Directory for Files {
 }
 
 struct Writer {
-    files: Files,
+    files: MemoryDirectory,
     name: String,
     bytes: Vec<u8>,
 }

@@ -36,7 +36,7 @@ pub(super) struct Terms {
 }
 
 /// Iterates over the documents of a term.
-pub(super) struct Cursor<'a> {
+pub(super) struct TermCursor<'a> {
     of: &'a Terms,
     /// The current index in [`Terms::docs`]; the documents of the term are those from `from` to `to`.
     at: usize,
@@ -46,13 +46,13 @@ pub(super) struct Cursor<'a> {
 
 /// Builds the terms of all columns from rows in row-id order.
 pub(super) struct Builder {
-    columns: Vec<Column>,
+    columns: Vec<ColumnBuilder>,
     rows: Vec<u64>,
     bytes: usize,
 }
 
 /// The terms of one column under construction.
-struct Column {
+struct ColumnBuilder {
     analyzer: TextAnalyzer,
     /// Number of each term, in order of first appearance.
     known: HashMap<Box<str>, u32>,
@@ -63,7 +63,7 @@ struct Column {
 
 impl Builder {
     pub fn new(fields: &Fields) -> Builder {
-        let column = |language: super::Language| Column {
+        let column = |language: super::Language| ColumnBuilder {
             analyzer: language.analyzer(),
             known: HashMap::new(),
             words: Vec::new(),
@@ -105,11 +105,11 @@ impl Builder {
 
     /// Returns the row ids, and the terms of each column.
     pub fn finish(self) -> (Vec<u64>, Vec<Terms>) {
-        (self.rows, self.columns.into_iter().map(Column::finish).collect())
+        (self.rows, self.columns.into_iter().map(ColumnBuilder::finish).collect())
     }
 }
 
-impl Column {
+impl ColumnBuilder {
     /// Adds the text of the next document.
     fn add(&mut self, doc: u32, text: &str) {
         let mut count = 0;
@@ -223,28 +223,28 @@ impl Terms {
         low
     }
 
-    fn cursor_at(&self, term: usize) -> Cursor<'_> {
+    fn cursor_at(&self, term: usize) -> TermCursor<'_> {
         let docs = self.docs_of(term);
-        Cursor { of: self, at: docs.start, from: docs.start, to: docs.end }
+        TermCursor { of: self, at: docs.start, from: docs.start, to: docs.end }
     }
 
     pub fn length_id(&self, doc: u32) -> u8 {
         self.lengths.get(doc as usize).copied().unwrap_or_default()
     }
 
-    pub fn cursor(&self, term: &str) -> Option<Cursor<'_>> {
+    pub fn cursor(&self, term: &str) -> Option<TermCursor<'_>> {
         let at = self.lower_bound(term);
         (self.term(at) == Some(term)).then(|| self.cursor_at(at))
     }
 
     /// Returns a cursor for each term with this prefix.
-    pub fn beginning_with<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = Cursor<'a>> {
+    pub fn beginning_with<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = TermCursor<'a>> {
         let fits = move |at: &usize| self.term(*at).is_some_and(|term| term.starts_with(prefix));
         (self.lower_bound(prefix)..self.terms.len()).take_while(fits).map(|at| self.cursor_at(at))
     }
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> TermCursor<'a> {
     pub fn doc(&self) -> u32 {
         if self.at < self.to { self.of.docs[self.at].0 } else { TERMINATED }
     }
@@ -280,7 +280,7 @@ mod tests {
     use crate::text::Language;
 
     fn terms(texts: &[&str]) -> Terms {
-        let mut column = Column {
+        let mut column = ColumnBuilder {
             analyzer: Language::English.analyzer(),
             known: HashMap::new(),
             words: Vec::new(),

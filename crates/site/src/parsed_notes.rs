@@ -12,39 +12,39 @@ use crate::note::Note;
 const BYTES_MAX: usize = 64 << 20;
 
 /// Parsed notes by path and hash of their content. Each note is taken out at most once.
-pub struct Parsed(Mutex<Kept>);
+pub struct ParsedNotes(Mutex<CachedNotes>);
 
 #[derive(Default)]
-struct Kept {
+struct CachedNotes {
     notes: HashMap<(Box<str>, blake3::Hash), (Arc<Note>, usize)>,
     bytes: usize,
 }
 
-impl Default for Parsed {
+impl Default for ParsedNotes {
     fn default() -> Self {
-        Parsed(Mutex::new(Rank::new(71, "parsed notes"), Kept::default()))
+        ParsedNotes(Mutex::new(Rank::new(71, "parsed notes"), CachedNotes::default()))
     }
 }
 
-impl Parsed {
+impl ParsedNotes {
     pub fn put(&self, note: Arc<Note>, bytes: &[u8]) {
         let key = (note.path().into(), blake3::hash(bytes));
-        let mut kept = self.0.lock();
-        if kept.bytes + bytes.len() > BYTES_MAX {
+        let mut cached = self.0.lock();
+        if cached.bytes + bytes.len() > BYTES_MAX {
             // Notes that were not taken by now are mostly versions that were replaced at once.
-            kept.notes.clear();
-            kept.bytes = 0;
+            cached.notes.clear();
+            cached.bytes = 0;
         }
-        if kept.notes.insert(key, (note, bytes.len())).is_none() {
-            kept.bytes += bytes.len();
+        if cached.notes.insert(key, (note, bytes.len())).is_none() {
+            cached.bytes += bytes.len();
         }
     }
 
     pub(crate) fn take(&self, path: &str, bytes: &[u8]) -> Option<Arc<Note>> {
         let key = (path.into(), blake3::hash(bytes));
-        let mut kept = self.0.lock();
-        let (note, size) = kept.notes.remove(&key)?;
-        kept.bytes -= size;
+        let mut cached = self.0.lock();
+        let (note, size) = cached.notes.remove(&key)?;
+        cached.bytes -= size;
         Some(note)
     }
 }

@@ -9,40 +9,45 @@ use tantivy::TERMINATED;
 use tantivy::schema::Term;
 use types::{Kind, Result, RowId};
 
-use super::piece::Piece;
-use super::postings::{Need, Postings};
+use super::piece::TextPiece;
+use super::postings::{Postings, PostingsDetail};
 
-/// The number of terms in the cache of [`Dead`]. When it is full, the cache is emptied.
+/// The number of terms in the cache of [`DeadDocs`]. When it is full, the cache is emptied.
 const CACHE_TERMS_MAX: usize = 4_096;
 
 /// The dead documents of one piece at some lsn, as an immutable value that readers share.
-pub(super) struct Dead {
+pub(super) struct DeadDocs {
     bits: Vec<u64>,
     count: u32,
     /// Number of words in the dead documents, for each column.
     tokens: Vec<u64>,
     /// Cache of the number of dead documents that contain a term. The numbers never change during the life of this
     /// value (O1).
-    known: ArcSwap<imbl::HashMap<Term, u32>>,
+    dead_df: ArcSwap<imbl::HashMap<Term, u32>>,
 }
 
-impl Dead {
-    pub fn none(piece: &Piece) -> Dead {
-        Dead { bits: Vec::new(), count: 0, tokens: vec![0; piece.columns.len()], known: Default::default() }
+impl DeadDocs {
+    pub fn none(piece: &TextPiece) -> DeadDocs {
+        DeadDocs {
+            bits: Vec::new(),
+            count: 0,
+            tokens: vec![0; piece.columns.len()],
+            dead_df: Default::default(),
+        }
     }
 
     /// Returns a copy with these documents dead too, or `None` if all of them were dead already.
-    pub fn with(&self, piece: &Piece, docs: impl IntoIterator<Item = u32>) -> Option<Dead> {
-        let mut more: Option<Dead> = None;
+    pub fn with(&self, piece: &TextPiece, docs: impl IntoIterator<Item = u32>) -> Option<DeadDocs> {
+        let mut more: Option<DeadDocs> = None;
         for doc in docs {
             if self.contains(doc) {
                 continue;
             }
-            let dead = more.get_or_insert_with(|| Dead {
+            let dead = more.get_or_insert_with(|| DeadDocs {
                 bits: self.bits.clone(),
                 count: self.count,
                 tokens: self.tokens.clone(),
-                known: Default::default(),
+                dead_df: Default::default(),
             });
             if dead.bits.is_empty() {
                 dead.bits = vec![0; (piece.docs() as usize).div_ceil(64)];
@@ -82,19 +87,19 @@ impl Dead {
     }
 
     /// Returns the number of live documents of the piece that contain a term.
-    pub fn live_df(&self, piece: &Piece, column: usize, term: &Term) -> Result<u64> {
+    pub fn live_df(&self, piece: &TextPiece, column: usize, term: &Term) -> Result<u64> {
         let column = &piece.columns[column].column;
         let df = column.df(term)?;
         if df == 0 || self.count == 0 {
             return Ok(df.into());
         }
-        let known = self.known.load();
+        let known = self.dead_df.load();
         let dead = match known.get(term) {
             Some(dead) => *dead,
             None => {
-                let postings = column.postings(term, Need::Documents)?;
+                let postings = column.postings(term, PostingsDetail::Documents)?;
                 let dead = postings.map_or(0, |postings| self.count_in(postings));
-                self.known.rcu(|known| {
+                self.dead_df.rcu(|known| {
                     let known = &**known;
                     let mut known =
                         if known.len() < CACHE_TERMS_MAX { known.clone() } else { Default::default() };
@@ -130,18 +135,18 @@ impl Dead {
 
 /// A piece with its dead documents.
 #[derive(Clone)]
-pub(super) struct View {
-    pub piece: Arc<Piece>,
-    pub dead: Arc<Dead>,
+pub(super) struct PieceView {
+    pub piece: Arc<TextPiece>,
+    pub dead: Arc<DeadDocs>,
 }
 
-impl View {
-    pub fn new(piece: Arc<Piece>) -> View {
-        let dead = Arc::new(Dead::none(&piece));
-        View { piece, dead }
+impl PieceView {
+    pub fn new(piece: Arc<TextPiece>) -> PieceView {
+        let dead = Arc::new(DeadDocs::none(&piece));
+        PieceView { piece, dead }
     }
 
-    pub fn without(mut self, docs: impl IntoIterator<Item = u32>) -> View {
+    pub fn without(mut self, docs: impl IntoIterator<Item = u32>) -> PieceView {
         if let Some(dead) = self.dead.with(&self.piece, docs) {
             self.dead = Arc::new(dead);
         }
@@ -154,30 +159,30 @@ impl View {
 }
 
 /// The rows that were deleted after a checkpoint.
-pub(super) enum Deaths {
+pub(super) enum DeletedRows {
     /// The deleted rows, ascending.
     Rows(Vec<RowId>),
     /// The table no longer remembers deletes that far back. The snapshot must be asked for each row.
     Unknown,
 }
 
-impl Deaths {
-    pub fn since(table: &Snapshot, checkpoint: &Checkpoint) -> Result<Deaths> {
+impl DeletedRows {
+    pub fn since(table: &Snapshot, checkpoint: &Checkpoint) -> Result<DeletedRows> {
         match table.deleted_since(checkpoint) {
-            Ok(rows) => Ok(Deaths::Rows(rows)),
-            Err(error) if error.kind() == Kind::NotFound => Ok(Deaths::Unknown),
+            Ok(rows) => Ok(DeletedRows::Rows(rows)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(DeletedRows::Unknown),
             Err(error) => Err(error),
         }
     }
 
     pub fn is_none(&self) -> bool {
-        matches!(self, Deaths::Rows(rows) if rows.is_empty())
+        matches!(self, DeletedRows::Rows(rows) if rows.is_empty())
     }
 
     /// Returns the piece with the dead documents that `table` sees.
-    pub fn apply(&self, table: &Snapshot, view: View) -> Result<View> {
+    pub fn apply(&self, table: &Snapshot, view: PieceView) -> Result<PieceView> {
         match self {
-            Deaths::Rows(rows) => {
+            DeletedRows::Rows(rows) => {
                 let from = rows.partition_point(|row| *row < view.piece.head.first);
                 let to = rows.partition_point(|row| *row <= view.piece.head.last);
                 if from == to {
@@ -186,7 +191,7 @@ impl Deaths {
                 let piece = view.piece.clone();
                 Ok(view.without(rows[from..to].iter().filter_map(|row| piece.doc(*row))))
             }
-            Deaths::Unknown => {
+            DeletedRows::Unknown => {
                 let piece = view.piece.clone();
                 let mut dead = Vec::new();
                 for doc in 0..piece.docs() {
