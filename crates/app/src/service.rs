@@ -112,8 +112,8 @@ impl Service {
                 data.display()
             );
         }
-        engine.register(index::column::Column::new())?;
-        let text = index::text::Text::new();
+        engine.register(index::column::ColumnMaterializer::new())?;
+        let text = index::text::TextMaterializer::new();
         engine.register(text.clone())?;
         let catalog =
             lake::catalog::Store::new(engine.env().clone(), &lake_options(config)?, lake_locations(config))?;

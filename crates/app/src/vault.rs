@@ -21,7 +21,7 @@ impl Vault {
     /// longer public are withdrawn first.
     pub fn start(engine: &Engine, settings: &Site) -> Result<Vault> {
         let options = options(settings);
-        let parsed = Arc::new(site::Parsed::default());
+        let parsed = Arc::new(site::ParsedNotes::default());
         let rule = options.rule().map_err(explain)?;
         let materializer = site::Materializer::new(options, parsed.clone()).map_err(explain)?;
         let roots = roots(&settings.vault.0)?;

@@ -59,7 +59,7 @@ pub struct Database {
     pub(crate) principal: Principal,
     pub(crate) leases: Arc<Leases>,
     #[cfg(feature = "text")]
-    pub(crate) text: Arc<index::text::Text>,
+    pub(crate) text: Arc<index::text::TextMaterializer>,
     #[cfg(feature = "sql")]
     pub(crate) sql: Arc<crate::sql::Lazy>,
 }
@@ -81,9 +81,9 @@ impl Database {
             if options.edge { query::Options::edge(spill) } else { query::Options::new(spill) }
         });
         let engine = Engine::open(Env::real(), dir.as_ref(), options.engine)?;
-        engine.register(index::column::Column::new())?;
+        engine.register(index::column::ColumnMaterializer::new())?;
         #[cfg(feature = "text")]
-        let text = index::text::Text::new();
+        let text = index::text::TextMaterializer::new();
         #[cfg(feature = "text")]
         engine.register(text.clone())?;
         Ok(Database {

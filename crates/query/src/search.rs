@@ -25,7 +25,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use engine::threads::Class;
 use engine::{Engine, View};
-use index::text::Text;
+use index::text::TextMaterializer;
 use table::Snapshot;
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -151,7 +151,7 @@ pub struct Search(Arc<Handle>);
 
 struct Handle {
     engine: Engine,
-    text: Arc<Text>,
+    text: Arc<TextMaterializer>,
     sql: Sql,
     waiting: Arc<AtomicUsize>,
     moved: AtomicU64,
@@ -169,7 +169,7 @@ impl std::fmt::Debug for Search {
 
 impl Search {
     /// Starts as many threads as there are cores. `text` is the materializer that is registered with the engine.
-    pub fn new(engine: Engine, text: Arc<Text>, sql: Sql) -> Result<Search> {
+    pub fn new(engine: Engine, text: Arc<TextMaterializer>, sql: Sql) -> Result<Search> {
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads)
@@ -288,7 +288,7 @@ impl Search {
     fn lacks_much(&self, parts: &[Part]) -> bool {
         let (mut rows, mut bytes) = (0, 0);
         for part in parts.iter().filter(|part| !part.scanned) {
-            let unbuilt = self.0.text.unbuilt(&part.snapshot, part.position.as_deref());
+            let unbuilt = self.0.text.rows_to_index(&part.snapshot, part.position.as_deref());
             let row_bytes = part.snapshot.raw_bytes() / part.snapshot.rows().max(1);
             rows += unbuilt;
             bytes += unbuilt.saturating_mul(row_bytes);

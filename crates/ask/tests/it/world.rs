@@ -66,7 +66,7 @@ impl World {
         let mut engine_options = engine::Options::default();
         engine_options.log.file_bytes = 4 << 20;
         let engine = Engine::open(env, &dir.path().join("data"), engine_options).unwrap();
-        let text = index::text::Text::new();
+        let text = index::text::TextMaterializer::new();
         engine.register(text.clone()).unwrap();
         let sql = Sql::new(engine.clone(), query::Options::new(dir.path().join("spill"))).unwrap();
         let search = query::Search::new(engine.clone(), text, sql.clone()).unwrap();

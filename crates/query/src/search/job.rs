@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::concat_batches;
 use arrow::datatypes::Schema;
-use index::text::{self, Marker, Query, Scanner, Text};
+use index::text::{self, Marker, Query, Scanner, TextMaterializer};
 use table::Snapshot;
 use types::{ColumnId, Error, Kind, Lsn, ROW_ID, Result, RowId};
 
@@ -25,7 +25,7 @@ const FETCH_ROWS: usize = 16;
 const LIGHT_CHECKS: u64 = 100;
 
 pub(super) struct Job {
-    pub text: Arc<Text>,
+    pub text: Arc<TextMaterializer>,
     pub request: Request,
     pub parts: Vec<Part>,
     pub lsn: Lsn,
@@ -149,7 +149,7 @@ impl Job {
             })?;
             let mut tail_rows = searcher.tail_rows();
             if visible.is_some() {
-                searcher = searcher.only(&is_visible);
+                searcher = searcher.restricted_to(&is_visible);
                 tail_rows = 0;
             }
             let all = || searcher.fields().iter().map(|field| field.column).collect();
