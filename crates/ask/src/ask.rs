@@ -11,13 +11,13 @@ use tokio::sync::{Semaphore, mpsc};
 use types::{Error, Kind, Lsn, Micros, Principal, Result, Scope, TableId, TableSet, name};
 
 use crate::answer::{Answer, Event};
-use crate::evaluate::{Context, Evaluated, Evaluation, milliseconds};
+use crate::evaluation::{Context, EvaluatedAnswer, Evaluation, milliseconds};
+use crate::interpreter::Interpreter;
 use crate::lexicon::{self, Lexicon};
 use crate::question::Question;
 use crate::sources::catalog;
-use crate::task::{Plan, Task, Then, What};
+use crate::task::{Consequence, Plan, SourceQuery, SourceTask};
 use crate::time::SECOND;
-use crate::understand::World;
 use crate::words::normal;
 
 /// Sources other than tables.
@@ -82,7 +82,7 @@ struct Inner {
     options: Options,
     /// Lexicons by fingerprint. Principals that see other definitions have other fingerprints.
     lexicons: Cache<u64, Arc<Lexicon>>,
-    kept: Cache<Key, Arc<Answer>>,
+    cache: Cache<Key, Arc<Answer>>,
     /// The time at which a question that depends on the time was last evaluated. For one second the same answer serves.
     moments: Cache<Key, Micros>,
     running: Semaphore,
@@ -110,14 +110,14 @@ struct Key {
 
 /// The reason for not caching an evaluation.
 #[derive(Clone)]
-enum Unkept {
+enum UncachedResult {
     /// The answer is incomplete. Askers that waited for it receive it all the same.
     Partial(Arc<Answer>),
     Failed(Error),
 }
 
 /// A question after its analysis over a view.
-struct Understood {
+struct UnderstoodQuestion {
     view: View,
     plan: Plan,
     key: Key,
@@ -138,7 +138,7 @@ impl Ask {
             )
             .unwrap_or(u32::MAX)
         };
-        let kept = Cache::builder()
+        let cache = Cache::builder()
             .max_capacity(options.cache_bytes)
             .weigher(weigh)
             .time_to_live(options.cache_time)
@@ -149,7 +149,7 @@ impl Ask {
             sql,
             search,
             lexicons: Cache::new(LEXICONS_MAX),
-            kept,
+            cache,
             moments,
             running: Semaphore::new(options.running_max.max(1)),
             asked: AtomicU64::new(0),
@@ -220,7 +220,7 @@ impl Ask {
             asked: inner.asked.load(Ordering::Relaxed),
             evaluations: inner.evaluations.load(Ordering::Relaxed),
             running: inner.options.running_max.max(1).saturating_sub(inner.running.available_permits()),
-            kept: inner.kept.entry_count(),
+            kept: inner.cache.entry_count(),
         }
     }
 
@@ -237,19 +237,20 @@ impl Ask {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let Understood { view, plan, key, now, unasked } = self.understand(principal, question).await?;
+            let UnderstoodQuestion { view, plan, key, now, unasked } =
+                self.understand(principal, question).await?;
             let due = started + key.deadline;
             let made_here = AtomicBool::new(false);
             let make = async {
                 made_here.store(true, Ordering::Relaxed);
                 let _permit = inner.running.try_acquire().map_err(|_| {
                     let error = Error::new(Kind::Busy, "too many questions are being answered");
-                    Unkept::Failed(error.hint("ask again a little later"))
+                    UncachedResult::Failed(error.hint("ask again a little later"))
                 })?;
                 inner.evaluations.fetch_add(1, Ordering::Relaxed);
-                let all = is_whole(&view, principal);
+                let all = sees_everything(&view, principal);
                 let context = Context {
-                    lsn: if all { view.lsn() } else { newest(&view) },
+                    lsn: if all { view.lsn() } else { newest_lsn(&view) },
                     time: all.then(|| view.time()),
                     all: principal.tables == TableSet::All,
                     view: view.clone(),
@@ -264,13 +265,13 @@ impl Ask {
                     events: events.clone(),
                     unasked: unasked.clone(),
                 };
-                let Evaluated { answer, whole } = evaluation.run(&plan).await;
-                if whole { Ok(Arc::new(answer)) } else { Err(Unkept::Partial(Arc::new(answer))) }
+                let EvaluatedAnswer { answer, whole } = evaluation.run(&plan).await;
+                if whole { Ok(Arc::new(answer)) } else { Err(UncachedResult::Partial(Arc::new(answer))) }
             };
-            let kept = inner.kept.try_get_with(key, make);
+            let evaluation = inner.cache.try_get_with(key, make);
             // The evaluation may belong to another asker who began at another time, so this asker applies its own deadline.
-            let result = match tokio::time::timeout_at((due + GRACE).into(), kept).await {
-                Ok(result) => result.map_err(|unkept| Unkept::clone(&unkept)),
+            let result = match tokio::time::timeout_at((due + GRACE).into(), evaluation).await {
+                Ok(result) => result.map_err(|uncached| UncachedResult::clone(&uncached)),
                 Err(_) => {
                     return Err(Error::new(Kind::Timeout, "the answer was not ready when it was due")
                         .hint("ask again, or give it a longer deadline"));
@@ -279,14 +280,14 @@ impl Ask {
             let cached = !made_here.load(Ordering::Relaxed);
             let answer = match result {
                 Ok(answer) => answer,
-                Err(Unkept::Partial(answer)) => answer,
+                Err(UncachedResult::Partial(answer)) => answer,
                 // The failure belongs to another asker; there may be room by now.
-                Err(Unkept::Failed(error))
+                Err(UncachedResult::Failed(error))
                     if cached && error.kind() == Kind::Busy && attempt < ATTEMPTS_MAX =>
                 {
                     continue;
                 }
-                Err(Unkept::Failed(error)) => return Err(error),
+                Err(UncachedResult::Failed(error)) => return Err(error),
             };
             return Ok(Answer {
                 q: question.text.trim().to_owned(),
@@ -297,7 +298,7 @@ impl Ask {
         }
     }
 
-    async fn understand(&self, principal: &Principal, question: &Question) -> Result<Understood> {
+    async fn understand(&self, principal: &Principal, question: &Question) -> Result<UnderstoodQuestion> {
         let inner = &self.0;
         let view = inner.engine.view(principal)?;
         let lexicon = self.lexicon(&view).await;
@@ -309,15 +310,15 @@ impl Ask {
                 continue;
             }
             let full_name = name::full_table_name(wanted)?;
-            let table = view.find(&full_name).ok_or_else(|| unknown(wanted, &view))?;
+            let table = view.find(&full_name).ok_or_else(|| unknown_source(wanted, &view))?;
             let at = lexicon.tables.iter().position(|entry| entry.def.name == table.def().name);
             listed.extend(at);
             sources.push(name::short_table_name(&table.def().name).to_owned());
         }
         sources.sort();
         sources.dedup();
-        let world = World { lexicon: &lexicon, now, listed: &listed };
-        let mut plan = world.plan(&question.text);
+        let interpreter = Interpreter { lexicon: &lexicon, now, listed: &listed };
+        let mut plan = interpreter.plan(&question.text);
         let unasked = restrict(&mut plan, &sources);
         let deadline = question.deadline.unwrap_or(inner.options.deadline).min(inner.options.deadline_max);
         let tables = match &principal.tables {
@@ -336,7 +337,7 @@ impl Ask {
             tables,
             admin: principal.scope >= Scope::Admin,
             names: lexicon.fingerprint,
-            read: read(&view, &plan),
+            read: tables_read(&view, &plan),
             moment: None,
         };
         if plan.timed {
@@ -344,7 +345,7 @@ impl Ask {
             let moment = inner.moments.entry(key.clone()).or_insert_with_if(async { now }, is_over).await;
             key.moment = Some(moment.into_value());
         }
-        Ok(Understood { view, plan, key, now, unasked })
+        Ok(UnderstoodQuestion { view, plan, key, now, unasked })
     }
 
     /// Returns the lexicon of a view. It is built once for each change of a definition and each set of rights (O1).
@@ -363,7 +364,7 @@ impl std::fmt::Debug for Ask {
 /// Time beyond its deadline that an answer may take to be assembled.
 const GRACE: Duration = Duration::from_millis(250);
 
-fn unknown(wanted: &str, view: &View) -> Error {
+fn unknown_source(wanted: &str, view: &View) -> Error {
     let tables: Vec<String> = view
         .tables()
         .iter()
@@ -381,12 +382,12 @@ fn restrict(plan: &mut Plan, sources: &[String]) -> Vec<String> {
     if sources.is_empty() {
         return Vec::new();
     }
-    let wants = |task: &Task| {
+    let wants = |task: &SourceTask| {
         sources.contains(&task.source)
             || (task.kind == "table" && sources.iter().any(|source| source == "tables"))
     };
     let mut asked: Vec<String> = Vec::new();
-    let mut keep = |tasks: &mut Vec<Task>| {
+    let mut keep = |tasks: &mut Vec<SourceTask>| {
         tasks.retain(wants);
         asked.extend(tasks.iter().map(|task| task.source.clone()));
         if tasks.iter().any(|task| task.kind == "table") {
@@ -395,7 +396,7 @@ fn restrict(plan: &mut Plan, sources: &[String]) -> Vec<String> {
     };
     if let Some(condition) = &mut plan.condition {
         condition.parts.iter_mut().for_each(|part| keep(&mut part.tasks));
-        if let Then::Ask(parts) = &mut condition.then {
+        if let Consequence::Ask(parts) = &mut condition.consequence {
             parts.iter_mut().for_each(|part| keep(&mut part.tasks));
         }
     }
@@ -404,30 +405,30 @@ fn restrict(plan: &mut Plan, sources: &[String]) -> Vec<String> {
 }
 
 /// Returns true if nothing is hidden from the principal, so that it may learn of every commit.
-fn is_whole(view: &View, principal: &Principal) -> bool {
+fn sees_everything(view: &View, principal: &Principal) -> bool {
     principal.tables == TableSet::All && view.tables().len() == view.searchables().len()
 }
 
 /// Returns the newest commit in the visible tables. A table dropped since is missing in the key's names.
-fn newest(view: &View) -> Lsn {
+fn newest_lsn(view: &View) -> Lsn {
     view.tables().iter().map(|table| table.lsn()).max().unwrap_or(Lsn(0))
 }
 
 /// Returns the tables that a plan reads with their current lsns. While these are equal, the answer is the same.
-fn read(view: &View, plan: &Plan) -> Vec<(Option<TableId>, Lsn)> {
+fn tables_read(view: &View, plan: &Plan) -> Vec<(Option<TableId>, Lsn)> {
     let mut read = Vec::new();
-    let inner = plan.condition.iter().flat_map(|condition| match &condition.then {
-        Then::Ask(parts) => parts.as_slice(),
+    let inner = plan.condition.iter().flat_map(|condition| match &condition.consequence {
+        Consequence::Ask(parts) => parts.as_slice(),
         _ => &[],
     });
     let conditions = plan.condition.iter().flat_map(|condition| &condition.parts);
     let parts = conditions.chain(inner).chain(&plan.parts);
     for task in parts.flat_map(|part| &part.tasks) {
-        let names: &[&str] = match &task.what {
-            What::Metrics(_) => &["polynya.metrics"],
-            What::Requests(_) => &["polynya.requests"],
-            What::Table(table) => &[table.def.name.as_str()],
-            What::Notes(_) => {
+        let names: &[&str] = match &task.query {
+            SourceQuery::Metrics(_) => &["polynya.metrics"],
+            SourceQuery::Requests(_) => &["polynya.requests"],
+            SourceQuery::Table(table) => &[table.def.name.as_str()],
+            SourceQuery::Notes(_) => {
                 // The searchable tables may be more than the visible ones.
                 for table in view.searchables().iter().filter(|table| catalog::has_text(table.def())) {
                     read.push((Some(table.def().id), table.lsn()));
@@ -435,8 +436,8 @@ fn read(view: &View, plan: &Plan) -> Vec<(Option<TableId>, Lsn)> {
                 continue;
             }
             // These may read any table.
-            What::Changes(_) | What::Values(_) | What::Catalog => {
-                read.push((None, newest(view)));
+            SourceQuery::Changes(_) | SourceQuery::Values(_) | SourceQuery::Catalog => {
+                read.push((None, newest_lsn(view)));
                 continue;
             }
         };

@@ -39,7 +39,7 @@ impl Cell {
             Cell::Int(value) => json!(value),
             // NaN and the infinities become null.
             Cell::Float(value) => json!(value),
-            Cell::Decimal(value) if value.is_short() => json!(value.float()),
+            Cell::Decimal(value) if value.fits_in_float() => json!(value.to_f64()),
             Cell::Decimal(value) => json!(value.to_string()),
             Cell::Text(text) => json!(text),
             Cell::Time(time) => json!(rfc3339(*time)),
@@ -50,7 +50,7 @@ impl Cell {
         match self {
             Cell::Int(value) => Some(*value as f64),
             Cell::Float(value) => Some(*value),
-            Cell::Decimal(value) => Some(value.float()),
+            Cell::Decimal(value) => Some(value.to_f64()),
             _ => None,
         }
     }
@@ -60,7 +60,7 @@ impl Cell {
         match self {
             Cell::Int(value) => Some(Number::from(*value).order(number)),
             Cell::Decimal(value) => Some(value.order(number)),
-            Cell::Float(value) => value.partial_cmp(&number.float()),
+            Cell::Float(value) => value.partial_cmp(&number.to_f64()),
             _ => None,
         }
     }
@@ -81,14 +81,14 @@ impl Cell {
     }
 
     /// Returns the value as it appears in a sentence.
-    pub fn said(&self) -> String {
+    pub fn phrase(&self) -> String {
         match self {
             Cell::Null => "nothing".into(),
             Cell::Text(text) => format!("“{text}”"),
-            Cell::Float(value) => crate::sources::figure(*value),
-            Cell::Int(value) => crate::sources::grouped(*value),
-            Cell::Decimal(value) => value.said(),
-            Cell::Time(time) => crate::time::shown(*time),
+            Cell::Float(value) => crate::sources::format_figure(*value),
+            Cell::Int(value) => crate::sources::format_integer(*value),
+            Cell::Decimal(value) => value.phrase(),
+            Cell::Time(time) => crate::time::format_time(*time),
             Cell::Bool(value) => value.to_string(),
         }
     }
@@ -161,7 +161,7 @@ fn cells(array: &ArrayRef) -> Vec<Cell> {
                 return vec![Cell::Null; array.len()];
             };
             (0..array.len())
-                .map(|i| one(array, i, |i| Cell::Text(cut(&formatter.value(i).to_string()))))
+                .map(|i| one(array, i, |i| Cell::Text(truncate(&formatter.value(i).to_string()))))
                 .collect()
         }
     }
@@ -172,7 +172,7 @@ fn one(array: &ArrayRef, at: usize, value: impl Fn(usize) -> Cell) -> Cell {
 }
 
 /// Cuts a text to [`TEXT_CHARS_MAX`] characters.
-pub(crate) fn cut(text: &str) -> String {
+pub(crate) fn truncate(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
         None => text.to_owned(),
         Some((at, _)) => format!("{}…", &text[..at]),

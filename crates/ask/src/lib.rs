@@ -1,10 +1,10 @@
 //! Answers questions in plain words from this server's own tables, notes and metrics. There is no language model: the meaning of
 //! a question follows from a small vocabulary and from the names of tables and columns.
 //!
-//! 1. `split` and `words` take the text apart. `understand` finds a time in it (`time`), comparisons (`compare`), names of tables
-//!    and columns (`lexicon`) and the words of `vocabulary`. It turns them into tasks: one request to one source each.
-//! 2. `evaluate` asks the sources (`sources`) concurrently over one view until a deadline. The sources read through `query`, by
-//!    SQL and search, with values as parameters.
+//! 1. `clauses` and `words` take the text apart. `interpreter` finds a time in it (`time`), comparisons (`comparison`), names
+//!    of tables and columns (`lexicon`) and the words of `vocabulary`. It turns them into tasks: one request to one source each.
+//! 2. `evaluation` asks the sources (`sources`) concurrently over one view until a deadline. The sources read through `query`,
+//!    by SQL and search, with values as parameters.
 //! 3. [`Ask`] caches answers and lets equal questions share one evaluation.
 //!
 //! The crate invents nothing, changes nothing, sets no reminders, asks no outside service and knows no HTTP.
@@ -17,23 +17,23 @@
 //! - An answer names each word that was not understood, and then claims neither that a condition holds nor that it does not.
 //! - An answer lists every source that was asked, with its result.
 //!
-//! Start at [`Ask`], then `understand.rs`.
+//! Start at [`Ask`], then `interpreter.rs`.
 
 #![forbid(unsafe_code)]
 
 mod answer;
 mod ask;
 mod cell;
-mod compare;
-mod evaluate;
+mod clauses;
+mod comparison;
+mod evaluation;
+mod interpreter;
 mod lexicon;
 mod number;
 mod question;
 mod sources;
-mod split;
 mod task;
 mod time;
-mod understand;
 mod vocabulary;
 mod words;
 

@@ -47,17 +47,17 @@ impl Number {
     }
 
     /// The nearest float.
-    pub fn float(self) -> f64 {
+    pub fn to_f64(self) -> f64 {
         self.to_string().parse().unwrap_or(f64::NAN)
     }
 
     /// Returns the number as an integer, or `None` if it has a fraction or does not fit.
-    pub fn int(self) -> Option<i64> {
+    pub fn to_i64(self) -> Option<i64> {
         (self.scale == 0).then(|| i64::try_from(self.mantissa).ok()).flatten()
     }
 
     /// Returns true if a float reproduces all digits of the number.
-    pub fn is_short(self) -> bool {
+    pub fn fits_in_float(self) -> bool {
         self.mantissa.unsigned_abs() < 1_000_000_000_000_000
     }
 
@@ -74,23 +74,23 @@ impl Number {
         match (at(self), at(other)) {
             (Some(a), Some(b)) => a.cmp(&b),
             // The numbers are so far apart that floats order them correctly.
-            _ => self.float().total_cmp(&other.float()),
+            _ => self.to_f64().total_cmp(&other.to_f64()),
         }
     }
 
     /// Returns the number for sentences, with all digits: `1,234.5`.
-    pub fn said(self) -> String {
+    pub fn phrase(self) -> String {
         let text = self.to_string();
         let (sign, text) = text.strip_prefix('-').map_or(("", &*text), |text| ("-", text));
         let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-        let mut said = sign.to_owned();
+        let mut phrase = sign.to_owned();
         for (i, digit) in whole.chars().enumerate() {
             if i > 0 && (whole.len() - i).is_multiple_of(3) {
-                said.push(',');
+                phrase.push(',');
             }
-            said.push(digit);
+            phrase.push(digit);
         }
-        if part.is_empty() { said } else { format!("{said}.{part}") }
+        if part.is_empty() { phrase } else { format!("{phrase}.{part}") }
     }
 }
 
@@ -149,8 +149,8 @@ mod tests {
         for text in ["", "-", ".5", "1,00,5", "1,5.5", "5,", "inf", "1e99", "v1", "1-2", "10:00", "1.2.3"] {
             assert_eq!(Number::parse(text), None, "{text}");
         }
-        assert_eq!(Number::parse("-1234567.5").unwrap().said(), "-1,234,567.5");
+        assert_eq!(Number::parse("-1234567.5").unwrap().phrase(), "-1,234,567.5");
         assert!(Number::parse("2.5").unwrap().order(2.into()).is_gt());
-        assert_eq!(Number::parse("1.5").unwrap().times(1_000).unwrap().int(), Some(1_500));
+        assert_eq!(Number::parse("1.5").unwrap().times(1_000).unwrap().to_i64(), Some(1_500));
     }
 }

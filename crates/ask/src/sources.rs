@@ -8,24 +8,24 @@ mod requests;
 mod tables;
 mod values;
 
-pub(crate) use tables::is_own;
+pub(crate) use tables::is_user_table;
 use types::{Micros, Result, TIME_NAME, TableDef, Value, name};
 
 use crate::answer::{Column, Section};
 use crate::cell::Cell;
-use crate::evaluate::{Context, Outcome, Table};
-use crate::task::{Task, What};
+use crate::evaluation::{Context, ResultTable, SourceResult};
+use crate::task::{SourceQuery, SourceTask};
 use crate::time::{Window, rfc3339};
 
-pub(crate) async fn run(context: &Context, task: &Task) -> Result<Outcome> {
-    match &task.what {
-        What::Metrics(asked) => metrics::run(context, asked).await,
-        What::Requests(asked) => requests::run(context, asked).await,
-        What::Table(asked) => tables::run(context, asked).await,
-        What::Notes(asked) => notes::run(context, asked).await,
-        What::Changes(asked) => changes::run(context, asked).await,
-        What::Values(words) => values::run(context, words).await,
-        What::Catalog => Ok(catalog::run(context)),
+pub(crate) async fn run(context: &Context, task: &SourceTask) -> Result<SourceResult> {
+    match &task.query {
+        SourceQuery::Metrics(query) => metrics::run(context, query).await,
+        SourceQuery::Requests(query) => requests::run(context, query).await,
+        SourceQuery::Table(query) => tables::run(context, query).await,
+        SourceQuery::Notes(query) => notes::run(context, query).await,
+        SourceQuery::Changes(query) => changes::run(context, query).await,
+        SourceQuery::Values(words) => values::run(context, words).await,
+        SourceQuery::Catalog => Ok(catalog::run(context)),
     }
 }
 
@@ -91,14 +91,14 @@ pub(crate) fn time_column(def: &TableDef) -> String {
 
 /// Formats a value of a column in the unit that the column's name ends with: `rss_bytes`, `cpu_percent`. Integers and decimals
 /// keep all their digits, unless they are an average.
-pub(crate) fn of_column(column: &str, cell: &Cell, is_average: bool) -> String {
-    let Some(value) = cell.number() else { return cell.said() };
+pub(crate) fn format_column_value(column: &str, cell: &Cell, is_average: bool) -> String {
+    let Some(value) = cell.number() else { return cell.phrase() };
     let name = column.to_lowercase();
     match () {
-        () if name == "bytes" || name.ends_with("_bytes") => bytes(value),
-        () if name == "percent" || name.ends_with("_percent") => format!("{} %", figure(value)),
-        () if is_average => figure(value),
-        () => cell.said(),
+        () if name == "bytes" || name.ends_with("_bytes") => format_bytes(value),
+        () if name == "percent" || name.ends_with("_percent") => format!("{} %", format_figure(value)),
+        () if is_average => format_figure(value),
+        () => cell.phrase(),
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn section(
     source: &str,
     title: impl Into<String>,
     text: String,
-    table: &Table,
+    table: &ResultTable,
     sql: &str,
     params: &[Value],
 ) -> Section {
@@ -138,7 +138,7 @@ fn json(value: &Value) -> serde_json::Value {
 }
 
 /// Formats an integer with thousands separators: `1,234`.
-pub(crate) fn grouped(value: i64) -> String {
+pub(crate) fn format_integer(value: i64) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -151,21 +151,21 @@ pub(crate) fn grouped(value: i64) -> String {
 }
 
 /// Formats a count with its noun: `3 rows`.
-pub(crate) fn counted(count: i64, what: &str) -> String {
+pub(crate) fn format_count(count: i64, what: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
-    format!("{} {what}{s}", grouped(count))
+    format!("{} {what}{s}", format_integer(count))
 }
 
 /// Formats a number with three or four digits: `12.3`, `0.00123`, `1,234`.
-pub(crate) fn figure(value: f64) -> String {
+pub(crate) fn format_figure(value: f64) -> String {
     if !value.is_finite() {
         return "no number".into();
     }
     if value.fract() == 0.0 && value.abs() < 1e15 {
-        return grouped(value as i64);
+        return format_integer(value as i64);
     }
     if value.abs() >= 1_000.0 {
-        return grouped(value.round() as i64);
+        return format_integer(value.round() as i64);
     }
     let digits = match value.abs() {
         large if large >= 100.0 => 1,
@@ -178,16 +178,16 @@ pub(crate) fn figure(value: f64) -> String {
 
 /// Capitalizes a sentence that begins with `the`; one that begins with a name stays as it is.
 pub(crate) fn sentence(text: &str) -> String {
-    if text.starts_with("the ") { capital(text) } else { text.to_owned() }
+    if text.starts_with("the ") { capitalized(text) } else { text.to_owned() }
 }
 
-pub(crate) fn capital(text: &str) -> String {
+pub(crate) fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + chars.as_str())
 }
 
 /// Formats a number of bytes: `37.1 GB`.
-pub(crate) fn bytes(value: f64) -> String {
+pub(crate) fn format_bytes(value: f64) -> String {
     let mut value = value;
     for unit in ["bytes", "kB", "MB", "GB", "TB"] {
         if value.abs() < 1_000.0 {
@@ -199,14 +199,14 @@ pub(crate) fn bytes(value: f64) -> String {
 }
 
 /// Returns a table's full name as answers write it.
-pub(crate) fn short(full_name: &str) -> &str {
+pub(crate) fn short_name(full_name: &str) -> &str {
     name::short_table_name(full_name)
 }
 
 /// Returns the sentence that lists the words that were not understood.
-pub(crate) fn not_understood(left: &[String]) -> Option<String> {
-    let words: Vec<String> = left.iter().map(|word| format!("“{word}”")).collect();
-    (!words.is_empty()).then(|| format!("Not understood here: {}.", words.join(", ")))
+pub(crate) fn not_understood_sentence(words: &[String]) -> Option<String> {
+    let quoted: Vec<String> = words.iter().map(|word| format!("“{word}”")).collect();
+    (!quoted.is_empty()).then(|| format!("Not understood here: {}.", quoted.join(", ")))
 }
 
 #[cfg(test)]
@@ -216,15 +216,21 @@ mod tests {
     #[test]
     fn numbers_are_said_shortly() {
         assert_eq!(
-            (figure(12.3456), figure(0.001234), figure(123_456.7)),
+            (format_figure(12.3456), format_figure(0.001234), format_figure(123_456.7)),
             ("12.35".into(), "0.00123".into(), "123,457".into())
         );
         assert_eq!(
-            (figure(5.0), figure(-0.5), figure(f64::NAN)),
+            (format_figure(5.0), format_figure(-0.5), format_figure(f64::NAN)),
             ("5".into(), "-0.5".into(), "no number".into())
         );
-        assert_eq!((bytes(999.0), bytes(37_120_000_000.0)), ("999 bytes".into(), "37.1 GB".into()));
-        assert_eq!((grouped(-1_234_567), counted(1, "row")), ("-1,234,567".into(), "1 row".into()));
+        assert_eq!(
+            (format_bytes(999.0), format_bytes(37_120_000_000.0)),
+            ("999 bytes".into(), "37.1 GB".into())
+        );
+        assert_eq!(
+            (format_integer(-1_234_567), format_count(1, "row")),
+            ("-1,234,567".into(), "1 row".into())
+        );
     }
 
     #[test]

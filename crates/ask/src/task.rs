@@ -4,32 +4,32 @@ use std::sync::Arc;
 
 use types::TableDef;
 
-use crate::compare::Comparison;
+use crate::comparison::Comparison;
 use crate::time::Window;
 
 /// The meaning of a whole question.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub condition: Option<Condition>,
+    pub condition: Option<Conditional>,
     /// Parts that are asked whether or not the condition holds.
-    pub parts: Vec<Part>,
+    pub parts: Vec<QuestionPart>,
     /// True if the answer depends on the time of the question.
     pub timed: bool,
 }
 
 /// A condition, `if X, …`, with its consequence.
 #[derive(Clone, Debug)]
-pub(crate) struct Condition {
+pub(crate) struct Conditional {
     pub text: String,
-    pub parts: Vec<Part>,
+    pub parts: Vec<QuestionPart>,
     /// The way in which the parts are combined.
-    pub join: Join,
-    pub then: Then,
+    pub join: Conjunction,
+    pub consequence: Consequence,
 }
 
 /// The way in which several conditions are combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Join {
+pub(crate) enum Conjunction {
     /// Joined by `or`, or by nothing.
     #[default]
     Any,
@@ -41,64 +41,64 @@ pub(crate) enum Join {
 
 /// The consequence of a condition that holds.
 #[derive(Clone, Debug)]
-pub(crate) enum Then {
+pub(crate) enum Consequence {
     /// `show it`, `tell me`: the facts that made the condition hold are the answer.
     Show,
     /// Another question.
-    Ask(Vec<Part>),
+    Ask(Vec<QuestionPart>),
     /// An action that this server, which only answers, does not perform.
     Other(String),
 }
 
 /// One question without `if` and `and`.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct QuestionPart {
     pub text: String,
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<SourceTask>,
     /// True if the vocabulary or a name led to these tasks. False for a guess, made for lack of anything better.
     pub strong: bool,
     /// True if the part names its subject, so that it can stand as a question by itself.
     pub named: bool,
     /// The way in which the results of its tasks make one condition.
-    pub join: Join,
+    pub join: Conjunction,
     /// The reason for asking no source although the part was understood.
-    pub refused: Option<Refused>,
+    pub refusal: Option<Refusal>,
 }
 
 /// The reason for refusing a part of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum Refusal {
     /// The part orders an action.
     Order,
     /// The part is about the future.
     Future,
 }
 
-impl Refused {
+impl Refusal {
     pub fn why(self) -> &'static str {
         match self {
-            Refused::Order => "Polynya only answers; it changes nothing.",
-            Refused::Future => "Only what is recorded can be told, not what is to come.",
+            Refusal::Order => "Polynya only answers; it changes nothing.",
+            Refusal::Future => "Only what is recorded can be told, not what is to come.",
         }
     }
 }
 
 /// The request to one source.
 #[derive(Clone, Debug)]
-pub(crate) struct Task {
+pub(crate) struct SourceTask {
     /// The source's name in the answer.
     pub source: String,
     pub kind: &'static str,
-    pub what: What,
+    pub query: SourceQuery,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum What {
-    Metrics(Metrics),
-    Requests(Requests),
-    Table(Box<Table>),
-    Notes(Notes),
-    Changes(Changes),
+pub(crate) enum SourceQuery {
+    Metrics(MetricsQuery),
+    Requests(RequestsQuery),
+    Table(Box<TableQuery>),
+    Notes(NotesQuery),
+    Changes(ChangesQuery),
     /// Words that may be values of some table, each with its alternatives joined by `or`.
     Values(Vec<Vec<String>>),
     Catalog,
@@ -106,7 +106,7 @@ pub(crate) enum What {
 
 /// The attributes common to all questions about rows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scope {
+pub(crate) struct RowScope {
     pub window: Option<Window>,
     /// True if the opposite was asked.
     pub negated: bool,
@@ -114,7 +114,7 @@ pub(crate) struct Scope {
     /// The number of rows that were asked for.
     pub limit: Option<usize>,
     /// Words not understood so far; a source may know them as values.
-    pub left: Vec<String>,
+    pub not_understood: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,12 +130,12 @@ pub(crate) enum Aggregate {
 
 /// A question about `polynya.metrics`.
 #[derive(Clone, Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct MetricsQuery {
     pub measure: Measure,
     pub predicate: Option<Predicate>,
     /// True if the question is when the predicate held.
     pub when: bool,
-    pub scope: Scope,
+    pub scope: RowScope,
 }
 
 /// A quantity of the machine.
@@ -153,7 +153,7 @@ pub(crate) enum Measure {
     Pressure,
     Swap,
     /// A metric by its own name.
-    Named(String),
+    ByName(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,8 +168,8 @@ pub(crate) enum Quantity {
 pub(crate) enum Predicate {
     /// A word of the vocabulary with its bound: `nearly full`.
     Word {
-        said: &'static str,
-        op: crate::compare::Op,
+        phrase: &'static str,
+        op: crate::comparison::Op,
         bound: f64,
     },
     /// The load is at least the number of cores.
@@ -179,7 +179,7 @@ pub(crate) enum Predicate {
 
 /// A question about `polynya.requests`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Requests {
+pub(crate) struct RequestsQuery {
     /// Bounds of the duration.
     pub duration: Vec<Comparison>,
     /// True if the question says `slow` without a number.
@@ -199,7 +199,7 @@ pub(crate) struct Requests {
     pub count: Option<Comparison>,
     /// True if the question is whether there are any such requests.
     pub whether: bool,
-    pub scope: Scope,
+    pub scope: RowScope,
 }
 
 /// A set of values to match, or to exclude.
@@ -223,7 +223,7 @@ impl<T> Choice<T> {
 
 /// A question about any other table.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
+pub(crate) struct TableQuery {
     pub def: Arc<TableDef>,
     /// Positions of the named columns.
     pub columns: Vec<usize>,
@@ -232,13 +232,13 @@ pub(crate) struct Table {
     /// Comparisons whose column is unknown.
     pub unclear: Vec<Comparison>,
     /// Columns with required or excluded values: `kind is click`, `kind is not click or view`.
-    pub values: Vec<Named>,
+    pub values: Vec<ColumnValues>,
     /// Columns with true if they must have no value (`no price`), false if they must have one (`with a price`).
     pub missing: Vec<(usize, bool)>,
     /// Words without a column that may be values: `click or view`.
-    pub bare: Vec<Bare>,
+    pub value_words: Vec<ValueWords>,
     /// The way in which all of these make one condition.
-    pub join: Join,
+    pub join: Conjunction,
     pub group: Option<usize>,
     /// The named column that the window, or the order of the rows, is about.
     pub time: Option<usize>,
@@ -248,12 +248,12 @@ pub(crate) struct Table {
     /// The column whose distinct values are counted: `how many countries`.
     pub distinct: Option<usize>,
     pub whether: bool,
-    pub scope: Scope,
+    pub scope: RowScope,
 }
 
 /// A column and the values that it may have.
 #[derive(Clone, Debug)]
-pub(crate) struct Named {
+pub(crate) struct ColumnValues {
     pub column: usize,
     pub values: Vec<String>,
     /// Values that are also small words of English (`at`, `in`). They count as values only if the column has them.
@@ -263,7 +263,7 @@ pub(crate) struct Named {
 
 /// Words that may be values of some column.
 #[derive(Clone, Debug)]
-pub(crate) struct Bare {
+pub(crate) struct ValueWords {
     pub words: Vec<String>,
     /// The negation before the words, as written.
     pub not: Option<String>,
@@ -271,19 +271,19 @@ pub(crate) struct Bare {
 
 /// A search of the notes.
 #[derive(Clone, Debug)]
-pub(crate) struct Notes {
+pub(crate) struct NotesQuery {
     pub words: Vec<String>,
     /// True if the question says `notes`.
     pub named: bool,
     /// True if the question asks for the number of notes.
     pub count: bool,
     /// Words that a full-text search cannot express: times, negations.
-    pub left: Vec<String>,
+    pub not_understood: Vec<String>,
 }
 
 /// A question about changes.
 #[derive(Clone, Debug)]
-pub(crate) struct Changes {
+pub(crate) struct ChangesQuery {
     pub window: Window,
     /// True if the question names no time.
     pub default_window: bool,
@@ -294,5 +294,5 @@ pub(crate) struct Changes {
     pub others: bool,
     /// True if notes were asked for and the asker sees no table of them.
     pub unseen_notes: bool,
-    pub left: Vec<String>,
+    pub not_understood: Vec<String>,
 }

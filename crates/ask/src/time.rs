@@ -16,20 +16,20 @@ pub(crate) struct Window {
     /// The exclusive end; `None`: until now.
     pub to: Option<Micros>,
     /// The period as answers name it: `in the last hour`.
-    pub said: String,
+    pub phrase: String,
 }
 
 /// A time found in a question.
-pub(crate) struct Found {
+pub(crate) struct FoundWindow {
     pub window: Window,
     /// The positions of its words.
-    pub place: std::ops::Range<usize>,
+    pub position: std::ops::Range<usize>,
     /// True for a date by itself, which may be a text too.
     pub is_day: bool,
 }
 
 /// Finds the time in a question and marks its words.
-pub(crate) fn window(words: &mut Words, now: Micros) -> Option<Found> {
+pub(crate) fn window(words: &mut Words, now: Micros) -> Option<FoundWindow> {
     (0..words.len()).find_map(|at| {
         let found = at_word(words, at, now).map(|(window, end)| (window, end, false));
         let (window, end, is_day) =
@@ -48,7 +48,7 @@ pub(crate) fn window(words: &mut Words, now: Micros) -> Option<Found> {
             start -= 1;
         }
         words.mark(start..end);
-        Some(Found { window, place: start..end, is_day })
+        Some(FoundWindow { window, position: start..end, is_day })
     })
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn begins(words: &Words, at: usize, now: Micros) -> bool {
 /// Parses a date, or a moment with a date: `2026-11-20`, `2026-11-20 14:00`.
 fn day_at(words: &Words, at: usize) -> Option<(Window, usize)> {
     let of_day = date(words.at(at)).is_some().then(|| time_of_day(words.at(at + 1))).flatten();
-    match (of_day, of_word(words.at(at))) {
+    match (of_day, window_of_word(words.at(at))) {
         (Some(of_day), Some(day)) => Some((moment_of(day.from + of_day), at + 2)),
         (None, Some(window)) => Some((window, at + 1)),
         _ => None,
@@ -68,10 +68,10 @@ fn day_at(words: &Words, at: usize) -> Option<(Window, usize)> {
 }
 
 /// Returns the window of `2026-11-20` or `2026-11-20T14:00:00Z`.
-pub(crate) fn of_word(word: &str) -> Option<Window> {
+pub(crate) fn window_of_word(word: &str) -> Option<Window> {
     let word = word.to_lowercase();
     if let Some(from) = date(&word) {
-        return Some(Window { from, to: Some(from + DAY), said: format!("on {} (UTC)", day(from)) });
+        return Some(Window { from, to: Some(from + DAY), phrase: format!("on {} (UTC)", day(from)) });
     }
     timestamp(&word).map(moment_of)
 }
@@ -79,7 +79,7 @@ pub(crate) fn of_word(word: &str) -> Option<Window> {
 /// Returns the window of a moment: one minute, or one second if the text names seconds.
 fn moment_of(from: Micros) -> Window {
     let length = if from.rem_euclid(MINUTE) == 0 { MINUTE } else { SECOND };
-    Window { from, to: Some(from + length), said: format!("at {}", shown(from)) }
+    Window { from, to: Some(from + length), phrase: format!("at {}", format_time(from)) }
 }
 
 /// Returns the date of a time: `2026-11-20`.
@@ -89,8 +89,9 @@ fn day(time: Micros) -> String {
 
 fn at_word(words: &Words, at: usize, now: Micros) -> Option<(Window, usize)> {
     let midnight = now.div_euclid(DAY) * DAY;
-    let window =
-        |from: Micros, to: Option<Micros>, said: String, end: usize| Some((Window { from, to, said }, end));
+    let window = |from: Micros, to: Option<Micros>, phrase: String, end: usize| {
+        Some((Window { from, to, phrase }, end))
+    };
     // Returns the end of a day named by its date, for windows that include that day or begin after it.
     let day_end = |at: usize| {
         let (time, end) = moment(words, at, now)?;
@@ -99,26 +100,29 @@ fn at_word(words: &Words, at: usize, now: Micros) -> Option<(Window, usize)> {
     };
     let since = |at: usize| {
         let (from, end) = moment(words, at, now)?;
-        window(from, None, format!("since {}", shown(from)), end)
+        window(from, None, format!("since {}", format_time(from)), end)
     };
     let before = |at: usize| {
         let (to, end) = moment(words, at, now)?;
-        window(Micros::MIN, Some(to), format!("before {}", shown(to)), end)
+        window(Micros::MIN, Some(to), format!("before {}", format_time(to)), end)
     };
     let after = |at: usize| {
         let (from, end, is_day) = day_end(at)?;
-        let said = if is_day {
+        let phrase = if is_day {
             format!("after {} (UTC)", day(from - DAY))
         } else {
-            format!("since {}", shown(from))
+            format!("since {}", format_time(from))
         };
-        window(from, None, said, end)
+        window(from, None, phrase, end)
     };
     let until = |at: usize| {
         let (to, end, is_day) = day_end(at)?;
-        let said =
-            if is_day { format!("until {} (UTC)", day(to - DAY)) } else { format!("before {}", shown(to)) };
-        window(Micros::MIN, Some(to), said, end)
+        let phrase = if is_day {
+            format!("until {} (UTC)", day(to - DAY))
+        } else {
+            format!("before {}", format_time(to))
+        };
+        window(Micros::MIN, Some(to), phrase, end)
     };
     for (phrase, included) in [("after", true), ("before", false)] {
         if words.starts(at, &["on", "or", phrase]) {
@@ -143,11 +147,11 @@ fn at_word(words: &Words, at: usize, now: Micros) -> Option<(Window, usize)> {
                 None => (1, at + 1),
             };
             let (length, unit) = unit(words.at(unit_at))?;
-            let said = match count {
+            let phrase = match count {
                 1 => format!("in the last {unit}"),
                 n => format!("in the last {n} {unit}s"),
             };
-            window(now.saturating_sub(length.saturating_mul(count)), None, said, unit_at + 1)
+            window(now.saturating_sub(length.saturating_mul(count)), None, phrase, unit_at + 1)
         }
         "today" => window(midnight, None, "today (UTC)".into(), at + 1),
         "yesterday" => window(midnight - DAY, Some(midnight), "yesterday (UTC)".into(), at + 1),
@@ -190,11 +194,11 @@ fn at_word(words: &Words, at: usize, now: Micros) -> Option<(Window, usize)> {
             // The last day is included.
             let (to, end, is_day) = day_end(middle + 1)?;
             if is_day && date(words.at(at + 1)).is_some() {
-                let said = format!("from {} to {} (UTC)", day(from), day(to - DAY));
-                return window(from, Some(to), said, end);
+                let phrase = format!("from {} to {} (UTC)", day(from), day(to - DAY));
+                return window(from, Some(to), phrase, end);
             }
             let to = if to < from { to.saturating_add(DAY) } else { to };
-            window(from, Some(to), format!("between {} and {}", shown(from), shown(to)), end)
+            window(from, Some(to), format!("between {} and {}", format_time(from), format_time(to)), end)
         }
         _ => {
             // `10 minutes ago` means since then.
@@ -374,13 +378,13 @@ pub(crate) fn rfc3339(time: Micros) -> String {
 }
 
 /// Formats a time for sentences: `2026-11-21 14:03:05 UTC`.
-pub(crate) fn shown(time: Micros) -> String {
+pub(crate) fn format_time(time: Micros) -> String {
     let text = rfc3339(time);
     format!("{} {} UTC", &text[..text.len() - 17], &text[text.len() - 16..text.len() - 8])
 }
 
 /// Formats a duration in its two largest units: `3 h 20 min`.
-pub(crate) fn length(micros: Micros) -> String {
+pub(crate) fn format_duration(micros: Micros) -> String {
     let seconds = micros.max(0) / SECOND;
     let two = |large: i64, large_name: &str, small: i64, small_name: &str| match small {
         0 => format!("{large} {large_name}"),
@@ -403,10 +407,10 @@ mod tests {
 
     fn found(text: &str) -> Option<(String, String, String)> {
         let mut words = Words::of(text);
-        let Found { window, .. } = window(&mut words, NOW)?;
-        let left: Vec<&str> = words.left().iter().map(|word| word.text.as_str()).collect();
-        let to = window.to.map_or("now".into(), shown);
-        let from = if window.from == Micros::MIN { "ever".into() } else { shown(window.from) };
+        let FoundWindow { window, .. } = window(&mut words, NOW)?;
+        let left: Vec<&str> = words.unused().iter().map(|word| word.text.as_str()).collect();
+        let to = window.to.map_or("now".into(), format_time);
+        let from = if window.from == Micros::MIN { "ever".into() } else { format_time(window.from) };
         Some((from, to, left.join(" ")))
     }
 
@@ -453,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_left_alone() {
+    fn words_that_are_not_a_time_are_left_alone() {
         for text in [
             "the last request",
             "the last 5 events",
@@ -481,7 +485,7 @@ mod tests {
         }
         assert_eq!(rfc3339(NOW + 5), "2026-11-21T14:30:00.000005Z");
         assert_eq!(
-            (length(59 * SECOND), length(3 * HOUR + 20 * MINUTE)),
+            (format_duration(59 * SECOND), format_duration(3 * HOUR + 20 * MINUTE)),
             ("59 s".into(), "3 h 20 min".into())
         );
     }

@@ -144,7 +144,7 @@ impl Words {
 
     /// Returns the words that are not marked as understood.
     #[cfg(test)]
-    pub fn left(&self) -> Vec<&Word> {
+    pub fn unused(&self) -> Vec<&Word> {
         self.list.iter().filter(|word| !word.used).collect()
     }
 }
@@ -180,9 +180,10 @@ pub(crate) fn normal(text: &str) -> String {
         let is_exact = |word: &str| {
             METHODS.contains(&word) || word.contains(['/', '_']) || (is_code(word) && is_small(word))
         };
-        match in_pair || is_exact(word.trim_matches(|c: char| !c.is_alphanumeric())) || is_exact(word) {
-            true => normal.push_str(word),
-            false => normal.push_str(&word.to_lowercase()),
+        if in_pair || is_exact(word.trim_matches(|c: char| !c.is_alphanumeric())) || is_exact(word) {
+            normal.push_str(word)
+        } else {
+            normal.push_str(&word.to_lowercase())
         }
     }
     normal
@@ -255,7 +256,7 @@ fn push(text: &str, list: &mut Vec<Word>) {
     let text = &text[sign..];
     let number = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let unit = &text[number..];
-    let is_unit = !unit.is_empty() && crate::compare::Unit::parse(&unit.to_lowercase()).is_some();
+    let is_unit = !unit.is_empty() && crate::comparison::Unit::parse(&unit.to_lowercase()).is_some();
     if number > 0 && is_unit && text[..number].parse::<f64>().is_ok() {
         list.push(Word::new(&text[..number], false));
         list.push(Word::new(unit, false));
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_quoted_is_one_word() {
+    fn a_quoted_phrase_is_one_word() {
         let words = Words::of("is “New York” or \"x  y\" in `main.t`?");
         let quoted: Vec<&str> = words.list.iter().filter(|w| w.quoted).map(|w| w.raw.as_str()).collect();
         assert_eq!(quoted, ["New York", "x  y", "main.t"]);

@@ -1,42 +1,46 @@
 //! The list of things that can be asked about.
 
 use crate::answer::Section;
-use crate::evaluate::{Context, Outcome};
-use crate::sources::{column, counted, grouped, is_own, short};
+use crate::evaluation::{Context, SourceResult};
+use crate::sources::{column, format_count, format_integer, is_user_table, short_name};
 
 const TABLES_MAX: usize = 100;
 const NAMED_MAX: usize = 12;
 
-pub(crate) fn run(context: &Context) -> Outcome {
+pub(crate) fn run(context: &Context) -> SourceResult {
     let tables = context.view.tables();
     let rows = tables.iter().take(TABLES_MAX).map(|table| {
         let columns: Vec<&str> =
             table.def().schema.columns.iter().map(|c| c.name.as_str()).take(50).collect();
-        vec![short(&table.def().name).into(), table.rows().into(), columns.join(", ").into()]
+        vec![short_name(&table.def().name).into(), table.rows().into(), columns.join(", ").into()]
     });
     let are = if tables.len() == 1 { "is" } else { "are" };
     let section = Section {
         title: "Tables".into(),
-        text: format!("There {are} {}. {}", counted(tables.len() as i64, "table"), help(context)),
+        text: format!("There {are} {}. {}", format_count(tables.len() as i64, "table"), help(context)),
         columns: vec![column("table", "string"), column("rows", "int64"), column("columns", "string")],
         rows: rows.collect(),
         source: "tables".into(),
         ..Section::default()
     };
-    Outcome { sections: vec![section], answered: true, as_of: context.time, ..Outcome::default() }
+    SourceResult { sections: vec![section], answered: true, as_of: context.time, ..SourceResult::default() }
 }
 
 /// Returns one paragraph on possible questions, for an asker whose question has no answer.
 pub(crate) fn help(context: &Context) -> String {
     let tables = context.view.tables();
     let has = |name: &str| tables.iter().any(|table| table.def().name == name);
-    let own: Vec<&str> =
-        tables.iter().filter(|table| is_own(table.def())).map(|table| short(&table.def().name)).collect();
+    let own: Vec<&str> = tables
+        .iter()
+        .filter(|table| is_user_table(table.def()))
+        .map(|table| short_name(&table.def().name))
+        .collect();
     let mut can = Vec::new();
     if !own.is_empty() {
         let named: Vec<String> = own.iter().take(NAMED_MAX).map(|name| format!("`{name}`")).collect();
         let more = own.len().saturating_sub(NAMED_MAX);
-        let more = if more > 0 { format!(" and {} more", grouped(more as i64)) } else { String::new() };
+        let more =
+            if more > 0 { format!(" and {} more", format_integer(more as i64)) } else { String::new() };
         can.push(format!(
             "the tables {}{more} (how many, average, highest, latest, of a time or a value)",
             named.join(", ")

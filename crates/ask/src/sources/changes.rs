@@ -12,12 +12,13 @@ use types::{Column, DataType, Error, Kind, Lsn, Micros, Result, RowId, name};
 
 use crate::answer::Section;
 use crate::cell::Cell;
-use crate::evaluate::{Context, Outcome, few_at_once};
+use crate::evaluation::{Context, SourceResult, few_at_once};
 use crate::sources::tables::is_large;
 use crate::sources::{
-    Statement, column, counted, grouped, not_understood, quoted, quoted_table, section, short,
+    Statement, column, format_count, format_integer, not_understood_sentence, quoted, quoted_table, section,
+    short_name,
 };
-use crate::task::Changes;
+use crate::task::ChangesQuery;
 use crate::time::Window;
 
 /// The number of tables that are read; the others are only counted.
@@ -29,7 +30,7 @@ const EXAMPLES: usize = 3;
 const COLUMNS_MAX: usize = 8;
 
 /// The changes of one table.
-struct Changed {
+struct TableChanges {
     table: Arc<Snapshot>,
     /// Live rows that were written in the window.
     written: i64,
@@ -48,99 +49,102 @@ struct Moment {
     after: Option<Lsn>,
 }
 
-pub(crate) async fn run(context: &Context, asked: &Changes) -> Result<Outcome> {
-    if asked.unseen_notes {
-        let detail = match context.all {
-            true => "there are no notes here",
-            false => "what changed in notes cannot be told with this key",
+pub(crate) async fn run(context: &Context, query: &ChangesQuery) -> Result<SourceResult> {
+    if query.unseen_notes {
+        let detail = if context.all {
+            "there are no notes here"
+        } else {
+            "what changed in notes cannot be told with this key"
         };
-        return Ok(Outcome { detail: Some(detail.into()), ..Outcome::default() });
+        return Ok(SourceResult { detail: Some(detail.into()), ..SourceResult::default() });
     }
     let all = context.view.tables();
     let wanted: Vec<Arc<Snapshot>> = all
         .iter()
-        .filter(|t| asked.tables.is_empty() || asked.tables.contains(&t.def().name))
+        .filter(|t| query.tables.is_empty() || query.tables.contains(&t.def().name))
         .cloned()
         .collect();
     let not_read = wanted.len().saturating_sub(TABLES_MAX);
-    let (moments, window) = (all.clone(), asked.window.clone());
+    let (moments, window) = (all.clone(), query.window.clone());
     let last = (context.lsn, context.time);
     let find = move || bounds(&moments, &window, last);
     // This takes a few lookups in each table.
-    let bounds = if all.len() <= TABLES_MAX { context.brief(find).await? } else { context.run(find).await? };
+    let bounds =
+        if all.len() <= TABLES_MAX { context.run_brief(find).await? } else { context.run(find).await? };
     let work =
-        wanted.iter().take(TABLES_MAX).map(|table| changed(context, table, &asked.window, bounds)).collect();
+        wanted.iter().take(TABLES_MAX).map(|table| changed(context, table, &query.window, bounds)).collect();
     let mut changed = Vec::new();
     for one in few_at_once(work).await {
         changed.push(one?);
     }
     let is_record =
-        |changed: &Changed| name::is_reserved(&changed.table.def().name) && asked.tables.is_empty();
+        |changed: &TableChanges| name::is_reserved(&changed.table.def().name) && query.tables.is_empty();
     let happened =
-        |changed: &&Changed| changed.written > 0 || changed.ended.is_some_and(|(_, most)| most > 0);
+        |changed: &&TableChanges| changed.written > 0 || changed.ended.is_some_and(|(_, most)| most > 0);
     let records: i64 = changed.iter().filter(|c| is_record(c)).map(|c| c.written).sum();
-    let own: Vec<&Changed> = changed.iter().filter(|c| !is_record(c)).filter(happened).collect();
+    let own: Vec<&TableChanges> = changed.iter().filter(|c| !is_record(c)).filter(happened).collect();
     // Vaults come first, then the tables with the newest rows.
     let mut own = own;
     own.sort_by_key(|c| (!c.table.def().is_vault(), std::cmp::Reverse(c.newest)));
     let unknown: Vec<&str> = changed
         .iter()
         .filter(|c| !is_record(c) && c.ended.is_none())
-        .map(|c| short(&c.table.def().name))
+        .map(|c| short_name(&c.table.def().name))
         .collect();
 
-    let said = &asked.window.said;
+    let phrase = &query.window.phrase;
     let mut text = match own.len() {
-        _ if asked.others => others(said, &changed, is_record),
-        0 => format!("Nothing changed {said}."),
-        _ => format!("Changed {said}: {}.", own.iter().map(|c| one_said(c)).collect::<Vec<_>>().join("; ")),
+        _ if query.others => unchanged_sentence(phrase, &changed, is_record),
+        0 => format!("Nothing changed {phrase}."),
+        _ => format!("Changed {phrase}: {}.", own.iter().map(|c| describe(c)).collect::<Vec<_>>().join("; ")),
     };
-    if asked.default_window {
+    if query.default_window {
         text += " (No time was named, so that of the last day is told.)";
     }
-    if records > 0 && !asked.others {
+    if records > 0 && !query.others {
         text += &format!(
             " Polynya itself recorded {} about this machine and its requests.",
-            counted(records, "row")
+            format_count(records, "row")
         );
     }
     if !unknown.is_empty() {
         text += &format!(" Deletes are not remembered so far back in {}.", unknown.join(", "));
     }
     if not_read > 0 {
-        text += &format!(" {} more were not looked at.", counted(not_read as i64, "table"));
+        text += &format!(" {} more were not looked at.", format_count(not_read as i64, "table"));
     }
     let certain = own.iter().any(|c| c.written > 0 || c.ended.is_some_and(|(least, _)| least > 0));
     let open = !own.is_empty() || !unknown.is_empty() || not_read > 0;
     let mut verdict = if certain { Some(true) } else { (!open).then_some(false) };
-    if asked.others {
+    if query.others {
         verdict = None;
-    } else if asked.negated {
+    } else if query.negated {
         verdict = verdict.map(|holds| !holds);
     }
-    if let Some(unknown) = not_understood(&asked.left) {
+    if let Some(unknown) = not_understood_sentence(&query.not_understood) {
         text += &format!(" {unknown}");
         verdict = None;
     }
-    let shown: Vec<&Changed> = match asked.others {
-        true => changed.iter().filter(|c| !is_record(c) && c.is_certainly_same()).collect(),
-        false => changed.iter().filter(|c| c.written > 0 || !c.is_certainly_same()).collect(),
+    let shown: Vec<&TableChanges> = if query.others {
+        changed.iter().filter(|c| !is_record(c) && c.is_certainly_unchanged()).collect()
+    } else {
+        changed.iter().filter(|c| c.written > 0 || !c.is_certainly_unchanged()).collect()
     };
     let mut sections = vec![overview(text, &shown)];
-    let own = if asked.others { Vec::new() } else { own };
+    let own = if query.others { Vec::new() } else { own };
     let mut examples = own.iter().filter(|c| c.written > 0).take(EXAMPLES_MAX);
-    let work = examples.by_ref().map(|c| newest_rows(context, c, &asked.window)).collect();
+    let work = examples.by_ref().map(|c| newest_rows(context, c, &query.window)).collect();
     for section in few_at_once(work).await {
         sections.push(section?);
     }
     // If no row was written, the answer holds as of the last commit.
     let as_of = changed.iter().filter_map(|c| c.newest).max().or(last.1.filter(|time| *time > 0));
-    Ok(Outcome { sections, answered: true, verdict, as_of, detail: None })
+    Ok(SourceResult { sections, answered: true, verdict, as_of, detail: None })
 }
 
-fn one_said(changed: &Changed) -> String {
+fn describe(changed: &TableChanges) -> String {
     let def = changed.table.def();
-    let name = short(&def.name);
+    let name = short_name(&def.name);
     let (least, most) = changed.ended.unwrap_or((0, 0));
     // Replacing a row ends one version and writes another.
     let (what, wrote, version, ended) = match (def.is_vault(), def.is_keyed()) {
@@ -150,34 +154,42 @@ fn one_said(changed: &Changed) -> String {
     };
     let mut parts = Vec::new();
     if changed.written > 0 {
-        parts.push(format!("{} {wrote}", counted(changed.written, what)));
+        parts.push(format!("{} {wrote}", format_count(changed.written, what)));
     }
     match (least, most) {
         (_, 0) => {}
-        (least, most) if least == most => parts.push(format!("{} {ended}", counted(most, version))),
-        (least, most) => parts.push(format!("{} to {} {ended}", grouped(least), counted(most, version))),
+        (least, most) if least == most => parts.push(format!("{} {ended}", format_count(most, version))),
+        (least, most) => {
+            parts.push(format!("{} to {} {ended}", format_integer(least), format_count(most, version)))
+        }
     }
     format!("{name} ({})", parts.join(", "))
 }
 
-impl Changed {
-    fn is_certainly_same(&self) -> bool {
+impl TableChanges {
+    fn is_certainly_unchanged(&self) -> bool {
         self.written == 0 && self.ended.is_some_and(|(_, most)| most == 0)
     }
 }
 
 /// Returns the sentences that list the tables without changes, and those for which this is uncertain.
-fn others(said: &str, changed: &[Changed], is_record: impl Fn(&Changed) -> bool) -> String {
-    let names = |is: &dyn Fn(&Changed) -> bool| -> Vec<String> {
+fn unchanged_sentence(
+    phrase: &str,
+    changed: &[TableChanges],
+    is_record: impl Fn(&TableChanges) -> bool,
+) -> String {
+    let names = |is: &dyn Fn(&TableChanges) -> bool| -> Vec<String> {
         let these = changed.iter().filter(|c| !is_record(c) && is(c));
-        these.map(|c| short(&c.table.def().name).to_owned()).collect()
+        these.map(|c| short_name(&c.table.def().name).to_owned()).collect()
     };
-    let same = names(&Changed::is_certainly_same);
-    let is_open = |c: &Changed| c.written == 0 && c.ended.is_some_and(|(least, most)| least == 0 && most > 0);
+    let same = names(&TableChanges::is_certainly_unchanged);
+    let is_open =
+        |c: &TableChanges| c.written == 0 && c.ended.is_some_and(|(least, most)| least == 0 && most > 0);
     let open = names(&is_open);
-    let mut text = match same.is_empty() {
-        true => format!("No table is known not to have changed {said}."),
-        false => format!("Not changed {said}: {}.", same.join(", ")),
+    let mut text = if same.is_empty() {
+        format!("No table is known not to have changed {phrase}.")
+    } else {
+        format!("Not changed {phrase}: {}.", same.join(", "))
     };
     if !open.is_empty() {
         text += &format!(" Of {} it is open.", open.join(", "));
@@ -185,11 +197,11 @@ fn others(said: &str, changed: &[Changed], is_record: impl Fn(&Changed) -> bool)
     text
 }
 
-fn overview(text: String, shown: &[&Changed]) -> Section {
+fn overview(text: String, shown: &[&TableChanges]) -> Section {
     let shown = || shown.iter();
     let ranges = shown().any(|c| c.ended.is_some_and(|(least, most)| least < most));
     let rows = shown().map(|c| {
-        let mut row = vec![Cell::Text(short(&c.table.def().name).to_owned()), Cell::Int(c.written)];
+        let mut row = vec![Cell::Text(short_name(&c.table.def().name).to_owned()), Cell::Int(c.written)];
         row.push(c.ended.map_or(Cell::Null, |(least, _)| Cell::Int(least)));
         if ranges {
             row.push(c.ended.map_or(Cell::Null, |(_, most)| Cell::Int(most)));
@@ -218,15 +230,15 @@ async fn changed(
     table: &Arc<Snapshot>,
     window: &Window,
     bounds: (Moment, Option<Moment>),
-) -> Result<Changed> {
-    let ended = match ended(table, bounds) {
+) -> Result<TableChanges> {
+    let ended = match deleted_range(table, bounds) {
         Ok(ended) => Some(ended),
         Err(error) if error.kind() == Kind::NotFound => None,
         Err(error) => return Err(error),
     };
     let untouched = window.from > Micros::MIN && table.row_at_time(window.from)? >= table.next_row();
     if untouched {
-        return Ok(Changed { table: table.clone(), written: 0, newest: None, ended });
+        return Ok(TableChanges { table: table.clone(), written: 0, newest: None, ended });
     }
     // If no row is older than the window, all rows of the table are in it; only the newest remains to be found.
     let is_whole =
@@ -237,7 +249,7 @@ async fn changed(
         let rows = context.rows(&sql, &near.params, 1).await?.rows;
         if let Some(newest) = rows.first().and_then(|row| row[0].time()) {
             let written = i64::try_from(table.rows()).unwrap_or(i64::MAX);
-            return Ok(Changed { table: table.clone(), written, newest: Some(newest), ended });
+            return Ok(TableChanges { table: table.clone(), written, newest: Some(newest), ended });
         }
     }
     let mut statement = Statement::default();
@@ -246,10 +258,15 @@ async fn changed(
         format!("SELECT count(*), max(_time) FROM {}{}", quoted_table(&table.def().name), statement.filter());
     let rows = context.rows(&sql, &statement.params, 1).await?.rows;
     let row = rows.first().ok_or_else(|| Error::internal("a count has a row"))?;
-    Ok(Changed { table: table.clone(), written: row[0].int().unwrap_or(0), newest: row[1].time(), ended })
+    Ok(TableChanges {
+        table: table.clone(),
+        written: row[0].int().unwrap_or(0),
+        newest: row[1].time(),
+        ended,
+    })
 }
 
-fn ended(table: &Snapshot, (from, to): (Moment, Option<Moment>)) -> Result<(i64, i64)> {
+fn deleted_range(table: &Snapshot, (from, to): (Moment, Option<Moment>)) -> Result<(i64, i64)> {
     let since = |lsn: Lsn| {
         table
             .deleted_since(&Checkpoint { row: RowId(u64::MAX), lsn, state: Vec::new() })
@@ -320,7 +337,7 @@ fn near_end(table: &Snapshot, window: &Window) -> Statement {
     statement
 }
 
-async fn newest_rows(context: &Context, changed: &Changed, window: &Window) -> Result<Section> {
+async fn newest_rows(context: &Context, changed: &TableChanges, window: &Window) -> Result<Section> {
     let def = changed.table.def();
     let mut columns = vec!["_time".to_owned()];
     let is_small = |c: &&Column| c.data_type != DataType::Binary && !is_large(def, &c.name);
@@ -343,7 +360,7 @@ async fn newest_rows(context: &Context, changed: &Changed, window: &Window) -> R
         Some(rows) => rows,
         None => context.rows(&sql, &statement.params, EXAMPLES).await?,
     };
-    let name = short(&def.name);
+    let name = short_name(&def.name);
     let title = format!("Newest in {name}");
     Ok(section("changes", title, String::new(), &rows, &sql, &statement.params))
 }

@@ -6,11 +6,14 @@ use types::{Micros, Result};
 
 use crate::answer::Section;
 use crate::cell::Cell;
-use crate::compare::{Comparison, Op, Unit};
-use crate::evaluate::{Context, Outcome, Table};
-use crate::sources::{Statement, bytes, capital, column, counted, figure, not_understood, section, sentence};
-use crate::task::{Aggregate, Measure, Metrics, Predicate, Quantity};
-use crate::time::{MINUTE, length, shown};
+use crate::comparison::{Comparison, Op, Unit};
+use crate::evaluation::{Context, ResultTable, SourceResult};
+use crate::sources::{
+    Statement, capitalized, column, format_bytes, format_count, format_figure, not_understood_sentence,
+    section, sentence,
+};
+use crate::task::{Aggregate, Measure, MetricsQuery, Predicate, Quantity};
+use crate::time::{MINUTE, format_duration, format_time};
 
 const TABLE: &str = "polynya.metrics";
 /// The number of last rows that contain the newest reading. One reading has up to 100 rows.
@@ -20,7 +23,7 @@ const ROWS_MAX: usize = 100;
 const OLD: Micros = 2 * MINUTE;
 
 /// The metrics behind a measure, and the way to show it.
-struct Made {
+struct MeasureSpec {
     title: String,
     /// The metric of the part. The next field is that of the whole, if the measure is a share.
     part: String,
@@ -31,19 +34,19 @@ struct Made {
     quantity: Option<Quantity>,
     /// True if the part is the free share of the whole.
     part_is_free: bool,
-    unit: Shown,
+    unit: DisplayUnit,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum DisplayUnit {
     Percent,
     Bytes,
     BytesPerSecond,
     Plain,
 }
 
-fn made(measure: &Measure) -> Made {
-    let simple = |title: &str, part: &str, unit| Made {
+fn measure_spec(measure: &Measure) -> MeasureSpec {
+    let simple = |title: &str, part: &str, unit| MeasureSpec {
         title: title.to_owned(),
         part: part.into(),
         whole: None,
@@ -52,7 +55,7 @@ fn made(measure: &Measure) -> Made {
         part_is_free: false,
         unit,
     };
-    let share = |title: &str, part: &str, whole, quantity, part_is_free| Made {
+    let share = |title: &str, part: &str, whole, quantity, part_is_free| MeasureSpec {
         title: title.to_owned(),
         part: part.into(),
         whole: Some(whole),
@@ -60,29 +63,29 @@ fn made(measure: &Measure) -> Made {
         quantity: Some(quantity),
         part_is_free,
         unit: match quantity {
-            Quantity::UsedPercent | Quantity::FreePercent => Shown::Percent,
-            Quantity::UsedBytes | Quantity::FreeBytes => Shown::Bytes,
+            Quantity::UsedPercent | Quantity::FreePercent => DisplayUnit::Percent,
+            Quantity::UsedBytes | Quantity::FreeBytes => DisplayUnit::Bytes,
         },
     };
     match measure {
         Measure::Filesystem(quantity) => {
-            let made = share("File systems", "filesystem_free", "filesystem_size", *quantity, true);
-            Made { rest: Some("filesystem_used"), ..made }
+            let spec = share("File systems", "filesystem_free", "filesystem_size", *quantity, true);
+            MeasureSpec { rest: Some("filesystem_used"), ..spec }
         }
         Measure::Memory(quantity) => share("Memory", "memory_used", "memory_total", *quantity, false),
-        Measure::Cpu => simple("CPU", "cpu_busy", Shown::Percent),
-        Measure::Cores => simple("Cores", "core_busy", Shown::Percent),
-        Measure::Load => simple("Load of one minute", "load_1m", Shown::Plain),
-        Measure::DiskActivity => simple("Disks at work", "disk_busy", Shown::Percent),
-        Measure::Network => simple("Network, received", "net_received", Shown::BytesPerSecond),
-        Measure::Pressure => simple("Time that tasks waited", "pressure_some", Shown::Percent),
-        Measure::Swap => simple("Swap", "swap_used", Shown::Bytes),
-        Measure::Sent => simple("Network, sent", "net_sent", Shown::BytesPerSecond),
-        Measure::Named(name) => simple(name, name, Shown::Plain),
+        Measure::Cpu => simple("CPU", "cpu_busy", DisplayUnit::Percent),
+        Measure::Cores => simple("Cores", "core_busy", DisplayUnit::Percent),
+        Measure::Load => simple("Load of one minute", "load_1m", DisplayUnit::Plain),
+        Measure::DiskActivity => simple("Disks at work", "disk_busy", DisplayUnit::Percent),
+        Measure::Network => simple("Network, received", "net_received", DisplayUnit::BytesPerSecond),
+        Measure::Pressure => simple("Time that tasks waited", "pressure_some", DisplayUnit::Percent),
+        Measure::Swap => simple("Swap", "swap_used", DisplayUnit::Bytes),
+        Measure::Sent => simple("Network, sent", "net_sent", DisplayUnit::BytesPerSecond),
+        Measure::ByName(name) => simple(name, name, DisplayUnit::Plain),
     }
 }
 
-impl Made {
+impl MeasureSpec {
     /// Returns the figure of one reading.
     fn value(&self, part: f64, whole: Option<f64>) -> Option<f64> {
         let Some(quantity) = self.quantity else { return Some(part) };
@@ -121,12 +124,12 @@ impl Made {
         }
     }
 
-    fn said(&self, value: f64) -> String {
+    fn phrase(&self, value: f64) -> String {
         match self.unit {
-            Shown::Percent => format!("{value:.1} %"),
-            Shown::Bytes => bytes(value),
-            Shown::BytesPerSecond => format!("{}/s", bytes(value)),
-            Shown::Plain => figure(value),
+            DisplayUnit::Percent => format!("{value:.1} %"),
+            DisplayUnit::Bytes => format_bytes(value),
+            DisplayUnit::BytesPerSecond => format!("{}/s", format_bytes(value)),
+            DisplayUnit::Plain => format_figure(value),
         }
     }
 
@@ -155,7 +158,7 @@ struct Bound {
     op: Op,
     number: f64,
     /// The bound in figures: `above 80 %`.
-    said: String,
+    phrase: String,
     /// The explanation of a word of the vocabulary in figures.
     meaning: Option<String>,
 }
@@ -169,27 +172,28 @@ struct Reading {
     time: Micros,
 }
 
-pub(crate) async fn run(context: &Context, asked: &Metrics) -> Result<Outcome> {
+pub(crate) async fn run(context: &Context, query: &MetricsQuery) -> Result<SourceResult> {
     if context.view.find(TABLE).is_none_or(|table| table.rows() == 0) {
-        let detail = match context.all {
-            true => "no metrics are recorded here; start with `polynya demo` or `polynya serve --record`",
-            false => "this key may not see metrics, or none are recorded",
+        let detail = if context.all {
+            "no metrics are recorded here; start with `polynya demo` or `polynya serve --record`"
+        } else {
+            "this key may not see metrics, or none are recorded"
         };
-        return Ok(Outcome { detail: Some(detail.into()), ..Outcome::default() });
+        return Ok(SourceResult { detail: Some(detail.into()), ..SourceResult::default() });
     }
-    let made = made(&asked.measure);
-    let newest = newest(context, &made).await?;
+    let spec = measure_spec(&query.measure);
+    let newest = newest(context, &spec).await?;
     if newest.is_empty() {
-        let detail = format!("no metric `{}` is recorded", made.part);
-        return Ok(Outcome { detail: Some(detail), ..Outcome::default() });
+        let detail = format!("no metric `{}` is recorded", spec.part);
+        return Ok(SourceResult { detail: Some(detail), ..SourceResult::default() });
     }
     let as_of = newest.iter().map(|reading| reading.time).max();
-    let cores = match asked.predicate {
-        Some(Predicate::LoadPerCore) => self::newest(context, &self::made(&Measure::Cores)).await?.len(),
+    let cores = match query.predicate {
+        Some(Predicate::LoadPerCore) => self::newest(context, &measure_spec(&Measure::Cores)).await?.len(),
         _ => 0,
     };
     // The remaining words may name a device.
-    let (devices, left): (Vec<&String>, Vec<&String>) = asked.scope.left.iter().partition(|word| {
+    let (devices, left): (Vec<&String>, Vec<&String>) = query.scope.not_understood.iter().partition(|word| {
         newest
             .iter()
             .any(|reading| reading.device.as_deref().is_some_and(|device| device.eq_ignore_ascii_case(word)))
@@ -202,21 +206,23 @@ pub(crate) async fn run(context: &Context, asked: &Metrics) -> Result<Outcome> {
                 .any(|device| reading.device.as_deref().is_some_and(|d| d.eq_ignore_ascii_case(device)))
     };
     let newest: Vec<Reading> = newest.into_iter().filter(|reading| wanted(reading)).collect();
-    let (bound, unclear) = bound(&made, asked, cores);
-    let over_time = asked.scope.window.is_some()
-        || (asked.when && bound.is_some())
-        || matches!(asked.scope.aggregate, Some(Aggregate::Average | Aggregate::Highest | Aggregate::Lowest));
-    let mut outcome = match over_time {
-        true => over(context, asked, &made, bound.as_ref(), &devices).await?,
-        false => now(context, &made, newest, bound.as_ref(), asked),
+    let (bound, unclear) = bound(&spec, query, cores);
+    let over_time = query.scope.window.is_some()
+        || (query.when && bound.is_some())
+        || matches!(query.scope.aggregate, Some(Aggregate::Average | Aggregate::Highest | Aggregate::Lowest));
+    let mut outcome = if over_time {
+        answer_over_window(context, query, &spec, bound.as_ref(), &devices).await?
+    } else {
+        answer_now(context, &spec, newest, bound.as_ref(), query)
     };
     outcome.as_of = as_of;
-    let said = [unclear, not_understood(&left)].into_iter().flatten().collect::<Vec<_>>().join(" ");
-    if asked.scope.negated {
+    let remarks =
+        [unclear, not_understood_sentence(&left)].into_iter().flatten().collect::<Vec<_>>().join(" ");
+    if query.scope.negated {
         outcome.verdict = outcome.verdict.map(|holds| !holds);
     }
     // A question for the time has no verdict.
-    if !said.is_empty() || asked.when {
+    if !remarks.is_empty() || query.when {
         outcome.verdict = None;
     }
     if let Some(section) = outcome.sections.first_mut() {
@@ -225,68 +231,69 @@ pub(crate) async fn run(context: &Context, asked: &Metrics) -> Result<Outcome> {
         } else {
             section.text = sentence(&section.text);
         }
-        if !said.is_empty() {
-            section.text += &format!(" {said}");
+        if !remarks.is_empty() {
+            section.text += &format!(" {remarks}");
         }
     }
     Ok(outcome)
 }
 
-fn bound(made: &Made, asked: &Metrics, cores: usize) -> (Option<Bound>, Option<String>) {
-    match &asked.predicate {
+fn bound(spec: &MeasureSpec, query: &MetricsQuery, cores: usize) -> (Option<Bound>, Option<String>) {
+    match &query.predicate {
         None => (None, None),
-        Some(Predicate::Word { said, op, bound }) => {
+        Some(Predicate::Word { phrase, op, bound }) => {
             // The words of the vocabulary mean used shares in percent.
-            if made.unit != Shown::Percent {
+            if spec.unit != DisplayUnit::Percent {
                 return (None, None);
             }
             let figures = match op {
-                Op::Below => format!("less than {} %", figure(*bound)),
-                _ => format!("{} % or more", figure(*bound)),
+                Op::Below => format!("less than {} %", format_figure(*bound)),
+                _ => format!("{} % or more", format_figure(*bound)),
             };
-            let meaning = Some(format!("{} means {figures}", capital(said)));
-            (Some(Bound { op: *op, number: *bound, said: figures, meaning }), None)
+            let meaning = Some(format!("{} means {figures}", capitalized(phrase)));
+            (Some(Bound { op: *op, number: *bound, phrase: figures, meaning }), None)
         }
         Some(Predicate::LoadPerCore) if cores > 0 => {
             let meaning = Some(format!("High means at least {cores}, the number of cores"));
-            let said = format!("at least {cores}");
-            (Some(Bound { op: Op::AtLeast, number: cores as f64, said, meaning }), None)
+            let phrase = format!("at least {cores}");
+            (Some(Bound { op: Op::AtLeast, number: cores as f64, phrase, meaning }), None)
         }
         Some(Predicate::LoadPerCore) => (
             None,
             Some("How many cores there are is not recorded, so whether that is high cannot be said.".into()),
         ),
-        Some(Predicate::Compare(comparison)) => match number(made, comparison) {
+        Some(Predicate::Compare(comparison)) => match number(spec, comparison) {
             Some(number) => {
-                let said = comparison.said.clone();
-                (Some(Bound { op: comparison.op, number, said, meaning: None }), None)
+                let phrase = comparison.phrase.clone();
+                (Some(Bound { op: comparison.op, number, phrase, meaning: None }), None)
             }
-            None => (None, Some(format!("“{}” cannot be compared with this.", comparison.said))),
+            None => (None, Some(format!("“{}” cannot be compared with this.", comparison.phrase))),
         },
     }
 }
 
-fn number(made: &Made, comparison: &Comparison) -> Option<f64> {
-    match (made.unit, comparison.unit) {
-        (_, None) if !comparison.of_time => Some(comparison.number.float()),
-        (Shown::Percent, Some(Unit::Percent)) => Some(comparison.number.float()),
-        (Shown::Bytes | Shown::BytesPerSecond | Shown::Plain, Some(Unit::Bytes(factor))) => {
-            Some(comparison.number.float() * factor as f64)
-        }
-        (Shown::Plain, Some(Unit::Percent)) => Some(comparison.number.float()),
+fn number(spec: &MeasureSpec, comparison: &Comparison) -> Option<f64> {
+    match (spec.unit, comparison.unit) {
+        (_, None) if !comparison.of_time => Some(comparison.number.to_f64()),
+        (DisplayUnit::Percent, Some(Unit::Percent)) => Some(comparison.number.to_f64()),
+        (
+            DisplayUnit::Bytes | DisplayUnit::BytesPerSecond | DisplayUnit::Plain,
+            Some(Unit::Bytes(factor)),
+        ) => Some(comparison.number.to_f64() * factor as f64),
+        (DisplayUnit::Plain, Some(Unit::Percent)) => Some(comparison.number.to_f64()),
         _ => None,
     }
 }
 
 /// Returns the newest figure of each device.
-async fn newest(context: &Context, made: &Made) -> Result<Vec<Reading>> {
+async fn newest(context: &Context, spec: &MeasureSpec) -> Result<Vec<Reading>> {
     let Some(table) = context.view.find(TABLE) else { return Ok(Vec::new()) };
     let first = i64::try_from(table.next_row().0.saturating_sub(NEWEST_ROWS)).unwrap_or(0);
     for from in [first, 0] {
         let mut statement = Statement::default();
-        let part = statement.param(made.part.as_str());
-        let whole = statement.param(made.whole.unwrap_or(&made.part));
-        let rest = statement.param(made.rest.unwrap_or(&made.part));
+        let part = statement.param(spec.part.as_str());
+        let whole = statement.param(spec.whole.unwrap_or(&spec.part));
+        let rest = statement.param(spec.rest.unwrap_or(&spec.part));
         statement.is(format!("(name = {part} OR name = {whole} OR name = {rest})"));
         if from > 0 {
             let from = statement.param(from);
@@ -297,7 +304,7 @@ async fn newest(context: &Context, made: &Made) -> Result<Vec<Reading>> {
             statement.filter()
         );
         let rows = context.rows(&sql, &statement.params, NEWEST_ROWS as usize).await?.rows;
-        let readings = readings(made, &rows);
+        let readings = readings(spec, &rows);
         if !readings.is_empty() || from == 0 {
             return Ok(readings);
         }
@@ -306,14 +313,14 @@ async fn newest(context: &Context, made: &Made) -> Result<Vec<Reading>> {
 }
 
 /// Takes the newest reading of each device from rows that are ordered newest first.
-fn readings(made: &Made, rows: &[Vec<Cell>]) -> Vec<Reading> {
+fn readings(spec: &MeasureSpec, rows: &[Vec<Cell>]) -> Vec<Reading> {
     let mut by_device: BTreeMap<Option<String>, Reading> = BTreeMap::new();
     for row in rows {
         let (Some(name), Some(value), Some(time)) = (row[0].text(), row[2].number(), row[3].time()) else {
             continue;
         };
         let device = row[1].text().map(str::to_owned);
-        if name != made.part || by_device.contains_key(&device) {
+        if name != spec.part || by_device.contains_key(&device) {
             continue;
         }
         // A share uses the whole of the same moment and device.
@@ -321,58 +328,58 @@ fn readings(made: &Made, rows: &[Vec<Cell>]) -> Vec<Reading> {
             let mut all = rows.iter().filter(|other| other[1] == row[1] && other[3] == row[3]);
             all.find(|other| name.is_some() && other[0].text() == name)?[2].number()
         };
-        let whole = same(made.rest).map(|rest| value + rest).or_else(|| same(made.whole));
-        let Some(figure) = made.value(value, whole) else { continue };
+        let whole = same(spec.rest).map(|rest| value + rest).or_else(|| same(spec.whole));
+        let Some(figure) = spec.value(value, whole) else { continue };
         by_device.insert(device.clone(), Reading { device, value: figure, part: value, whole, time });
     }
     by_device.into_values().collect()
 }
 
 /// Answers from the newest reading.
-fn now(
+fn answer_now(
     context: &Context,
-    made: &Made,
+    spec: &MeasureSpec,
     mut readings: Vec<Reading>,
     bound: Option<&Bound>,
-    asked: &Metrics,
-) -> Outcome {
+    query: &MetricsQuery,
+) -> SourceResult {
     let upward = bound.is_none_or(|bound| bound.op.is_upward());
     // The device most likely to satisfy the condition comes first.
     readings.sort_by(|a, b| if upward { b.value.total_cmp(&a.value) } else { a.value.total_cmp(&b.value) });
     let of = |reading: &Reading| {
-        let device = reading.device.as_deref().map(|device| made.device(device));
-        if let (Some(whole), Some(Quantity::FreeBytes)) = (reading.whole, made.quantity) {
+        let device = reading.device.as_deref().map(|device| spec.device(device));
+        if let (Some(whole), Some(Quantity::FreeBytes)) = (reading.whole, spec.quantity) {
             let name = device.map_or(String::new(), |device| format!("{device} has "));
-            return format!("{name}{} of {} free", bytes(reading.value), bytes(whole));
+            return format!("{name}{} of {} free", format_bytes(reading.value), format_bytes(whole));
         }
         let name = device.map_or(String::new(), |device| format!("{device} is "));
-        let mut text = format!("{name}{}{}", made.said(reading.value), made.word());
-        if let (Some(whole), true) = (reading.whole, made.quantity.is_some()) {
-            let free = if made.part_is_free { reading.part } else { whole - reading.part };
-            text += &format!(" ({} of {} free)", bytes(free), bytes(whole));
+        let mut text = format!("{name}{}{}", spec.phrase(reading.value), spec.word());
+        if let (Some(whole), true) = (reading.whole, spec.quantity.is_some()) {
+            let free = if spec.part_is_free { reading.part } else { whole - reading.part };
+            text += &format!(" ({} of {} free)", format_bytes(free), format_bytes(whole));
         }
         text
     };
     let verdict = bound.map(|bound| {
         let fulfils = |reading: &Reading| bound.op.holds(reading.value, bound.number);
         // `enough room` must hold for every device, `nearly full` for one.
-        match asked.predicate {
+        match query.predicate {
             Some(Predicate::Word { op: Op::Below, .. }) => readings.iter().all(fulfils),
             _ => readings.iter().any(fulfils),
         }
     });
     let figures: Vec<String> = readings.iter().take(8).map(of).collect();
     let newest = readings.iter().map(|reading| reading.time).max().unwrap_or(context.now);
-    let mut text = match made.title.as_str() {
-        "File systems" => format!("{}, as of {}.", figures.join("; "), shown(newest)),
-        title => format!("{title}: {}, as of {}.", figures.join("; "), shown(newest)),
+    let mut text = match spec.title.as_str() {
+        "File systems" => format!("{}, as of {}.", figures.join("; "), format_time(newest)),
+        title => format!("{title}: {}, as of {}.", figures.join("; "), format_time(newest)),
     };
     if let Some(meaning) = bound.and_then(|bound| bound.meaning.as_ref()) {
         text += &format!(" ({meaning}.)");
     }
     let age = context.now - newest;
     if age > OLD {
-        text += &format!(" That is {} old: nothing was recorded since.", length(age));
+        text += &format!(" That is {} old: nothing was recorded since.", format_duration(age));
     }
     let columns = vec![
         column("device", "string"),
@@ -380,26 +387,29 @@ fn now(
         column("unit", "string"),
         column("time", "timestamp"),
     ];
-    let unit = match made.unit {
-        Shown::Percent => "%",
-        Shown::Bytes => "bytes",
-        Shown::BytesPerSecond => "bytes/s",
-        Shown::Plain => "",
+    let unit = match spec.unit {
+        DisplayUnit::Percent => "%",
+        DisplayUnit::Bytes => "bytes",
+        DisplayUnit::BytesPerSecond => "bytes/s",
+        DisplayUnit::Plain => "",
     };
     let rows = readings.iter().take(ROWS_MAX).map(|reading| {
         let device = reading.device.clone().map_or(Cell::Null, Cell::Text);
         // Answers round to two digits; the statement returns all.
-        let value =
-            if made.unit == Shown::Percent { (reading.value * 100.0).round() / 100.0 } else { reading.value };
+        let value = if spec.unit == DisplayUnit::Percent {
+            (reading.value * 100.0).round() / 100.0
+        } else {
+            reading.value
+        };
         [device, Cell::Float(value), Cell::Text(unit.into()), Cell::Time(reading.time)]
             .iter()
             .map(Cell::json)
             .collect()
     });
     let mut statement = Statement::default();
-    let part = statement.param(made.part.as_str());
-    let whole = statement.param(made.whole.unwrap_or(&made.part));
-    let rest = statement.param(made.rest.unwrap_or(&made.part));
+    let part = statement.param(spec.part.as_str());
+    let whole = statement.param(spec.whole.unwrap_or(&spec.part));
+    let rest = statement.param(spec.rest.unwrap_or(&spec.part));
     let time = statement.time(newest);
     let sql = format!(
         "SELECT time, name, device, value, unit FROM polynya.metrics WHERE (name = {part} OR name = {whole} OR name = {rest}) AND time = {time}"
@@ -407,22 +417,22 @@ fn now(
     let section = Section {
         columns,
         rows: rows.collect(),
-        ..section("metrics", made.title.as_str(), text, &Table::default(), &sql, &statement.params)
+        ..section("metrics", spec.title.as_str(), text, &ResultTable::default(), &sql, &statement.params)
     };
-    Outcome { sections: vec![section], answered: true, verdict, ..Outcome::default() }
+    SourceResult { sections: vec![section], answered: true, verdict, ..SourceResult::default() }
 }
 
 /// Answers over a period of time.
-async fn over(
+async fn answer_over_window(
     context: &Context,
-    asked: &Metrics,
-    made: &Made,
+    query: &MetricsQuery,
+    spec: &MeasureSpec,
     bound: Option<&Bound>,
     devices: &[&String],
-) -> Result<Outcome> {
+) -> Result<SourceResult> {
     let mut statement = Statement::default();
-    let value = made.expression(&mut statement);
-    statement.within("time", asked.scope.window.as_ref());
+    let value = spec.expression(&mut statement);
+    statement.within("time", query.scope.window.as_ref());
     if !devices.is_empty() {
         let params: Vec<String> =
             devices.iter().map(|device| statement.param(device.to_lowercase())).collect();
@@ -437,7 +447,7 @@ async fn over(
             };
             let times =
                 || format!(", {} AS first_met, {} AS last_met", case("min", "time"), case("max", "time"));
-            (case("count", "1"), if asked.when { times() } else { String::new() })
+            (case("count", "1"), if query.when { times() } else { String::new() })
         }
         None => ("CAST(0 AS BIGINT)".to_owned(), String::new()),
     };
@@ -447,43 +457,43 @@ async fn over(
          GROUP BY device ORDER BY device LIMIT {ROWS_MAX}"
     );
     let table = context.rows(&sql, &statement.params, ROWS_MAX).await?;
-    let said_when = asked.scope.window.as_ref().map_or("of all that is recorded", |window| &window.said);
+    let when = query.scope.window.as_ref().map_or("of all that is recorded", |window| &window.phrase);
     let readings: i64 = table.rows.iter().filter_map(|row| row[1].int()).sum();
     if readings == 0 {
-        let text = format!("{}: nothing was recorded {said_when}.", made.title);
-        let section = section("metrics", made.title.as_str(), text, &table, &sql, &statement.params);
-        return Ok(Outcome { sections: vec![section], answered: true, ..Outcome::default() });
+        let text = format!("{}: nothing was recorded {when}.", spec.title);
+        let section = section("metrics", spec.title.as_str(), text, &table, &sql, &statement.params);
+        return Ok(SourceResult { sections: vec![section], answered: true, ..SourceResult::default() });
     }
     let of = |row: &Vec<Cell>| {
-        let name = row[0].text().map_or(String::new(), |device| format!("{} ", made.device(device)));
-        let number = |at: usize| made.said(row[at].number().unwrap_or(f64::NAN));
-        let figure = match asked.scope.aggregate {
+        let name = row[0].text().map_or(String::new(), |device| format!("{} ", spec.device(device)));
+        let number = |at: usize| spec.phrase(row[at].number().unwrap_or(f64::NAN));
+        let figure = match query.scope.aggregate {
             Some(Aggregate::Average) => format!("{} on average", number(2)),
             Some(Aggregate::Lowest) => format!("{} at the lowest", number(3)),
             Some(Aggregate::Highest) => format!("{} at the highest", number(4)),
             _ => format!("{} on average, between {} and {}", number(2), number(3), number(4)),
         };
-        format!("{name}{figure}{}", made.word())
+        format!("{name}{figure}{}", spec.word())
     };
     let figures: Vec<String> = table.rows.iter().take(8).map(of).collect();
     let mut text =
-        format!("{} {said_when}: {} ({}).", made.title, figures.join("; "), counted(readings, "reading"));
+        format!("{} {when}: {} ({}).", spec.title, figures.join("; "), format_count(readings, "reading"));
     let mut verdict = None;
     if let Some(bound) = bound {
         let met: i64 = table.rows.iter().filter_map(|row| row[5].int()).sum();
-        let count = if met == 0 { "None".to_owned() } else { crate::sources::grouped(met) };
+        let count = if met == 0 { "None".to_owned() } else { crate::sources::format_integer(met) };
         let verb = if met == 1 { "was" } else { "were" };
         let first = table.rows.iter().filter_map(|row| row.get(7)?.time()).min();
         let last = table.rows.iter().filter_map(|row| row.get(8)?.time()).max();
-        let times = match (first.filter(|_| asked.when), last) {
-            (Some(first), Some(last)) if first == last => format!(", at {}", shown(first)),
+        let times = match (first.filter(|_| query.when), last) {
+            (Some(first), Some(last)) if first == last => format!(", at {}", format_time(first)),
             (Some(first), Some(last)) => {
-                format!(", the first at {}, the last at {}", shown(first), shown(last))
+                format!(", the first at {}, the last at {}", format_time(first), format_time(last))
             }
             _ => String::new(),
         };
-        text += &format!(" {count} of them {verb} {}{times}.", bound.said);
-        verdict = Some(match (asked.scope.aggregate, asked.predicate.as_ref()) {
+        text += &format!(" {count} of them {verb} {}{times}.", bound.phrase);
+        verdict = Some(match (query.scope.aggregate, query.predicate.as_ref()) {
             (Some(aggregate @ (Aggregate::Average | Aggregate::Highest | Aggregate::Lowest)), _) => {
                 let at = match aggregate {
                     Aggregate::Average => 2,
@@ -499,6 +509,6 @@ async fn over(
             _ => met > 0,
         });
     }
-    let section = section("metrics", made.title.as_str(), text, &table, &sql, &statement.params);
-    Ok(Outcome { sections: vec![section], answered: true, verdict, ..Outcome::default() })
+    let section = section("metrics", spec.title.as_str(), text, &table, &sql, &statement.params);
+    Ok(SourceResult { sections: vec![section], answered: true, verdict, ..SourceResult::default() })
 }

@@ -5,9 +5,9 @@ use types::{Kind, Result};
 
 use crate::answer::Section;
 use crate::cell::{self, Cell};
-use crate::evaluate::{Context, Outcome};
-use crate::sources::{catalog, column, counted, not_understood, short};
-use crate::task::Notes;
+use crate::evaluation::{Context, SourceResult};
+use crate::sources::{catalog, column, format_count, not_understood_sentence, short_name};
+use crate::task::NotesQuery;
 
 /// The number of hits that an answer shows.
 const HITS: usize = 5;
@@ -16,10 +16,10 @@ const NEAR_HITS: usize = 3;
 const SNIPPET_CHARS: usize = 240;
 
 /// The rows of one table: names of the shown columns, values, keys.
-type Rows = (Vec<String>, Vec<Vec<Cell>>, Vec<Vec<Cell>>);
+type HitRows = (Vec<String>, Vec<Vec<Cell>>, Vec<Vec<Cell>>);
 
 /// One text as an answer shows it.
-struct Shown {
+struct TextHit {
     table: String,
     name: String,
     title: String,
@@ -27,16 +27,18 @@ struct Shown {
     modified: Option<i64>,
 }
 
-pub(crate) async fn run(context: &Context, asked: &Notes) -> Result<Outcome> {
-    let mut outcome = found(context, asked).await?;
-    if let (Some(unknown), Some(section)) = (not_understood(&asked.left), outcome.sections.first_mut()) {
+pub(crate) async fn run(context: &Context, query: &NotesQuery) -> Result<SourceResult> {
+    let mut outcome = search(context, query).await?;
+    if let (Some(unknown), Some(section)) =
+        (not_understood_sentence(&query.not_understood), outcome.sections.first_mut())
+    {
         section.text += &format!(" {unknown} Texts are found by their words.");
     }
     Ok(outcome)
 }
 
-async fn found(context: &Context, asked: &Notes) -> Result<Outcome> {
-    let nothing = |detail: String| Ok(Outcome { detail: Some(detail), ..Outcome::default() });
+async fn search(context: &Context, query: &NotesQuery) -> Result<SourceResult> {
+    let nothing = |detail: String| Ok(SourceResult { detail: Some(detail), ..SourceResult::default() });
     let searchables = context.view.searchables();
     let any = searchables.iter().any(|table| catalog::has_text(table.def()));
     let Some(search) = context.search.as_ref().filter(|_| any) else {
@@ -44,68 +46,74 @@ async fn found(context: &Context, asked: &Notes) -> Result<Outcome> {
             "there are no notes here, and no table with a text index, that this key may search".into(),
         );
     };
-    if asked.words.is_empty() && asked.count {
+    if query.words.is_empty() && query.count {
         return how_many(context).await;
     }
-    if asked.words.is_empty() {
-        return Ok(listed(context, asked));
+    if query.words.is_empty() {
+        return Ok(list_tables(context, query));
     }
-    let said: Vec<String> = asked.words.iter().map(|word| format!("“{word}”")).collect();
+    let quoted_words: Vec<String> = query.words.iter().map(|word| format!("“{word}”")).collect();
     let request = |sign: &str, limit: usize| Request {
         limit,
         snippet_chars: SNIPPET_CHARS,
         deadline: Some(context.due.saturating_duration_since(std::time::Instant::now())),
         fields: Some(vec!["title".into(), "modified".into()]),
-        ..Request::new(asked.words.iter().map(|word| term(sign, word)).collect::<Vec<_>>().join(" "))
+        ..Request::new(query.words.iter().map(|word| term(sign, word)).collect::<Vec<_>>().join(" "))
     };
     let found = match search.run_in(context.view.clone(), request("+", HITS)).await {
         Err(error) if error.kind() == Kind::NotFound => return nothing(error.message().to_owned()),
         found => found?,
     };
     if found.hits.is_empty() {
-        let detail = format!("no text has {}", said.join(" and "));
-        if asked.words.len() < 2 {
+        let detail = format!("no text has {}", quoted_words.join(" and "));
+        if query.words.len() < 2 {
             return nothing(detail);
         }
         // Partial hits are not an answer, and the text says so.
-        let near = shown(&search.run_in(context.view.clone(), request("", NEAR_HITS)).await?);
+        let near = text_hits(&search.run_in(context.view.clone(), request("", NEAR_HITS)).await?);
         if near.is_empty() {
             return nothing(detail);
         }
-        let text = format!("No text has all of {}; these have some of them.", said.join(", "));
-        return Ok(Outcome {
+        let text = format!("No text has all of {}; these have some of them.", quoted_words.join(", "));
+        return Ok(SourceResult {
             sections: vec![section(text, &near)],
             detail: Some(detail),
-            ..Outcome::default()
+            ..SourceResult::default()
         });
     }
-    let texts = shown(&found);
+    let texts = text_hits(&found);
     let first = &texts[0];
     let what = if texts.iter().all(|text| text.table == "vault") { "note" } else { "text" };
     let at_least = if found.exact { "" } else { "At least " };
     let text = format!(
         "{at_least}{} with {}. The best is “{}” ({}): {}",
-        counted(i64::try_from(found.total).unwrap_or(i64::MAX), what),
-        said.join(" and "),
+        format_count(i64::try_from(found.total).unwrap_or(i64::MAX), what),
+        quoted_words.join(" and "),
         first.title,
         first.name,
         first.snippet
     );
     let newest = texts.iter().filter_map(|text| text.modified).max();
-    Ok(Outcome { sections: vec![section(text, &texts)], answered: true, as_of: newest, ..Outcome::default() })
+    Ok(SourceResult {
+        sections: vec![section(text, &texts)],
+        answered: true,
+        as_of: newest,
+        ..SourceResult::default()
+    })
 }
 
 /// Returns a word as a term of the query language. A name of several words becomes a phrase.
 fn term(sign: &str, word: &str) -> String {
     let plain = word.replace(['"', '“', '”', '„'], " ");
-    match plain.trim().contains(|c: char| !c.is_alphanumeric()) {
-        true => format!("{sign}\"{}\"", plain.trim()),
-        false => format!("{sign}{}", plain.trim()),
+    if plain.trim().contains(|c: char| !c.is_alphanumeric()) {
+        format!("{sign}\"{}\"", plain.trim())
+    } else {
+        format!("{sign}{}", plain.trim())
     }
 }
 
-fn shown(found: &Found) -> Vec<Shown> {
-    let rows: Vec<Rows> = found
+fn text_hits(found: &Found) -> Vec<TextHit> {
+    let rows: Vec<HitRows> = found
         .tables
         .iter()
         .map(|searched| {
@@ -119,14 +127,18 @@ fn shown(found: &Found) -> Vec<Shown> {
             let at = names.iter().position(|known| known == name)?;
             rows.get(hit.at)?.get(at)
         };
-        let key: Vec<String> =
-            keys.get(hit.at).into_iter().flatten().filter_map(|cell| cell.text().map(cell::cut)).collect();
+        let key: Vec<String> = keys
+            .get(hit.at)
+            .into_iter()
+            .flatten()
+            .filter_map(|cell| cell.text().map(cell::truncate))
+            .collect();
         let name = if key.is_empty() { format!("row {}", hit.row) } else { key.join(", ") };
-        let title = field("title").and_then(Cell::text).map_or_else(|| name.clone(), cell::cut);
+        let title = field("title").and_then(Cell::text).map_or_else(|| name.clone(), cell::truncate);
         // The title is shown already.
         let snippet = hit.snippets.iter().find(|(column, _)| column != "title").or(hit.snippets.first());
-        Shown {
-            table: short(&found.tables[hit.table].table.def().name).to_owned(),
+        TextHit {
+            table: short_name(&found.tables[hit.table].table.def().name).to_owned(),
             name,
             title,
             snippet: snippet.map_or_else(String::new, |(_, html)| plain(html)),
@@ -150,7 +162,7 @@ fn plain(html: &str) -> String {
     text.replace("&amp;", "&").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn section(text: String, texts: &[Shown]) -> Section {
+fn section(text: String, texts: &[TextHit]) -> Section {
     let rows = texts.iter().map(|shown| {
         let modified = shown.modified.map_or(Cell::Null, Cell::Time);
         let texts =
@@ -174,7 +186,7 @@ fn section(text: String, texts: &[Shown]) -> Section {
 }
 
 /// Answers `how many notes are there`: counts the notes that the asker may find.
-async fn how_many(context: &Context) -> Result<Outcome> {
+async fn how_many(context: &Context) -> Result<SourceResult> {
     let view = context.view.clone();
     let mut as_of = None;
     for table in view.searchables().into_iter().filter(|table| catalog::has_text(table.def())) {
@@ -191,32 +203,38 @@ async fn how_many(context: &Context) -> Result<Outcome> {
                 None => usize::try_from(table.rows()).unwrap_or(usize::MAX),
             };
             let what = if table.def().is_vault() { "note" } else { "text" };
-            let count = counted(i64::try_from(rows).unwrap_or(i64::MAX), what);
-            Ok(format!("{} has {count}", short(&table.def().name)))
+            let count = format_count(i64::try_from(rows).unwrap_or(i64::MAX), what);
+            Ok(format!("{} has {count}", short_name(&table.def().name)))
         };
         searchables.map(count).collect::<Result<Vec<_>>>()
     });
     let text = format!("{}.", counts.await?.join("; "));
     let section =
         Section { title: "Notes and texts".into(), text, source: "notes".into(), ..Section::default() };
-    Ok(Outcome { sections: vec![section], answered: true, as_of, ..Outcome::default() })
+    Ok(SourceResult { sections: vec![section], answered: true, as_of, ..SourceResult::default() })
 }
 
 /// Answers `list my notes` with the tables that hold texts.
-fn listed(context: &Context, asked: &Notes) -> Outcome {
-    if !asked.named {
-        return Outcome { detail: Some("the question has no word to look for".into()), ..Outcome::default() };
+fn list_tables(context: &Context, query: &NotesQuery) -> SourceResult {
+    if !query.named {
+        return SourceResult {
+            detail: Some("the question has no word to look for".into()),
+            ..SourceResult::default()
+        };
     }
     let searchables = context.view.searchables();
     let tables = searchables.iter().filter(|table| catalog::has_text(table.def()));
     let texts: Vec<String> = tables
         .map(|table| {
-            let name = short(&table.def().name);
+            let name = short_name(&table.def().name);
             match context.view.row_filter(table) {
                 // The total would reveal the number of unpublished notes.
                 Some(_) => name.to_owned(),
                 None => {
-                    format!("{name} ({})", counted(i64::try_from(table.rows()).unwrap_or(i64::MAX), "row"))
+                    format!(
+                        "{name} ({})",
+                        format_count(i64::try_from(table.rows()).unwrap_or(i64::MAX), "row")
+                    )
                 }
             }
         })
@@ -224,7 +242,7 @@ fn listed(context: &Context, asked: &Notes) -> Outcome {
     let text = format!("Texts are kept in {}. Ask with a word of theirs.", texts.join(", "));
     let section =
         Section { title: "Notes and texts".into(), text, source: "notes".into(), ..Section::default() };
-    Outcome { sections: vec![section], answered: true, ..Outcome::default() }
+    SourceResult { sections: vec![section], answered: true, ..SourceResult::default() }
 }
 
 #[cfg(test)]

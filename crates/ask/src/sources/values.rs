@@ -6,9 +6,9 @@ use table::Snapshot;
 use types::{Column, DataType, Result};
 
 use crate::cell::Cell;
-use crate::evaluate::{Context, Outcome, few_at_once};
-use crate::sources::tables::{is_own, one_or_many};
-use crate::sources::{Statement, counted, quoted, quoted_table, section, short};
+use crate::evaluation::{Context, SourceResult, few_at_once};
+use crate::sources::tables::{is_user_table, singular_and_plural};
+use crate::sources::{Statement, format_count, quoted, quoted_table, section, short_name};
 
 /// The number of rows up to which a table is scanned.
 const ROWS_MAX: u64 = 100_000;
@@ -17,22 +17,24 @@ const COLUMNS_MAX: usize = 12;
 const WORDS_MAX: usize = 4;
 const SHOWN: usize = 3;
 
-pub(crate) async fn run(context: &Context, words: &[Vec<String>]) -> Result<Outcome> {
+pub(crate) async fn run(context: &Context, words: &[Vec<String>]) -> Result<SourceResult> {
     let tables: Vec<Arc<Snapshot>> = context
         .view
         .tables()
         .into_iter()
         .filter(|table| {
-            is_own(table.def()) && (1..=ROWS_MAX).contains(&table.rows()) && texts(table).next().is_some()
+            is_user_table(table.def())
+                && (1..=ROWS_MAX).contains(&table.rows())
+                && texts(table).next().is_some()
         })
         .take(TABLES_MAX)
         .collect();
     let many = words.iter().map(Vec::len).sum::<usize>() > WORDS_MAX;
     if words.is_empty() || many || tables.is_empty() {
-        return Ok(Outcome::default());
+        return Ok(SourceResult::default());
     }
     let work = tables.iter().map(|table| find(context, table, words)).collect();
-    let mut outcome = Outcome::default();
+    let mut outcome = SourceResult::default();
     for found in few_at_once(work).await {
         if let Some((section, as_of)) = found? {
             outcome.answered = true;
@@ -58,7 +60,8 @@ async fn find(
 ) -> Result<Option<(crate::answer::Section, Option<i64>)>> {
     let mut statement = Statement::default();
     for alternatives in words {
-        let params: Vec<String> = alternatives.iter().map(|word| one_or_many(&mut statement, word)).collect();
+        let params: Vec<String> =
+            alternatives.iter().map(|word| singular_and_plural(&mut statement, word)).collect();
         let params = params.join(", ");
         let any: Vec<String> =
             texts(table).map(|c| format!("lower({}) IN ({params})", quoted(&c.name))).collect();
@@ -81,11 +84,11 @@ async fn find(
         statement.filter()
     );
     let rows = context.rows(&sql, &statement.params, SHOWN).await?;
-    let name = short(&def.name);
+    let name = short_name(&def.name);
     let one = |alternatives: &Vec<String>| {
         alternatives.iter().map(|word| format!("“{word}”")).collect::<Vec<_>>().join(" or ")
     };
-    let said: Vec<String> = words.iter().map(one).collect();
-    let text = format!("{name} has {} with {}.", counted(count, "row"), said.join(" and "));
+    let phrases: Vec<String> = words.iter().map(one).collect();
+    let text = format!("{name} has {} with {}.", format_count(count, "row"), phrases.join(" and "));
     Ok(Some((section(name, name, text, &rows, &sql, &statement.params), row.get(1).and_then(Cell::time))))
 }

@@ -2,35 +2,35 @@
 
 use serde_json::json;
 
-use crate::world::*;
+use crate::test_database::*;
 
-async fn history(world: &World) {
-    world.at(NOON - 3 * HOUR);
-    world.run("CREATE TABLE events (kind string, n int64)").await;
-    world.run("INSERT INTO events VALUES ('old', 1), ('old', 2), ('old', 3)").await;
-    world.run("CREATE TABLE things (id string PRIMARY KEY, n int64)").await;
-    world.run("INSERT INTO things VALUES ('a', 1), ('b', 2)").await;
-    world.run("CREATE TABLE quiet (id int64)").await;
-    world.run("INSERT INTO quiet VALUES (1)").await;
-    world.notes(&[("plan.md", "Plan", "what is planned", false)]);
+async fn history(db: &TestDatabase) {
+    db.at(NOON - 3 * HOUR);
+    db.run("CREATE TABLE events (kind string, n int64)").await;
+    db.run("INSERT INTO events VALUES ('old', 1), ('old', 2), ('old', 3)").await;
+    db.run("CREATE TABLE things (id string PRIMARY KEY, n int64)").await;
+    db.run("INSERT INTO things VALUES ('a', 1), ('b', 2)").await;
+    db.run("CREATE TABLE quiet (id int64)").await;
+    db.run("INSERT INTO quiet VALUES (1)").await;
+    db.notes(&[("plan.md", "Plan", "what is planned", false)]);
     // Requests are recorded between the deletes, as on a server in use. They date the deletes.
     let request = |at: i64| {
-        world.at(at);
-        world.requests(&[(at, "GET", "/health", 200, 5, None)]);
+        db.at(at);
+        db.requests(&[(at, "GET", "/health", 200, 5, None)]);
     };
     request(NOON - 2 * HOUR - SECOND);
-    world.at(NOON - 2 * HOUR);
-    world.run("DELETE FROM events WHERE n = 1").await;
+    db.at(NOON - 2 * HOUR);
+    db.run("DELETE FROM events WHERE n = 1").await;
     request(NOON - 2 * HOUR + SECOND);
-    world.at(NOON - 30 * MINUTE);
-    world.run("INSERT INTO events VALUES ('new', 4), ('new', 5)").await;
+    db.at(NOON - 30 * MINUTE);
+    db.run("INSERT INTO events VALUES ('new', 4), ('new', 5)").await;
     request(NOON - 21 * MINUTE);
-    world.at(NOON - 20 * MINUTE);
-    world.run("DELETE FROM events WHERE n = 2").await;
-    world.run("UPDATE things SET n = 20 WHERE id = 'b'").await;
-    world.notes(&[("done.md", "Done", "what was done", false)]);
-    world.metrics(&[(NOON - MINUTE, "cpu_busy", None, 1.0), (NOON - MINUTE, "load_1m", None, 1.0)]);
-    world.at(NOON);
+    db.at(NOON - 20 * MINUTE);
+    db.run("DELETE FROM events WHERE n = 2").await;
+    db.run("UPDATE things SET n = 20 WHERE id = 'b'").await;
+    db.notes(&[("done.md", "Done", "what was done", false)]);
+    db.metrics(&[(NOON - MINUTE, "cpu_busy", None, 1.0), (NOON - MINUTE, "load_1m", None, 1.0)]);
+    db.at(NOON);
 }
 
 fn counts(answer: &ask::Answer) -> Vec<(String, i64, i64)> {
@@ -43,9 +43,9 @@ fn counts(answer: &ask::Answer) -> Vec<(String, i64, i64)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_and_notes_of_the_last_hour_are_counted_and_shown() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-changes");
-    history(&world).await;
-    let answer = world.ask("What changed in the last hour?").await;
+    let db = TestDatabase::new("ask-changes");
+    history(&db).await;
+    let answer = db.ask("What changed in the last hour?").await;
     says(
         &answer,
         &[
@@ -80,32 +80,32 @@ async fn rows_and_notes_of_the_last_hour_are_counted_and_shown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn other_times_and_single_tables_are_told_alone() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-changes-when");
-    history(&world).await;
-    let answer = world.ask("what changed in the last 10 minutes?").await;
+    let db = TestDatabase::new("ask-changes-when");
+    history(&db).await;
+    let answer = db.ask("what changed in the last 10 minutes?").await;
     says(&answer, &["Nothing changed in the last 10 minutes"]);
-    let answer = world.ask("what changed between 12:00 and 13:00?").await;
+    let answer = db.ask("what changed between 12:00 and 13:00?").await;
     says(&answer, &["events (1 row deleted)"]);
     never_says(&answer, &["things", "vault"]);
-    let answer = world.ask("did events change in the last 25 minutes?").await;
+    let answer = db.ask("did events change in the last 25 minutes?").await;
     says(&answer, &["events (1 row deleted)"]);
     never_says(&answer, &["things", "vault"]);
-    let answer = world.ask("which notes changed today?").await;
+    let answer = db.ask("which notes changed today?").await;
     says(&answer, &["vault (2 files new or replaced)"]);
     never_says(&answer, &["events", "things"]);
-    let answer = world.ask("if anything changed in things in the last hour, show it").await;
+    let answer = db.ask("if anything changed in things in the last hour, show it").await;
     says(&answer, &["It holds that", "things (1 row new or replaced"]);
-    let answer = world.ask("if quiet changed in the last hour, show it").await;
+    let answer = db.ask("if quiet changed in the last hour, show it").await;
     says(&answer, &["It does not hold that quiet changed in the last hour"]);
-    let answer = world.ask("what changed?").await;
+    let answer = db.ask("what changed?").await;
     says(&answer, &["in the last day", "No time was named", "events (3 rows inserted, 2 rows deleted)"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_empty_server_says_that_nothing_changed() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-changes-none");
-    let answer = world.ask("what changed in the last hour?").await;
+    let db = TestDatabase::new("ask-changes-none");
+    let answer = db.ask("what changed in the last hour?").await;
     says(&answer, &["Nothing changed in the last hour."]);
     assert_eq!(states(&answer), ["changes answered"]);
 }
@@ -113,18 +113,18 @@ async fn an_empty_server_says_that_nothing_changed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delete_whose_time_nobody_knows_is_said_as_a_range() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-changes-range");
-    world.at(NOON - 3 * HOUR);
-    world.run("CREATE TABLE events (n int64)").await;
-    world.run("INSERT INTO events VALUES (1), (2), (3)").await;
+    let db = TestDatabase::new("ask-changes-range");
+    db.at(NOON - 3 * HOUR);
+    db.run("CREATE TABLE events (n int64)").await;
+    db.run("INSERT INTO events VALUES (1), (2), (3)").await;
     // Nothing is written between these two deletes, so nothing shows which of them is in the last hour.
-    world.at(NOON - 2 * HOUR);
-    world.run("DELETE FROM events WHERE n = 1").await;
-    world.at(NOON - 30 * MINUTE);
-    world.run("DELETE FROM events WHERE n = 2").await;
-    world.at(NOON);
-    let answer = world.ask("what changed in the last hour?").await;
+    db.at(NOON - 2 * HOUR);
+    db.run("DELETE FROM events WHERE n = 1").await;
+    db.at(NOON - 30 * MINUTE);
+    db.run("DELETE FROM events WHERE n = 2").await;
+    db.at(NOON);
+    let answer = db.ask("what changed in the last hour?").await;
     says(&answer, &["events (1 to 2 rows deleted)"]);
-    let answer = world.ask("if events changed in the last 10 minutes, show it").await;
+    let answer = db.ask("if events changed in the last 10 minutes, show it").await;
     says(&answer, &["It does not hold that events changed in the last 10 minutes"]);
 }

@@ -3,17 +3,16 @@
 
 use ask::Question;
 
-use crate::world::*;
+use crate::test_database::*;
 
-async fn orders(world: &World) {
-    world.run("CREATE TABLE orders (id int64 PRIMARY KEY, country string, price float64, paid bool)").await;
-    world
-        .run("INSERT INTO orders VALUES (1, 'DE', 10.5, true), (2, 'AT', 30, false), (3, 'DE', 50.5, true)")
+async fn orders(db: &TestDatabase) {
+    db.run("CREATE TABLE orders (id int64 PRIMARY KEY, country string, price float64, paid bool)").await;
+    db.run("INSERT INTO orders VALUES (1, 'DE', 10.5, true), (2, 'AT', 30, false), (3, 'DE', 50.5, true)")
         .await;
 }
 
-fn some_requests(world: &World) {
-    world.requests(&[
+fn some_requests(db: &TestDatabase) {
+    db.requests(&[
         (NOON - 2 * HOUR, "GET", "/v1/tables", 200, 1_000, None),
         (NOON - 30 * MINUTE, "GET", "/v1/sql", 404, 1_200, None),
         (NOON - 20 * MINUTE, "POST", "/v1/sql", 200, 45_500, None),
@@ -24,8 +23,8 @@ fn some_requests(world: &World) {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_are_not_of_a_method_route_or_status_are_the_others() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-exact-requests");
-    some_requests(&world);
+    let db = TestDatabase::new("ask-exact-requests");
+    some_requests(&db);
     for (q, expected) in [
         ("how many POST requests", "1 request answered since 2026-11-21 14:10:00 UTC (method is POST)"),
         ("how many requests were not POST", "3 requests answered since"),
@@ -52,7 +51,7 @@ async fn requests_that_are_not_of_a_method_route_or_status_are_the_others() {
         ("how many non-POST requests", "Not understood here: “non-POST”"),
         ("did any request not fail?", "Not understood here: “not”"),
     ] {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, &[expected]);
         assert_eq!(
             answer.answer.contains("Not understood"),
@@ -66,8 +65,8 @@ async fn requests_that_are_not_of_a_method_route_or_status_are_the_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_verdict_comes_of_a_time_that_nobody_recorded() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-exact-unrecorded");
-    some_requests(&world);
+    let db = TestDatabase::new("ask-exact-unrecorded");
+    some_requests(&db);
     let since = "The oldest that is recorded is of 2026-11-21 12:30:00 UTC.";
     for q in [
         "did any request fail yesterday",
@@ -76,39 +75,38 @@ async fn no_verdict_comes_of_a_time_that_nobody_recorded() {
         "were any requests slow in the last 5 minutes",
         "how many requests failed yesterday",
     ] {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, &["No request is recorded ", "so nothing can be told of that time."]);
         never_says(&answer, &["Yes", "No:", "None of"]);
         assert_eq!(answer.answer.contains(since), q.contains("yesterday"), "{q}: {}", answer.answer);
     }
     for q in ["if no request failed yesterday, show it", "if any request failed yesterday, show it"] {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, &["cannot be told", since]);
         never_says(&answer, &["It holds", "It does not hold"]);
     }
     // If the records begin after the window does, one match is enough for a yes, but no match is not enough for a no.
-    says(&world.ask("did any request fail today").await, &["Yes: 2 of 4 recorded requests today", since]);
-    let answer = world.ask("was any request slow today").await;
+    says(&db.ask("did any request fail today").await, &["Yes: 2 of 4 recorded requests today", since]);
+    let answer = db.ask("was any request slow today").await;
     says(&answer, &["None of 4 recorded requests today", since]);
     never_says(&answer, &["No:"]);
-    says(&world.ask("were there more than 3 requests today").await, &["Yes: 4 requests", since]);
-    never_says(&world.ask("were there fewer than 5 requests today").await, &["Yes", "No:"]);
+    says(&db.ask("were there more than 3 requests today").await, &["Yes: 4 requests", since]);
+    never_says(&db.ask("were there fewer than 5 requests today").await, &["Yes", "No:"]);
     // The records cover the whole window, so the answer is definite.
-    says(&world.ask("was any request slow in the last hour").await, &["No: None of 3 recorded requests"]);
-    says(&world.ask("were there any requests in the last 5 minutes").await, &["No: 0 requests answered"]);
+    says(&db.ask("was any request slow in the last hour").await, &["No: None of 3 recorded requests"]);
+    says(&db.ask("were there any requests in the last 5 minutes").await, &["No: 0 requests answered"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whole_numbers_and_decimals_keep_their_digits() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-exact-digits");
-    world.run("CREATE TABLE big (id int64 PRIMARY KEY, amount decimal(38,10))").await;
-    world
-        .run(
-            "INSERT INTO big VALUES (9007199254740992, 12345678901234567890.1234567891), \
+    let db = TestDatabase::new("ask-exact-digits");
+    db.run("CREATE TABLE big (id int64 PRIMARY KEY, amount decimal(38,10))").await;
+    db.run(
+        "INSERT INTO big VALUES (9007199254740992, 12345678901234567890.1234567891), \
              (9007199254740993, 12345678901234567890.1234567892)",
-        )
-        .await;
+    )
+    .await;
     for (q, expected) in [
         ("big with id 9007199254740993", "big has 1 row where id is 9007199254740993."),
         ("how many big with id above 9007199254740992", "big has 1 row where"),
@@ -126,11 +124,11 @@ async fn whole_numbers_and_decimals_keep_their_digits() {
         ("sum of amount of big", "is 24,691,357,802,469,135,780.2469135783, of 2 rows."),
         ("is the lowest amount of big below 12345678901234567890.1234567892?", "Yes: The lowest amount"),
     ] {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, &[expected]);
         never_says(&answer, &["Not understood"]);
     }
-    let answer = world.ask("highest amount of big").await;
+    let answer = db.ask("highest amount of big").await;
     assert_eq!(column(&answer, "amount"), ["12345678901234567890.1234567892"]);
     assert_eq!(column(&answer, "id"), ["9007199254740993"]);
 }
@@ -138,20 +136,20 @@ async fn whole_numbers_and_decimals_keep_their_digits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_comma_is_that_of_thousands_or_of_a_decimal() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-exact-comma");
-    orders(&world).await;
-    says(&world.ask("orders with price above 30,5").await, &["1 row where price is above 30.5."]);
-    says(&world.ask("orders with price below 1,000").await, &["3 rows where price is below 1,000."]);
-    says(&world.ask("orders with price above 1,00,5").await, &["Not understood here: “above”, “1,00,5”."]);
+    let db = TestDatabase::new("ask-exact-comma");
+    orders(&db).await;
+    says(&db.ask("orders with price above 30,5").await, &["1 row where price is above 30.5."]);
+    says(&db.ask("orders with price below 1,000").await, &["3 rows where price is below 1,000."]);
+    says(&db.ask("orders with price above 1,00,5").await, &["Not understood here: “above”, “1,00,5”."]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_counted_is_what_was_said() {
+async fn a_count_is_of_the_named_things() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-exact-counted");
-    orders(&world).await;
-    says(&world.ask("what tables are there?").await, &["There is 1 table."]);
-    world.notes(&[("a.md", "A", "alpha", true)]);
+    let db = TestDatabase::new("ask-exact-counted");
+    orders(&db).await;
+    says(&db.ask("what tables are there?").await, &["There is 1 table."]);
+    db.notes(&[("a.md", "A", "alpha", true)]);
     for (q, expected) in [
         ("how many orders with no note", "Not understood here: “note”, “no”."),
         ("how many notes", "vault has 1 note."),
@@ -164,7 +162,7 @@ async fn what_is_counted_is_what_was_said() {
         ("how many country orders", "Not understood here: “country”."),
         ("how many orders with the country of price", "Not understood"),
     ] {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, &[expected]);
         assert_eq!(
             answer.answer.contains("Not understood"),
@@ -173,67 +171,67 @@ async fn what_is_counted_is_what_was_said() {
             answer.answer
         );
     }
-    world.run("CREATE TABLE pages (name string)").await;
-    says(&world.ask("how many pages").await, &["pages has 0 rows."]);
+    db.run("CREATE TABLE pages (name string)").await;
+    says(&db.ask("how many pages").await, &["pages has 0 rows."]);
     // The answer states the age of the newest row, even if the count is 0.
     for q in ["how many notes", "how many orders from country FR", "how many orders with price above 500"] {
-        assert!(world.ask(q).await.sources[0].as_of.is_some(), "{q}");
+        assert!(db.ask(q).await.sources[0].as_of.is_some(), "{q}");
     }
-    world.metrics(&[(NOON - SECOND, "memory_used", None, 5e9), (NOON - SECOND, "memory_total", None, 1e10)]);
-    says(&world.ask("memory used by polynya").await, &["50.0 % used", "Not understood here: “polynya”."]);
-    never_says(&world.ask("memory used by this machine").await, &["Not understood"]);
+    db.metrics(&[(NOON - SECOND, "memory_used", None, 5e9), (NOON - SECOND, "memory_total", None, 1e10)]);
+    says(&db.ask("memory used by polynya").await, &["50.0 % used", "Not understood here: “polynya”."]);
+    never_says(&db.ask("memory used by this machine").await, &["Not understood"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_that_did_not_change_are_the_others() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-exact-unchanged");
-    world.at(NOON - 48 * HOUR);
-    world.run("CREATE TABLE quiet (id int64)").await;
-    world.run("INSERT INTO quiet VALUES (1)").await;
-    world.at(NOON);
-    orders(&world).await;
-    let answer = world.ask("which tables did not change today").await;
+    let db = TestDatabase::new("ask-exact-unchanged");
+    db.at(NOON - 48 * HOUR);
+    db.run("CREATE TABLE quiet (id int64)").await;
+    db.run("INSERT INTO quiet VALUES (1)").await;
+    db.at(NOON);
+    orders(&db).await;
+    let answer = db.ask("which tables did not change today").await;
     says(&answer, &["Not changed today (UTC): quiet."]);
     never_says(&answer, &["orders"]);
     assert_eq!(column(&answer, "table"), ["quiet"]);
-    let answer = world.ask("which tables changed today").await;
+    let answer = db.ask("which tables changed today").await;
     says(&answer, &["Changed today (UTC): orders (3 rows new or replaced)."]);
     never_says(&answer, &["quiet"]);
-    says(&world.ask("if orders did not change today, show it").await, &["It does not hold"]);
-    world.notes(&[("a.md", "A", "alpha", true)]);
-    says(&world.ask("which notes did not change today").await, &["Not understood here: “not”."]);
+    says(&db.ask("if orders did not change today, show it").await, &["It does not hold"]);
+    db.notes(&[("a.md", "A", "alpha", true)]);
+    says(&db.ask("which notes did not change today").await, &["Not understood here: “not”."]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_sees_no_vault_is_not_told_of_other_tables() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-exact-key");
-    orders(&world).await;
-    world.notes(&[("a.md", "A", "alpha", true), ("b.md", "B", "beta", false)]);
+    let db = TestDatabase::new("ask-exact-key");
+    orders(&db).await;
+    db.notes(&[("a.md", "A", "alpha", true), ("b.md", "B", "beta", false)]);
     let reader = reader(&["main.orders"]);
     for q in ["which notes changed today", "did any note change today", "new pages today"] {
-        let answer = world.ask.ask(&reader, &Question::new(q)).await.unwrap();
+        let answer = db.ask.ask(&reader, &Question::new(q)).await.unwrap();
         says(&answer, &["What changed in notes cannot be told with this key."]);
         never_says(&answer, &["orders (", "vault", "Yes", "No:"]);
         assert_eq!(states(&answer), ["changes nothing"], "{q}");
     }
-    let answer = world.ask.ask(&reader, &Question::new("if any note changed today, show it")).await.unwrap();
+    let answer = db.ask.ask(&reader, &Question::new("if any note changed today, show it")).await.unwrap();
     says(&answer, &["cannot be told"]);
-    let answer = world.ask.ask(&reader, &Question::new("did orders or notes change today")).await.unwrap();
+    let answer = db.ask.ask(&reader, &Question::new("did orders or notes change today")).await.unwrap();
     never_says(&answer, &["vault", "1 file"]);
-    says(&world.ask("which notes changed today").await, &["vault (2 files new or replaced)"]);
+    says(&db.ask("which notes changed today").await, &["vault (2 files new or replaced)"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn if_so_leads_to_what_follows() {
+async fn if_so_makes_the_question_a_condition() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-exact-if-so");
-    orders(&world).await;
-    world.metrics(&[(NOON - SECOND, "cpu_busy", None, 95.0)]);
-    let answer = world.ask("is the cpu busy, if so what changed today?").await;
+    let db = TestDatabase::new("ask-exact-if-so");
+    orders(&db).await;
+    db.metrics(&[(NOON - SECOND, "cpu_busy", None, 95.0)]);
+    let answer = db.ask("is the cpu busy, if so what changed today?").await;
     says(&answer, &["It holds: is the cpu busy?", "Changed today (UTC): orders"]);
-    let answer = world.ask("is the cpu above 99 %? If so, how many orders").await;
+    let answer = db.ask("is the cpu above 99 %? If so, how many orders").await;
     says(&answer, &["It does not hold: is the cpu above 99 %?"]);
     never_says(&answer, &["orders has"]);
 }

@@ -3,16 +3,16 @@
 // The workspace imports the crate under this name.
 extern crate polynya_ask as ask;
 
+mod caching;
 mod changes;
 mod conditions;
 mod exact;
-mod honesty;
 mod machine;
-mod plain;
+mod misread_words;
 mod requests;
 mod rights;
-mod sharing;
 mod tables;
+mod test_database;
 mod texts;
+mod unanswerable;
 mod wording;
-mod world;

@@ -1,9 +1,9 @@
 //! Questions about requests, over requests that are known.
 
-use crate::world::*;
+use crate::test_database::*;
 
-fn some(world: &World) {
-    world.requests(&[
+fn some(db: &TestDatabase) {
+    db.requests(&[
         (NOON - 2 * HOUR, "GET", "/v1/tables", 200, 90_000, None),
         (NOON - 30 * MINUTE, "GET", "/v1/tables/{table}/rows", 200, 1_200, Some("events")),
         (NOON - 20 * MINUTE, "POST", "/v1/sql", 200, 45_500, None),
@@ -15,9 +15,9 @@ fn some(world: &World) {
 #[tokio::test(flavor = "multi_thread")]
 async fn slower_than_twenty_milliseconds_means_longer_than_exactly_that() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-slow");
-    some(&world);
-    let answer = world.ask("if any request was slower than 20 ms, show it").await;
+    let db = TestDatabase::new("ask-slow");
+    some(&db);
+    let answer = db.ask("if any request was slower than 20 ms, show it").await;
     says(
         &answer,
         &[
@@ -29,10 +29,10 @@ async fn slower_than_twenty_milliseconds_means_longer_than_exactly_that() {
     let milliseconds: Vec<f64> = column(&answer, "ms").iter().map(|ms| ms.as_f64().unwrap()).collect();
     assert_eq!(milliseconds, [90.0, 45.5, 20.001]);
     assert_eq!(states(&answer), ["requests answered"]);
-    let answer = world.ask("if any request was slower than 20 ms in the last hour, show it").await;
+    let answer = db.ask("if any request was slower than 20 ms in the last hour, show it").await;
     assert_eq!(column(&answer, "ms").len(), 2);
     // No request was that slow.
-    let answer = world.ask("if any request was slower than 90 ms, show it").await;
+    let answer = db.ask("if any request was slower than 90 ms, show it").await;
     says(
         &answer,
         &[
@@ -42,15 +42,15 @@ async fn slower_than_twenty_milliseconds_means_longer_than_exactly_that() {
         ],
     );
     assert!(answer.sections.iter().all(|section| section.rows.is_empty()), "{:?}", answer.sections);
-    let answer = world.ask("if no request was slower than 90 ms, tell me").await;
+    let answer = db.ask("if no request was slower than 90 ms, tell me").await;
     says(&answer, &["It holds that no request was slower"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_counted_by_what_is_asked_of_them() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-requests");
-    some(&world);
+    let db = TestDatabase::new("ask-requests");
+    some(&db);
     for (q, expected) in [
         ("how many requests were there in the last hour?", &["4 requests answered in the last hour"][..]),
         ("how many requests failed?", &["2 of 5 recorded requests"]),
@@ -69,9 +69,9 @@ async fn requests_are_counted_by_what_is_asked_of_them() {
     ] {
         let world_has_events = q.contains("events");
         if world_has_events {
-            world.run("CREATE TABLE events (kind string)").await;
+            db.run("CREATE TABLE events (kind string)").await;
         }
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, expected);
         assert_eq!(states(&answer), ["requests answered"], "{q}: {}", answer.answer);
     }
@@ -80,9 +80,9 @@ async fn requests_are_counted_by_what_is_asked_of_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_word_that_nobody_knows_leaves_the_condition_open() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-plex");
-    some(&world);
-    let answer = world.ask("if any plex request was slower than 20 ms, show it").await;
+    let db = TestDatabase::new("ask-plex");
+    some(&db);
+    let answer = db.ask("if any plex request was slower than 20 ms, show it").await;
     says(&answer, &["cannot be told", "Not understood here: “plex”"]);
     never_says(&answer, &["It holds", "It does not hold"]);
 }
@@ -90,15 +90,15 @@ async fn a_word_that_nobody_knows_leaves_the_condition_open() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_requests_nothing_is_claimed_of_them() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-no-requests");
-    let answer = world.ask("if any request was slower than 20 ms, show it").await;
+    let db = TestDatabase::new("ask-no-requests");
+    let answer = db.ask("if any request was slower than 20 ms, show it").await;
     says(&answer, &["cannot be told"]);
     assert_eq!(states(&answer), ["requests nothing"]);
     // An asker that may see all tables is told that there are no requests; its key is not blamed.
-    let answer = world.ask("the slowest request").await;
+    let answer = db.ask("the slowest request").await;
     assert!(answer.answer.starts_with("No request is recorded yet."), "{}", answer.answer);
     never_says(&answer, &["key", "Nothing here"]);
     let reader = reader(&["main.open"]);
-    let answer = world.ask.ask(&reader, &ask::Question::new("the slowest request")).await.unwrap();
+    let answer = db.ask.ask(&reader, &ask::Question::new("the slowest request")).await.unwrap();
     says(&answer, &["This key may not see requests, or none is recorded yet."]);
 }

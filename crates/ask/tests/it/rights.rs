@@ -3,18 +3,18 @@
 use ask::Question;
 use types::Kind;
 
-use crate::world::*;
+use crate::test_database::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_for_one_table_is_answered_from_that_table_alone() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-rights");
-    world.run("CREATE TABLE open (kind string, n int64)").await;
-    world.run("INSERT INTO open VALUES ('a', 1)").await;
-    world.run("CREATE TABLE hidden (kind string, secret int64)").await;
-    world.run("INSERT INTO hidden VALUES ('topsecret', 4711), ('a', 4712)").await;
-    world.metrics(&[(NOON - SECOND, "cpu_busy", None, 47.11)]);
-    world.requests(&[(NOON, "GET", "/v1/hidden", 200, 4_711_000, None)]);
+    let db = TestDatabase::new("ask-rights");
+    db.run("CREATE TABLE open (kind string, n int64)").await;
+    db.run("INSERT INTO open VALUES ('a', 1)").await;
+    db.run("CREATE TABLE hidden (kind string, secret int64)").await;
+    db.run("INSERT INTO hidden VALUES ('topsecret', 4711), ('a', 4712)").await;
+    db.metrics(&[(NOON - SECOND, "cpu_busy", None, 47.11)]);
+    db.requests(&[(NOON, "GET", "/v1/hidden", 200, 4_711_000, None)]);
     let reader = reader(&["main.open"]);
     for q in [
         "how many open?",
@@ -30,7 +30,7 @@ async fn a_key_for_one_table_is_answered_from_that_table_alone() {
         "notes about topsecret",
         "if hidden has more than 1 rows, how many open?",
     ] {
-        let answer = world.ask.ask(&reader, &Question::new(q)).await.unwrap();
+        let answer = db.ask.ask(&reader, &Question::new(q)).await.unwrap();
         let said = serde_json::to_string(&(&answer.answer, &answer.sections, &answer.sources)).unwrap();
         for secret in ["4711", "4712", "47.1", "“DE”", "/v1/hidden"] {
             assert!(!said.contains(secret), "{q}: {secret} in {said}");
@@ -43,7 +43,7 @@ async fn a_key_for_one_table_is_answered_from_that_table_alone() {
         }
     }
     let question = Question { sources: vec!["hidden".into()], ..Question::new("how many?") };
-    let error = world.ask.ask(&reader, &question).await.unwrap_err();
+    let error = db.ask.ask(&reader, &question).await.unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
     assert!(!error.to_string().contains("polynya.metrics"), "{error}");
 }
@@ -52,10 +52,10 @@ async fn a_key_for_one_table_is_answered_from_that_table_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_is_answered_as_if_the_rest_were_not_there() {
     let _limit = testkit::limit(180);
-    let (whole, small) = (World::new("ask-rights-whole"), World::new("ask-rights-small"));
-    for world in [&whole, &small] {
-        world.run("CREATE TABLE open (kind string, n int64)").await;
-        world.run("INSERT INTO open VALUES ('a', 1), ('b', 2)").await;
+    let (whole, small) = (TestDatabase::new("ask-rights-whole"), TestDatabase::new("ask-rights-small"));
+    for db in [&whole, &small] {
+        db.run("CREATE TABLE open (kind string, n int64)").await;
+        db.run("INSERT INTO open VALUES ('a', 1), ('b', 2)").await;
     }
     whole.run("CREATE TABLE hidden (kind string, n int64, secret string)").await;
     whole.run("INSERT INTO hidden VALUES ('a', 1, 'topsecret'), ('c', 3, 'b')").await;
@@ -99,11 +99,11 @@ async fn a_reader_is_answered_as_if_the_rest_were_not_there() {
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_are_shared_only_among_equal_rights() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-rights-shared");
-    world.run("CREATE TABLE open (n int64)").await;
-    world.run("CREATE TABLE hidden (n int64)").await;
+    let db = TestDatabase::new("ask-rights-shared");
+    db.run("CREATE TABLE open (n int64)").await;
+    db.run("CREATE TABLE hidden (n int64)").await;
     let ask = async |principal: &types::Principal| {
-        world.ask.ask(principal, &Question::new("what tables are there?")).await.unwrap()
+        db.ask.ask(principal, &Question::new("what tables are there?")).await.unwrap()
     };
     let (one, two) = (reader(&["main.open"]), reader(&["main.open", "main.hidden"]));
     assert!(!ask(&one).await.cached);
@@ -115,22 +115,22 @@ async fn answers_are_shared_only_among_equal_rights() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_tells_of_commits_in_tables_that_may_not_be_seen() {
+async fn an_answer_reveals_no_commit_in_hidden_tables() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-rights-commits");
-    world.at(NOON - 3 * HOUR);
-    world.run("CREATE TABLE open (kind string)").await;
-    world.run("INSERT INTO open VALUES ('a')").await;
-    world.run("CREATE TABLE hidden (kind string)").await;
-    let seen = world.engine.root().table("main.open").unwrap().lsn().0;
+    let db = TestDatabase::new("ask-rights-commits");
+    db.at(NOON - 3 * HOUR);
+    db.run("CREATE TABLE open (kind string)").await;
+    db.run("INSERT INTO open VALUES ('a')").await;
+    db.run("CREATE TABLE hidden (kind string)").await;
+    let seen = db.engine.root().table("main.open").unwrap().lsn().0;
     let reader = reader(&["main.open"]);
     let questions =
         ["how many open?", "what tables are there?", "what changed in the last minute?", "where is nas?"];
     for round in 0..3 {
-        world.at(NOON);
-        world.run(&format!("INSERT INTO hidden VALUES ('{round}')")).await;
+        db.at(NOON);
+        db.run(&format!("INSERT INTO hidden VALUES ('{round}')")).await;
         for q in questions {
-            let answer = world.ask.ask(&reader, &Question::new(q)).await.unwrap();
+            let answer = db.ask.ask(&reader, &Question::new(q)).await.unwrap();
             assert_eq!(answer.lsn, seen, "{q}");
             assert_eq!(answer.cached, round > 0, "{q}: that it is made anew tells of a commit");
             for source in &answer.sources {
@@ -141,5 +141,5 @@ async fn nothing_tells_of_commits_in_tables_that_may_not_be_seen() {
         }
     }
     // A principal that may see everything is told the newest commit.
-    assert_eq!(world.ask("what tables are there?").await.lsn, world.engine.root().lsn().0);
+    assert_eq!(db.ask("what tables are there?").await.lsn, db.engine.root().lsn().0);
 }

@@ -2,26 +2,25 @@
 
 use serde_json::json;
 
-use crate::world::*;
+use crate::test_database::*;
 
-async fn shop(world: &World) {
-    world.at(NOON - 26 * HOUR);
-    world
-        .run("CREATE TABLE orders (id int64, country string, price float64, duration_ms int64, paid bool)")
+async fn shop(db: &TestDatabase) {
+    db.at(NOON - 26 * HOUR);
+    db.run("CREATE TABLE orders (id int64, country string, price float64, duration_ms int64, paid bool)")
         .await;
-    world.run("INSERT INTO orders VALUES (1, 'AT', 10.0, 5, true), (2, 'DE', 20.0, 15, true), (3, 'DE', 60.0, 25, false)").await;
-    world.at(NOON - 30 * MINUTE);
-    world.run("INSERT INTO orders VALUES (4, 'DE', 30.0, 30, true)").await;
-    world.run("CREATE TABLE web_logs (path string, agent string)").await;
-    world.run("INSERT INTO web_logs VALUES ('/a', 'curl'), ('/b', 'firefox')").await;
-    world.at(NOON);
+    db.run("INSERT INTO orders VALUES (1, 'AT', 10.0, 5, true), (2, 'DE', 20.0, 15, true), (3, 'DE', 60.0, 25, false)").await;
+    db.at(NOON - 30 * MINUTE);
+    db.run("INSERT INTO orders VALUES (4, 'DE', 30.0, 30, true)").await;
+    db.run("CREATE TABLE web_logs (path string, agent string)").await;
+    db.run("INSERT INTO web_logs VALUES ('/a', 'curl'), ('/b', 'firefox')").await;
+    db.at(NOON);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_answer_by_name_column_value_and_time() {
     let _limit = testkit::limit(180);
-    let world = World::new("ask-tables");
-    shop(&world).await;
+    let db = TestDatabase::new("ask-tables");
+    shop(&db).await;
     for (q, expected) in [
         ("how many orders are there?", &["orders has 4 rows"][..]),
         ("How many orders today?", &["orders has 1 row stored today (UTC, by `_time`)"]),
@@ -59,42 +58,42 @@ async fn tables_answer_by_name_column_value_and_time() {
         ("how many web logs?", &["web_logs has 2 rows"]),
         ("how many web_logs with agent curl", &["web_logs has 1 row where agent is curl"]),
     ] {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, expected);
         let table = if q.contains("web") { "web_logs" } else { "orders" };
         assert_eq!(states(&answer), [format!("{table} answered")], "{q}");
     }
-    let answer = world.ask("the last 2 orders").await;
+    let answer = db.ask("the last 2 orders").await;
     assert_eq!(column(&answer, "id"), [json!(4), json!(3)]);
-    says(&world.ask("the last 9 orders").await, &["orders has 4 rows. All are shown, the newest first."]);
-    says(&world.ask("the last order").await, &["orders has 4 rows. The newest is shown."]);
+    says(&db.ask("the last 9 orders").await, &["orders has 4 rows. All are shown, the newest first."]);
+    says(&db.ask("the last order").await, &["orders has 4 rows. The newest is shown."]);
     says(
-        &world.ask("orders not paid and not AT").await,
+        &db.ask("orders not paid and not AT").await,
         &["1 row where paid is not true and country is not AT"],
     );
-    let answer = world.ask("the oldest order").await;
+    let answer = db.ask("the oldest order").await;
     assert_eq!(column(&answer, "id")[0], json!(1));
-    let answer = world.ask("which order has the highest price?").await;
+    let answer = db.ask("which order has the highest price?").await;
     assert_eq!(column(&answer, "id"), [json!(3)]);
-    let answer = world.ask("what is the average price?").await;
+    let answer = db.ask("what is the average price?").await;
     says(&answer, &["The average price in orders is 30"]);
-    let answer = world.ask("is any order unpaid?").await;
+    let answer = db.ask("is any order unpaid?").await;
     says(&answer, &["Not understood here: “unpaid”"]);
     never_says(&answer, &["Yes", "No:"]);
-    let answer = world.ask("orders above 5").await;
+    let answer = db.ask("orders above 5").await;
     says(&answer, &["is not clear", "price"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_statement_behind_an_answer_gives_the_same() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-sql");
-    shop(&world).await;
-    let answer = world.ask("orders with country DE and price above 25").await;
+    let db = TestDatabase::new("ask-sql");
+    shop(&db).await;
+    let answer = db.ask("orders with country DE and price above 25").await;
     let section = &answer.sections[0];
     assert_eq!(section.params, [json!("de"), json!(25.0)]);
     let params = vec![types::Value::String("de".into()), types::Value::Float64(25.0)];
-    let again = world
+    let again = db
         .sql
         .run(&types::Principal::local(), section.sql.as_ref().unwrap(), params, Default::default())
         .await
@@ -109,12 +108,12 @@ async fn the_statement_behind_an_answer_gives_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_whole_number_is_sought_as_one_in_a_column_of_whole_numbers() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-whole");
-    shop(&world).await;
-    let answer = world.ask("how many orders with id 3?").await;
+    let db = TestDatabase::new("ask-whole");
+    shop(&db).await;
+    let answer = db.ask("how many orders with id 3?").await;
     says(&answer, &["orders has 1 row where id is 3"]);
     assert_eq!(answer.sections[0].params, [json!(3)]);
-    let answer = world.ask("how many orders with price 60?").await;
+    let answer = db.ask("how many orders with price 60?").await;
     says(&answer, &["orders has 1 row where price is 60"]);
     assert_eq!(answer.sections[0].params, [json!(60.0)]);
 }
@@ -122,23 +121,23 @@ async fn a_whole_number_is_sought_as_one_in_a_column_of_whole_numbers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn names_and_values_cannot_become_statements() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-quotes");
-    world.run(r#"CREATE TABLE "sly" ("pri""ce" float64, "or 1=1" string)"#).await;
-    world.run(r#"INSERT INTO "sly" VALUES (5, 'x'' OR ''1''=''1'), (7, 'plain')"#).await;
-    let answer = world.ask(r#"sly with "or 1=1" is "x' OR '1'='1""#).await;
+    let db = TestDatabase::new("ask-quotes");
+    db.run(r#"CREATE TABLE "sly" ("pri""ce" float64, "or 1=1" string)"#).await;
+    db.run(r#"INSERT INTO "sly" VALUES (5, 'x'' OR ''1''=''1'), (7, 'plain')"#).await;
+    let answer = db.ask(r#"sly with "or 1=1" is "x' OR '1'='1""#).await;
     says(&answer, &["sly has 1 row"]);
-    let answer = world.ask(r#"sly "'; DROP TABLE sly; --""#).await;
+    let answer = db.ask(r#"sly "'; DROP TABLE sly; --""#).await;
     says(&answer, &["Not understood here"]);
-    assert_eq!(world.engine.root().table("main.sly").unwrap().rows(), 2);
+    assert_eq!(db.engine.root().table("main.sly").unwrap().rows(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_there_is_to_ask_is_told() {
+async fn help_lists_the_sources_and_tables() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-catalog");
-    shop(&world).await;
+    let db = TestDatabase::new("ask-catalog");
+    shop(&db).await;
     for q in ["what tables are there?", "what can I ask?", "help", "list tables"] {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, &["There are 2 tables", "`orders`", "`web_logs`"]);
         assert_eq!(states(&answer), ["tables answered"], "{q}");
     }
@@ -147,10 +146,9 @@ async fn what_there_is_to_ask_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn values_that_are_small_words_too_are_found_or_named() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-small-words");
-    world.run("CREATE TABLE orders (id int64, country string, state string)").await;
-    world
-        .run("INSERT INTO orders VALUES (1, 'AT', 'OR'), (2, 'DE', 'CA'), (3, 'IT', 'IN'), (4, 'NO', 'OR')")
+    let db = TestDatabase::new("ask-small-words");
+    db.run("CREATE TABLE orders (id int64, country string, state string)").await;
+    db.run("INSERT INTO orders VALUES (1, 'AT', 'OR'), (2, 'DE', 'CA'), (3, 'IT', 'IN'), (4, 'NO', 'OR')")
         .await;
     for (q, expected) in [
         ("orders with country DE or AT", "orders has 2 rows where country is DE or AT."),
@@ -177,7 +175,7 @@ async fn values_that_are_small_words_too_are_found_or_named() {
         ("HOW MANY ORDERS WITH COUNTRY DE", "orders has 1 row where country is DE."),
         ("how many orders are NOT DE", "orders has 3 rows where country is not DE."),
     ] {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, &[expected]);
         if !expected.starts_with("Not understood") {
             never_says(&answer, &["Not understood"]);
@@ -188,9 +186,9 @@ async fn values_that_are_small_words_too_are_found_or_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_is_that_of_the_column_that_is_named_or_of_storing_and_is_said_to_be() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-times");
-    world.run("CREATE TABLE orders (id int64, placed timestamp, created_at timestamp, due date)").await;
-    world
+    let db = TestDatabase::new("ask-times");
+    db.run("CREATE TABLE orders (id int64, placed timestamp, created_at timestamp, due date)").await;
+    db
         .run("INSERT INTO orders VALUES (1, '2026-11-20T10:00:00Z', '2026-11-19T10:00:00Z', '2026-11-20'), (2, '2026-11-21T01:00:00Z', '2026-11-20T09:00:00Z', '2026-11-25')")
         .await;
     for (q, expected) in [
@@ -204,7 +202,7 @@ async fn a_time_is_that_of_the_column_that_is_named_or_of_storing_and_is_said_to
             "The average id in orders with placed yesterday (UTC) is 1",
         ),
     ] {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, &[expected]);
         never_says(&answer, &["Not understood"]);
     }

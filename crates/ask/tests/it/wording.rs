@@ -1,17 +1,17 @@
 //! Many wordings of the same questions, and questions that have no answer. The database is as small as a demo's, and known.
 
-use crate::world::*;
+use crate::test_database::*;
 
 const GB: f64 = 1e9;
 
-async fn demo(world: &World) {
-    world.at(NOON - 2 * HOUR);
-    world.run("CREATE TABLE events (kind string, size int64)").await;
-    world.run("INSERT INTO events VALUES ('hello', 42)").await;
-    world.at(NOON - 10 * MINUTE);
-    world.run("INSERT INTO events VALUES ('click', 7), ('click', 9)").await;
-    world.at(NOON);
-    world.metrics(&[
+async fn demo(db: &TestDatabase) {
+    db.at(NOON - 2 * HOUR);
+    db.run("CREATE TABLE events (kind string, size int64)").await;
+    db.run("INSERT INTO events VALUES ('hello', 42)").await;
+    db.at(NOON - 10 * MINUTE);
+    db.run("INSERT INTO events VALUES ('click', 7), ('click', 9)").await;
+    db.at(NOON);
+    db.metrics(&[
         (NOON - SECOND, "filesystem_size", Some("data"), 100.0 * GB),
         (NOON - SECOND, "filesystem_used", Some("data"), 76.0 * GB),
         (NOON - SECOND, "filesystem_free", Some("data"), 4.0 * GB),
@@ -23,7 +23,7 @@ async fn demo(world: &World) {
         (NOON - SECOND, "load_1m", None, 1.5),
         (NOON - SECOND, "swap_used", None, 0.0),
     ]);
-    world.requests(&[
+    db.requests(&[
         (NOON - 30 * MINUTE, "GET", "/v1/tables", 200, 900, None),
         (NOON - 20 * MINUTE, "POST", "/v1/sql", 200, 45_500, None),
         (NOON - 10 * MINUTE, "POST", "/v1/sql", 400, 1_500, None),
@@ -34,8 +34,8 @@ async fn demo(world: &World) {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_wordings_have_right_answers() {
     let _limit = testkit::limit(300);
-    let world = World::new("ask-wording");
-    demo(&world).await;
+    let db = TestDatabase::new("ask-wording");
+    demo(&db).await;
     // Space that the file system reserves is neither used nor free: 76 of 80 GB can be used.
     for (q, expected) in [
         (
@@ -114,7 +114,7 @@ async fn many_wordings_have_right_answers() {
         ("total size", &["The sum of size in events is 58"]),
         ("how many events and how many requests", &["events has 3 rows.", "4 requests answered"]),
     ] {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, expected);
         for source in &answer.sources {
             let is_told = source.as_of.is_some() || source.state != ask::State::Answered;
@@ -122,15 +122,15 @@ async fn many_wordings_have_right_answers() {
         }
     }
     // The longest question that is accepted.
-    let long = world.ask(&"is the disk nearly full ".repeat(40)).await;
+    let long = db.ask(&"is the disk nearly full ".repeat(40)).await;
     says(&long, &["Yes: the disk of the data directory is 95.0 %"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_known_is_never_claimed() {
+async fn unknowable_things_are_never_claimed() {
     let _limit = testkit::limit(300);
-    let world = World::new("ask-unknowable");
-    demo(&world).await;
+    let db = TestDatabase::new("ask-unknowable");
+    demo(&db).await;
     for q in [
         // The question is about things that are not recorded, or about the future.
         "will the disk be full tomorrow?",
@@ -164,7 +164,7 @@ async fn what_cannot_be_known_is_never_claimed() {
         "هل القرص ممتلئ؟",
         "🔥🔥🔥",
     ] {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         for line in answer.answer.lines() {
             let claims = ["Yes", "No:", "It holds", "It does not hold"];
             assert!(
@@ -182,14 +182,14 @@ async fn what_cannot_be_known_is_never_claimed() {
         let is_open = honest.iter().any(|said| answer.answer.contains(said)) || q.starts_with("do events");
         assert!(is_open, "“{q}”: {}", answer.answer);
     }
-    assert_eq!(world.engine.root().table("main.events").unwrap().rows(), 3);
+    assert_eq!(db.engine.root().table("main.events").unwrap().rows(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn several_conditions_hold_as_they_are_joined() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-joined");
-    demo(&world).await;
+    let db = TestDatabase::new("ask-joined");
+    demo(&db).await;
     // The disk is nearly full, the memory is not, the CPU is at 85 %, and there is no data on plex.
     for (condition, holds) in [
         ("the disk is nearly full and the cpu is above 80 %", Some(true)),
@@ -208,7 +208,7 @@ async fn several_conditions_hold_as_they_are_joined() {
         ("there are no events", Some(false)),
         ("there are no events with kind view", Some(true)),
     ] {
-        let answer = world.ask(&format!("if {condition}, show it")).await;
+        let answer = db.ask(&format!("if {condition}, show it")).await;
         let said = match holds {
             Some(true) => "It holds that",
             Some(false) => "It does not hold that",
@@ -221,8 +221,8 @@ async fn several_conditions_hold_as_they_are_joined() {
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_and_what_is_to_come_are_refused_with_the_reason() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-refusals");
-    demo(&world).await;
+    let db = TestDatabase::new("ask-refusals");
+    demo(&db).await;
     let (order, future) = ("Polynya only answers; it changes nothing.", "Only what is recorded can be told");
     for (q, why) in [
         ("delete all events", order),
@@ -233,21 +233,21 @@ async fn orders_and_what_is_to_come_are_refused_with_the_reason() {
         ("when will the disk be full?", future),
         ("how many events tomorrow", future),
     ] {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, &["Nothing here answers that.", why]);
         never_says(&answer, &["3 rows", "% full"]);
         assert!(states(&answer).iter().all(|state| state.ends_with("skipped")), "{q}: {:?}", states(&answer));
         assert!(answer.sections.is_empty(), "{q}");
     }
     // The other part of the question is answered all the same.
-    let answer = world.ask("how many events; will the disk be full tomorrow?").await;
+    let answer = db.ask("how many events; will the disk be full tomorrow?").await;
     says(&answer, &["events has 3 rows.", future]);
     never_says(&answer, &["Nothing here"]);
-    let answer = world.ask("if the disk will be full tomorrow, how many events?").await;
+    let answer = db.ask("if the disk will be full tomorrow, how many events?").await;
     says(&answer, &["cannot be told", future]);
-    let answer = world.ask("if the disk is nearly full, delete all events").await;
+    let answer = db.ask("if the disk is nearly full, delete all events").await;
     says(&answer, &["So: delete all events."]);
     // These are not orders: one names a method, the other is in the past tense.
-    says(&world.ask("DELETE requests").await, &["0 requests answered"]);
-    says(&world.ask("deleted events today").await, &["Changed today"]);
+    says(&db.ask("DELETE requests").await, &["0 requests answered"]);
+    says(&db.ask("deleted events today").await, &["Changed today"]);
 }

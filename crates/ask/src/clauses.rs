@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_quoted_parts_nothing_and_places_stay() {
+    fn quoted_separators_do_not_split_and_positions_stay() {
         let text = "Ä \"B; and ü\" AND c \"open";
         let masked = masked(text);
         assert_eq!(masked.len(), text.len());

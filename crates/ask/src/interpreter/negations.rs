@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Found;
+use super::QuestionElements;
 use crate::vocabulary as v;
 use crate::words::Words;
 
@@ -23,9 +23,9 @@ const OTHERS: [&[&str]; 7] = [
 ];
 
 /// The negations of a question about a table.
-pub(super) struct Negations(Vec<One>);
+pub(super) struct Negations(Vec<NegationWords>);
 
-struct One {
+struct NegationWords {
     range: Range<usize>,
     /// The words as written.
     raw: String,
@@ -35,10 +35,11 @@ struct One {
 }
 
 impl Negations {
-    pub fn of(words: &mut Words, found: &Found) -> Negations {
-        let one = |range: Range<usize>, raw: String, is_not| One { range, raw, is_not, used: false };
-        let mut all: Vec<One> = Vec::new();
-        for not in &found.negations {
+    pub fn of(words: &mut Words, elements: &QuestionElements) -> Negations {
+        let one =
+            |range: Range<usize>, raw: String, is_not| NegationWords { range, raw, is_not, used: false };
+        let mut all: Vec<NegationWords> = Vec::new();
+        for not in &elements.negations {
             let is_not = v::NOT.contains(&not.text.as_str()) || matches!(&*not.text, "never" | "neither");
             // `no longer paid`.
             let longer = not.text == "no" && words.at(not.at + 1) == "longer";
@@ -48,7 +49,7 @@ impl Negations {
             all.push(one(not.at..end, raw, is_not || longer));
         }
         // `neither DE nor AT` is `not DE or AT`.
-        if found.negations.iter().any(|not| not.text == "neither") {
+        if elements.negations.iter().any(|not| not.text == "neither") {
             let nor = words.list.iter_mut().filter(|word| word.text == "nor" && !word.quoted);
             nor.for_each(|word| word.text = "or".into());
         }
@@ -80,7 +81,7 @@ impl Negations {
         &mut self,
         words: &Words,
         at: usize,
-        wanted: impl Fn(&Before) -> bool,
+        wanted: impl Fn(&PrecedingNegation) -> bool,
     ) -> Option<String> {
         let mut at = at;
         loop {
@@ -88,7 +89,7 @@ impl Negations {
                 let before = one.range.start.checked_sub(1).map_or("", |at| words.at(at));
                 let with = matches!(before, "with" | "having" | "have" | "has");
                 let text = if one.range.len() == 1 { words.at(one.range.start) } else { "" };
-                one.used = wanted(&Before { is_not: one.is_not, with, text });
+                one.used = wanted(&PrecedingNegation { is_not: one.is_not, with, text });
                 return one.used.then(|| one.raw.clone());
             }
             match at.checked_sub(1) {
@@ -99,14 +100,15 @@ impl Negations {
     }
 
     /// Returns the words of the negations that negate nothing, and true if the question asks for absence.
-    pub fn left(self, words: &Words) -> (Vec<String>, bool) {
+    pub fn unused(self, words: &Words) -> (Vec<String>, bool) {
         let mut left = Vec::new();
         let mut is_nothing = false;
         for one in self.0.into_iter().filter(|one| !one.used) {
             let before = one.range.start.checked_sub(1).map_or("", |at| words.at(at));
-            match one.is_not || matches!(before, "with" | "having" | "and" | "or" | "but") {
-                true => left.push(one.raw),
-                false => is_nothing = true,
+            if one.is_not || matches!(before, "with" | "having" | "and" | "or" | "but") {
+                left.push(one.raw)
+            } else {
+                is_nothing = true
             }
         }
         (left, is_nothing)
@@ -114,16 +116,16 @@ impl Negations {
 }
 
 /// A negation with its surroundings.
-pub(super) struct Before<'a> {
+pub(super) struct PrecedingNegation<'a> {
     pub is_not: bool,
     /// True if it follows `with`.
     pub with: bool,
     pub text: &'a str,
 }
 
-impl Before<'_> {
+impl PrecedingNegation<'_> {
     /// Returns true if it negates a condition: `not from DE`, `with no price above 25`.
-    pub fn turns(&self) -> bool {
+    pub fn negates_condition(&self) -> bool {
         self.is_not || self.with
     }
 }

@@ -45,7 +45,7 @@ impl Op {
     }
 
     /// Returns the words of a sentence: `above` in `above 80 %`.
-    pub fn said(self) -> &'static str {
+    pub fn phrase(self) -> &'static str {
         match self {
             Op::Above => "above",
             Op::AtLeast => "at least",
@@ -57,7 +57,7 @@ impl Op {
     }
 
     /// Returns the operator that holds exactly where this one does not.
-    fn turned(self) -> Op {
+    fn negated(self) -> Op {
         match self {
             Op::Above => Op::AtMost,
             Op::AtLeast => Op::Below,
@@ -120,7 +120,7 @@ pub(crate) struct Comparison {
     /// True if it applies to each row, even where an aggregate is asked for: `average price of orders with size above 5`.
     pub of_rows: bool,
     /// The comparison as written: `slower than 20 ms`.
-    pub said: String,
+    pub phrase: String,
     /// Position of the word before the comparison, which may name the compared column.
     pub before: Option<usize>,
     /// Position of the word after the comparison, which may name the counted things.
@@ -131,8 +131,8 @@ impl Comparison {
     /// Returns the number in microseconds. A number without a unit counts as milliseconds.
     pub fn micros(&self) -> Option<f64> {
         match self.unit {
-            Some(Unit::Time(micros)) => Some(self.number.float() * micros as f64),
-            None => Some(self.number.float() * 1_000.0),
+            Some(Unit::Time(micros)) => Some(self.number.to_f64() * micros as f64),
+            None => Some(self.number.to_f64() * 1_000.0),
             Some(_) => None,
         }
     }
@@ -233,9 +233,9 @@ fn between(words: &Words, at: usize) -> Option<([Comparison; 2], usize)> {
     let end = and + 2 + usize::from(high_unit.is_some());
     let one = |op: Op, number: Number, unit: Option<Unit>| {
         let (before, behind) = (named_before(words, at), (end < words.len()).then_some(end));
-        let said = format!("{} {}", op.said(), number.said());
+        let phrase = format!("{} {}", op.phrase(), number.phrase());
         let of_time = matches!(unit, Some(Unit::Time(_)));
-        Comparison { op, number, unit, of_time, negated: false, of_rows: false, said, before, behind }
+        Comparison { op, number, unit, of_time, negated: false, of_rows: false, phrase, before, behind }
     };
     let (low_unit, high_unit) = (low_unit.or(high_unit), high_unit.or(low_unit));
     Some(([one(Op::AtLeast, low, low_unit), one(Op::AtMost, high, high_unit)], end))
@@ -260,7 +260,7 @@ fn at_word(words: &Words, at: usize) -> Option<(Comparison, usize)> {
     // `not equal to 5`: phrases that contain their own `not` have precedence.
     let turned = known(at).is_none() && words.at(at) == "not" && !words.list[at].used;
     let (phrase, op, of_time) = known(at + usize::from(turned))?;
-    let op = &if turned { op.turned() } else { *op };
+    let op = &if turned { op.negated() } else { *op };
     let number_at = at + usize::from(turned) + phrase.len();
     let number = number(words.at(number_at))?;
     let unit = Unit::parse(words.at(number_at + 1));
@@ -272,9 +272,10 @@ fn at_word(words: &Words, at: usize) -> Option<(Comparison, usize)> {
     }
     let before = named_before(words, at);
     // A decimal comma is repeated in answers as a point, the way it was parsed.
-    let is_comma = words.at(number_at).contains(',') && number.int().is_none();
-    let shown = |at: usize| if is_comma && at == number_at { number.said() } else { words.at(at).to_owned() };
-    let said = (at..end).map(shown).collect::<Vec<_>>().join(" ");
+    let is_comma = words.at(number_at).contains(',') && number.to_i64().is_none();
+    let shown =
+        |at: usize| if is_comma && at == number_at { number.phrase() } else { words.at(at).to_owned() };
+    let phrase = (at..end).map(shown).collect::<Vec<_>>().join(" ");
     let behind = (end < words.len()).then_some(end);
     Some((
         Comparison {
@@ -284,7 +285,7 @@ fn at_word(words: &Words, at: usize) -> Option<(Comparison, usize)> {
             of_time: *of_time,
             negated: false,
             of_rows: false,
-            said,
+            phrase,
             before,
             behind,
         },
@@ -307,7 +308,7 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> Vec<(Op, f64, Option<Unit>)> {
-        comparisons(&mut Words::of(text)).into_iter().map(|c| (c.op, c.number.float(), c.unit)).collect()
+        comparisons(&mut Words::of(text)).into_iter().map(|c| (c.op, c.number.to_f64(), c.unit)).collect()
     }
 
     #[test]

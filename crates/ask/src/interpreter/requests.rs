@@ -2,28 +2,28 @@
 
 use super::negations::Negations;
 use super::phrases::*;
-use super::{Found, World};
-use crate::compare::Unit;
+use super::{Interpreter, QuestionElements};
+use crate::comparison::Unit;
 use crate::task::*;
 use crate::vocabulary as v;
 use crate::words::{METHODS, Words};
 
-impl World<'_> {
-    pub(super) fn requests(&self, words: &mut Words, found: Found) -> Task {
-        let mut asked = Requests::default();
+impl Interpreter<'_> {
+    pub(super) fn requests(&self, words: &mut Words, elements: QuestionElements) -> SourceTask {
+        let mut query = RequestsQuery::default();
         words.take(v::REQUESTS);
-        asked.whether = is_whether(words);
+        query.whether = asks_yes_or_no(words);
         let server_side = words.take(&["5xx"]) | (words.any(v::ERRORS) && words.any(&["server", "internal"]));
         let client_side = words.take(&["4xx"]) | (words.any(v::ERRORS) && words.any(&["client"]));
         let errors = words.take(v::ERRORS);
-        asked.status = match (server_side, client_side, errors) {
+        query.status = match (server_side, client_side, errors) {
             (true, false, _) => Some((500, 599)),
             (false, true, _) => Some((400, 499)),
             (_, _, true) | (true, true, _) => Some((400, 599)),
             _ => None,
         };
         words.take(&["internal", "client", "code", "codes"]);
-        let mut negations = Negations::of(words, &found);
+        let mut negations = Negations::of(words, &elements);
         let mut before = false;
         for at in 0..words.len() {
             let word = &words.list[at];
@@ -41,52 +41,52 @@ impl World<'_> {
             let negated = is_negated(words, at, &mut negations) || (goes_on && before);
             before = negated;
             let fits = match status {
-                Some(status) => asked.statuses.add(status, negated),
-                None if raw.starts_with('/') => asked.routes.add(raw, negated),
-                None => asked.methods.add(raw, negated),
+                Some(status) => query.statuses.add(status, negated),
+                None if raw.starts_with('/') => query.routes.add(raw, negated),
+                None => query.methods.add(raw, negated),
             };
             if fits {
                 words.mark(at..at + 1);
             }
         }
         // The noun of the chosen values: `a method other than POST`.
-        if !asked.methods.values.is_empty() {
+        if !query.methods.values.is_empty() {
             words.take(&["method", "methods"]);
         }
-        if !asked.routes.values.is_empty() {
+        if !query.routes.values.is_empty() {
             words.take(&["route", "routes", "path", "paths", "url", "urls"]);
         }
-        let other = found
+        let other = elements
             .tables
             .iter()
             .map(|(table, _)| &self.def(*table).name)
             .find(|name| *name != "polynya.requests");
-        asked.table = other.cloned();
-        asked.group = grouped(words);
-        asked.slow = words.take(v::SLOW);
+        query.table = other.cloned();
+        query.group = group_column(words);
+        query.slow = words.take(v::SLOW);
         let slowest = words.take(v::SLOWEST);
         let fastest = words.take(v::FASTEST);
-        let (nots, is_nothing) = negations.left(words);
-        for comparison in found.comparisons {
+        let (nots, is_nothing) = negations.unused(words);
+        for comparison in elements.comparisons {
             // `status above 400`.
             let named = comparison.before.map_or("", |at| words.at(at));
             if matches!(named, "status" | "code" | "codes") && comparison.unit.is_none() {
-                asked.status_bounds.push(comparison);
+                query.status_bounds.push(comparison);
                 continue;
             }
             let of_time = comparison.of_time || matches!(comparison.unit, Some(Unit::Time(_)));
             match of_time {
-                true => asked.duration.push(comparison),
-                false if comparison.unit.is_none() && asked.count.is_none() => asked.count = Some(comparison),
+                true => query.duration.push(comparison),
+                false if comparison.unit.is_none() && query.count.is_none() => query.count = Some(comparison),
                 // Requests have no bytes or shares to compare.
-                false => asked.scope.left.push(comparison.said),
+                false => query.scope.not_understood.push(comparison.phrase),
             }
         }
-        asked.scope.aggregate = aggregate(words);
+        query.scope.aggregate = aggregate(words);
         if slowest {
-            asked.scope.aggregate = Some(Aggregate::Highest);
+            query.scope.aggregate = Some(Aggregate::Highest);
         } else if fastest {
-            asked.scope.aggregate = Some(Aggregate::Lowest);
+            query.scope.aggregate = Some(Aggregate::Lowest);
         }
         words.take(&[
             "took",
@@ -103,26 +103,26 @@ impl World<'_> {
             "response",
             "latency",
         ]);
-        asked.scope.window = found.window;
-        asked.scope.limit = found.limit;
-        asked.scope.left.extend(left(words));
-        let states = usize::from(asked.status.is_some())
-            + usize::from(!asked.statuses.values.is_empty())
-            + asked.status_bounds.len();
-        let conditions = asked.duration.len() + usize::from(asked.slow) + states;
+        query.scope.window = elements.window;
+        query.scope.limit = elements.limit;
+        query.scope.not_understood.extend(unknown_words(words));
+        let states = usize::from(query.status.is_some())
+            + usize::from(!query.statuses.values.is_empty())
+            + query.status_bounds.len();
+        let conditions = query.duration.len() + usize::from(query.slow) + states;
         if words.any(&["or"]) && conditions > 1 {
-            asked.scope.left.push("or".into());
+            query.scope.not_understood.push("or".into());
         }
         // `did requests not fail` asks if none failed. `did any not fail`, and how many did not, is something else.
-        let is_turned = asked.whether
+        let is_turned = query.whether
             && conditions > 0
             && nots.len() == 1
             && !words.any(&["any", "some", "all", "every"]);
-        asked.scope.negated = is_nothing != is_turned;
+        query.scope.negated = is_nothing != is_turned;
         if !is_turned {
-            asked.scope.left.extend(nots);
+            query.scope.not_understood.extend(nots);
         }
-        Task { source: "requests".into(), kind: "requests", what: What::Requests(asked) }
+        SourceTask { source: "requests".into(), kind: "requests", query: SourceQuery::Requests(query) }
     }
 }
 
@@ -134,6 +134,8 @@ fn is_negated(words: &Words, at: usize, negations: &mut Negations) -> bool {
     // `no status 404`, and `a status of not 404`.
     let name = NAMES.contains(&words.at(before)).then_some(before);
     let places = [Some(at), name].into_iter().flatten();
-    let taken = places.filter(|at| negations.take_before(words, *at, |not| not.turns()).is_some()).count();
+    let taken = places
+        .filter(|at| negations.take_before(words, *at, |not| not.negates_condition()).is_some())
+        .count();
     sign != (taken % 2 == 1)
 }

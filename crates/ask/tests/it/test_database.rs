@@ -43,7 +43,7 @@ impl vfs::Clock for Clock {
     }
 }
 
-pub struct World {
+pub struct TestDatabase {
     pub engine: Engine,
     pub sql: Sql,
     pub search: query::Search,
@@ -53,12 +53,12 @@ pub struct World {
     _limit: testkit::Guard,
 }
 
-impl World {
-    pub fn new(name: &str) -> World {
-        World::with(name, Options::default())
+impl TestDatabase {
+    pub fn new(name: &str) -> TestDatabase {
+        TestDatabase::with(name, Options::default())
     }
 
-    pub fn with(name: &str, options: Options) -> World {
+    pub fn with(name: &str, options: Options) -> TestDatabase {
         let limit = testkit::limit(300);
         let dir = testkit::temp_dir(name);
         let clock = Arc::new(Clock { now: AtomicI64::new(NOON), real: vfs::RealClock::new() });
@@ -71,7 +71,7 @@ impl World {
         let sql = Sql::new(engine.clone(), query::Options::new(dir.path().join("spill"))).unwrap();
         let search = query::Search::new(engine.clone(), text, sql.clone()).unwrap();
         let ask = Ask::new(engine.clone(), sql.clone(), Some(search.clone()), options);
-        World { engine, sql, search, ask, clock, _dir: dir, _limit: limit }
+        TestDatabase { engine, sql, search, ask, clock, _dir: dir, _limit: limit }
     }
 
     /// Sets the clock.
@@ -223,7 +223,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for TestDatabase {
     fn drop(&mut self) {
         self.search.close();
         self.sql.close();

@@ -3,7 +3,7 @@
 use types::TableDef;
 
 use super::is_number;
-use super::negations::{Before, Negations};
+use super::negations::{Negations, PrecedingNegation};
 use crate::number::Number;
 use crate::task::*;
 use crate::time;
@@ -21,7 +21,7 @@ pub(super) fn limit(words: &mut Words) -> Option<usize> {
             continue;
         }
         for beside in [Some(at + 1), at.checked_sub(1)].into_iter().flatten() {
-            let number = crate::compare::number(words.at(beside)).and_then(Number::int);
+            let number = crate::comparison::number(words.at(beside)).and_then(Number::to_i64);
             let number = number.and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=LIMIT_MAX).contains(n));
             if let Some(number) = number.filter(|_| !words.list[beside].used) {
                 words.mark(beside..beside + 1);
@@ -69,11 +69,12 @@ pub(super) fn named_values(
     words: &mut Words,
     negations: &mut Negations,
     is_name: impl Fn(usize) -> bool,
-) -> Option<(Named, usize)> {
+) -> Option<(ColumnValues, usize)> {
     let is_bool = def.schema.columns[column].data_type == types::DataType::Bool;
-    let wants = Wants::of(def, column);
+    let wants = ValueKind::of(def, column);
     let before = name.start.checked_sub(1).map_or("", |at| words.at(at)).to_owned();
-    let (mut at, mut said) = (name.end, matches!(before.as_str(), "with" | "where" | "whose" | "having"));
+    let (mut at, mut is_introduced) =
+        (name.end, matches!(before.as_str(), "with" | "where" | "whose" | "having"));
     let mut negated = false;
     loop {
         // `country IS` with nothing after it: `IS` is the value.
@@ -83,8 +84,8 @@ pub(super) fn named_values(
             break;
         }
         match words.at(at) {
-            "is" | "was" | "=" | "are" | "equals" => said = true,
-            "!=" | "<>" => (said, negated) = (true, true),
+            "is" | "was" | "=" | "are" | "equals" => is_introduced = true,
+            "!=" | "<>" => (is_introduced, negated) = (true, true),
             "of" => {}
             _ => match negations.end_at(at) {
                 Some(end) => {
@@ -100,12 +101,12 @@ pub(super) fn named_values(
     let mut values = Vec::new();
     let mut unsure = Vec::new();
     let mut ors = 0;
-    while let Some(is_sure) = value_at(words, at, said, wants).filter(|_| !is_name(at)) {
+    while let Some(is_sure) = value_at(words, at, is_introduced, wants).filter(|_| !is_name(at)) {
         // `San Francisco` is one value.
         let goes_on = |at: &usize| {
             words.list.get(*at).is_some_and(|word| word.is_title() && is_unknown(word)) && !is_name(*at)
         };
-        let is_open = wants == Wants::Anything && words.list[at].is_title();
+        let is_open = wants == ValueKind::Anything && words.list[at].is_title();
         let end = (at + 1..).take_while(goes_on).last().filter(|_| is_open).map_or(at + 1, |last| last + 1);
         let raw: Vec<&str> = words.list[at..end].iter().map(|word| word.raw.as_str()).collect();
         let value = raw.join(" ");
@@ -127,33 +128,33 @@ pub(super) fn named_values(
     }
     if !values.is_empty() {
         negations.take_in(name.end..first);
-        negated ^= negations.take_before(words, name.start, |before| before.turns()).is_some();
+        negated ^= negations.take_before(words, name.start, |before| before.negates_condition()).is_some();
     }
-    (!values.is_empty()).then_some((Named { column, values, unsure, negated }, ors))
+    (!values.is_empty()).then_some((ColumnValues { column, values, unsure, negated }, ors))
 }
 
 /// The kind of values that a column has.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wants {
+pub(super) enum ValueKind {
     Anything,
     Number,
     Time,
 }
 
-impl Wants {
-    fn of(def: &TableDef, column: usize) -> Wants {
+impl ValueKind {
+    fn of(def: &TableDef, column: usize) -> ValueKind {
         match def.schema.columns[column].data_type {
-            _ if is_number(def, column) => Wants::Number,
-            types::DataType::Timestamp | types::DataType::Date => Wants::Time,
-            _ => Wants::Anything,
+            _ if is_number(def, column) => ValueKind::Number,
+            types::DataType::Timestamp | types::DataType::Date => ValueKind::Time,
+            _ => ValueKind::Anything,
         }
     }
 
     fn can_be(self, word: &str) -> bool {
         match self {
-            Wants::Anything => true,
-            Wants::Number => Number::parse(word).is_some(),
-            Wants::Time => time::of_word(word).is_some(),
+            ValueKind::Anything => true,
+            ValueKind::Number => Number::parse(word).is_some(),
+            ValueKind::Time => time::window_of_word(word).is_some(),
         }
     }
 }
@@ -193,7 +194,7 @@ pub(super) fn missing(
     let data_type = &def.schema.columns[column].data_type;
     let is_time = matches!(data_type, types::DataType::Timestamp | types::DataType::Date);
     // `not shipped` means that the time is missing; `not price` has no meaning.
-    let none = |not: &Before| not.text == "no" || not.text == "without" || (is_time && not.is_not);
+    let none = |not: &PrecedingNegation| not.text == "no" || not.text == "without" || (is_time && not.is_not);
     if *data_type != types::DataType::Bool && negations.take_before(words, name.start, none).is_some() {
         return Some(true);
     }
@@ -204,7 +205,7 @@ pub(super) fn missing(
 
 /// Returns `Some` if the word after a column's name is a value, with true if that is certain. `said`: a word such as `is` leads
 /// to it.
-fn value_at(words: &Words, at: usize, said: bool, wants: Wants) -> Option<bool> {
+fn value_at(words: &Words, at: usize, is_introduced: bool, wants: ValueKind) -> Option<bool> {
     let word = words.list.get(at)?;
     if !wants.can_be(&word.text) {
         return None;
@@ -218,9 +219,9 @@ fn value_at(words: &Words, at: usize, said: bool, wants: Wants) -> Option<bool> 
     match word {
         _ if word.quoted => Some(true),
         _ if word.used => None,
-        _ if word.capital && !joins => Some(said || !is_small),
-        _ if word.capital => (said && is_end).then_some(true),
-        _ if !said => (!is_small).then_some(true),
+        _ if word.capital && !joins => Some(is_introduced || !is_small),
+        _ if word.capital => (is_introduced && is_end).then_some(true),
+        _ if !is_introduced => (!is_small).then_some(true),
         _ if v::NO_VALUES.contains(&text) => None,
         _ if v::SMALL.contains(&text) => is_end.then_some(false),
         _ => Some(true),
@@ -236,16 +237,19 @@ pub(super) fn is_negation(words: &Words, at: usize) -> bool {
 }
 
 /// Returns the unknown words, with those that `or` joins in one group.
-pub(super) fn bare(words: &Words, mut negation: impl FnMut(usize) -> Option<String>) -> Vec<Bare> {
+pub(super) fn value_words(
+    words: &Words,
+    mut negation: impl FnMut(usize) -> Option<String>,
+) -> Vec<ValueWords> {
     let is_unknown = |at: usize| words.list.get(at).is_some_and(is_unknown);
-    let mut found: Vec<Bare> = Vec::new();
+    let mut found: Vec<ValueWords> = Vec::new();
     for at in (0..words.len()).filter(|at| is_unknown(*at)) {
         let word = words.list[at].raw.clone();
         let joined = at >= 2 && words.at(at - 1) == "or" && is_unknown(at - 2);
         match found.last_mut().filter(|_| joined) {
             Some(last) => last.words.push(word),
             None => {
-                found.push(Bare { words: vec![word], not: negation(at) });
+                found.push(ValueWords { words: vec![word], not: negation(at) });
             }
         }
     }
@@ -253,7 +257,7 @@ pub(super) fn bare(words: &Words, mut negation: impl FnMut(usize) -> Option<Stri
 }
 
 /// Returns the column to count requests by: `per route`.
-pub(super) fn grouped(words: &mut Words) -> Option<&'static str> {
+pub(super) fn group_column(words: &mut Words) -> Option<&'static str> {
     const COLUMNS: [(&str, &str); 9] = [
         ("route", "route"),
         ("path", "route"),
@@ -277,12 +281,12 @@ pub(super) fn grouped(words: &mut Words) -> Option<&'static str> {
 }
 
 /// Returns the conjunction of the conditions in a text.
-pub(super) fn join_of(words: &Words) -> Join {
+pub(super) fn conjunction_of(words: &Words) -> Conjunction {
     let any = |word: &str| free(words, &[word]).next().is_some();
     match (any("and"), any("or")) {
-        (true, true) => Join::Unclear,
-        (true, false) => Join::All,
-        _ => Join::Any,
+        (true, true) => Conjunction::Unclear,
+        (true, false) => Conjunction::All,
+        _ => Conjunction::Any,
     }
 }
 
@@ -297,14 +301,14 @@ pub(super) fn trimmed(text: &str) -> &str {
 }
 
 /// Returns true if the answer is yes or no.
-pub(super) fn is_whether(words: &Words) -> bool {
+pub(super) fn asks_yes_or_no(words: &Words) -> bool {
     const BEGIN: [&str; 13] =
         ["is", "are", "was", "were", "has", "have", "had", "do", "does", "did", "can", "any", "whether"];
     BEGIN.contains(&words.at(0)) || words.any(&["any", "whether", "anything", "ever"])
 }
 
 /// Returns the words that were not understood, without fillers.
-pub(super) fn left(words: &Words) -> Vec<String> {
+pub(super) fn unknown_words(words: &Words) -> Vec<String> {
     words.list.iter().filter(|word| is_unknown(word)).map(|word| word.raw.clone()).collect()
 }
 
@@ -317,13 +321,14 @@ pub(super) fn is_unknown(word: &Word) -> bool {
 /// Returns the unknown words in groups joined by `or`, to be looked up as values of tables.
 pub(super) fn alternatives(words: &Words) -> Vec<Vec<String>> {
     let is_sought = |word: &String| !v::ASKING.contains(&word.to_lowercase().as_str());
-    let found =
-        bare(words, |_| None).into_iter().map(|bare| bare.words.into_iter().filter(is_sought).collect());
+    let found = value_words(words, |_| None)
+        .into_iter()
+        .map(|bare| bare.words.into_iter().filter(is_sought).collect());
     found.filter(|words: &Vec<String>| !words.is_empty()).collect()
 }
 
 /// Returns the unknown words for a full-text search. Question words such as `why` are dropped.
-pub(super) fn sought(words: &Words) -> Vec<String> {
+pub(super) fn search_terms(words: &Words) -> Vec<String> {
     let is_sought =
         |word: &&Word| is_unknown(word) && (word.quoted || !v::ASKING.contains(&word.text.as_str()));
     words.list.iter().filter(is_sought).map(|word| word.raw.clone()).collect()

@@ -2,19 +2,22 @@
 
 use types::{Micros, TableDef};
 
-use super::{Found, aggregate, left};
-use crate::compare::{Op, Unit};
-use crate::task::{Measure, Metrics, Predicate, Quantity, Scope, Task, What};
+use super::{QuestionElements, aggregate, unknown_words};
+use crate::comparison::{Op, Unit};
+use crate::task::{Measure, MetricsQuery, Predicate, Quantity, RowScope, SourceQuery, SourceTask};
 use crate::time::{MINUTE, Window};
 use crate::vocabulary as v;
 use crate::words::Words;
 
 /// Returns the measures that a question is about, with the words that named each.
-pub(super) fn measures(words: &Words, found: &Found) -> Vec<(Measure, Vec<&'static [&'static str]>)> {
+pub(super) fn measures(
+    words: &Words,
+    elements: &QuestionElements,
+) -> Vec<(Measure, Vec<&'static [&'static str]>)> {
     let mut measures: Vec<(Measure, Vec<&'static [&'static str]>)> = Vec::new();
-    let bytes = found.comparisons.iter().any(|c| matches!(c.unit, Some(Unit::Bytes(_))));
+    let bytes = elements.comparisons.iter().any(|c| matches!(c.unit, Some(Unit::Bytes(_))));
     let free = words.any(&["free", "left", "available", "remaining"]);
-    let quantity = match (bytes, free && !found.comparisons.is_empty()) {
+    let quantity = match (bytes, free && !elements.comparisons.is_empty()) {
         (false, false) => Quantity::UsedPercent,
         (false, true) => Quantity::FreePercent,
         (true, false) => Quantity::UsedBytes,
@@ -73,23 +76,28 @@ pub(super) fn measures(words: &Words, found: &Found) -> Vec<(Measure, Vec<&'stat
     // A metric named directly has an underscore.
     let named =
         words.list.iter().filter(|word| !word.used && word.text.contains('_') && !word.text.starts_with('_'));
-    for word in named.filter(|_| found.tables.iter().all(|(_, range)| range.is_empty())) {
-        measures.push((Measure::Named(word.raw.clone()), vec![v::BUSY]));
+    for word in named.filter(|_| elements.tables.iter().all(|(_, range)| range.is_empty())) {
+        measures.push((Measure::ByName(word.raw.clone()), vec![v::BUSY]));
     }
     measures
 }
 
 /// Returns the task for one measure. `several`: the question is about other measures too.
-pub(super) fn metrics(measure: Measure, words: &mut Words, found: &Found, several: bool) -> Task {
+pub(super) fn metrics(
+    measure: Measure,
+    words: &mut Words,
+    elements: &QuestionElements,
+    several: bool,
+) -> SourceTask {
     let original = words.clone();
-    if let Measure::Named(name) = &measure {
+    if let Measure::ByName(name) = &measure {
         for word in words.list.iter_mut().filter(|word| word.raw == *name) {
             word.used = true;
         }
     }
     let aggregate = aggregate(words);
     let asks_how = original.any(&["how"]) && !original.any(&["whether"]);
-    let percent = |said: &'static str, op: Op, bound: f64| Some(Predicate::Word { said, op, bound });
+    let percent = |phrase: &'static str, op: Op, bound: f64| Some(Predicate::Word { phrase, op, bound });
     let by_word = match &measure {
         _ if asks_how => None,
         Measure::Filesystem(_) if original.any(&["enough"]) => {
@@ -115,33 +123,34 @@ pub(super) fn metrics(measure: Measure, words: &mut Words, found: &Found, severa
         }
         _ => None,
     };
-    let predicate = found.comparisons.first().cloned().map(Predicate::Compare).or(by_word);
-    let mut left = left(words);
+    let predicate = elements.comparisons.first().cloned().map(Predicate::Compare).or(by_word);
+    let mut not_understood = unknown_words(words);
     // The share of one process is not that of the machine.
     let own = original.list.iter().find(|word| !word.quoted && word.text == "polynya");
-    left.extend(own.map(|word| word.raw.clone()));
+    not_understood.extend(own.map(|word| word.raw.clone()));
     // One bound is compared; with several it is unclear which applies.
-    if found.comparisons.len() > 1 {
+    if elements.comparisons.len() > 1 {
         let of = if several { 0 } else { 1 };
-        left.extend(found.comparisons.iter().skip(of).map(|comparison| comparison.said.clone()));
+        not_understood
+            .extend(elements.comparisons.iter().skip(of).map(|comparison| comparison.phrase.clone()));
     }
     // The time at which a condition held can be answered, not the time since or until which it did.
     let asks_when = original.any(&["when"]);
     let when = asks_when && predicate.is_some() && aggregate.is_none();
     if asks_when && !when {
-        left.push("when".into());
+        not_understood.push("when".into());
     }
-    let scope = Scope {
-        window: found.window.clone(),
-        negated: found.is_negated(),
+    let scope = RowScope {
+        window: elements.window.clone(),
+        negated: elements.is_negated(),
         aggregate,
-        limit: found.limit,
-        left,
+        limit: elements.limit,
+        not_understood,
     };
-    Task {
+    SourceTask {
         source: "metrics".into(),
         kind: "metrics",
-        what: What::Metrics(Metrics { measure, predicate, when, scope }),
+        query: SourceQuery::Metrics(MetricsQuery { measure, predicate, when, scope }),
     }
 }
 
@@ -164,7 +173,7 @@ pub(super) fn processes(
     }
     words.take(&["use", "uses", "used", "using", "usage", "take", "takes", "running", "busy", "busiest"]);
     if group.is_some() && window.is_none() {
-        *window = Some(Window { from: now - MINUTE, to: None, said: "in the last minute".into() });
+        *window = Some(Window { from: now - MINUTE, to: None, phrase: "in the last minute".into() });
     }
 }
 

@@ -6,31 +6,28 @@ use types::{DataType, name};
 
 use super::negations::Negations;
 use super::phrases::*;
-use super::{Found, PROCESSES, World, is_duration, is_number, machine};
-use crate::compare::Comparison;
+use super::{Interpreter, PROCESSES, QuestionElements, is_duration, is_number, machine};
+use crate::comparison::Comparison;
 use crate::task::*;
 use crate::vocabulary as v;
 use crate::words::Words;
 
-impl World<'_> {
-    pub(super) fn table(&self, table: usize, words: &mut Words, found: &Found) -> Task {
+impl Interpreter<'_> {
+    pub(super) fn table(&self, table: usize, words: &mut Words, elements: &QuestionElements) -> SourceTask {
         let def = self.def(table).clone();
-        let whether = is_whether(words);
-        let mut negations = Negations::of(words, found);
+        let whether = asks_yes_or_no(words);
+        let mut negations = Negations::of(words, elements);
         let ranks: Vec<usize> = (0..words.len()).filter(|at| is_rank(words, *at)).collect();
-        let counted = counted(words);
+        let counted = counted_noun(words);
         let mut aggregate = aggregate(words);
         let named = self.lexicon.columns_in(words, Some(table));
-        let window = self.window(table, words, found, &named);
+        let window = self.window(table, words, elements, &named);
         let is_ranked = |is: &[Aggregate]| aggregate.is_some_and(|aggregate| is.contains(&aggregate));
         let by_time = is_ranked(&[Aggregate::Latest, Aggregate::Oldest]);
         let by_figure = is_ranked(&[Aggregate::Highest, Aggregate::Lowest]);
         let before = |range: &Range<usize>| range.start.checked_sub(1).map_or("", |at| words.at(at));
-        let place = found.place.as_ref().filter(|_| window.is_some()).map(|place| place.range.start);
-        let mut time = match window.is_some() || by_time {
-            true => self.time_column(table, words, place),
-            false => None,
-        };
+        let place = elements.place.as_ref().filter(|_| window.is_some()).map(|place| place.range.start);
+        let mut time = if window.is_some() || by_time { self.time_column(table, words, place) } else { None };
         // `the top 3 by placed`: the highest time is the newest.
         if by_figure && window.is_none() {
             let is_sorted = |range: &Range<usize>| {
@@ -59,8 +56,9 @@ impl World<'_> {
             // A filler word names a column only where a phrase says so: `at`, `to`.
             let plain =
                 words.list[range.clone()].iter().all(|w| !w.quoted && v::FILLERS.contains(&w.text.as_str()));
-            let said = matches!(words.at(range.end), "is" | "=") || matches!(before, "with" | "whose");
-            if plain && !said {
+            let is_introduced =
+                matches!(words.at(range.end), "is" | "=") || matches!(before, "with" | "whose");
+            if plain && !is_introduced {
                 continue;
             }
             // `the top 3 orders by price` gives their order, not groups.
@@ -87,7 +85,7 @@ impl World<'_> {
         let is_most = |(of, range): &(usize, Range<usize>)| {
             *of == table && range.start.checked_sub(1).is_some_and(|at| words.at(at) == "most")
         };
-        if let ([only], true, None) = (&columns[..], found.tables.iter().any(is_most), group)
+        if let ([only], true, None) = (&columns[..], elements.tables.iter().any(is_most), group)
             && !is_number(&def, *only)
         {
             group = columns.pop();
@@ -103,7 +101,7 @@ impl World<'_> {
             }
             let is_name = |at: usize| named.iter().any(|(_, _, other)| other.contains(&at));
             let is_compared =
-                found.comparisons.iter().any(|c| c.before.is_some_and(|at| range.contains(&at)));
+                elements.comparisons.iter().any(|c| c.before.is_some_and(|at| range.contains(&at)));
             if is_compared {
                 continue;
             }
@@ -153,7 +151,7 @@ impl World<'_> {
         words.take(&["=", "equals"]);
         for (_, column, range) in &named {
             let column = *column;
-            let has_values = values.iter().any(|named: &Named| named.column == column)
+            let has_values = values.iter().any(|named: &ColumnValues| named.column == column)
                 || absent.iter().any(|(absent, _)| *absent == column);
             if columns.contains(&column) || group == Some(column) || has_values {
                 words.mark(range.clone());
@@ -169,16 +167,16 @@ impl World<'_> {
         };
         let ranked = matches!(aggregate, Some(Aggregate::Latest | Aggregate::Oldest));
         let is_one = |of: &_| group.is_none() && is_one(of);
-        let limit = found.limit.or_else(|| (ranked && found.tables.iter().any(is_one)).then_some(1));
-        let scope = Scope { window, negated: false, aggregate, limit, left: Vec::new() };
-        let mut task = Table {
+        let limit = elements.limit.or_else(|| (ranked && elements.tables.iter().any(is_one)).then_some(1));
+        let scope = RowScope { window, negated: false, aggregate, limit, not_understood: Vec::new() };
+        let mut task = TableQuery {
             columns,
             comparisons: Vec::new(),
             unclear: Vec::new(),
             values,
             missing: absent,
-            bare: Vec::new(),
-            join: Join::All,
+            value_words: Vec::new(),
+            join: Conjunction::All,
             group,
             time,
             when: words.any(&["when"]),
@@ -188,11 +186,12 @@ impl World<'_> {
             scope,
             def,
         };
-        for comparison in &found.comparisons {
-            self.compare(table, words, comparison, found, &mut negations, &mut task);
+        for comparison in &elements.comparisons {
+            self.compare(table, words, comparison, elements, &mut negations, &mut task);
         }
-        task.bare = bare(words, |at| negations.take_before(words, at, |before| before.turns()));
-        for bare in &task.bare {
+        task.value_words =
+            value_words(words, |at| negations.take_before(words, at, |before| before.negates_condition()));
+        for bare in &task.value_words {
             ors = ors.saturating_sub(bare.words.len() - 1);
         }
         // `how many countries`. Right before the table's name it is unclear, so it does not count.
@@ -200,22 +199,24 @@ impl World<'_> {
             Some(range.start) == counted
                 && task.columns.contains(column)
                 && !is_number(&task.def, *column)
-                && !found.tables.iter().any(|(of, name)| *of == table && name.start == range.end)
+                && !elements.tables.iter().any(|(of, name)| *of == table && name.start == range.end)
         };
         if task.group.is_none() && task.scope.aggregate == Some(Aggregate::Count) {
             task.distinct = named.iter().find(is_counted).map(|(_, column, _)| *column);
         }
         if task.distinct.is_some() {
             words.take(&DIFFERENT);
-            task.bare.retain(|bare| {
+            task.value_words.retain(|bare| {
                 !bare.words.iter().all(|word| DIFFERENT.contains(&word.to_lowercase().as_str()))
             });
         }
-        task.scope.left = left(words);
+        task.scope.not_understood = unknown_words(words);
         task.unused(&named, words, &ranks);
-        let conditions = task.values.len() + task.missing.len() + task.bare.len() + task.comparisons.len();
+        let conditions =
+            task.values.len() + task.missing.len() + task.value_words.len() + task.comparisons.len();
         if ors > 0 && conditions > 1 {
-            task.join = if free(words, &["and"]).next().is_some() { Join::Unclear } else { Join::Any };
+            task.join =
+                if free(words, &["and"]).next().is_some() { Conjunction::Unclear } else { Conjunction::Any };
         }
         // `are all orders paid` does not ask if any is.
         let is_all = |(of, range): &(usize, Range<usize>)| {
@@ -229,12 +230,12 @@ impl World<'_> {
             };
             (*of == table && (asks(0) || asks(range.end))).then(|| words.list[all].raw.clone())
         };
-        task.scope.left.extend(found.tables.iter().find_map(is_all).filter(|_| conditions > 0));
-        let (nots, is_nothing) = negations.left(words);
+        task.scope.not_understood.extend(elements.tables.iter().find_map(is_all).filter(|_| conditions > 0));
+        let (nots, is_nothing) = negations.unused(words);
         task.scope.negated = is_nothing;
-        task.scope.left.extend(nots);
+        task.scope.not_understood.extend(nots);
         let source = name::short_table_name(&task.def.name).to_owned();
-        Task { source, kind: "table", what: What::Table(Box::new(task)) }
+        SourceTask { source, kind: "table", query: SourceQuery::Table(Box::new(task)) }
     }
 
     /// Assigns a comparison to a column: the one named before it, the counted things named after it, or the only column that
@@ -244,9 +245,9 @@ impl World<'_> {
         table: usize,
         words: &mut Words,
         comparison: &Comparison,
-        found: &Found,
+        elements: &QuestionElements,
         negations: &mut Negations,
-        task: &mut Table,
+        task: &mut TableQuery,
     ) {
         let def = task.def.clone();
         let beside = |at: Option<usize>| {
@@ -255,7 +256,8 @@ impl World<'_> {
             columns.into_iter().find(|(_, column, range)| range.contains(&at) && is_number(&def, *column))
         };
         if let Some((_, column, range)) = beside(comparison.before).or_else(|| beside(comparison.behind)) {
-            let negated = negations.take_before(words, range.start, |before| before.turns()).is_some();
+            let negated =
+                negations.take_before(words, range.start, |before| before.negates_condition()).is_some();
             let before = range.start.checked_sub(1).map_or("", |at| words.at(at)).to_owned();
             let before = before.as_str();
             words.mark(range);
@@ -281,7 +283,7 @@ impl World<'_> {
         let counts = |at: Option<usize>| {
             at.is_some_and(|at| {
                 matches!(words.at(at), "rows" | "row" | "entries" | "records")
-                    || found.tables.iter().any(|(of, range)| *of == table && range.contains(&at))
+                    || elements.tables.iter().any(|(of, range)| *of == table && range.contains(&at))
             })
         };
         if comparison.unit.is_none() && !comparison.of_time && counts(comparison.behind) {
@@ -313,11 +315,11 @@ impl World<'_> {
         &self,
         table: usize,
         words: &mut Words,
-        found: &Found,
+        elements: &QuestionElements,
         named: &[(usize, usize, Range<usize>)],
     ) -> Option<crate::time::Window> {
         let columns = &self.def(table).schema.columns;
-        if let Some(place) = found.place.as_ref().filter(|place| place.is_day) {
+        if let Some(place) = elements.place.as_ref().filter(|place| place.is_day) {
             let is_text = |(_, column, range): &(usize, usize, Range<usize>)| {
                 let is = usize::from(matches!(words.at(range.end), "is" | "=" | "equals" | "was"));
                 columns[*column].data_type == DataType::String && range.end + is == place.range.start
@@ -327,7 +329,7 @@ impl World<'_> {
                 return None;
             }
         }
-        found.window.clone()
+        elements.window.clone()
     }
 
     /// Returns the time column that a question names: `placed`, for a column `placed` or `placed_at`. Of several, the one before
@@ -365,7 +367,7 @@ impl World<'_> {
     }
 }
 
-impl Table {
+impl TableQuery {
     /// Returns the comparisons with the aggregate rather than with each row: `is the average price above 10`.
     pub fn compared(&self) -> impl Iterator<Item = &(usize, Comparison)> {
         let figured = self.figures() && self.group.is_none();
@@ -405,16 +407,16 @@ impl Table {
                 continue;
             }
             let raw = |at: usize| words.list[at].raw.as_str();
-            let said = range.map(|range| range.map(raw).collect::<Vec<_>>().join(" "));
-            self.scope.left.extend(said);
+            let words_of_name = range.map(|range| range.map(raw).collect::<Vec<_>>().join(" "));
+            self.scope.not_understood.extend(words_of_name);
         }
         if self.group.is_some() {
             // The newest row of each group is not shown.
             if ranked {
-                self.scope.left.extend(ranks.first().map(|at| words.list[*at].raw.clone()));
+                self.scope.not_understood.extend(ranks.first().map(|at| words.list[*at].raw.clone()));
             }
             if figured.is_some() || ranked {
-                self.scope.left.extend(self.scope.limit.map(|limit| limit.to_string()));
+                self.scope.not_understood.extend(self.scope.limit.map(|limit| limit.to_string()));
             }
         }
     }
@@ -424,7 +426,7 @@ impl Table {
 const DIFFERENT: [&str; 3] = ["different", "distinct", "unique"];
 
 /// Returns the position of the counted noun, after `how many`.
-fn counted(words: &Words) -> Option<usize> {
+fn counted_noun(words: &Words) -> Option<usize> {
     let behind =
         |at: usize| v::COUNT.iter().find(|count| words.starts(at, count)).map(|count| at + count.len());
     let at = (0..words.len()).find_map(behind)?;

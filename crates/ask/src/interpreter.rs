@@ -1,19 +1,19 @@
 //! Turns the words of a question into tasks.
 
+mod ambiguous_values;
 mod machine;
 mod negations;
 mod phrases;
-mod places;
 mod requests;
 mod table;
 
 use types::{Micros, TableDef, name};
 
 use self::phrases::*;
-use crate::compare::{Comparison, comparisons};
+use crate::clauses::{conditional, masked, split_once_any};
+use crate::comparison::{Comparison, comparisons};
 use crate::lexicon::{Entry, Lexicon};
-use crate::sources::is_own;
-use crate::split::{conditional, masked, split_once_any};
+use crate::sources::is_user_table;
 use crate::task::*;
 use crate::time::{self, DAY, Window};
 use crate::vocabulary as v;
@@ -30,14 +30,14 @@ const OR: &[&str] = &[", or ", " or "];
 const PROCESSES: &str = "polynya.processes";
 
 /// The names and the time against which a question is interpreted.
-pub(crate) struct World<'a> {
+pub(crate) struct Interpreter<'a> {
     pub lexicon: &'a Lexicon,
     pub now: Micros,
     /// Tables listed as sources; the question need not name them again.
     pub listed: &'a [usize],
 }
 
-impl World<'_> {
+impl Interpreter<'_> {
     /// Returns the plan of a whole question.
     pub fn plan(&self, text: &str) -> Plan {
         let Some((condition, consequence)) = conditional(text) else {
@@ -50,29 +50,29 @@ impl World<'_> {
             Some((consequence, also)) => (consequence, Some(also)),
             None => (consequence, None),
         };
-        let then = self.then(consequence);
+        let consequence = self.consequence(consequence);
         let mut parts = also.map_or_else(Vec::new, |also| self.parts(also));
         parts.truncate(PARTS_MAX);
-        let inner = if let Then::Ask(inner) = &then { timed(inner) } else { false };
+        let inner = if let Consequence::Ask(inner) = &consequence { timed(inner) } else { false };
         let timed = timed(&parts) || timed(&conditions) || inner;
         let text = trimmed(condition).to_owned();
-        Plan { timed, condition: Some(Condition { text, parts: conditions, join, then }), parts }
+        Plan { timed, condition: Some(Conditional { text, parts: conditions, join, consequence }), parts }
     }
 
     /// Splits `A and B` or `A or B` into two conditions if each can be decided by itself.
-    fn conditions(&self, text: &str) -> (Vec<Part>, Join) {
-        for (separators, join) in [(AND, Join::All), (OR, Join::Any)] {
+    fn conditions(&self, text: &str) -> (Vec<QuestionPart>, Conjunction) {
+        for (separators, join) in [(AND, Conjunction::All), (OR, Conjunction::Any)] {
             let mut parts = Vec::new();
-            self.apart(text, separators, &mut parts);
+            self.split_into_parts(text, separators, &mut parts);
             if parts.len() > 1 {
-                let mixed = join_of(&Words::of(text)) == Join::Unclear;
-                return (parts, if mixed { Join::Unclear } else { join });
+                let mixed = conjunction_of(&Words::of(text)) == Conjunction::Unclear;
+                return (parts, if mixed { Conjunction::Unclear } else { join });
             }
         }
-        (vec![self.part(text)], Join::Any)
+        (vec![self.part(text)], Conjunction::Any)
     }
 
-    fn then(&self, text: &str) -> Then {
+    fn consequence(&self, text: &str) -> Consequence {
         let words = Words::of(text);
         const SHOW: [&[&str]; 13] = [
             &["show"],
@@ -99,18 +99,18 @@ impl World<'_> {
                     .all(|at| PRONOUNS.contains(&words.at(at)) || words.at(at) == "away")
         });
         if is_show {
-            return Then::Show;
+            return Consequence::Show;
         }
         let parts = self.parts(text);
-        let is_order = |part: &Part| part.refused == Some(Refused::Order);
+        let is_order = |part: &QuestionPart| part.refusal == Some(Refusal::Order);
         if !parts.is_empty() && parts.iter().all(|part| part.strong && !is_order(part)) {
-            return Then::Ask(parts);
+            return Consequence::Ask(parts);
         }
-        Then::Other(text.trim().trim_end_matches(['.', '!', '?', ',']).to_owned())
+        Consequence::Other(text.trim().trim_end_matches(['.', '!', '?', ',']).to_owned())
     }
 
     /// Splits a text at `?` and `;`, and at `and` where each piece is a question by itself.
-    fn parts(&self, text: &str) -> Vec<Part> {
+    fn parts(&self, text: &str) -> Vec<QuestionPart> {
         let mut parts = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
@@ -124,44 +124,54 @@ impl World<'_> {
         parts
     }
 
-    fn sentence(&self, text: &str, parts: &mut Vec<Part>) {
+    fn sentence(&self, text: &str, parts: &mut Vec<QuestionPart>) {
         let before = parts.len();
-        self.apart(text, AND, parts);
+        self.split_into_parts(text, AND, parts);
         if parts.len() == before + 1 {
             parts.pop();
-            self.apart(text, OR, parts);
+            self.split_into_parts(text, OR, parts);
         }
     }
 
     /// Splits a text at the separators where both sides are questions by themselves.
-    fn apart(&self, text: &str, separators: &[&str], parts: &mut Vec<Part>) {
+    fn split_into_parts(&self, text: &str, separators: &[&str], parts: &mut Vec<QuestionPart>) {
         if parts.len() + 1 < PARTS_MAX
             && let Some((left, right)) = split_once_any(text, separators)
         {
             let (first, rest) = (self.part(left), self.part(right));
-            let stands = |part: &Part| part.named && part.tasks.iter().all(|task| task.left().is_empty());
+            let stands = |part: &QuestionPart| {
+                part.named && part.tasks.iter().all(|task| task.not_understood().is_empty())
+            };
             // `is the disk or the memory nearly full`: the predicate on one side applies to both, so the text is not split.
-            let is_open = |part: &Part, text: &str| {
-                let is_open =
-                    |task: &Task| matches!(&task.what, What::Metrics(asked) if asked.predicate.is_none());
+            let is_open = |part: &QuestionPart, text: &str| {
+                let is_open = |task: &SourceTask| match &task.query {
+                    SourceQuery::Metrics(query) => query.predicate.is_none(),
+                    _ => false,
+                };
                 part.tasks.iter().any(is_open)
                     && !Words::of(text).any(&["how", "what", "which", "show", "list"])
             };
             let shared = is_open(&first, left) != is_open(&rest, right);
             if stands(&first) && stands(&rest) && !shared {
                 parts.push(first);
-                return self.apart(right, separators, parts);
+                return self.split_into_parts(right, separators, parts);
             }
         }
         parts.push(self.part(text));
     }
 
     /// Interprets one question that is not split further.
-    fn part(&self, text: &str) -> Part {
+    fn part(&self, text: &str) -> QuestionPart {
         let mut words = Words::of(text);
         let text = trimmed(text).to_owned();
-        let mut part =
-            Part { text, tasks: Vec::new(), strong: true, named: true, join: Join::Any, refused: None };
+        let mut part = QuestionPart {
+            text,
+            tasks: Vec::new(),
+            strong: true,
+            named: true,
+            join: Conjunction::Any,
+            refusal: None,
+        };
         if words.list.iter().all(|word| {
             word.quoted
                 || v::FILLERS.contains(&word.text.as_str())
@@ -170,13 +180,17 @@ impl World<'_> {
             || words.starts(0, &["help"])
             || words.any(&["tables"]))
         {
-            part.tasks.push(Task { source: "tables".into(), kind: "tables", what: What::Catalog });
+            part.tasks.push(SourceTask {
+                source: "tables".into(),
+                kind: "tables",
+                query: SourceQuery::Catalog,
+            });
             return part;
         }
         self.quote_values(&mut words);
         let (window, place) = time::window(&mut words, self.now).map_or((None, None), |found| {
-            let time::Found { window, place, is_day } = found;
-            (Some(window), Some(Place { range: place, is_day }))
+            let time::FoundWindow { window, position, is_day } = found;
+            (Some(window), Some(WindowPosition { range: position, is_day }))
         });
         let comparisons = comparisons(&mut words);
         // Negations inside a comparison, as in `not above`, are already marked.
@@ -187,7 +201,7 @@ impl World<'_> {
             words.mark(at..at + 1);
         }
         let orders = is_order(&words);
-        part.join = join_of(&words);
+        part.join = conjunction_of(&words);
         let limit = limit(&mut words);
         let mut tables = self.lexicon.tables_in(&words);
         for (_, range) in &tables {
@@ -200,54 +214,58 @@ impl World<'_> {
         }
         tables.truncate(TABLES_MAX);
         let orders = orders && !tables.iter().any(|(_, range)| range.contains(&0));
-        let found = Found { window, place, comparisons, negations, limit, tables };
-        self.tasks(&mut words, found, &mut part);
-        let is_method =
-            |task: &Task| matches!(&task.what, What::Requests(asked) if !asked.methods.values.is_empty());
-        let is_future =
-            |task: &Task| task.left().iter().any(|w| v::FUTURE.contains(&w.to_lowercase().as_str()));
+        let elements = QuestionElements { window, place, comparisons, negations, limit, tables };
+        self.tasks(&mut words, elements, &mut part);
+        let is_method = |task: &SourceTask| match &task.query {
+            SourceQuery::Requests(query) => !query.methods.values.is_empty(),
+            _ => false,
+        };
+        let is_future = |task: &SourceTask| {
+            task.not_understood().iter().any(|w| v::FUTURE.contains(&w.to_lowercase().as_str()))
+        };
         // An order about unknown things is refused too, if its words cannot be a search (`delete all rows`).
         let is_whole = words.any(&["all", "every", "everything", "table", "rows", "row"]);
         if (part.strong || is_whole) && orders && !part.tasks.iter().any(is_method) {
-            part.refused = Some(Refused::Order);
+            part.refusal = Some(Refusal::Order);
         } else if part.strong && part.tasks.iter().any(is_future) {
-            part.refused = Some(Refused::Future);
+            part.refusal = Some(Refusal::Future);
         }
         part
     }
 
-    fn tasks(&self, words: &mut Words, mut found: Found, part: &mut Part) {
+    fn tasks(&self, words: &mut Words, mut elements: QuestionElements, part: &mut QuestionPart) {
         let counting = v::COUNT.iter().any(|count| (0..words.len()).any(|at| words.starts(at, count)));
         let aggregates = [v::AVERAGE, v::SUM, v::HIGHEST, v::LOWEST].iter().any(|of| words.any(of));
         let of_notes = words.any(v::NOTES) && !aggregates;
-        let of_column = found.tables.iter().any(|(table, _)| self.time_column(*table, words, None).is_some());
+        let of_column =
+            elements.tables.iter().any(|(table, _)| self.time_column(*table, words, None).is_some());
         if words.any(v::CHANGED)
             && (of_notes || (!counting && !aggregates))
             && !of_column
-            && found.comparisons.is_empty()
+            && elements.comparisons.is_empty()
         {
-            return part.tasks.push(self.changes(words, found));
+            return part.tasks.push(self.changes(words, elements));
         }
         let is_records = |table: &(usize, std::ops::Range<usize>), name: &str| self.def(table.0).name == name;
-        if of_notes_alone(words, &found, |table| self.def(table).is_vault()) {
+        if of_notes_alone(words, &elements, |table| self.def(table).is_vault()) {
             words.take(v::NOTES);
-            found.unday(words);
-            return part.tasks.push(notes(words, &found, counting, true));
+            elements.drop_bare_day(words);
+            return part.tasks.push(notes(words, &elements, counting, true));
         }
-        let named_requests = found.tables.iter().any(|t| is_records(t, "polynya.requests"));
+        let named_requests = elements.tables.iter().any(|t| is_records(t, "polynya.requests"));
         let asks_requests = named_requests
             || words.any(v::REQUESTS)
-            || (found.tables.is_empty()
+            || (elements.tables.is_empty()
                 && (words.any(v::ERRORS)
                     || words.any(v::SLOW)
                     || words.any(v::SLOWEST)
                     || words.any(v::FASTEST)
-                    || found.comparisons.iter().any(|c| c.of_time)));
+                    || elements.comparisons.iter().any(|c| c.of_time)));
         if asks_requests {
-            return part.tasks.push(self.requests(words, found));
+            return part.tasks.push(self.requests(words, elements));
         }
-        let of_processes = found.tables.iter().any(|t| is_records(t, PROCESSES));
-        let measures = if of_processes { Vec::new() } else { machine::measures(words, &found) };
+        let of_processes = elements.tables.iter().any(|t| is_records(t, PROCESSES));
+        let measures = if of_processes { Vec::new() } else { machine::measures(words, &elements) };
         // Words that led to one measure count as understood for the others too.
         let used: Vec<&[&str]> = measures.iter().flat_map(|(_, used)| used).copied().collect();
         let several = measures.len() > 1;
@@ -256,29 +274,29 @@ impl World<'_> {
             for vocabulary in &used {
                 words.take(vocabulary);
             }
-            part.tasks.push(machine::metrics(measure, &mut words, &found, several));
+            part.tasks.push(machine::metrics(measure, &mut words, &elements, several));
         }
-        for (table, range) in &found.tables {
+        for (table, range) in &elements.tables {
             if is_records(&(*table, range.clone()), "polynya.metrics") && !part.tasks.is_empty() {
                 continue;
             }
             let mut words = words.clone();
-            part.tasks.push(self.table(*table, &mut words, &found));
+            part.tasks.push(self.table(*table, &mut words, &elements));
         }
         if !part.tasks.is_empty() {
             return;
         }
-        self.weak(words, found, part);
+        self.guess_tasks(words, elements, part);
     }
 
     /// Makes tasks for a question that names no table and no measure: first columns, then words of notes and values of tables.
-    fn weak(&self, words: &mut Words, mut found: Found, part: &mut Part) {
+    fn guess_tasks(&self, words: &mut Words, mut elements: QuestionElements, part: &mut QuestionPart) {
         let content = |range: &std::ops::Range<usize>| {
             words.list[range.clone()]
                 .iter()
                 .any(|w| w.quoted || (!v::FILLERS.contains(&w.text.as_str()) && !w.used))
         };
-        let asks_figures = !found.comparisons.is_empty()
+        let asks_figures = !elements.comparisons.is_empty()
             || [v::AVERAGE, v::SUM, v::HIGHEST, v::LOWEST, v::LATEST, v::OLDEST]
                 .iter()
                 .any(|of| words.any(of))
@@ -293,7 +311,7 @@ impl World<'_> {
             }
             for table in tables {
                 let mut words = words.clone();
-                part.tasks.push(self.table(table, &mut words, &found));
+                part.tasks.push(self.table(table, &mut words, &elements));
             }
         }
         if part.tasks.is_empty() {
@@ -301,16 +319,21 @@ impl World<'_> {
             let mut tables: Vec<usize> = Vec::new();
             for (table, _, range) in self.lexicon.columns_in(words, None) {
                 let def = self.def(table);
-                let own = is_own(def);
-                let said = matches!(words.at(range.end), "is" | "=" | "are" | "was" | "equals")
+                let own = is_user_table(def);
+                let is_introduced = matches!(words.at(range.end), "is" | "=" | "are" | "was" | "equals")
                     || range.start.checked_sub(1).is_some_and(|at| matches!(words.at(at), "with" | "whose"));
-                if own && said && content(&range) && !tables.contains(&table) && tables.len() < TABLES_MAX {
+                if own
+                    && is_introduced
+                    && content(&range)
+                    && !tables.contains(&table)
+                    && tables.len() < TABLES_MAX
+                {
                     tables.push(table);
                 }
             }
             for table in tables {
-                let task = self.table(table, &mut words.clone(), &found);
-                if matches!(&task.what, What::Table(asked) if !asked.values.is_empty()) {
+                let task = self.table(table, &mut words.clone(), &elements);
+                if matches!(&task.query, SourceQuery::Table(query) if !query.values.is_empty()) {
                     part.tasks.push(task);
                 }
             }
@@ -318,18 +341,18 @@ impl World<'_> {
         part.named = false;
         if part.tasks.is_empty() {
             part.strong = false;
-            found.unday(words);
-            part.tasks.push(notes(words, &found, false, false));
-            let what = What::Values(alternatives(words));
-            part.tasks.push(Task { source: "tables".into(), kind: "tables", what });
+            elements.drop_bare_day(words);
+            part.tasks.push(notes(words, &elements, false, false));
+            let query = SourceQuery::Values(alternatives(words));
+            part.tasks.push(SourceTask { source: "tables".into(), kind: "tables", query });
         }
     }
 
-    fn changes(&self, words: &mut Words, found: Found) -> Task {
+    fn changes(&self, words: &mut Words, elements: QuestionElements) -> SourceTask {
         words.take(v::CHANGED);
         words.take(v::CHANGE_NOUNS);
         let mut tables: Vec<String> =
-            found.tables.iter().map(|(table, _)| self.def(*table).name.clone()).collect();
+            elements.tables.iter().map(|(table, _)| self.def(*table).name.clone()).collect();
         let named = tables.len();
         let of_notes: Vec<String> = free(words, v::NOTES).map(str::to_owned).collect();
         let is_vault = |table: &&Entry| table.def.is_vault();
@@ -339,24 +362,32 @@ impl World<'_> {
         let unseen = !of_notes.is_empty() && !self.lexicon.tables.iter().any(|table| is_vault(&table));
         words.take(&["tables", "table", "rows", "row", "data", "database", "anything", "something"]);
         tables.dedup();
-        let default_window = found.window.is_none();
-        let negated = found.is_negated();
+        let default_window = elements.window.is_none();
+        let negated = elements.is_negated();
         // `which tables did not change` wants the other tables; notes are not listed that way.
-        let which = words.any(&["which", "what", "list", "show"]) && found.nots().next().is_some();
+        let which = words.any(&["which", "what", "list", "show"]) && elements.nots().next().is_some();
         let others = which && of_notes.is_empty();
-        let nots = found.nots().filter(|_| which && !others).map(|not| not.raw.clone()).collect::<Vec<_>>();
-        let window = found.window.unwrap_or_else(|| Window {
+        let nots =
+            elements.nots().filter(|_| which && !others).map(|not| not.raw.clone()).collect::<Vec<_>>();
+        let window = elements.window.unwrap_or_else(|| Window {
             from: self.now - DAY,
             to: None,
-            said: "in the last day".into(),
+            phrase: "in the last day".into(),
         });
-        let mut left = left(words);
-        left.extend(nots);
+        let mut not_understood = unknown_words(words);
+        not_understood.extend(nots);
         let unseen_notes = unseen && named == 0;
-        left.extend(of_notes.into_iter().filter(|_| unseen && named > 0));
-        let what =
-            What::Changes(Changes { window, default_window, tables, negated, others, unseen_notes, left });
-        Task { source: "changes".into(), kind: "changes", what }
+        not_understood.extend(of_notes.into_iter().filter(|_| unseen && named > 0));
+        let query = SourceQuery::Changes(ChangesQuery {
+            window,
+            default_window,
+            tables,
+            negated,
+            others,
+            unseen_notes,
+            not_understood,
+        });
+        SourceTask { source: "changes".into(), kind: "changes", query }
     }
 
     fn def(&self, table: usize) -> &std::sync::Arc<TableDef> {
@@ -365,10 +396,10 @@ impl World<'_> {
 }
 
 /// The elements that every kind of question may contain.
-struct Found {
+struct QuestionElements {
     window: Option<Window>,
     /// The position of the window's words.
-    place: Option<Place>,
+    place: Option<WindowPosition>,
     comparisons: Vec<Comparison>,
     /// Negations such as `not` and `no`.
     negations: Vec<Negation>,
@@ -377,7 +408,7 @@ struct Found {
 }
 
 /// The position of the words of a time.
-struct Place {
+struct WindowPosition {
     range: std::ops::Range<usize>,
     /// True for a date by itself, which may be a text too.
     is_day: bool,
@@ -391,7 +422,7 @@ struct Negation {
     raw: String,
 }
 
-impl Found {
+impl QuestionElements {
     fn is_negated(&self) -> bool {
         !self.negations.is_empty()
     }
@@ -402,7 +433,7 @@ impl Found {
     }
 
     /// Drops a window that is a date by itself. In a search for texts it is a text like others.
-    fn unday(&mut self, words: &mut Words) {
+    fn drop_bare_day(&mut self, words: &mut Words) {
         if let Some(place) = self.place.take_if(|place| place.is_day) {
             words.unmark(place.range);
             self.window = None;
@@ -410,33 +441,33 @@ impl Found {
     }
 }
 
-impl Task {
+impl SourceTask {
     /// Returns the words of the task that were not understood.
-    pub fn left(&self) -> &[String] {
-        match &self.what {
-            What::Metrics(task) => &task.scope.left,
-            What::Requests(task) => &task.scope.left,
-            What::Table(task) => &task.scope.left,
-            What::Changes(task) => &task.left,
-            What::Notes(task) => &task.left,
-            What::Values(_) | What::Catalog => &[],
+    pub fn not_understood(&self) -> &[String] {
+        match &self.query {
+            SourceQuery::Metrics(task) => &task.scope.not_understood,
+            SourceQuery::Requests(task) => &task.scope.not_understood,
+            SourceQuery::Table(task) => &task.scope.not_understood,
+            SourceQuery::Changes(task) => &task.not_understood,
+            SourceQuery::Notes(task) => &task.not_understood,
+            SourceQuery::Values(_) | SourceQuery::Catalog => &[],
         }
     }
 
     fn is_timed(&self) -> bool {
-        match &self.what {
+        match &self.query {
             // The answer states the age of the reading.
-            What::Metrics(_) => true,
-            What::Requests(task) => task.scope.window.is_some(),
-            What::Table(task) => task.scope.window.is_some(),
-            What::Changes(_) => true,
-            What::Notes(_) | What::Values(_) | What::Catalog => false,
+            SourceQuery::Metrics(_) => true,
+            SourceQuery::Requests(task) => task.scope.window.is_some(),
+            SourceQuery::Table(task) => task.scope.window.is_some(),
+            SourceQuery::Changes(_) => true,
+            SourceQuery::Notes(_) | SourceQuery::Values(_) | SourceQuery::Catalog => false,
         }
     }
 }
 
-fn timed(parts: &[Part]) -> bool {
-    parts.iter().flat_map(|part| &part.tasks).any(Task::is_timed)
+fn timed(parts: &[QuestionPart]) -> bool {
+    parts.iter().flat_map(|part| &part.tasks).any(SourceTask::is_timed)
 }
 
 pub(crate) fn is_number(def: &TableDef, column: usize) -> bool {
@@ -453,9 +484,9 @@ pub(crate) fn is_duration(column: &str) -> bool {
 }
 
 /// Returns true if the question is about notes. It is not in `orders with no note`, nor where a table is called `pages`.
-fn of_notes_alone(words: &Words, found: &Found, is_vault: impl Fn(usize) -> bool) -> bool {
+fn of_notes_alone(words: &Words, elements: &QuestionElements, is_vault: impl Fn(usize) -> bool) -> bool {
     let is_table = |at: usize| {
-        let mut tables = found.tables.iter().filter(|(table, _)| !is_vault(*table));
+        let mut tables = elements.tables.iter().filter(|(table, _)| !is_vault(*table));
         tables.any(|(_, range)| !range.is_empty() && range.start <= at)
     };
     (0..words.len()).find(|at| v::NOTES.contains(&words.at(*at))).is_some_and(|at| !is_table(at))
@@ -468,10 +499,10 @@ fn is_order(words: &Words) -> bool {
     first.is_some_and(|at| v::ORDERS.contains(&words.at(at)))
 }
 
-fn notes(words: &Words, found: &Found, count: bool, named: bool) -> Task {
-    let times = found.window.iter().map(|window| window.said.clone());
-    let nots = found.nots().take(1).map(|not| not.raw.clone());
-    let left = if named { times.chain(nots).collect() } else { nots.collect() };
-    let asked = Notes { words: sought(words), named, count, left };
-    Task { source: "notes".into(), kind: "notes", what: What::Notes(asked) }
+fn notes(words: &Words, elements: &QuestionElements, count: bool, named: bool) -> SourceTask {
+    let times = elements.window.iter().map(|window| window.phrase.clone());
+    let nots = elements.nots().take(1).map(|not| not.raw.clone());
+    let not_understood = if named { times.chain(nots).collect() } else { nots.collect() };
+    let query = NotesQuery { words: search_terms(words), named, count, not_understood };
+    SourceTask { source: "notes".into(), kind: "notes", query: SourceQuery::Notes(query) }
 }

@@ -2,8 +2,8 @@
 
 use types::DataType;
 
-use super::World;
-use crate::sources::is_own;
+use super::Interpreter;
+use crate::sources::is_user_table;
 use crate::time;
 use crate::vocabulary as v;
 use crate::words::{Word, Words};
@@ -13,7 +13,7 @@ const LIKE_VALUES: [&[&str]; 5] = [v::CHANGED, v::LATEST, v::OLDEST, v::HIGHEST,
 /// The number of words of a capitalized value.
 const WORDS_MAX: usize = 4;
 
-impl World<'_> {
+impl Interpreter<'_> {
     /// Joins and quotes such values. This runs first, since it changes the positions of words.
     pub fn quote_values(&self, words: &mut Words) {
         self.join_capitals(words);
@@ -21,8 +21,8 @@ impl World<'_> {
         let mut columns = self.lexicon.columns_in(words, None);
         columns.retain(|(table, column, _)| {
             let def = self.def(*table);
-            let is_asked = tables.iter().any(|(asked, _)| asked == table) || self.listed.contains(table);
-            (is_asked || (tables.is_empty() && is_own(def)))
+            let is_asked = tables.iter().any(|(query, _)| query == table) || self.listed.contains(table);
+            (is_asked || (tables.is_empty() && is_user_table(def)))
                 && def.schema.columns[*column].data_type == DataType::String
         });
         for at in 1..words.len() {

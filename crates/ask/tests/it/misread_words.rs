@@ -1,27 +1,26 @@
 //! Regressions: plain words that were once silently misread. They are superlatives, dates, negations and names that look like
 //! words.
 
-use crate::world::*;
+use crate::test_database::*;
 
-async fn orders(world: &World) {
-    world
+async fn orders(db: &TestDatabase) {
+    db
         .run("CREATE TABLE orders (id int64 PRIMARY KEY, country string, price float64, placed timestamp, paid bool, who string)")
         .await;
     // All rows are stored today, in another order than they were placed.
-    world
-        .run(
-            "INSERT INTO orders VALUES (1, 'DE', 10.5, '2026-11-20T10:00:00Z', true, 'Ann'), \
+    db.run(
+        "INSERT INTO orders VALUES (1, 'DE', 10.5, '2026-11-20T10:00:00Z', true, 'Ann'), \
              (2, 'AT', 30, '2026-11-21T10:00:00Z', false, 'Bob'), \
              (3, 'IT', 99.25, '2026-11-20T23:00:00Z', true, 'nas'), \
              (4, 'FR', 5, '2026-11-19T10:00:00Z', true, 'New York')",
-        )
-        .await;
+    )
+    .await;
 }
 
 /// Checks the text of each answer and the ids of the rows that it shows.
-async fn check(world: &World, cases: &[(&str, &str, &[i64])]) {
+async fn check(db: &TestDatabase, cases: &[(&str, &str, &[i64])]) {
     for (q, expected, ids) in cases {
-        let answer = world.ask(q).await;
+        let answer = db.ask(q).await;
         says(&answer, &[expected]);
         let shown: Vec<_> = column(&answer, "id").iter().map(|id| id.as_i64().unwrap()).collect();
         assert_eq!(shown, *ids, "{q}: {}", answer.answer);
@@ -34,12 +33,12 @@ async fn check(world: &World, cases: &[(&str, &str, &[i64])]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_newest_is_that_by_the_column_that_is_named() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-newest");
-    orders(&world).await;
+    let db = TestDatabase::new("ask-newest");
+    orders(&db).await;
     // A row without a time is neither the newest nor the oldest.
-    world.run("INSERT INTO orders VALUES (5, 'US', 1, null, false, null)").await;
+    db.run("INSERT INTO orders VALUES (5, 'US', 1, null, false, null)").await;
     check(
-        &world,
+        &db,
         &[
             (
                 "when was the last order placed",
@@ -56,21 +55,18 @@ async fn the_newest_is_that_by_the_column_that_is_named() {
         ],
     )
     .await;
-    says(&world.ask("latest order per country").await, &["Not understood here: “latest”."]);
-    says(
-        &world.ask("how many orders were placed").await,
-        &["orders has 4 rows where placed is not missing."],
-    );
+    says(&db.ask("latest order per country").await, &["Not understood here: “latest”."]);
+    says(&db.ask("how many orders were placed").await, &["orders has 4 rows where placed is not missing."]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_date_is_its_day() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-dates");
-    orders(&world).await;
+    let db = TestDatabase::new("ask-dates");
+    orders(&db).await;
     let on = "orders has 2 rows with placed on 2026-11-20 (UTC).";
     check(
-        &world,
+        &db,
         &[
             ("orders placed 2026-11-20", on, &[3, 1]),
             ("orders placed on 2026-11-20", on, &[3, 1]),
@@ -97,22 +93,22 @@ async fn a_date_is_its_day() {
         ],
     )
     .await;
-    says(&world.ask("orders on 2026-11-20").await, &["0 rows stored on 2026-11-20 (UTC, by `_time`)."]);
+    says(&db.ask("orders on 2026-11-20").await, &["0 rows stored on 2026-11-20 (UTC, by `_time`)."]);
     // A date may be the value of a text column.
-    world.run("CREATE TABLE visits (id int64, day string)").await;
-    world.run("INSERT INTO visits VALUES (1, '2026-11-20'), (2, '2026-11-21')").await;
-    check(&world, &[("visits with day 2026-11-20", "visits has 1 row where day is 2026-11-20.", &[1])]).await;
+    db.run("CREATE TABLE visits (id int64, day string)").await;
+    db.run("INSERT INTO visits VALUES (1, '2026-11-20'), (2, '2026-11-21')").await;
+    check(&db, &[("visits with day 2026-11-20", "visits has 1 row where day is 2026-11-20.", &[1])]).await;
     // A date may be the title of a note.
-    world.notes(&[("daily.md", "2026-11-20", "rain", true)]);
-    let answer = world.ask("notes about 2026-11-20").await;
+    db.notes(&[("daily.md", "2026-11-20", "rain", true)]);
+    let answer = db.ask("notes about 2026-11-20").await;
     never_says(&answer, &["Not understood", "Nothing here"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_negation_is_of_what_stands_behind_it_or_is_named() {
     let _limit = testkit::limit(120);
-    let world = World::new("ask-negations");
-    orders(&world).await;
+    let db = TestDatabase::new("ask-negations");
+    orders(&db).await;
     let not_de = "orders has 3 rows where country is not DE.";
     let neither = "orders has 2 rows where country is not DE or AT.";
     for q in [
@@ -127,7 +123,7 @@ async fn a_negation_is_of_what_stands_behind_it_or_is_named() {
         "orders with country != DE",
         "orders not 'DE'",
     ] {
-        check(&world, &[(q, not_de, &[4, 3, 2])]).await;
+        check(&db, &[(q, not_de, &[4, 3, 2])]).await;
     }
     for q in [
         "orders that are not DE or AT",
@@ -135,10 +131,10 @@ async fn a_negation_is_of_what_stands_behind_it_or_is_named() {
         "orders neither DE nor AT",
         "orders where country isn't DE or AT",
     ] {
-        check(&world, &[(q, neither, &[4, 3])]).await;
+        check(&db, &[(q, neither, &[4, 3])]).await;
     }
     check(
-        &world,
+        &db,
         &[
             ("orders never paid", "1 row where paid is not true.", &[2]),
             ("orders no longer paid", "1 row where paid is not true.", &[2]),
@@ -157,23 +153,23 @@ async fn a_negation_is_of_what_stands_behind_it_or_is_named() {
         ],
     )
     .await;
-    let answer = world.ask("are all orders paid?").await;
+    let answer = db.ask("are all orders paid?").await;
     says(&answer, &["Not understood here: “all”."]);
     never_says(&answer, &["Yes", "No:"]);
-    says(&world.ask("are there no orders from DE?").await, &["No: orders has 1 row where country is DE."]);
-    let answer = world.ask("is the highest price of orders not above 60?").await;
+    says(&db.ask("are there no orders from DE?").await, &["No: orders has 1 row where country is DE."]);
+    let answer = db.ask("is the highest price of orders not above 60?").await;
     says(&answer, &["No: The highest price in orders is 99.25, of 4 rows. That is above 60."]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_column_may_have_no_value() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-missing");
-    orders(&world).await;
-    world.run("INSERT INTO orders VALUES (5, 'US', null, null, false, 'Eve')").await;
+    let db = TestDatabase::new("ask-missing");
+    orders(&db).await;
+    db.run("INSERT INTO orders VALUES (5, 'US', null, null, false, 'Eve')").await;
     let no_price = "orders has 1 row where price is missing.";
     check(
-        &world,
+        &db,
         &[
             ("orders with no price", no_price, &[5]),
             ("orders without price", no_price, &[5]),
@@ -187,16 +183,16 @@ async fn a_column_may_have_no_value() {
         ],
     )
     .await;
-    says(&world.ask("are there orders with no price?").await, &["Yes: orders has 1 row"]);
+    says(&db.ask("are there orders with no price?").await, &["Yes: orders has 1 row"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn figures_are_of_the_column_that_is_meant_and_say_so() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-figures");
-    orders(&world).await;
+    let db = TestDatabase::new("ask-figures");
+    orders(&db).await;
     check(
-        &world,
+        &db,
         &[
             ("the top 3 orders by price", "99.25, of 4 rows. The 3 with the highest are shown.", &[3, 2, 1]),
             ("lowest 2 orders by price", "The 2 with the lowest are shown.", &[4, 1]),
@@ -219,22 +215,22 @@ async fn figures_are_of_the_column_that_is_meant_and_say_so() {
         ("how many new orders", "Not understood here: “new”."),
         ("how many orders were deleted today", "Not understood here: “deleted”."),
     ] {
-        says(&world.ask(q).await, &[expected]);
+        says(&db.ask(q).await, &[expected]);
     }
-    world.run("INSERT INTO orders VALUES (6, 'AT', 1, null, false, 'Eve')").await;
-    says(&world.ask("which country has the most orders").await, &["orders by country: “AT”: 2, “DE”: 1"]);
-    says(&world.ask("top 1 orders by country").await, &["orders by country: “AT”: 2."]);
+    db.run("INSERT INTO orders VALUES (6, 'AT', 1, null, false, 'Eve')").await;
+    says(&db.ask("which country has the most orders").await, &["orders by country: “AT”: 2, “DE”: 1"]);
+    says(&db.ask("top 1 orders by country").await, &["orders by country: “AT”: 2."]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_may_be_written_like_words_with_a_meaning() {
     let _limit = testkit::limit(60);
-    let world = World::new("ask-names");
-    orders(&world).await;
-    world.run("INSERT INTO orders VALUES (5, 'IE', 7, null, false, 'O''Brien')").await;
+    let db = TestDatabase::new("ask-names");
+    orders(&db).await;
+    db.run("INSERT INTO orders VALUES (5, 'IE', 7, null, false, 'O''Brien')").await;
     let new_york = "orders has 1 row where who is New York.";
     check(
-        &world,
+        &db,
         &[
             ("where is New York", "orders has 1 row with “New York”.", &[4]),
             ("orders with who New York", new_york, &[4]),
@@ -248,11 +244,11 @@ async fn names_may_be_written_like_words_with_a_meaning() {
         ],
     )
     .await;
-    says(&world.ask("how many orders where who is New York").await, &[new_york]);
-    says(&world.ask("orders with who new").await, &["orders has 0 rows where who is new."]);
-    says(&world.ask("orders with who San Francisco").await, &["0 rows where who is San Francisco."]);
+    says(&db.ask("how many orders where who is New York").await, &[new_york]);
+    says(&db.ask("orders with who new").await, &["orders has 0 rows where who is new."]);
+    says(&db.ask("orders with who San Francisco").await, &["0 rows where who is San Francisco."]);
     // Without a capitalized word after it, `new` asks for changes.
     for q in ["what's new?", "what is New today", "new orders today", "What Changed Today?"] {
-        says(&world.ask(q).await, &["Changed ", "orders (5 rows"]);
+        says(&db.ask(q).await, &["Changed ", "orders (5 rows"]);
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Context {
 
 /// The result of one source.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct SourceResult {
     pub sections: Vec<Section>,
     /// True if the source has something to say.
     pub answered: bool,
@@ -46,20 +46,20 @@ pub(crate) struct Outcome {
 }
 
 /// The result of one part of a question.
-struct Done {
+struct PartResult {
     sections: Vec<Section>,
     verdict: Option<bool>,
     answered: bool,
     consulted: Vec<Consulted>,
     /// The reason for asking no source.
-    refused: Option<Refused>,
+    refusal: Option<Refusal>,
     /// True if no source was late or failed.
     whole: bool,
 }
 
 /// An answer under construction.
 #[derive(Default)]
-struct Draft {
+struct AnswerDraft {
     texts: Vec<String>,
     sections: Vec<Section>,
     consulted: Vec<Consulted>,
@@ -67,9 +67,9 @@ struct Draft {
     partial: bool,
 }
 
-impl Draft {
+impl AnswerDraft {
     /// Records the sources of a part with their states. The caller adds their texts.
-    fn note(&mut self, done: &mut Done) {
+    fn note(&mut self, done: &mut PartResult) {
         self.answered |= done.answered;
         self.partial |= !done.whole;
         for entry in done.consulted.drain(..) {
@@ -84,24 +84,24 @@ impl Draft {
         }
     }
 
-    fn add(&mut self, mut done: Done) {
+    fn add(&mut self, mut done: PartResult) {
         self.note(&mut done);
-        self.texts.extend(done.refused.map(|refused| refused.why().to_owned()));
-        self.texts.extend(said(&done.sections));
+        self.texts.extend(done.refusal.map(|refusal| refusal.why().to_owned()));
+        self.texts.extend(section_texts(&done.sections));
         self.sections.append(&mut done.sections);
     }
 }
 
 /// A small result of SQL.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct ResultTable {
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<Cell>>,
 }
 
 impl Context {
     /// Runs a statement and returns up to `rows_max` rows. The statement consists of names and parameters (`$1`) only.
-    pub async fn rows(&self, sql: &str, params: &[Value], rows_max: usize) -> Result<Table> {
+    pub async fn rows(&self, sql: &str, params: &[Value], rows_max: usize) -> Result<ResultTable> {
         let left = self.due.saturating_duration_since(Instant::now());
         let limits =
             Limits { deadline: Some(left), rows_max: Some(rows_max as u64), overflow: Overflow::Truncate };
@@ -112,7 +112,7 @@ impl Context {
         while let Some(batch) = answer.next().await {
             rows.extend(cell::rows(&batch?));
         }
-        Ok(Table { columns, rows })
+        Ok(ResultTable { columns, rows })
     }
 
     /// Returns the time at which the newest row of a table was stored. Only the last rows of the table are searched.
@@ -126,7 +126,7 @@ impl Context {
     }
 
     /// Runs work outside SQL that takes a millisecond or two, as a lookup does, on another thread.
-    pub async fn brief<T: Send + 'static>(
+    pub async fn run_brief<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -143,7 +143,7 @@ impl Context {
 }
 
 /// An answer, and true if it may be shared and cached: no source failed or ran out of time.
-pub(crate) struct Evaluated {
+pub(crate) struct EvaluatedAnswer {
     pub answer: Answer,
     pub whole: bool,
 }
@@ -157,13 +157,13 @@ pub(crate) struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    pub async fn run(self, plan: &Plan) -> Evaluated {
+    pub async fn run(self, plan: &Plan) -> EvaluatedAnswer {
         let started = Instant::now();
         // Parts run concurrently; only a consequence waits for its condition.
         let conditional = async {
             match &plan.condition {
                 Some(condition) => self.conditional(condition).await,
-                None => Draft::default(),
+                None => AnswerDraft::default(),
             }
         };
         let (mut draft, parts) =
@@ -173,7 +173,7 @@ impl Evaluation<'_> {
             let detail = Some("the question is not about it".into());
             draft.consulted.push(self.entry(name, "source", State::Skipped, None, Duration::ZERO, detail));
         }
-        let Draft { mut texts, sections, consulted, answered, partial } = draft;
+        let AnswerDraft { mut texts, sections, consulted, answered, partial } = draft;
         if !answered {
             let help = sources::catalog::help(&self.context);
             let silent: Vec<&str> = consulted
@@ -201,11 +201,11 @@ impl Evaluation<'_> {
             as_of: time::rfc3339(self.context.now),
             cached: false,
         };
-        Evaluated { answer, whole: !partial }
+        EvaluatedAnswer { answer, whole: !partial }
     }
 
-    async fn conditional(&self, condition: &Condition) -> Draft {
-        let mut draft = Draft::default();
+    async fn conditional(&self, condition: &Conditional) -> AnswerDraft {
+        let mut draft = AnswerDraft::default();
         let parts = join_all(condition.parts.iter().map(|part| self.part(part))).await;
         let verdicts: Vec<Option<bool>> = parts.iter().map(|done| done.verdict).collect();
         let verdict = joined(condition.join, &verdicts);
@@ -215,7 +215,7 @@ impl Evaluation<'_> {
         let that = if is_question { format!(": {if_text}?") } else { format!(" that {if_text}.") };
         let (mut found, mut sections) = (Vec::new(), Vec::new());
         for mut done in parts {
-            let mut texts = said(&done.sections);
+            let mut texts = section_texts(&done.sections);
             if texts.is_empty() {
                 // The reason why the condition cannot be decided.
                 let why = |c: &Consulted| {
@@ -232,13 +232,14 @@ impl Evaluation<'_> {
             draft.note(&mut done);
             sections.append(&mut done.sections);
         }
-        if condition.join == Join::Unclear {
+        if condition.join == Conjunction::Unclear {
             found.push("“and” together with “or” is not understood.".into());
         }
         let found = found.join(" ");
-        let then: &[Part] = if let Then::Ask(parts) = &condition.then { parts } else { &[] };
-        let skip = |why: &str, draft: &mut Draft| {
-            for task in then.iter().flat_map(|part| &part.tasks) {
+        let consequence: &[QuestionPart] =
+            if let Consequence::Ask(parts) = &condition.consequence { parts } else { &[] };
+        let skip = |why: &str, draft: &mut AnswerDraft| {
+            for task in consequence.iter().flat_map(|part| &part.tasks) {
                 if draft.consulted.iter().all(|c| c.name != task.source) {
                     let detail = Some(why.to_owned());
                     let entry =
@@ -251,35 +252,36 @@ impl Evaluation<'_> {
             Some(true) => {
                 draft.texts.push(format!("It holds{that} {found}"));
                 draft.sections.append(&mut sections);
-                if let Then::Other(what) = &condition.then {
+                if let Consequence::Other(what) = &condition.consequence {
                     draft.texts.push(format!("So: {what}. (Polynya answers; doing it is left to you.)"));
                 }
-                for done in join_all(then.iter().map(|part| self.part(part))).await {
+                for done in join_all(consequence.iter().map(|part| self.part(part))).await {
                     draft.add(done);
                 }
             }
             Some(false) => {
                 draft.texts.push(format!("It does not hold{that} {found}"));
                 // The rows that `show` asked for are left out, but the text of the check is kept.
-                draft.sections.extend(sections.into_iter().map(|section| match condition.then {
-                    Then::Show => Section { columns: Vec::new(), rows: Vec::new(), ..section },
+                draft.sections.extend(sections.into_iter().map(|section| match condition.consequence {
+                    Consequence::Show => Section { columns: Vec::new(), rows: Vec::new(), ..section },
                     _ => section,
                 }));
                 skip("the condition does not hold", &mut draft);
             }
             None => {
-                let rest = match &condition.then {
-                    Then::Show => "Nothing is claimed.".to_owned(),
-                    Then::Ask(parts) => {
+                let rest = match &condition.consequence {
+                    Consequence::Show => "Nothing is claimed.".to_owned(),
+                    Consequence::Ask(parts) => {
                         let asked: Vec<&str> = parts.iter().map(|part| part.text.as_str()).collect();
                         format!("So this was not asked: {}.", asked.join("; "))
                     }
-                    Then::Other(what) => format!("So it is for you to judge: {what}."),
+                    Consequence::Other(what) => format!("So it is for you to judge: {what}."),
                 };
                 let space = if found.is_empty() { "" } else { " " };
-                let whether = match is_question {
-                    true => format!("This cannot be told from what is here: {if_text}?"),
-                    false => format!("Whether {if_text} cannot be told from what is here."),
+                let whether = if is_question {
+                    format!("This cannot be told from what is here: {if_text}?")
+                } else {
+                    format!("Whether {if_text} cannot be told from what is here.")
                 };
                 draft.texts.push(format!("{whether}{space}{found} {rest}"));
                 draft.sections.append(&mut sections);
@@ -290,9 +292,9 @@ impl Evaluation<'_> {
     }
 
     /// Asks all sources of a part concurrently.
-    async fn part(&self, part: &Part) -> Done {
-        if let Some(refused) = part.refused {
-            return self.refused(part, refused);
+    async fn part(&self, part: &QuestionPart) -> PartResult {
+        if let Some(refusal) = part.refusal {
+            return self.refused(part, refusal);
         }
         let due = tokio::time::Instant::from_std(self.context.due);
         let mut running: FuturesUnordered<_> = part
@@ -322,12 +324,12 @@ impl Evaluation<'_> {
             ended.push((nth, outcome, took));
         }
         ended.sort_by_key(|(nth, ..)| *nth);
-        let mut done = Done {
+        let mut done = PartResult {
             sections: Vec::new(),
             verdict: None,
             answered: false,
             consulted: Vec::new(),
-            refused: None,
+            refusal: None,
             whole: true,
         };
         let mut verdicts = Vec::new();
@@ -360,17 +362,17 @@ impl Evaluation<'_> {
     }
 
     /// Asks no source of a refused part; lists its sources as skipped.
-    fn refused(&self, part: &Part, refused: Refused) -> Done {
-        let entry = |task: &Task| {
-            let detail = Some(refused.why().trim_end_matches('.').to_owned());
+    fn refused(&self, part: &QuestionPart, refusal: Refusal) -> PartResult {
+        let entry = |task: &SourceTask| {
+            let detail = Some(refusal.why().trim_end_matches('.').to_owned());
             self.entry(&task.source, task.kind, State::Skipped, None, Duration::ZERO, detail)
         };
-        Done {
+        PartResult {
             sections: Vec::new(),
             verdict: None,
             answered: false,
             consulted: part.tasks.iter().map(entry).collect(),
-            refused: Some(refused),
+            refusal: Some(refusal),
             whole: true,
         }
     }
@@ -403,13 +405,13 @@ fn is_question(text: &str) -> bool {
 }
 
 /// Combines the verdicts of several conditions. An undecided one leaves the result undecided, unless another decides it.
-fn joined(join: Join, verdicts: &[Option<bool>]) -> Option<bool> {
+fn joined(join: Conjunction, verdicts: &[Option<bool>]) -> Option<bool> {
     let decides = match (join, verdicts) {
         (_, []) => return None,
         (_, [only]) => return *only,
-        (Join::Unclear, _) => return None,
-        (Join::Any, _) => true,
-        (Join::All, _) => false,
+        (Conjunction::Unclear, _) => return None,
+        (Conjunction::Any, _) => true,
+        (Conjunction::All, _) => false,
     };
     if verdicts.contains(&Some(decides)) {
         return Some(decides);
@@ -441,10 +443,10 @@ fn join(known: &mut Consulted, other: Consulted) {
 fn reason(entry: &Consulted) -> Option<String> {
     let is_meant = matches!(entry.kind.as_str(), "metrics" | "requests" | "table" | "changes");
     let detail = entry.detail.as_ref().filter(|_| is_meant && entry.state == State::Nothing)?;
-    Some(format!("{}.", sources::capital(detail.trim_end_matches('.'))))
+    Some(format!("{}.", sources::capitalized(detail.trim_end_matches('.'))))
 }
 
-fn said(sections: &[Section]) -> Vec<String> {
+fn section_texts(sections: &[Section]) -> Vec<String> {
     sections.iter().map(|section| section.text.clone()).filter(|text| !text.is_empty()).collect()
 }
 
