@@ -61,7 +61,7 @@ pub struct Database {
     #[cfg(feature = "text")]
     pub(crate) text: Arc<index::text::TextMaterializer>,
     #[cfg(feature = "sql")]
-    pub(crate) sql: Arc<crate::sql::Lazy>,
+    pub(crate) sql: Arc<crate::sql::LazySql>,
 }
 
 impl Database {
@@ -90,7 +90,7 @@ impl Database {
             #[cfg(feature = "text")]
             text,
             #[cfg(feature = "sql")]
-            sql: Arc::new(crate::sql::Lazy::new(&engine, sql)),
+            sql: Arc::new(crate::sql::LazySql::new(&engine, sql)),
             engine,
             leases: Leases::new(options.snapshot_age_max),
             principal: Principal::local(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use engine::threads::Class;
 use engine::{Root, View};
-use table::Piece;
+use table::ScanPiece;
 use types::{Error, Kind, Lsn, Result};
 use vfs::{Mutex, Rank};
 
@@ -20,28 +20,28 @@ const SHARED_FOR: Duration = Duration::from_millis(500);
 /// The root that a snapshot reads, until the lease ends.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    held: ArcSwapOption<Held>,
+    root: ArcSwapOption<LeasedRoot>,
     lsn: Lsn,
-    end: End,
+    expiry: Expiry,
     /// The channel to the database's sweeper; `None` if the lease never ends.
-    given: Option<mpsc::Sender<Given>>,
+    sweeper: Option<mpsc::Sender<SweptResource>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct LeasedRoot {
     pub root: Arc<Root>,
     /// The view of an earlier lsn, for a snapshot of the past.
-    pub then: Option<View>,
+    pub past: Option<View>,
 }
 
 /// The end of a lease.
 #[derive(Clone, Copy, Debug)]
-struct End {
+struct Expiry {
     since: Instant,
     longest: Duration,
 }
 
-impl End {
+impl Expiry {
     fn is_over(&self) -> bool {
         self.since.elapsed() >= self.longest
     }
@@ -60,65 +60,65 @@ impl Lease {
     }
 
     /// Returns the root. Fails with [`Kind::Timeout`] once the lease has ended.
-    pub fn held(&self) -> Result<Arc<Held>> {
-        self.held.load_full().ok_or_else(|| self.end.error(self.lsn))
+    pub fn root(&self) -> Result<Arc<LeasedRoot>> {
+        self.root.load_full().ok_or_else(|| self.expiry.error(self.lsn))
     }
 
     /// Registers the pieces of a scan, which are released when the lease ends, even if the scan is still held.
-    pub fn lend(&self, pieces: Vec<Piece>) -> Result<Arc<Pieces>> {
+    pub fn lease_pieces(&self, pieces: Vec<ScanPiece>) -> Result<Arc<LeasedPieces>> {
         let count = pieces.len();
         let left = ArcSwapOption::from_pointee(pieces);
-        let pieces = Arc::new(Pieces { left, count, lsn: self.lsn, end: self.end });
-        if let Some(given) = &self.given {
+        let pieces = Arc::new(LeasedPieces { left, count, lsn: self.lsn, expiry: self.expiry });
+        if let Some(sweeper) = &self.sweeper {
             // The receiver belongs to the database. If it is gone, nothing needs to end.
-            let _ = given.send(Given::Pieces(Arc::downgrade(&pieces)));
+            let _ = sweeper.send(SweptResource::Pieces(Arc::downgrade(&pieces)));
         }
         // A lease that has not ended keeps the sweeper thread alive, so it will receive the pieces.
-        self.held().map(|_| pieces)
+        self.root().map(|_| pieces)
     }
 }
 
 /// The pieces that a scan has still to read.
 #[derive(Debug)]
-pub(crate) struct Pieces {
-    left: ArcSwapOption<Vec<Piece>>,
+pub(crate) struct LeasedPieces {
+    left: ArcSwapOption<Vec<ScanPiece>>,
     pub count: usize,
     lsn: Lsn,
-    end: End,
+    expiry: Expiry,
 }
 
-impl Pieces {
+impl LeasedPieces {
     /// Returns the pieces. Fails with [`Kind::Timeout`] once the snapshot has ended.
-    pub fn all(&self) -> Result<Arc<Vec<Piece>>> {
-        self.left.load_full().ok_or_else(|| self.end.error(self.lsn))
+    pub fn all(&self) -> Result<Arc<Vec<ScanPiece>>> {
+        self.left.load_full().ok_or_else(|| self.expiry.error(self.lsn))
     }
 
-    pub fn let_go(&self) {
+    pub fn release(&self) {
         self.left.store(None);
     }
 }
 
 /// A resource of the sweeper, held weakly.
-enum Given {
+enum SweptResource {
     Lease(Weak<Lease>),
-    Pieces(Weak<Pieces>),
+    Pieces(Weak<LeasedPieces>),
 }
 
-impl Given {
+impl SweptResource {
     /// Releases the resource if its time is up. Returns true if it stays.
-    fn lives(&self) -> bool {
+    fn sweep(&self) -> bool {
         match self {
-            Given::Lease(lease) => lease.upgrade().is_some_and(|lease| {
-                let lives = !lease.end.is_over();
+            SweptResource::Lease(lease) => lease.upgrade().is_some_and(|lease| {
+                let lives = !lease.expiry.is_over();
                 if !lives {
-                    lease.held.store(None);
+                    lease.root.store(None);
                 }
                 lives
             }),
-            Given::Pieces(pieces) => pieces.upgrade().is_some_and(|pieces| {
-                let lives = !pieces.end.is_over();
+            SweptResource::Pieces(pieces) => pieces.upgrade().is_some_and(|pieces| {
+                let lives = !pieces.expiry.is_over();
                 if !lives {
-                    pieces.let_go();
+                    pieces.release();
                 }
                 lives
             }),
@@ -131,35 +131,36 @@ pub(crate) struct Leases {
     longest: Option<Duration>,
     /// The newest lease, for sharing. The sweeper drops it when no snapshot uses it.
     newest: ArcSwapOption<Lease>,
-    given: mpsc::Sender<Given>,
+    sender: mpsc::Sender<SweptResource>,
     /// True while a sweeper thread runs. It ends when there are no leases.
-    watched: AtomicBool,
+    is_swept: AtomicBool,
     /// The state of the sweeper thread.
-    watch: Mutex<Watch>,
+    sweeper: Mutex<Sweeper>,
 }
 
-struct Watch {
-    arriving: mpsc::Receiver<Given>,
-    given: Vec<Given>,
+struct Sweeper {
+    receiver: mpsc::Receiver<SweptResource>,
+    resources: Vec<SweptResource>,
 }
 
 impl Leases {
     pub fn new(longest: Option<Duration>) -> Arc<Self> {
-        let (given, arriving) = mpsc::channel();
-        let watch = Mutex::new(Rank::new(36, "library snapshots"), Watch { arriving, given: Vec::new() });
+        let (sender, receiver) = mpsc::channel();
+        let state = Sweeper { receiver, resources: Vec::new() };
+        let sweeper = Mutex::new(Rank::new(36, "library snapshots"), state);
         let newest = ArcSwapOption::empty();
-        Arc::new(Leases { longest, newest, given, watched: AtomicBool::new(false), watch })
+        Arc::new(Leases { longest, newest, sender, is_swept: AtomicBool::new(false), sweeper })
     }
 
     /// Returns a lease of the newest root, which may be shared.
     pub fn of(self: &Arc<Self>, root: Arc<Root>) -> Arc<Lease> {
         if let Some(newest) = &*self.newest.load()
-            && newest.end.since.elapsed() < SHARED_FOR.min(newest.end.longest / 2)
-            && newest.held.load().as_ref().is_some_and(|held| Arc::ptr_eq(&held.root, &root))
+            && newest.expiry.since.elapsed() < SHARED_FOR.min(newest.expiry.longest / 2)
+            && newest.root.load().as_ref().is_some_and(|leased| Arc::ptr_eq(&leased.root, &root))
         {
             return newest.clone();
         }
-        let lease = self.given(root, None);
+        let lease = self.new_lease(root, None);
         if self.longest.is_some() {
             self.newest.store(Some(lease.clone()));
         }
@@ -167,12 +168,12 @@ impl Leases {
     }
 
     pub fn of_past(self: &Arc<Self>, root: Arc<Root>, view: View) -> Arc<Lease> {
-        self.given(root, Some(view))
+        self.new_lease(root, Some(view))
     }
 
     /// Returns an unshared lease of a private root, such as that of an open transaction.
     pub fn of_own(self: &Arc<Self>, root: Arc<Root>) -> Arc<Lease> {
-        self.given(root, None)
+        self.new_lease(root, None)
     }
 
     /// Drops the newest lease, so that it is not kept for further snapshots.
@@ -180,25 +181,25 @@ impl Leases {
         self.newest.store(None);
     }
 
-    fn given(self: &Arc<Self>, root: Arc<Root>, then: Option<View>) -> Arc<Lease> {
-        let lsn = then.as_ref().map_or(root.lsn(), View::lsn);
-        let held = ArcSwapOption::from_pointee(Held { root, then });
-        let end = End { since: Instant::now(), longest: self.longest.unwrap_or(Duration::MAX) };
-        let given = self.longest.map(|_| self.given.clone());
-        let lease = Arc::new(Lease { held, lsn, end, given });
+    fn new_lease(self: &Arc<Self>, root: Arc<Root>, past: Option<View>) -> Arc<Lease> {
+        let lsn = past.as_ref().map_or(root.lsn(), View::lsn);
+        let root = ArcSwapOption::from_pointee(LeasedRoot { root, past });
+        let expiry = Expiry { since: Instant::now(), longest: self.longest.unwrap_or(Duration::MAX) };
+        let sweeper = self.longest.map(|_| self.sender.clone());
+        let lease = Arc::new(Lease { root, lsn, expiry, sweeper });
         let Some(longest) = self.longest else { return lease };
         // The receiver is in `self`, so sending cannot fail.
-        let _ = self.given.send(Given::Lease(Arc::downgrade(&lease)));
-        // The lease is sent before `watched` is read. The sweeper clears `watched` before it drains the channel a last time, so
+        let _ = self.sender.send(SweptResource::Lease(Arc::downgrade(&lease)));
+        // The lease is sent before `is_swept` is read. The sweeper clears `is_swept` before it drains the channel a last time, so
         // one of the two sees the other.
         fence(Ordering::SeqCst);
-        if !self.watched.swap(true, Ordering::AcqRel) {
+        if !self.is_swept.swap(true, Ordering::AcqRel) {
             let leases = Arc::downgrade(self);
             let pause = (longest / 8).clamp(Duration::from_millis(1), Duration::from_secs(1));
-            let watching = Class::Background.spawn("pn-snapshots", move || watch(&leases, pause));
-            if watching.is_err() {
+            let thread = Class::Background.spawn("pn-snapshots", move || run_sweeper(&leases, pause));
+            if thread.is_err() {
                 // The process has reached its thread limit; the next lease tries again.
-                self.watched.store(false, Ordering::Release);
+                self.is_swept.store(false, Ordering::Release);
             }
         }
         lease
@@ -211,22 +212,22 @@ impl Leases {
         if newest.is_some_and(|newest| Arc::strong_count(&newest) <= 2) {
             self.newest.store(None);
         }
-        let mut watch = self.watch.lock();
-        let Watch { arriving, given } = &mut *watch;
-        given.extend(arriving.try_iter());
-        given.retain(Given::lives);
-        if !given.is_empty() {
+        let mut sweeper = self.sweeper.lock();
+        let Sweeper { receiver, resources } = &mut *sweeper;
+        resources.extend(receiver.try_iter());
+        resources.retain(SweptResource::sweep);
+        if !resources.is_empty() {
             return true;
         }
-        self.watched.store(false, Ordering::Release);
+        self.is_swept.store(false, Ordering::Release);
         fence(Ordering::SeqCst);
-        // A lease sent before `watched` was cleared did not start another thread.
-        given.extend(arriving.try_iter());
-        !given.is_empty() && !self.watched.swap(true, Ordering::AcqRel)
+        // A lease sent before `is_swept` was cleared did not start another thread.
+        resources.extend(receiver.try_iter());
+        !resources.is_empty() && !self.is_swept.swap(true, Ordering::AcqRel)
     }
 }
 
-fn watch(leases: &Weak<Leases>, pause: Duration) {
+fn run_sweeper(leases: &Weak<Leases>, pause: Duration) {
     loop {
         thread::sleep(pause);
         // Holds a strong reference only during a sweep, so that dropping the database is left to its owner.

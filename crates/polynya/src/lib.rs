@@ -62,7 +62,7 @@ pub use prepared::Statement;
 pub use query::{Answer as Reply, Done, DoneKind, Options as SqlOptions, Rows};
 pub use row::Row;
 #[cfg(feature = "text")]
-pub use search::{Found, Hit, Search};
+pub use search::{Hit, Search, SearchResults};
 pub use snapshot::{Scan, Snapshot};
 #[cfg(feature = "sql")]
 pub use sql::{Answer, block_on};

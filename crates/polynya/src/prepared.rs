@@ -67,7 +67,7 @@ impl Statement {
         if let Some(batch) = self.0.lookup(params, false)? {
             return Ok(Answer { count: batch.num_rows() as u64, batches: vec![batch] });
         }
-        Answer::whole(self.query(params).await?).await
+        Answer::collect(self.query(params).await?).await
     }
 
     /// Runs the statement and returns its rows as a stream. Dropping the stream cancels it.

@@ -56,7 +56,7 @@ impl From<&str> for Search {
 
 /// The result of a search, all of it at one lsn.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct SearchResults {
     /// Hits, best first.
     pub hits: Vec<Hit>,
     /// The number of matching rows.
@@ -82,7 +82,7 @@ impl Database {
     ///
     /// Fails with [`crate::Kind::IndexBuilding`] if so many rows are missing from the index that the answer would take too long.
     /// The hint gives the progress.
-    pub fn search(&self, table: &str, search: impl Into<Search>) -> Result<Found> {
+    pub fn search(&self, table: &str, search: impl Into<Search>) -> Result<SearchResults> {
         let search = search.into();
         self.engine.view(&self.principal)?;
         let root = self.engine.root();
@@ -112,7 +112,7 @@ impl Database {
             let snippets = snippets(&searcher, &marker, &row)?;
             hits.push(Hit { row, score: hit.score, snippets });
         }
-        Ok(Found { hits, total: found.total, exact: found.exact, lsn: snapshot.lsn() })
+        Ok(SearchResults { hits, total: found.total, exact: found.exact, lsn: snapshot.lsn() })
     }
 }
 

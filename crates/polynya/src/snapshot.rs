@@ -11,7 +11,7 @@ use table::Projection;
 use types::{Error, Lsn, Result, TableDef, Value, key, name};
 
 use crate::Row;
-use crate::lease::{Lease, Pieces};
+use crate::lease::{Lease, LeasedPieces};
 
 /// An immutable snapshot of all tables at one lsn. Cheap to clone and to send to other threads.
 ///
@@ -30,10 +30,10 @@ impl Snapshot {
     /// Returns the view through which SQL reads the snapshot.
     #[cfg(feature = "sql")]
     pub(crate) fn view(&self, db: &crate::Database) -> Result<View> {
-        let held = self.lease.held()?;
-        match &held.then {
+        let leased = self.lease.root()?;
+        match &leased.past {
             Some(view) => Ok(view.clone()),
-            None => db.engine.view_of(held.root.clone(), &db.principal),
+            None => db.engine.view_of(leased.root.clone(), &db.principal),
         }
     }
 
@@ -55,10 +55,10 @@ impl Snapshot {
     /// Returns a table by `[namespace.]table`. The name matches exactly, or regardless of case if that is unambiguous. The result
     /// is not bound by the lease, so it must not be handed to callers.
     pub(crate) fn table(&self, table: &str) -> Result<Arc<table::Snapshot>> {
-        let held = self.lease.held()?;
-        match &held.then {
+        let leased = self.lease.root()?;
+        match &leased.past {
             Some(view) => view.table(table),
-            None => table_of(&held.root, table),
+            None => table_of(&leased.root, table),
         }
     }
 
@@ -71,7 +71,7 @@ impl Snapshot {
     /// past, rows that were changed or deleted since come last.
     pub fn scan(&self, table: &str) -> Result<Scan> {
         let table = self.table(table)?;
-        let pieces = self.lease.lend(table.pieces())?;
+        let pieces = self.lease.lease_pieces(table.pieces())?;
         Ok(Scan { projection: table.all_columns().clone(), pieces, next: 0 })
     }
 }
@@ -103,7 +103,7 @@ pub(crate) fn row_of(table: &table::Snapshot, key: &[Value]) -> Result<Option<Ro
 #[derive(Debug)]
 pub struct Scan {
     projection: Projection,
-    pieces: Arc<Pieces>,
+    pieces: Arc<LeasedPieces>,
     next: usize,
 }
 
@@ -119,7 +119,7 @@ impl Iterator for Scan {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.next >= self.pieces.count {
-            self.pieces.let_go();
+            self.pieces.release();
             return None;
         }
         match self.pieces.all() {

@@ -13,15 +13,15 @@ use types::{DataType, Error, Lsn, Result, Value};
 use crate::Database;
 
 /// SQL that is set up at its first use, so that a program with key lookups only does not pay for it.
-pub(crate) struct Lazy {
+pub(crate) struct LazySql {
     engine: Engine,
     options: query::Options,
     sql: OnceLock<Result<Sql>>,
 }
 
-impl Lazy {
+impl LazySql {
     pub fn new(engine: &Engine, options: query::Options) -> Self {
-        Lazy { engine: engine.clone(), options, sql: OnceLock::new() }
+        LazySql { engine: engine.clone(), options, sql: OnceLock::new() }
     }
 
     pub fn get(&self) -> Result<&Sql> {
@@ -50,7 +50,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub(crate) async fn whole(answer: query::Answer) -> Result<Answer> {
+    pub(crate) async fn collect(answer: query::Answer) -> Result<Answer> {
         match answer {
             query::Answer::Done(done) => Ok(Answer { batches: Vec::new(), count: done.count }),
             query::Answer::Rows(mut rows) => {
@@ -111,7 +111,7 @@ impl Database {
     pub fn sql(&self, text: &str, params: &[Value]) -> Result<Answer> {
         self.engine.view(&self.principal)?;
         match self.sql.get()?.lookup_here(&self.principal, text, params)? {
-            Some(rows) => block_on(Answer::whole(query::Answer::Rows(rows))),
+            Some(rows) => block_on(Answer::collect(query::Answer::Rows(rows))),
             None => block_on(self.answer(text, params, true)),
         }
     }
@@ -131,10 +131,10 @@ impl Database {
             };
         }
         if !is_planned {
-            return Answer::whole(self.query(text, params).await?).await;
+            return Answer::collect(self.query(text, params).await?).await;
         }
         let (sql, params) = (self.sql.get()?, params.to_vec());
-        Answer::whole(sql.run_planned(&self.principal, text, params, Limits::default()).await?).await
+        Answer::collect(sql.run_planned(&self.principal, text, params, Limits::default()).await?).await
     }
 
     /// Runs one read-only statement over the snapshot of [`Database::snapshot_at`]. All tables in it are as they were at that
@@ -144,7 +144,7 @@ impl Database {
         let sql = self.sql.get()?;
         block_on(async {
             let rows = sql.read(view, text, params.to_vec(), Limits::default()).await?;
-            Answer::whole(query::Answer::Rows(rows)).await
+            Answer::collect(query::Answer::Rows(rows)).await
         })
     }
 

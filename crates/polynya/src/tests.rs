@@ -2,7 +2,7 @@ mod cold;
 #[cfg(feature = "sql")]
 mod copy;
 mod edge;
-mod held;
+mod forgotten_snapshot;
 mod json;
 #[cfg(feature = "sql")]
 mod prepared;
@@ -398,7 +398,7 @@ fn a_follower_sees_every_commit_once_and_holds_nobody_up() {
 }
 
 #[test]
-fn who_waits_for_changes_hears_that_the_database_closes() {
+fn a_waiting_follower_is_told_that_the_database_closes() {
     let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("library-changes-close");
     let db = Database::open(dir.path()).unwrap();

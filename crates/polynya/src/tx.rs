@@ -142,7 +142,7 @@ impl Tx {
     pub async fn sql_async(&mut self, text: &str, params: &[Value]) -> Result<crate::Answer> {
         self.open.view()?;
         let sql = self.db.sql.get()?;
-        crate::Answer::whole(sql.run_in(&self.open, text, params.to_vec(), query::Limits::default()).await?)
+        crate::Answer::collect(sql.run_in(&self.open, text, params.to_vec(), query::Limits::default()).await?)
             .await
     }
 
@@ -234,7 +234,7 @@ impl Session {
     /// Runs one statement like [`Session::sql`], as a future for any runtime. Dropping it before it is done makes an open
     /// transaction fail.
     pub async fn sql_async(&mut self, text: &str, params: &[Value]) -> Result<crate::Answer> {
-        let whole = crate::Answer::whole(self.query(text, params).await?).await;
+        let whole = crate::Answer::collect(self.query(text, params).await?).await;
         if whole.is_err() {
             self.inner.fail();
         }

@@ -108,7 +108,7 @@ fn nested_values_go_through_ndjson() {
 }
 
 #[test]
-fn what_a_file_cannot_say_is_refused() {
+fn a_value_that_the_format_cannot_hold_is_refused() {
     let _limit = testkit::limit(120);
     let (dir, db) = open();
     db.sql("CREATE TABLE t (s text, f double)", &[]).unwrap();

@@ -12,7 +12,7 @@ fn notes(ids: &[i64], name: &str, texts: &[Option<&str>]) -> RecordBatch {
 
 /// Answers contain json columns verbatim, so an invalid text would break every answer with its row.
 #[test]
-fn what_is_no_json_goes_into_no_json_column() {
+fn invalid_json_does_not_enter_a_json_column() {
     let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("library-json");
     let db = Database::open(dir.path()).unwrap();
