@@ -18,7 +18,7 @@ mod schema;
 use std::ffi::{c_char, c_int, c_void};
 
 pub use export::stream;
-pub use import::{Import, array};
+pub use import::{ImportedStream, array};
 
 /// A type with the name of its field.
 #[repr(C)]

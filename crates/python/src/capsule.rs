@@ -5,7 +5,7 @@ use arrow::array::{RecordBatch, RecordBatchReader};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::c_data::{self, ArrowArray, ArrowArrayStream, ArrowSchema, Import};
+use crate::c_data::{self, ArrowArray, ArrowArrayStream, ArrowSchema, ImportedStream};
 use crate::error::{OrRaise, interface};
 
 const STREAM: &std::ffi::CStr = c"arrow_array_stream";
@@ -18,30 +18,30 @@ pub fn stream(py: Python<'_>, reader: Box<dyn RecordBatchReader + Send>) -> PyRe
 }
 
 /// Arrow data from a Python object.
-pub enum Given {
-    Stream(Import),
+pub enum ArrowSource {
+    Stream(ImportedStream),
     One(Option<RecordBatch>),
 }
 
-impl Iterator for Given {
+impl Iterator for ArrowSource {
     type Item = polynya::Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self {
-            Given::Stream(import) => import.next(),
-            Given::One(batch) => batch.take().map(Ok),
+            ArrowSource::Stream(import) => import.next(),
+            ArrowSource::One(batch) => batch.take().map(Ok),
         }
     }
 }
 
 /// Returns the batches of an object: a table, a frame, a reader, a record batch.
-pub fn given(object: &Bound<'_, PyAny>) -> PyResult<Given> {
+pub fn arrow_source(object: &Bound<'_, PyAny>) -> PyResult<ArrowSource> {
     if object.hasattr("__arrow_c_stream__")? {
         let capsule = object.call_method0("__arrow_c_stream__")?;
         let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(STREAM))?.cast::<ArrowArrayStream>();
         // SAFETY: a capsule of this name holds such a struct, and no other code uses it while this thread is attached.
         let stream = unsafe { ArrowArrayStream::take(pointer.as_ptr()) };
-        return Ok(Given::Stream(Import::new(stream).or_raise()?));
+        return Ok(ArrowSource::Stream(ImportedStream::new(stream).or_raise()?));
     }
     if object.hasattr("__arrow_c_array__")? {
         let pair = object.call_method0("__arrow_c_array__")?;
@@ -51,7 +51,7 @@ pub fn given(object: &Bound<'_, PyAny>) -> PyResult<Given> {
         // SAFETY: capsules of these names hold such structs, and no other code uses them while this thread is attached.
         let (schema, array) =
             unsafe { (ArrowSchema::take(schema.as_ptr()), ArrowArray::take(array.as_ptr())) };
-        return Ok(Given::One(Some(c_data::array(&schema, &array).or_raise()?)));
+        return Ok(ArrowSource::One(Some(c_data::array(&schema, &array).or_raise()?)));
     }
     Err(interface(
         format!("an object of type {} gives no Arrow data", object.get_type().name()?),

@@ -42,12 +42,13 @@ impl Changes {
         loop {
             self.session.lease()?;
             let left = self.timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
-            let longest = left.map_or(wait::LOOK_EVERY, |left| left.min(wait::LOOK_EVERY));
+            let longest =
+                left.map_or(wait::SIGNAL_CHECK_INTERVAL, |left| left.min(wait::SIGNAL_CHECK_INTERVAL));
             let page = self.changes.wait(longest).or_raise()?;
             if page.is_some() || left.is_some_and(|left| left.is_zero()) {
                 return Ok(page);
             }
-            wait::look()?;
+            wait::check_signals()?;
         }
     }
 }

@@ -9,11 +9,11 @@ use polynya::Lsn;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-use crate::capsule::{Given, given};
+use crate::capsule::{ArrowSource, arrow_source};
 use crate::changes::Changes;
 use crate::cursor::Cursor;
 use crate::error::{OrRaise, database, interface};
-use crate::opened::{Lease, Settings};
+use crate::open_databases::{Lease, Settings};
 use crate::session::Session;
 use crate::snapshot::Snapshot;
 use crate::to_value::to_value;
@@ -46,7 +46,7 @@ pub fn connect(
     history: Option<f64>,
 ) -> PyResult<Connection> {
     let settings = Settings { timeout, memory_bytes_max, rows_max, history };
-    let session = py.detach(|| Session::new(Lease::take(&path, &settings)?, autocommit))?;
+    let session = py.detach(|| Session::new(Lease::open(&path, &settings)?, autocommit))?;
     Ok(Connection { session: Arc::new(session), path })
 }
 
@@ -167,8 +167,8 @@ impl Connection {
     #[pyo3(signature = (table, data, *, upsert=false))]
     fn append(&self, py: Python<'_>, table: String, data: &Bound<'_, PyAny>, upsert: bool) -> PyResult<u64> {
         self.session.lease()?;
-        let given = given(data)?;
-        py.detach(|| append(&self.session, &table, given, upsert))
+        let source = arrow_source(data)?;
+        py.detach(|| append(&self.session, &table, source, upsert))
     }
 
     /// Returns the row of a key as a dict, or None. This is the fastest access to one row. It reads committed data, even while a
@@ -285,10 +285,10 @@ impl Transaction {
     }
 }
 
-fn append(session: &Session, table: &str, given: Given, upsert: bool) -> PyResult<u64> {
+fn append(session: &Session, table: &str, source: ArrowSource, upsert: bool) -> PyResult<u64> {
     let (mut waiting, mut bytes, mut count) = (Vec::new(), 0, 0);
     let write = |waiting: &mut Vec<RecordBatch>, count: &mut u64| -> PyResult<()> {
-        wait::look()?;
+        wait::check_signals()?;
         let Some(first) = waiting.first() else { return Ok(()) };
         let all = match &waiting[..] {
             [only] => only.clone(),

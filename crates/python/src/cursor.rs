@@ -13,11 +13,11 @@ use crate::capsule;
 use crate::connection::Connection;
 use crate::error::{OrRaise, interface};
 use crate::from_arrow;
-use crate::rows::{Answer, ArrowRows, Reader, Slot};
-use crate::session::{Outcome, Session};
+use crate::rows::{ArrowRows, ErrorSlot, Reader, StatementRows};
+use crate::session::{Session, StatementResult};
 use crate::text::numbered;
 use crate::to_value::params;
-use crate::wait::{self, Broken};
+use crate::wait::{self, ReadError};
 
 /// The number of parameter lists that are taken from Python and run at a time.
 const LISTS_AT_ONCE: usize = 1_000;
@@ -34,7 +34,7 @@ pub struct Cursor {
     snapshot: Option<polynya::Snapshot>,
     schema: Option<SchemaRef>,
     types: Vec<String>,
-    answer: Option<Answer>,
+    answer: Option<StatementRows>,
     /// Batches that were read already.
     ahead: VecDeque<RecordBatch>,
     /// The position of the next row in the first of them.
@@ -95,16 +95,18 @@ impl Cursor {
             Some(snapshot) => read(session, snapshot, &text, &values),
         })?;
         match outcome {
-            Outcome::Done(changed) => self.rowcount = changed.map_or(-1, |rows| rows as i64),
-            Outcome::Rows(rows, transaction) => {
+            StatementResult::Done(changed) => self.rowcount = changed.map_or(-1, |rows| rows as i64),
+            StatementResult::Rows(rows, transaction) => {
                 let is_returned = rows.is_returned();
-                let mut answer =
-                    Answer::new(rows, transaction.map(|transaction| (self.session.clone(), transaction)));
+                let mut answer = StatementRows::new(
+                    rows,
+                    transaction.map(|transaction| (self.session.clone(), transaction)),
+                );
                 self.schema = Some(answer.schema().clone());
                 self.types = answer.types();
                 if is_returned {
                     // The rows are in memory, and the caller needs their number.
-                    while let Some(batch) = answer.next().map_err(Broken::raised)? {
+                    while let Some(batch) = answer.next().map_err(ReadError::raised)? {
                         self.ahead.push_back(batch);
                     }
                     self.rowcount = self.ahead.iter().map(|batch| batch.num_rows() as i64).sum();
@@ -167,7 +169,7 @@ impl Cursor {
         if self.ahead.is_empty()
             && let Some(answer) = &mut self.answer
         {
-            match answer.next().map_err(Broken::raised) {
+            match answer.next().map_err(ReadError::raised) {
                 Ok(Some(batch)) => self.ahead.push_back(batch),
                 Ok(None) => {
                     self.answer = None;
@@ -201,7 +203,7 @@ impl Cursor {
     }
 
     /// Returns the rows that were not fetched yet.
-    fn rest(&mut self) -> PyResult<(ArrowRows, Slot)> {
+    fn rest(&mut self) -> PyResult<(ArrowRows, ErrorSlot)> {
         self.batch()?;
         let mut ahead = std::mem::take(&mut self.ahead);
         if let Some(first) = ahead.front_mut() {
@@ -381,12 +383,17 @@ impl Cursor {
 }
 
 /// Runs a read-only statement over a snapshot.
-fn read(session: &Session, snapshot: &polynya::Snapshot, text: &str, params: &[Value]) -> PyResult<Outcome> {
+fn read(
+    session: &Session,
+    snapshot: &polynya::Snapshot,
+    text: &str,
+    params: &[Value],
+) -> PyResult<StatementResult> {
     let lease = session.lease()?;
     let text = match params {
         [] => text.into(),
         _ => numbered(text).or_raise()?,
     };
     let rows = wait::wait(lease.database().query_in(snapshot, &text, params))?.or_raise()?;
-    Ok(Outcome::Rows(rows, None))
+    Ok(StatementResult::Rows(rows, None))
 }

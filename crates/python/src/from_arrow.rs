@@ -122,9 +122,10 @@ fn is_json(field: &Field) -> bool {
 
 fn text<'py>(py: Python<'py>, text: &str, field: &Field) -> PyResult<Bound<'py, PyAny>> {
     static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    match is_json(field) {
-        true => LOADS.import(py, "json", "loads")?.call1((text,)),
-        false => text.into_bound_py_any(py),
+    if is_json(field) {
+        LOADS.import(py, "json", "loads")?.call1((text,))
+    } else {
+        text.into_bound_py_any(py)
     }
 }
 

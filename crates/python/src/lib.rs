@@ -8,7 +8,7 @@
 //!   that holds a lock may attach to the interpreter (to check for signals).
 //! - Other libraries call us from threads in an unknown state: these calls go through [`wait::detached`].
 //! - Imported data are copied: no committed data lie in Python's memory ([`c_data`]).
-//! - A database is not used in a process that was forked from the one that opened it ([`opened`]).
+//! - A database is not used in a process that was forked from the one that opened it ([`open_databases`]).
 
 mod c_data;
 mod capsule;
@@ -17,7 +17,7 @@ mod connection;
 mod cursor;
 mod error;
 mod from_arrow;
-mod opened;
+mod open_databases;
 mod rows;
 mod session;
 mod snapshot;
@@ -45,7 +45,7 @@ mod _native {
     /// Closes all databases; called when the interpreter ends.
     #[pyfunction]
     fn close_all(py: Python<'_>) -> PyResult<()> {
-        py.detach(super::opened::close_all)
+        py.detach(super::open_databases::close_all)
     }
 
     #[pymodule_init]

@@ -13,18 +13,18 @@ use pyo3::types::PyCapsule;
 use crate::capsule;
 use crate::error::interface;
 use crate::session::Session;
-use crate::wait::{self, Broken};
+use crate::wait::{self, ReadError};
 
 /// The rows of a statement, with the session whose transaction fails if reading them fails.
-pub struct Answer {
+pub struct StatementRows {
     rows: Rows,
     /// The session with the number of its transaction.
     session: Option<(Arc<Session>, u64)>,
 }
 
-impl Answer {
+impl StatementRows {
     pub fn new(rows: Rows, session: Option<(Arc<Session>, u64)>) -> Self {
-        Answer { rows, session }
+        StatementRows { rows, session }
     }
 
     pub fn schema(&self) -> &SchemaRef {
@@ -37,15 +37,15 @@ impl Answer {
     }
 
     /// Returns the next batch that is not empty. May be called in any thread.
-    pub fn next(&mut self) -> Result<Option<RecordBatch>, Broken> {
+    pub fn next(&mut self) -> Result<Option<RecordBatch>, ReadError> {
         loop {
             let next = wait::wait_anywhere(self.rows.next());
-            match next.and_then(|next| next.transpose().map_err(Broken::Database)) {
+            match next.and_then(|next| next.transpose().map_err(ReadError::Database)) {
                 Ok(Some(batch)) if batch.num_rows() == 0 => {}
                 Ok(next) => return Ok(next),
                 Err(error) => {
                     if let Some((session, transaction)) = &self.session {
-                        session.broke_off(*transaction);
+                        session.mark_failed(*transaction);
                     }
                     return Err(error);
                 }
@@ -55,17 +55,17 @@ impl Answer {
 }
 
 /// The error of rows that another library reads.
-pub type Slot = Arc<Mutex<Option<Broken>>>;
+pub type ErrorSlot = Arc<Mutex<Option<ReadError>>>;
 
 /// Batches of one schema for an Arrow consumer, which may run in any thread.
 pub struct Reader<I: Send> {
     schema: SchemaRef,
     /// The remaining batches; `None` only during the drop.
     batches: Option<I>,
-    slot: Option<Slot>,
+    slot: Option<ErrorSlot>,
 }
 
-impl<I: Iterator<Item = Result<RecordBatch, Broken>> + Send> Reader<I> {
+impl<I: Iterator<Item = Result<RecordBatch, ReadError>> + Send> Reader<I> {
     pub fn new(schema: &Schema, batches: I) -> Self {
         // Internal metadata of columns is dropped; the names of Arrow extension types are kept.
         let field = |field: &FieldRef| {
@@ -74,16 +74,16 @@ impl<I: Iterator<Item = Result<RecordBatch, Broken>> + Send> Reader<I> {
             field.as_ref().clone().with_metadata(metadata)
         };
         let schema = Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()));
-        Reader { schema, batches: Some(batches), slot: Some(Slot::default()) }
+        Reader { schema, batches: Some(batches), slot: Some(ErrorSlot::default()) }
     }
 
     /// Returns the slot for the error, since Arrow passes only its text to the consumer.
-    pub fn slot(&self) -> Slot {
+    pub fn slot(&self) -> ErrorSlot {
         self.slot.clone().unwrap_or_default()
     }
 }
 
-impl<I: Iterator<Item = Result<RecordBatch, Broken>> + Send> Iterator for Reader<I> {
+impl<I: Iterator<Item = Result<RecordBatch, ReadError>> + Send> Iterator for Reader<I> {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -102,7 +102,7 @@ impl<I: Iterator<Item = Result<RecordBatch, Broken>> + Send> Iterator for Reader
     }
 }
 
-impl<I: Iterator<Item = Result<RecordBatch, Broken>> + Send> RecordBatchReader for Reader<I> {
+impl<I: Iterator<Item = Result<RecordBatch, ReadError>> + Send> RecordBatchReader for Reader<I> {
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }

@@ -9,12 +9,12 @@ use polynya::{Database, DoneKind, Error, Reply, Rows, Value};
 use pyo3::prelude::*;
 
 use crate::error::{OrRaise, database, interface};
-use crate::opened::Lease;
+use crate::open_databases::Lease;
 use crate::text::{first_word, numbered};
 use crate::wait;
 
 /// The result of a statement.
-pub enum Outcome {
+pub enum StatementResult {
     /// Rows, with the number of their transaction.
     Rows(Rows, Option<u64>),
     /// The number of changed rows, for a statement that changes rows.
@@ -40,12 +40,13 @@ struct State {
 }
 
 /// Statements for which no transaction is begun.
-const APART: [&str; 9] =
+const WITHOUT_TRANSACTION: [&str; 9] =
     ["create", "alter", "drop", "copy", "show", "describe", "explain", "prepare", "deallocate"];
 /// The statements among them that must run outside transactions.
-const OUTSIDE: [&str; 4] = ["create", "alter", "drop", "copy"];
+const OUTSIDE_TRANSACTIONS: [&str; 4] = ["create", "alter", "drop", "copy"];
 /// Statements that control transactions.
-const CONTROL: [&str; 7] = ["begin", "start", "commit", "end", "rollback", "savepoint", "release"];
+const TRANSACTION_CONTROL: [&str; 7] =
+    ["begin", "start", "commit", "end", "rollback", "savepoint", "release"];
 
 impl Session {
     pub fn new(lease: Lease, autocommit: bool) -> PyResult<Session> {
@@ -83,7 +84,7 @@ impl Session {
     }
 
     /// Runs one statement.
-    pub fn run(&self, text: &str, params: &[Value]) -> PyResult<Outcome> {
+    pub fn run(&self, text: &str, params: &[Value]) -> PyResult<StatementResult> {
         let lease = self.lease()?;
         self.state()?.run(lease.database(), self.autocommit(), text, params)
     }
@@ -106,8 +107,8 @@ impl Session {
             let mut state = self.state()?;
             for params in lists {
                 match state.run(lease.database(), self.autocommit(), text, &params)? {
-                    Outcome::Done(changed) => count += changed.unwrap_or_default(),
-                    Outcome::Rows(..) => {
+                    StatementResult::Done(changed) => count += changed.unwrap_or_default(),
+                    StatementResult::Rows(..) => {
                         let error = "executemany is for statements that give no rows";
                         return Err(interface(error, "run `execute` for each"));
                     }
@@ -161,7 +162,7 @@ impl Session {
         let session = self.state()?.session.take();
         drop(session);
         match Arc::into_inner(lease) {
-            Some(lease) => lease.end(),
+            Some(lease) => lease.release(),
             // A statement or a snapshot still uses it.
             None => Ok(()),
         }
@@ -169,7 +170,7 @@ impl Session {
 
     /// Marks a transaction as failed because reading its rows failed: decisions based on them may be wrong. Never waits, since
     /// any thread that reads rows may call it.
-    pub fn broke_off(&self, transaction: u64) {
+    pub fn mark_failed(&self, transaction: u64) {
         self.broken.fetch_max(transaction, Ordering::AcqRel);
     }
 
@@ -201,7 +202,13 @@ impl State {
         }
     }
 
-    fn run(&mut self, db: &Database, autocommit: bool, text: &str, params: &[Value]) -> PyResult<Outcome> {
+    fn run(
+        &mut self,
+        db: &Database,
+        autocommit: bool,
+        text: &str,
+        params: &[Value],
+    ) -> PyResult<StatementResult> {
         let text = match params {
             [] => text.into(),
             _ => numbered(text).or_raise()?,
@@ -210,11 +217,11 @@ impl State {
         let begun = self.begin_for(&word, autocommit)?;
         if word == "copy" {
             let answer = wait::wait(db.sql_async(&text, params))?.or_raise()?;
-            return Ok(Outcome::Done(Some(answer.count)));
+            return Ok(StatementResult::Done(Some(answer.count)));
         }
         if matches!(word.as_str(), "commit" | "end") {
             // COMMIT does not check for signals.
-            return self.control(&text).map(|()| Outcome::Done(None));
+            return self.control(&text).map(|()| StatementResult::Done(None));
         }
         let was_open = self.is_open();
         let session = self.session.as_mut().ok_or_else(closed)?;
@@ -229,13 +236,13 @@ impl State {
         Ok(match reply? {
             Reply::Rows(rows) => {
                 self.written |= rows.is_returned();
-                Outcome::Rows(rows, self.is_open().then_some(self.transaction))
+                StatementResult::Rows(rows, self.is_open().then_some(self.transaction))
             }
             Reply::Done(done) => {
                 use DoneKind::{Delete, Insert, Truncate, Update};
                 let changes = matches!(done.kind, Insert | Update | Delete | Truncate);
                 self.written |= changes;
-                Outcome::Done(changes.then_some(done.count))
+                StatementResult::Done(changes.then_some(done.count))
             }
         })
     }
@@ -245,11 +252,15 @@ impl State {
         if self.session.is_none() {
             return Err(closed());
         }
-        if OUTSIDE.contains(&word) {
+        if OUTSIDE_TRANSACTIONS.contains(&word) {
             self.end_reading(&word.to_uppercase())?;
             return Ok(false);
         }
-        if autocommit || self.is_open() || word.is_empty() || APART.contains(&word) || CONTROL.contains(&word)
+        if autocommit
+            || self.is_open()
+            || word.is_empty()
+            || WITHOUT_TRANSACTION.contains(&word)
+            || TRANSACTION_CONTROL.contains(&word)
         {
             return Ok(false);
         }

@@ -13,7 +13,7 @@ use crate::from_arrow;
 use crate::rows::{ArrowRows, Reader};
 use crate::session::Session;
 use crate::to_value::to_value;
-use crate::wait::Broken;
+use crate::wait::ReadError;
 
 /// The whole database at one commit. It never changes. The memory and files that it holds are released when it is closed, at the
 /// end of its ``with`` block, or with the object. Made by ``Connection.snapshot``.
@@ -62,7 +62,7 @@ impl Snapshot {
     fn scan(&self, table: &str) -> PyResult<ArrowRows> {
         let scan = self.inner()?.scan(table).or_raise()?;
         let schema = scan.schema().clone();
-        Ok(ArrowRows::new(Reader::new(&schema, scan.map(|batch| batch.map_err(Broken::Database)))))
+        Ok(ArrowRows::new(Reader::new(&schema, scan.map(|batch| batch.map_err(ReadError::Database)))))
     }
 
     /// Returns the row of a key as a dict, or None.

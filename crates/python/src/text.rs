@@ -6,9 +6,9 @@ use polynya::{Error, Result};
 
 /// A token of a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Piece {
+enum Token {
     /// Quoted texts, quoted names and comments. A `?` inside them is literal.
-    Closed,
+    Quoted,
     /// A numbered parameter: `$1`.
     Number,
     Mark,
@@ -16,37 +16,37 @@ enum Piece {
 }
 
 /// Splits a statement into tokens with their ranges. An unclosed token reaches to the end; the parser reports it.
-struct Pieces<'a> {
+struct Tokens<'a> {
     text: &'a str,
     at: usize,
     /// True if the character before belongs to a word.
     in_word: bool,
 }
 
-impl Iterator for Pieces<'_> {
-    type Item = (Piece, std::ops::Range<usize>);
+impl Iterator for Tokens<'_> {
+    type Item = (Token, std::ops::Range<usize>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let start = self.at;
         let rest = &self.text[start..];
         let first = rest.chars().next()?;
         let was_in_word = std::mem::replace(&mut self.in_word, first.is_alphanumeric() || first == '_');
-        let (piece, len) = match first {
+        let (token, len) = match first {
             // `E'…'` has backslash escapes; no other prefix changes the end of a quotation.
-            '\'' => (Piece::Closed, quoted(rest, b'\'', was_in_word && self.is_escaped(start))),
-            '"' => (Piece::Closed, quoted(rest, b'"', false)),
-            '-' if rest.starts_with("--") => (Piece::Closed, rest.find('\n').unwrap_or(rest.len())),
-            '/' if rest.starts_with("/*") => (Piece::Closed, comment(rest)),
+            '\'' => (Token::Quoted, quoted(rest, b'\'', was_in_word && self.is_escaped(start))),
+            '"' => (Token::Quoted, quoted(rest, b'"', false)),
+            '-' if rest.starts_with("--") => (Token::Quoted, rest.find('\n').unwrap_or(rest.len())),
+            '/' if rest.starts_with("/*") => (Token::Quoted, comment(rest)),
             '$' if !was_in_word => dollar(rest),
-            '?' => (Piece::Mark, 1),
-            other => (Piece::Other, other.len_utf8()),
+            '?' => (Token::Mark, 1),
+            other => (Token::Other, other.len_utf8()),
         };
         self.at += len;
-        Some((piece, start..self.at))
+        Some((token, start..self.at))
     }
 }
 
-impl Pieces<'_> {
+impl Tokens<'_> {
     /// Returns true if the word before a quote is a single E.
     fn is_escaped(&self, quote: usize) -> bool {
         let before = &self.text[..quote];
@@ -55,8 +55,8 @@ impl Pieces<'_> {
     }
 }
 
-fn pieces(text: &str) -> Pieces<'_> {
-    Pieces { text, at: 0, in_word: false }
+fn tokens(text: &str) -> Tokens<'_> {
+    Tokens { text, at: 0, in_word: false }
 }
 
 /// Returns the length of a quoted text. A doubled quote does not end it.
@@ -90,17 +90,17 @@ fn comment(text: &str) -> usize {
 }
 
 /// Parses `$1`, or a text between `$tag$` and the same tag again.
-fn dollar(text: &str) -> (Piece, usize) {
+fn dollar(text: &str) -> (Token, usize) {
     let digits = text[1..].bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0 {
-        return (Piece::Number, 1 + digits);
+        return (Token::Number, 1 + digits);
     }
     let is_tag = |c: char| c.is_alphanumeric() || c == '_';
     let tag = text[1..].find(|c| !is_tag(c)).filter(|end| text[1 + end..].starts_with('$'));
-    let Some(tag) = tag else { return (Piece::Other, 1) };
+    let Some(tag) = tag else { return (Token::Other, 1) };
     let mark = &text[..tag + 2];
     let end = text[mark.len()..].find(mark).map_or(text.len(), |end| 2 * mark.len() + end);
-    (Piece::Closed, end)
+    (Token::Quoted, end)
 }
 
 /// Replaces each `?` by `$1`, `$2`, …, the only form that the engine knows. Fails if the statement has both forms.
@@ -109,9 +109,9 @@ pub fn numbered(text: &str) -> Result<Cow<'_, str>> {
         return Ok(Cow::Borrowed(text));
     }
     let (mut out, mut marks, mut numbers) = (String::with_capacity(text.len() + 16), 0, false);
-    for (piece, range) in pieces(text) {
-        match piece {
-            Piece::Mark => {
+    for (token, range) in tokens(text) {
+        match token {
+            Token::Mark => {
                 marks += 1;
                 out.push('$');
                 out.push_str(&marks.to_string());
@@ -121,8 +121,8 @@ pub fn numbered(text: &str) -> Result<Cow<'_, str>> {
                 }
                 continue;
             }
-            Piece::Number => numbers = true,
-            Piece::Closed | Piece::Other => {}
+            Token::Number => numbers = true,
+            Token::Quoted | Token::Other => {}
         }
         out.push_str(&text[range]);
     }
@@ -139,12 +139,12 @@ pub fn numbered(text: &str) -> Result<Cow<'_, str>> {
 /// Returns the first word in lower case, after comments and brackets; empty if there is none.
 pub fn first_word(text: &str) -> String {
     let mut word = String::new();
-    for (piece, range) in pieces(text) {
+    for (token, range) in tokens(text) {
         let is_comment = || text[range.clone()].starts_with(['-', '/']);
         match text[range.clone()].chars().next() {
-            Some(c) if piece == Piece::Other && c.is_alphanumeric() => word.extend(c.to_lowercase()),
+            Some(c) if token == Token::Other && c.is_alphanumeric() => word.extend(c.to_lowercase()),
             Some(c) if word.is_empty() && (c.is_whitespace() || c == '(') => {}
-            _ if word.is_empty() && piece == Piece::Closed && is_comment() => {}
+            _ if word.is_empty() && token == Token::Quoted && is_comment() => {}
             _ => break,
         }
     }

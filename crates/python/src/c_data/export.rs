@@ -15,7 +15,7 @@ const EINVAL: c_int = 22;
 const EIO: c_int = 5;
 
 /// The memory that an exported array points into.
-struct Owned {
+struct ExportedBuffers {
     /// Keeps the memory behind `pointers` alive.
     _buffers: Vec<Option<Buffer>>,
     pointers: Vec<*const c_void>,
@@ -40,7 +40,7 @@ fn of_data(data: &ArrayData) -> ArrowArray {
         DataType::Dictionary(..) => (Vec::new(), boxed(&data.child_data()[0])),
         _ => (data.child_data().iter().map(boxed).collect(), std::ptr::null_mut()),
     };
-    let mut owned = Box::new(Owned { _buffers: buffers, pointers, children, dictionary });
+    let mut owned = Box::new(ExportedBuffers { _buffers: buffers, pointers, children, dictionary });
     ArrowArray {
         length: data.len() as i64,
         null_count: match data.data_type() {
@@ -78,7 +78,7 @@ unsafe extern "C" fn release(array: *mut ArrowArray) {
     // SAFETY: a consumer releases what it was given once; `private_data` was made by `of_data`.
     let owned = unsafe {
         (*array).release = None;
-        Box::from_raw((*array).private_data.cast::<Owned>())
+        Box::from_raw((*array).private_data.cast::<ExportedBuffers>())
     };
     for child in owned.children.iter().chain([&owned.dictionary]).filter(|child| !child.is_null()) {
         // SAFETY: made by `Box::into_raw` in `of_data`; dropping it releases it unless the consumer moved it away.
@@ -87,7 +87,7 @@ unsafe extern "C" fn release(array: *mut ArrowArray) {
 }
 
 /// A stream of batches with its last error.
-struct Batches {
+struct BatchStream {
     reader: Box<dyn RecordBatchReader + Send>,
     error: CString,
 }
@@ -99,15 +99,15 @@ pub fn stream(reader: Box<dyn RecordBatchReader + Send>) -> ArrowArrayStream {
         get_next: Some(get_next),
         get_last_error: Some(get_last_error),
         release: Some(release_stream),
-        private_data: Box::into_raw(Box::new(Batches { reader, error: CString::default() })).cast(),
+        private_data: Box::into_raw(Box::new(BatchStream { reader, error: CString::default() })).cast(),
     }
 }
 
 /// Runs `step` and turns a panic into an error, since a panic must not unwind into C.
 fn guarded(
-    batches: &mut Batches,
+    batches: &mut BatchStream,
     code: c_int,
-    step: impl FnOnce(&mut Batches) -> Result<(), String>,
+    step: impl FnOnce(&mut BatchStream) -> Result<(), String>,
 ) -> c_int {
     let result = catch_unwind(AssertUnwindSafe(|| step(batches)));
     match result.unwrap_or_else(|_| Err("a bug of Polynya: reading the rows panicked".into())) {
@@ -121,7 +121,7 @@ fn guarded(
 
 unsafe extern "C" fn get_schema(stream: *mut ArrowArrayStream, out: *mut ArrowSchema) -> c_int {
     // SAFETY: the consumer passes the stream that it was given and room for a schema.
-    let batches = unsafe { &mut *(*stream).private_data.cast::<Batches>() };
+    let batches = unsafe { &mut *(*stream).private_data.cast::<BatchStream>() };
     guarded(batches, EINVAL, |batches| {
         let exported = schema::export(&batches.reader.schema()).map_err(|e| e.to_string())?;
         // SAFETY: the same; the room for the schema holds none that would have to be released.
@@ -132,7 +132,7 @@ unsafe extern "C" fn get_schema(stream: *mut ArrowArrayStream, out: *mut ArrowSc
 
 unsafe extern "C" fn get_next(stream: *mut ArrowArrayStream, out: *mut ArrowArray) -> c_int {
     // SAFETY: the consumer passes the stream that it was given and room for an array.
-    let batches = unsafe { &mut *(*stream).private_data.cast::<Batches>() };
+    let batches = unsafe { &mut *(*stream).private_data.cast::<BatchStream>() };
     guarded(batches, EIO, |batches| {
         let exported = match batches.reader.next() {
             None => ArrowArray::released(),
@@ -147,13 +147,13 @@ unsafe extern "C" fn get_next(stream: *mut ArrowArrayStream, out: *mut ArrowArra
 
 unsafe extern "C" fn get_last_error(stream: *mut ArrowArrayStream) -> *const c_char {
     // SAFETY: the consumer passes the stream that it was given.
-    unsafe { (*(*stream).private_data.cast::<Batches>()).error.as_ptr() }
+    unsafe { (*(*stream).private_data.cast::<BatchStream>()).error.as_ptr() }
 }
 
 unsafe extern "C" fn release_stream(stream: *mut ArrowArrayStream) {
     // SAFETY: a consumer releases what it was given once; `private_data` is what `stream` made.
     unsafe {
         (*stream).release = None;
-        drop(Box::from_raw((*stream).private_data.cast::<Batches>()));
+        drop(Box::from_raw((*stream).private_data.cast::<BatchStream>()));
     }
 }

@@ -16,14 +16,14 @@ use polynya::{Error, Result};
 use super::{ArrowArray, ArrowArrayStream, ArrowSchema, schema};
 
 /// The batches of another library's stream.
-pub struct Import {
+pub struct ImportedStream {
     stream: ArrowArrayStream,
     schema: SchemaRef,
 }
 
-impl Import {
+impl ImportedStream {
     /// Takes ownership of the stream.
-    pub fn new(mut stream: ArrowArrayStream) -> Result<Import> {
+    pub fn new(mut stream: ArrowArrayStream) -> Result<ImportedStream> {
         let mut found = ArrowSchema::released();
         let get = stream.get_schema.ok_or_else(read)?;
         // SAFETY: the stream was not released; there is room for a schema.
@@ -31,11 +31,11 @@ impl Import {
         check(code, &mut stream)?;
         // SAFETY: the producer filled it.
         let schema = Arc::new(unsafe { schema::import(&found)? });
-        Ok(Import { stream, schema })
+        Ok(ImportedStream { stream, schema })
     }
 }
 
-impl Iterator for Import {
+impl Iterator for ImportedStream {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Result<RecordBatch>> {
@@ -103,9 +103,10 @@ fn batch(array: &ArrowArray, schema: &SchemaRef) -> Result<RecordBatch> {
 fn owned(array: &ArrayRef) -> Result<ArrayRef> {
     // Views and dictionaries would keep references to their source.
     let plain_type = plain(array.data_type());
-    let plain = match plain_type == *array.data_type() {
-        true => array.clone(),
-        false => cast(array, &plain_type).map_err(misfit)?,
+    let plain = if plain_type == *array.data_type() {
+        array.clone()
+    } else {
+        cast(array, &plain_type).map_err(misfit)?
     };
     let data = plain.to_data();
     let mut copy = MutableArrayData::new(vec![&data], false, data.len());

@@ -16,7 +16,7 @@ const MAP_KEYS_SORTED: i64 = 4;
 const NESTING_MAX: usize = 32;
 
 /// The memory that an exported schema points into.
-struct Owned {
+struct ExportedStrings {
     format: CString,
     name: CString,
     metadata: Option<Vec<u8>>,
@@ -57,7 +57,7 @@ fn of_field(field: &Field) -> Result<ArrowSchema> {
     if matches!(data_type, DataType::Map(_, true)) {
         flags |= MAP_KEYS_SORTED;
     }
-    let mut owned = Box::new(Owned {
+    let mut owned = Box::new(ExportedStrings {
         format: c_string(&format)?,
         name: c_string(field.name())?,
         metadata: encode_metadata(field.metadata()),
@@ -81,7 +81,7 @@ unsafe extern "C" fn release(schema: *mut ArrowSchema) {
     // SAFETY: a consumer releases what it was given once; `private_data` was made by `of_field`.
     let owned = unsafe {
         (*schema).release = None;
-        Box::from_raw((*schema).private_data.cast::<Owned>())
+        Box::from_raw((*schema).private_data.cast::<ExportedStrings>())
     };
     for child in owned.children.iter().chain([&owned.dictionary]).filter(|child| !child.is_null()) {
         // SAFETY: made by `Box::into_raw` in `of_field`; dropping it releases it unless the consumer moved it away.

@@ -13,11 +13,11 @@ use crate::error::{OrRaise, interface};
 use crate::wait;
 
 /// The open databases by folder. A thread that connects waits here while another one opens or closes a database.
-static OPENED: Mutex<Option<HashMap<PathBuf, Opened>>> = Mutex::new(None);
+static OPEN_DATABASES: Mutex<Option<HashMap<PathBuf, OpenDatabase>>> = Mutex::new(None);
 /// The process that first opened a database; 0 before that.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-struct Opened {
+struct OpenDatabase {
     db: Database,
     settings: Settings,
     leases: usize,
@@ -63,12 +63,12 @@ pub struct Lease {
 impl Lease {
     /// Opens the database in a folder, or shares the one that this process has open. Creates the folder and the database if they
     /// are missing. Must be called detached.
-    pub fn take(dir: &Path, settings: &Settings) -> PyResult<Lease> {
+    pub fn open(dir: &Path, settings: &Settings) -> PyResult<Lease> {
         let process = std::process::id();
         if ![0, process].contains(&PROCESS.load(Ordering::Acquire)) {
             return Err(forked());
         }
-        let mut opened = wait::lock(&OPENED)?;
+        let mut opened = wait::lock(&OPEN_DATABASES)?;
         let path = absolute(dir);
         let opened = opened.get_or_insert_default();
         if let Some(known) = opened.get_mut(&path) {
@@ -85,7 +85,7 @@ impl Lease {
         PROCESS.store(process, Ordering::Release);
         // The folder exists now, so its symbolic links can be resolved.
         let path = absolute(dir);
-        opened.insert(path.clone(), Opened { db: db.clone(), settings: settings.clone(), leases: 1 });
+        opened.insert(path.clone(), OpenDatabase { db: db.clone(), settings: settings.clone(), leases: 1 });
         Ok(Lease { db, path, process })
     }
 
@@ -99,16 +99,16 @@ impl Lease {
     }
 
     /// Releases the reference. The last one closes the database, and returns its error.
-    pub fn end(mut self) -> PyResult<()> {
-        self.give_back()
+    pub fn release(mut self) -> PyResult<()> {
+        self.release_reference()
     }
 
-    fn give_back(&mut self) -> PyResult<()> {
+    fn release_reference(&mut self) -> PyResult<()> {
         if self.check_process().is_err() || self.path.as_os_str().is_empty() {
             return Ok(());
         }
         let path = std::mem::take(&mut self.path);
-        let mut opened = OPENED.lock();
+        let mut opened = OPEN_DATABASES.lock();
         let Some(known) = opened.as_mut().and_then(|opened| opened.get_mut(&path)) else { return Ok(()) };
         known.leases -= 1;
         if known.leases > 0 {
@@ -122,7 +122,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let _ = wait::detached(|| self.give_back());
+        let _ = wait::detached(|| self.release_reference());
     }
 }
 
@@ -131,7 +131,7 @@ pub fn close_all() -> PyResult<()> {
     if PROCESS.load(Ordering::Acquire) != std::process::id() {
         return Ok(());
     }
-    let opened = wait::lock(&OPENED)?.take();
+    let opened = wait::lock(&OPEN_DATABASES)?.take();
     opened.into_iter().flatten().try_for_each(|(_, opened)| opened.db.close().or_raise())
 }
 
