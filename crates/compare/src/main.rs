@@ -11,7 +11,7 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "motedb")]
-mod mote;
+mod motedb_peer;
 mod queries;
 mod sqlite;
 
@@ -28,16 +28,16 @@ use types::Result;
 #[command(about = "Polynya beside SQLite, and beside motedb if built with `--features motedb`")]
 struct Command {
     #[command(subcommand)]
-    what: What,
+    workload: Workload,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Workload {
     /// One table: lookups, ranges, aggregates, scans, inserts
     Tables {
         #[command(flatten)]
-        measuring: Measuring,
-        /// Only the rows whose name has one of these parts
+        measuring: MeasureOptions,
+        /// Restrict the rows to those whose name has one of these parts
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
         #[arg(long)]
@@ -51,7 +51,7 @@ enum What {
     /// Readers of twelve databases while all of them build indexes
     Freeze {
         #[command(flatten)]
-        measuring: Measuring,
+        measuring: MeasureOptions,
         /// Seconds of a round
         #[arg(long)]
         measure: Option<f64>,
@@ -65,7 +65,7 @@ enum What {
 }
 
 #[derive(Args)]
-struct Measuring {
+struct MeasureOptions {
     /// Parent directory of the databases; it should be on the disk to be measured
     #[arg(long, default_value = ".", value_name = "DIR")]
     root: PathBuf,
@@ -82,20 +82,20 @@ struct Measuring {
     json: bool,
 }
 
-impl Measuring {
+impl MeasureOptions {
     fn peers(&self) -> Vec<&'static dyn Peer> {
         let all: Vec<&'static dyn Peer> = vec![
             &Polynya,
             &sqlite::Sqlite,
             #[cfg(feature = "motedb")]
-            &mote::Mote,
+            &motedb_peer::Motedb,
         ];
         all.into_iter().filter(|peer| !self.without.iter().any(|name| name == peer.name())).collect()
     }
 }
 
 fn main() -> ExitCode {
-    match run(Command::parse().what) {
+    match run(Command::parse().workload) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("polynya-compare: {error}");
@@ -104,10 +104,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(what: What) -> Result<ExitCode> {
+fn run(workload: Workload) -> Result<ExitCode> {
     let progress: bench::ProgressSink<'_> = &mut |line| eprintln!("{line}");
-    match what {
-        What::Tables { measuring, only, rows, lookup_rows, sealed } => {
+    match workload {
+        Workload::Tables { measuring, only, rows, lookup_rows, sealed } => {
             let mut options = tables::Options::new(&measuring.root);
             options.only = only;
             options.sealed = sealed;
@@ -118,7 +118,7 @@ fn run(what: What) -> Result<ExitCode> {
             let report = tables::run(&options, &measuring.peers(), progress)?;
             Ok(print(&measuring, &report))
         }
-        What::Freeze { measuring, measure, rows, databases } => {
+        Workload::Freeze { measuring, measure, rows, databases } => {
             let mut options = freeze::Options::new(&measuring.root);
             options.seed = measuring.seed;
             options.pairs = measuring.repeat.unwrap_or(options.pairs);
@@ -130,11 +130,11 @@ fn run(what: What) -> Result<ExitCode> {
             let report = freeze::run(&options, &measuring.peers(), progress)?;
             Ok(print(&measuring, &report))
         }
-        What::Queries(options) => queries::run(&options, progress),
+        Workload::Queries(options) => queries::run(&options, progress),
     }
 }
 
-fn print(measuring: &Measuring, report: &Report) -> ExitCode {
+fn print(measuring: &MeasureOptions, report: &Report) -> ExitCode {
     println!("{}", if measuring.json { report.to_json() } else { report.to_markdown() });
     match report.verdict() {
         Ok(()) => ExitCode::SUCCESS,

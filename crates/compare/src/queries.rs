@@ -18,8 +18,8 @@ use bench::random::Random;
 use clap::Args;
 use types::{Error, Result};
 
-use condition::Scope;
-use pair::{Pair, Verdict, shown};
+use condition::StatementScope;
+use pair::{DatabasePair, Verdict, shown};
 use statement::Select;
 use world::{Kind, TABLES, Table};
 
@@ -27,7 +27,7 @@ use world::{Kind, TABLES, Table};
 /// is not listed here fails the run, and so do too many.
 const REFUSED: &[&str] = &["not there yet:", "no plan was found in which all rows come in the order"];
 /// The largest share of refused statements: one in this number.
-const REFUSED_MOST: u64 = 50;
+const REFUSED_SHARE_MAX: u64 = 50;
 
 const STEPS: u64 = 8;
 const STATEMENTS: u64 = 25;
@@ -84,14 +84,16 @@ impl Tally {
     fn is_right(&self) -> bool {
         let is_known = |why: &String| REFUSED.iter().any(|known| why.starts_with(known));
         let refused: u64 = self.refused.values().map(|(count, _)| count).sum();
-        self.different == 0 && self.refused.keys().all(is_known) && refused * REFUSED_MOST <= self.statements
+        self.different == 0
+            && self.refused.keys().all(is_known)
+            && refused * REFUSED_SHARE_MAX <= self.statements
     }
 }
 
 fn world(seed: u64, tally: &mut Tally) -> Result<()> {
     let mut random = Random::new(seed);
     let dir = tempfile::tempdir().map_err(|error| Error::io("making a directory", error))?;
-    let pair = Pair::new(dir.path())?;
+    let pair = DatabasePair::new(dir.path())?;
     let mut next = [1; TABLES.len()];
     for (table, next) in TABLES.iter().zip(&mut next) {
         let [ours, theirs] = table.create();
@@ -114,9 +116,9 @@ fn world(seed: u64, tally: &mut Tally) -> Result<()> {
                 tally.explained += 1;
                 tally.by_index += u64::from(pair.uses_index(&text));
             }
-            match pair.ask(&text, ordered) {
+            match pair.compare(&text, ordered) {
                 Verdict::Same => {}
-                Verdict::Senseless(why) => {
+                Verdict::InvalidStatement(why) => {
                     return Err(Error::internal(format!("SQLite refuses it: {why}")).with("statement", text));
                 }
                 Verdict::Refused(why) => tally.refused.entry(kind_of(&why)).or_insert((0, text)).0 += 1,
@@ -131,10 +133,10 @@ fn world(seed: u64, tally: &mut Tally) -> Result<()> {
 }
 
 /// Inserts, updates and deletes rows of one table, and sometimes declares an index.
-fn change(pair: &Pair, random: &mut Random, next: &mut [u64; TABLES.len()]) -> Result<()> {
+fn change(pair: &DatabasePair, random: &mut Random, next: &mut [u64; TABLES.len()]) -> Result<()> {
     let at = random.below(TABLES.len() as u64) as usize;
     let table: &'static Table = &TABLES[at];
-    let scope = Scope { depth: 9, ..Scope::of(table.name, table) };
+    let scope = StatementScope { depth: 9, ..StatementScope::of(table.name, table) };
     let both = |text: String| pair.write([&text, &text]);
     if random.below(3) > 0 {
         let index = table.indexes[random.below(table.indexes.len() as u64) as usize];
@@ -168,11 +170,11 @@ fn change(pair: &Pair, random: &mut Random, next: &mut [u64; TABLES.len()]) -> R
 }
 
 /// Reports a difference by the smallest statement that shows it.
-fn explain(seed: u64, step: u64, pair: &Pair, select: Select) {
+fn explain(seed: u64, step: u64, pair: &DatabasePair, select: Select) {
     let mut smallest = select;
     loop {
         let differs = |smaller: &Select| {
-            matches!(pair.ask(&smaller.text(), smaller.is_ordered()), Verdict::Different(..))
+            matches!(pair.compare(&smaller.text(), smaller.is_ordered()), Verdict::Different(..))
         };
         match smallest.smaller().into_iter().find(differs) {
             Some(smaller) => smallest = smaller,
@@ -184,7 +186,7 @@ fn explain(seed: u64, step: u64, pair: &Pair, select: Select) {
     for table in TABLES.iter().filter(|table| text.contains(&format!(" {} ", table.name))) {
         println!("  {}", table.create()[0]);
     }
-    if let Verdict::Different(ours, theirs) = pair.ask(&text, smallest.is_ordered()) {
+    if let Verdict::Different(ours, theirs) = pair.compare(&text, smallest.is_ordered()) {
         let ordered = smallest.is_ordered();
         println!("  Polynya: {}\n  SQLite: {}", shown(&ours, ordered), shown(&theirs, ordered));
     }

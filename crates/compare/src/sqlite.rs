@@ -23,15 +23,15 @@ impl Peer for Sqlite {
     }
 
     fn open(&self, dir: &Path) -> Result<Arc<dyn Store>> {
-        File::open(dir, false)
+        SqliteStore::open(dir, false)
     }
 
     fn open_to_settle(&self, dir: &Path, _rows: u64) -> Result<Arc<dyn Store>> {
-        File::open(dir, true)
+        SqliteStore::open(dir, true)
     }
 }
 
-struct File {
+struct SqliteStore {
     path: PathBuf,
     /// True if `settle` analyses and checkpoints the file.
     settles: bool,
@@ -49,9 +49,9 @@ pub fn set_up(connection: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-impl File {
+impl SqliteStore {
     fn open(dir: &Path, settles: bool) -> Result<Arc<dyn Store>> {
-        let file = File { path: dir.join("data.sqlite"), settles };
+        let file = SqliteStore { path: dir.join("data.sqlite"), settles };
         file.connect()?;
         Ok(Arc::new(file))
     }
@@ -67,11 +67,11 @@ impl File {
     }
 }
 
-impl Store for File {
+impl Store for SqliteStore {
     fn session(&self) -> Result<Box<dyn Session>> {
         let connection = self.connect()?;
         connection.set_prepared_statement_cache_capacity(64);
-        Ok(Box::new(Handle(connection)))
+        Ok(Box::new(SqliteSession(connection)))
     }
 
     fn create(&self, table: &Table) -> Result<()> {
@@ -108,13 +108,13 @@ impl Store for File {
         Ok((directory_bytes(dir)?, 0))
     }
 
-    /// Only the sessions hold connections, and they close themselves.
+    /// Does nothing: the sessions hold the connections and close themselves.
     fn close(&self) -> Result<()> {
         Ok(())
     }
 }
 
-struct Handle(Connection);
+struct SqliteSession(Connection);
 
 struct Parameter<'a>(&'a Cell);
 
@@ -129,7 +129,7 @@ impl ToSql for Parameter<'_> {
     }
 }
 
-impl Handle {
+impl SqliteSession {
     fn read(&mut self, sql: &str, params: &[Cell], answer: &mut Digest) -> rusqlite::Result<()> {
         let mut statement = self.0.prepare_cached(sql)?;
         let columns = statement.column_count();
@@ -189,7 +189,7 @@ pub fn cell(value: ValueRef<'_>) -> Cell {
     }
 }
 
-impl Session for Handle {
+impl Session for SqliteSession {
     fn select(&mut self, statement: &PeerStatement, params: &[Cell], answer: &mut Digest) -> Result<()> {
         self.read(&statement.text, params, answer).map_err(failed)
     }

@@ -6,37 +6,37 @@ use super::world::{Kind, TABLES, Table};
 
 /// A condition, kept as a tree so that a failing one can be reduced.
 #[derive(Clone, Debug)]
-pub enum Condition {
+pub enum SqlCondition {
     Leaf(String),
-    Not(Box<Condition>),
-    And(Box<Condition>, Box<Condition>),
-    Or(Box<Condition>, Box<Condition>),
+    Not(Box<SqlCondition>),
+    And(Box<SqlCondition>, Box<SqlCondition>),
+    Or(Box<SqlCondition>, Box<SqlCondition>),
 }
 
-impl Condition {
+impl SqlCondition {
     pub fn text(&self) -> String {
         match self {
-            Condition::Leaf(text) => text.clone(),
-            Condition::Not(inner) => format!("not ({})", inner.text()),
-            Condition::And(left, right) => format!("({} and {})", left.text(), right.text()),
-            Condition::Or(left, right) => format!("({} or {})", left.text(), right.text()),
+            SqlCondition::Leaf(text) => text.clone(),
+            SqlCondition::Not(inner) => format!("not ({})", inner.text()),
+            SqlCondition::And(left, right) => format!("({} and {})", left.text(), right.text()),
+            SqlCondition::Or(left, right) => format!("({} or {})", left.text(), right.text()),
         }
     }
 
     /// Returns smaller conditions, one of which may fail as well.
-    pub fn smaller(&self) -> Vec<Condition> {
+    pub fn smaller(&self) -> Vec<SqlCondition> {
         match self {
-            Condition::Leaf(_) => Vec::new(),
-            Condition::Not(inner) => {
+            SqlCondition::Leaf(_) => Vec::new(),
+            SqlCondition::Not(inner) => {
                 let mut all = vec![inner.as_ref().clone()];
-                all.extend(inner.smaller().into_iter().map(|inner| Condition::Not(Box::new(inner))));
+                all.extend(inner.smaller().into_iter().map(|inner| SqlCondition::Not(Box::new(inner))));
                 all
             }
-            Condition::And(left, right) | Condition::Or(left, right) => {
-                let is_and = matches!(self, Condition::And(..));
-                let join = |left: Condition, right: Condition| {
+            SqlCondition::And(left, right) | SqlCondition::Or(left, right) => {
+                let is_and = matches!(self, SqlCondition::And(..));
+                let join = |left: SqlCondition, right: SqlCondition| {
                     let (left, right) = (Box::new(left), Box::new(right));
-                    if is_and { Condition::And(left, right) } else { Condition::Or(left, right) }
+                    if is_and { SqlCondition::And(left, right) } else { SqlCondition::Or(left, right) }
                 };
                 let mut all = vec![left.as_ref().clone(), right.as_ref().clone()];
                 all.extend(left.smaller().into_iter().map(|left| join(left, right.as_ref().clone())));
@@ -49,16 +49,16 @@ impl Condition {
 
 /// The tables that a statement may name.
 #[derive(Clone)]
-pub struct Scope {
+pub struct StatementScope {
     /// The tables with their names in the statement.
     pub tables: Vec<(String, &'static Table)>,
     /// The nesting depth of the statement.
     pub depth: u32,
 }
 
-impl Scope {
-    pub fn of(name: &str, table: &'static Table) -> Scope {
-        Scope { tables: vec![(name.to_owned(), table)], depth: 0 }
+impl StatementScope {
+    pub fn of(name: &str, table: &'static Table) -> StatementScope {
+        StatementScope { tables: vec![(name.to_owned(), table)], depth: 0 }
     }
 
     /// Returns a random column with its kind.
@@ -82,21 +82,21 @@ impl Scope {
     }
 
     /// Returns the same scope without subqueries.
-    pub fn plain(&self) -> Scope {
-        Scope { depth: 9, ..self.clone() }
+    pub fn plain(&self) -> StatementScope {
+        StatementScope { depth: 9, ..self.clone() }
     }
 
-    pub fn condition(&self, random: &mut Random, size: u32) -> Condition {
+    pub fn condition(&self, random: &mut Random, size: u32) -> SqlCondition {
         if size > 0 && random.below(3) > 0 {
             let (left, right) = (self.condition(random, size - 1), self.condition(random, size - 1));
             let (left, right) = (Box::new(left), Box::new(right));
             return match random.below(5) {
-                0 | 1 => Condition::Or(left, right),
-                2 => Condition::Not(left),
-                _ => Condition::And(left, right),
+                0 | 1 => SqlCondition::Or(left, right),
+                2 => SqlCondition::Not(left),
+                _ => SqlCondition::And(left, right),
             };
         }
-        Condition::Leaf(self.leaf(random))
+        SqlCondition::Leaf(self.leaf(random))
     }
 
     fn leaf(&self, random: &mut Random) -> String {
@@ -204,9 +204,9 @@ impl Scope {
     }
 
     /// Returns a condition that selects the rows matching one of a few rows of another table.
-    pub fn chosen(&self, random: &mut Random) -> Condition {
+    pub fn chosen(&self, random: &mut Random) -> SqlCondition {
         let table = &TABLES[random.below(3) as usize];
-        let inner = Scope { depth: 9, ..Scope::of("few", table) };
+        let inner = StatementScope { depth: 9, ..StatementScope::of("few", table) };
         let (column, kind) = inner.column(random);
         let Some((outer, _)) = self.column_of(random, |other| other == kind) else {
             return self.condition(random, 1);
@@ -219,7 +219,7 @@ impl Scope {
             _ => filter,
         };
         let from = format!("from {} few where {few}", table.name);
-        Condition::Leaf(match random.below(2) {
+        SqlCondition::Leaf(match random.below(2) {
             0 => format!("{outer} in (select {column} {from})"),
             _ => format!("exists (select 1 {from} and {column} = {outer})"),
         })
@@ -229,7 +229,7 @@ impl Scope {
     fn subquery(&self, random: &mut Random) -> String {
         let table = &TABLES[random.below(3) as usize];
         let name = format!("s{}", self.depth);
-        let mut inner = Scope::of(&name, table);
+        let mut inner = StatementScope::of(&name, table);
         // Subqueries nest up to two levels deep.
         inner.depth = self.depth + 1;
         let filter = inner.condition(random, 1).text();

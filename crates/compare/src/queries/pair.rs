@@ -9,7 +9,7 @@ use types::{Error, Result};
 
 use crate::sqlite;
 
-pub struct Pair {
+pub struct DatabasePair {
     pub polynya: Database,
     sqlite: Connection,
 }
@@ -23,14 +23,14 @@ pub enum Verdict {
     /// Polynya refuses a statement that SQLite answers.
     Refused(String),
     /// SQLite refuses the statement, so the generator is wrong.
-    Senseless(String),
+    InvalidStatement(String),
 }
 
-impl Pair {
-    pub fn new(dir: &Path) -> Result<Pair> {
+impl DatabasePair {
+    pub fn new(dir: &Path) -> Result<DatabasePair> {
         let sqlite = Connection::open_in_memory().map_err(sqlite::failed)?;
         sqlite.execute_batch("PRAGMA case_sensitive_like = ON").map_err(sqlite::failed)?;
-        Ok(Pair { polynya: Database::open(dir)?, sqlite })
+        Ok(DatabasePair { polynya: Database::open(dir)?, sqlite })
     }
 
     /// Runs a statement that writes on both sides. Fails unless both change the same number of rows.
@@ -47,10 +47,10 @@ impl Pair {
         Ok(())
     }
 
-    pub fn ask(&self, text: &str, ordered: bool) -> Verdict {
+    pub fn compare(&self, text: &str, ordered: bool) -> Verdict {
         let theirs = match self.theirs(text) {
             Ok(rows) => rows,
-            Err(error) => return Verdict::Senseless(error.to_string()),
+            Err(error) => return Verdict::InvalidStatement(error.to_string()),
         };
         let ours = match self.ours(text) {
             Ok(rows) => rows,

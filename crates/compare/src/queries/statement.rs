@@ -2,7 +2,7 @@
 
 use bench::random::Random;
 
-use super::condition::{Condition, Scope};
+use super::condition::{SqlCondition, StatementScope};
 use super::world::{Kind, TABLES, Table};
 
 /// A SELECT in parts, so that a failing one can be reduced.
@@ -11,7 +11,7 @@ pub struct Select {
     distinct: bool,
     items: Vec<(String, Kind)>,
     from: String,
-    filter: Option<Condition>,
+    filter: Option<SqlCondition>,
     group: Vec<String>,
     having: Option<String>,
     /// A set operation such as `UNION`, with its other side.
@@ -150,7 +150,7 @@ fn any_table(random: &mut Random) -> &'static Table {
     if random.below(2) == 0 { &TABLES[0] } else { &TABLES[random.below(3) as usize] }
 }
 
-fn select(scope: &Scope, from: String, random: &mut Random, filter: Option<Condition>) -> Select {
+fn select(scope: &StatementScope, from: String, random: &mut Random, filter: Option<SqlCondition>) -> Select {
     let items = (0..1 + random.below(4)).map(|_| scope.expression(random)).collect();
     let with = None;
     let (group, having, order, limit) = (Vec::new(), None, Vec::new(), None);
@@ -160,7 +160,7 @@ fn select(scope: &Scope, from: String, random: &mut Random, filter: Option<Condi
 
 fn plain(random: &mut Random) -> Select {
     let table = any_table(random);
-    let scope = Scope::of("x", table);
+    let scope = StatementScope::of("x", table);
     let filter = (random.below(8) > 0).then(|| scope.condition(random, 2));
     select(&scope, format!("{} x", table.name), random, filter)
 }
@@ -168,7 +168,7 @@ fn plain(random: &mut Random) -> Select {
 /// Returns a statement that an index can serve: plain columns, one or two conditions, the first few rows.
 fn lookup(random: &mut Random) -> Select {
     let table = any_table(random);
-    let scope = Scope::of(table.name, table);
+    let scope = StatementScope::of(table.name, table);
     let filter = (random.below(6) > 0).then(|| scope.condition(random, 1));
     let mut select = select(&scope, table.name.to_owned(), random, filter);
     select.distinct = false;
@@ -179,11 +179,11 @@ fn lookup(random: &mut Random) -> Select {
 /// Returns the rows that match one of a few rows of another table, sometimes with a further condition.
 fn chosen(random: &mut Random) -> Select {
     let table = any_table(random);
-    let scope = Scope::of("x", table);
+    let scope = StatementScope::of("x", table);
     let chosen = scope.chosen(random);
     let filter = match random.below(3) {
-        0 => Condition::And(Box::new(chosen), Box::new(scope.condition(random, 1))),
-        1 => Condition::And(Box::new(chosen), Box::new(scope.chosen(random))),
+        0 => SqlCondition::And(Box::new(chosen), Box::new(scope.condition(random, 1))),
+        1 => SqlCondition::And(Box::new(chosen), Box::new(scope.chosen(random))),
         _ => chosen,
     };
     select(&scope, format!("{} x", table.name), random, Some(filter))
@@ -191,9 +191,9 @@ fn chosen(random: &mut Random) -> Select {
 
 fn joined(random: &mut Random) -> Select {
     let (left, right) = (any_table(random), any_table(random));
-    let mut scope = Scope::of("x", left);
+    let mut scope = StatementScope::of("x", left);
     scope.tables.push(("y".into(), right));
-    let of = |name: &str, table: &'static Table| Scope::of(name, table);
+    let of = |name: &str, table: &'static Table| StatementScope::of(name, table);
     let (kind, mut on) = loop {
         let (column, kind) = of("x", left).column(random);
         // Booleans match too many rows; joins on times need a further condition.
@@ -214,7 +214,7 @@ fn joined(random: &mut Random) -> Select {
         // A condition on each side of an outer join, where either side may be missing.
         1 | 2 => {
             let of_left = of("x", left).condition(random, 1);
-            Some(Condition::And(Box::new(of_left), Box::new(of("y", right).condition(random, 1))))
+            Some(SqlCondition::And(Box::new(of_left), Box::new(of("y", right).condition(random, 1))))
         }
         _ => Some(scope.condition(random, 2)),
     };
@@ -237,7 +237,7 @@ fn joined(random: &mut Random) -> Select {
 
 fn grouped(random: &mut Random) -> Select {
     let table = any_table(random);
-    let scope = Scope::of("x", table);
+    let scope = StatementScope::of("x", table);
     let filter = (random.below(2) > 0).then(|| scope.condition(random, 1));
     let mut select = select(&scope, format!("{} x", table.name), random, filter);
     select.distinct = false;
@@ -258,7 +258,7 @@ fn grouped(random: &mut Random) -> Select {
 
 fn aggregated(random: &mut Random) -> Select {
     let mut select = plain(random);
-    let scope = Scope::of(
+    let scope = StatementScope::of(
         "x",
         TABLES.iter().find(|table| select.from == format!("{} x", table.name)).unwrap_or(&TABLES[0]),
     );
@@ -273,7 +273,7 @@ fn combined(random: &mut Random) -> Select {
     // The other side needs columns of the same kinds.
     for _ in 0..50 {
         let table = any_table(random);
-        let scope = Scope::of("x", table);
+        let scope = StatementScope::of("x", table);
         let items: Option<Vec<(String, Kind)>> =
             left.items.iter().map(|(_, kind)| scope.column_of(random, |other| other == *kind)).collect();
         let Some(items) = items else { continue };
@@ -296,9 +296,9 @@ fn nested(random: &mut Random) -> Select {
     let names: Vec<String> = (1..=kinds.len()).map(|place| format!("q.c{place}")).collect();
     let at = random.below(names.len() as u64) as usize;
     let filter = match random.below(3) {
-        0 => Condition::Leaf(format!("{} is not null", names[at])),
-        1 => Condition::Leaf(format!("{} >= {}", names[at], kinds[at].literal(random))),
-        _ => Condition::Leaf(format!(
+        0 => SqlCondition::Leaf(format!("{} is not null", names[at])),
+        1 => SqlCondition::Leaf(format!("{} >= {}", names[at], kinds[at].literal(random))),
+        _ => SqlCondition::Leaf(format!(
             "{} in ({}, {})",
             names[at],
             kinds[at].literal(random),

@@ -11,9 +11,9 @@ use motedb::types::Value;
 use motedb::{DBConfig, Database, DurabilityLevel, QueryResult};
 use types::{Error, Result};
 
-pub struct Mote;
+pub struct Motedb;
 
-impl Peer for Mote {
+impl Peer for Motedb {
     fn name(&self) -> &'static str {
         "motedb"
     }
@@ -23,11 +23,11 @@ impl Peer for Mote {
         config.wal_config.durability_level = DurabilityLevel::group_commit();
         let path = dir.join("data");
         let db = Database::create_with_config(&path, config).map_err(failed)?;
-        Ok(Arc::new(Open { db: Arc::new(db), dir: dir.to_owned() }))
+        Ok(Arc::new(MotedbStore { db: Arc::new(db), dir: dir.to_owned() }))
     }
 }
 
-struct Open {
+struct MotedbStore {
     db: Arc<Database>,
     dir: PathBuf,
 }
@@ -36,15 +36,15 @@ fn failed(error: motedb::MoteDBError) -> Error {
     Error::internal(format!("motedb: {error}"))
 }
 
-impl Open {
+impl MotedbStore {
     fn execute(&self, sql: &str) -> Result<()> {
         self.db.execute(sql).map_err(failed)?.materialize().map_err(failed).map(drop)
     }
 }
 
-impl Store for Open {
+impl Store for MotedbStore {
     fn session(&self) -> Result<Box<dyn Session>> {
-        Ok(Box::new(Handle(self.db.clone())))
+        Ok(Box::new(MotedbSession(self.db.clone())))
     }
 
     fn create(&self, table: &Table) -> Result<()> {
@@ -89,7 +89,7 @@ impl Store for Open {
     }
 }
 
-struct Handle(Arc<Database>);
+struct MotedbSession(Arc<Database>);
 
 fn value(cell: &Cell) -> Value {
     match cell {
@@ -111,7 +111,7 @@ fn cell(value: Value) -> Cell {
     }
 }
 
-impl Handle {
+impl MotedbSession {
     fn read(&self, sql: &str, params: Vec<Value>, answer: &mut Digest) -> Result<()> {
         let found = self.0.execute_prepared(sql, params).map_err(failed)?.materialize().map_err(failed)?;
         let QueryResult::Select { rows, .. } = found else {
@@ -134,7 +134,7 @@ impl Handle {
     }
 }
 
-impl Session for Handle {
+impl Session for MotedbSession {
     fn select(&mut self, statement: &PeerStatement, params: &[Cell], answer: &mut Digest) -> Result<()> {
         self.read(&statement.text, params.iter().map(value).collect(), answer)
     }
