@@ -45,7 +45,7 @@ def values(n):
 TABLES = {
     "events": '"user", n, price', "everything": ", ".join(EVERY_TYPE), "parted": "day, place, n, at", "stock": "sku, pieces",
 }
-IN_TRINO = {
+TRINO_TYPES = {
     "_polynya_row_id": "bigint", "_time": "timestamp(6) with time zone", "yes": "boolean", "i32": "integer", "i64": "bigint",
     "f32": "real", "f64": "double", "price": "decimal(12,3)", "huge": "decimal(38,10)", "words": "varchar", "more": "varchar",
     "raw": "varbinary", "day": "date", "at": "timestamp(6) with time zone", "id": "uuid", "numbers": "array(bigint)",
@@ -72,7 +72,7 @@ CONDITIONS = {
 }
 
 
-class Both:
+class ServerAndTrino:
     """A server and a Trino that is attached to it."""
 
     def __init__(self, server, trino):
@@ -155,7 +155,7 @@ def trino_lists_what_there_is(both):
     assert sorted(trino.all("SHOW TABLES FROM main")) == [(table,) for table in TABLES]
     assert trino.all("SHOW TABLES FROM sensors") == [("readings",)]
     kinds = {name: kind for name, kind, *_ in trino.all("DESCRIBE main.everything")}
-    assert kinds == IN_TRINO, kinds
+    assert kinds == TRINO_TYPES, kinds
     said = trino.one("SHOW CREATE TABLE main.parted")[0]
     assert "partitioning = ARRAY['month(day)','bucket(place, 2)','truncate(n, 100)']" in said, said
     assert "sorted_by = ARRAY['n DESC NULLS FIRST']" in said, said
@@ -378,7 +378,7 @@ def main(binary, scratch, home, java):
                               nested_namespace_enabled="true", case_insensitive_name_matching="true"),
         }
         with Trino(home, java, scratch / "trino", catalogs) as trino:
-            both = Both(server, trino)
+            both = ServerAndTrino(server, trino)
             make_tables(both)
             for test in (
                 trino_lists_what_there_is, trino_reads_what_sql_answers, trino_travels_in_time,

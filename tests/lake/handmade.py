@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 DATA, POSITIONS, EQUALITY = range(3)
 
 
-class Handmade:
+class HandmadeTable:
     """A table with one snapshot. The last of `schemas` and of `specs` is the current one."""
 
     def __init__(self, folder, version, schemas, specs, defaults=None):

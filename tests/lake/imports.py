@@ -36,7 +36,7 @@ from pyiceberg.types import (
     MapType, NestedField, StringType, StructType, TimestampType, TimestamptzType, TimeType, UUIDType,
 )
 
-from handmade import Handmade
+from handmade import HandmadeTable
 
 LONGEST = 300
 
@@ -90,7 +90,7 @@ def normal(value):
     return value
 
 
-class Folder(MetastoreCatalog):
+class FolderCatalog(MetastoreCatalog):
     """A catalog in memory for the tables of one folder, sufficient for a single writer."""
 
     def __init__(self, folder):
@@ -122,13 +122,13 @@ class Folder(MetastoreCatalog):
         return {}
 
 
-Folder.__abstractmethods__ = frozenset()
+FolderCatalog.__abstractmethods__ = frozenset()
 
 
 def catalog(scratch):
     warehouse = scratch / "warehouse"
     warehouse.mkdir(parents=True)
-    return Folder(warehouse)
+    return FolderCatalog(warehouse)
 
 
 def place(table):
@@ -361,7 +361,7 @@ def deleted(polynya, scratch, version):
     code = NestedField(5, "code", IntegerType(), required=False)
     note = NestedField(4, "note", StringType(), required=False)
     schemas = [Schema(*fields(IntegerType(), code), schema_id=0), Schema(*fields(LongType(), note), schema_id=1)]
-    table = Handmade(scratch / f"deleted{version}", version, schemas, [PLAIN, CITY], {4: "none"} if version == 3 else {})
+    table = HandmadeTable(scratch / f"deleted{version}", version, schemas, [PLAIN, CITY], {4: "none"} if version == 3 else {})
     live = []
 
     def data(sequence, ids, city, is_old, spec):
@@ -423,7 +423,7 @@ def told_by_others(scratch):
     """Checks such tables with other readers, as far as they support them."""
     rows = pa.array(range(1000), pa.int64())
     schema = [Schema(NestedField(1, "n", LongType(), required=False))]
-    table = Handmade(scratch / "told2", 2, schema, [PLAIN])
+    table = HandmadeTable(scratch / "told2", 2, schema, [PLAIN])
     table.data(1, {(1, "n"): rows})
     table.data(3, {(1, "n"): rows})
     table.equality(2, [1], {(1, "n"): pa.array([5, 7, 2000], pa.int64())})
@@ -433,7 +433,7 @@ def told_by_others(scratch):
         connection.execute(f"LOAD '{path}'")
     equality = connection.execute(f"SELECT count(*), sum(n) FROM iceberg_scan('{table.write()}')").fetchall()
     assert equality == [(1998, 2 * sum(range(1000)) - 12)], equality
-    vectors = Handmade(scratch / "told3", 3, schema, [PLAIN])
+    vectors = HandmadeTable(scratch / "told3", 3, schema, [PLAIN])
     path = vectors.data(1, {(1, "n"): rows})
     vectors.vectors(2, [(path, [5, 7, *range(100, 200)], {})])
     found = StaticTable.from_metadata(str(vectors.write())).scan().to_arrow()["n"].to_pylist()
@@ -451,7 +451,7 @@ def by_equality(polynya, scratch):
     print("  told2 and told3: as DuckDB and PyIceberg read them")
     # The import is killed repeatedly, and skips rows that were deleted at the end.
     schema = [Schema(NestedField(1, "n", LongType(), required=False), NestedField(2, "text", StringType(), required=False))]
-    table = Handmade(scratch / "thinned", 2, schema, [PLAIN])
+    table = HandmadeTable(scratch / "thinned", 2, schema, [PLAIN])
     count = 600_000
     for part in range(3):
         ids = range(part * count // 3, (part + 1) * count // 3)

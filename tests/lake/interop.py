@@ -408,7 +408,7 @@ def check_sorted(state, table):
         assert (duck.one(sql, [key])[0] or []) == wanted
 
 
-class Home:
+class DataDirectory:
     """A data directory in which kills are tried, and which is then restored. Its path stays the same, since paths in Iceberg
     are absolute."""
 
@@ -437,9 +437,9 @@ class Home:
         return self.copies[phase][1]
 
 
-def killed(interop, homes, phase, after, kill_at):
+def killed(interop, directories, phase, after, kill_at):
     """Kills one phase at one change. Checks what the readers find then, and after the phase was run again."""
-    home = homes.get()
+    home = directories.get()
     try:
         before = home.state(phase - 1)["tables"] if phase > 1 else {}
         directory = home.at(phase - 1)
@@ -471,7 +471,7 @@ def killed(interop, homes, phase, after, kill_at):
             for reader in READERS:
                 same(reader, Path(state["dir"]), [state], where + ", run again")
     finally:
-        homes.put(home)
+        directories.put(home)
 
 
 def check_between(reader, table, before, after, where):
@@ -505,15 +505,15 @@ def main():
     kills = 0
     # The workers mostly wait for fsyncs.
     workers = 2 * max(2, os.cpu_count() or 2)
-    homes = queue.Queue()
+    directories = queue.Queue()
     for worker in range(workers):
-        homes.put(Home(interop, scratch / f"home-{worker}"))
+        directories.put(DataDirectory(interop, scratch / f"home-{worker}"))
     with ThreadPoolExecutor(max_workers=workers) as pool:
         for phase, after in enumerate(states, 1):
             # The first phase makes similar tables, the last one commits sixty times.
             step = 1 if every else {1: 3, 2: 1, 3: 1, 4: max(1, after["calls"] // 40)}[phase]
             points = range(1, after["calls"] + 1, step)
-            jobs = [pool.submit(killed, interop, homes, phase, after, point) for point in points]
+            jobs = [pool.submit(killed, interop, directories, phase, after, point) for point in points]
             for job in jobs:
                 job.result()
             kills += len(jobs)

@@ -35,7 +35,7 @@ BUCKET = "bucket"
 LIFE = 8
 
 
-class Quiet(http.server.ThreadingHTTPServer):
+class QuietServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, handler):
@@ -82,7 +82,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(content)
 
 
-class Door(Quiet):
+class CredentialProxy(QuietServer):
     """A proxy before the store that checks the credentials of each request: their path, their token and their expiry."""
 
     def __init__(self, port):
@@ -92,7 +92,7 @@ class Door(Quiet):
         self.secrets = []
         self.used = set()
         self.refused = []
-        super().__init__(DoorHandler)
+        super().__init__(CredentialHandler)
 
     def make(self, path, life):
         """Makes credentials for the objects below a path of the store."""
@@ -112,7 +112,7 @@ class Door(Quiet):
             self.keys = {"owner": self.keys["owner"]}
 
 
-class DoorHandler(Handler):
+class CredentialHandler(Handler):
     def forward(self):
         body = self.body()
         why = self.why_not(body)
@@ -151,7 +151,7 @@ class DoorHandler(Handler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward
 
 
-class Vendor(Quiet):
+class CatalogProxy(QuietServer):
     """A proxy before the catalog that adds credentials, and maps its directory to the bucket."""
 
     def __init__(self, catalog, there, door):
@@ -159,14 +159,14 @@ class Vendor(Quiet):
         # The kind of failure: "" (none) or "out" (there are no credentials).
         self.fault = ""
         self.wanted = 0
-        super().__init__(VendorHandler)
+        super().__init__(CatalogHandler)
 
     @property
     def url(self):
         return f"http://{self.address}/iceberg"
 
 
-class VendorHandler(Handler):
+class CatalogHandler(Handler):
     def forward(self):
         server, body = self.server, self.body()
         wants = self.headers.get("X-Iceberg-Access-Delegation") == "vended-credentials"
@@ -293,9 +293,9 @@ def main():
         aws_access_key_id="owner", aws_secret_access_key="secret",
     )
     store.create_bucket(Bucket=BUCKET)
-    door = Door(port)
+    door = CredentialProxy(port)
     with Server(binary, scratch / "catalog", locations=[there]) as catalog:
-        vendor = Vendor(catalog, there, door)
+        vendor = CatalogProxy(catalog, there, door)
         environment = {
             "POLYNYA_LAKE_CATALOG": vendor.url,
             "POLYNYA_LAKE_CATALOG_TOKEN": catalog.key,

@@ -72,7 +72,7 @@ class Out(Case):
         rows = self.db.execute(sql).fetch_record_batch()  # noqa: F841 - DuckDB finds it by its name
         self.assertEqual(duckdb.sql("SELECT sum(k), max(s), count(d) FROM rows").fetchall(), [(6, "ß日本", 2)])
 
-    def test_what_was_fetched_is_not_given_again_and_rows_are_handed_over_once(self):
+    def test_fetched_rows_are_not_returned_again_and_arrow_rows_are_taken_once(self):
         cursor = self.db.execute("SELECT k FROM t ORDER BY k")
         self.assertEqual(cursor.fetchone(), (1,))
         rows = cursor.fetch_arrow()
@@ -240,7 +240,7 @@ class In(Case):
         rows = self.appended("k bigint, a text DEFAULT 'none', b bigint", pa.table({"b": [1], "k": [2]}))
         self.assertEqual(rows, [{"k": 2, "a": "none", "b": 1}])
 
-    def test_what_does_not_fit_is_refused_and_nothing_of_it_stays(self):
+    def test_rows_that_do_not_fit_are_refused_and_leave_nothing(self):
         self.db.execute("CREATE TABLE t (n int NOT NULL, s text, j json, l json[])")
         for kind, data in [
             (polynya.DataError, pa.table({"n": [1, None]})),

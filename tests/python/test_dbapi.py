@@ -168,7 +168,7 @@ class Rows(Case):
         self.db.executemany("INSERT INTO copy VALUES (?, ?)", self.db.execute("SELECT n, s FROM t"))
         self.assertEqual(self.db.execute("SELECT count(*) FROM copy").fetchone(), (10,))
 
-    def test_what_is_closed_says_so(self):
+    def test_closed_objects_raise_an_error(self):
         cursor = self.db.execute("SELECT 1")
         cursor.close()
         self.raised(polynya.InterfaceError, "invalid", cursor.fetchone)

@@ -28,7 +28,7 @@ class Durability(Case):
         command = [sys.executable, "-X", "faulthandler", "-c", code, str(self.dir), *args]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
 
-    def test_what_was_committed_survives_kill_9_and_what_was_not_does_not(self):
+    def test_committed_rows_survive_kill_9_and_uncommitted_ones_do_not(self):
         last = 0
         for rounds in (3, 40, 11):
             with self.python(WRITER) as writer:

@@ -14,7 +14,7 @@ class Transactions(Case):
     def values(self, db):
         return db.execute("SELECT n, v FROM t ORDER BY n").fetchall()
 
-    def test_what_was_not_committed_is_seen_by_nobody_else_and_rolled_back(self):
+    def test_uncommitted_rows_are_invisible_to_others_and_rolled_back(self):
         self.db.execute("INSERT INTO t VALUES (1, 10)")
         self.assertTrue(self.db.in_transaction)
         self.assertEqual((self.values(self.db), self.values(self.other)), ([(1, 10)], []))

@@ -99,7 +99,7 @@ class Values(Case):
                 got = self.stored(sql_type, value)
                 self.assertEqual((got, type(got)), (expected, type(expected)))
 
-    def test_what_would_lose_something_or_has_no_place_is_refused(self):
+    def test_values_that_would_be_changed_or_do_not_fit_are_refused(self):
         for kind, sql_type, value in [
             (polynya.DataError, "bigint", 3.5),
             (polynya.DataError, "bigint", 2**63),
@@ -165,7 +165,7 @@ class Values(Case):
             ),
         )
 
-    def test_what_python_has_no_room_for_names_its_column(self):
+    def test_the_error_for_an_unrepresentable_value_names_its_column(self):
         error = self.raised(
             polynya.DataError, "schema", self.db.execute("SELECT interval '1 month' AS long").fetchone
         )

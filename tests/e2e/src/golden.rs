@@ -36,7 +36,7 @@ pub fn make(data: &Path) -> Result<String> {
         seal_rows: 40,
         ..Options::default()
     };
-    let open = || Engine::open_stepped(env.clone(), data, options.clone()).map(Stepped);
+    let open = || Engine::open_stepped(env.clone(), data, options.clone()).map(SteppedEngine);
     let db = open()?;
     db.types()?;
     db.orders()?;
@@ -56,18 +56,19 @@ pub fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
-        match entry.file_type()?.is_dir() {
-            true => copy(&entry.path(), &target)?,
-            false => std::fs::copy(entry.path(), target).map(drop)?,
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?
+        } else {
+            std::fs::copy(entry.path(), target).map(drop)?
         }
     }
     Ok(())
 }
 
 /// A database without threads, so that it does the same work in the same order each time.
-struct Stepped(Engine);
+struct SteppedEngine(Engine);
 
-impl Stepped {
+impl SteppedEngine {
     fn commit(&self, ops: Vec<Op>) -> Result<Committed> {
         let (sender, receiver) = mpsc::channel();
         let done = move |answer| sender.send(answer).unwrap();

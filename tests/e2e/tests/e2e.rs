@@ -6,8 +6,10 @@ mod bad_start;
 mod cursors;
 #[path = "e2e/damaged_log.rs"]
 mod damaged_log;
-#[path = "e2e/elsewhere.rs"]
-mod elsewhere;
+#[path = "e2e/eviction.rs"]
+mod eviction;
+#[path = "e2e/external_catalog.rs"]
+mod external_catalog;
 #[path = "e2e/golden.rs"]
 mod golden;
 #[path = "e2e/hostile.rs"]
@@ -22,5 +24,3 @@ mod landing;
 mod restart;
 #[path = "e2e/search.rs"]
 mod search;
-#[path = "e2e/tiers.rs"]
-mod tiers;

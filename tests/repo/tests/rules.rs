@@ -133,7 +133,7 @@ fn all_crates_but_two_are_built_unasked() {
 }
 
 #[test]
-fn what_names_the_whole_workspace_excludes_these_two() {
+fn commands_over_the_whole_workspace_exclude_these_two() {
     let is_script = |file: &File| {
         let path = &file.path;
         path.starts_with("scripts") || path.starts_with(".ci") || path.ends_with("Makefile")

@@ -12,7 +12,7 @@ use testkit::temp_dir;
 const ROUNDS: u64 = 4;
 const BATCH: u64 = 500;
 
-fn ask(client: &mut HttpClient, method: &str, path: &str, body: &Value) -> Value {
+fn request(client: &mut HttpClient, method: &str, path: &str, body: &Value) -> Value {
     client.json(method, path, Some(body)).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
@@ -42,7 +42,7 @@ fn the_lake_is_the_table_after_each_of_four_kills() {
         let mut server = home.start().unwrap();
         let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
         if round == 0 {
-            ask(&mut client, "PUT", "/v1/tables/events", &definition);
+            request(&mut client, "PUT", "/v1/tables/events", &definition);
         }
         // A second client requests lake commits all the time, so that the kill meets one.
         let target = server.target().clone();
@@ -56,18 +56,18 @@ fn the_lake_is_the_table_after_each_of_four_kills() {
         });
         let end = Instant::now() + Duration::from_millis(1_500 + 211 * round);
         while Instant::now() < end {
-            let answer = ask(&mut client, "POST", "/v1/tables/events/rows", &json!(bodies(sent)));
+            let answer = request(&mut client, "POST", "/v1/tables/events/rows", &json!(bodies(sent)));
             // Of two rows with one key in a batch the last wins, so the count is lower than the batch.
             assert!(answer["count"].as_u64() > Some(BATCH / 2), "{answer}");
             sent += BATCH;
             if sent % 5_000 == 0 {
                 let gone = json!({"sql": "DELETE FROM events WHERE id % 17 = 5 AND id >= $1", "params": [sent - 2_000]});
-                ask(&mut client, "POST", "/v1/sql", &gone);
+                request(&mut client, "POST", "/v1/sql", &gone);
             }
         }
         if round == 2 {
             let wider = json!({"columns": [{"name": "level", "type": "int32", "default": 7}]});
-            ask(&mut client, "PUT", "/v1/tables/events", &wider);
+            request(&mut client, "PUT", "/v1/tables/events", &wider);
         }
         drop(client);
         server.kill().unwrap();
@@ -106,15 +106,15 @@ fn a_table_that_changes_while_it_is_compared_is_never_called_different() {
     let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     let columns = json!([{"name": "id", "type": "int64"}, {"name": "n", "type": "int64"}]);
     let definition = json!({"columns": columns, "primary_key": ["id"]});
-    ask(&mut client, "PUT", "/v1/tables/counters", &definition);
+    request(&mut client, "PUT", "/v1/tables/counters", &definition);
     let rows = |n: u64| json!((0..20).map(|id| json!({"id": (id * 7 + n) % 40, "n": n})).collect::<Vec<_>>());
-    ask(&mut client, "POST", "/v1/tables/counters/rows", &rows(0));
+    request(&mut client, "POST", "/v1/tables/counters/rows", &rows(0));
     let stop = AtomicBool::new(false);
     let outputs = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut n = 1;
             while !stop.load(Ordering::Relaxed) {
-                ask(&mut client, "POST", "/v1/tables/counters/rows", &rows(n));
+                request(&mut client, "POST", "/v1/tables/counters/rows", &rows(n));
                 n += 1;
             }
         });

@@ -11,7 +11,7 @@ use testkit::temp_dir;
 const ROUNDS: u64 = 3;
 const BATCH: u64 = 200;
 
-fn ask(client: &mut HttpClient, method: &str, path: &str, body: &Value) -> Value {
+fn request(client: &mut HttpClient, method: &str, path: &str, body: &Value) -> Value {
     client.json(method, path, Some(body)).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
@@ -37,7 +37,7 @@ fn every_acknowledged_row_is_found_once_after_each_of_three_kills() {
         let mut server = home.start().unwrap();
         let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
         if round == 0 {
-            ask(&mut client, "PUT", "/v1/tables/docs", &definition);
+            request(&mut client, "PUT", "/v1/tables/docs", &definition);
         }
         // This is long enough for the index to write pieces, and for the kill to meet one.
         let end = Instant::now() + Duration::from_millis(1_500 + 137 * round);
@@ -57,14 +57,15 @@ fn every_acknowledged_row_is_found_once_after_each_of_three_kills() {
         }
         // Some rows are deleted again.
         let gone = json!({"sql": "DELETE FROM docs WHERE id % 10 = 3 AND id >= $1", "params": [acknowledged - BATCH]});
-        ask(&mut client, "POST", "/v1/sql", &gone);
+        request(&mut client, "POST", "/v1/sql", &gone);
         drop(client);
         server.kill().unwrap();
 
         let mut server = home.start().unwrap();
         let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
-        let counted = ask(&mut client, "POST", "/v1/sql", &json!({"sql": "SELECT count(*) FROM docs"}));
-        let found = ask(&mut client, "POST", "/v1/tables/docs/search", &json!({"q": "rivers", "limit": 1}));
+        let counted = request(&mut client, "POST", "/v1/sql", &json!({"sql": "SELECT count(*) FROM docs"}));
+        let found =
+            request(&mut client, "POST", "/v1/tables/docs/search", &json!({"q": "rivers", "limit": 1}));
         let total = if found["exact"] == json!(true) {
             found["total"].clone()
         } else {
@@ -73,9 +74,9 @@ fn every_acknowledged_row_is_found_once_after_each_of_three_kills() {
         assert_eq!(total, counted["rows"][0][0], "round {round}: {found}");
         for id in [0, acknowledged / 2 + 1, acknowledged - 1] {
             let query = json!({ "q": format!("w{id}") });
-            let found = ask(&mut client, "POST", "/v1/tables/docs/search", &query);
+            let found = request(&mut client, "POST", "/v1/tables/docs/search", &query);
             let there = json!({"sql": "SELECT count(*) FROM docs WHERE id = $1", "params": [id]});
-            let there = ask(&mut client, "POST", "/v1/sql", &there);
+            let there = request(&mut client, "POST", "/v1/sql", &there);
             assert_eq!(found["total"], there["rows"][0][0], "w{id}");
         }
         server.stop(Duration::from_secs(30)).unwrap();
@@ -85,10 +86,10 @@ fn every_acknowledged_row_is_found_once_after_each_of_three_kills() {
     let mut server = home.start().unwrap();
     let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     let query = json!({"q": "river banks", "limit": 300, "fields": ["id"]});
-    let before = ask(&mut client, "POST", "/v1/tables/docs/search", &query);
+    let before = request(&mut client, "POST", "/v1/tables/docs/search", &query);
     assert_eq!(before["hits"].as_array().map(Vec::len), Some(300));
-    ask(&mut client, "POST", "/v1/sql", &json!({"sql": "DROP INDEX docs_body_idx"}));
-    ask(&mut client, "PUT", "/v1/tables/docs", &definition);
+    request(&mut client, "POST", "/v1/sql", &json!({"sql": "DROP INDEX docs_body_idx"}));
+    request(&mut client, "PUT", "/v1/tables/docs", &definition);
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         let table: Value = client.json("GET", "/v1/tables/docs", None).unwrap();
@@ -97,7 +98,7 @@ fn every_acknowledged_row_is_found_once_after_each_of_three_kills() {
         }
         std::thread::park_timeout(Duration::from_millis(50));
     }
-    let after = ask(&mut client, "POST", "/v1/tables/docs/search", &query);
+    let after = request(&mut client, "POST", "/v1/tables/docs/search", &query);
     assert_eq!(before["hits"], after["hits"], "row by row, to the last digit of the scores");
     server.stop(Duration::from_secs(30)).unwrap();
 }

@@ -8,12 +8,12 @@ use polynya_e2e::program;
 use serde_json::{Value, json};
 use testkit::temp_dir;
 
-fn ask(client: &mut HttpClient, method: &str, path: &str, body: Option<&Value>) -> Value {
+fn request(client: &mut HttpClient, method: &str, path: &str, body: Option<&Value>) -> Value {
     client.json(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
 fn sql(client: &mut HttpClient, text: &str) -> Value {
-    ask(client, "POST", "/v1/sql", Some(&json!({ "sql": text })))["rows"].clone()
+    request(client, "POST", "/v1/sql", Some(&json!({ "sql": text })))["rows"].clone()
 }
 
 const STATEMENTS: [&str; 4] = [
@@ -26,9 +26,9 @@ const STATEMENTS: [&str; 4] = [
 fn answers(client: &mut HttpClient) -> Vec<Value> {
     let mut all: Vec<Value> = STATEMENTS.iter().map(|text| sql(client, text)).collect();
     for path in ["/v1/tables/readings/rows?from=1&limit=5", "/v1/tables/readings/rows?from=2999&limit=700"] {
-        all.push(ask(client, "GET", path, None)["rows"].clone());
+        all.push(request(client, "GET", path, None)["rows"].clone());
     }
-    all.push(ask(client, "GET", "/v1/tables/readings/rows/17", None));
+    all.push(request(client, "GET", "/v1/tables/readings/rows/17", None));
     all
 }
 
@@ -49,24 +49,24 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
         "columns": [{"name": "n", "type": "int64"}, {"name": "place", "type": "string"}, {"name": "at", "type": "timestamp"}],
         "partition_by": ["bucket(4, place)"],
     });
-    ask(&mut client, "PUT", "/v1/tables/readings", Some(&definition));
+    request(&mut client, "PUT", "/v1/tables/readings", Some(&definition));
     for first in (0..6_000).step_by(1_000) {
         let at = |n: u64| format!("2026-02-02T{:02}:{:02}:{:02}Z", n / 3_600, n / 60 % 60, n % 60);
         let row = |n: u64| json!({"n": n, "place": format!("p{}", n % 7), "at": at(n)});
         let rows: Vec<Value> = (first..first + 1_000).map(row).collect();
-        ask(&mut client, "POST", "/v1/tables/readings/rows", Some(&json!(rows)));
-        ask(&mut client, "POST", "/v1/tables/readings/commit", None);
+        request(&mut client, "POST", "/v1/tables/readings/rows", Some(&json!(rows)));
+        request(&mut client, "POST", "/v1/tables/readings/commit", None);
     }
     let before = answers(&mut client);
     sql(&mut client, "ALTER TABLE readings SET (hot = '0 MB')");
     let end = Instant::now() + Duration::from_secs(120);
     let lake_only = |client: &mut HttpClient| {
-        ask(client, "GET", "/v1/tables/readings", None)["tiers"]["lake_only_rows"].as_u64().unwrap_or(0)
+        request(client, "GET", "/v1/tables/readings", None)["tiers"]["lake_only_rows"].as_u64().unwrap_or(0)
     };
     while lake_only(&mut client) < 4_000 {
         assert!(Instant::now() < end, "rows do not leave");
         // The commit releases the watermark for which the eviction waits.
-        ask(&mut client, "POST", "/v1/tables/readings/commit", None);
+        request(&mut client, "POST", "/v1/tables/readings/commit", None);
     }
     assert_eq!(answers(&mut client), before, "once they have left");
     let told = program::succeed(root.path(), &["tables", "readings", "--data", &data_text]);
@@ -84,7 +84,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     // Deletes reach the lake and are visible at once.
     sql(&mut client, "DELETE FROM readings WHERE n < 100");
     let left = sql(&mut client, STATEMENTS[0]);
-    ask(&mut client, "POST", "/v1/tables/readings/commit", None);
+    request(&mut client, "POST", "/v1/tables/readings/commit", None);
     assert_eq!(sql(&mut client, STATEMENTS[0]), left);
     let verified =
         program::succeed(root.path(), &["lake", "verify", "readings", "--json", "--data", &data_text]);
@@ -102,7 +102,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     // Rows inserted from here on stay on this machine.
     sql(&mut client, "ALTER TABLE readings SET (hot = none)");
     let more = json!([{"n": 6_998, "place": "p1"}, {"n": 6_999, "place": "p1"}, {"n": 6_999, "place": "p2"}]);
-    ask(&mut client, "POST", "/v1/tables/readings/rows", Some(&more));
+    request(&mut client, "POST", "/v1/tables/readings/rows", Some(&more));
     server.stop(Duration::from_secs(30)).unwrap();
     let report = program::succeed(root.path(), &["doctor", &data_text]);
     assert!(report.contains("are in the lake alone") && report.contains("Sound"), "{report}");
@@ -111,13 +111,14 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     std::fs::rename(data.join("lake"), root.path().join("away")).unwrap();
     let mut server = home.start().unwrap();
     let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
-    let hot =
-        ask(&mut client, "GET", "/v1/tables/readings", None)["tiers"]["hot_from_row_id"].as_u64().unwrap();
+    let hot = request(&mut client, "GET", "/v1/tables/readings", None)["tiers"]["hot_from_row_id"]
+        .as_u64()
+        .unwrap();
     let here = format!("/v1/tables/readings/rows?from={hot}&limit=3");
-    assert_eq!(ask(&mut client, "GET", &here, None)["rows"].as_array().unwrap().len(), 3);
+    assert_eq!(request(&mut client, "GET", &here, None)["rows"].as_array().unwrap().len(), 3);
     assert!(client.json("GET", "/v1/tables/readings/rows/117", None).is_err());
     assert!(client.json("POST", "/v1/sql", Some(&json!({ "sql": STATEMENTS[0] }))).is_err());
-    ask(&mut client, "POST", "/v1/tables/readings/rows", Some(&json!([{"n": 7_000, "place": "p1"}])));
+    request(&mut client, "POST", "/v1/tables/readings/rows", Some(&json!([{"n": 7_000, "place": "p1"}])));
     assert!(client.json("POST", "/v1/tables/readings/commit?deadline_ms=2000", None).is_err());
     server.stop(Duration::from_secs(30)).unwrap();
     std::fs::remove_dir_all(data.join("lake")).unwrap_or_default();
@@ -125,6 +126,10 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     let mut server = home.start().unwrap();
     let mut client = HttpClient::new(server.target()).timeout(Duration::from_secs(60));
     let back = sql(&mut client, "SELECT count(*), count(n) FROM readings");
-    assert_eq!(ask(&mut client, "POST", "/v1/tables/readings/commit", None)["rows"], json!(5_904), "{back}");
+    assert_eq!(
+        request(&mut client, "POST", "/v1/tables/readings/commit", None)["rows"],
+        json!(5_904),
+        "{back}"
+    );
     server.stop(Duration::from_secs(30)).unwrap();
 }

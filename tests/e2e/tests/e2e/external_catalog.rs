@@ -11,7 +11,7 @@ use testkit::temp_dir;
 const ROUNDS: u64 = 4;
 const BATCH: u64 = 200;
 
-fn ask(client: &mut HttpClient, method: &str, path: &str, body: &Value) -> Value {
+fn request(client: &mut HttpClient, method: &str, path: &str, body: &Value) -> Value {
     client.json(method, path, Some(body)).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
@@ -49,7 +49,12 @@ fn tables_land_in_another_servers_catalog_while_both_are_killed() {
         if round == 0 {
             let columns = json!([{"name": "id", "type": "int64"}, {"name": "text", "type": "string"},
                 {"name": "at", "type": "point"}]);
-            ask(&mut client, "PUT", "/v1/tables/events", &json!({"columns": columns, "primary_key": ["id"]}));
+            request(
+                &mut client,
+                "PUT",
+                "/v1/tables/events",
+                &json!({"columns": columns, "primary_key": ["id"]}),
+            );
         }
         let end = Instant::now() + Duration::from_millis(1_200 + 211 * round);
         let mut is_killed = round % 2 == 0;
@@ -57,19 +62,19 @@ fn tables_land_in_another_servers_catalog_while_both_are_killed() {
             let id = |n: u64| if n % 10 == 3 { n / 2 } else { n };
             let row = |n: u64| json!({ "id": id(n), "text": format!("row {n}"), "at": [n, 1] });
             let rows: Vec<Value> = (sent..sent + BATCH).map(row).collect();
-            ask(&mut client, "POST", "/v1/tables/events/rows", &json!(rows));
+            request(&mut client, "POST", "/v1/tables/events/rows", &json!(rows));
             sent += BATCH;
             if !is_killed && end - Instant::now() < Duration::from_millis(600) {
                 is_killed = true;
                 catalog.kill().unwrap();
                 // Neither writers nor readers wait for the catalog.
-                ask(&mut client, "POST", "/v1/sql", &json!({"sql": "SELECT count(*) FROM events"}));
+                request(&mut client, "POST", "/v1/sql", &json!({"sql": "SELECT count(*) FROM events"}));
                 catalog = theirs.start().unwrap();
             }
         }
         if round == 1 {
             let wider = json!({"columns": [{"name": "level", "type": "int32", "default": 7}]});
-            ask(&mut client, "PUT", "/v1/tables/events", &wider);
+            request(&mut client, "PUT", "/v1/tables/events", &wider);
         }
         drop(client);
         server.kill().unwrap();
