@@ -203,7 +203,7 @@ pub(crate) fn join_spans(spans: &[Span], mut link_text: impl FnMut(u32) -> Strin
 }
 
 /// Returns the indexes of all names in the order of the names, the first index of each name only.
-fn sorted<'a>(len: usize, name: impl Fn(u32) -> &'a str) -> Vec<u32> {
+fn sorted_indexes<'a>(len: usize, name: impl Fn(u32) -> &'a str) -> Vec<u32> {
     let mut all: Vec<u32> = (0..len as u32).collect();
     // The sort is stable, so the first of equal names stays first.
     all.sort_by(|a, b| name(*a).cmp(name(*b)));
@@ -211,6 +211,6 @@ fn sorted<'a>(len: usize, name: impl Fn(u32) -> &'a str) -> Vec<u32> {
     all
 }
 
-fn found<'a>(sorted: &[u32], wanted: &str, name: impl Fn(u32) -> &'a str) -> Option<u32> {
+fn lookup<'a>(sorted: &[u32], wanted: &str, name: impl Fn(u32) -> &'a str) -> Option<u32> {
     sorted.binary_search_by(|at| name(*at).cmp(wanted)).ok().map(|at| sorted[at])
 }

@@ -180,7 +180,7 @@ impl Searcher {
 
 /// Returns the index at a position if a reader of `snapshot` can use it: it was built for the current definition, and
 /// it knows of no deletes after the lsn of the snapshot.
-pub(super) fn usable<'p>(
+pub(super) fn usable_index<'p>(
     snapshot: &Snapshot,
     fields: &Fields,
     position: Option<&'p Position>,
