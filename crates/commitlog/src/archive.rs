@@ -13,12 +13,12 @@ use types::{Error, Kind, Lsn, Result};
 use vfs::{Access, Env, File};
 
 use crate::batch::SchemaReader;
+use crate::frame_reader::FrameReader;
 use crate::layout::{FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, FrameHeader, HeaderRead};
 use crate::record::Frame;
 use crate::recover::{LOG_SUFFIX, log_name};
 use crate::section;
 use crate::shared::Shared;
-use crate::source::Source;
 
 /// Reads durable frames out of an open log, in order. One thread owns it.
 #[derive(Debug)]
@@ -32,10 +32,10 @@ pub struct Archiver {
 
 /// The next result of an archiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextPiece {
     /// All durable frames have been returned.
     Nothing,
-    Piece(Piece),
+    Piece(ArchivePiece),
     /// The log removed these lsns before they were read.
     Gap {
         first: Lsn,
@@ -45,13 +45,13 @@ pub enum Next {
 
 /// A file for the archive: see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct ArchivePiece {
     pub first_lsn: Lsn,
     pub last_lsn: Lsn,
     pub bytes: Vec<u8>,
 }
 
-impl Piece {
+impl ArchivePiece {
     /// The file name: `<first lsn>-<last lsn>.log`, both as 16 hexadecimal digits.
     pub fn name(&self) -> String {
         format!("{:016x}-{:016x}{LOG_SUFFIX}", self.first_lsn.0, self.last_lsn.0)
@@ -91,27 +91,27 @@ impl Archiver {
     }
 
     /// Records that every lsn below `next` is durable in the archive, so the log need not keep it for the archive's sake.
-    pub fn archived(&self, next: Lsn) {
+    pub fn set_archived(&self, next: Lsn) {
         self.shared.archived.store(next.0.saturating_sub(1), Ordering::Release);
     }
 
     /// Returns the durable frames from the position on: up to about `bytes_max` of them, at least one, out of one log file. Moves
     /// the position behind them. Fails with [`Kind::Damaged`] if a frame differs from what was written.
-    pub fn next_piece(&mut self, bytes_max: usize) -> Result<Next> {
+    pub fn next_piece(&mut self, bytes_max: usize) -> Result<NextPiece> {
         loop {
             let durable = self.shared.durable_lsn();
             if self.next > durable {
-                return Ok(Next::Nothing);
+                return Ok(NextPiece::Nothing);
             }
-            let Some((epoch, file, found)) = self.file() else { return Ok(Next::Nothing) };
+            let Some((epoch, file, found)) = self.file() else { return Ok(NextPiece::Nothing) };
             if found > self.next {
-                let gap = Next::Gap { first: self.next, last: Lsn(found.0 - 1) };
+                let gap = NextPiece::Gap { first: self.next, last: Lsn(found.0 - 1) };
                 self.seek(found);
                 return Ok(gap);
             }
             let read = self.read(epoch, file, durable, bytes_max);
             match read.map_err(|e| self.failed(epoch, e))? {
-                Some(piece) => return Ok(Next::Piece(piece)),
+                Some(piece) => return Ok(NextPiece::Piece(piece)),
                 // The file was recycled since it was looked up and is not in use any more: the loop looks for the next one.
                 None if !self.is_in_use(epoch) => self.place = None,
                 None => {
@@ -145,20 +145,20 @@ impl Archiver {
         file: Arc<dyn File>,
         durable: Lsn,
         bytes_max: usize,
-    ) -> std::io::Result<Option<Piece>> {
+    ) -> std::io::Result<Option<ArchivePiece>> {
         let len = file.len()?;
         let HeaderRead::Good(header) = FileHeader::of(&*file, len)? else { return Ok(None) };
         if header.epoch != epoch {
             return Ok(None);
         }
-        let mut source = Source::new(file, len);
+        let mut reader = FrameReader::new(file, len);
         let mut offset = match self.place {
             Some((of, offset)) if of == epoch => offset,
             _ => FILE_HEADER_BYTES,
         };
-        let mut piece: Option<Piece> = None;
+        let mut piece: Option<ArchivePiece> = None;
         loop {
-            let found = source.bytes(offset, FRAME_HEADER_BYTES.min((len - offset) as usize))?;
+            let found = reader.bytes(offset, FRAME_HEADER_BYTES.min((len - offset) as usize))?;
             let found = found.and_then(|bytes| FrameHeader::read(bytes, epoch, Some(header.salt)));
             // The frames end at a clean-close mark, at the end of the file, or at a frame that is not durable yet.
             let Some(frame) = found.filter(|frame| !frame.is_mark() && frame.next_lsn().0 - 1 <= durable.0)
@@ -170,11 +170,11 @@ impl Archiver {
                 break;
             }
             if wanted {
-                let Some(Some(bytes)) = source.frame(offset, &frame, true)? else { break };
+                let Some(Some(bytes)) = reader.frame(offset, &frame, true)? else { break };
                 let piece = piece.get_or_insert_with(|| {
                     let durable_lsn = Lsn(frame.first_lsn.0 - 1);
                     let head = FileHeader { first_lsn: frame.first_lsn, durable_lsn, ..header };
-                    Piece { first_lsn: frame.first_lsn, last_lsn: durable_lsn, bytes: head.to_bytes() }
+                    ArchivePiece { first_lsn: frame.first_lsn, last_lsn: durable_lsn, bytes: head.to_bytes() }
                 });
                 piece.bytes.extend_from_slice(&bytes);
                 piece.last_lsn = Lsn(frame.next_lsn().0 - 1);
@@ -218,16 +218,16 @@ pub fn read_piece(
                 .hint("restore it with the newer Polynya that wrote it"));
         }
     };
-    let mut source = Source::new(file, len);
+    let mut reader = FrameReader::new(file, len);
     let mut schemas = SchemaReader::default();
     let (mut offset, mut next) = (FILE_HEADER_BYTES, header.first_lsn);
     while offset < len {
-        let bytes = source.bytes(offset, FRAME_HEADER_BYTES).map_err(failed)?;
+        let bytes = reader.bytes(offset, FRAME_HEADER_BYTES).map_err(failed)?;
         let frame = bytes.and_then(|bytes| FrameHeader::read(bytes, header.epoch, Some(header.salt)));
         let frame = frame.filter(|frame| frame.first_lsn == next && !frame.is_mark());
         let frame = frame.ok_or_else(|| damaged(offset))?;
         let wanted = frame.next_lsn() > after.next();
-        let sound = source.frame(offset, &frame, wanted).map_err(failed)?.ok_or_else(|| damaged(offset))?;
+        let sound = reader.frame(offset, &frame, wanted).map_err(failed)?.ok_or_else(|| damaged(offset))?;
         if let Some(bytes) = sound {
             let sections = section::decode_frame(&bytes, &frame, &mut schemas)
                 .map_err(|e| e.with("file", path.display()).with("offset", offset))?;

@@ -21,14 +21,14 @@ pub enum Edit {
     Seal {
         table: TableId,
         segment: SegmentMeta,
-        kept: Option<Kept>,
+        kept: Option<RetainedRowsMeta>,
     },
     /// Neighbouring segments were merged into one, or dropped if none of their rows was live.
     Compact {
         table: TableId,
         inputs: Vec<SegmentId>,
         output: Option<SegmentMeta>,
-        kept: Option<Kept>,
+        kept: Option<RetainedRowsMeta>,
     },
     /// Past segments were removed: the past can be read from `floor` on.
     Forget {
@@ -60,7 +60,7 @@ pub enum Edit {
 
 /// The fate of ended (deleted or replaced) rows in a seal or a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetainedRowsMeta {
     /// The lsn from which on all ended rows can still be read, considering what was dropped before and now.
     pub floor: Lsn,
     /// The last commit that ended a row of `segment`.
@@ -113,7 +113,7 @@ const COMPACT: u8 = 5;
 const CHECKPOINT: u8 = 6;
 const PUT_KEY: u8 = 7;
 const REMOVE_KEY: u8 = 8;
-/// [`SEAL`] with [`Kept`]. [`COMPACT`] with [`Kept`].
+/// [`SEAL`] with [`RetainedRowsMeta`]. [`COMPACT`] with [`RetainedRowsMeta`].
 const SEAL_KEEPING: u8 = 24;
 const COMPACT_KEEPING: u8 = 25;
 const FORGET: u8 = 26;
@@ -203,7 +203,7 @@ impl Edit {
             SEAL | SEAL_KEEPING => Edit::Seal {
                 table: TableId(d.varint32()?),
                 segment: SegmentMeta::decode(d)?,
-                kept: (tag == SEAL_KEEPING).then(|| Kept::decode(d)).transpose()?,
+                kept: (tag == SEAL_KEEPING).then(|| RetainedRowsMeta::decode(d)).transpose()?,
             },
             FORGET => Edit::Forget {
                 table: TableId(d.varint32()?),
@@ -214,7 +214,7 @@ impl Edit {
                 table: TableId(d.varint32()?),
                 inputs: d.list(|d| d.varint().map(SegmentId))?,
                 output: d.option(SegmentMeta::decode)?,
-                kept: (tag == COMPACT_KEEPING).then(|| Kept::decode(d)).transpose()?,
+                kept: (tag == COMPACT_KEEPING).then(|| RetainedRowsMeta::decode(d)).transpose()?,
             },
             CHECKPOINT => Edit::Checkpoint {
                 materializer: d.str()?.to_owned(),
@@ -236,7 +236,7 @@ impl Edit {
     }
 }
 
-impl Kept {
+impl RetainedRowsMeta {
     fn encode(&self, e: &mut Encoder) {
         e.varint(self.floor.0);
         e.varint(self.last_end.0);
@@ -244,7 +244,7 @@ impl Kept {
     }
 
     fn decode(d: &mut Decoder<'_>) -> Result<Self> {
-        Ok(Kept {
+        Ok(RetainedRowsMeta {
             floor: Lsn(d.varint()?),
             last_end: Lsn(d.varint()?),
             segment: d.option(SegmentMeta::decode)?,

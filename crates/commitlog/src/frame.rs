@@ -3,7 +3,7 @@
 use types::{Lsn, Micros};
 
 use crate::edit::Edit;
-use crate::record::{Cursor, Deletes, Idempotency, Rows, Section};
+use crate::record::{Cursor, Deletes, Idempotency, InsertedRows, Section};
 
 /// Bytes that a frame can have, so that recovery knows how much memory one frame can take. The caller splits a group that would
 /// exceed it; [`Builder::bytes`] tells in time.
@@ -31,7 +31,7 @@ impl Builder {
         self.commits - 1
     }
 
-    pub fn rows(&mut self, rows: Rows) {
+    pub fn rows(&mut self, rows: InsertedRows) {
         self.push(Section::Rows(rows));
     }
 

@@ -12,12 +12,12 @@ const COPY_BELOW: usize = 512;
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     own: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<GatherPart>,
     len: u64,
 }
 
 #[derive(Debug)]
-enum Part {
+enum GatherPart {
     Own(Range<usize>),
     Shared(Buffer),
 }
@@ -61,7 +61,7 @@ impl Gather {
             return self.bytes(&buffer);
         }
         self.len += buffer.len() as u64;
-        self.parts.push(Part::Shared(buffer));
+        self.parts.push(GatherPart::Shared(buffer));
     }
 
     /// Adds zeros up to a multiple of `align`.
@@ -98,8 +98,8 @@ impl Gather {
 
     fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().map(|part| match part {
-            Part::Own(range) => &self.own[range.clone()],
-            Part::Shared(buffer) => buffer.as_slice(),
+            GatherPart::Own(range) => &self.own[range.clone()],
+            GatherPart::Shared(buffer) => buffer.as_slice(),
         })
     }
 
@@ -107,9 +107,9 @@ impl Gather {
         let end = self.own.len();
         self.len += (end - start) as u64;
         match self.parts.last_mut() {
-            Some(Part::Own(range)) => range.end = end,
+            Some(GatherPart::Own(range)) => range.end = end,
             _ if start == end => {}
-            _ => self.parts.push(Part::Own(start..end)),
+            _ => self.parts.push(GatherPart::Own(start..end)),
         }
     }
 }

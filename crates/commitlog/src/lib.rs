@@ -24,31 +24,31 @@
 
 mod archive;
 pub mod batch;
-mod begin;
+mod create_empty;
 mod durable_file;
 pub mod edit;
 pub mod frame;
+mod frame_reader;
 mod gather;
-mod keep;
 mod layout;
 mod log;
 pub mod record;
 mod recover;
 mod section;
 mod shared;
-mod source;
+mod spare_files;
 mod stats;
 mod syncer;
 mod verify;
 mod writer;
 
-pub use archive::{Archiver, Next, Piece, read_piece};
-pub use begin::begin;
+pub use archive::{ArchivePiece, Archiver, NextPiece, read_piece};
+pub use create_empty::create_empty;
 pub use log::{Log, Options, Recovery};
 pub use stats::{Latency, Stats};
 pub use syncer::Syncer;
 pub use verify::{FileReport, FileState, Report, verify};
-pub use writer::{Appended, Preallocator, Purpose, Writer};
+pub use writer::{AppendedFrame, Preallocator, Purpose, Writer};
 
 // The format is little-endian, and array buffers are written unchanged.
 const _: () = assert!(cfg!(target_endian = "little"), "Polynya runs on little-endian machines only");

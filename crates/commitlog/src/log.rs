@@ -9,11 +9,11 @@ use types::{Error, Kind, Lsn, Result};
 use vfs::Env;
 
 use crate::durable_file::{self, DurableFile};
-use crate::keep;
 use crate::layout::FILE_HEADER_BYTES;
 use crate::record::Frame;
-use crate::recover::{self, Role, Walk};
+use crate::recover::{self, FileRole, RecoveredLog};
 use crate::shared::{Entry, Leftover, Shared};
+use crate::spare_files;
 use crate::writer::Writer;
 
 /// The log of one data directory.
@@ -94,14 +94,14 @@ impl Log {
         visit: &mut dyn FnMut(Frame) -> Result<()>,
     ) -> Result<(Writer, Recovery)> {
         make_dir(env, dir)?;
-        let walk = recover::walk(env, dir, replay_from, known_durable, visit)?;
-        let last_lsn = Lsn(walk.next_lsn.0 - 1);
+        let recovered = recover::read_log(env, dir, replay_from, known_durable, visit)?;
+        let last_lsn = Lsn(recovered.next_lsn.0 - 1);
         let recovery = Recovery {
             last_lsn,
-            frames: walk.frames,
-            bytes: walk.bytes,
-            torn_bytes: walk.torn_bytes,
-            damage: walk.damage.clone(),
+            frames: recovered.frames,
+            bytes: recovered.bytes,
+            torn_bytes: recovered.torn_bytes,
+            damage: recovered.damage.clone(),
         };
         let handle = env.disk.open_dir(dir);
         let handle = handle
@@ -114,22 +114,22 @@ impl Log {
             last_lsn,
             recovery.damage.clone(),
         ));
-        adopt(&shared, &walk);
-        let mut epoch_max = walk.epoch_max;
+        adopt(&shared, &recovered);
+        let mut epoch_max = recovered.epoch_max;
         if recovery.damage.is_none() {
-            open_durable_file(&shared, walk.durable_lsn)?;
-            let headers: Vec<_> = walk.files.iter().filter_map(|file| file.header).collect();
-            epoch_max = epoch_max.max(keep::find_spares(&shared, &headers)?);
+            open_durable_file(&shared, recovered.durable_lsn)?;
+            let headers: Vec<_> = recovered.files.iter().filter_map(|file| file.header).collect();
+            epoch_max = epoch_max.max(spare_files::find_spares(&shared, &headers)?);
         }
-        let mut writer = Writer::new(Arc::clone(&shared), walk.next_lsn, epoch_max + 1);
+        let mut writer = Writer::new(Arc::clone(&shared), recovered.next_lsn, epoch_max + 1);
         if recovery.damage.is_none() {
-            match writer.start_with(&walk) {
+            match writer.start_with(&recovered) {
                 Ok(()) => {
-                    cut_to_frames(&walk)?;
-                    keep::clear_leftovers(&shared)?;
-                    keep::remove_excess_spares(&shared)?;
+                    cut_to_frames(&recovered)?;
+                    spare_files::clear_leftovers(&shared)?;
+                    spare_files::remove_excess_spares(&shared)?;
                 }
-                Err(error) if error.kind() == Kind::DiskFull => rewrite(&shared, &walk)?,
+                Err(error) if error.kind() == Kind::DiskFull => rewrite(&shared, &recovered)?,
                 Err(error) => return Err(error),
             }
             shared.note_durable(last_lsn);
@@ -165,8 +165,9 @@ fn open_durable_file(shared: &Shared, durable: Lsn) -> Result<()> {
 
 /// Cuts the recovered files behind their last frame, now that a new file bounds their valid frames. A database that is started
 /// again and again then keeps the bytes of its frames for each start, not a whole preallocated file.
-fn cut_to_frames(walk: &Walk) -> Result<()> {
-    for found in walk.files.iter().filter(|found| found.role == Role::Live && found.end < found.len) {
+fn cut_to_frames(recovered: &RecoveredLog) -> Result<()> {
+    for found in recovered.files.iter().filter(|found| found.role == FileRole::Live && found.end < found.len)
+    {
         let cut = found.file.set_len(found.end);
         cut.map_err(|e| Error::io("cutting a log file", e).with("file", found.path.display()))?;
     }
@@ -175,10 +176,10 @@ fn cut_to_frames(walk: &Walk) -> Result<()> {
 
 /// Makes frames durable in place that may never have been, if there is no room for a new file. They are rewritten, not just
 /// synced: if a sync failed before the restart, the kernel may hold their pages as clean although the disk never got them.
-fn rewrite(shared: &Shared, walk: &Walk) -> Result<()> {
-    let Some(first) = walk.undurable.front() else { return Ok(()) };
-    for (i, found) in walk.files.iter().enumerate().skip(first.file) {
-        if found.role != Role::Live {
+fn rewrite(shared: &Shared, recovered: &RecoveredLog) -> Result<()> {
+    let Some(first) = recovered.undurable.front() else { return Ok(()) };
+    for (i, found) in recovered.files.iter().enumerate().skip(first.file) {
+        if found.role != FileRole::Live {
             continue;
         }
         let failed = |e| Error::io("securing the log's tail", e).with("file", found.path.display());
@@ -198,17 +199,17 @@ fn rewrite(shared: &Shared, walk: &Walk) -> Result<()> {
 }
 
 /// Registers the recovered files with the open log.
-fn adopt(shared: &Shared, walk: &Walk) {
+fn adopt(shared: &Shared, recovered: &RecoveredLog) {
     let mut state = shared.state.lock();
-    for found in &walk.files {
+    for found in &recovered.files {
         let (path, file) = (found.path.clone(), Arc::clone(&found.file));
         match found.role {
-            Role::Void if walk.damage.is_none() => {
+            FileRole::Void if recovered.damage.is_none() => {
                 // A file without a header of its own may be another file's old name.
                 state.voids.push(Leftover { path, file, reusable: found.header.is_some() });
             }
-            Role::Void => {}
-            Role::Below | Role::Live => {
+            FileRole::Void => {}
+            FileRole::Below | FileRole::Live => {
                 // Files of both roles have a header.
                 let first_lsn = found.header.map_or(found.next_lsn, |header| header.first_lsn);
                 let last_lsn = Lsn(found.next_lsn.0 - 1);

@@ -8,20 +8,20 @@ use crate::edit::Edit;
 /// The share of one commit in a section's rows or row ids, in order: `count` of them belong to the commit at
 /// `first_lsn + lsn_offset` of the frame. Within a section, offsets ascend strictly and counts add up to the section's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct CommitRun {
     pub lsn_offset: u32,
     pub count: u32,
 }
 
 /// New row versions of one table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rows {
+pub struct InsertedRows {
     pub table: TableId,
     /// The version of the schema under which `batch` was written.
     pub schema_version: SchemaVersion,
     /// Row id of the first row; the others follow without gaps.
     pub first_row: RowId,
-    pub runs: Vec<Run>,
+    pub runs: Vec<CommitRun>,
     /// The user columns (`_row_id` and `_time` follow from `first_row` and the frame's time). Each field has its
     /// column id in the metadata, as [`types::Schema::to_arrow`] sets it.
     pub batch: RecordBatch,
@@ -31,7 +31,7 @@ pub struct Rows {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletes {
     pub table: TableId,
-    pub runs: Vec<Run>,
+    pub runs: Vec<CommitRun>,
     pub rows: Vec<RowId>,
 }
 
@@ -57,7 +57,7 @@ pub struct Cursor {
 #[allow(clippy::large_enum_variant, reason = "a frame has few edits, and rows are behind pointers")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Section {
-    Rows(Rows),
+    Rows(InsertedRows),
     Deletes(Deletes),
     Idempotency(Idempotency),
     Cursor(Cursor),
@@ -106,7 +106,7 @@ impl Section {
     /// Returns the part of the section that commits with a smaller offset did, if any.
     fn below(self, offset: u32) -> Option<Section> {
         // Offsets of a section ascend.
-        let cut = |runs: &mut Vec<Run>| {
+        let cut = |runs: &mut Vec<CommitRun>| {
             runs.truncate(runs.partition_point(|run| run.lsn_offset < offset));
             runs.iter().map(|run| run.count as usize).sum::<usize>()
         };

@@ -9,7 +9,7 @@ use crate::edit::Edit;
 use crate::frame::{Builder, FRAME_BYTES_MAX};
 use crate::gather::Gather;
 use crate::layout::{ALIGN, FRAME_HEADER_BYTES, FrameHeader};
-use crate::record::{Cursor, Deletes, Idempotency, Rows, Run, Section};
+use crate::record::{CommitRun, Cursor, Deletes, Idempotency, InsertedRows, Section};
 
 const ROWS: u32 = 1;
 const DELETES: u32 = 2;
@@ -142,7 +142,7 @@ fn decode(frame: &Buffer, tag: u32, start: usize, end: usize, schemas: &mut Sche
             if batch_end != end {
                 return Err(Error::damaged(format!("{} bytes follow a batch", end - batch_end)));
             }
-            return Ok(Section::Rows(Rows { table, schema_version, first_row, runs, batch }));
+            return Ok(Section::Rows(InsertedRows { table, schema_version, first_row, runs, batch }));
         }
         DELETES => {
             let table = TableId(d.varint32()?);
@@ -177,21 +177,21 @@ fn decode(frame: &Buffer, tag: u32, start: usize, end: usize, schemas: &mut Sche
     Ok(section)
 }
 
-fn encode_runs(e: &mut Encoder, runs: &[Run]) {
+fn encode_runs(e: &mut Encoder, runs: &[CommitRun]) {
     e.list(runs, |e, run| {
         e.varint(run.lsn_offset.into());
         e.varint(run.count.into());
     });
 }
 
-fn decode_runs(d: &mut Decoder<'_>) -> Result<Vec<Run>> {
-    d.list(|d| Ok(Run { lsn_offset: d.varint32()?, count: d.varint32()? }))
+fn decode_runs(d: &mut Decoder<'_>) -> Result<Vec<CommitRun>> {
+    d.list(|d| Ok(CommitRun { lsn_offset: d.varint32()?, count: d.varint32()? }))
 }
 
 /// Checks the invariants of a section. They are checked before writing, where a breach is a bug, and after reading.
 fn check(section: &Section, commits: u32) -> Result<()> {
     let breach = |what: String| Error::internal(what);
-    let runs_fit = |runs: &[Run], count: usize| {
+    let runs_fit = |runs: &[CommitRun], count: usize| {
         let total: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
         if total != count as u64 {
             return Err(breach(format!("runs of {total} rows in a section of {count}")));

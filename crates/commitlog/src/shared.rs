@@ -53,7 +53,7 @@ pub(crate) struct State {
     /// True if names have changed that a durable frame needs.
     pub dir_dirty: bool,
     /// Files ready to be used, newest last.
-    pub spares: Vec<Spare>,
+    pub spares: Vec<SpareFile>,
     /// Number of spares that are kept when files are released. At least [`Options::spare_files`], up to which spares are made
     /// too.
     pub spares_max: usize,
@@ -85,7 +85,7 @@ pub(crate) struct Entry {
 
 /// A file without needed content that is ready to be written.
 #[derive(Debug)]
-pub(crate) struct Spare {
+pub(crate) struct SpareFile {
     pub path: PathBuf,
     pub file: Arc<dyn File>,
     pub len: u64,

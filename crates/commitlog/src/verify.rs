@@ -6,7 +6,7 @@ use types::{Error, Lsn, Result};
 use vfs::Env;
 
 use crate::record::Frame;
-use crate::recover::{self, Role};
+use crate::recover::{self, FileRole};
 
 /// The result of reading one file of the log.
 #[derive(Clone, Debug)]
@@ -61,25 +61,25 @@ pub fn verify(
     known_durable: Lsn,
     visit: &mut dyn FnMut(Frame) -> Result<()>,
 ) -> Result<Report> {
-    let walk = recover::walk(env, dir, replay_from, known_durable, visit)?;
-    let files = walk.files.iter().map(|file| FileReport {
+    let recovered = recover::read_log(env, dir, replay_from, known_durable, visit)?;
+    let files = recovered.files.iter().map(|file| FileReport {
         name: file.name.clone(),
         epoch: file.epoch,
         state: match file.role {
-            Role::Live => FileState::Read,
-            Role::Below => FileState::NotNeeded,
-            Role::Void => FileState::Void,
+            FileRole::Live => FileState::Read,
+            FileRole::Below => FileState::NotNeeded,
+            FileRole::Void => FileState::Void,
         },
         frames: file.frames,
         last_lsn: Lsn(file.next_lsn.0.saturating_sub(1)),
-        bytes_used: if file.role == Role::Below { file.len } else { file.end },
+        bytes_used: if file.role == FileRole::Below { file.len } else { file.end },
         bytes: file.len,
     });
     Ok(Report {
         files: files.collect(),
-        last_lsn: Lsn(walk.next_lsn.0 - 1),
-        frames: walk.frames,
-        torn_bytes: walk.torn_bytes,
-        damage: walk.damage,
+        last_lsn: Lsn(recovered.next_lsn.0 - 1),
+        frames: recovered.frames,
+        torn_bytes: recovered.torn_bytes,
+        damage: recovered.damage,
     })
 }

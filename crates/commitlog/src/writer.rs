@@ -12,11 +12,11 @@ use crate::archive::Archiver;
 use crate::batch::SchemaWriter;
 use crate::frame::{Builder, FRAME_BYTES_MAX};
 use crate::gather::Gather;
-use crate::keep;
 use crate::layout::{FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, FrameHeader};
-use crate::recover::{Walk, log_name};
+use crate::recover::{RecoveredLog, log_name};
 use crate::section::encode_frame;
-use crate::shared::{Entry, Leftover, Shared, Spare};
+use crate::shared::{Entry, Leftover, Shared, SpareFile};
+use crate::spare_files;
 use crate::stats::{Counters, Stats};
 use crate::syncer::Syncer;
 
@@ -24,7 +24,7 @@ use crate::syncer::Syncer;
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
-    current: Option<Current>,
+    current: Option<CurrentFile>,
     next_lsn: Lsn,
     next_epoch: u64,
     gather: Gather,
@@ -44,7 +44,7 @@ pub enum Purpose {
 
 /// The file to which frames are written.
 #[derive(Debug)]
-struct Current {
+struct CurrentFile {
     file: Arc<dyn File>,
     epoch: u64,
     salt: u64,
@@ -57,7 +57,7 @@ struct Current {
 
 /// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Appended {
+pub struct AppendedFrame {
     /// Lsn of the frame's last commit. It is durable once [`Syncer::sync`] has returned at least this.
     pub last_lsn: Lsn,
     /// Length of the frame.
@@ -105,14 +105,14 @@ impl Writer {
     /// with [`types::Kind::TooLarge`] above [`FRAME_BYTES_MAX`], with [`types::Kind::Internal`] for a frame that breaks the
     /// contract, and with [`types::Kind::Damaged`] after damage was found. A failed write latches the log: this call and all
     /// later ones return [`types::Kind::Latched`].
-    pub fn append(&mut self, frame: Builder) -> Result<Appended> {
+    pub fn append(&mut self, frame: Builder) -> Result<AppendedFrame> {
         let appended = self.try_append(&frame);
         // Releases the caller's arrays, whether the append succeeded or not.
         self.gather.clear();
         appended
     }
 
-    fn try_append(&mut self, frame: &Builder) -> Result<Appended> {
+    fn try_append(&mut self, frame: &Builder) -> Result<AppendedFrame> {
         self.shared.check()?;
         if frame.first_lsn() != self.next_lsn || frame.is_empty() {
             return Err(Error::internal(format!(
@@ -132,7 +132,7 @@ impl Writer {
         Counters::add(&counters.frames, 1);
         Counters::add(&counters.bytes_written, bytes);
         Counters::add(&counters.rotations, rotated.into());
-        Ok(Appended { last_lsn: Lsn(self.next_lsn.0 - 1), bytes, rotated })
+        Ok(AppendedFrame { last_lsn: Lsn(self.next_lsn.0 - 1), bytes, rotated })
     }
 
     /// Returns a handle that makes appended frames durable.
@@ -147,12 +147,12 @@ impl Writer {
 
     /// Releases files: see [`Preallocator::trim`].
     pub fn trim(&self, below: Lsn) -> Result<()> {
-        keep::trim(&self.shared, below, self.shared.options.archive_files_max)
+        spare_files::trim(&self.shared, below, self.shared.options.archive_files_max)
     }
 
     /// Releases files like [`Preallocator::trim`], but keeps none for an archive: for a log that has no room.
     pub fn trim_unarchived(&self, below: Lsn) -> Result<()> {
-        keep::trim(&self.shared, below, 0)
+        spare_files::trim(&self.shared, below, 0)
     }
 
     /// Closes the log cleanly: syncs, and writes a mark that lets the next opening distinguish damage in the last frames from a
@@ -162,7 +162,7 @@ impl Writer {
         self.syncer().sync()?;
         // An empty file needs no mark, as its header has the same evidence; a full file has no room for one.
         let fits =
-            |c: &Current| c.offset > FILE_HEADER_BYTES && c.len - c.offset >= FRAME_HEADER_BYTES as u64;
+            |c: &CurrentFile| c.offset > FILE_HEADER_BYTES && c.len - c.offset >= FRAME_HEADER_BYTES as u64;
         if self.current.as_ref().is_some_and(fits) {
             self.gather.clear();
             self.gather.bytes(&[0; FRAME_HEADER_BYTES]);
@@ -178,7 +178,7 @@ impl Writer {
 
     /// Ensures that the current file has room for `bytes`. Returns true if a new file was opened.
     fn make_room(&mut self, bytes: u64) -> Result<bool> {
-        let fits = |current: &Current| {
+        let fits = |current: &CurrentFile| {
             current.len - current.offset >= bytes && (!current.kept || self.purpose == Purpose::MakesRoom)
         };
         if self.current.as_ref().is_some_and(fits) {
@@ -203,16 +203,17 @@ impl Writer {
             let error = Error::io("starting a log file", error).with("file", path.display());
             return Err(shared.latch(&error));
         }
-        self.go_on_in(spare, path, header, FILE_HEADER_BYTES, false);
+        self.continue_in(spare, path, header, FILE_HEADER_BYTES, false);
         Ok(())
     }
 
     /// Starts the first file after an opening. It copies the frames that are not known to be durable to the new file, which cuts
     /// them off in their old files: the traces of a write or sync that failed before the restart no longer matter. The frames may
     /// have been acknowledged, so the new file gets its name, which is what cuts, only once it is durable.
-    pub(crate) fn start_with(&mut self, walk: &Walk) -> Result<()> {
-        let total = walk.undurable.iter().map(|frame| frame.header.frame_len()).sum();
-        let first_lsn = walk.undurable.front().map_or(walk.next_lsn, |frame| frame.header.first_lsn);
+    pub(crate) fn start_with(&mut self, recovered: &RecoveredLog) -> Result<()> {
+        let total = recovered.undurable.iter().map(|frame| frame.header.frame_len()).sum();
+        let first_lsn =
+            recovered.undurable.front().map_or(recovered.next_lsn, |frame| frame.header.first_lsn);
         // On a full disk the restart takes the reserved file, which stays reserved for frames that make room.
         let taken = match self.take_file(total, first_lsn) {
             Err(error) if error.kind() == Kind::DiskFull => {
@@ -229,8 +230,8 @@ impl Writer {
         spare.file.write_at(&[IoSlice::new(&header.to_bytes())], 0).map_err(failed)?;
         let mut offset = FILE_HEADER_BYTES;
         let mut payload = Vec::new();
-        for frame in &walk.undurable {
-            let found = &walk.files[frame.file];
+        for frame in &recovered.undurable {
+            let found = &recovered.files[frame.file];
             payload.resize(frame.header.payload_len as usize, 0);
             found.file.read_at(&mut payload, frame.offset + FRAME_HEADER_BYTES as u64).map_err(failed)?;
             let copied = FrameHeader { salt: header.salt, epoch: header.epoch, ..frame.header };
@@ -252,15 +253,15 @@ impl Writer {
                 last.last_lsn = Lsn(first_lsn.0 - 1);
             }
         }
-        self.go_on_in(spare, path, header, offset, true);
+        self.continue_in(spare, path, header, offset, true);
         Ok(())
     }
 
     /// Returns a file in which to continue, and the header to write to it.
-    fn take_file(&mut self, bytes: u64, first_lsn: Lsn) -> Result<(Spare, FileHeader)> {
+    fn take_file(&mut self, bytes: u64, first_lsn: Lsn) -> Result<(SpareFile, FileHeader)> {
         let least = FILE_HEADER_BYTES + bytes;
-        let len = keep::file_bytes(&self.shared).max(least);
-        let spare = keep::take_spare(&self.shared, len, least, self.purpose)?;
+        let len = spare_files::file_bytes(&self.shared).max(least);
+        let spare = spare_files::take_spare(&self.shared, len, least, self.purpose)?;
         let header = FileHeader {
             epoch: self.next_epoch,
             salt: self.shared.env.random.next_u64(),
@@ -271,7 +272,14 @@ impl Writer {
         Ok((spare, header))
     }
 
-    fn go_on_in(&mut self, spare: Spare, path: PathBuf, header: FileHeader, offset: u64, in_place: bool) {
+    fn continue_in(
+        &mut self,
+        spare: SpareFile,
+        path: PathBuf,
+        header: FileHeader,
+        offset: u64,
+        in_place: bool,
+    ) {
         let mut state = self.shared.state.lock();
         state.files.push(Entry {
             epoch: header.epoch,
@@ -288,7 +296,7 @@ impl Writer {
             state.dir_dirty = true;
         }
         self.shared.counters.files(&state.files);
-        self.current = Some(Current {
+        self.current = Some(CurrentFile {
             file: spare.file,
             epoch: header.epoch,
             salt: header.salt,
@@ -357,13 +365,13 @@ pub struct Preallocator {
 
 impl Preallocator {
     /// Prepares spare files until [`crate::Options::spare_files`] are ready. It is called in the background after
-    /// [`Appended::rotated`], and once after opening. Takes space in small synced steps, so that it does not stall the
+    /// [`AppendedFrame::rotated`], and once after opening. Takes space in small synced steps, so that it does not stall the
     /// log's own fsync. Fails with [`types::Kind::DiskFull`] if there is no room: call it again later.
     pub fn prepare(&self) -> Result<()> {
-        keep::prepare(&self.shared)
+        spare_files::prepare(&self.shared)
     }
 
-    /// Returns a handle that reads the log for an archive. From now on trims keep files above the lsn of [`Archiver::archived`].
+    /// Returns a handle that reads the log for an archive. From now on trims keep files above the lsn of [`Archiver::set_archived`].
     pub fn archiver(&self) -> Archiver {
         self.shared.archived.store(0, Ordering::Release);
         Archiver::new(Arc::clone(&self.shared))
@@ -378,6 +386,6 @@ impl Preallocator {
     /// guarantees that its durable manifest needs nothing below `below`, and that it will open the log with a `replay_from` of
     /// at least `below`. A file that cannot be removed is kept and tried again next time; the error is returned.
     pub fn trim(&self, below: Lsn) -> Result<()> {
-        keep::trim(&self.shared, below, self.shared.options.archive_files_max)
+        spare_files::trim(&self.shared, below, self.shared.options.archive_files_max)
     }
 }

@@ -16,13 +16,13 @@ use types::{Lsn, Result};
 #[derive(Clone, Debug)]
 struct Model {
     /// All frames that were appended and not cut, oldest first, trimmed ones included.
-    frames: Vec<Written>,
+    frames: Vec<WrittenFrame>,
     /// The last commit that was acknowledged.
     acknowledged: u64,
     /// The lsn from which the log is opened: the manifest has everything below.
     from: u64,
     /// A frame whose append had not returned when the machine crashed; recovery may or may not find it.
-    doubtful: Option<Written>,
+    doubtful: Option<WrittenFrame>,
     /// The calls of the processes so far, for the message of a failing test.
     history: Vec<String>,
 }
@@ -46,7 +46,7 @@ impl Model {
 
     /// Compares the recovered frames with those that must be there and those that may be. From now on the recovered ones are the
     /// expected ones.
-    fn recovered(&mut self, found: Vec<Written>, last_lsn: Lsn) {
+    fn recovered(&mut self, found: Vec<WrittenFrame>, last_lsn: Lsn) {
         let mut possible = self.frames.clone();
         possible.extend(self.doubtful.take());
         let below = possible.iter().take_while(|frame| frame.last_lsn() < self.from).count();
@@ -55,7 +55,7 @@ impl Model {
             wanted.starts_with(&found),
             "recovery made something up or left a gap (L2):\n{found:?}\nof {wanted:?}"
         );
-        let last = found.last().map_or(self.from - 1, Written::last_lsn);
+        let last = found.last().map_or(self.from - 1, WrittenFrame::last_lsn);
         assert_eq!(last, last_lsn.0);
         assert!(
             last >= self.acknowledged,
@@ -79,7 +79,7 @@ fn open_and_check(machine: &SimEnv, model: &mut Model) -> Result<Writer> {
 
 fn find(machine: &SimEnv, model: &mut Model) -> Result<Writer> {
     let (writer, recovery, found) = open(&machine.env(), model.from)?;
-    assert_eq!(told(recovery.damage), None, "a crash is no damage");
+    assert_eq!(damage_text(recovery.damage), None, "a crash is no damage");
     model.recovered(found, recovery.last_lsn);
     Ok(writer)
 }
@@ -106,7 +106,8 @@ fn work(machine: &SimEnv, model: &mut Model, rng: &mut Rng, steps: u64) -> Resul
             }
             10 => {
                 writer.close()?;
-                model.acknowledged = model.frames.last().map_or(0, Written::last_lsn).max(model.acknowledged);
+                model.acknowledged =
+                    model.frames.last().map_or(0, WrittenFrame::last_lsn).max(model.acknowledged);
                 writer = open_and_check(machine, model)?;
             }
             _ => {

@@ -15,7 +15,7 @@ const FRAME: usize = 150;
 struct Sample {
     machine: SimEnv,
     name: String,
-    frames: Vec<Written>,
+    frames: Vec<WrittenFrame>,
     /// Offset of each frame, and the end of the last.
     offsets: Vec<u64>,
 }
@@ -37,13 +37,13 @@ fn sample(frames: usize) -> Sample {
 }
 
 /// Returns the recovered frames, the damage and the torn bytes after `change` was applied to a copy of the sample's machine.
-fn recovered(sample: &Sample, change: impl FnOnce(&SimEnv)) -> (Vec<Written>, Option<Error>, u64) {
+fn recovered(sample: &Sample, change: impl FnOnce(&SimEnv)) -> (Vec<WrittenFrame>, Option<Error>, u64) {
     // The change is applied to a copy: the sample's own disk stays the original.
     let machine = copy(sample);
     change(&machine);
     let mut frames = Vec::new();
     let report = verify(&machine.env(), dir(), Lsn(1), Lsn(0), &mut |frame| {
-        frames.push(Written::from(frame));
+        frames.push(WrittenFrame::from(frame));
         Ok(())
     });
     let report = report.unwrap();
@@ -80,7 +80,7 @@ fn a_cut_at_every_byte_of_the_last_frame_is_a_torn_tail() {
         let zeros = vec![0; (end - cut) as usize];
         let (frames, damage, torn) =
             recovered(&sample, |machine| overwrite(machine, &sample.name, cut, &zeros));
-        assert_eq!(told(damage), None, "cut at {cut}");
+        assert_eq!(damage_text(damage), None, "cut at {cut}");
         // The last bytes of a frame may be padding, which is zero already.
         if frames.len() == 3 {
             assert_eq!(frames, sample.frames);
@@ -94,7 +94,7 @@ fn a_cut_at_every_byte_of_the_last_frame_is_a_torn_tail() {
             file.set_len(cut).unwrap();
         });
         assert_eq!(short.0, sample.frames[..2], "file ends at {cut}");
-        assert_eq!(told(short.1), None, "file ends at {cut}");
+        assert_eq!(damage_text(short.1), None, "file ends at {cut}");
     }
 }
 
@@ -117,7 +117,7 @@ fn a_flipped_bit_in_any_byte_is_detected_and_called_by_its_name() {
             // There is no evidence that the last frame was ever durable.
             Some(frame) if frame == last => {
                 assert_eq!(frames, sample.frames[..last], "byte {offset}");
-                assert_eq!(told(damage), None, "byte {offset}");
+                assert_eq!(damage_text(damage), None, "byte {offset}");
             }
             Some(frame) => {
                 assert_eq!(frames, sample.frames[..frame], "byte {offset}");
@@ -184,7 +184,7 @@ fn a_missing_file_is_damage_unless_the_manifest_has_all_of_it() {
     let machine = SimEnv::new(4);
     let mut rng = Rng::new(4);
     let (mut writer, ..) = open(&machine.env(), 1).unwrap();
-    let written: Vec<Written> = (0..20).map(|_| append(&mut writer, &mut rng, 3000).unwrap()).collect();
+    let written: Vec<WrittenFrame> = (0..20).map(|_| append(&mut writer, &mut rng, 3000).unwrap()).collect();
     writer.close().unwrap();
     let files = names(&machine.env(), ".log");
     let mut first_of = Vec::new();
@@ -200,12 +200,12 @@ fn a_missing_file_is_damage_unless_the_manifest_has_all_of_it() {
         let mut frames = Vec::new();
         let from = first_of[i];
         let rest = verify(&machine.env(), dir(), Lsn(from), Lsn(0), &mut |frame| {
-            frames.push(Written::from(frame));
+            frames.push(WrittenFrame::from(frame));
             Ok(())
         });
         let rest = rest.unwrap();
         if i + 1 < files.len() {
-            assert_eq!(told(rest.damage), None, "{name}");
+            assert_eq!(damage_text(rest.damage), None, "{name}");
             assert_eq!(frames, written.iter().filter(|f| f.last_lsn() >= from).cloned().collect::<Vec<_>>());
         } else {
             assert_eq!(rest.damage.unwrap().kind(), Kind::Damaged);
@@ -237,7 +237,7 @@ fn frames_that_a_user_stored_as_text_are_not_taken_for_frames() {
     let name = names(&machine.env(), ".log").pop().unwrap();
     machine.disk.flip_bit(&path(&name), FILE_HEADER + 80);
     let (writer, recovery, frames) = open(&machine.env(), 1).unwrap();
-    assert_eq!((frames.len(), told(recovery.damage)), (0, None));
+    assert_eq!((frames.len(), damage_text(recovery.damage)), (0, None));
     assert_eq!(writer.next_lsn(), Lsn(1));
 }
 
@@ -262,7 +262,8 @@ fn a_tail_that_was_cut_never_comes_back() {
     let machine = SimEnv::new(7);
     let mut rng = Rng::new(7);
     let (mut writer, ..) = open(&machine.env(), 1).unwrap();
-    let mut written: Vec<Written> = (0..3).map(|_| append(&mut writer, &mut rng, FRAME).unwrap()).collect();
+    let mut written: Vec<WrittenFrame> =
+        (0..3).map(|_| append(&mut writer, &mut rng, FRAME).unwrap()).collect();
     let name = names(&machine.env(), ".log").pop().unwrap();
     drop(writer);
     let mut machine = machine.kill();
@@ -278,7 +279,7 @@ fn a_tail_that_was_cut_never_comes_back() {
     machine.disk.flip_bit(&path(&name), first + 66);
     for round in 0..4 {
         let (mut writer, recovery, frames) = open(&machine.env(), 1).unwrap();
-        assert_eq!(told(recovery.damage), None);
+        assert_eq!(damage_text(recovery.damage), None);
         if round == 0 {
             written.truncate(1);
             assert!(recovery.torn_bytes > 0);

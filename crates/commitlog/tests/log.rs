@@ -33,7 +33,7 @@ fn what_was_appended_is_replayed_in_order_over_many_files() {
     drop(writer);
     let (writer, recovery, frames) = open(&machine.kill().env(), 1).unwrap();
     assert_eq!(frames, written);
-    assert_eq!((recovery.last_lsn, told(recovery.damage)), (last, None));
+    assert_eq!((recovery.last_lsn, damage_text(recovery.damage)), (last, None));
     assert_eq!(writer.next_lsn(), last.next());
 }
 
@@ -42,19 +42,19 @@ fn replay_begins_with_the_frame_that_holds_the_wanted_lsn() {
     let mut machine = SimEnv::new(1);
     let mut rng = Rng::new(2);
     let (mut writer, ..) = open(&machine.env(), 1).unwrap();
-    let written: Vec<Written> = (0..40).map(|_| append(&mut writer, &mut rng, 2000).unwrap()).collect();
+    let written: Vec<WrittenFrame> = (0..40).map(|_| append(&mut writer, &mut rng, 2000).unwrap()).collect();
     writer.close().unwrap();
     let last = written.last().unwrap().last_lsn();
     for from in 1..=last + 1 {
         machine = machine.kill();
         let mut frames = Vec::new();
         let report = commitlog::verify(&machine.env(), dir(), Lsn(from), Lsn(0), &mut |frame| {
-            frames.push(Written::from(frame));
+            frames.push(WrittenFrame::from(frame));
             Ok(())
         });
         let wanted: Vec<_> = written.iter().filter(|frame| frame.last_lsn() >= from).cloned().collect();
         assert_eq!(frames, wanted, "from {from}");
-        assert_eq!(told(report.unwrap().damage), None);
+        assert_eq!(damage_text(report.unwrap().damage), None);
     }
     // The manifest has a commit that the log does not.
     let (_, recovery, _) = open(&machine.env(), last + 2).unwrap();
@@ -86,7 +86,7 @@ fn trimmed_files_are_used_again_and_what_was_not_trimmed_stays() {
     let (_, recovery, frames) = open(&machine.kill().env(), from).unwrap();
     let wanted: Vec<_> = written.into_iter().filter(|frame| frame.last_lsn() >= from).collect();
     assert_eq!(frames, wanted);
-    assert_eq!(told(recovery.damage), None);
+    assert_eq!(damage_text(recovery.damage), None);
 }
 
 /// A regression: released files were removed down to a few and made anew at once, with zeros. A log that was written fast cost
@@ -196,7 +196,7 @@ fn the_file_before_one_that_is_not_yet_durable_is_not_trimmed() {
         assert_eq!(writer.stats().files, 2);
         writer.trim(durable.next()).unwrap();
         let (_, recovery, _) = open(&machine.crash(&mut rng).env(), durable.0 + 1).unwrap();
-        assert_eq!(told(recovery.damage), None);
+        assert_eq!(damage_text(recovery.damage), None);
         assert!(recovery.last_lsn >= durable);
     });
 }
@@ -243,7 +243,7 @@ fn a_full_disk_refuses_commits_until_there_is_room_and_loses_none() {
     drop(writer);
     let machine = machine.kill();
     let (mut writer, recovery, frames) = open(&machine.env(), 1).unwrap();
-    assert_eq!((&frames, told(recovery.damage)), (&written, None));
+    assert_eq!((&frames, damage_text(recovery.damage)), (&written, None));
     assert_eq!(append(&mut writer, &mut rng, 100).unwrap_err().kind(), Kind::DiskFull);
     assert_eq!(writer.preallocator().prepare().unwrap_err().kind(), Kind::DiskFull);
     machine.disk.set_free_bytes(None);
@@ -276,7 +276,7 @@ fn a_failed_write_or_sync_latches_the_log() {
         // Frames of the first sync must be there. Those of the failed call may be, and if they are, they stay.
         let machine = machine.kill();
         let (_, recovery, frames) = open(&machine.env(), 1).unwrap();
-        assert_eq!(told(recovery.damage), None);
+        assert_eq!(damage_text(recovery.damage), None);
         assert!(!frames.is_empty() && written.starts_with(&frames));
         let again = open(&machine.crash(&mut rng).env(), 1).unwrap().2;
         assert_eq!(again, frames);
@@ -356,10 +356,10 @@ fn frames_are_appended_while_another_thread_syncs() {
     writer.close().unwrap();
     let mut frames = Vec::new();
     let (_, recovery) = Log::open(&env, &log, options, Lsn(1), &mut |frame| {
-        frames.push(Written::from(frame));
+        frames.push(WrittenFrame::from(frame));
         Ok(())
     })
     .unwrap();
     assert_eq!(frames, written);
-    assert_eq!(told(recovery.damage), None);
+    assert_eq!(damage_text(recovery.damage), None);
 }

@@ -19,17 +19,17 @@ const PARTS: usize = 7;
 struct Sample {
     machine: SimEnv,
     older: Vec<(PathBuf, Vec<u8>)>,
-    acknowledged: Vec<Written>,
+    acknowledged: Vec<WrittenFrame>,
 }
 
 /// Numbers of trials by their result.
 #[derive(Debug, Default, PartialEq)]
 struct Counts {
     right: u64,
-    said: u64,
+    reported: u64,
 }
 
-fn append_synced(writer: &mut Writer, rng: &mut Rng) -> Written {
+fn append_synced(writer: &mut Writer, rng: &mut Rng) -> WrittenFrame {
     let written = append(writer, rng, FRAME_BYTES).unwrap();
     writer.syncer().sync().unwrap();
     written
@@ -68,7 +68,7 @@ fn trial(sample: &Sample, path: &Path, change: &FileChange, counts: &mut Counts)
             assert!(sample.acknowledged.starts_with(&frames), "{what}: {frames:?}");
             assert!(append(&mut writer, &mut Rng::new(1), 10).is_err(), "{what}: writes are taken");
             assert_eq!(machine.disk.files_with_contents(), before, "{what}: a damaged log was changed");
-            counts.said += 1;
+            counts.reported += 1;
         }
     }
 }
@@ -88,8 +88,8 @@ fn no_change_of_a_log_file_loses_an_acknowledged_commit_in_silence() {
             }
         }
     });
-    assert!(counts.said > 50 && counts.right > 50, "{counts:?}");
-    println!("log files: {} trials right, {} said, 0 silent", counts.right, counts.said);
+    assert!(counts.reported > 50 && counts.right > 50, "{counts:?}");
+    println!("log files: {} trials right, {} said, 0 silent", counts.right, counts.reported);
 }
 
 /// Directories of earlier versions have no durable file. Recovery must find there too the damage that their frames prove.

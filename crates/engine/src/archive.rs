@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use commitlog::{Archiver, Next, Piece};
+use commitlog::{ArchivePiece, Archiver, NextPiece};
 use types::{Error, Kind, Lsn, Result};
 use vfs::{Access, Condvar, Env, Mutex, Rank};
 
@@ -204,7 +204,7 @@ impl To {
         Ok(pieces(entries).into_iter().map(|(_, last, _)| last).max())
     }
 
-    fn store(&self, env: &Env, piece: &Piece, doubtful: &mut Option<String>) -> Result<()> {
+    fn store(&self, env: &Env, piece: &ArchivePiece, doubtful: &mut Option<String>) -> Result<()> {
         match self {
             To::Folder(dir) => store(env, dir, piece),
             To::Place(place, dir) => {
@@ -294,21 +294,21 @@ impl Keeper {
             self.open(shared, archive)?;
         }
         match self.archiver.next_piece(PIECE_BYTES)? {
-            Next::Nothing => {
+            NextPiece::Nothing => {
                 self.trim(shared);
                 return Ok(false);
             }
-            Next::Gap { first, last } => {
+            NextPiece::Gap { first, last } => {
                 archive.gap.store(Some(Arc::new((first, last))));
                 archive.gaps.fetch_add(1, Ordering::Relaxed);
             }
-            Next::Piece(piece) => {
+            NextPiece::Piece(piece) => {
                 archive.to.store(&shared.env, &piece, &mut self.doubtful)?;
                 archive.bytes.fetch_add(piece.bytes.len() as u64, Ordering::Relaxed);
                 archive.lsn.store(piece.last_lsn.0, Ordering::Release);
             }
         }
-        self.archiver.archived(self.archiver.position());
+        self.archiver.set_archived(self.archiver.position());
         Ok(true)
     }
 
@@ -326,7 +326,7 @@ impl Keeper {
             .hint(format!("remove `{ID_NAME}` from the directory of the copy, so that it gets an archive of its own")));
         }
         self.archiver.seek(next);
-        self.archiver.archived(next);
+        self.archiver.set_archived(next);
         archive.lsn.store(next.0 - 1, Ordering::Release);
         self.opened = true;
         Ok(())
@@ -353,7 +353,7 @@ pub(crate) fn folder(id: u64) -> String {
 /// The pieces among what lies in a folder, by their first lsn: first, last, name.
 pub(crate) fn pieces(entries: Vec<vfs::Entry>) -> Vec<(Lsn, Lsn, String)> {
     let piece = |entry: vfs::Entry| {
-        let (first, last) = Piece::lsns(&entry.name).filter(|_| !entry.is_dir)?;
+        let (first, last) = ArchivePiece::lsns(&entry.name).filter(|_| !entry.is_dir)?;
         Some((first, last, entry.name))
     };
     let mut pieces: Vec<_> = entries.into_iter().filter_map(piece).collect();
@@ -362,7 +362,7 @@ pub(crate) fn pieces(entries: Vec<vfs::Entry>) -> Vec<(Lsn, Lsn, String)> {
 }
 
 /// Puts a piece where nothing is, and reads it back.
-fn send(place: &dyn Place, name: &str, piece: &Piece) -> Result<()> {
+fn send(place: &dyn Place, name: &str, piece: &ArchivePiece) -> Result<()> {
     let goes_on = "writes go on; the archive goes on by itself once it can be written to";
     place.put_new(name, &piece.bytes).map_err(|error| match error.kind() {
         Kind::Exists => Error::conflict("the archive holds other commits of the same numbers")
@@ -383,7 +383,7 @@ fn send(place: &dyn Place, name: &str, piece: &Piece) -> Result<()> {
 }
 
 /// Writes a piece so that it is there as a whole or not at all.
-fn store(env: &Env, dir: &Path, piece: &Piece) -> Result<()> {
+fn store(env: &Env, dir: &Path, piece: &ArchivePiece) -> Result<()> {
     let path = dir.join(piece.name());
     let temporary = dir.join(format!("{}.tmp", piece.name()));
     let write = || -> std::io::Result<()> {

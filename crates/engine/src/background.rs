@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use table::segment::Form;
+use table::segment::BlockCompression;
 use table::{compaction, past, segment};
 use types::{Error, Kind, Lsn, Result, RowId, SegmentId, TableId};
 
@@ -466,7 +466,7 @@ fn put_away(
     snapshot: &table::Snapshot,
     first: RowId,
     last: RowId,
-) -> Result<Option<table::Kept>> {
+) -> Result<Option<table::RetainedRows>> {
     let def = snapshot.def();
     if !forget::keeps_past(def) {
         return Ok(None);
@@ -474,16 +474,17 @@ fn put_away(
     // What can be read no more need not be kept, and must not seem to be.
     let after = forget::wanted_after(shared, &shared.root.load(), def).max(snapshot.past_floor());
     let (dir, id) = (segment::table_dir(&shared.dir, def.id), shared.take_segment_id());
-    let meta = past::put_away(snapshot, &shared.env, &dir, id, first, last, after, &mut tick(shared))?;
+    let meta =
+        past::write_past_segment(snapshot, &shared.env, &dir, id, first, last, after, &mut tick(shared))?;
     let segment = meta.map(|meta| table::Segment::open(&shared.env, &dir, def, meta));
     if let Some(segment) = &segment {
         segment.check().inspect_err(|_| drop(segment::remove_files(&shared.env, &dir, id)))?;
     }
-    Ok(Some(table::Kept { after, floor: None, last_end: snapshot.lsn(), segment }))
+    Ok(Some(table::RetainedRows { after, floor: None, last_end: snapshot.lsn(), segment }))
 }
 
 /// Removes what was put away for work that failed: it is done again under other ids.
-fn discard(shared: &Shared, dir: &std::path::Path, kept: Option<&table::Kept>) {
+fn discard(shared: &Shared, dir: &std::path::Path, kept: Option<&table::RetainedRows>) {
     if let Some(segment) = kept.and_then(|kept| kept.segment.as_ref()) {
         // The failure matters more; and files that nothing names go when the database is opened.
         let _ = segment::remove_files(&shared.env, dir, segment.id());
@@ -491,10 +492,10 @@ fn discard(shared: &Shared, dir: &std::path::Path, kept: Option<&table::Kept>) {
 }
 
 /// How what is merged is written: compressed if all of it was, so that it need not be compressed again.
-pub(crate) fn form_of(shared: &Shared, snapshot: &table::Snapshot, inputs: &[SegmentId]) -> Form {
+pub(crate) fn form_of(shared: &Shared, snapshot: &table::Snapshot, inputs: &[SegmentId]) -> BlockCompression {
     match shared.options.zstd_after {
         Some(_) => compaction::form_of(snapshot, inputs),
-        None => Form::Plain,
+        None => BlockCompression::Plain,
     }
 }
 
@@ -503,7 +504,7 @@ pub(crate) fn compact(
     shared: &Arc<Shared>,
     snapshot: &table::Snapshot,
     inputs: &[SegmentId],
-    form: Form,
+    form: BlockCompression,
 ) -> Result<BackgroundEdit> {
     let def = snapshot.def();
     let dir = make_table_dir(shared, def.id)?;

@@ -326,7 +326,7 @@ fn check_source(
     if !source.is_mendable(&mut |_| tick(0)) {
         return Err(found);
     }
-    held.segment.write_anew();
+    held.segment.mark_for_rewrite();
     shared.wake_background();
     Err(found.hint(
         "no rows are lost: that file is being made anew out of them, in the background; take the backup again in a moment",

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use table::compaction;
-use table::segment::Form;
+use table::segment::BlockCompression;
 use table::{Segment, Snapshot};
 use types::{Micros, Result, SegmentId};
 
@@ -88,7 +88,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     let began = shared.env.clock.monotonic();
     let inputs = [segment.id()];
     let made = match background::check_room(shared).and_then(|()| segment.is_worth_compressing()) {
-        Ok(true) => background::compact(shared, &snapshot, &inputs, Form::Zstd).map(Some),
+        Ok(true) => background::compact(shared, &snapshot, &inputs, BlockCompression::Zstd).map(Some),
         Ok(false) => Ok(None),
         Err(error) => Err(error),
     };

@@ -16,7 +16,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use sim::{Rng, SimEnv};
 use table::Snapshot;
-use table::materializer::{Budget, Materializer, Place, Position, Progress};
+use table::materializer::{Budget, Materializer, MaterializerDir, Position, Progress};
 use types::{Kind, Principal, Result, RowId, TableDef, TableId};
 
 use crate::{Engine, Mode, Op, Options, Root, Step, Transaction};
@@ -121,7 +121,7 @@ impl<T: PartialEq + Debug> Trial<'_, T> {
     /// Builds from nothing, on another machine.
     fn fresh(&self, table: &Arc<Snapshot>) -> Arc<Position> {
         let machine = SimEnv::new(0);
-        let place = Place { env: machine.env(), dir: "fresh".into() };
+        let place = MaterializerDir { env: machine.env(), dir: "fresh".into() };
         place.env.disk.create_dir_all(&place.dir).unwrap();
         let materializer = (self.make)();
         let mut position: Option<Arc<Position>> = None;
@@ -244,9 +244,9 @@ impl<'t, 'a, T: PartialEq + Debug> Life<'t, 'a, T> {
         Ok(())
     }
 
-    fn place(&self, table: TableId) -> Place {
+    fn place(&self, table: TableId) -> MaterializerDir {
         let dir = Path::new(DIR).join("derived").join(self.materializer.name()).join(table.to_string());
-        Place { env: self.machine.env(), dir }
+        MaterializerDir { env: self.machine.env(), dir }
     }
 
     /// Steps until the materializer has taken in everything.

@@ -27,11 +27,11 @@ use std::sync::atomic::Ordering;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use commitlog::edit::{ApiKey, Edit};
-use commitlog::record::{Deletes, Rows, Run};
+use commitlog::record::{CommitRun, Deletes, InsertedRows};
 use commitlog::{Purpose, frame};
 use table::Tip;
 use table::materializer::{Materializer, Position};
-use table::unique::Entered;
+use table::unique::EnteredRows;
 use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId, ViewDef};
 
 use crate::background::Sealing;
@@ -104,7 +104,7 @@ type Derived = (TableId, &'static str, Option<Arc<Position>>);
 /// What one checked transaction will do; applying it cannot fail for a reason of the user's.
 enum Action {
     Create(TableDef),
-    Alter(TableDef, Vec<Entered>),
+    Alter(TableDef, Vec<EnteredRows>),
     Drop(TableId),
     Rows {
         table: TableId,
@@ -135,7 +135,7 @@ struct Staged {
     version: SchemaVersion,
     first_row: RowId,
     rows: u64,
-    runs: Vec<Run>,
+    runs: Vec<CommitRun>,
     batches: Vec<RecordBatch>,
 }
 
@@ -456,7 +456,7 @@ impl Core {
         let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a checked table has no tip"))?;
         let count = batch.num_rows() as u64;
         if count > 0 {
-            let run = Run { lsn_offset: offset, count: count as u32 };
+            let run = CommitRun { lsn_offset: offset, count: count as u32 };
             let staged = group.staged.iter_mut().find(|s| s.table == table);
             let first_row = match staged {
                 Some(staged) if staged.version == version => {
@@ -496,9 +496,9 @@ impl Core {
         let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a checked table has no tip"))?;
         let is_checked = tip.def().is_checked();
         if !deletes.is_empty() {
-            tip.want_after(self.wanted_after);
+            tip.keep_deletes_after(self.wanted_after);
             committed.deleted += tip.delete(deletes.iter().copied(), lsn);
-            let runs = vec![Run { lsn_offset: offset, count: deletes.len() as u32 }];
+            let runs = vec![CommitRun { lsn_offset: offset, count: deletes.len() as u32 }];
             group.frame.deletes(Deletes { table, runs, rows: deletes });
         }
         self.dirty.insert(table);
@@ -524,7 +524,7 @@ impl Core {
                 self.tips.get_mut(&table).ok_or_else(|| Error::internal("a staged table has no tip"))?;
             debug_assert_eq!(tip.next_row(), first_row, "row ids are given without gaps");
             tip.append(first_row, group.frame.time(), &lsn_runs, &batch)?;
-            group.frame.rows(Rows { table, schema_version: version, first_row, runs, batch });
+            group.frame.rows(InsertedRows { table, schema_version: version, first_row, runs, batch });
         }
         Ok(())
     }

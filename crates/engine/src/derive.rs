@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress};
+use table::materializer::{Budget, Checkpoint, Materializer, MaterializerDir, Position, Progress};
 use types::{Error, IndexDef, Kind, Lsn, Result, RowId, TableId};
 
 use crate::background::{self, Under};
@@ -101,7 +101,7 @@ fn furthest_behind(
             let stands = stands.max(background.unchanged.get(&pair).copied().filter(|_| position.is_some()));
             let is_done =
                 stands >= Some(snapshot.lsn()) && position.is_none_or(|p| has_rows(p, snapshot.next_row()));
-            if is_done && !rebuild && !materializer.is_asked(snapshot.def()) {
+            if is_done && !rebuild && !materializer.is_step_requested(snapshot.def()) {
                 background.urgent.remove(&pair);
                 continue;
             }
@@ -263,7 +263,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             if error.kind() != Kind::Closed {
                 shared.note_failure(task.snapshot.def(), pair.1, &error);
             }
-            if let Some(damage) = damage(&error).filter(|_| task.materializer.lands()) {
+            if let Some(damage) = damage(&error).filter(|_| task.materializer.stores_evicted_rows()) {
                 task.snapshot.segments().for_each(|segment| segment.note_lake_error(&damage));
             }
             // Built anew from rows that cannot be read it would fail there again.
@@ -300,13 +300,13 @@ fn step(shared: &Arc<Shared>, task: &Task) -> Result<Progress> {
 }
 
 /// `derived/<materializer>/<table id>`, durable by name.
-fn place(shared: &Shared, materializer: &dyn Materializer, table: TableId) -> Result<Place> {
+fn place(shared: &Shared, materializer: &dyn Materializer, table: TableId) -> Result<MaterializerDir> {
     let dir = dir_of(&shared.dir, materializer.name(), table);
     if !shared.env.disk.exists(&dir).unwrap_or(false) {
         crate::open::make_dir(&shared.env, &dir)
             .map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
     }
-    Ok(Place { env: shared.env.clone(), dir })
+    Ok(MaterializerDir { env: shared.env.clone(), dir })
 }
 
 fn dir_of(dir: &Path, materializer: &str, table: TableId) -> PathBuf {
@@ -359,10 +359,10 @@ pub(crate) fn remove(shared: &Shared, leftover: &Leftover) -> Result<()> {
     if !shared.env.disk.exists(&dir).map_err(failed)? {
         return Ok(());
     }
-    let place = Place { env: shared.env.clone(), dir: dir.clone() };
+    let place = MaterializerDir { env: shared.env.clone(), dir: dir.clone() };
     // A table is in the root as long as anything of it counts, and ids are not used again.
     if shared.root.load().tables().any(|table| table.def().id == leftover.table) {
-        leftover.materializer.left(&place)?;
+        leftover.materializer.unfollowed(&place)?;
     } else {
         leftover.materializer.dropped(&place)?;
     }

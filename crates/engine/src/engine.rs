@@ -387,7 +387,7 @@ impl Engine {
         });
         shared.background.lock().leftovers.extend(orphans);
         // One elsewhere may be away: the server starts without it.
-        if materializer.lands() && !materializer.is_remote() && !shared.stepped {
+        if materializer.stores_evicted_rows() && !materializer.is_remote() && !shared.stepped {
             derive::open_evicted(shared, &materializer);
         }
         shared.wake_background();

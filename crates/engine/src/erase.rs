@@ -90,7 +90,7 @@ fn is_here(segment: &Segment, deleted: u64) -> bool {
 
 /// Whether a segment with ended rows is to be written anew: it has some, or tells bounds that may be values of some.
 fn is_due(table: &Snapshot, segment: &Segment, deleted: u64) -> bool {
-    is_here(segment, deleted) || evict::tells_of_ended(table, segment.id())
+    is_here(segment, deleted) || evict::has_bounds_of_ended_rows(table, segment.id())
 }
 
 /// Materializers that no longer follow a table, and whose files of it are not removed yet: a reader holds them.
@@ -183,7 +183,7 @@ impl Erasure {
                         }
                         continue;
                     }
-                    let at_it = all.filter(|materializer| materializer.is_asked(table.def()));
+                    let at_it = all.filter(|materializer| materializer.is_step_requested(table.def()));
                     let at_it: Vec<_> = at_it.map(|materializer| materializer.name()).collect();
                     told.indexes_left.retain(|name| at_it.contains(name));
                     if !told.indexes_left.is_empty() {

@@ -39,7 +39,7 @@ impl Task {
 /// What of a table is on this machine and may not be: its oldest segment, and from when on.
 fn waiting(table: &Snapshot) -> Option<(&Arc<Segment>, Micros)> {
     let hot = table.def().options.hot.filter(|_| !table.def().is_keyed())?;
-    let segment = evict::next(table)?;
+    let segment = evict::next_segment(table)?;
     let at = match hot {
         HotLimit::Micros(micros) => segment.meta().last_time.saturating_add(micros),
         HotLimit::Bytes(bytes) => (hot_bytes(table) > bytes).then_some(Micros::MIN)?,
@@ -60,7 +60,7 @@ fn passed<'a>(
     table: &Snapshot,
 ) -> Option<(Arc<dyn Materializer>, &'a Arc<Position>)> {
     let materializers = shared.materializers.load();
-    let lands = |m: &&Arc<dyn Materializer>| m.lands() && m.follows(table.def());
+    let lands = |m: &&Arc<dyn Materializer>| m.stores_evicted_rows() && m.follows(table.def());
     let materializer = materializers.iter().find(lands)?.clone();
     let position = root.derived(materializer.name(), table.def().id)?;
     Some((materializer, position))
@@ -163,7 +163,7 @@ fn make(shared: &Arc<Shared>, task: &Task) -> Result<Option<BackgroundEdit>> {
     evict::compare(snapshot, input, &landed, &mut tick)?;
     let dir = background::make_table_dir(shared, def.id)?;
     let id = shared.take_segment_id();
-    let meta = evict::write(snapshot, input, &shared.env, &dir, id, &mut tick)?;
+    let meta = evict::write_sidecar(snapshot, input, &shared.env, &dir, id, &mut tick)?;
     let output = Segment::open(&shared.env, &dir, def, meta);
     output.check().inspect_err(|_| drop(table::segment::remove_files(&shared.env, &dir, id)))?;
     let (position, name) = (position.clone(), materializer.name());

@@ -35,14 +35,14 @@ pub(crate) enum BackgroundEdit {
     Seal {
         table: TableId,
         segment: Arc<table::Segment>,
-        kept: Option<table::Kept>,
+        kept: Option<table::RetainedRows>,
         sealing: Sealing,
     },
     Compact {
         table: TableId,
         inputs: Vec<SegmentId>,
         output: Option<Arc<table::Segment>>,
-        kept: Option<table::Kept>,
+        kept: Option<table::RetainedRows>,
     },
     /// A segment let go of its rows, which are read in the lake from now on.
     Evict {
@@ -50,7 +50,7 @@ pub(crate) enum BackgroundEdit {
         input: SegmentId,
         output: Arc<table::Segment>,
         /// Where they were compared, and the materializer whose position that is.
-        landed: Arc<dyn table::Landed>,
+        landed: Arc<dyn table::LakeSnapshot>,
         position: Arc<Position>,
         name: &'static str,
     },

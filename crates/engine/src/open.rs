@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use commitlog::edit::{self, Edit, SegmentMeta};
-use commitlog::record::{Frame, Rows, Section};
+use commitlog::record::{Frame, InsertedRows, Section};
 use table::materializer::Checkpoint;
 use table::{Segment, Tip, segment};
 use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableDef, TableId};
@@ -213,8 +213,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    fn rows(&mut self, rows: Rows, first_lsn: Lsn, time: Micros) -> Result<()> {
-        let Rows { table, first_row, runs, batch, .. } = rows;
+    fn rows(&mut self, rows: InsertedRows, first_lsn: Lsn, time: Micros) -> Result<()> {
+        let InsertedRows { table, first_row, runs, batch, .. } = rows;
         let runs: Vec<(Lsn, u64)> = runs
             .iter()
             .map(|run| (Lsn(first_lsn.0 + u64::from(run.lsn_offset)), u64::from(run.count)))
@@ -283,11 +283,15 @@ impl<'a> Replay<'a> {
     }
 
     /// What a seal or a compaction put away; `None`: the table is gone.
-    fn kept(&mut self, table: TableId, kept: Option<edit::Kept>) -> Option<Option<table::Kept>> {
+    fn kept(
+        &mut self,
+        table: TableId,
+        kept: Option<edit::RetainedRowsMeta>,
+    ) -> Option<Option<table::RetainedRows>> {
         let def = self.tips.get(&table).map(|tip| tip.def().clone())?;
-        Some(kept.map(|edit::Kept { floor, last_end, segment }| {
+        Some(kept.map(|edit::RetainedRowsMeta { floor, last_end, segment }| {
             let segment = segment.map(|meta| self.open_segment(&def, meta));
-            table::Kept { after: floor, floor: Some(floor), last_end, segment }
+            table::RetainedRows { after: floor, floor: Some(floor), last_end, segment }
         }))
     }
 

@@ -16,7 +16,7 @@ use arrow::util::display::array_value_to_string;
 use commitlog::edit::{ApiKey, Edit};
 use commitlog::frame::FRAME_BYTES_MAX;
 use table::materializer::Materializer;
-use table::unique::Entered;
+use table::unique::EnteredRows;
 use types::codec::Encoder;
 use types::{
     DataType, Error, IndexDef, Kind, NewIndex, Principal, Result, RowId, SchemaVersion, Scope, TableDef,
@@ -104,7 +104,7 @@ pub(crate) enum PreparedOp {
         table: String,
         drop: Vec<String>,
         add: Vec<NewIndex>,
-        entered: Vec<Entered>,
+        entered: Vec<EnteredRows>,
     },
     Insert(Insert),
     Delete {

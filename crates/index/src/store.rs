@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use table::materializer::{Budget, Place};
+use table::materializer::{Budget, MaterializerDir};
 use types::{Error, Lsn, Result, TableId};
 use vfs::{Access, File, Mutex};
 
@@ -27,13 +27,13 @@ impl Files {
         format!("{id}{}", self.extension)
     }
 
-    pub fn path(self, place: &Place, id: u64) -> PathBuf {
+    pub fn path(self, place: &MaterializerDir, id: u64) -> PathBuf {
         place.dir.join(self.name(id))
     }
 
     /// Lists the ids of these files in the directory. Skips names that [`Files`] would not have given: such files
     /// belong to another program.
-    pub fn list(self, place: &Place) -> Result<Vec<u64>> {
+    pub fn list(self, place: &MaterializerDir) -> Result<Vec<u64>> {
         let failed = |e| Error::io(format!("listing {}", place.dir.display()), e);
         let entries = place.env.disk.list(&place.dir).map_err(failed)?;
         let id =
@@ -41,24 +41,24 @@ impl Files {
         Ok(entries.iter().filter(|entry| !entry.is_dir).filter_map(|entry| id(&entry.name)).collect())
     }
 
-    pub fn remove(self, place: &Place, id: u64) -> Result<()> {
+    pub fn remove(self, place: &MaterializerDir, id: u64) -> Result<()> {
         let path = self.path(place, id);
         place.env.disk.remove(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))
     }
 
     /// Returns the smallest id that is at least `least` and greater than the id of every file here.
-    pub fn next(self, place: &Place, least: u64) -> Result<u64> {
+    pub fn next(self, place: &MaterializerDir, least: u64) -> Result<u64> {
         Ok(self.list(place)?.into_iter().max().map_or(least, |id| least.max(id + 1)))
     }
 
-    pub fn map(self, place: &Place, id: u64) -> Result<Bytes> {
+    pub fn map(self, place: &MaterializerDir, id: u64) -> Result<Bytes> {
         let path = self.path(place, id);
         let failed = |e| Error::io(format!("reading {}", path.display()), e);
         place.env.disk.open(&path, Access::Read).map_err(failed)?.map().map_err(failed)
     }
 
     /// Creates a new, empty file.
-    pub fn create(self, place: &Place, id: u64) -> Result<IndexFileWriter> {
+    pub fn create(self, place: &MaterializerDir, id: u64) -> Result<IndexFileWriter> {
         let path = self.path(place, id);
         let file = place.env.disk.create(&path).map_err(|e| write_error(&path, e))?;
         Ok(IndexFileWriter { file, path, written: 0, waiting: Vec::new() })
@@ -108,7 +108,7 @@ impl IndexFileWriter {
 
     /// Writes and syncs the rest, syncs the directory, and maps the finished file. The file survives a crash once this
     /// returns.
-    pub fn finish(mut self, place: &Place, budget: &mut Budget<'_>) -> Result<Bytes> {
+    pub fn finish(mut self, place: &MaterializerDir, budget: &mut Budget<'_>) -> Result<Bytes> {
         if !self.waiting.is_empty() {
             self.flush(budget)?;
         }
@@ -226,7 +226,7 @@ impl<T> StepMemory<T> {
 /// true if no such file is left.
 pub(crate) fn remove_before<T>(
     files: Files,
-    place: &Place,
+    place: &MaterializerDir,
     memory: &Mutex<StepMemory<T>>,
     table: TableId,
     mark: u64,
@@ -244,6 +244,6 @@ pub(crate) fn remove_before<T>(
 }
 
 /// Returns the table to which a directory belongs: the directory is named after the table's id.
-pub(crate) fn table_of(place: &Place) -> Option<TableId> {
+pub(crate) fn table_of(place: &MaterializerDir) -> Option<TableId> {
     Some(TableId(place.dir.file_name()?.to_str()?.parse().ok()?))
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use polynya_lake::{Lake, Materializer, Options};
 use table::Tip;
-use table::materializer::{Budget, Materializer as _, Place, Position, Progress};
+use table::materializer::{Budget, Materializer as _, MaterializerDir, Position, Progress};
 use types::{DataType, Lsn, Result, RowId, TableDef, TableId};
 use vfs::Env;
 
@@ -21,7 +21,7 @@ fn main() -> Result<()> {
         |at: usize, default: u64| args.get(at).map_or(default, |text| text.parse().expect("a number"));
     let (commits, rows) = (number(2, 1_000), number(3, 100));
     let env = Env::real();
-    let place = Place { env: env.clone(), dir: dir.join("derived/lake/1") };
+    let place = MaterializerDir { env: env.clone(), dir: dir.join("derived/lake/1") };
     env.disk.create_dir_all(&place.dir).expect("DIR can be made");
     let warehouse = dir.join("lake");
     let materializer = Materializer::new(Options::new(&warehouse, warehouse.to_str().expect("UTF-8")));

@@ -11,7 +11,7 @@ use arc_swap::ArcSwapOption;
 use arrow::array::{Array, ArrayRef};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
-use table::Found;
+use table::LakeRows;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Slots that a key may be in.
@@ -50,7 +50,7 @@ pub(crate) enum Kept {
     Footer(ArrowReaderMetadata),
     Column(ArrayRef),
     Bytes(Bytes),
-    Window(Arc<Found>),
+    Window(Arc<LakeRows>),
 }
 
 struct Held {
@@ -219,7 +219,7 @@ impl Kept {
     }
 }
 
-pub(crate) fn found_bytes(found: &Found) -> usize {
+pub(crate) fn found_bytes(found: &LakeRows) -> usize {
     let columns = found.columns.iter().flatten().map(|column| column.get_array_memory_size());
     found.row_ids.get_array_memory_size() + columns.sum::<usize>()
 }

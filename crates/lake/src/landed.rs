@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use arrow::array::{Array, ArrayRef, BooleanArray, Int64Array, UInt32Array, new_null_array};
 use arrow::compute::{concat, filter, take};
 use arrow::datatypes::DataType as Arrow;
-use table::{BATCH_ROWS, Found, Landed, Stretch, Zone};
+use table::{BATCH_ROWS, LakeFileRange, LakeRows, LakeSnapshot, Zone};
 use types::{ColumnId, DataType, Error, Result, RowId, Value};
 
 use crate::kept::{Kept, Key, Part, Slots};
@@ -81,7 +81,7 @@ impl Position {
         file: usize,
         left: &mut Left<'_>,
         wanted: &[(ColumnId, Arrow)],
-        found: &mut Vec<Found>,
+        found: &mut Vec<LakeRows>,
     ) -> Result<()> {
         let live = &self.lake.data[file];
         let parts = self.parts_with(live, left.rows)?;
@@ -102,7 +102,7 @@ impl Position {
     }
 
     /// A window of row ids with these columns, in their order.
-    fn window(&self, nth: u64, wanted: &[(ColumnId, Arrow)]) -> Result<Arc<Found>> {
+    fn window(&self, nth: u64, wanted: &[(ColumnId, Arrow)]) -> Result<Arc<LakeRows>> {
         let mut hasher = xxhash_rust::xxh3::Xxh3::new();
         for (id, arrow) in wanted {
             id.0.hash(&mut hasher);
@@ -114,7 +114,7 @@ impl Position {
             return Ok(found);
         }
         let rows = nth * self.window_rows..(nth + 1) * self.window_rows;
-        let mut pieces: Vec<Found> = Vec::new();
+        let mut pieces: Vec<LakeRows> = Vec::new();
         for live in &self.lake.data {
             if live.first.0 >= rows.end || live.last.0 < rows.start {
                 continue;
@@ -136,7 +136,7 @@ impl Position {
     }
 
     /// The rows of the windows that they are in.
-    fn out_of_windows(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<Found>> {
+    fn out_of_windows(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<LakeRows>> {
         let mut all = Vec::new();
         for rows in rows.chunk_by(|a, b| a.0 / self.window_rows == b.0 / self.window_rows) {
             let window = self.window(rows[0].0 / self.window_rows, wanted)?;
@@ -161,7 +161,7 @@ impl Position {
     }
 }
 
-impl Landed for Position {
+impl LakeSnapshot for Position {
     fn row(&self) -> RowId {
         self.lake.row
     }
@@ -173,7 +173,7 @@ impl Landed for Position {
         }
     }
 
-    fn stretches(&self, last: RowId) -> Vec<Stretch> {
+    fn file_ranges(&self, last: RowId) -> Vec<LakeFileRange> {
         let mut all = Vec::new();
         for (file, live) in self.lake.data.iter().enumerate().filter(|(_, live)| live.first <= last) {
             let data = &live.entry.file;
@@ -183,7 +183,7 @@ impl Landed for Position {
                 let rows = (data.rows - position).min(PART_ROWS.min(BATCH_ROWS as u64)) as u32;
                 let (first_row, last_row) = self.known_ids(live, position, rows);
                 let bytes = row_bytes * u64::from(rows);
-                all.push(Stretch { file, position, rows, first_row, last_row, bytes });
+                all.push(LakeFileRange { file, position, rows, first_row, last_row, bytes });
                 position += u64::from(rows);
             }
         }
@@ -191,26 +191,26 @@ impl Landed for Position {
         all
     }
 
-    fn zone(&self, stretch: &Stretch, column: ColumnId, data_type: &DataType) -> Option<Zone> {
+    fn zone(&self, stretch: &LakeFileRange, column: ColumnId, data_type: &DataType) -> Option<Zone> {
         let live = self.lake.data.get(stretch.file)?;
         let known = self.known_footer(live);
         let of_pages = known.and_then(|footer| bounds::of_pages(&footer, stretch, column, data_type));
         of_pages.or_else(|| bounds::of_file(&live.entry.file, column, data_type))
     }
 
-    fn lacks(&self, stretch: &Stretch, column: ColumnId, value: &Value) -> bool {
+    fn lacks(&self, stretch: &LakeFileRange, column: ColumnId, value: &Value) -> bool {
         let Some(live) = self.lake.data.get(stretch.file) else { return false };
         let file = &live.entry.file;
         let Some(spec) = self.lake.specs.get(&file.spec) else { return false };
         bounds::lacks(spec, &file.partition, column, value)
     }
 
-    fn look(&self, stretch: &Stretch) -> Result<()> {
+    fn read_bounds(&self, stretch: &LakeFileRange) -> Result<()> {
         let live = self.live(stretch.file)?;
         self.footer(live).map(drop).map_err(|e| e.with("file", &live.path))
     }
 
-    fn read(&self, stretch: &Stretch, wanted: &[(ColumnId, Arrow)]) -> Result<Found> {
+    fn read(&self, stretch: &LakeFileRange, wanted: &[(ColumnId, Arrow)]) -> Result<LakeRows> {
         let live = self.live(stretch.file)?;
         let read = || {
             let nth = stretch.position / PART_ROWS;
@@ -224,7 +224,7 @@ impl Landed for Position {
         read().map_err(|e: Error| e.with("file", &live.path))
     }
 
-    fn fetch(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<Found>> {
+    fn fetch(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<LakeRows>> {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(Vec::new()) };
         let mut files: Vec<usize> = (0..self.lake.data.len())
             .filter(|file| self.lake.data[*file].first <= *last && self.lake.data[*file].last >= *first)
@@ -280,19 +280,19 @@ fn picked(
     ids: &ArrayRef,
     columns: &[Option<ArrayRef>],
     pick: impl Fn(&dyn Array) -> std::result::Result<ArrayRef, arrow::error::ArrowError>,
-) -> Result<Found> {
+) -> Result<LakeRows> {
     let failed = |e| Error::internal(format!("picking rows of the lake: {e}"));
     let row_ids = pick(ids.as_ref()).map_err(failed)?;
     let row_ids = Int64Array::new(ids_of(&row_ids)?.to_vec().into(), None);
     let column = |column: &Option<ArrayRef>| {
         column.as_ref().map(|array| pick(array.as_ref()).map_err(failed)).transpose()
     };
-    Ok(Found { row_ids, columns: columns.iter().map(column).collect::<Result<_>>()? })
+    Ok(LakeRows { row_ids, columns: columns.iter().map(column).collect::<Result<_>>()? })
 }
 
 /// All rows by their ids. What one of several files has no column for is null: such a column has no value to show in older rows, or
 /// the lake would have written them anew.
-fn in_order(pieces: Vec<Found>, wanted: &[(ColumnId, Arrow)]) -> Result<Found> {
+fn in_order(pieces: Vec<LakeRows>, wanted: &[(ColumnId, Arrow)]) -> Result<LakeRows> {
     let failed = |e| Error::internal(format!("ordering rows of the lake: {e}"));
     let ids: Vec<i64> = pieces.iter().flat_map(|piece| piece.row_ids.values().iter().copied()).collect();
     let mut order: Vec<u32> = (0..ids.len() as u32).collect();
@@ -308,7 +308,7 @@ fn in_order(pieces: Vec<Found>, wanted: &[(ColumnId, Arrow)]) -> Result<Found> {
             columns.push(None);
             continue;
         }
-        let part = |piece: &Found| match &piece.columns[nth] {
+        let part = |piece: &LakeRows| match &piece.columns[nth] {
             Some(array) => array.clone(),
             None => new_null_array(arrow, piece.row_ids.len()),
         };
@@ -317,7 +317,7 @@ fn in_order(pieces: Vec<Found>, wanted: &[(ColumnId, Arrow)]) -> Result<Found> {
         let whole = concat(&parts).map_err(failed)?;
         columns.push(Some(take(&whole, &order, None).map_err(failed)?));
     }
-    Ok(Found { row_ids: sorted.into(), columns })
+    Ok(LakeRows { row_ids: sorted.into(), columns })
 }
 
 /// Columns as their table has them.

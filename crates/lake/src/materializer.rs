@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use table::materializer::{Budget, Checkpoint, Place, Position, Progress, Published};
-use table::{Landed, Snapshot};
+use table::materializer::{Budget, Checkpoint, MaterializerDir, Position, Progress, Published};
+use table::{LakeSnapshot, Snapshot};
 use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Result, RowId, TableDef, TableId, name};
 use vfs::{Env, Mutex, Rank};
@@ -103,7 +103,7 @@ impl Materializer {
         table_dir(&self.options.warehouse, &def.name)
     }
 
-    fn store(&self, place: &Place) -> Store {
+    fn store(&self, place: &MaterializerDir) -> Store {
         Store::new(place.env.clone(), self.options.objects.clone())
     }
 
@@ -115,7 +115,7 @@ impl Materializer {
     /// `expects` is asked of what is there before anything of it is touched.
     fn load(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         table: &Snapshot,
         expects: &dyn Fn(&Lake) -> Result<()>,
     ) -> Result<Option<Lake>> {
@@ -149,7 +149,7 @@ impl Materializer {
     }
 
     /// What is on disk, or a new lake without rows.
-    fn begin(&self, place: &Place, table: &Snapshot) -> Result<Lake> {
+    fn begin(&self, place: &MaterializerDir, table: &Snapshot) -> Result<Lake> {
         self.erasures.begin_anew(table.def().id);
         if let Some(catalog) = &self.options.catalog {
             let (store, def) = (self.store(place), table.def());
@@ -194,7 +194,7 @@ impl Materializer {
 
     fn step(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         table: &Arc<Snapshot>,
         from: Option<&Arc<Position>>,
         budget: &mut Budget<'_>,
@@ -398,7 +398,7 @@ pub fn table_dir(warehouse: &Path, full_name: &str) -> PathBuf {
 }
 
 /// The table that a place is of: its directory has the table's id for a name.
-pub(crate) fn table_of(place: &Place) -> Option<TableId> {
+pub(crate) fn table_of(place: &MaterializerDir) -> Option<TableId> {
     place.dir.file_name()?.to_str()?.parse().ok().map(TableId)
 }
 
@@ -523,7 +523,7 @@ impl table::materializer::Materializer for Materializer {
         self.options.objects.is_some() || self.options.catalog.is_some()
     }
 
-    fn is_asked(&self, def: &TableDef) -> bool {
+    fn is_step_requested(&self, def: &TableDef) -> bool {
         let id = def.id;
         self.erasures.is_asked(id)
             || self.upkeep.depth(id).is_some()
@@ -531,7 +531,12 @@ impl table::materializer::Materializer for Materializer {
             || self.outdated.lock().contains(&id)
     }
 
-    fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+    fn open(
+        &self,
+        place: &MaterializerDir,
+        table: &Arc<Snapshot>,
+        checkpoint: &Checkpoint,
+    ) -> Result<Published> {
         let def = table.def();
         let lease = self.owners.take(&self.dir_of(def), def.id);
         let Some(_lease) = lease else { return Err(was_dropped(def)) };
@@ -551,7 +556,7 @@ impl table::materializer::Materializer for Materializer {
     /// closes. `from` being `None` does not mean that nothing in the directory counts: what the lake says of itself does.
     fn step(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         table: &Arc<Snapshot>,
         from: Option<&Arc<Position>>,
         budget: &mut Budget<'_>,
@@ -579,11 +584,11 @@ impl table::materializer::Materializer for Materializer {
     }
 
     /// A catalog elsewhere may be away, or let go of a table: rows are not in its hands alone.
-    fn lands(&self) -> bool {
+    fn stores_evicted_rows(&self) -> bool {
         self.options.catalog.is_none()
     }
 
-    fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn Landed>> {
+    fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn LakeSnapshot>> {
         let lake: Arc<Lake> = published.clone().downcast().ok()?;
         if table.def().is_keyed() {
             return None;
@@ -596,7 +601,7 @@ impl table::materializer::Materializer for Materializer {
         self.shared.cache.1.is_held(table)
     }
 
-    fn clean(&self, _: &Place, newest: &Arc<Position>) -> Result<()> {
+    fn clean(&self, _: &MaterializerDir, newest: &Arc<Position>) -> Result<()> {
         let Some(lake) = newest.published::<Lake>() else { return Ok(()) };
         let table = lake.metadata.table_id().unwrap_or_default();
         // Else another table has the directory, and files of these names are its own.
@@ -620,7 +625,7 @@ impl table::materializer::Materializer for Materializer {
     }
 
     /// A lake that was turned off stays as it is: others may read it, and turned on again it goes on from there.
-    fn left(&self, place: &Place) -> Result<()> {
+    fn unfollowed(&self, place: &MaterializerDir) -> Result<()> {
         if let Some(id) = table_of(place) {
             let why = Error::invalid("the table's lake was turned off");
             self.shared.offers.drop_of(id, &why);
@@ -630,7 +635,7 @@ impl table::materializer::Materializer for Materializer {
         Ok(())
     }
 
-    fn dropped(&self, place: &Place) -> Result<()> {
+    fn dropped(&self, place: &MaterializerDir) -> Result<()> {
         if let Some(catalog) = &self.options.catalog {
             let store = self.store(place);
             store.make_sure()?;

@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType as Arrow, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType};
-use table::{Piece, Projection, Snapshot};
+use table::{Projection, ScanPiece, Snapshot};
 use types::{ColumnId, Error, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TIME_NAME, TableDef, Value};
 
 use crate::by_index;
@@ -256,15 +256,15 @@ impl Direct {
     }
 }
 
-fn is_small(table: &Snapshot, rows: &[RowId], tail: &[Piece], caller: Caller) -> bool {
+fn is_small(table: &Snapshot, rows: &[RowId], tail: &[ScanPiece], caller: Caller) -> bool {
     let (rows_max, tail_rows_max) = caller.rows_max();
-    let tail_rows: usize = tail.iter().map(Piece::rows).sum();
+    let tail_rows: usize = tail.iter().map(ScanPiece::rows).sum();
     let bytes = || {
-        let tail: u64 = tail.iter().map(Piece::bytes).sum();
+        let tail: u64 = tail.iter().map(ScanPiece::bytes).sum();
         tail + table.raw_bytes() / table.rows().max(1) * rows.len() as u64
     };
     let untouched = || {
-        let tail: u64 = tail.iter().map(Piece::untouched_bytes).sum();
+        let tail: u64 = tail.iter().map(ScanPiece::untouched_bytes).sum();
         tail + table.untouched_bytes(rows)
     };
     let is_few = rows.len() <= rows_max && tail_rows <= tail_rows_max;

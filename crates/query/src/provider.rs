@@ -12,7 +12,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use engine::View;
 use index::column::{self, Indexes};
-use table::{Piece, Projection, Snapshot};
+use table::{Projection, ScanPiece, Snapshot};
 use types::{ColumnId, ROW_ID, RowId, TIME};
 
 use crate::by_index::{self, Found};
@@ -90,7 +90,7 @@ impl Provider {
 
 impl Provider {
     /// All pieces: as they lie, unless they are to be counted only or the rows are chosen by their ids, or by their arrival alone.
-    fn pieces(&self, columns: &[ColumnId], tests: &[Test], first: RowId, end: RowId) -> Vec<Piece> {
+    fn pieces(&self, columns: &[ColumnId], tests: &[Test], first: RowId, end: RowId) -> Vec<ScanPiece> {
         let snapshot = self.snapshot();
         let of_column =
             |test: &Test, column| matches!(test, Test::Compare { column: id, .. } if *id == column);
@@ -154,7 +154,7 @@ impl TableProvider for Provider {
         let snapshot = self.snapshot();
         let projection = snapshot.projection(&columns).map_err(ours)?;
         let tests = prune::tests(filters, snapshot.def());
-        let fits = |piece: &Piece| tests.is_empty() || prune::may_match(piece, &tests);
+        let fits = |piece: &ScanPiece| tests.is_empty() || prune::may_match(piece, &tests);
         let scan = |parts, exact, limit| Scan::new(snapshot.clone(), projection.clone(), parts, exact, limit);
         let place = prune::place(snapshot, &tests).map_err(ours)?;
         let found = match &place {
@@ -172,11 +172,11 @@ impl TableProvider for Provider {
         let parts = match place {
             Place::Rows(rows) => vec![Part::Rows(rows)],
             Place::Range(first, end) => {
-                let fits = |piece: &Piece| {
+                let fits = |piece: &ScanPiece| {
                     let (low, high) = piece.row_range();
                     high >= first && low < end && fits(piece)
                 };
-                let pieces: Vec<Piece> = if first >= end {
+                let pieces: Vec<ScanPiece> = if first >= end {
                     Vec::new()
                 } else {
                     self.pieces(&columns, &tests, first, end).into_iter().filter(fits).collect()
@@ -188,7 +188,7 @@ impl TableProvider for Provider {
         };
         // How many rows of an unreadable segment are live is not known: such a count must meet the error.
         let counted = |part: &Part| match part {
-            Part::Pieces(pieces) => pieces.iter().all(Piece::is_counted),
+            Part::Pieces(pieces) => pieces.iter().all(ScanPiece::is_counted),
             Part::Rows(_) | Part::Count(_) => true,
         };
         let exact = filters.is_empty()
@@ -215,7 +215,7 @@ pub(crate) fn found_parts(snapshot: &Snapshot, found: &Found, tests: &[Test], co
 }
 
 /// The first pieces that hold `limit` rows.
-fn enough(mut pieces: Vec<Piece>, limit: Option<usize>) -> Vec<Piece> {
+fn enough(mut pieces: Vec<ScanPiece>, limit: Option<usize>) -> Vec<ScanPiece> {
     let Some(limit) = limit else { return pieces };
     let mut rows = 0;
     let wanted = pieces.iter().take_while(|piece| {
@@ -230,18 +230,20 @@ fn enough(mut pieces: Vec<Piece>, limit: Option<usize>) -> Vec<Piece> {
 }
 
 /// Neighbouring pieces in at most `count` parts of about equal rows, so that each part is in row-id order.
-fn split(pieces: Vec<Piece>, count: usize) -> Vec<Part> {
-    let total: usize = pieces.iter().map(Piece::rows).sum();
+fn split(pieces: Vec<ScanPiece>, count: usize) -> Vec<Part> {
+    let total: usize = pieces.iter().map(ScanPiece::rows).sum();
     // One more thread is worth it from a full batch on.
     let count = count.min(total.div_ceil(table::BATCH_ROWS)).max(1);
     let target = total.div_ceil(count).max(1);
     let mut parts = Vec::with_capacity(count);
     let mut part = Vec::new();
     let mut rows = 0;
-    let are_ordered = pieces.iter().all(Piece::is_in_row_order);
+    let are_ordered = pieces.iter().all(ScanPiece::is_in_row_order);
     for piece in pieces {
         // Rows of the past come behind the others and begin again at smaller ids; each part is in order.
-        if are_ordered && part.last().is_some_and(|last: &Piece| last.row_range().1 >= piece.row_range().0) {
+        if are_ordered
+            && part.last().is_some_and(|last: &ScanPiece| last.row_range().1 >= piece.row_range().0)
+        {
             parts.push(Part::Pieces(std::mem::take(&mut part)));
             rows = 0;
         }

@@ -11,7 +11,7 @@ use crate::coerce::before_wildcards;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::{Case, InList};
 use datafusion::logical_expr::{BinaryExpr, Expr, Like, Operator};
-use table::{Piece, Snapshot, Zone};
+use table::{ScanPiece, Snapshot, Zone};
 use types::{ColumnId, DataType, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TIME_NAME, TableDef, Value, key};
 
 /// A key lookup, or a lookup by row id, finds at most this many rows; beyond it a scan is not slower.
@@ -373,12 +373,12 @@ pub(crate) fn window<'a>(tests: impl Iterator<Item = &'a Test>, column: ColumnId
 }
 
 /// Whether a piece can hold a row that passes all tests.
-pub(crate) fn may_match(piece: &Piece, tests: &[Test]) -> bool {
+pub(crate) fn may_match(piece: &ScanPiece, tests: &[Test]) -> bool {
     tests.iter().all(|test| possible(test, &|column| zone(piece, column)) && !lacks(piece, test))
 }
 
 /// Whether a piece is of a partition that has no row which passes a test.
-fn lacks(piece: &Piece, test: &Test) -> bool {
+fn lacks(piece: &ScanPiece, test: &Test) -> bool {
     match test {
         Test::And(parts) => parts.iter().any(|part| lacks(piece, part)),
         Test::Or(parts) => !parts.is_empty() && parts.iter().all(|part| lacks(piece, part)),
@@ -388,7 +388,7 @@ fn lacks(piece: &Piece, test: &Test) -> bool {
     }
 }
 
-fn zone(piece: &Piece, column: ColumnId) -> Option<Zone> {
+fn zone(piece: &ScanPiece, column: ColumnId) -> Option<Zone> {
     if column == ROW_ID {
         let (first, last) = piece.row_range();
         let value = |row: RowId| Some(Value::Int64(row.0 as i64));

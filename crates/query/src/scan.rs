@@ -24,7 +24,7 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::sort_pushdown::SortOrderPushdownResult;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
-use table::{Piece, Projection, Snapshot};
+use table::{Projection, ScanPiece, Snapshot};
 use types::{ColumnId, IndexDef, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME, Value};
 
 use crate::by_index::Found;
@@ -36,7 +36,7 @@ use late::Late;
 /// What one partition reads.
 #[derive(Clone, Debug)]
 pub(crate) enum Part {
-    Pieces(Vec<Piece>),
+    Pieces(Vec<ScanPiece>),
     /// Found by key or row id.
     Rows(Vec<RowId>),
     /// So many rows, of which no column is wanted.
@@ -235,7 +235,7 @@ impl Scan {
         self.newest_first
     }
 
-    fn pieces(&self) -> impl Iterator<Item = &Piece> {
+    fn pieces(&self) -> impl Iterator<Item = &ScanPiece> {
         self.parts.iter().flat_map(|part| match part {
             Part::Pieces(pieces) => pieces.as_slice(),
             Part::Rows(_) | Part::Count(_) => &[],
@@ -245,7 +245,7 @@ impl Scan {
     /// What is read of files for the first time, with all columns: so much is checked.
     pub fn untouched_bytes(&self) -> u64 {
         let looked_up = self.found().map(|rows| self.snapshot.untouched_bytes(rows)).sum::<u64>();
-        looked_up + self.pieces().map(Piece::untouched_bytes).sum::<u64>()
+        looked_up + self.pieces().map(ScanPiece::untouched_bytes).sum::<u64>()
     }
 
     /// About what a row takes, with all columns.
@@ -257,7 +257,7 @@ impl Scan {
     pub fn rows(&self, partition: Option<usize>) -> usize {
         let of_part = |part: &Part| {
             let rows = match part {
-                Part::Pieces(pieces) => pieces.iter().map(Piece::rows).sum(),
+                Part::Pieces(pieces) => pieces.iter().map(ScanPiece::rows).sum(),
                 Part::Rows(rows) => rows.len(),
                 Part::Count(_) => 0,
             };
@@ -272,8 +272,8 @@ impl Scan {
 
 /// Whether each part is in row-id order.
 fn in_row_order(parts: &[Part]) -> bool {
-    let of_piece = |pieces: &[Piece]| {
-        pieces.iter().all(Piece::is_in_row_order)
+    let of_piece = |pieces: &[ScanPiece]| {
+        pieces.iter().all(ScanPiece::is_in_row_order)
             && pieces.is_sorted_by(|one, next| one.row_range().1 < next.row_range().0)
     };
     parts.iter().all(|part| match part {

@@ -13,7 +13,7 @@ use arrow::datatypes::Int64Type;
 use lake::layout::{Layout, PartitionColumn};
 use lake::transform;
 use percent_encoding::percent_decode_str;
-use table::{Piece, Snapshot};
+use table::{ScanPiece, Snapshot};
 use types::{ColumnId, DataType, Error, ROW_ID, Result, RowId, TIME, TableDef, Transform, Value, name};
 use wire::{text, value};
 
@@ -181,7 +181,7 @@ impl Part {
     }
 
     /// Whether a piece may hold rows of it, as far as the bounds of its columns tell.
-    fn may_be_in(&self, piece: &Piece) -> Option<bool> {
+    fn may_be_in(&self, piece: &ScanPiece) -> Option<bool> {
         let zone = piece.zone(self.column)?;
         let Some(wanted) = &self.wanted else { return Some(zone.nulls > 0) };
         let Some(min) = zone.min else { return Some(false) };

@@ -11,7 +11,7 @@ use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 use bytes::Bytes;
 use imbl::OrdMap;
 use table::Snapshot;
-use table::materializer::{Budget, Checkpoint, Place, Position, Progress, Published};
+use table::materializer::{Budget, Checkpoint, MaterializerDir, Position, Progress, Published};
 use types::{ColumnId, Error, Kind, ROW_ID, Result, RowId, TableDef};
 
 use crate::definition::has_vault_columns;
@@ -81,13 +81,13 @@ impl table::materializer::Materializer for Materializer {
         has_vault_columns(def)
     }
 
-    fn open(&self, _: &Place, _: &Arc<Snapshot>, _: &Checkpoint) -> Result<Published> {
+    fn open(&self, _: &MaterializerDir, _: &Arc<Snapshot>, _: &Checkpoint) -> Result<Published> {
         Err(Error::not_found("pages are not kept on disk; they are made anew from the vault"))
     }
 
     fn step(
         &self,
-        _: &Place,
+        _: &MaterializerDir,
         table: &Arc<Snapshot>,
         from: Option<&Arc<Position>>,
         budget: &mut Budget<'_>,
@@ -147,11 +147,11 @@ impl table::materializer::Materializer for Materializer {
         Ok(Progress::Advanced(Position::new(checkpoint, Arc::new(site))))
     }
 
-    fn clean(&self, _: &Place, _: &Arc<Position>) -> Result<()> {
+    fn clean(&self, _: &MaterializerDir, _: &Arc<Position>) -> Result<()> {
         Ok(())
     }
 
-    fn dropped(&self, _: &Place) -> Result<()> {
+    fn dropped(&self, _: &MaterializerDir) -> Result<()> {
         Ok(())
     }
 }

@@ -67,7 +67,7 @@ impl Snapshot {
     /// Plans a page of [`Snapshot::changes`] without reading its rows: for callers that must not hold all rows of a large commit
     /// at once.
     pub fn changes_page(&self, after: Lsn, limit: usize) -> Result<ChangesPage> {
-        if self.parts.then.is_some() {
+        if self.parts.past_view.is_some() {
             return Err(Error::internal(
                 "changes are read from the newest snapshot, not from one of the past",
             ));
@@ -119,7 +119,8 @@ impl Snapshot {
     /// Returns the last row of the commits up to `lsn`: no live row up to it is of a later commit, and no live row after it is of
     /// one of these.
     pub fn last_row_at(&self, lsn: Lsn) -> Result<RowId> {
-        let later = |runs: &[lsn_runs::Run]| runs.get(runs.partition_point(|run| run.lsn <= lsn.0)).copied();
+        let later =
+            |runs: &[lsn_runs::LsnRun]| runs.get(runs.partition_point(|run| run.lsn <= lsn.0)).copied();
         for entry in self.parts.segments.iter().filter(|e| e.segment.meta().last_lsn > lsn) {
             if let Some(run) = later(entry.segment.runs()?) {
                 return Ok(RowId(run.first - 1));

@@ -10,9 +10,9 @@ use roaring::RoaringTreemap;
 use types::{ColumnId, DataType, Error, Result, TableDef};
 
 use crate::gather::Gather;
-use crate::lsn_runs::{self, Run};
-use crate::segment::{Need, Writer};
-use crate::{BATCH_ROWS, Piece, Snapshot};
+use crate::lsn_runs::{self, LsnRun};
+use crate::segment::{NeededColumns, Writer};
+use crate::{BATCH_ROWS, ScanPiece, Snapshot};
 
 /// Number of rows in the groups by which the scatter of times is measured: the rows of a block. Smaller in tests, so that small
 /// tables are sorted too.
@@ -29,7 +29,7 @@ pub(crate) fn time_column(def: &TableDef) -> Option<ColumnId> {
 /// Writes the live rows with `first ≤ row id < below`.
 pub(crate) fn write(snapshot: &Snapshot, writer: &mut Writer<'_>, first: u64, below: u64) -> Result<()> {
     if let Some(column) = time_column(snapshot.def()) {
-        let rows = Rows::of(snapshot, column, first, below)?;
+        let rows = TimedRows::of(snapshot, column, first, below)?;
         if rows.are_scattered() {
             return rows.write(snapshot, writer);
         }
@@ -45,7 +45,7 @@ pub(crate) fn write(snapshot: &Snapshot, writer: &mut Writer<'_>, first: u64, be
 }
 
 /// A row's time and id, and the place from which it is read.
-struct Row {
+struct TimedRow {
     /// The row's time; `i64::MAX` if it has none.
     time: i64,
     row: u64,
@@ -53,25 +53,25 @@ struct Row {
     index: u32,
 }
 
-struct Rows {
-    rows: Vec<Row>,
+struct TimedRows {
+    rows: Vec<TimedRow>,
     /// Positions in `rows` by row id.
     by_id: Vec<u32>,
-    sources: Vec<Piece>,
+    sources: Vec<ScanPiece>,
     bytes: u64,
     /// The lsn runs of the sources.
-    runs: Vec<Run>,
+    runs: Vec<LsnRun>,
 }
 
-impl Rows {
-    fn of(snapshot: &Snapshot, column: ColumnId, first: u64, below: u64) -> Result<Rows> {
+impl TimedRows {
+    fn of(snapshot: &Snapshot, column: ColumnId, first: u64, below: u64) -> Result<TimedRows> {
         let projection = snapshot.projection(&[column])?;
-        let (mut rows, mut sources, mut bytes, mut runs) = (Vec::new(), Vec::new(), 0, Vec::<Run>::new());
+        let (mut rows, mut sources, mut bytes, mut runs) = (Vec::new(), Vec::new(), 0, Vec::<LsnRun>::new());
         for piece in snapshot.stored_from(first) {
             if piece.row_range().0.0 >= below {
                 break;
             }
-            let stored = piece.stored(Need::Column(column))?;
+            let stored = piece.stored(NeededColumns::Column(column))?;
             let times = projection.apply(&stored.layout, &stored.batch)?;
             let times = times.column(0).as_primitive_opt::<TimestampMicrosecondType>();
             let times = times.ok_or_else(|| Error::internal("a column of times was asked for"))?;
@@ -82,7 +82,7 @@ impl Rows {
                     continue;
                 }
                 let time = if times.is_valid(index) { times.value(index) } else { i64::MAX };
-                rows.push(Row { time, row, source, index: index as u32 });
+                rows.push(TimedRow { time, row, source, index: index as u32 });
             }
             bytes += piece.bytes();
             drop(stored);
@@ -98,7 +98,7 @@ impl Rows {
         if !rows.is_sorted_by_key(|row| row.row) {
             by_id.sort_unstable_by_key(|at| rows[*at as usize].row);
         }
-        Ok(Rows { rows, by_id, sources, bytes, runs })
+        Ok(TimedRows { rows, by_id, sources, bytes, runs })
     }
 
     /// Returns true if blocks in row-id order would together span more than twice the time that all rows span. Rows that come
@@ -128,7 +128,7 @@ impl Rows {
                 run += 1;
             }
             let lsn = self.runs.get(run).ok_or_else(|| Error::internal("rows that no commit wrote"))?.lsn;
-            lsn_runs::push(&mut runs, Run { lsn, first: row });
+            lsn_runs::push(&mut runs, LsnRun { lsn, first: row });
         }
         self.by_id = Vec::new();
         self.rows.sort_unstable_by_key(|row| (row.time, row.row));

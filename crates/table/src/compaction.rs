@@ -7,7 +7,7 @@ use types::{Error, HotLimit, Micros, Result, SegmentId};
 use vfs::Env;
 
 use crate::parts::Entry;
-use crate::segment::{Form, Writer, discard};
+use crate::segment::{BlockCompression, Writer, discard};
 use crate::{Segment, SegmentMeta, Snapshot, cluster};
 
 /// The conditions under which segments are merged.
@@ -156,9 +156,13 @@ pub fn compressible<'a>(
 }
 
 /// Returns the form of a merged segment: compressed if all inputs are, so that it need not be compressed again.
-pub fn form_of(snapshot: &Snapshot, inputs: &[SegmentId]) -> Form {
+pub fn form_of(snapshot: &Snapshot, inputs: &[SegmentId]) -> BlockCompression {
     let mut taken = snapshot.segments().filter(|s| inputs.contains(&s.id()));
-    if taken.all(|segment| segment.is_compressed()) { Form::Zstd } else { Form::Plain }
+    if taken.all(|segment| segment.is_compressed()) {
+        BlockCompression::Zstd
+    } else {
+        BlockCompression::Plain
+    }
 }
 
 /// Writes the live rows of `inputs` into segment `id` in `dir`, durably; row ids are kept. Returns `None` if no row was live.
@@ -170,7 +174,7 @@ pub fn merge(
     env: &Env,
     dir: &Path,
     id: SegmentId,
-    form: Form,
+    form: BlockCompression,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Option<SegmentMeta>> {
     let entries = &snapshot.parts.segments;
@@ -191,7 +195,7 @@ pub fn merge(
     }
     let (first, last) = (taken[0].segment.meta().first_row, taken[taken.len() - 1].segment.meta().last_row);
     let mut write = || {
-        let layout = &snapshot.parts.view.layout;
+        let layout = &snapshot.parts.compiled.layout;
         let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, form, tick)?;
         cluster::write(snapshot, &mut writer, first.0, last.0.saturating_add(1))?;
         writer.finish(first, last)

@@ -12,14 +12,14 @@ use arrow::array::RecordBatch;
 use types::{Error, Result, RowId, SegmentId};
 use vfs::Env;
 
-use crate::landed::Landed;
+use crate::evicted_rows::LakeSnapshot;
 use crate::parts::Entry;
 use crate::segment::{self, discard};
 use crate::{BATCH_ROWS, Segment, SegmentMeta, Snapshot};
 
 /// Returns the segment to evict next: the oldest one that still has its rows here. A damaged segment is never evicted, nor are
 /// those after it.
-pub fn next(snapshot: &Snapshot) -> Option<&Arc<Segment>> {
+pub fn next_segment(snapshot: &Snapshot) -> Option<&Arc<Segment>> {
     let entries = &snapshot.parts.segments;
     let next = entries.iter().find(|entry| !entry.segment.is_evicted())?;
     (!next.segment.is_damaged()).then_some(&next.segment)
@@ -30,7 +30,7 @@ pub fn next(snapshot: &Snapshot) -> Option<&Arc<Segment>> {
 pub fn compare(
     snapshot: &Snapshot,
     id: SegmentId,
-    landed: &Arc<dyn Landed>,
+    landed: &Arc<dyn LakeSnapshot>,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {
     let entry = entry(snapshot, id)?;
@@ -61,7 +61,7 @@ pub fn compare(
 
 /// Writes the sidecar that remains of a segment as segment `id` in `dir`, durably. The caller logs the edit, then calls
 /// [`Tip::apply_compact`](crate::Tip::apply_compact) and [`Tip::set_landed`](crate::Tip::set_landed).
-pub fn write(
+pub fn write_sidecar(
     snapshot: &Snapshot,
     segment: SegmentId,
     env: &Env,
@@ -76,12 +76,12 @@ pub fn write(
 
 /// Returns true if the sidecar of an evicted segment has bounds for a block in which rows were deleted or replaced: such a bound
 /// may be the value of such a row, which an erasure must remove.
-pub fn tells_of_ended(snapshot: &Snapshot, segment: SegmentId) -> bool {
+pub fn has_bounds_of_ended_rows(snapshot: &Snapshot, segment: SegmentId) -> bool {
     entry(snapshot, segment).is_ok_and(|entry| telling(entry).next().is_some())
 }
 
 /// Writes the sidecar of an evicted segment as segment `id` in `dir`, durably, without the bounds of the blocks that
-/// [`tells_of_ended`] finds. Readers then look for the rows of these blocks in the lake, which has bounds of its own. The caller
+/// [`has_bounds_of_ended_rows`] finds. Readers then look for the rows of these blocks in the lake, which has bounds of its own. The caller
 /// logs the edit like that of an eviction.
 pub fn forget_bounds(
     snapshot: &Snapshot,

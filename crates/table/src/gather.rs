@@ -10,24 +10,24 @@ use types::{Error, Result, RowId};
 
 use crate::Projection;
 use crate::head::Stored;
-use crate::segment::{Need, Segment};
+use crate::segment::{NeededColumns, Segment};
 
 /// Picked rows, in the order in which they were picked. Compressed blocks are unpacked at the end, one after the other, each
 /// once, and only their picked rows are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Gather<'a> {
-    sources: Vec<Source<'a>>,
+    sources: Vec<PickSource<'a>>,
     /// Index in `sources`, by the address of the rows, or by the address of the segment and the block's number.
-    known: HashMap<(usize, Option<usize>), usize, BuildHasherDefault<Places>>,
+    source_at: HashMap<(usize, Option<usize>), usize, BuildHasherDefault<AddressHasher>>,
     /// Index in `sources`, and the row's index there.
     picks: Vec<(usize, usize)>,
 }
 
 /// Hashes addresses and block numbers, which no user chooses: it need not resist chosen keys.
 #[derive(Clone, Copy, Debug, Default)]
-struct Places(u64);
+struct AddressHasher(u64);
 
-impl Hasher for Places {
+impl Hasher for AddressHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -42,15 +42,15 @@ impl Hasher for Places {
 }
 
 #[derive(Debug)]
-enum Source<'a> {
-    Lying(Arc<Stored>),
+enum PickSource<'a> {
+    InMemory(Arc<Stored>),
     Packed {
         segment: &'a Segment,
         block: usize,
         rows: Vec<u32>,
     },
     /// Rows in the lake, by their ids.
-    Away {
+    Evicted {
         segment: &'a Segment,
         rows: Vec<RowId>,
     },
@@ -59,11 +59,11 @@ enum Source<'a> {
 impl<'a> Gather<'a> {
     pub fn add(&mut self, stored: &Arc<Stored>, index: usize) {
         // Neighbouring rows are usually in the same batch.
-        let is_same = |source: &usize| matches!(&self.sources[*source], Source::Lying(last) if Arc::ptr_eq(last, stored));
+        let is_same = |source: &usize| matches!(&self.sources[*source], PickSource::InMemory(last) if Arc::ptr_eq(last, stored));
         let last = self.picks.last().map(|(source, _)| *source).filter(is_same);
         let source = last.unwrap_or_else(|| {
-            *self.known.entry((Arc::as_ptr(stored).addr(), None)).or_insert_with(|| {
-                self.sources.push(Source::Lying(stored.clone()));
+            *self.source_at.entry((Arc::as_ptr(stored).addr(), None)).or_insert_with(|| {
+                self.sources.push(PickSource::InMemory(stored.clone()));
                 self.sources.len() - 1
             })
         });
@@ -73,16 +73,16 @@ impl<'a> Gather<'a> {
     /// Picks a row of a segment's block.
     pub fn add_in(&mut self, segment: &'a Segment, block: usize, index: usize) -> Result<()> {
         if !segment.is_compressed() {
-            let stored = segment.block(block, Need::All)?;
+            let stored = segment.block(block, NeededColumns::All)?;
             self.add(&stored, index);
             return Ok(());
         }
         let place = (std::ptr::from_ref(segment).addr(), Some(block));
-        let source = *self.known.entry(place).or_insert_with(|| {
-            self.sources.push(Source::Packed { segment, block, rows: Vec::new() });
+        let source = *self.source_at.entry(place).or_insert_with(|| {
+            self.sources.push(PickSource::Packed { segment, block, rows: Vec::new() });
             self.sources.len() - 1
         });
-        if let Source::Packed { rows, .. } = &mut self.sources[source] {
+        if let PickSource::Packed { rows, .. } = &mut self.sources[source] {
             self.picks.push((source, rows.len()));
             rows.push(index as u32);
         }
@@ -90,29 +90,29 @@ impl<'a> Gather<'a> {
     }
 
     /// Picks a row that only the lake has.
-    pub fn add_away(&mut self, segment: &'a Segment, row: RowId) {
+    pub fn add_evicted(&mut self, segment: &'a Segment, row: RowId) {
         let place = (std::ptr::from_ref(segment).addr(), None);
-        let source = *self.known.entry(place).or_insert_with(|| {
-            self.sources.push(Source::Away { segment, rows: Vec::new() });
+        let source = *self.source_at.entry(place).or_insert_with(|| {
+            self.sources.push(PickSource::Evicted { segment, rows: Vec::new() });
             self.sources.len() - 1
         });
-        if let Source::Away { rows, .. } = &mut self.sources[source] {
+        if let PickSource::Evicted { rows, .. } = &mut self.sources[source] {
             self.picks.push((source, rows.len()));
             rows.push(row);
         }
     }
 
     pub fn finish(mut self, projection: &Projection) -> Result<RecordBatch> {
-        let away = self.fetch(projection)?;
+        let fetched = self.fetch(projection)?;
         let unpack = |(at, source)| match source {
-            Source::Lying(stored) => Ok(stored),
-            Source::Away { .. } => {
-                let batch = away.iter().find(|(of, _)| *of == at).map(|(_, batch)| batch.clone());
+            PickSource::InMemory(stored) => Ok(stored),
+            PickSource::Evicted { .. } => {
+                let batch = fetched.iter().find(|(of, _)| *of == at).map(|(_, batch)| batch.clone());
                 let batch = batch.ok_or_else(|| Error::internal("rows of the lake were not fetched"))?;
                 Ok(Arc::new(Stored { batch, layout: projection.layout()? }))
             }
-            Source::Packed { segment, block, rows } => {
-                let stored = segment.block(block, Need::Columns(projection))?;
+            PickSource::Packed { segment, block, rows } => {
+                let stored = segment.block(block, NeededColumns::Columns(projection))?;
                 let batch = take_record_batch(&stored.batch, &UInt32Array::from(rows));
                 let batch = batch.map_err(|e| Error::internal(format!("picking rows failed: {e}")))?;
                 Ok(Arc::new(Stored { batch, layout: stored.layout.clone() }))
@@ -136,7 +136,7 @@ impl<'a> Gather<'a> {
     fn fetch(&mut self, projection: &Projection) -> Result<Vec<(usize, RecordBatch)>> {
         let mut fetched = Vec::new();
         for (at, source) in self.sources.iter().enumerate() {
-            let Source::Away { segment, rows } = source else { continue };
+            let PickSource::Evicted { segment, rows } = source else { continue };
             let mut sorted = rows.clone();
             sorted.sort_unstable();
             sorted.dedup();

@@ -10,7 +10,7 @@ use once_cell::race::OnceBox;
 use types::{Error, Micros, Result};
 
 use crate::layout::{Layout, Projection};
-use crate::lsn_runs::{self, Run};
+use crate::lsn_runs::{self, LsnRun};
 use crate::segment::zones;
 use crate::{BATCH_ROWS, Zone, memory};
 
@@ -70,7 +70,7 @@ impl Stored {
 pub(crate) struct HeadBatch {
     pub first: u64,
     pub stored: Arc<Stored>,
-    pub runs: Vec<Run>,
+    pub runs: Vec<LsnRun>,
     pub bytes: u64,
     /// The first row of the larger batch whose memory this one shares; `None` if the batch has memory of its own.
     shares: Option<u64>,
@@ -82,7 +82,7 @@ impl HeadBatch {
     fn new(
         first: u64,
         stored: Arc<Stored>,
-        runs: Vec<Run>,
+        runs: Vec<LsnRun>,
         bytes: u64,
         shares: Option<u64>,
     ) -> Arc<HeadBatch> {
@@ -114,17 +114,17 @@ pub(crate) struct Head {
     rows: u64,
     /// The row id below which batches are shared with other values of the table and must not be folded: folding would only copy
     /// them.
-    apart: u64,
+    frozen_below: u64,
     /// Rows copied by folding so far.
     #[cfg(test)]
     pub copied: u64,
 }
 
 /// Rows that are about to be added to the head.
-struct Part {
+struct PendingRows {
     first: u64,
     batch: RecordBatch,
-    runs: Vec<Run>,
+    runs: Vec<LsnRun>,
 }
 
 impl Head {
@@ -141,8 +141,8 @@ impl Head {
     }
 
     /// Excludes the batches of rows below `row` from folding.
-    pub fn keep_apart(&mut self, row: u64) {
-        self.apart = row;
+    pub fn freeze_below(&mut self, row: u64) {
+        self.frozen_below = row;
     }
 
     /// Returns the batch that holds a row id, and the row's index in it.
@@ -169,7 +169,7 @@ impl Head {
         &mut self,
         first: u64,
         time: Micros,
-        runs: Vec<Run>,
+        runs: Vec<LsnRun>,
         user: &RecordBatch,
         layout: &Arc<Layout>,
         all: &Projection,
@@ -187,7 +187,7 @@ impl Head {
         let mut folded = 0;
         for older in self.batches.iter().rev() {
             let full = older.rows() >= BATCH_ROWS || older.bytes + bytes > FOLD_BYTES_MAX;
-            if full || older.rows() >= 2 * total || older.first < self.apart {
+            if full || older.rows() >= 2 * total || older.first < self.frozen_below {
                 break;
             }
             total += older.rows();
@@ -203,13 +203,13 @@ impl Head {
             } else {
                 all.apply(&stored.layout, &stored.batch)?
             };
-            parts.push(Part { first: older.first, batch, runs: older.runs.clone() });
+            parts.push(PendingRows { first: older.first, batch, runs: older.runs.clone() });
         }
         let fresh = if folded == 0 && rows <= BATCH_ROWS {
             let stored = Arc::new(Stored { batch, layout: layout.clone() });
             vec![HeadBatch::new(first, stored, runs, bytes, None)]
         } else {
-            parts.push(Part { first, batch, runs });
+            parts.push(PendingRows { first, batch, runs });
             self.chunk(parts, layout)?
         };
 
@@ -221,7 +221,7 @@ impl Head {
     }
 
     /// Cuts neighbouring parts into batches of [`BATCH_ROWS`].
-    fn chunk(&mut self, parts: Vec<Part>, layout: &Arc<Layout>) -> Result<Vec<Arc<HeadBatch>>> {
+    fn chunk(&mut self, parts: Vec<PendingRows>, layout: &Arc<Layout>) -> Result<Vec<Arc<HeadBatch>>> {
         let mut batches = Vec::new();
         let mut slices: Vec<RecordBatch> = Vec::new();
         let (mut rows, mut runs, mut first) = (0, Vec::new(), parts[0].first);

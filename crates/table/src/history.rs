@@ -11,17 +11,17 @@ const PAST_MAX: usize = 1 << 20;
 
 /// Neighbouring row ids that one commit deleted or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ended {
+pub struct EndedRows {
     pub lsn: Lsn,
     pub first: RowId,
-    /// At least 1.
+    /// Number of rows; at least 1.
     pub rows: u64,
 }
 
 /// The newest deletes in lsn order, as runs of neighbouring rows. Snapshots share it; a change copies O(log n).
 #[derive(Clone, Debug)]
 pub(crate) struct DeleteHistory {
-    runs: Vector<Ended>,
+    runs: Vector<EndedRows>,
     /// The lsn after which every delete is in `runs`.
     floor: u64,
     /// Number of runs at the end that the change feed serves: all after `feed_floor`.
@@ -33,7 +33,7 @@ pub(crate) struct DeleteHistory {
     /// The lsn of the restored state: a replayed delete up to here is in `runs` already, or below the floor.
     restored: u64,
     /// The lsn after which readers of the past may need the deletes.
-    wanted: u64,
+    wanted_after: u64,
     max: usize,
     past_max: usize,
 }
@@ -47,7 +47,7 @@ impl Default for DeleteHistory {
             feed_rows: 0,
             feed_floor: 0,
             restored: 0,
-            wanted: 0,
+            wanted_after: 0,
             max: HISTORY_MAX,
             past_max: PAST_MAX,
         }
@@ -55,7 +55,7 @@ impl Default for DeleteHistory {
 }
 
 impl DeleteHistory {
-    pub fn restore(runs: &[Ended], floor: Lsn, lsn: Lsn) -> Self {
+    pub fn restore(runs: &[EndedRows], floor: Lsn, lsn: Lsn) -> Self {
         let mut history = DeleteHistory { floor: floor.0, feed_floor: floor.0, ..Self::default() };
         runs.iter().for_each(|run| history.push_run(*run));
         history.restored = lsn.0;
@@ -83,17 +83,17 @@ impl DeleteHistory {
     }
 
     /// Releases the deletes up to `lsn` for readers of the past: from now on only the change feed keeps them.
-    pub fn want_after(&mut self, lsn: Lsn) {
-        self.wanted = self.wanted.max(lsn.0);
+    pub fn keep_deletes_after(&mut self, lsn: Lsn) {
+        self.wanted_after = self.wanted_after.max(lsn.0);
     }
 
     pub fn push(&mut self, lsn: Lsn, row: RowId) {
         if lsn.0 > self.restored {
-            self.push_run(Ended { lsn, first: row, rows: 1 });
+            self.push_run(EndedRows { lsn, first: row, rows: 1 });
         }
     }
 
-    fn push_run(&mut self, run: Ended) {
+    fn push_run(&mut self, run: EndedRows) {
         match self.runs.back_mut() {
             Some(last) if last.lsn == run.lsn && last.first.0 + last.rows == run.first.0 => {
                 last.rows += run.rows;
@@ -115,7 +115,7 @@ impl DeleteHistory {
         }
         while self.runs.len() > self.max
             && let Some(oldest) = self.runs.front()
-            && (oldest.lsn.0 <= self.wanted || self.runs.len() > self.past_max)
+            && (oldest.lsn.0 <= self.wanted_after || self.runs.len() > self.past_max)
         {
             self.floor = self.floor.max(oldest.lsn.0);
             self.runs.pop_front();
@@ -154,7 +154,7 @@ impl DeleteHistory {
         rows
     }
 
-    pub fn to_vec(&self) -> Vec<Ended> {
+    pub fn to_vec(&self) -> Vec<EndedRows> {
         // A commit at or below the floor may have lost some of its runs already, and no reader uses the others.
         let mut all: Vec<_> = self.runs.iter().filter(|run| run.lsn.0 > self.floor).copied().collect();
         all.sort_unstable();

@@ -33,7 +33,7 @@ const ALIKE_MAX: usize = 8;
 pub(crate) struct KeyMap {
     generations: Vec<Generation>,
     /// True if the next row begins a generation, because another map shares the last one.
-    apart: bool,
+    is_forked: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl KeyMap {
     /// so that its entry must stay.
     pub fn insert(&mut self, hash: u64, row: u64, keeps: impl FnOnce(u64) -> bool) {
         let is_full = |g: &Generation| g.rows == g.rows_max || row - g.first >= SPAN_MAX;
-        if self.apart || self.generations.last().is_none_or(is_full) {
+        if self.is_forked || self.generations.last().is_none_or(is_full) {
             self.begin(row);
         }
         let generation = self.generations.last_mut().expect("one was begun if there was none");
@@ -144,14 +144,14 @@ impl KeyMap {
     }
 
     /// Separates this map from its clones: entries made from now on are only in this one.
-    pub fn keep_apart(&mut self) {
-        self.apart = true;
+    pub fn fork(&mut self) {
+        self.is_forked = true;
     }
 
     /// Begins a generation for `row`, or enlarges the last one.
     fn begin(&mut self, row: u64) {
-        let last = if self.apart { None } else { self.generations.last_mut() };
-        self.apart = false;
+        let last = if self.is_forked { None } else { self.generations.last_mut() };
+        self.is_forked = false;
         match last {
             Some(last) if last.rows_max < GROWN_ROWS && row - last.first < SPAN_MAX => {
                 last.rows_max *= 4;
@@ -348,7 +348,7 @@ mod tests {
     fn rows_that_were_never_entered_are_not_taken_for_forgotten() {
         let mut map = KeyMap::default();
         (0..10).for_each(|row| map.insert(hash(row), row, |_| false));
-        map.keep_apart();
+        map.fork();
         map.insert(hash(15), 15, |_| false);
         assert_eq!(map.forget_below(9), None);
         assert_eq!(map.forget_below(12), Some(12));
@@ -362,7 +362,7 @@ mod tests {
         (0..300).for_each(|row| map.insert(hash(row), row, |_| false));
         let held = map.clone();
         let mut own = map.clone();
-        own.keep_apart();
+        own.fork();
         own.insert(hash(90_000), 300, |_| false);
         assert_eq!(found(&own, hash(90_000)), [300]);
         (300..70_000).for_each(|row| map.insert(hash(row), row, |_| false));

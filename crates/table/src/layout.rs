@@ -1,7 +1,7 @@
 //! Layouts and projections: the columns of a stored batch, the columns that a reader wants, and the conversion between them.
 //! Columns are matched by id, so that rename, drop and re-add are safe.
 
-mod few;
+mod small_gather;
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use types::{
     Column, ColumnId, DataType, Error, ROW_ID, ROW_ID_NAME, Result, TIME, TIME_NAME, TableDef, Value,
 };
 
-use crate::landed::Found;
+use crate::evicted_rows::LakeRows;
 
 /// The columns of stored batches, `_row_id` and `_time` first. There is one layout per schema version, shared by its batches.
 #[derive(Debug)]
@@ -102,16 +102,16 @@ fn position(positions: &[(ColumnId, usize)], id: ColumnId) -> Option<usize> {
 /// The columns that a read returns, in this order. It is made from a definition, so it fits every snapshot of the table with
 /// that definition. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Projection(Arc<Target>);
+pub struct Projection(Arc<ProjectedColumns>);
 
 #[derive(Debug)]
-struct Target {
+struct ProjectedColumns {
     schema: SchemaRef,
-    columns: Vec<Wanted>,
+    columns: Vec<ProjectedColumn>,
 }
 
 #[derive(Debug)]
-struct Wanted {
+struct ProjectedColumn {
     id: ColumnId,
     arrow: Arrow,
     /// A one-row array with the column's value in rows written before it was added; `None` for null.
@@ -141,10 +141,10 @@ impl Projection {
                 }
             };
             let field = whole.field(at).clone();
-            wanted.push(Wanted { id: *id, arrow: field.data_type().clone(), initial });
+            wanted.push(ProjectedColumn { id: *id, arrow: field.data_type().clone(), initial });
             fields.push(field);
         }
-        Ok(Projection(Arc::new(Target { schema: Arc::new(Schema::new(fields)), columns: wanted })))
+        Ok(Projection(Arc::new(ProjectedColumns { schema: Arc::new(Schema::new(fields)), columns: wanted })))
     }
 
     /// Returns the projection to every column, system columns first. Shares `schema`, which must be `def.schema.to_arrow()`.
@@ -165,9 +165,9 @@ impl Projection {
             .map(|id| (*id, None))
             .chain(user)
             .zip(schema.fields())
-            .map(|((id, initial), field)| Wanted { id, arrow: field.data_type().clone(), initial })
+            .map(|((id, initial), field)| ProjectedColumn { id, arrow: field.data_type().clone(), initial })
             .collect();
-        Projection(Arc::new(Target { schema, columns }))
+        Projection(Arc::new(ProjectedColumns { schema, columns }))
     }
 
     /// The schema of the batches that a read returns.
@@ -196,10 +196,10 @@ impl Projection {
     }
 
     /// Makes a batch of rows from the lake, whose columns are those that this projection requested.
-    pub(crate) fn of_found(&self, found: &Found) -> Result<RecordBatch> {
+    pub(crate) fn of_lake_rows(&self, found: &LakeRows) -> Result<RecordBatch> {
         let rows = found.row_ids.len();
         let mut columns = found.columns.iter();
-        let column = |wanted: &Wanted| match wanted.id {
+        let column = |wanted: &ProjectedColumn| match wanted.id {
             ROW_ID => Ok(Arc::new(found.row_ids.clone()) as ArrayRef),
             _ => match columns.next() {
                 Some(Some(array)) if array.len() == rows => retype(array, &wanted.arrow),
@@ -219,7 +219,7 @@ impl Projection {
     /// Projects a batch with the layout `from`. Copies no values except those of widened columns.
     pub(crate) fn apply(&self, from: &Layout, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = batch.num_rows();
-        let column = |wanted: &Wanted| match from.find(wanted.id)? {
+        let column = |wanted: &ProjectedColumn| match from.find(wanted.id)? {
             Some(at) => retype(batch.column(at), &wanted.arrow),
             None => wanted.missing(rows),
         };
@@ -229,7 +229,7 @@ impl Projection {
 
     /// Projects one row of a batch with the layout `from`.
     pub(crate) fn row(&self, from: &Layout, batch: &RecordBatch, row: usize) -> Result<Vec<ArrayRef>> {
-        let column = |wanted: &Wanted| match from.find(wanted.id)? {
+        let column = |wanted: &ProjectedColumn| match from.find(wanted.id)? {
             Some(at) => retype(&batch.column(at).slice(row, 1), &wanted.arrow),
             None => wanted.missing(1),
         };
@@ -242,8 +242,8 @@ impl Projection {
         batches: impl Iterator<Item = (&'a Layout, &'a RecordBatch)> + Clone,
         picks: &[(usize, usize)],
     ) -> Result<RecordBatch> {
-        let column = |wanted: &Wanted| {
-            if let Some(picked) = few::pick(wanted.id, &wanted.arrow, batches.clone(), picks) {
+        let column = |wanted: &ProjectedColumn| {
+            if let Some(picked) = small_gather::pick(wanted.id, &wanted.arrow, batches.clone(), picks) {
                 return Ok(picked);
             }
             let part = |(layout, batch): (&Layout, &RecordBatch)| match layout.find(wanted.id)? {
@@ -263,7 +263,7 @@ impl Projection {
             return Ok(batch.clone());
         }
         let ids = column_ids(batch.schema_ref());
-        let column = |wanted: &Wanted| match ids.iter().position(|id| *id == Some(wanted.id)) {
+        let column = |wanted: &ProjectedColumn| match ids.iter().position(|id| *id == Some(wanted.id)) {
             Some(at) => retype(batch.column(at), &wanted.arrow),
             None => wanted.missing(batch.num_rows()),
         };
@@ -279,7 +279,7 @@ impl Projection {
     }
 }
 
-impl Wanted {
+impl ProjectedColumn {
     fn missing(&self, rows: usize) -> Result<ArrayRef> {
         match &self.initial {
             None => Ok(new_null_array(&self.arrow, rows)),

@@ -23,7 +23,7 @@ use types::{Error, Lsn, ROW_ID, Result, RowId, TableDef};
 use vfs::Env;
 
 use crate::unique::Lookup;
-use crate::{Landed, Projection, Snapshot};
+use crate::{LakeSnapshot, Projection, Snapshot};
 
 /// The contract of a materializer: see the module.
 pub trait Materializer: Send + Sync + 'static {
@@ -51,14 +51,14 @@ pub trait Materializer: Send + Sync + 'static {
     }
 
     /// Returns true if a caller waits for a step over a table, even if the table has no new rows.
-    fn is_asked(&self, def: &TableDef) -> bool {
+    fn is_step_requested(&self, def: &TableDef) -> bool {
         let _ = def;
         false
     }
 
     /// Requests that none of its files holds a row that is dead at `lsn`: files that do are rewritten, and removed once no reader
     /// holds them. Called only when steps get snapshots at `lsn` or later. Returns true if there is such work;
-    /// [`Materializer::is_asked`] then stays true until it is done.
+    /// [`Materializer::is_step_requested`] then stays true until it is done.
     fn expunge(&self, table: types::TableId, lsn: Lsn) -> bool {
         let _ = (table, lsn);
         false
@@ -73,7 +73,12 @@ pub trait Materializer: Send + Sync + 'static {
 
     /// Reopens the published result of a checkpoint after a restart, and removes files that no checkpoint names. After an error,
     /// it is built from nothing.
-    fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published>;
+    fn open(
+        &self,
+        place: &MaterializerDir,
+        table: &Arc<Snapshot>,
+        checkpoint: &Checkpoint,
+    ) -> Result<Published>;
 
     /// The lookup by which writers find rows in a published result, if there is one.
     fn lookup(&self, published: &Published) -> Option<Arc<dyn Lookup>> {
@@ -83,13 +88,13 @@ pub trait Materializer: Send + Sync + 'static {
 
     /// Returns true if rows may be evicted from their table because this materializer stores them: then [`Materializer::landed`]
     /// reads them.
-    fn lands(&self) -> bool {
+    fn stores_evicted_rows(&self) -> bool {
         false
     }
 
     /// The position where rows that the table has evicted can be read, out of a published result. While it is held, none of its
     /// files is removed.
-    fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn Landed>> {
+    fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn LakeSnapshot>> {
         let _ = (published, table);
         None
     }
@@ -105,7 +110,7 @@ pub trait Materializer: Send + Sync + 'static {
     /// an error the step is retried later; after one of kind [`types::Kind::Damaged`] everything is built from nothing.
     fn step(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         table: &Arc<Snapshot>,
         from: Option<&Arc<Position>>,
         budget: &mut Budget<'_>,
@@ -113,14 +118,14 @@ pub trait Materializer: Send + Sync + 'static {
 
     /// Removes files that only positions before `newest` needed, unless a reader still holds them (G1). The next step begins
     /// after it returns.
-    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()>;
+    fn clean(&self, place: &MaterializerDir, newest: &Arc<Position>) -> Result<()>;
 
     /// Called when the table is dropped and no reader is left.
-    fn dropped(&self, place: &Place) -> Result<()>;
+    fn dropped(&self, place: &MaterializerDir) -> Result<()>;
 
     /// Called when the table exists but is not followed any more. Files that only readers in this process use are removed; files
     /// that were made for others may stay.
-    fn left(&self, place: &Place) -> Result<()> {
+    fn unfollowed(&self, place: &MaterializerDir) -> Result<()> {
         self.dropped(place)
     }
 }
@@ -154,7 +159,7 @@ pub struct Position {
     /// The lookup for writers, if there is one.
     pub lookup: Option<Arc<dyn Lookup>>,
     /// The place where rows that the table has evicted are read, if there is one.
-    pub landed: Option<Arc<dyn Landed>>,
+    pub landed: Option<Arc<dyn LakeSnapshot>>,
 }
 
 impl fmt::Debug for Position {
@@ -176,7 +181,7 @@ impl Position {
 
 /// The environment and directory in which a materializer keeps the files of one table. The directory exists.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct MaterializerDir {
     pub env: Env,
     pub dir: PathBuf,
 }

@@ -10,13 +10,13 @@ use crate::history::DeleteHistory;
 use crate::key_map::KeyMap;
 use crate::key_match;
 use crate::layout::{Layout, Projection};
-use crate::past::{self, Past, Then};
-use crate::segment::{Need, Rows, Segment, covers, is_damage};
-use crate::unique::Recent;
+use crate::past::{self, Past, PastView};
+use crate::segment::{BlockRows, NeededColumns, Segment, covers, is_damage};
+use crate::unique::RecentRows;
 
 /// A table definition with its layout and projections, made once per definition (O1).
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct CompiledDef {
     pub def: Arc<TableDef>,
     pub layout: Arc<Layout>,
     /// All columns, system columns first.
@@ -25,12 +25,12 @@ pub(crate) struct View {
     pub user: Projection,
 }
 
-impl View {
-    pub fn new(def: TableDef) -> Arc<View> {
+impl CompiledDef {
+    pub fn new(def: TableDef) -> Arc<CompiledDef> {
         let layout = Layout::of(&def);
         let all = Projection::all(&def, layout.schema.clone());
         let user = Projection::user(&def);
-        Arc::new(View { def: Arc::new(def), layout, all, user })
+        Arc::new(CompiledDef { def: Arc::new(def), layout, all, user })
     }
 }
 
@@ -52,12 +52,12 @@ impl Entry {
 /// The fields of a tip and of a snapshot. Cloning costs O(1): everything that can be long is shared.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
-    pub view: Arc<View>,
+    pub compiled: Arc<CompiledDef>,
     pub head: Head,
     pub head_deletes: DeleteVector,
     pub keys: KeyMap,
     /// The recent values of each unique index that writes are checked against.
-    pub uniques: Arc<[Recent]>,
+    pub uniques: Arc<[RecentRows]>,
     /// The segments in row-id order.
     pub segments: Arc<Vec<Entry>>,
     pub segment_bytes: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Parts {
     pub history: DeleteHistory,
     pub past: Arc<Past>,
     /// The additional state of a snapshot of the past; `None` for the present.
-    pub then: Option<Arc<Then>>,
+    pub past_view: Option<Arc<PastView>>,
     pub next_row: u64,
     pub sealed_next: u64,
     pub last_time: i64,
@@ -76,27 +76,27 @@ pub(crate) struct Parts {
 }
 
 /// A stored row: its batch, which has at least the requested columns, and its index there.
-pub(crate) struct Place<'a> {
-    pub stored: Rows<'a>,
+pub(crate) struct RowInBatch<'a> {
+    pub stored: BlockRows<'a>,
     pub index: usize,
 }
 
 /// The location of a row.
-pub(crate) enum Spot<'a> {
-    Head(Place<'a>),
+pub(crate) enum RowLocation<'a> {
+    Head(RowInBatch<'a>),
     /// A row of a segment on this machine: the block, and the row's index in the block.
     Block(&'a Segment, usize, usize),
     /// A row of an evicted segment, which only the lake has.
-    Away(&'a Segment),
+    Evicted(&'a Segment),
 }
 
 impl Parts {
     pub fn live(&self) -> u64 {
-        let ended_later = self.then.as_ref().map_or(0, |then| then.live);
+        let ended_later = self.past_view.as_ref().map_or(0, |past_view| past_view.live);
         self.segment_live + self.head.rows() - self.head_deletes.len() + ended_later
     }
 
-    /// The segment whose range holds a row id.
+    /// Returns the segment whose range holds a row id, and its index.
     pub fn entry_of(&self, row: u64) -> Option<(usize, &Entry)> {
         let at = self.segments.partition_point(|entry| entry.segment.meta().last_row.0 < row);
         let entry = self.segments.get(at)?;
@@ -113,14 +113,14 @@ impl Parts {
         {
             return Ok(true);
         }
-        Ok(self.ended_later(row)?.is_some())
+        Ok(self.past_entry_of(row)?.is_some())
     }
 
     /// Separates the key map and the maps of the unique indexes from those that other tips share: later entries go only here.
-    pub fn keep_keys_apart(&mut self) {
-        self.keys.keep_apart();
+    pub fn fork_keys(&mut self) {
+        self.keys.fork();
         let mut uniques = self.uniques.to_vec();
-        uniques.iter_mut().for_each(Recent::keep_apart);
+        uniques.iter_mut().for_each(RecentRows::fork);
         self.uniques = uniques.into();
     }
 
@@ -129,62 +129,62 @@ impl Parts {
     }
 
     /// Returns a live row version with the columns of `need`, or `None` if the row is not live.
-    pub fn row(&self, row: u64, need: Need<'_>) -> Result<Option<Place<'_>>> {
-        Ok(match self.spot(row)? {
+    pub fn row(&self, row: u64, need: NeededColumns<'_>) -> Result<Option<RowInBatch<'_>>> {
+        Ok(match self.locate_row(row)? {
             None => None,
-            Some(Spot::Head(place)) => Some(place),
-            Some(Spot::Block(segment, block, index)) => {
-                Some(Place { stored: segment.block(block, need)?, index })
+            Some(RowLocation::Head(place)) => Some(place),
+            Some(RowLocation::Block(segment, block, index)) => {
+                Some(RowInBatch { stored: segment.block(block, need)?, index })
             }
-            Some(Spot::Away(segment)) => Some(self.fetched(segment, row)?),
+            Some(RowLocation::Evicted(segment)) => Some(self.fetched(segment, row)?),
         })
     }
 
     /// Reads all columns of a row out of the lake.
-    fn fetched<'a>(&'a self, segment: &'a Segment, row: u64) -> Result<Place<'a>> {
-        let batch = segment.fetch(&[RowId(row)], &self.view.all)?;
-        let stored = Arc::new(Stored { batch, layout: self.view.layout.clone() });
-        Ok(Place { stored: Rows::Fetched(stored), index: 0 })
+    fn fetched<'a>(&'a self, segment: &'a Segment, row: u64) -> Result<RowInBatch<'a>> {
+        let batch = segment.fetch(&[RowId(row)], &self.compiled.all)?;
+        let stored = Arc::new(Stored { batch, layout: self.compiled.layout.clone() });
+        Ok(RowInBatch { stored: BlockRows::Fetched(stored), index: 0 })
     }
 
     /// Returns the location of a live row version.
-    pub fn spot(&self, row: u64) -> Result<Option<Spot<'_>>> {
+    pub fn locate_row(&self, row: u64) -> Result<Option<RowLocation<'_>>> {
         if row >= self.sealed_next {
-            return Ok(self.head_row(row).map(Spot::Head));
+            return Ok(self.head_row(row).map(RowLocation::Head));
         }
         if let Some((_, entry)) = self.entry_of(row)
             && !entry.deletes.contains(row)
             && let Some((block, index)) = entry.segment.locate(row)?
         {
             if entry.segment.is_evicted() {
-                return Ok(Some(Spot::Away(&entry.segment)));
+                return Ok(Some(RowLocation::Evicted(&entry.segment)));
             }
-            return Ok(Some(Spot::Block(&entry.segment, block, index)));
+            return Ok(Some(RowLocation::Block(&entry.segment, block, index)));
         }
-        let Some(entry) = self.ended_later(row)? else { return Ok(None) };
+        let Some(entry) = self.past_entry_of(row)? else { return Ok(None) };
         let Some((block, index)) = entry.segment.locate(row)? else { return Ok(None) };
-        Ok(Some(Spot::Block(&entry.segment, block, index)))
+        Ok(Some(RowLocation::Block(&entry.segment, block, index)))
     }
 
     /// Returns the segment of ended rows that stores a row, if the row is live only in this snapshot of the past and no segment
     /// of the present stores it.
-    pub fn ended_later(&self, row: u64) -> Result<Option<&Entry>> {
-        let Some(then) = &self.then else { return Ok(None) };
-        Ok(past::entry_of(then, row)?.filter(|entry| !entry.deletes.contains(row)))
+    pub fn past_entry_of(&self, row: u64) -> Result<Option<&Entry>> {
+        let Some(past_view) = &self.past_view else { return Ok(None) };
+        Ok(past::entry_of(past_view, row)?.filter(|entry| !entry.deletes.contains(row)))
     }
 
-    fn head_row(&self, row: u64) -> Option<Place<'_>> {
+    fn head_row(&self, row: u64) -> Option<RowInBatch<'_>> {
         if !self.is_live_in_head(row) {
             return None;
         }
         let (batch, index) = self.head.locate(row)?;
-        Some(Place { stored: Rows::Lying(&batch.stored), index })
+        Some(RowInBatch { stored: BlockRows::Stored(&batch.stored), index })
     }
 
     /// Returns the live row of a key among the rows from `from` on, with the key's columns. Costs O(1) in the head, then one
     /// probe per segment, newest first.
-    pub fn find(&self, key: &[u8], from: u64) -> Result<Option<(u64, Place<'_>)>> {
-        self.find_beside(key, from, &mut None)
+    pub fn find(&self, key: &[u8], from: u64) -> Result<Option<(u64, RowInBatch<'_>)>> {
+        self.find_reusing(key, from, &mut None)
     }
 
     /// Returns the live row of each key, in the order of `keys`. Sorts the lookups by block, so that each block of a compressed
@@ -193,12 +193,13 @@ impl Parts {
         if !self.is_compressed() {
             return keys.iter().map(|key| Ok(self.find(key, 0)?.map(|(row, _)| row))).collect();
         }
-        let places: Vec<Option<(SegmentId, usize)>> = keys.iter().map(|key| self.place_of(key)).collect();
+        let places: Vec<Option<(SegmentId, usize)>> =
+            keys.iter().map(|key| self.newest_block_of(key)).collect();
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_by_key(|at| places[*at]);
-        let (mut found, mut beside) = (vec![None; keys.len()], None);
+        let (mut found, mut last_block) = (vec![None; keys.len()], None);
         for at in order {
-            found[at] = self.find_beside(keys[at], 0, &mut beside)?.map(|(row, _)| row);
+            found[at] = self.find_reusing(keys[at], 0, &mut last_block)?.map(|(row, _)| row);
         }
         Ok(found)
     }
@@ -210,7 +211,7 @@ impl Parts {
 
     /// Returns the newest block that may hold a key, as a sort key for lookups. Ignores read errors: the lookup of the key itself
     /// reports them.
-    fn place_of(&self, key: &[u8]) -> Option<(SegmentId, usize)> {
+    fn newest_block_of(&self, key: &[u8]) -> Option<(SegmentId, usize)> {
         let hash = key::hash(key);
         self.segments.iter().rev().filter(|entry| entry.live() > 0).find_map(|entry| {
             let (block, _) = entry.segment.candidates(hash).ok()?.next()?;
@@ -218,12 +219,12 @@ impl Parts {
         })
     }
 
-    fn find_beside<'a>(
+    fn find_reusing<'a>(
         &'a self,
         key: &[u8],
         from: u64,
-        beside: &mut Beside<'a>,
-    ) -> Result<Option<(u64, Place<'a>)>> {
+        last_block: &mut LastBlock<'a>,
+    ) -> Result<Option<(u64, RowInBatch<'a>)>> {
         let hash = key::hash(key);
         if let Some(found) = self.find_in_head(key, hash, from) {
             return Ok(Some(found));
@@ -233,16 +234,16 @@ impl Parts {
         }
         // A key lives at most once, so a damaged segment matters only if no other segment has the key.
         let mut damage = None;
-        let ended_later = self.then.iter().flat_map(|then| &then.segments);
+        let ended_later = self.past_view.iter().flat_map(|past_view| &past_view.segments);
         for entry in self.segments.iter().rev().chain(ended_later) {
             // Segments of ended rows are in no order.
-            if entry.segment.meta().last_row.0 < from && self.then.is_none() {
+            if entry.segment.meta().last_row.0 < from && self.past_view.is_none() {
                 break;
             }
             if entry.live() == 0 {
                 continue;
             }
-            match find_in(entry, key, hash, from, beside) {
+            match find_in(entry, key, hash, from, last_block) {
                 Ok(None) => {}
                 Ok(found) => return Ok(found),
                 Err(e) if is_damage(&e) => damage = Some(e),
@@ -252,7 +253,7 @@ impl Parts {
         damage.map_or(Ok(None), Err)
     }
 
-    fn find_in_head(&self, key: &[u8], hash: u64, from: u64) -> Option<(u64, Place<'_>)> {
+    fn find_in_head(&self, key: &[u8], hash: u64, from: u64) -> Option<(u64, RowInBatch<'_>)> {
         let accept = |row| {
             let place = self.head_row(row).filter(|_| row >= from)?;
             // Most candidates match, and most callers then read the row.
@@ -262,38 +263,39 @@ impl Parts {
         };
         self.keys.touch(std::iter::once(hash));
         self.keys.find_map(hash, from, accept).or_else(|| {
-            let mut ended_later = self.then.iter().flat_map(|then| then.head_candidates(&self.head, hash));
+            let mut ended_later =
+                self.past_view.iter().flat_map(|past_view| past_view.head_candidates(&self.head, hash));
             ended_later.find_map(|row| accept(*row))
         })
     }
 }
 
 /// The compressed block that was read last, with its key columns unpacked.
-type Beside<'a> = Option<(SegmentId, usize, Rows<'a>)>;
+type LastBlock<'a> = Option<(SegmentId, usize, BlockRows<'a>)>;
 
 fn find_in<'a>(
     entry: &'a Entry,
     key: &[u8],
     hash: u64,
     from: u64,
-    beside: &mut Beside<'a>,
-) -> Result<Option<(u64, Place<'a>)>> {
+    last_block: &mut LastBlock<'a>,
+) -> Result<Option<(u64, RowInBatch<'a>)>> {
     let id = entry.segment.id();
     for (block, index) in entry.segment.candidates(hash)? {
-        let stored = match beside {
+        let stored = match last_block {
             Some((of, at, rows)) if (*of, *at) == (id, block) => rows.clone(),
-            _ => entry.segment.block(block, Need::Key)?,
+            _ => entry.segment.block(block, NeededColumns::Key)?,
         };
         match stored {
-            Rows::Unpacked { .. } => *beside = Some((id, block, stored.clone())),
-            Rows::Lying(_) | Rows::Fetched(_) => stored.touch(index),
+            BlockRows::Unpacked { .. } => *last_block = Some((id, block, stored.clone())),
+            BlockRows::Stored(_) | BlockRows::Fetched(_) => stored.touch(index),
         }
         let row = stored.row_ids()[index] as u64;
         if row >= from
             && !entry.deletes.contains(row)
             && key_match::matches(&stored.layout, &stored.batch, index, key)
         {
-            return Ok(Some((row, Place { stored, index })));
+            return Ok(Some((row, RowInBatch { stored, index })));
         }
     }
     Ok(None)

@@ -23,8 +23,8 @@ use crate::SegmentMeta;
 use crate::Snapshot;
 use crate::deletes::DeleteVector;
 use crate::lsn_runs;
-use crate::parts::{Entry, Parts, View};
-use crate::segment::{Form, Segment, Writer, covers, discard};
+use crate::parts::{CompiledDef, Entry, Parts};
+use crate::segment::{BlockCompression, Segment, Writer, covers, discard};
 use lookup::EndedKeys;
 
 /// Number of former definitions that are kept.
@@ -40,7 +40,7 @@ pub(crate) struct Past {
     /// Segments of ended rows, in the order in which they were written.
     pub segments: Vec<PastSegment>,
     /// Former definitions, each with the commit that replaced it. Ascending.
-    pub defs: Vec<(u64, Arc<View>)>,
+    pub defs: Vec<(u64, Arc<CompiledDef>)>,
 }
 
 /// A segment of ended rows, which readers of the present do not look at.
@@ -53,7 +53,7 @@ pub(crate) struct PastSegment {
 
 /// The additional state of a snapshot of the past.
 #[derive(Debug)]
-pub(crate) struct Then {
+pub(crate) struct PastView {
     pub lsn: Lsn,
     /// Segments with rows that ended after `lsn` and that no segment of the present stores. Their ranges overlap those of the
     /// others.
@@ -67,7 +67,7 @@ pub(crate) struct Then {
 
 /// The ended rows that a seal or a compaction wrote into a past segment.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct RetainedRows {
     /// The lsn at or below which ended rows were dropped instead of kept.
     pub after: Lsn,
     /// [`Tip::kept_from`](crate::Tip::kept_from) after the change, where the log records it: files that are removed by now cannot
@@ -81,20 +81,20 @@ pub struct Kept {
 
 impl Past {
     /// Drops the definitions that the columns of a rewritten segment no longer fit, and raises the floor above them.
-    pub fn rewritten(&mut self, now: &TableDef) {
-        let fits = |then: &TableDef| {
+    pub fn drop_unreadable_defs(&mut self, now: &TableDef) {
+        let fits = |former: &TableDef| {
             let same = |c: &types::Column| {
                 now.schema.column(c.id).is_some_and(|column| column.data_type == c.data_type)
             };
-            then.schema.columns.iter().all(same)
+            former.schema.columns.iter().all(same)
         };
-        if let Some((lsn, _)) = self.defs.iter().rev().find(|(_, view)| !fits(&view.def)) {
+        if let Some((lsn, _)) = self.defs.iter().rev().find(|(_, compiled)| !fits(&compiled.def)) {
             self.floor = self.floor.max(*lsn);
             self.drop_defs();
         }
     }
 
-    pub fn changed(&mut self, lsn: Lsn, before: Arc<View>) {
+    pub fn add_def(&mut self, lsn: Lsn, before: Arc<CompiledDef>) {
         self.defs.push((lsn.0, before));
         if self.defs.len() > DEFS_MAX {
             self.floor = self.floor.max(self.defs[0].0);
@@ -109,18 +109,18 @@ impl Past {
 
     /// Raises the floor for rows that were dropped. Of `ended` deleted rows the new segment still stores `stored`; the others
     /// were dropped or are in `kept`. Without `kept` all the others were dropped.
-    pub fn dropped(&mut self, ended: u64, stored: u64, kept: Option<Kept>, newest: Lsn) {
+    pub fn note_dropped(&mut self, ended: u64, stored: u64, kept: Option<RetainedRows>, newest: Lsn) {
         let floor = match &kept {
             None if ended > 0 => newest,
             None => Lsn(0),
-            Some(Kept { floor: Some(floor), .. }) => *floor,
+            Some(RetainedRows { floor: Some(floor), .. }) => *floor,
             Some(kept) => {
                 let put_away = kept.segment.as_ref().map_or(0, |segment| segment.meta().rows);
                 if ended - stored > put_away { kept.after } else { Lsn(0) }
             }
         };
         self.floor = self.floor.max(floor.0);
-        if let Some(Kept { segment: Some(segment), last_end, .. }) = kept {
+        if let Some(RetainedRows { segment: Some(segment), last_end, .. }) = kept {
             self.segments.push(PastSegment { segment, last_end: last_end.0 });
         }
     }
@@ -135,8 +135,8 @@ impl Past {
         gone
     }
 
-    fn view_at(&self, lsn: Lsn) -> Option<&Arc<View>> {
-        self.defs.iter().find(|(replaced, _)| *replaced > lsn.0).map(|(_, view)| view)
+    fn def_in_force_at(&self, lsn: Lsn) -> Option<&Arc<CompiledDef>> {
+        self.defs.iter().find(|(replaced, _)| *replaced > lsn.0).map(|(_, compiled)| compiled)
     }
 }
 
@@ -154,12 +154,12 @@ impl Snapshot {
 
     /// The lsn of a snapshot of the past; `None` for a snapshot of the present.
     pub fn as_of(&self) -> Option<Lsn> {
-        self.parts.then.as_ref().map(|then| then.lsn)
+        self.parts.past_view.as_ref().map(|past_view| past_view.lsn)
     }
 
     /// Returns the table's definition at an lsn that [`Snapshot::at`] accepts.
     pub fn def_at(&self, lsn: Lsn) -> &Arc<TableDef> {
-        &self.parts.past.view_at(lsn).unwrap_or(&self.parts.view).def
+        &self.parts.past.def_in_force_at(lsn).unwrap_or(&self.parts.compiled).def
     }
 
     /// The segments of ended rows, in the order in which they were written, each with the last commit that ended one of its rows.
@@ -176,15 +176,14 @@ impl Snapshot {
     ///
     /// Fails with [`types::Kind::NotFound`] below [`Snapshot::past_floor`].
     pub fn at(self: &Arc<Self>, lsn: Lsn) -> Result<Arc<Snapshot>> {
-        if self.parts.then.is_some() {
+        if self.parts.past_view.is_some() {
             return Err(Error::internal("the past of a snapshot of the past was asked for"));
         }
         if lsn < self.past_floor() {
-            let error = match lsn < self.created() {
-                true => {
-                    Error::not_found("the table did not exist then").with("created at lsn", self.created())
-                }
-                false => Error::not_found("what the table held then is not kept any more"),
+            let error = if lsn < self.created() {
+                Error::not_found("the table did not exist then").with("created at lsn", self.created())
+            } else {
+                Error::not_found("what the table held then is not kept any more")
             };
             return Err(error
                 .with("table", &self.def().name)
@@ -202,8 +201,8 @@ impl Parts {
         let end = self.first_row_after(lsn)?;
         let mut ended = self.history.ended_after(lsn);
         ended.remove_range(end..);
-        if let Some(view) = self.past.view_at(lsn) {
-            parts.view = view.clone();
+        if let Some(compiled) = self.past.def_in_force_at(lsn) {
+            parts.compiled = compiled.clone();
         }
         parts.next_row = end;
         parts.head = self.head.below(end);
@@ -219,8 +218,8 @@ impl Parts {
         parts.segment_bytes = segments.iter().map(|entry| entry.segment.meta().bytes).sum();
         parts.segment_raw_bytes = segments.iter().map(|entry| entry.segment.raw_bytes()).sum();
         parts.segments = Arc::new(segments);
-        let mut then =
-            Then { lsn, segments: Vec::new(), live: 0, ended: ended_in_head, keys: OnceBox::new() };
+        let mut past_view =
+            PastView { lsn, segments: Vec::new(), live: 0, ended: ended_in_head, keys: OnceBox::new() };
         for PastSegment { segment, last_end } in &self.past.segments {
             let meta = segment.meta();
             if *last_end <= lsn.0 || meta.first_row.0 >= end {
@@ -230,18 +229,18 @@ impl Parts {
             let entry =
                 Entry { segment: segment.clone(), deletes: DeleteVector::from_bitmap(stored - &ended) };
             if entry.live() > 0 {
-                then.live += entry.live();
-                then.segments.push(entry);
+                past_view.live += entry.live();
+                past_view.segments.push(entry);
             }
         }
-        parts.then = Some(Arc::new(then));
+        parts.past_view = Some(Arc::new(past_view));
         Ok(parts)
     }
 
     /// Returns the first stored row that a commit after `lsn` wrote. A row of an older commit has a smaller id, wherever it is
     /// stored.
     fn first_row_after(&self, lsn: Lsn) -> Result<u64> {
-        let first = |runs: &[lsn_runs::Run]| {
+        let first = |runs: &[lsn_runs::LsnRun]| {
             runs.get(runs.partition_point(|run| run.lsn <= lsn.0)).map_or(u64::MAX, |run| run.first)
         };
         let mut end = self.next_row;
@@ -298,9 +297,9 @@ fn entry_at(entry: &Entry, ended: &RoaringTreemap, end: u64) -> Entry {
 /// no such rows. `tick` works as in [`seal`](crate::seal()).
 ///
 /// The caller logs the meta together with that of the seal or the compaction, then passes it to
-/// [`Tip::apply_seal`](crate::Tip::apply_seal) or [`Tip::apply_compact`](crate::Tip::apply_compact) as [`Kept`].
+/// [`Tip::apply_seal`](crate::Tip::apply_seal) or [`Tip::apply_compact`](crate::Tip::apply_compact) as [`RetainedRows`].
 #[allow(clippy::too_many_arguments, reason = "one caller, and each argument is independent")]
-pub fn put_away(
+pub fn write_past_segment(
     snapshot: &Snapshot,
     env: &Env,
     dir: &Path,
@@ -321,14 +320,14 @@ pub fn put_away(
     }
     let parts = snapshot.parts.only(&ended, first, last)?;
     let rows = Snapshot { parts, lsn: snapshot.lsn };
-    let within = |piece: &crate::Piece| piece.row_range().0 <= last && piece.row_range().1 >= first;
+    let within = |piece: &crate::ScanPiece| piece.row_range().0 <= last && piece.row_range().1 >= first;
     let pieces: Vec<_> = rows.pieces_from(first.0).take_while(within).collect();
     if pieces.is_empty() {
         return Ok(None);
     }
     let mut write = || {
-        let layout = &snapshot.parts.view.layout;
-        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, Form::Plain, tick)?;
+        let layout = &snapshot.parts.compiled.layout;
+        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, BlockCompression::Plain, tick)?;
         for piece in &pieces {
             let batch = piece.read_rows(first.0, last.0 + 1, usize::MAX, snapshot.all_columns())?;
             if batch.num_rows() > 0 {
@@ -346,8 +345,8 @@ pub fn put_away(
 }
 
 /// Returns the past segment that stores a row.
-pub(crate) fn entry_of(then: &Then, row: u64) -> Result<Option<&Entry>> {
-    for entry in then.segments.iter().filter(|entry| covers(entry.segment.meta(), RowId(row))) {
+pub(crate) fn entry_of(past_view: &PastView, row: u64) -> Result<Option<&Entry>> {
+    for entry in past_view.segments.iter().filter(|entry| covers(entry.segment.meta(), RowId(row))) {
         if entry.segment.row_ids()?.contains(row) {
             return Ok(Some(entry));
         }

@@ -10,22 +10,22 @@ use arrow::compute::filter_record_batch;
 use types::{ColumnId, DataType, Error, ROW_ID, Result, RowId, TIME, TableDef, Value};
 
 use crate::deletes::DeleteVector;
+use crate::evicted_rows::LakeRange;
 use crate::gather::Gather;
 use crate::head::HeadBatch;
-use crate::landed::Lying;
-use crate::lsn_runs::Run;
-use crate::segment::{Need, Rows, Segment};
-use crate::{BATCH_ROWS, Projection, landed, memory};
+use crate::lsn_runs::LsnRun;
+use crate::segment::{BlockRows, NeededColumns, Segment};
+use crate::{BATCH_ROWS, Projection, evicted_rows, memory};
 
 /// Bytes that any read from the lake counts for, at least, as bytes that are read for the first time. Such a read may take a
 /// while, so a caller that must not wait leaves it to other threads.
-pub(crate) const AWAY_BYTES: u64 = 32 << 20;
+pub(crate) const LAKE_READ_BYTES: u64 = 32 << 20;
 
 /// Up to [`BATCH_ROWS`](crate::BATCH_ROWS) rows of a snapshot: a head batch, a block of a segment, or a range of a lake file.
 /// Holds the data that it needs, so it may outlive the snapshot.
 #[derive(Clone, Debug)]
-pub struct Piece {
-    source: Source,
+pub struct ScanPiece {
+    source: PieceSource,
     deletes: DeleteVector,
     def: Arc<TableDef>,
     first: u64,
@@ -35,22 +35,22 @@ pub struct Piece {
 }
 
 #[derive(Clone, Debug)]
-enum Source {
+enum PieceSource {
     Head(Arc<HeadBatch>),
     Block(Arc<Segment>, usize),
     /// A block of an evicted segment: its rows are fetched from the lake by id.
     Evicted(Arc<Segment>, usize),
     /// A range of a file of the lake.
-    Lake(Box<Lying>),
+    Lake(Box<LakeRange>),
     /// Rows of a segment in time order, by their ranks in row-id order: they are gathered from several blocks.
     Ranks(Arc<Segment>, Range<u64>),
     /// A segment that cannot be opened: reading the piece returns the error.
     Damaged(Arc<Segment>),
 }
 
-/// The result of [`Piece::read_within`].
+/// The result of [`ScanPiece::read_within`].
 #[derive(Debug)]
-pub struct Read {
+pub struct ReadBatch {
     pub batch: RecordBatch,
     /// Bytes of the values that were read.
     pub decoded: u64,
@@ -66,12 +66,20 @@ pub struct Zone {
     pub nulls: u64,
 }
 
-impl Piece {
-    pub(crate) fn of_head(batch: &Arc<HeadBatch>, deletes: &DeleteVector, def: &Arc<TableDef>) -> Piece {
+impl ScanPiece {
+    pub(crate) fn of_head(batch: &Arc<HeadBatch>, deletes: &DeleteVector, def: &Arc<TableDef>) -> ScanPiece {
         let (first, last) = (batch.first, batch.end() - 1);
         let live = batch.rows() as u64 - deletes.count(first..=last);
-        let source = Source::Head(batch.clone());
-        Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes: batch.bytes }
+        let source = PieceSource::Head(batch.clone());
+        ScanPiece {
+            source,
+            deletes: deletes.clone(),
+            def: def.clone(),
+            first,
+            last,
+            live,
+            bytes: batch.bytes,
+        }
     }
 
     pub(crate) fn of_block(
@@ -79,21 +87,23 @@ impl Piece {
         block: usize,
         deletes: &DeleteVector,
         def: &Arc<TableDef>,
-    ) -> Result<Piece> {
+    ) -> Result<ScanPiece> {
         let info = segment.block_info(block)?;
         let (first, last) = (info.first_row, info.last_row);
         // Saturating: deletes that came while the segment could not be read may name rows that it does not store.
-        let live = match segment.is_in_row_order() {
-            true => u64::from(info.rows).saturating_sub(deletes.count(first..=last)),
+        let live = if segment.is_in_row_order() {
+            u64::from(info.rows).saturating_sub(deletes.count(first..=last))
+        } else {
             // Which ids between the bounds the block stores is unknown without reading it, so deletes cannot be counted.
-            false => u64::from(info.rows),
+            u64::from(info.rows)
         };
-        let source = match segment.is_evicted() {
-            true => Source::Evicted(segment.clone(), block),
-            false => Source::Block(segment.clone(), block),
+        let source = if segment.is_evicted() {
+            PieceSource::Evicted(segment.clone(), block)
+        } else {
+            PieceSource::Block(segment.clone(), block)
         };
         let bytes = segment.block_bytes(block)?;
-        Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes })
+        Ok(ScanPiece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes })
     }
 
     /// The `at`-th piece in row-id order of a segment that is stored in time order.
@@ -102,7 +112,7 @@ impl Piece {
         at: usize,
         deletes: &DeleteVector,
         def: &Arc<TableDef>,
-    ) -> Result<Piece> {
+    ) -> Result<ScanPiece> {
         let ids = segment.row_ids()?;
         let start = (at * BATCH_ROWS) as u64;
         let end = ids.len().min(start + BATCH_ROWS as u64);
@@ -111,15 +121,19 @@ impl Piece {
         };
         let live = (end - start).saturating_sub(deletes.count(first..=last));
         let bytes = segment.raw_bytes() * (end - start) / ids.len();
-        let source = Source::Ranks(segment.clone(), start..end);
-        Ok(Piece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes })
+        let source = PieceSource::Ranks(segment.clone(), start..end);
+        Ok(ScanPiece { source, deletes: deletes.clone(), def: def.clone(), first, last, live, bytes })
     }
 
     /// A piece for a whole segment that cannot be opened.
-    pub(crate) fn of_damaged(segment: &Arc<Segment>, deletes: &DeleteVector, def: &Arc<TableDef>) -> Piece {
+    pub(crate) fn of_damaged(
+        segment: &Arc<Segment>,
+        deletes: &DeleteVector,
+        def: &Arc<TableDef>,
+    ) -> ScanPiece {
         let meta = segment.meta();
-        Piece {
-            source: Source::Damaged(segment.clone()),
+        ScanPiece {
+            source: PieceSource::Damaged(segment.clone()),
             deletes: deletes.clone(),
             def: def.clone(),
             first: meta.first_row.0,
@@ -131,50 +145,50 @@ impl Piece {
     }
 
     /// A piece of a lake file, some of whose rows may belong to the table. No row id of the piece is above `last`.
-    pub(crate) fn of_stretch(lying: Lying, last: u64, def: &Arc<TableDef>) -> Piece {
-        let (first, stretch) = (lying.stretch.first_row.0, &lying.stretch);
-        Piece {
+    pub(crate) fn of_lake_range(range: LakeRange, last: u64, def: &Arc<TableDef>) -> ScanPiece {
+        let (first, file_range) = (range.file_range.first_row.0, &range.file_range);
+        ScanPiece {
             deletes: DeleteVector::default(),
             def: def.clone(),
             first,
-            last: stretch.last_row.0.min(last),
-            live: u64::from(stretch.rows).min((stretch.last_row.0.min(last) + 1).saturating_sub(first)),
-            bytes: stretch.bytes,
-            source: Source::Lake(Box::new(lying)),
+            last: file_range.last_row.0.min(last),
+            live: u64::from(file_range.rows).min((file_range.last_row.0.min(last) + 1).saturating_sub(first)),
+            bytes: file_range.bytes,
+            source: PieceSource::Lake(Box::new(range)),
         }
     }
 
     /// Returns true if the piece's rows are in the lake alone: reading them may take a while.
     pub fn is_evicted(&self) -> bool {
-        matches!(self.source, Source::Evicted(..) | Source::Lake(_))
+        matches!(self.source, PieceSource::Evicted(..) | PieceSource::Lake(_))
     }
 
     /// Returns true if the piece has no row with this value, where that follows from the lake's partition. Bounds are not
     /// considered.
     pub fn lacks(&self, column: ColumnId, value: &Value) -> bool {
-        matches!(&self.source, Source::Lake(lying) if lying.landed.lacks(&lying.stretch, column, value))
+        matches!(&self.source, PieceSource::Lake(range) if range.landed.lacks(&range.file_range, column, value))
     }
 
-    /// Reads tighter bounds for [`Piece::zone`] if they are stored apart from the rows. Returns false if there are none.
-    pub fn look(&self) -> Result<bool> {
+    /// Reads tighter bounds for [`ScanPiece::zone`] if they are stored apart from the rows. Returns false if there are none.
+    pub fn read_bounds(&self) -> Result<bool> {
         match &self.source {
-            Source::Lake(lying) => lying.landed.look(&lying.stretch).map(|()| true),
+            PieceSource::Lake(range) => range.landed.read_bounds(&range.file_range).map(|()| true),
             _ => Ok(false),
         }
     }
 
-    /// Leaves out the rows before `from`. [`Piece::rows`] may then be larger than the number of rows left.
-    pub(crate) fn starting_at(mut self, from: u64) -> Piece {
+    /// Leaves out the rows before `from`. [`ScanPiece::rows`] may then be larger than the number of rows left.
+    pub(crate) fn starting_at(mut self, from: u64) -> ScanPiece {
         self.first = self.first.max(from);
         self.live = self.live.min((self.last + 1).saturating_sub(self.first));
         self
     }
 
-    /// Returns true if [`Piece::rows`] is exact. It may be too large for a piece of
+    /// Returns true if [`ScanPiece::rows`] is exact. It may be too large for a piece of
     /// [`Snapshot::stored_pieces`](crate::Snapshot::stored_pieces).
     pub fn is_counted(&self) -> bool {
         match &self.source {
-            Source::Lake(_) => false,
+            PieceSource::Lake(_) => false,
             _ => self.is_in_row_order() || self.deletes.count(self.first..=self.last) == 0,
         }
     }
@@ -182,23 +196,26 @@ impl Piece {
     /// Returns true if the piece's rows are in row-id order.
     pub fn is_in_row_order(&self) -> bool {
         match &self.source {
-            Source::Block(segment, _) => segment.is_in_row_order(),
-            Source::Lake(_) => false,
-            Source::Head(_) | Source::Ranks(..) | Source::Evicted(..) | Source::Damaged(_) => true,
+            PieceSource::Block(segment, _) => segment.is_in_row_order(),
+            PieceSource::Lake(_) => false,
+            PieceSource::Head(_)
+            | PieceSource::Ranks(..)
+            | PieceSource::Evicted(..)
+            | PieceSource::Damaged(_) => true,
         }
     }
 
     /// Returns true if rows of the piece may have been deleted.
     pub fn has_deleted(&self) -> bool {
         self.deletes.count(self.first..=self.last) > 0
-            || matches!(self.source, Source::Damaged(_) | Source::Lake(_))
+            || matches!(self.source, PieceSource::Damaged(_) | PieceSource::Lake(_))
     }
 
     pub(crate) fn is_deleted(&self, row: u64) -> bool {
         self.deletes.contains(row)
     }
 
-    /// Number of live rows; see [`Piece::is_counted`].
+    /// Number of live rows; see [`ScanPiece::is_counted`].
     pub fn rows(&self) -> usize {
         self.live as usize
     }
@@ -216,10 +233,10 @@ impl Piece {
     /// Bytes of the piece that have not been read and checked yet; 0 for the head.
     pub fn untouched_bytes(&self) -> u64 {
         match &self.source {
-            Source::Block(segment, block) if !segment.is_touched(*block) => self.bytes,
-            Source::Evicted(..) | Source::Lake(_) => self.bytes.max(AWAY_BYTES),
+            PieceSource::Block(segment, block) if !segment.is_touched(*block) => self.bytes,
+            PieceSource::Evicted(..) | PieceSource::Lake(_) => self.bytes.max(LAKE_READ_BYTES),
             // The rows may be in any block of the segment.
-            Source::Ranks(segment, _)
+            PieceSource::Ranks(segment, _)
                 if (0..segment.block_count().unwrap_or(0)).any(|block| !segment.is_touched(block)) =>
             {
                 self.bytes
@@ -237,25 +254,25 @@ impl Piece {
         };
         let stored = match &self.source {
             // The head's row ids and times ascend, so the first and the last are the bounds.
-            Source::Head(_) if column == ROW_ID => {
+            PieceSource::Head(_) if column == ROW_ID => {
                 let bound = |row: u64| Some(Value::Int64(row as i64));
                 return Some(Zone { min: bound(self.first), max: bound(self.last), nulls: 0 });
             }
-            Source::Head(batch) if column == TIME => {
+            PieceSource::Head(batch) if column == TIME => {
                 let times = batch.stored.times();
                 let bound = |time: Option<&i64>| time.map(|time| Value::Timestamp(*time));
                 return Some(Zone { min: bound(times.first()), max: bound(times.last()), nulls: 0 });
             }
-            Source::Head(batch) => match batch.stored.layout.position(column) {
+            PieceSource::Head(batch) => match batch.stored.layout.position(column) {
                 Some(position) => batch.zone(position)?.clone(),
                 None => return self.zone_of_absent(column, batch.rows() as u64),
             },
-            Source::Lake(_) if column == ROW_ID => {
+            PieceSource::Lake(_) if column == ROW_ID => {
                 let bound = |row: u64| Some(Value::Int64(row as i64));
                 return Some(Zone { min: bound(self.first), max: bound(self.last), nulls: 0 });
             }
-            Source::Lake(lying) => {
-                let zone = lying.landed.zone(&lying.stretch, column, data_type)?;
+            PieceSource::Lake(range) => {
+                let zone = range.landed.zone(&range.file_range, column, data_type)?;
                 // Rows that were written before the column was added show its initial value, which their file does not have.
                 let shows = self.def.schema.column(column).is_some_and(|column| column.initial.is_some());
                 if zone.min.is_none() && shows {
@@ -263,16 +280,18 @@ impl Piece {
                 }
                 zone
             }
-            Source::Block(segment, block) | Source::Evicted(segment, block) if segment.has_column(column) => {
+            PieceSource::Block(segment, block) | PieceSource::Evicted(segment, block)
+                if segment.has_column(column) =>
+            {
                 segment.zone(*block, column)?
             }
-            Source::Block(segment, block) | Source::Evicted(segment, block) => {
+            PieceSource::Block(segment, block) | PieceSource::Evicted(segment, block) => {
                 return self.zone_of_absent(column, u64::from(segment.block_info(*block).ok()?.rows));
             }
-            Source::Ranks(segment, ranks) if !segment.has_column(column) => {
+            PieceSource::Ranks(segment, ranks) if !segment.has_column(column) => {
                 return self.zone_of_absent(column, ranks.end - ranks.start);
             }
-            Source::Ranks(..) | Source::Damaged(_) => return None,
+            PieceSource::Ranks(..) | PieceSource::Damaged(_) => return None,
         };
         let Zone { min, max, nulls } = stored;
         // The values may be stored in a narrower type.
@@ -302,9 +321,9 @@ impl Piece {
         &self,
         projection: &Projection,
         window: Option<(ColumnId, RangeInclusive<i64>)>,
-    ) -> Result<Read> {
-        if let (Source::Lake(lying), Some((column, window))) = (&self.source, &window) {
-            return self.read_lying(lying, projection, *column, window);
+    ) -> Result<ReadBatch> {
+        if let (PieceSource::Lake(range), Some((column, window))) = (&self.source, &window) {
+            return self.read_range(range, projection, *column, window);
         }
         let stored = match &window {
             Some((column, _)) => self.times(*column)?,
@@ -312,7 +331,7 @@ impl Piece {
         };
         let (Some((_, window)), Some((stored, times))) = (window, stored) else {
             let batch = self.read(projection)?;
-            return Ok(Read { decoded: memory::used(&batch), batch });
+            return Ok(ReadBatch { decoded: memory::used(&batch), batch });
         };
         let has_deleted = self.has_deleted();
         let live = |at: usize| !has_deleted || !self.deletes.contains(stored.row_ids()[at] as u64);
@@ -325,9 +344,11 @@ impl Piece {
             .collect();
         let read_first = memory::used_by(&(Arc::new(times) as ArrayRef));
         let (count, first) = (wanted.true_count(), wanted.values().set_indices().next());
-        let Some(first) = first else { return Ok(Read { batch: projection.empty(), decoded: read_first }) };
+        let Some(first) = first else {
+            return Ok(ReadBatch { batch: projection.empty(), decoded: read_first });
+        };
         let last = wanted.values().set_indices().last().unwrap_or(first);
-        let stored = stored.with(Need::Columns(projection))?;
+        let stored = stored.with(NeededColumns::Columns(projection))?;
         let part = projection.apply(&stored.layout, &slice(&stored.batch, first, last + 1 - first))?;
         let batch = if count == part.num_rows() {
             part
@@ -335,40 +356,40 @@ impl Piece {
             filter_record_batch(&part, &wanted.slice(first, part.num_rows()))
                 .map_err(|e| Error::internal(format!("leaving out rows of other times failed: {e}")))?
         };
-        Ok(Read { decoded: read_first + memory::used(&batch), batch })
+        Ok(ReadBatch { decoded: read_first + memory::used(&batch), batch })
     }
 
-    /// Reads a range of a lake file as [`Piece::read_within`] does. Reads the other columns only if a row is within bounds.
-    fn read_lying(
+    /// Reads a range of a lake file as [`ScanPiece::read_within`] does. Reads the other columns only if a row is within bounds.
+    fn read_range(
         &self,
-        lying: &Lying,
+        range: &LakeRange,
         projection: &Projection,
         column: ColumnId,
         window: &RangeInclusive<i64>,
-    ) -> Result<Read> {
+    ) -> Result<ReadBatch> {
         let rows = self.first..self.last + 1;
         let time = Projection::new(&self.def, &[column])?;
-        let found = lying.landed.read(&lying.stretch, &landed::wanted(&time))?;
-        let times = time.of_found(&found)?;
+        let found = range.landed.read(&range.file_range, &evicted_rows::wanted_columns(&time))?;
+        let times = time.of_lake_rows(&found)?;
         let read_first = memory::used(&times);
         let times: Option<&TimestampMicrosecondArray> = times.column(0).as_primitive_opt();
         let is_within =
             |at: usize| times.is_none_or(|times| times.is_valid(at) && window.contains(&times.value(at)));
-        let mask = lying.mask(&found.row_ids, &rows)?;
+        let mask = range.mask(&found.row_ids, &rows)?;
         if !mask.iter().enumerate().any(|(at, live)| *live && is_within(at)) {
-            return Ok(Read { batch: projection.empty(), decoded: read_first });
+            return Ok(ReadBatch { batch: projection.empty(), decoded: read_first });
         }
-        let batch = lying.read(&rows, usize::MAX, projection)?;
-        Ok(Read { decoded: read_first + memory::used(&batch), batch })
+        let batch = range.read(&rows, usize::MAX, projection)?;
+        Ok(ReadBatch { decoded: read_first + memory::used(&batch), batch })
     }
 
     /// Returns a column of timestamps as it is stored, with its rows. `None` if the rows are not in one batch, or do not have
     /// such a column.
-    fn times(&self, column: ColumnId) -> Result<Option<(Rows<'_>, TimestampMicrosecondArray)>> {
-        if matches!(self.source, Source::Ranks(..) | Source::Evicted(..) | Source::Lake(_)) {
+    fn times(&self, column: ColumnId) -> Result<Option<(BlockRows<'_>, TimestampMicrosecondArray)>> {
+        if matches!(self.source, PieceSource::Ranks(..) | PieceSource::Evicted(..) | PieceSource::Lake(_)) {
             return Ok(None);
         }
-        let stored = self.stored(Need::Column(column))?;
+        let stored = self.stored(NeededColumns::Column(column))?;
         let array = stored.layout.position(column).map(|at| stored.batch.column(at));
         let times = array.and_then(|array| array.as_primitive_opt().cloned());
         Ok(times.map(|times| (stored, times)))
@@ -383,20 +404,20 @@ impl Piece {
         projection: &Projection,
     ) -> Result<RecordBatch> {
         match &self.source {
-            Source::Ranks(segment, _) => return self.gathered(segment, from..end, limit, projection),
-            Source::Evicted(segment, block) => {
+            PieceSource::Ranks(segment, _) => return self.gathered(segment, from..end, limit, projection),
+            PieceSource::Evicted(segment, block) => {
                 return self.fetched(segment, *block, from..end, limit, projection);
             }
-            Source::Lake(lying) => {
+            PieceSource::Lake(range) => {
                 let rows = from.max(self.first)..end.min(self.last + 1);
-                return lying.read(&rows, limit, projection);
+                return range.read(&rows, limit, projection);
             }
-            Source::Block(segment, _) if !segment.is_in_row_order() => {
+            PieceSource::Block(segment, _) if !segment.is_in_row_order() => {
                 return self.filtered(from..end, limit, projection);
             }
             _ => {}
         }
-        let stored = self.stored(Need::Columns(projection))?;
+        let stored = self.stored(NeededColumns::Columns(projection))?;
         let rows = stored.row_ids();
         let start = rows.partition_point(|row| (*row as u64) < from);
         let stop = start + rows[start..].partition_point(|row| (*row as u64) < end);
@@ -480,7 +501,7 @@ impl Piece {
 
     /// Reads the live rows with ids in `rows`, at most `limit`, in stored order, of a block in time order.
     fn filtered(&self, rows: Range<u64>, limit: usize, projection: &Projection) -> Result<RecordBatch> {
-        let stored = self.stored(Need::Columns(projection))?;
+        let stored = self.stored(NeededColumns::Columns(projection))?;
         let all = rows.start <= self.first && self.last < rows.end;
         if all && self.deletes.count(self.first..=self.last) == 0 {
             let part = slice(&stored.batch, 0, stored.batch.num_rows().min(limit));
@@ -499,14 +520,14 @@ impl Piece {
         live.map_err(|e| Error::internal(format!("leaving out deleted rows failed: {e}")))
     }
 
-    pub(crate) fn stored(&self, need: Need<'_>) -> Result<Rows<'_>> {
+    pub(crate) fn stored(&self, need: NeededColumns<'_>) -> Result<BlockRows<'_>> {
         match &self.source {
-            Source::Head(batch) => Ok(Rows::Lying(&batch.stored)),
-            Source::Block(segment, block) => segment.block(*block, need),
-            Source::Ranks(..) | Source::Evicted(..) | Source::Lake(_) => {
+            PieceSource::Head(batch) => Ok(BlockRows::Stored(&batch.stored)),
+            PieceSource::Block(segment, block) => segment.block(*block, need),
+            PieceSource::Ranks(..) | PieceSource::Evicted(..) | PieceSource::Lake(_) => {
                 Err(Error::internal("rows that are gathered lie in no one batch"))
             }
-            Source::Damaged(segment) => {
+            PieceSource::Damaged(segment) => {
                 segment.check()?;
                 segment.check_order()?;
                 Err(Error::internal("a segment that can be read was taken for a damaged one"))
@@ -514,12 +535,12 @@ impl Piece {
         }
     }
 
-    /// Picks one row of the piece, by its index in [`Piece::stored`].
+    /// Picks one row of the piece, by its index in [`ScanPiece::stored`].
     pub(crate) fn pick<'a>(&'a self, gather: &mut Gather<'a>, index: usize) -> Result<()> {
         match &self.source {
-            Source::Block(segment, block) => gather.add_in(segment, *block, index),
+            PieceSource::Block(segment, block) => gather.add_in(segment, *block, index),
             _ => {
-                let stored = self.stored(Need::All)?;
+                let stored = self.stored(NeededColumns::All)?;
                 gather.add(&stored, index);
                 Ok(())
             }
@@ -527,14 +548,14 @@ impl Piece {
     }
 
     /// The commits that wrote the rows of this piece.
-    pub(crate) fn runs(&self) -> Result<&[Run]> {
+    pub(crate) fn runs(&self) -> Result<&[LsnRun]> {
         match &self.source {
-            Source::Head(batch) => Ok(&batch.runs),
-            Source::Block(segment, _)
-            | Source::Evicted(segment, _)
-            | Source::Ranks(segment, _)
-            | Source::Damaged(segment) => segment.runs(),
-            Source::Lake(_) => Err(Error::internal("who wrote rows is not asked of the lake's files")),
+            PieceSource::Head(batch) => Ok(&batch.runs),
+            PieceSource::Block(segment, _)
+            | PieceSource::Evicted(segment, _)
+            | PieceSource::Ranks(segment, _)
+            | PieceSource::Damaged(segment) => segment.runs(),
+            PieceSource::Lake(_) => Err(Error::internal("who wrote rows is not asked of the lake's files")),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use types::{Error, Result, RowId, SegmentId};
 use vfs::Env;
 
-use crate::segment::{Form, Writer, discard};
+use crate::segment::{BlockCompression, Writer, discard};
 use crate::{SegmentMeta, Snapshot, cluster};
 
 /// Writes the live head rows of `snapshot` below `below` into segment `id` in `dir` (the table's directory), under the
@@ -30,8 +30,8 @@ pub fn seal(
         )));
     }
     let mut write = || {
-        let layout = &snapshot.parts.view.layout;
-        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, Form::Plain, tick)?;
+        let layout = &snapshot.parts.compiled.layout;
+        let mut writer = Writer::create(env, dir, id, snapshot.def(), layout, BlockCompression::Plain, tick)?;
         cluster::write(snapshot, &mut writer, first.0, below.0)?;
         writer.finish(first, RowId(below.0 - 1))
     };

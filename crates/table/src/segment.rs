@@ -1,15 +1,15 @@
 //! A segment: rows in an Arrow IPC file, with a sidecar that tells which rows they are and what bounds their values have.
 //!
 //! `<id>.arrow` is a genuine Arrow IPC file (no dictionaries, fields carry their column ids, `_row_id` and `_time` first), whose
-//! blocks may be compressed (`packed.rs`). Rows are in row-id order, or in the order of the table's time column. `<id>.meta` is
+//! blocks may be compressed (`compressed_blocks.rs`). Rows are in row-id order, or in the order of the table's time column. `<id>.meta` is
 //! the sidecar, in a format of our own: see `sidecar.rs`. Neither file changes once it has its name.
 
 mod blocks;
-mod evicted;
+pub(crate) mod compressed_blocks;
+mod evicted_segment;
 mod key_run;
 mod order;
-pub(crate) mod packed;
-mod rebuilt;
+mod rebuild;
 mod row_ids;
 mod sidecar;
 mod verify;
@@ -32,19 +32,19 @@ use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Result, RowId, SegmentId, TableDef, TableId};
 use vfs::{Access, Env};
 
+use crate::evicted_rows::LakeSnapshot;
 use crate::head::Stored;
-use crate::landed::Landed;
 use crate::layout::Layout;
-use crate::lsn_runs::{self, Run};
+use crate::lsn_runs::{self, LsnRun};
 use crate::{SegmentMeta, Zone};
 use blocks::{Block, BlockTable};
-use evicted::Evicted;
-pub(crate) use evicted::{evict, forget_bounds};
+pub use compressed_blocks::BlockCompression;
+use compressed_blocks::PackedBlocks;
+pub(crate) use compressed_blocks::{BlockRows, NeededColumns};
+use evicted_segment::EvictedColumns;
+pub(crate) use evicted_segment::{evict, forget_bounds};
 use key_run::KeyRun;
 use order::Order;
-pub use packed::Form;
-use packed::Packed;
-pub(crate) use packed::{Need, Rows};
 pub(crate) use row_ids::RowIds;
 use sidecar::{Sidecar, Tag};
 pub(crate) use writer::{Writer, discard};
@@ -56,9 +56,9 @@ pub struct Segment {
     /// Paths of the two files, for errors.
     arrow_path: PathBuf,
     meta_path: PathBuf,
-    body: Result<Arc<Body>>,
+    body: Result<Arc<SegmentBody>>,
     /// The lake position where the rows of an evicted segment are read. `None` before the lake is open.
-    pub(crate) landed: Option<Arc<dyn Landed>>,
+    pub(crate) landed: Option<Arc<dyn LakeSnapshot>>,
 }
 
 /// A part that is decoded at first touch and kept. The first reader publishes it by compare-and-swap, so no reader ever waits
@@ -66,7 +66,7 @@ pub struct Segment {
 type Lazy<T> = OnceBox<Result<T>>;
 
 #[derive(Debug)]
-struct Body {
+struct SegmentBody {
     arrow: Bytes,
     sidecar: Sidecar,
     layout: Arc<Layout>,
@@ -74,11 +74,11 @@ struct Body {
     table: BlockTable,
     /// The decoded blocks of an uncompressed segment.
     cells: Vec<Lazy<Arc<Stored>>>,
-    packed: Option<Packed>,
-    evicted: Option<Evicted>,
+    packed: Option<PackedBlocks>,
+    evicted: Option<EvictedColumns>,
     /// Blocks that a reader other than background work has touched.
     wanted: Vec<AtomicBool>,
-    runs: Lazy<Vec<Run>>,
+    runs: Lazy<Vec<LsnRun>>,
     row_ids: Lazy<RowIds>,
     zones: Lazy<Vec<zones::BlockZones>>,
     keys: Lazy<KeyRun>,
@@ -96,7 +96,7 @@ impl Segment {
     /// read with the error that [`Segment::check`] returns, so that its table can still serve the other segments.
     pub fn open(env: &Env, dir: &Path, def: &TableDef, meta: SegmentMeta) -> Arc<Segment> {
         let [arrow, sidecar] = file_names(meta.id).map(|name| dir.join(name));
-        let body = Body::open(env, &arrow, &sidecar, def, &meta).map(Arc::new);
+        let body = SegmentBody::open(env, &arrow, &sidecar, def, &meta).map(Arc::new);
         Arc::new(Segment { meta, arrow_path: arrow, meta_path: sidecar, body, landed: None })
     }
 
@@ -114,7 +114,7 @@ impl Segment {
         self.body().map(|_| ())
     }
 
-    fn body(&self) -> Result<&Body> {
+    fn body(&self) -> Result<&SegmentBody> {
         self.body.as_deref().map_err(Clone::clone)
     }
 
@@ -122,7 +122,7 @@ impl Segment {
     pub fn is_damaged(&self) -> bool {
         self.body.as_ref().is_ok_and(|body| {
             body.cells.iter().any(is_bad)
-                || body.packed.as_ref().is_some_and(Packed::is_damaged)
+                || body.packed.as_ref().is_some_and(PackedBlocks::is_damaged)
                 || is_bad(&body.runs)
                 || is_bad(&body.row_ids)
                 || is_bad(&body.keys)
@@ -146,7 +146,7 @@ impl Segment {
 
     /// Returns a block's rows, checked at first touch: all columns out of the mapped file, or, of a compressed block, the needed
     /// columns.
-    pub(crate) fn block(&self, block: usize, need: Need<'_>) -> Result<Rows<'_>> {
+    pub(crate) fn block(&self, block: usize, need: NeededColumns<'_>) -> Result<BlockRows<'_>> {
         let body = self.body()?;
         if body.evicted.is_some() {
             return Err(Error::internal(
@@ -158,23 +158,24 @@ impl Segment {
             return self.unpack(block, need, None);
         }
         let decode = || body.decode(block).map_err(|e| e.with("file", self.arrow_path.display()));
-        lazy(&body.cells[block], decode).map(Rows::Lying)
+        lazy(&body.cells[block], decode).map(BlockRows::Stored)
     }
 
     /// Returns true if a block was checked and decoded before and its rows are kept. False for compressed blocks.
     pub(crate) fn is_touched(&self, block: usize) -> bool {
-        let touched = |body: &Arc<Body>| body.cells.get(block).is_some_and(|cell| cell.get().is_some());
+        let touched =
+            |body: &Arc<SegmentBody>| body.cells.get(block).is_some_and(|cell| cell.get().is_some());
         self.body.as_ref().is_ok_and(touched)
     }
 
-    pub(crate) fn runs(&self) -> Result<&[Run]> {
+    pub(crate) fn runs(&self) -> Result<&[LsnRun]> {
         let body = self.body()?;
         let read = || {
             let bytes = body.sidecar.section(Tag::LsnRuns)?;
             let mut d = Decoder::new(&bytes);
             let runs = lsn_runs::decode(&mut d)?;
             d.finish()?;
-            let within = |run: &Run| covers(&self.meta, RowId(run.first));
+            let within = |run: &LsnRun| covers(&self.meta, RowId(run.first));
             if runs.is_empty() != (self.meta.rows == 0) || !runs.iter().all(within) {
                 return Err(d.damaged("lsn runs that are not those of the segment's rows"));
             }
@@ -271,7 +272,7 @@ impl Segment {
             let rank = self.row_ids()?.rank(row);
             return Ok(rank.map(|rank| (block, (rank - info.ordinal) as usize)));
         }
-        let rows = self.block(block, Need::All)?;
+        let rows = self.block(block, NeededColumns::All)?;
         Ok(rows.row_ids().binary_search(&(row as i64)).ok().map(|at| (block, at)))
     }
 
@@ -287,7 +288,7 @@ impl Segment {
             Some(info) if info.first_time >= time => Ok(Some(info.first_row)),
             Some(_) if self.is_evicted() => self.row_at_time_in_lake(block, time),
             Some(_) => {
-                let stored = self.block(block, Need::TIMES)?;
+                let stored = self.block(block, NeededColumns::TIMES)?;
                 let at = stored.times().partition_point(|t| *t < time);
                 Ok(Some(stored.row_ids()[at] as u64))
             }
@@ -306,7 +307,7 @@ impl Segment {
         while low < high {
             let middle = u64::midpoint(low, high);
             let (block, index) = self.place_of_rank(middle)?;
-            if self.block(block, Need::TIMES)?.times()[index] < time {
+            if self.block(block, NeededColumns::TIMES)?.times()[index] < time {
                 low = middle + 1
             } else {
                 high = middle
@@ -320,8 +321,14 @@ impl Segment {
     }
 }
 
-impl Body {
-    fn open(env: &Env, arrow: &Path, sidecar: &Path, def: &TableDef, meta: &SegmentMeta) -> Result<Body> {
+impl SegmentBody {
+    fn open(
+        env: &Env,
+        arrow: &Path,
+        sidecar: &Path,
+        def: &TableDef,
+        meta: &SegmentMeta,
+    ) -> Result<SegmentBody> {
         let map = |path: &Path| {
             let bytes = env.disk.open(path, Access::Read).and_then(|file| file.map());
             bytes.map_err(|e| match e.kind() {
@@ -342,23 +349,22 @@ impl Body {
             let what = format!("blocks of {} rows where {} are expected", table.rows(), meta.rows);
             return Err(in_sidecar(Error::damaged(what)));
         }
-        let packed = match opened.has(Tag::Packed) {
-            true => {
-                let packed = opened.section(Tag::Packed);
-                Some(packed.and_then(|bytes| Packed::decode(&bytes, &table.blocks)).map_err(in_sidecar)?)
-            }
-            false => None,
+        let packed = if opened.has(Tag::Packed) {
+            let packed = opened.section(Tag::Packed);
+            Some(packed.and_then(|bytes| PackedBlocks::decode(&bytes, &table.blocks)).map_err(in_sidecar)?)
+        } else {
+            None
         };
         if opened.has(Tag::Evicted) {
-            let evicted = opened.section(Tag::Evicted).and_then(|bytes| Evicted::decode(&bytes));
-            return Ok(Body::of_evicted(opened, table, evicted.map_err(in_sidecar)?, def));
+            let evicted = opened.section(Tag::Evicted).and_then(|bytes| EvictedColumns::decode(&bytes));
+            return Ok(SegmentBody::of_evicted(opened, table, evicted.map_err(in_sidecar)?, def));
         }
         let bytes = map(arrow)?;
         let layout = table
             .check_ends(&bytes)
             .and_then(|()| read_schema(&bytes, def))
             .map_err(|e| e.with("file", arrow.display()))?;
-        Ok(Body {
+        Ok(SegmentBody {
             arrow: bytes,
             sidecar: opened,
             decoder: FileDecoder::new(layout.schema.clone(), MetadataVersion::V5),
@@ -414,9 +420,10 @@ impl Body {
 
     fn checked_bytes(&self, block: usize) -> Result<Buffer> {
         let bytes = self.block_bytes(block);
-        match crc32c(&bytes) == self.table.blocks[block].crc {
-            true => Ok(bytes),
-            false => Err(self.damaged_block(block, "a block of rows does not match its checksum".into())),
+        if crc32c(&bytes) == self.table.blocks[block].crc {
+            Ok(bytes)
+        } else {
+            Err(self.damaged_block(block, "a block of rows does not match its checksum".into()))
         }
     }
 
@@ -439,9 +446,10 @@ impl Body {
     fn check_rows(&self, block: usize, stored: &Stored) -> Result<()> {
         let info = &self.table.blocks[block];
         let rows = stored.row_ids();
-        let bounds = match self.in_row_order {
-            true => (rows.first(), rows.last()),
-            false => (rows.iter().min(), rows.iter().max()),
+        let bounds = if self.in_row_order {
+            (rows.first(), rows.last())
+        } else {
+            (rows.iter().min(), rows.iter().max())
         };
         if rows.len() != info.rows as usize
             || bounds != (Some(&(info.first_row as i64)), Some(&(info.last_row as i64)))

@@ -8,12 +8,12 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::{Int64Type, SchemaRef};
 use types::{ColumnId, Error, Lsn, Micros, Result, RowId, TableDef, key};
 
+use crate::evicted_rows::LakeRange;
 use crate::gather::Gather;
-use crate::landed::Lying;
 use crate::lsn_runs;
-use crate::parts::{Parts, Place, Spot};
-use crate::segment::{Need, Segment};
-use crate::{BATCH_ROWS, Piece, Projection, RowRef, Tip};
+use crate::parts::{Parts, RowInBatch, RowLocation};
+use crate::segment::{NeededColumns, Segment};
+use crate::{BATCH_ROWS, Projection, RowRef, ScanPiece, Tip};
 
 /// An immutable table value (S1). It is `Send + Sync`, and its readers never wait for a writer.
 #[derive(Debug)]
@@ -24,28 +24,28 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub fn def(&self) -> &Arc<TableDef> {
-        &self.parts.view.def
+        &self.parts.compiled.def
     }
 
     /// The Arrow schema of all columns: `_row_id`, `_time`, then the table's columns. The same `Arc` until the definition
     /// changes.
     pub fn arrow_schema(&self) -> &SchemaRef {
-        self.parts.view.all.schema()
+        self.parts.compiled.all.schema()
     }
 
-    /// Brings a batch that names its columns to this table's columns: see [`conform`](crate::conform()).
+    /// Converts a batch that names its columns to this table's columns: see [`conform`](crate::conform()).
     pub fn conform(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        crate::conform::with_schema(batch, self.def(), self.parts.view.user.schema())
+        crate::conform::with_schema(batch, self.def(), self.parts.compiled.user.schema())
     }
 
     /// All columns, system columns first; made once per definition.
     pub fn all_columns(&self) -> &Projection {
-        &self.parts.view.all
+        &self.parts.compiled.all
     }
 
     /// The user's columns, in the shape that [`Snapshot::conform`] returns; made once per definition.
     pub fn user_columns(&self) -> &Projection {
-        &self.parts.view.user
+        &self.parts.compiled.user
     }
 
     /// Returns the projection to these columns (system ids included) in this order.
@@ -60,7 +60,7 @@ impl Snapshot {
     /// Returns a snapshot of an empty table with the same definition. A cache of values that depend on the definition alone keeps
     /// this one instead, so that it does not keep rows in memory or files on disk.
     pub fn without_rows(&self) -> Arc<Snapshot> {
-        Tip::empty(self.parts.view.clone()).snapshot(Lsn(0))
+        Tip::empty(self.parts.compiled.clone()).snapshot(Lsn(0))
     }
 
     /// Number of live rows.
@@ -141,12 +141,12 @@ impl Snapshot {
     /// is one piece whose reading fails.
     ///
     /// In a snapshot of the past, the pieces of rows that ended later come last and begin again at smaller row ids.
-    pub fn pieces(&self) -> Vec<Piece> {
+    pub fn pieces(&self) -> Vec<ScanPiece> {
         self.pieces_from(0).collect()
     }
 
-    /// Returns the pieces of the rows after `row`, without earlier rows. [`Piece::rows`] of the first piece may be too large.
-    pub fn pieces_after(&self, row: RowId) -> Vec<Piece> {
+    /// Returns the pieces of the rows after `row`, without earlier rows. [`ScanPiece::rows`] of the first piece may be too large.
+    pub fn pieces_after(&self, row: RowId) -> Vec<ScanPiece> {
         let from = row.next().0;
         self.pieces_from(from).map(|piece| piece.starting_at(from)).filter(|piece| piece.rows() > 0).collect()
     }
@@ -168,7 +168,7 @@ impl Snapshot {
                 continue;
             }
             if entry.segment.is_evicted() {
-                bytes += crate::piece::AWAY_BYTES;
+                bytes += crate::piece::LAKE_READ_BYTES;
             } else if !entry.segment.is_touched(block) {
                 bytes += entry.segment.block_bytes(block).unwrap_or(info.len());
             }
@@ -177,29 +177,29 @@ impl Snapshot {
     }
 
     /// Returns the rows of [`Snapshot::pieces`] in the order in which they are stored, which costs least to read. The pieces of a
-    /// segment in time order overlap in their row ids, and their [`Piece::rows`] may count deleted rows
-    /// ([`Piece::is_counted`]).
-    pub fn stored_pieces(&self) -> Vec<Piece> {
+    /// segment in time order overlap in their row ids, and their [`ScanPiece::rows`] may count deleted rows
+    /// ([`ScanPiece::is_counted`]).
+    pub fn stored_pieces(&self) -> Vec<ScanPiece> {
         self.stored_from(0).collect()
     }
 
-    pub(crate) fn stored_from(&self, from: u64) -> impl Iterator<Item = Piece> + '_ {
+    pub(crate) fn stored_from(&self, from: u64) -> impl Iterator<Item = ScanPiece> + '_ {
         self.pieces_of(from, true)
     }
 
     /// Returns the pieces that may hold live rows from `from` on, in row-id order.
-    pub(crate) fn pieces_from(&self, from: u64) -> impl Iterator<Item = Piece> + '_ {
+    pub(crate) fn pieces_from(&self, from: u64) -> impl Iterator<Item = ScanPiece> + '_ {
         self.pieces_of(from, false)
     }
 
-    fn pieces_of(&self, from: u64, as_stored: bool) -> impl Iterator<Item = Piece> + '_ {
+    fn pieces_of(&self, from: u64, as_stored: bool) -> impl Iterator<Item = ScanPiece> + '_ {
         let parts = &self.parts;
-        let def = &parts.view.def;
+        let def = &parts.compiled.def;
         let at = parts.segments.partition_point(|entry| entry.segment.meta().last_row.0 < from);
         // A segment that cannot be opened may have live rows whatever the counts say: leaving it out would lose them silently. In
         // stored order, evicted rows are read in pieces of the lake's files instead.
-        let lying = if as_stored { self.lying(from) } else { Vec::new() };
-        let in_files = !lying.is_empty();
+        let lake_pieces = if as_stored { self.lake_pieces(from) } else { Vec::new() };
+        let in_files = !lake_pieces.is_empty();
         let wanted = move |entry: &&crate::parts::Entry| {
             (entry.live() > 0 || entry.segment.check().is_err()) && !(in_files && entry.segment.is_evicted())
         };
@@ -213,45 +213,49 @@ impl Snapshot {
             };
             (0..count).filter_map(move |block| {
                 if damaged {
-                    return Some(Piece::of_damaged(&entry.segment, &entry.deletes, def));
+                    return Some(ScanPiece::of_damaged(&entry.segment, &entry.deletes, def));
                 }
                 if by_rank {
-                    let piece = Piece::of_ranks(&entry.segment, block, &entry.deletes, def).ok();
+                    let piece = ScanPiece::of_ranks(&entry.segment, block, &entry.deletes, def).ok();
                     return piece.filter(|piece| piece.row_range().1.0 >= from);
                 }
                 let past = entry.segment.block_info(block).is_ok_and(|info| info.last_row < from);
-                if past { None } else { Piece::of_block(&entry.segment, block, &entry.deletes, def).ok() }
+                if past { None } else { ScanPiece::of_block(&entry.segment, block, &entry.deletes, def).ok() }
             })
         });
         let at = parts.head.batches().partition_point(|batch| batch.end() <= from);
-        let head = parts.head.batches()[at..].iter().map(|b| Piece::of_head(b, &parts.head_deletes, def));
-        let later = parts.then.iter().flat_map(|then| &then.segments).flat_map(move |entry| {
+        let head = parts.head.batches()[at..].iter().map(|b| ScanPiece::of_head(b, &parts.head_deletes, def));
+        let later = parts.past_view.iter().flat_map(|past_view| &past_view.segments).flat_map(move |entry| {
             let blocks = 0..entry.segment.block_count().unwrap_or(0);
             blocks.filter_map(move |block| {
-                let piece = Piece::of_block(&entry.segment, block, &entry.deletes, def).ok()?;
+                let piece = ScanPiece::of_block(&entry.segment, block, &entry.deletes, def).ok()?;
                 (piece.row_range().1.0 >= from).then_some(piece)
             })
         });
-        lying.into_iter().chain(sealed).chain(head).chain(later).filter(|piece| piece.rows() > 0)
+        lake_pieces.into_iter().chain(sealed).chain(head).chain(later).filter(|piece| piece.rows() > 0)
     }
 
     /// Returns pieces of the lake's files that hold evicted rows from `from` on; empty if there are none, or before the lake is
     /// open.
-    fn lying(&self, from: u64) -> Vec<Piece> {
+    fn lake_pieces(&self, from: u64) -> Vec<ScanPiece> {
         let parts = &self.parts;
         let Some(last) = parts.last_evicted().filter(|last| last.0 >= from) else { return Vec::new() };
         // A row that was deleted since may have left the lake's files. Readers of the past fetch each row by id, so that a
         // missing row is an error.
-        if parts.then.is_some() {
+        if parts.past_view.is_some() {
             return Vec::new();
         }
         let evicted = parts.segments.iter().filter(|entry| entry.segment.is_evicted());
         let newest =
             evicted.filter_map(|entry| entry.segment.landed.as_ref()).max_by_key(|landed| landed.row());
         let Some(landed) = newest.filter(|landed| landed.row() >= last) else { return Vec::new() };
-        let stretches = landed.stretches(last).into_iter().filter(|stretch| stretch.last_row.0 >= from);
-        let lying = |stretch| Lying { landed: landed.clone(), stretch, segments: parts.segments.clone() };
-        stretches.map(|stretch| Piece::of_stretch(lying(stretch), last.0, &parts.view.def)).collect()
+        let file_ranges =
+            landed.file_ranges(last).into_iter().filter(|file_range| file_range.last_row.0 >= from);
+        let range =
+            |file_range| LakeRange { landed: landed.clone(), file_range, segments: parts.segments.clone() };
+        file_ranges
+            .map(|file_range| ScanPiece::of_lake_range(range(file_range), last.0, &parts.compiled.def))
+            .collect()
     }
 
     /// Returns true if any of the table's segments is evicted, so that some rows are in the lake alone.
@@ -280,7 +284,7 @@ impl Snapshot {
     }
 
     /// Returns true if reading rows from `from` on may have to read the lake.
-    pub fn is_away(&self, from: RowId) -> bool {
+    pub fn needs_lake(&self, from: RowId) -> bool {
         self.parts.last_evicted().is_some_and(|last| from <= last)
     }
 
@@ -297,7 +301,7 @@ impl Snapshot {
     /// Returns columns of the live row of a key, one value each.
     pub fn columns_of(&self, key: &[u8], projection: &Projection) -> Result<Option<Vec<ArrayRef>>> {
         let Some((_, place)) = self.parts.find(key, 0)? else { return Ok(None) };
-        let stored = place.stored.with(Need::Columns(projection))?;
+        let stored = place.stored.with(NeededColumns::Columns(projection))?;
         projection.row(&stored.layout, &stored.batch, place.index).map(Some)
     }
 
@@ -317,11 +321,11 @@ impl Snapshot {
 
     /// Returns a row version by its id, if it is live.
     pub fn row(&self, row: RowId) -> Result<Option<RowRef>> {
-        self.parts.row(row.0, Need::All)?.map(|place| self.row_ref(place)).transpose()
+        self.parts.row(row.0, NeededColumns::All)?.map(|place| self.row_ref(place)).transpose()
     }
 
-    fn row_ref(&self, place: Place<'_>) -> Result<RowRef> {
-        let stored = place.stored.with(Need::All)?;
+    fn row_ref(&self, place: RowInBatch<'_>) -> Result<RowRef> {
+        let stored = place.stored.with(NeededColumns::All)?;
         Ok(RowRef { stored: Arc::clone(&stored), index: place.index, def: self.def().clone() })
     }
 
@@ -333,11 +337,11 @@ impl Snapshot {
     pub fn fetch(&self, rows: &[RowId], projection: &Projection) -> Result<RecordBatch> {
         let mut gather = Gather::default();
         for row in rows {
-            match self.parts.spot(row.0)? {
+            match self.parts.locate_row(row.0)? {
                 None => {}
-                Some(Spot::Head(place)) => gather.add(&place.stored, place.index),
-                Some(Spot::Block(segment, block, index)) => gather.add_in(segment, block, index)?,
-                Some(Spot::Away(segment)) => gather.add_away(segment, *row),
+                Some(RowLocation::Head(place)) => gather.add(&place.stored, place.index),
+                Some(RowLocation::Block(segment, block, index)) => gather.add_in(segment, block, index)?,
+                Some(RowLocation::Evicted(segment)) => gather.add_evicted(segment, *row),
             }
         }
         gather.finish(projection)
@@ -345,7 +349,7 @@ impl Snapshot {
 
     /// Reads up to `limit` live rows from `from` on, in row-id order.
     pub fn scan_from(&self, from: RowId, limit: usize, projection: &Projection) -> Result<RecordBatch> {
-        if self.parts.then.as_ref().is_some_and(|then| then.live > 0) {
+        if self.parts.past_view.as_ref().is_some_and(|past_view| past_view.live > 0) {
             return self.fetch(&self.rows_from(from, limit)?, projection);
         }
         let mut parts = Vec::new();
@@ -399,15 +403,17 @@ impl Snapshot {
             let (low, high) = piece.row_range();
             if low > last {
                 // The pieces of ended rows are in no order.
-                if self.parts.then.is_some() {
+                if self.parts.past_view.is_some() {
                     continue;
                 }
                 break;
             }
-            rows += match low >= first && high <= last {
-                true => piece.rows(),
-                false => piece.read_rows(first.0, last.next().0, usize::MAX, &projection)?.num_rows(),
-            } as u64;
+            let within = if low >= first && high <= last {
+                piece.rows()
+            } else {
+                piece.read_rows(first.0, last.next().0, usize::MAX, &projection)?.num_rows()
+            };
+            rows += within as u64;
         }
         Ok(rows)
     }
@@ -415,7 +421,7 @@ impl Snapshot {
     /// Returns the first row id whose `_time` is `time` or later; [`Snapshot::next_row`] if there is none.
     pub fn row_at_time(&self, time: Micros) -> Result<RowId> {
         let mut first = self.row_of_present_at_time(time)?;
-        for entry in self.parts.then.iter().flat_map(|then| &then.segments) {
+        for entry in self.parts.past_view.iter().flat_map(|past_view| &past_view.segments) {
             if let Some(row) = entry.segment.row_at_time(time)? {
                 first = first.min(RowId(row));
             }
@@ -447,7 +453,7 @@ impl Snapshot {
         }
         let runs = match self.parts.head.locate(row.0) {
             Some((batch, _)) => &batch.runs,
-            None => match (self.parts.ended_later(row.0)?, self.parts.entry_of(row.0)) {
+            None => match (self.parts.past_entry_of(row.0)?, self.parts.entry_of(row.0)) {
                 (Some(entry), _) | (None, Some((_, entry))) => entry.segment.runs()?,
                 (None, None) => return Ok(None),
             },

@@ -14,7 +14,7 @@ use roaring::RoaringTreemap;
 use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Micros, Result, RowId, TableDef};
 
-use crate::history::Ended;
+use crate::history::EndedRows;
 use crate::{SegmentMeta, Snapshot};
 
 const VERSION: u8 = 2;
@@ -39,7 +39,7 @@ pub struct State {
     /// The lsn after which the history has every delete.
     pub history_floor: Lsn,
     /// Remembered deletes, ascending.
-    pub history: Vec<Ended>,
+    pub history: Vec<EndedRows>,
     pub past: PastState,
 }
 
@@ -140,7 +140,7 @@ impl State {
             if rows == 0 || first.checked_add(rows).is_none_or(|end| end > next_row.0) {
                 return Err(d.damaged("deletes of rows that were never written"));
             }
-            Ok(Ended { lsn: Lsn(last), first: RowId(first), rows })
+            Ok(EndedRows { lsn: Lsn(last), first: RowId(first), rows })
         })?;
         let past = match version {
             // Earlier versions dropped ended rows without a record of them.
@@ -183,7 +183,7 @@ impl Snapshot {
     pub fn state(&self) -> State {
         let parts = &self.parts;
         State {
-            def: (*parts.view.def).clone(),
+            def: (*parts.compiled.def).clone(),
             lsn: self.lsn,
             next_row: RowId(parts.next_row),
             sealed_next: RowId(parts.sealed_next),
@@ -195,7 +195,12 @@ impl Snapshot {
             past: PastState {
                 created: Lsn(parts.past.created),
                 floor: Lsn(parts.past.floor),
-                defs: parts.past.defs.iter().map(|(lsn, view)| (Lsn(*lsn), (*view.def).clone())).collect(),
+                defs: parts
+                    .past
+                    .defs
+                    .iter()
+                    .map(|(lsn, compiled)| (Lsn(*lsn), (*compiled.def).clone()))
+                    .collect(),
                 segments: self.past_segments().map(|(s, last)| (s.meta().clone(), last)).collect(),
             },
         }

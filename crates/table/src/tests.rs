@@ -10,7 +10,7 @@ use testkit::Rng;
 use types::codec::{Decoder, Encoder};
 use types::{ColumnId, DataType, Lsn, RowId, SegmentId, TableDef, TableId, Value, key};
 
-use crate::{Kept, Segment, SegmentMeta, Snapshot, State, Tip, compaction, past, seal, segment};
+use crate::{RetainedRows, Segment, SegmentMeta, Snapshot, State, Tip, compaction, past, seal, segment};
 
 mod model;
 
@@ -134,7 +134,7 @@ fn a_segment_whose_rows_are_all_deleted_stands_until_compaction_drops_it() {
         &sim.env(),
         &dir(),
         SegmentId(2),
-        segment::Form::Plain,
+        segment::BlockCompression::Plain,
         &mut |_| Ok(()),
     )
     .unwrap();
@@ -433,10 +433,13 @@ fn neighbouring_rows_that_one_commit_ended_are_remembered_however_many_they_are(
     assert_eq!(snapshot.history_floor(), Lsn(3), "followers of the change feed start over, as ever");
     assert_eq!(snapshot.past_floor(), Lsn(1));
     let (env, last) = (sim.env(), RowId(300_000));
-    let away = past::put_away(&snapshot, &env, &dir(), SegmentId(2), RowId(1), last, Lsn(1), &mut |_| Ok(()));
+    let away =
+        past::write_past_segment(&snapshot, &env, &dir(), SegmentId(2), RowId(1), last, Lsn(1), &mut |_| {
+            Ok(())
+        });
     let away = open(&sim, &def(), away.unwrap().unwrap());
     let meta = seal(&snapshot, &env, &dir(), SegmentId(1), last.next(), &mut |_| Ok(())).unwrap();
-    let kept = Kept { after: Lsn(1), floor: None, last_end: Lsn(3), segment: Some(away) };
+    let kept = RetainedRows { after: Lsn(1), floor: None, last_end: Lsn(3), segment: Some(away) };
     tip.apply_seal(open(&sim, &def(), meta), Some(kept)).unwrap();
     let mut e = Encoder::new();
     let state = tip.snapshot(Lsn(4)).state();
@@ -467,11 +470,14 @@ fn what_a_seal_says_of_the_past_holds_for_a_replay_that_remembers_more() {
     let snapshot = tip.snapshot(Lsn(32));
     let (floor, env, last) = (snapshot.past_floor(), sim.env(), RowId(100));
     assert_eq!(floor, Lsn(22));
-    let away = past::put_away(&snapshot, &env, &dir(), SegmentId(2), RowId(1), last, floor, &mut |_| Ok(()));
+    let away =
+        past::write_past_segment(&snapshot, &env, &dir(), SegmentId(2), RowId(1), last, floor, &mut |_| {
+            Ok(())
+        });
     let away = open(&sim, &def(), away.unwrap().unwrap());
     assert_eq!(away.meta().rows, 10);
     let meta = seal(&snapshot, &env, &dir(), SegmentId(1), last.next(), &mut |_| Ok(())).unwrap();
-    let kept = Kept { after: floor, floor: None, last_end: Lsn(32), segment: Some(away) };
+    let kept = RetainedRows { after: floor, floor: None, last_end: Lsn(32), segment: Some(away) };
     tip.apply_seal(open(&sim, &def(), meta), Some(kept)).unwrap();
     assert_eq!(tip.kept_from(), floor, "whatever the history says by then");
     assert_eq!(tip.snapshot(Lsn(33)).at(floor).unwrap().rows(), 80);

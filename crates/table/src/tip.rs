@@ -6,14 +6,14 @@ use arrow::array::{Array, RecordBatch};
 use types::{Error, Lsn, Micros, Result, RowId, SegmentId, TableDef, key};
 
 use crate::deletes::DeleteVector;
+use crate::evicted_rows::LakeSnapshot;
 use crate::head::Head;
 use crate::history::DeleteHistory;
 use crate::key_map::KeyMap;
 use crate::key_match;
-use crate::landed::Landed;
-use crate::lsn_runs::{self, Run};
-use crate::parts::{Entry, Parts, View};
-use crate::past::{Kept, Past, PastSegment};
+use crate::lsn_runs::{self, LsnRun};
+use crate::parts::{CompiledDef, Entry, Parts};
+use crate::past::{Past, PastSegment, RetainedRows};
 use crate::segment::Segment;
 use crate::{Snapshot, State, unique};
 
@@ -35,15 +35,15 @@ impl Tip {
 
     /// Returns an empty table that existed from the beginning: its past has no lower bound.
     pub fn new(def: TableDef) -> Tip {
-        Tip::empty(View::new(def))
+        Tip::empty(CompiledDef::new(def))
     }
 
     /// Returns an empty table with an existing view.
-    pub(crate) fn empty(view: Arc<View>) -> Tip {
-        let uniques = unique::declared(&view.def, &[], 1);
+    pub(crate) fn empty(compiled: Arc<CompiledDef>) -> Tip {
+        let uniques = unique::declared(&compiled.def, &[], 1);
         Tip {
             parts: Parts {
-                view,
+                compiled,
                 head: Head::default(),
                 head_deletes: DeleteVector::default(),
                 keys: KeyMap::default(),
@@ -54,7 +54,7 @@ impl Tip {
                 segment_live: 0,
                 history: DeleteHistory::default(),
                 past: Arc::default(),
-                then: None,
+                past_view: None,
                 next_row: 1,
                 sealed_next: 1,
                 last_time: i64::MIN,
@@ -67,8 +67,8 @@ impl Tip {
     /// above all of the snapshot's, and valid only within it.
     pub fn over(base: &Snapshot) -> Tip {
         let mut parts = base.parts.clone();
-        parts.head.keep_apart(parts.next_row);
-        parts.keep_keys_apart();
+        parts.head.freeze_below(parts.next_row);
+        parts.fork_keys();
         Tip { parts }
     }
 
@@ -93,12 +93,12 @@ impl Tip {
         parts.sealed_next = state.sealed_next.0;
         // The head's rows get their ids again when they are replayed.
         parts.next_row = state.sealed_next.0;
-        parts.uniques = unique::declared(&parts.view.def, &[], parts.next_row);
+        parts.uniques = unique::declared(&parts.compiled.def, &[], parts.next_row);
         // Gives replayed rows the same times as when they were first appended.
         parts.last_time = state.sealed_time;
         parts.sealed_time = state.sealed_time;
         parts.history = DeleteHistory::restore(&state.history, state.history_floor, state.lsn);
-        let defs = state.past.defs.into_iter().map(|(lsn, def)| (lsn.0, View::new(def))).collect();
+        let defs = state.past.defs.into_iter().map(|(lsn, def)| (lsn.0, CompiledDef::new(def))).collect();
         let put_away = state.past.segments.iter().zip(past_segments);
         let mut past = Past {
             created: state.past.created.0,
@@ -109,14 +109,14 @@ impl Tip {
             defs,
         };
         // Replay brings the head's rows to the current definition.
-        past.rewritten(&parts.view.def);
+        past.drop_unreadable_defs(&parts.compiled.def);
         parts.past = Arc::new(past);
         tip.recount();
         Ok(tip)
     }
 
     pub fn def(&self) -> &Arc<TableDef> {
-        &self.parts.view.def
+        &self.parts.compiled.def
     }
 
     /// Returns an error if [`Tip::set_def`] would refuse `def`: the key and its types must stay, a column's type may only widen.
@@ -154,14 +154,14 @@ impl Tip {
     pub fn set_def(&mut self, def: TableDef) -> Result<()> {
         self.check_def(&def)?;
         self.parts.uniques = unique::declared(&def, &self.parts.uniques, self.parts.next_row);
-        self.parts.view = View::new(def);
+        self.parts.compiled = CompiledDef::new(def);
         Ok(())
     }
 
     /// Changes the definition. Rows written before stay unchanged and are projected by column id when they are read. The past
     /// before `lsn` is still read under the former definition.
     pub fn alter(&mut self, def: TableDef, lsn: Lsn) -> Result<()> {
-        let before = self.parts.view.clone();
+        let before = self.parts.compiled.clone();
         let reads_alike = |a: &TableDef, b: &TableDef| {
             (&a.name, &a.schema, &a.primary_key) == (&b.name, &b.schema, &b.primary_key)
         };
@@ -171,20 +171,20 @@ impl Tip {
         if !is_read_alike {
             let parts = &mut self.parts;
             // Folding would convert the older rows to the new columns.
-            parts.head.keep_apart(parts.next_row);
-            Arc::make_mut(&mut parts.past).changed(lsn, before);
+            parts.head.freeze_below(parts.next_row);
+            Arc::make_mut(&mut parts.past).add_def(lsn, before);
             // The lake may rewrite evicted rows under the new columns.
             if parts.last_evicted().is_some() {
-                let def = parts.view.def.clone();
-                Arc::make_mut(&mut parts.past).rewritten(&def);
+                let def = parts.compiled.def.clone();
+                Arc::make_mut(&mut parts.past).drop_unreadable_defs(&def);
             }
         }
         Ok(())
     }
 
     /// Releases the deletes of commits up to `lsn` for readers of the past.
-    pub fn want_after(&mut self, lsn: Lsn) {
-        self.parts.history.want_after(lsn);
+    pub fn keep_deletes_after(&mut self, lsn: Lsn) {
+        self.parts.history.keep_deletes_after(lsn);
     }
 
     /// Removes past segments and raises the past floor to at least `floor`. Returns the segments that were removed.
@@ -221,35 +221,36 @@ impl Tip {
         if skip >= rows {
             return Ok(());
         }
-        let user = self.parts.view.user.apply_user(&batch.slice(skip as usize, (rows - skip) as usize))?;
+        let user =
+            self.parts.compiled.user.apply_user(&batch.slice(skip as usize, (rows - skip) as usize))?;
         let mut all_runs = Vec::with_capacity(runs.len());
         let mut first = first_row.0;
         for (lsn, rows) in runs {
             if *rows > 0 {
-                lsn_runs::push(&mut all_runs, Run { lsn: lsn.0, first });
+                lsn_runs::push(&mut all_runs, LsnRun { lsn: lsn.0, first });
             }
             first += rows;
         }
         let runs = lsn_runs::slice(&all_runs, next, next + user.num_rows() as u64);
         let time = time.max(self.parts.last_time);
-        let view = self.parts.view.clone();
-        self.parts.head.push(next, time, runs, &user, &view.layout, &view.all)?;
+        let compiled = self.parts.compiled.clone();
+        self.parts.head.push(next, time, runs, &user, &compiled.layout, &compiled.all)?;
         self.parts.last_time = time;
         self.parts.next_row = next + user.num_rows() as u64;
-        if view.def.is_keyed() {
-            self.enter_keys(next, &user, &view);
+        if compiled.def.is_keyed() {
+            self.enter_keys(next, &user, &compiled);
         }
         self.parts.enter_uniques(next, &user)
     }
 
-    fn enter_keys(&mut self, first: u64, user: &RecordBatch, view: &View) {
+    fn enter_keys(&mut self, first: u64, user: &RecordBatch, compiled: &CompiledDef) {
         let Parts { keys, head, head_deletes, sealed_next, .. } = &mut self.parts;
         let columns: Vec<&dyn Array> =
-            view.layout.key.iter().map(|at| user.column(at - 2).as_ref()).collect();
+            compiled.layout.key.iter().map(|at| user.column(at - 2).as_ref()).collect();
         let mut bytes = Vec::new();
         for row in 0..user.num_rows() {
             bytes.clear();
-            key::encode_row(&view.layout.key_types, &columns, row, &mut bytes);
+            key::encode_row(&compiled.layout.key_types, &columns, row, &mut bytes);
             // An older live row with this hash either has the same key and is deleted by the same group, or has another key with
             // the same hash.
             let keeps = |older: u64| {
@@ -298,7 +299,7 @@ impl Tip {
     /// Costs O(head batches + deletes) while an older snapshot lives, as the published root's does. Dropping the last such
     /// snapshot frees the sealed rows and their keys (tens of milliseconds for a million rows), so the caller leaves that to a
     /// reaper thread.
-    pub fn apply_seal(&mut self, segment: Arc<Segment>, kept: Option<Kept>) -> Result<()> {
+    pub fn apply_seal(&mut self, segment: Arc<Segment>, kept: Option<RetainedRows>) -> Result<()> {
         let meta = segment.meta();
         let below = meta.last_row.0.saturating_add(1);
         if below <= self.parts.sealed_next {
@@ -322,8 +323,8 @@ impl Tip {
             stored.retain_stored(&mut deletes);
         }
         let past = Arc::make_mut(&mut parts.past);
-        past.dropped(ended, deletes.len(), kept, parts.history.newest());
-        past.rewritten(&parts.view.def);
+        past.note_dropped(ended, deletes.len(), kept, parts.history.newest());
+        past.drop_unreadable_defs(&parts.compiled.def);
         if let Some((batch, at)) = parts.head.locate(below - 1) {
             parts.sealed_time = batch.stored.times()[at];
         }
@@ -343,7 +344,7 @@ impl Tip {
         &mut self,
         inputs: &[SegmentId],
         output: Option<Arc<Segment>>,
-        kept: Option<Kept>,
+        kept: Option<RetainedRows>,
     ) -> Result<()> {
         let segments = &self.parts.segments;
         let Some(at) = inputs.first().and_then(|id| segments.iter().position(|e| e.segment.id() == *id))
@@ -380,8 +381,8 @@ impl Tip {
         };
         Arc::make_mut(&mut self.parts.segments).splice(at..at + inputs.len(), entry);
         let past = Arc::make_mut(&mut self.parts.past);
-        past.dropped(ended, still_there, kept, self.parts.history.newest());
-        past.rewritten(&self.parts.view.def);
+        past.note_dropped(ended, still_there, kept, self.parts.history.newest());
+        past.drop_unreadable_defs(&self.parts.compiled.def);
         self.recount();
         Ok(())
     }
@@ -393,7 +394,7 @@ impl Tip {
 
     /// Sets the lake position from which one segment, just evicted, is read. The other evicted segments keep their positions,
     /// which may be newer.
-    pub fn set_landed_of(&mut self, id: SegmentId, landed: &Arc<dyn Landed>) {
+    pub fn set_landed_of(&mut self, id: SegmentId, landed: &Arc<dyn LakeSnapshot>) {
         let entries = Arc::make_mut(&mut self.parts.segments);
         if let Some(entry) = entries.iter_mut().find(|entry| entry.segment.id() == id) {
             entry.segment = entry.segment.pinned(landed);
@@ -401,7 +402,7 @@ impl Tip {
     }
 
     /// Sets the lake position from which evicted rows are read. Ignored if the position does not yet include all of them.
-    pub fn set_landed(&mut self, landed: &Arc<dyn Landed>) {
+    pub fn set_landed(&mut self, landed: &Arc<dyn LakeSnapshot>) {
         let Some(last) = self.parts.last_evicted() else { return };
         if landed.row() < last {
             return;

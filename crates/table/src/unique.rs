@@ -1,6 +1,6 @@
 //! Unique indexes: find the live row that has given values.
 //!
-//! In memory, a table has for each unique index a map from the hashes of values to rows, for the rows from some id on (`Recent`).
+//! In memory, a table has for each unique index a map from the hashes of values to rows, for the rows from some id on (`RecentRows`).
 //! Older rows are found through the published index ([`Lookup`]); the map forgets the rows that the index has taken in. Rows that
 //! are in neither form the *gap*. There is a gap until the first index has been built over the rows that existed before it, and
 //! while a damaged index is rebuilt.
@@ -20,7 +20,7 @@ use types::{
 use crate::key_map::KeyMap;
 use crate::layout::Projection;
 use crate::parts::Parts;
-use crate::segment::{Need, is_damage};
+use crate::segment::{NeededColumns, is_damage};
 use crate::{Snapshot, Tip};
 
 /// Number of rows up to which the creator of an index enters a table's rows in a map at once; for larger tables the index is
@@ -72,7 +72,7 @@ pub struct Owners {
 
 /// The newest rows of a table by their values in a unique index.
 #[derive(Clone, Debug)]
-pub(crate) struct Recent {
+pub(crate) struct RecentRows {
     key: Arc<Key>,
     unique: UniqueState,
     columns: Projection,
@@ -83,7 +83,7 @@ pub(crate) struct Recent {
 
 /// Rows that the creator of an index entered in a map, in its own thread.
 #[derive(Clone, Debug)]
-pub struct Entered {
+pub struct EnteredRows {
     table: TableId,
     key: Arc<Key>,
     map: KeyMap,
@@ -91,14 +91,14 @@ pub struct Entered {
     pub next_row: RowId,
 }
 
-impl Recent {
+impl RecentRows {
     /// Separates its map from those that other tips share.
-    pub fn keep_apart(&mut self) {
-        self.map.keep_apart();
+    pub fn fork(&mut self) {
+        self.map.fork();
     }
 }
 
-impl Entered {
+impl EnteredRows {
     /// The table of these rows. Another table may have its name by now.
     pub fn table(&self) -> TableId {
         self.table
@@ -165,7 +165,7 @@ impl Key {
 
 /// Returns the in-memory part of the unique indexes of a definition. Indexes in `known` keep their maps; a new index has the rows
 /// from `next_row` on in its map.
-pub(crate) fn declared(def: &TableDef, known: &[Recent], next_row: u64) -> Arc<[Recent]> {
+pub(crate) fn declared(def: &TableDef, known: &[RecentRows], next_row: u64) -> Arc<[RecentRows]> {
     let recent = |index: &IndexDef| {
         let key = Key::of(def, index)?;
         let unique = index.unique.clone()?;
@@ -175,13 +175,13 @@ pub(crate) fn declared(def: &TableDef, known: &[Recent], next_row: u64) -> Arc<[
             Some(known) => (known.key.clone(), known.first, known.map.clone()),
             None => (Arc::new(key), next_row, KeyMap::default()),
         };
-        Some(Recent { key, unique, columns, first, map })
+        Some(RecentRows { key, unique, columns, first, map })
     };
     def.indexes.iter().filter(|index| index.checks_writes()).filter_map(recent).collect()
 }
 
 impl Parts {
-    fn recent(&self, key: &Key) -> Option<&Recent> {
+    fn recent(&self, key: &Key) -> Option<&RecentRows> {
         self.uniques.iter().find(|recent| *recent.key == *key)
     }
 
@@ -197,7 +197,7 @@ impl Parts {
             for at in 0..user.num_rows() {
                 bytes.clear();
                 if recent.key.append(user, &places, at, &mut bytes) {
-                    let Recent { key, columns, map, .. } = recent;
+                    let RecentRows { key, columns, map, .. } = recent;
                     // An older live row with this hash either is about to end or has other values. While an index is being
                     // checked it may also be equal, and then either of the two may be found.
                     let has = |older| self.has(key, columns, older, &bytes);
@@ -212,7 +212,7 @@ impl Parts {
 
     /// Returns true if a live row has these values; `None` if the row is not live.
     fn has(&self, key: &Key, columns: &Projection, row: u64, bytes: &[u8]) -> Result<Option<bool>> {
-        let Some(place) = self.row(row, Need::Columns(columns))? else { return Ok(None) };
+        let Some(place) = self.row(row, NeededColumns::Columns(columns))? else { return Ok(None) };
         let batch = columns.apply(&place.stored.layout, &place.stored.batch.slice(place.index, 1))?;
         let places: Vec<usize> = (0..key.columns.len()).collect();
         let mut known = Vec::with_capacity(bytes.len());
@@ -222,7 +222,7 @@ impl Parts {
     /// Returns the live row with these values among those in the map. Adds to `compared` the number of rows that it reads.
     fn recent_owner(
         &self,
-        recent: &Recent,
+        recent: &RecentRows,
         bytes: &[u8],
         from: u64,
         compared: &mut u64,
@@ -245,7 +245,7 @@ impl Parts {
     /// reads. `None` if the index is damaged.
     fn indexed_owner(
         &self,
-        recent: &Recent,
+        recent: &RecentRows,
         lookup: &dyn Lookup,
         values: &[Value],
         bytes: &[u8],
@@ -268,7 +268,7 @@ impl Parts {
     }
 
     /// Returns the range of rows that neither the map nor the index has.
-    fn gap(&self, recent: &Recent, lookup: Option<&dyn Lookup>) -> std::ops::Range<u64> {
+    fn gap(&self, recent: &RecentRows, lookup: Option<&dyn Lookup>) -> std::ops::Range<u64> {
         let reached = lookup.and_then(|lookup| lookup.reached(&recent.key.columns)).unwrap_or_default();
         let end = recent.first.min(self.next_row);
         reached.next().0.min(end)..end
@@ -379,7 +379,11 @@ impl Snapshot {
 
     /// Enters all rows of a table in the map of a new index. `def` is the table's future definition, with the index. Returns the
     /// first two equal rows as the inner error, if there are any.
-    pub fn enter(&self, def: &TableDef, key: Key) -> Result<std::result::Result<Entered, (RowId, RowId)>> {
+    pub fn enter(
+        &self,
+        def: &TableDef,
+        key: Key,
+    ) -> Result<std::result::Result<EnteredRows, (RowId, RowId)>> {
         let ids: Vec<ColumnId> = key.columns.iter().map(|(id, _)| *id).collect();
         let columns = Projection::new(def, &ids)?;
         let mut map = KeyMap::default();
@@ -404,7 +408,9 @@ impl Snapshot {
         }
         Ok(match equal {
             Some(equal) => Err(equal),
-            None => Ok(Entered { table: self.def().id, key: Arc::new(key), map, next_row: self.next_row() }),
+            None => {
+                Ok(EnteredRows { table: self.def().id, key: Arc::new(key), map, next_row: self.next_row() })
+            }
         })
     }
 }
@@ -459,10 +465,10 @@ impl Tip {
 
     /// Takes over the map that the creator of an index built, if the table has the index, and enters the rows that came since.
     /// Returns the first two equal rows, if there are any.
-    pub fn adopt(&mut self, entered: Entered) -> Result<Option<(RowId, RowId)>> {
-        let Entered { key, mut map, next_row, .. } = entered;
+    pub fn adopt(&mut self, entered: EnteredRows) -> Result<Option<(RowId, RowId)>> {
+        let EnteredRows { key, mut map, next_row, .. } = entered;
         // Other tips may adopt the same map: the rows entered here are not theirs.
-        map.keep_apart();
+        map.fork();
         let mut uniques = self.parts.uniques.to_vec();
         let Some(at) = uniques.iter().position(|recent| recent.key == key) else { return Ok(None) };
         (uniques[at].first, uniques[at].map) = (0, map);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use commitlog::edit::{self, Edit, SegmentMeta};
-use commitlog::record::{Frame, Rows, Section};
+use commitlog::record::{Frame, InsertedRows, Section};
 use engine::manifest::Manifest;
 use table::{Segment, Tip, segment};
 use types::{Lsn, Result, RowId, TableDef, TableId};
@@ -91,7 +91,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    fn rows(&mut self, rows: Rows, first_lsn: Lsn, time: i64) -> Result<()> {
+    fn rows(&mut self, rows: InsertedRows, first_lsn: Lsn, time: i64) -> Result<()> {
         let lsn_of = |offset: u32| Lsn(first_lsn.0 + u64::from(offset));
         let runs: Vec<(Lsn, u64)> =
             rows.runs.iter().map(|run| (lsn_of(run.lsn_offset), u64::from(run.count))).collect();
@@ -150,10 +150,10 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    fn kept(&self, table: TableId, kept: Option<edit::Kept>) -> Option<table::Kept> {
-        let (edit::Kept { floor, last_end, segment }, tip) = (kept?, self.tips.get(&table)?);
+    fn kept(&self, table: TableId, kept: Option<edit::RetainedRowsMeta>) -> Option<table::RetainedRows> {
+        let (edit::RetainedRowsMeta { floor, last_end, segment }, tip) = (kept?, self.tips.get(&table)?);
         let segment = segment.map(|meta| self.open(tip.def(), meta));
-        Some(table::Kept { after: floor, floor: Some(floor), last_end, segment })
+        Some(table::RetainedRows { after: floor, floor: Some(floor), last_end, segment })
     }
 
     fn segment(&mut self, table: TableId, meta: SegmentMeta) -> Option<(Arc<Segment>, &mut Tip)> {

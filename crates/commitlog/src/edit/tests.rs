@@ -19,7 +19,7 @@ fn samples() -> Vec<Edit> {
         last_lsn: Lsn(300),
         crc: 0xdead_beef,
     };
-    let kept = Kept { floor: Lsn(7), last_end: Lsn(290), segment: Some(segment.clone()) };
+    let kept = RetainedRowsMeta { floor: Lsn(7), last_end: Lsn(290), segment: Some(segment.clone()) };
     let key = |tables| ApiKey { name: "ci".into(), hash: [7; 32], scope: Scope::Write, tables, created: 12 };
     vec![
         Edit::CreateTable(def.clone()),

@@ -13,12 +13,12 @@ fn batch(rows: i64) -> RecordBatch {
     RecordBatch::try_from_iter([("n", numbers), ("t", texts)]).unwrap()
 }
 
-fn run(lsn_offset: u32, count: u32) -> Run {
-    Run { lsn_offset, count }
+fn run(lsn_offset: u32, count: u32) -> CommitRun {
+    CommitRun { lsn_offset, count }
 }
 
-fn rows(runs: Vec<Run>, rows: i64) -> Section {
-    Section::Rows(Rows {
+fn rows(runs: Vec<CommitRun>, rows: i64) -> Section {
+    Section::Rows(InsertedRows {
         table: TableId(4),
         schema_version: SchemaVersion(2),
         first_row: RowId(100),
@@ -110,7 +110,7 @@ fn a_frame_that_breaks_its_own_promises_is_never_written() {
         |frame| frame.edit(4, Edit::DropTable(TableId(1))),
         |frame| frame.deletes(Deletes { table: TableId(1), runs: vec![], rows: vec![RowId(1)] }),
         |frame| {
-            frame.rows(Rows {
+            frame.rows(InsertedRows {
                 table: TableId(1),
                 schema_version: SchemaVersion(1),
                 first_row: RowId(0),

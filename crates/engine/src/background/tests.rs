@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
+use table::materializer::{Budget, Checkpoint, Materializer, MaterializerDir, Position, Progress, Published};
 use types::{DataType, Principal, TableDef};
 
 use super::*;
@@ -169,13 +169,13 @@ impl Materializer for Stuck {
         def.name.starts_with("main.stuck")
     }
 
-    fn open(&self, _: &Place, _: &Arc<table::Snapshot>, _: &Checkpoint) -> Result<Published> {
+    fn open(&self, _: &MaterializerDir, _: &Arc<table::Snapshot>, _: &Checkpoint) -> Result<Published> {
         Ok(Arc::new(()))
     }
 
     fn step(
         &self,
-        _: &Place,
+        _: &MaterializerDir,
         _: &Arc<table::Snapshot>,
         _: Option<&Arc<Position>>,
         _: &mut Budget<'_>,
@@ -185,11 +185,11 @@ impl Materializer for Stuck {
         Ok(Progress::UpToDate)
     }
 
-    fn clean(&self, _: &Place, _: &Arc<Position>) -> Result<()> {
+    fn clean(&self, _: &MaterializerDir, _: &Arc<Position>) -> Result<()> {
         Ok(())
     }
 
-    fn dropped(&self, _: &Place) -> Result<()> {
+    fn dropped(&self, _: &MaterializerDir) -> Result<()> {
         Ok(())
     }
 }

@@ -176,7 +176,7 @@ fn write(
     // Of tables that were dropped after the backup.
     replay.remove_orphans()?;
     let manifest = finish(env, replay, lsn);
-    commitlog::begin(env, &dest.join("log"), manifest.replay_from)?;
+    commitlog::create_empty(env, &dest.join("log"), manifest.replay_from)?;
     let rows = manifest.tables.iter().map(rows_of).sum();
     let (lsn, time, tables) = (manifest.lsn, manifest.time, manifest.tables.len());
     let restored = Restored { lsn, time, tables, rows, replayed, is_short, lacks };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use commitlog::edit::{Edit, Kept};
+use commitlog::edit::{Edit, RetainedRowsMeta};
 use table::materializer::{Checkpoint, Position};
 use types::{Lsn, Result, SegmentId, TableId};
 
@@ -63,7 +63,7 @@ impl Core {
             .as_ref()
             .map(|kept| (kept.last_end, kept.segment.as_ref().map(|segment| segment.meta().clone())));
         let logged = |tip: &table::Tip| {
-            put_away.map(|(last_end, segment)| Kept { floor: tip.kept_from(), last_end, segment })
+            put_away.map(|(last_end, segment)| RetainedRowsMeta { floor: tip.kept_from(), last_end, segment })
         };
         if inputs.is_empty() {
             let Some(segment) = output else { return Ok(committed) };
@@ -92,7 +92,7 @@ impl Core {
         table: TableId,
         input: SegmentId,
         output: Arc<table::Segment>,
-        landed: &Arc<dyn table::Landed>,
+        landed: &Arc<dyn table::LakeSnapshot>,
         newest: Option<(&'static str, Arc<Position>)>,
     ) -> Result<Committed> {
         let meta = output.meta().clone();
@@ -113,11 +113,11 @@ impl Core {
             return Ok(committed);
         };
         // Nothing that ended is dropped: what is deleted stays marked so.
-        let kept = table::Kept { after: Lsn(0), floor: None, last_end: lsn, segment: None };
+        let kept = table::RetainedRows { after: Lsn(0), floor: None, last_end: lsn, segment: None };
         let id = output.id();
         tip.apply_compact(&[input], Some(output), Some(kept))?;
         tip.set_landed_of(id, landed);
-        let kept = Some(Kept { floor: tip.kept_from(), last_end: lsn, segment: None });
+        let kept = Some(RetainedRowsMeta { floor: tip.kept_from(), last_end: lsn, segment: None });
         group.frame.edit(offset, Edit::Compact { table, inputs: vec![input], output: Some(meta), kept });
         let replaced = before.segments().filter(|s| s.id() == input).cloned();
         self.retire_segments(table, replaced, lsn);
@@ -131,7 +131,7 @@ impl Core {
         name: &str,
         position: &Position,
         table: &table::Snapshot,
-    ) -> Option<Arc<dyn table::Landed>> {
+    ) -> Option<Arc<dyn table::LakeSnapshot>> {
         let materializers = self.shared.materializers.load();
         let materializer = || materializers.iter().find(|materializer| materializer.name() == name);
         let anew = || materializer()?.landed(&position.published, table);

@@ -1,7 +1,7 @@
 //! Requests that are remembered: checked before everything else that they ask for, written behind it.
 
 use arrow::array::RecordBatch;
-use commitlog::record::{Deletes, Rows, Run};
+use commitlog::record::{CommitRun, Deletes, InsertedRows};
 use types::{Error, Result, RowId, SchemaVersion, TableId};
 
 use super::{Core, Group};
@@ -47,15 +47,15 @@ impl Core {
         let lsn = group.lsn(offset);
         let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a checked table has no tip"))?;
         if !replaces.is_empty() {
-            tip.want_after(self.wanted_after);
+            tip.keep_deletes_after(self.wanted_after);
             tip.delete(replaces.iter().copied(), lsn);
-            let runs = vec![Run { lsn_offset: offset, count: replaces.len() as u32 }];
+            let runs = vec![CommitRun { lsn_offset: offset, count: replaces.len() as u32 }];
             group.frame.deletes(Deletes { table, runs, rows: replaces });
         }
         let first_row = tip.next_row();
         tip.append(first_row, group.frame.time(), &[(lsn, 1)], &batch)?;
-        let runs = vec![Run { lsn_offset: offset, count: 1 }];
-        group.frame.rows(Rows { table, schema_version: version, first_row, runs, batch });
+        let runs = vec![CommitRun { lsn_offset: offset, count: 1 }];
+        group.frame.rows(InsertedRows { table, schema_version: version, first_row, runs, batch });
         self.dirty.insert(table);
         Ok(())
     }

@@ -12,7 +12,7 @@ use arrow::array::RecordBatch;
 use commitlog::edit::Edit;
 use table::Tip;
 use table::materializer::Position;
-use table::unique::{Entered, Key as Compared, Lookup, Verdict};
+use table::unique::{EnteredRows, Key as Compared, Lookup, Verdict};
 use types::{Error, IndexDef, Lsn, Result, RowId, TableDef, TableId, UniqueState};
 
 use super::alter::ROWS_AGAIN_MAX;
@@ -144,8 +144,8 @@ impl Core {
     pub(super) fn check_new_uniques(
         &self,
         def: &mut TableDef,
-        entered: Vec<Entered>,
-    ) -> Result<Vec<Entered>> {
+        entered: Vec<EnteredRows>,
+    ) -> Result<Vec<EnteredRows>> {
         let Some(tip) = self.tips.get(&def.id) else { return Ok(Vec::new()) };
         let known = tip.def().clone();
         let is_new =
@@ -160,9 +160,9 @@ impl Core {
                 continue;
             }
             let Some(unique) = Compared::of(def, &def.indexes[at]) else { continue };
-            let is_of_index = |e: &&Entered| e.table() == def.id && *e.key() == unique;
+            let is_of_index = |e: &&EnteredRows| e.table() == def.id && *e.key() == unique;
             let of_index = entered.iter().find(is_of_index);
-            let is_near = |entered: &&Entered| tip.next_row().0 - entered.next_row.0 <= ROWS_AGAIN_MAX;
+            let is_near = |entered: &&EnteredRows| tip.next_row().0 - entered.next_row.0 <= ROWS_AGAIN_MAX;
             let Some(entered) = of_index.filter(is_near) else { continue };
             let mut trial = tip.clone();
             trial.set_def(def.clone())?;
@@ -175,7 +175,7 @@ impl Core {
         Ok(adopted)
     }
 
-    pub(super) fn adopt(&mut self, table: TableId, entered: Vec<Entered>) -> Result<()> {
+    pub(super) fn adopt(&mut self, table: TableId, entered: Vec<EnteredRows>) -> Result<()> {
         let Some(tip) = self.tips.get_mut(&table) else { return Ok(()) };
         for entered in entered {
             if let Some((first, second)) = tip.adopt(entered)? {

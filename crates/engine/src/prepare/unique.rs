@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use table::unique::{Entered, Key as Compared, Lookup, Owners};
+use table::unique::{EnteredRows, Key as Compared, Lookup, Owners};
 use types::{Error, Kind, Result, RowId, TableDef, Value, name};
 
 use super::{Key, Preparer, Rule, Target, equals};
@@ -115,7 +115,7 @@ impl Preparer<'_> {
     }
 
     /// Compares the rows that are there for new unique indexes of a small table.
-    pub(super) fn entered(&mut self, full_name: &str, changed: &TableDef) -> Result<Vec<Entered>> {
+    pub(super) fn entered(&mut self, full_name: &str, changed: &TableDef) -> Result<Vec<EnteredRows>> {
         let touched = self.touch(full_name)?;
         let known = touched.def.indexes.clone();
         let new = changed.indexes.iter().filter(|index| index.unique.is_some() && !known.contains(index));

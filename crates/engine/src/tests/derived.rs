@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use table::Snapshot;
-use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
+use table::materializer::{Budget, Checkpoint, Materializer, MaterializerDir, Position, Progress, Published};
 use types::{Error, Principal, ROW_ID, Result, RowId, TableDef};
 use vfs::{Access, Env};
 
@@ -59,7 +59,7 @@ impl Materializer for Listing {
         }
     }
 
-    fn open(&self, place: &Place, _: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+    fn open(&self, place: &MaterializerDir, _: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
         let name = String::from_utf8(checkpoint.state.clone()).unwrap();
         self.files.fetch_max(name.parse::<u64>().unwrap() + 1, Ordering::Relaxed);
         let failed = |e| Error::io("reading a listing", e);
@@ -77,7 +77,7 @@ impl Materializer for Listing {
 
     fn step(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         table: &Arc<Snapshot>,
         from: Option<&Arc<Position>>,
         budget: &mut Budget<'_>,
@@ -112,7 +112,7 @@ impl Materializer for Listing {
         Ok(Progress::Advanced(Position::new(checkpoint, Arc::new(rows))))
     }
 
-    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
+    fn clean(&self, place: &MaterializerDir, newest: &Arc<Position>) -> Result<()> {
         let failed = |e| Error::io("removing listings", e);
         for entry in place.env.disk.list(&place.dir).map_err(failed)? {
             if entry.name.as_bytes() != newest.checkpoint.state {
@@ -122,7 +122,7 @@ impl Materializer for Listing {
         Ok(())
     }
 
-    fn dropped(&self, place: &Place) -> Result<()> {
+    fn dropped(&self, place: &MaterializerDir) -> Result<()> {
         if self.fault == Some(Fault::KeepsWhatWasDropped) {
             return Ok(());
         }
@@ -141,7 +141,7 @@ impl Materializer for Listing {
 }
 
 impl Listing {
-    fn write(&self, env: &Env, place: &Place, name: &str, rows: &Rows) -> std::io::Result<()> {
+    fn write(&self, env: &Env, place: &MaterializerDir, name: &str, rows: &Rows) -> std::io::Result<()> {
         let path = place.dir.join(name);
         if env.disk.exists(&path)? {
             env.disk.remove(&path)?;
@@ -291,13 +291,18 @@ impl Materializer for Tidy {
         self.listing.follows(def)
     }
 
-    fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+    fn open(
+        &self,
+        place: &MaterializerDir,
+        table: &Arc<Snapshot>,
+        checkpoint: &Checkpoint,
+    ) -> Result<Published> {
         self.listing.open(place, table, checkpoint)
     }
 
     fn step(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         table: &Arc<Snapshot>,
         from: Option<&Arc<Position>>,
         budget: &mut Budget<'_>,
@@ -306,7 +311,7 @@ impl Materializer for Tidy {
         self.listing.step(place, table, from, budget)
     }
 
-    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
+    fn clean(&self, place: &MaterializerDir, newest: &Arc<Position>) -> Result<()> {
         self.cleaning.store(true, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(5));
         let cleaned = self.listing.clean(place, newest);
@@ -315,7 +320,7 @@ impl Materializer for Tidy {
         cleaned
     }
 
-    fn dropped(&self, place: &Place) -> Result<()> {
+    fn dropped(&self, place: &MaterializerDir) -> Result<()> {
         self.listing.dropped(place)
     }
 }
@@ -500,13 +505,13 @@ impl Materializer for Waiting {
         true
     }
 
-    fn open(&self, _: &Place, _: &Arc<Snapshot>, _: &Checkpoint) -> Result<Published> {
+    fn open(&self, _: &MaterializerDir, _: &Arc<Snapshot>, _: &Checkpoint) -> Result<Published> {
         Ok(Arc::new(()))
     }
 
     fn step(
         &self,
-        _: &Place,
+        _: &MaterializerDir,
         _: &Arc<Snapshot>,
         _: Option<&Arc<Position>>,
         _: &mut Budget<'_>,
@@ -515,11 +520,11 @@ impl Materializer for Waiting {
         Ok(Progress::Later(Duration::from_millis(50)))
     }
 
-    fn clean(&self, _: &Place, _: &Arc<Position>) -> Result<()> {
+    fn clean(&self, _: &MaterializerDir, _: &Arc<Position>) -> Result<()> {
         Ok(())
     }
 
-    fn dropped(&self, _: &Place) -> Result<()> {
+    fn dropped(&self, _: &MaterializerDir) -> Result<()> {
         Ok(())
     }
 }

@@ -39,7 +39,7 @@ fn who_reads_the_present_reads_no_row_more_for_the_past() {
         let table = root.table("main.t").unwrap();
         let stored: Vec<(u64, u64)> =
             table.segments().map(|s| (s.meta().rows, s.meta().last_row.0)).collect();
-        let pieces: Vec<usize> = table.pieces().iter().map(table::Piece::rows).collect();
+        let pieces: Vec<usize> = table.pieces().iter().map(table::ScanPiece::rows).collect();
         let status = engine.status();
         assert!(status.seals > 2 && status.compactions > 0, "{status:?}");
         (stored, pieces, table.bytes(), status.past_bytes)

@@ -3,7 +3,7 @@
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use table::Snapshot;
-use table::materializer::{Budget, Place};
+use table::materializer::{Budget, MaterializerDir};
 use types::{Error, Result, RowId};
 
 use super::codec::IndexColumns;
@@ -56,7 +56,7 @@ impl<'a> Builder<'a> {
     /// Sorts the entries and writes the run. The rows must be all live rows between `first` and `last`.
     pub fn finish(
         self,
-        place: &Place,
+        place: &MaterializerDir,
         id: u64,
         first: RowId,
         last: RowId,
@@ -93,7 +93,7 @@ fn sort_prefix(entry: &[u8]) -> u64 {
 
 /// Merges neighbouring runs into one, without the rows that are dead in `table`. Returns `None` if no row is left.
 pub(super) fn merge(
-    place: &Place,
+    place: &MaterializerDir,
     id: u64,
     runs: &[&SortedRun],
     columns: &IndexColumns,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use table::Snapshot;
-use table::materializer::{Checkpoint, Place};
+use table::materializer::{Checkpoint, MaterializerDir};
 use table::unique::Verdict;
 use types::codec::{Decoder, Encoder};
 use types::{Error, IndexDef, Kind, Result, RowId, TableDef};
@@ -224,7 +224,7 @@ impl Indexes {
     }
 
     /// Opens the runs that a checkpoint names. Reads only the footer of each.
-    pub(super) fn open(place: &Place, def: &TableDef, checkpoint: &Checkpoint) -> Result<Indexes> {
+    pub(super) fn open(place: &MaterializerDir, def: &TableDef, checkpoint: &Checkpoint) -> Result<Indexes> {
         let mut d = Decoder::new(&checkpoint.state);
         let version = d.u8()?;
         if version != VERSION {
@@ -254,7 +254,7 @@ impl Indexes {
     }
 }
 
-fn open(place: &Place, id: u64, crc: u32) -> Result<Arc<SortedRun>> {
+fn open(place: &MaterializerDir, id: u64, crc: u32) -> Result<Arc<SortedRun>> {
     let run = SortedRun::open(FILES.map(place, id)?);
     let run = run.map_err(|e| e.with("file", FILES.path(place, id).display()))?;
     if run.head.id != id || run.crc() != crc {

@@ -18,7 +18,7 @@ use std::ops;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use table::materializer::{Budget, Place};
+use table::materializer::{Budget, MaterializerDir};
 use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Result, RowId};
 
@@ -325,7 +325,7 @@ impl Writer {
     /// Creates the file of a run. `width` is the size of all entries if they have one size. All rows lie between
     /// `first` and `last`, which are at most `u32::MAX` apart.
     pub fn create(
-        place: &Place,
+        place: &MaterializerDir,
         id: u64,
         first: RowId,
         last: RowId,
@@ -401,7 +401,7 @@ impl Writer {
     }
 
     /// Writes the footer and opens the run. The run survives a crash once this returns.
-    pub fn finish(mut self, place: &Place, budget: &mut Budget<'_>) -> Result<SortedRun> {
+    pub fn finish(mut self, place: &MaterializerDir, budget: &mut Budget<'_>) -> Result<SortedRun> {
         self.end_block(budget)?;
         let mut footer = Encoder::new();
         footer.u8(VERSION);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use table::Snapshot;
-use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
+use table::materializer::{Budget, Checkpoint, Materializer, MaterializerDir, Position, Progress, Published};
 use table::unique::Lookup;
 use types::{ColumnId, Error, Lsn, ROW_ID, Result, RowId, TableDef, TableId};
 use vfs::{Mutex, Rank};
@@ -58,7 +58,7 @@ impl ColumnMaterializer {
     }
 
     /// Returns the time to wait for more rows, or `None` if the step should begin now.
-    fn gather_wait(&self, place: &Place, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
+    fn gather_wait(&self, place: &MaterializerDir, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
         let (id, now) = (table.def().id, place.env.clock.monotonic());
         let mut memory = self.memory.lock();
         if from.missing(table) >= GATHER_ROWS {
@@ -82,7 +82,12 @@ impl Materializer for ColumnMaterializer {
         def.indexes.iter().filter(|index| index.kind == KIND).try_for_each(|index| check(def, index))
     }
 
-    fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+    fn open(
+        &self,
+        place: &MaterializerDir,
+        table: &Arc<Snapshot>,
+        checkpoint: &Checkpoint,
+    ) -> Result<Published> {
         let indexes = Indexes::open(place, table.def(), checkpoint)?;
         for id in FILES.list(place)? {
             if !indexes.contains_run(id) {
@@ -98,7 +103,7 @@ impl Materializer for ColumnMaterializer {
         Some(indexes)
     }
 
-    fn is_asked(&self, def: &TableDef) -> bool {
+    fn is_step_requested(&self, def: &TableDef) -> bool {
         self.memory.lock().is_erasing(def.id)
     }
 
@@ -109,7 +114,7 @@ impl Materializer for ColumnMaterializer {
 
     fn step(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         table: &Arc<Snapshot>,
         from: Option<&Arc<Position>>,
         budget: &mut Budget<'_>,
@@ -167,7 +172,7 @@ impl Materializer for ColumnMaterializer {
         Ok(Progress::Advanced(Position::new(checkpoint, Arc::new(indexes))))
     }
 
-    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
+    fn clean(&self, place: &MaterializerDir, newest: &Arc<Position>) -> Result<()> {
         let Some(indexes) = newest.published::<Indexes>() else { return Ok(()) };
         let Some(table) = table_of(place) else { return Ok(()) };
         for id in FILES.list(place)? {
@@ -178,7 +183,7 @@ impl Materializer for ColumnMaterializer {
         Ok(())
     }
 
-    fn dropped(&self, place: &Place) -> Result<()> {
+    fn dropped(&self, place: &MaterializerDir) -> Result<()> {
         if let Some(table) = table_of(place) {
             self.memory.lock().forget(table);
         }
@@ -218,7 +223,13 @@ fn next_merge(indexes: &Indexes, table: &Snapshot) -> Result<Option<(usize, std:
 impl ColumnMaterializer {
     /// Removes files of runs that still hold erased rows; `indexes` itself names no such run before `mark`. Returns
     /// true, and ends the erasure, if no such file is left.
-    fn finish_erasure(&self, place: &Place, table: &Snapshot, indexes: &Indexes, mark: u64) -> Result<bool> {
+    fn finish_erasure(
+        &self,
+        place: &MaterializerDir,
+        table: &Snapshot,
+        indexes: &Indexes,
+        mark: u64,
+    ) -> Result<bool> {
         let (id, memory) = (table.def().id, &self.memory);
         let done = store::remove_before(FILES, place, memory, id, mark, |file| indexes.contains_run(file))?;
         if done {
@@ -231,7 +242,7 @@ impl ColumnMaterializer {
     /// index has reached. Rows that several indexes lack are read once.
     fn take_in(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         table: &Snapshot,
         indexes: &mut Indexes,
         last: RowId,
@@ -291,7 +302,7 @@ impl ColumnMaterializer {
 
     fn merge(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         table: &Snapshot,
         indexes: &mut Indexes,
         at: usize,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use table::materializer::{Budget, Checkpoint, Place};
+use table::materializer::{Budget, Checkpoint, MaterializerDir};
 use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Result, RowId, TableDef};
 
@@ -95,7 +95,7 @@ impl Index {
 
     /// Opens the pieces that a checkpoint names. Reads and verifies each of them completely, because tantivy trusts its
     /// bytes.
-    pub(super) fn open(place: &Place, fields: &Fields, checkpoint: &Checkpoint) -> Result<Index> {
+    pub(super) fn open(place: &MaterializerDir, fields: &Fields, checkpoint: &Checkpoint) -> Result<Index> {
         let mut d = Decoder::new(&checkpoint.state);
         let version = d.u8()?;
         if version != VERSION {
@@ -124,14 +124,14 @@ impl Index {
     }
 }
 
-fn read(place: &Place, id: u64, fields: &Fields) -> Result<TextPiece> {
+fn read(place: &MaterializerDir, id: u64, fields: &Fields) -> Result<TextPiece> {
     TextPiece::open(FILES.map(place, id)?, fields)
         .map_err(|e| e.with("file", FILES.path(place, id).display()))
 }
 
 /// Writes a bundle to a new file, syncs it, and opens it as a piece.
 pub(super) fn store(
-    place: &Place,
+    place: &MaterializerDir,
     id: u64,
     bytes: &Bytes,
     fields: &Fields,

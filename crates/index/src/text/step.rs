@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use table::Snapshot;
-use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
+use table::materializer::{Budget, Checkpoint, Materializer, MaterializerDir, Position, Progress, Published};
 use types::{Error, Lsn, Result, RowId, TableDef, TableId};
 use vfs::{Mutex, Rank};
 
@@ -89,7 +89,7 @@ impl TextMaterializer {
     }
 
     /// Returns the time to wait for more rows, or `None` if the step should begin now.
-    fn gather_wait(&self, place: &Place, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
+    fn gather_wait(&self, place: &MaterializerDir, table: &Snapshot, from: &Checkpoint) -> Option<Duration> {
         let (id, now) = (table.def().id, place.env.clock.monotonic());
         let mut memory = self.memory.lock();
         if from.missing(table) >= GATHER_ROWS {
@@ -128,7 +128,12 @@ impl Materializer for TextMaterializer {
         (missing / LAG_ROWS_MAX as f64).max(text / LAG_TEXT_BYTES_MAX as f64)
     }
 
-    fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+    fn open(
+        &self,
+        place: &MaterializerDir,
+        table: &Arc<Snapshot>,
+        checkpoint: &Checkpoint,
+    ) -> Result<Published> {
         let mut index = Index::open(place, &followed_fields(table)?, checkpoint)?;
         for view in &mut index.pieces {
             *view = DeletedRows::Unknown.apply(table, view.clone())?;
@@ -143,7 +148,7 @@ impl Materializer for TextMaterializer {
         Ok(Arc::new(index))
     }
 
-    fn is_asked(&self, def: &TableDef) -> bool {
+    fn is_step_requested(&self, def: &TableDef) -> bool {
         self.memory.lock().is_erasing(def.id)
     }
 
@@ -154,7 +159,7 @@ impl Materializer for TextMaterializer {
 
     fn step(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         table: &Arc<Snapshot>,
         from: Option<&Arc<Position>>,
         budget: &mut Budget<'_>,
@@ -212,7 +217,7 @@ impl Materializer for TextMaterializer {
         Ok(Progress::Advanced(Position::new(checkpoint, Arc::new(index))))
     }
 
-    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
+    fn clean(&self, place: &MaterializerDir, newest: &Arc<Position>) -> Result<()> {
         let Some(index) = newest.published::<Index>() else { return Ok(()) };
         let Some(table) = table_of(place) else { return Ok(()) };
         self.tails.index_reached(table, newest.checkpoint.row);
@@ -225,7 +230,7 @@ impl Materializer for TextMaterializer {
         Ok(())
     }
 
-    fn dropped(&self, place: &Place) -> Result<()> {
+    fn dropped(&self, place: &MaterializerDir) -> Result<()> {
         if let Some(table) = table_of(place) {
             self.tails.forget(table);
             self.memory.lock().forget(table);
@@ -242,7 +247,13 @@ fn first_with_dead(pieces: &[PieceView], mark: u64) -> Option<usize> {
 impl TextMaterializer {
     /// Removes files of pieces that still hold erased rows; `index` itself names no such piece before `mark`. Returns
     /// true, and ends the erasure, if no such file is left.
-    fn finish_erasure(&self, place: &Place, table: &Snapshot, index: &Index, mark: u64) -> Result<bool> {
+    fn finish_erasure(
+        &self,
+        place: &MaterializerDir,
+        table: &Snapshot,
+        index: &Index,
+        mark: u64,
+    ) -> Result<bool> {
         let (id, memory) = (table.def().id, &self.memory);
         let is_named = |file| index.pieces.iter().any(|view| view.piece.head.id == file);
         let done = store::remove_before(FILES, place, memory, id, mark, is_named)?;
@@ -255,7 +266,7 @@ impl TextMaterializer {
     /// Takes in rows: writes a piece of the rows after `row`, and moves `row` to its last row.
     fn take_in(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         table: &Snapshot,
         fields: &Fields,
         index: &mut Index,
@@ -296,7 +307,7 @@ impl TextMaterializer {
 
     fn merge(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         fields: &Fields,
         index: &mut Index,
         range: std::ops::Range<usize>,

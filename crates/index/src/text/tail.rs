@@ -301,7 +301,8 @@ fn check_size(table: &Snapshot, after: RowId) -> Result<()> {
         return Ok(());
     }
     let pieces = table.pieces();
-    let live: usize = pieces.iter().filter(|piece| piece.row_range().1 > after).map(table::Piece::rows).sum();
+    let live: usize =
+        pieces.iter().filter(|piece| piece.row_range().1 > after).map(table::ScanPiece::rows).sum();
     if live as u64 > READER_ROWS_MAX { Err(building(table, after.next())) } else { Ok(()) }
 }
 

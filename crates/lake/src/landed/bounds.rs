@@ -6,7 +6,7 @@ use arrow::array::ArrayRef;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
-use table::{Stretch, Zone};
+use table::{LakeFileRange, Zone};
 use types::{ColumnId, DataType, ROW_ID, RowId, Value};
 
 use crate::manifest::DataFile;
@@ -53,7 +53,7 @@ fn value(bytes: &[u8], data_type: &DataType) -> Option<Value> {
 /// Of the pages that a stretch is in, by the file's index of them.
 pub(super) fn of_pages(
     footer: &ArrowReaderMetadata,
-    stretch: &Stretch,
+    stretch: &LakeFileRange,
     column: ColumnId,
     data_type: &DataType,
 ) -> Option<Zone> {

@@ -2,7 +2,7 @@
 //! the table is gone there.
 
 use serde::{Deserialize, Serialize};
-use table::materializer::Place;
+use table::materializer::MaterializerDir;
 use types::{Error, Kind, Result};
 
 use crate::files;
@@ -31,7 +31,7 @@ impl Record {
         Record { version: VERSION, table, location, uuid: uuid.map(str::to_owned), is_dropping: false }
     }
 
-    pub fn read(place: &Place) -> Result<Option<Record>> {
+    pub fn read(place: &MaterializerDir) -> Result<Option<Record>> {
         let path = place.dir.join(FILE);
         if !files::exists(&place.env, &path)? {
             return Ok(None);
@@ -49,7 +49,7 @@ impl Record {
     }
 
     /// Puts it in place of another one, durable.
-    pub fn write(&self, place: &Place) -> Result<()> {
+    pub fn write(&self, place: &MaterializerDir) -> Result<()> {
         let path = place.dir.join(FILE);
         let bytes =
             serde_json::to_vec(self).map_err(|e| Error::internal(format!("writing a record: {e}")))?;
@@ -58,7 +58,7 @@ impl Record {
     }
 
     /// Lets go of it, and of what a kill left when it was written.
-    pub fn remove(place: &Place) -> Result<()> {
+    pub fn remove(place: &MaterializerDir) -> Result<()> {
         files::remove(&place.env, &place.dir.join(format!("{FILE}{}", files::TEMPORARY)))?;
         files::remove(&place.env, &place.dir.join(FILE))
     }

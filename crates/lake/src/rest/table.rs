@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
-use table::materializer::Place;
+use table::materializer::MaterializerDir;
 use types::{Error, Kind, Lsn, Result, TableDef};
 use vfs::{Mutex, Rank};
 
@@ -87,7 +87,7 @@ pub(crate) fn load(
     catalog: &Catalog,
     options: &Options,
     store: &Store,
-    place: &Place,
+    place: &MaterializerDir,
     def: &TableDef,
     shared: &Shared,
 ) -> Result<Option<Lake>> {
@@ -185,7 +185,7 @@ pub(crate) fn begin(
     catalog: &Catalog,
     options: &Options,
     store: &Store,
-    place: &Place,
+    place: &MaterializerDir,
     def: &Arc<TableDef>,
     lsn: Lsn,
     shared: &Shared,
@@ -211,7 +211,7 @@ fn create(
     catalog: &Catalog,
     options: &Options,
     store: &Store,
-    place: &Place,
+    place: &MaterializerDir,
     columns: &Arc<Columns>,
     lsn: Lsn,
 ) -> Result<()> {
@@ -461,7 +461,12 @@ fn remove(catalog: &Catalog, table: &str, store: &Store, dir: &Path) -> Result<(
 }
 
 /// The table is gone here: it goes there too, with its files.
-pub(crate) fn dropped(catalog: &Catalog, options: &Options, store: &Store, place: &Place) -> Result<()> {
+pub(crate) fn dropped(
+    catalog: &Catalog,
+    options: &Options,
+    store: &Store,
+    place: &MaterializerDir,
+) -> Result<()> {
     let Some(mut record) = Record::read(place)? else { return Record::remove(place) };
     let id = crate::materializer::table_of(place);
     let mut is_removed = false;

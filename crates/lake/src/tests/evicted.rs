@@ -18,7 +18,7 @@ use arrow::datatypes::Int64Type;
 use engine::{Engine, Mode, NewColumn, Op, Step, Transaction};
 use sim::{Rng, SimEnv};
 use table::materializer::Materializer as Derives;
-use table::{Landed, Snapshot};
+use table::{LakeSnapshot, Snapshot};
 use types::{
     AlterAction, ColumnId, DataType, HotLimit, Kind, Lsn, Principal, Result, RowId, TableDef, TableId, Value,
 };
@@ -92,7 +92,7 @@ pub(super) fn compare(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng
     let (def, all) = (kept.def(), table.all_columns());
     let rows = plain(&kept.scan_from(RowId(1), usize::MAX, kept.all_columns())?, def);
     assert_eq!(plain(&table.scan_from(RowId(1), usize::MAX, all)?, def), rows, "in row-id order");
-    let read = |pieces: Vec<table::Piece>| -> Result<_> {
+    let read = |pieces: Vec<table::ScanPiece>| -> Result<_> {
         let batches = pieces.iter().map(|piece| piece.read(all)).collect::<Result<Vec<_>>>()?;
         Ok(sorted(&batches).map_or_else(Vec::new, |batch| plain(&batch, def)))
     };
@@ -495,7 +495,7 @@ fn a_scan_unpacks_each_part_once_and_a_row_by_its_id_one_part() {
         life.lake.read_counts().parts - before
     };
     let all = table.all_columns();
-    let pieces = || table.stored_pieces().into_iter().filter(table::Piece::is_evicted);
+    let pieces = || table.stored_pieces().into_iter().filter(table::ScanPiece::is_evicted);
     let count = pieces().count() as u64;
     assert!(count >= 8, "{count}");
     let row = RowId(70);

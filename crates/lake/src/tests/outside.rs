@@ -215,7 +215,7 @@ fn what_waits_is_bounded_can_be_taken_back_and_ends_with_the_table() {
     let lake = bench.lake();
     let offers: Vec<_> = (0..8).map(|_| lake.offer(replace.clone(), Box::new(|_| ())).unwrap()).collect();
     assert_eq!(lake.offer(replace.clone(), Box::new(|_| ())).unwrap_err().kind(), Kind::Busy);
-    assert!(bench.materializer.is_asked(bench.tip.def()));
+    assert!(bench.materializer.is_step_requested(bench.tip.def()));
     assert!(offers[0].withdraw() && !offers[0].withdraw());
     let told = bench.offered(&replace);
     bench.materializer.dropped(&bench.place()).unwrap();
@@ -224,7 +224,7 @@ fn what_waits_is_bounded_can_be_taken_back_and_ends_with_the_table() {
         matches!(&outcome, Some(crate::Outcome::Refused(e)) if e.kind() == Kind::NotFound),
         "{outcome:?}"
     );
-    assert!(!bench.materializer.is_asked(bench.tip.def()));
+    assert!(!bench.materializer.is_step_requested(bench.tip.def()));
     assert_eq!(bench.all_files(), [""; 0], "files of others go with the table");
 }
 
@@ -247,7 +247,7 @@ fn a_lake_whose_row_id_has_its_old_name_is_read_and_gets_the_new_one_with_its_ne
         let old = bench.lake();
         assert!(old.metadata.schema().unwrap().to_string().contains(r#""_row_id""#));
         // Though nothing else is to be done.
-        assert!(bench.materializer.is_asked(bench.tip.def()));
+        assert!(bench.materializer.is_step_requested(bench.tip.def()));
         assert!(matches!(bench.step(false).unwrap(), Progress::Advanced(_)));
         let new = bench.lake();
         assert_eq!((new.version, new.snapshot_id()), (old.version + 1, old.snapshot_id()));
@@ -260,7 +260,7 @@ fn a_lake_whose_row_id_has_its_old_name_is_read_and_gets_the_new_one_with_its_ne
         );
         let paths = |lake: &Lake| lake.data.iter().map(|live| live.path.clone()).collect::<Vec<_>>();
         assert_eq!(paths(&new), paths(&old), "no file is written anew");
-        assert!(!bench.materializer.is_asked(bench.tip.def()));
+        assert!(!bench.materializer.is_step_requested(bench.tip.def()));
         assert!(matches!(bench.step(true).unwrap(), Progress::UpToDate));
         bench.delete([10, 30]).keys(90..95);
         bench.land();

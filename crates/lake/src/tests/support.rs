@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use sim::SimEnv;
-use table::materializer::{Budget, Place, Position, Progress};
+use table::materializer::{Budget, MaterializerDir, Position, Progress};
 use table::{Snapshot, Tip};
 use types::{DataType, Lsn, Result, RowId, TableDef, TableId, Value};
 
@@ -145,8 +145,8 @@ impl Bench {
         bench
     }
 
-    pub fn place(&self) -> Place {
-        Place { env: self.sim.env(), dir: format!("derived/lake/{}", self.tip.def().id).into() }
+    pub fn place(&self) -> MaterializerDir {
+        MaterializerDir { env: self.sim.env(), dir: format!("derived/lake/{}", self.tip.def().id).into() }
     }
 
     /// Where its lake is.

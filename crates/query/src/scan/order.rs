@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use datafusion::arrow::compute::SortOptions;
-use table::Piece;
+use table::ScanPiece;
 use types::{ColumnId, Value};
 
 use super::Part;
@@ -23,7 +23,7 @@ enum First {
 /// The same pieces, dealt out over the parts so that each part begins with what comes first. `None` if nothing is known of a
 /// piece, or there is nothing to choose.
 pub(super) fn by_bounds(parts: &[Part], column: ColumnId, options: SortOptions) -> Option<Vec<Part>> {
-    let mut pieces: Vec<(First, &Piece)> = Vec::new();
+    let mut pieces: Vec<(First, &ScanPiece)> = Vec::new();
     for part in parts {
         let Part::Pieces(all) = part else { return None };
         pieces.extend(all.iter().map(|piece| (first(piece, column, options), piece)));
@@ -38,7 +38,7 @@ pub(super) fn by_bounds(parts: &[Part], column: ColumnId, options: SortOptions) 
         }
         _ => rank(a).cmp(&rank(b)),
     });
-    let mut dealt: VecDeque<Vec<Piece>> = parts.iter().map(|_| Vec::new()).collect();
+    let mut dealt: VecDeque<Vec<ScanPiece>> = parts.iter().map(|_| Vec::new()).collect();
     for (_, piece) in pieces {
         if let Some(mut part) = dealt.pop_front() {
             part.push(piece.clone());
@@ -48,7 +48,7 @@ pub(super) fn by_bounds(parts: &[Part], column: ColumnId, options: SortOptions) 
     Some(dealt.into_iter().map(Part::Pieces).collect())
 }
 
-fn first(piece: &Piece, column: ColumnId, options: SortOptions) -> First {
+fn first(piece: &ScanPiece, column: ColumnId, options: SortOptions) -> First {
     let Some(zone) = piece.zone(column) else { return First::Unknown };
     if zone.nulls > 0 && options.nulls_first {
         return First::Null;

@@ -112,7 +112,7 @@ impl Reader {
                     }
                     // What the lake's files say of their pages was not read when the statement was planned.
                     if let Some((_, tests)) = self.scan.of_all.as_deref().filter(|_| piece.is_evicted()) {
-                        match piece.look() {
+                        match piece.read_bounds() {
                             Ok(true) if !prune::may_match(&piece, tests) => {
                                 self.counts.pieces_skipped.add(1);
                                 continue;
@@ -152,7 +152,7 @@ impl Reader {
 
 /// The next bit of a part.
 enum Next {
-    Piece(table::Piece),
+    Piece(table::ScanPiece),
     Rows(Vec<types::RowId>),
     Count(usize),
     End,

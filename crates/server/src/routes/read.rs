@@ -97,7 +97,7 @@ pub async fn rows(
     let partition = partition.transpose()?;
     // What the lake alone has may take a while, so no thread of others waits for it.
     let begins_in_lake =
-        snapshot.has_evicted() && (since.is_some() || snapshot.is_away(RowId(from.unwrap_or(1))));
+        snapshot.has_evicted() && (since.is_some() || snapshot.needs_lake(RowId(from.unwrap_or(1))));
     let is_light = limit <= INLINE_ROWS_MAX && partition.is_none() && !begins_in_lake;
     let range = Range {
         from,
@@ -290,7 +290,7 @@ pub async fn row(
     Path((table, key)): Path<(String, String)>,
 ) -> Result<Response> {
     let snapshot = app.engine.view(&principal)?.table(&table)?;
-    let is_away = !snapshot.def().is_keyed() && key.parse().is_ok_and(|row| snapshot.is_away(RowId(row)));
+    let is_away = !snapshot.def().is_keyed() && key.parse().is_ok_and(|row| snapshot.needs_lake(RowId(row)));
     match is_away {
         true => app.work.run(move || read_row(&snapshot, &key)).await?,
         false => read_row(&snapshot, &key),

@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 use engine::contract::Trial;
 use sim::{Rng, SimEnv};
 use table::Snapshot;
-use table::materializer::{Budget, Materializer as _, Place, Position, Progress};
+use table::materializer::{Budget, Materializer as _, MaterializerDir, Position, Progress};
 use types::{Result, TableId};
 
 use super::{everything, options};
@@ -43,7 +43,7 @@ fn rows(rng: &mut Rng, count: usize) -> RecordBatch {
 /// Returns every page of the site after it has taken in all rows, since readers of a site see no tail.
 fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<Vec<(String, Vec<u8>)>> {
     let materializer = materializer();
-    let place = Place { env: SimEnv::new(0).env(), dir: "none".into() };
+    let place = MaterializerDir { env: SimEnv::new(0).env(), dir: "none".into() };
     let tick: &mut dyn FnMut(u64) -> Result<()> = &mut |_| Ok(());
     let mut budget = Budget { rows: 1, urgent: true, tick };
     let from = Arc::new(position.clone());

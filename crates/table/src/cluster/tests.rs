@@ -2,9 +2,9 @@ use sim::SimEnv;
 use testkit::Rng;
 use types::{ColumnId, DataType, Lsn, RowId, SegmentId, TableDef, TableId, Value};
 
-use crate::segment::Form;
+use crate::segment::BlockCompression;
 use crate::tests::{dir, open};
-use crate::{Piece, Tip, compaction, seal};
+use crate::{ScanPiece, Tip, compaction, seal};
 
 const SECOND: i64 = 1_000_000;
 
@@ -34,7 +34,7 @@ fn append(sim: &SimEnv, tip: &mut Tip, lsn: u64, times: &[Option<i64>]) {
     tip.apply_seal(open(sim, tip.def(), meta), None).unwrap();
 }
 
-fn may_hold(piece: &Piece, column: ColumnId, from: i64, to: i64) -> bool {
+fn may_hold(piece: &ScanPiece, column: ColumnId, from: i64, to: i64) -> bool {
     match piece.zone(column).map(|zone| (zone.min, zone.max)) {
         Some((Some(Value::Timestamp(min)), Some(Value::Timestamp(max)))) => min <= to && max >= from,
         // Rows without a time come last, in blocks of their own.
@@ -68,8 +68,15 @@ fn a_range_of_time_lies_in_few_blocks_however_the_rows_arrived() {
     tip.delete(gone.iter().copied().take(3_000), Lsn(4));
     let inputs = [1, 2, 3].map(SegmentId);
     let base = tip.snapshot(Lsn(4));
-    let merged =
-        compaction::merge(&base, &inputs, &sim.env(), &dir(), SegmentId(9), Form::Plain, &mut |_| Ok(()));
+    let merged = compaction::merge(
+        &base,
+        &inputs,
+        &sim.env(),
+        &dir(),
+        SegmentId(9),
+        BlockCompression::Plain,
+        &mut |_| Ok(()),
+    );
     tip.delete(gone.iter().copied().skip(3_000), Lsn(5));
     let merged = open(&sim, tip.def(), merged.unwrap().unwrap());
     assert!(merged.verify().is_empty(), "{:?}", merged.verify());
@@ -80,7 +87,7 @@ fn a_range_of_time_lies_in_few_blocks_however_the_rows_arrived() {
 
     let snapshot = tip.snapshot(Lsn(5));
     let live: Vec<RowId> = (1..=120_000).map(RowId).filter(|row| gone.binary_search(row).is_err()).collect();
-    let counted: usize = snapshot.pieces().iter().map(Piece::rows).sum();
+    let counted: usize = snapshot.pieces().iter().map(ScanPiece::rows).sum();
     assert_eq!((counted, snapshot.rows()), (live.len(), live.len() as u64));
     // Reads the rows in the order of their ids, from several starts.
     for from in [1, 40_001, 77_777] {

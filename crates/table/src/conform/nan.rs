@@ -24,19 +24,19 @@ pub(super) fn one(array: &ArrayRef) -> Option<ArrayRef> {
         Arrow::Float64 => {
             let floats = array.as_primitive::<Float64Type>();
             let is_other = |v: &f64| v.is_nan() && v.to_bits() != f64::NAN.to_bits();
-            let one: Float64Array = match floats.values().iter().any(is_other) {
-                true => floats.unary(|v| if v.is_nan() { f64::NAN } else { v }),
-                false => return None,
-            };
+            if !floats.values().iter().any(is_other) {
+                return None;
+            }
+            let one: Float64Array = floats.unary(|v| if v.is_nan() { f64::NAN } else { v });
             Some(Arc::new(one))
         }
         Arrow::Float32 => {
             let floats = array.as_primitive::<Float32Type>();
             let is_other = |v: &f32| v.is_nan() && v.to_bits() != f32::NAN.to_bits();
-            let one: Float32Array = match floats.values().iter().any(is_other) {
-                true => floats.unary(|v| if v.is_nan() { f32::NAN } else { v }),
-                false => return None,
-            };
+            if !floats.values().iter().any(is_other) {
+                return None;
+            }
+            let one: Float32Array = floats.unary(|v| if v.is_nan() { f32::NAN } else { v });
             Some(Arc::new(one))
         }
         _ => None,

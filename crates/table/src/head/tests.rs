@@ -6,16 +6,16 @@ use testkit::{Rng, for_each_seed};
 use types::{DataType, TableDef, TableId};
 
 use super::*;
-use crate::parts::View;
+use crate::parts::CompiledDef;
 
-fn view() -> Arc<View> {
+fn view() -> Arc<CompiledDef> {
     let mut def = TableDef::new(TableId(1), "main.t");
     def.add_column("n", &DataType::Int64, false, None).unwrap();
     def.add_column("s", &DataType::String, true, None).unwrap();
-    View::new(def)
+    CompiledDef::new(def)
 }
 
-fn rows(view: &View, first: u64, count: usize) -> RecordBatch {
+fn rows(view: &CompiledDef, first: u64, count: usize) -> RecordBatch {
     let n: ArrayRef = Arc::new(Int64Array::from_iter_values((first..first + count as u64).map(|n| n as i64)));
     let s: ArrayRef = Arc::new(StringArray::from_iter_values((0..count).map(|i| format!("text {i}"))));
     RecordBatch::try_new(view.user.schema().clone(), vec![n, s]).unwrap()
@@ -51,9 +51,9 @@ fn folding_keeps_few_batches_and_copies_each_row_a_logarithmic_number_of_times()
         let largest = *rng.pick(&[1, 3, 100, 5_000, 30_000]);
         for _ in 0..600 {
             let count = 1 + rng.below(largest) as usize;
-            let runs: Vec<Run> = (next..next + count as u64)
+            let runs: Vec<LsnRun> = (next..next + count as u64)
                 .filter(|row| *row == next || row % 100 == 0)
-                .map(|row| Run { lsn: row / 100 + 1, first: row })
+                .map(|row| LsnRun { lsn: row / 100 + 1, first: row })
                 .fold(Vec::new(), |mut runs, run| {
                     lsn_runs::push(&mut runs, run);
                     runs
@@ -83,7 +83,7 @@ fn a_small_slice_does_not_pin_a_large_batch() {
     let view = view();
     let mut head = Head::default();
     let large = rows(&view, 1, 100_000);
-    head.push(1, 5, vec![Run { lsn: 1, first: 1 }], &large.slice(0, 3), &view.layout, &view.all).unwrap();
+    head.push(1, 5, vec![LsnRun { lsn: 1, first: 1 }], &large.slice(0, 3), &view.layout, &view.all).unwrap();
     assert!(head.bytes() < 2_000, "{} bytes for three rows", head.bytes());
     assert_eq!(head.bytes(), memory::held(&head.batches()[0].stored.batch));
 }
@@ -92,7 +92,7 @@ fn a_small_slice_does_not_pin_a_large_batch() {
 fn rows_left_behind_by_a_seal_do_not_keep_the_sealed_ones_in_memory() {
     let view = view();
     let mut head = Head::default();
-    head.push(1, 5, vec![Run { lsn: 1, first: 1 }], &rows(&view, 1, 30_000), &view.layout, &view.all)
+    head.push(1, 5, vec![LsnRun { lsn: 1, first: 1 }], &rows(&view, 1, 30_000), &view.layout, &view.all)
         .unwrap();
     let before = head.bytes();
     head.drop_below(20_000);

@@ -16,8 +16,8 @@ fn cut_joined_and_stored_runs_name_the_same_commits() {
         }
         let end = first + lsns.len() as u64;
         let mut runs = Vec::new();
-        lsns.iter().zip(first..).for_each(|(lsn, row)| push(&mut runs, Run { lsn: *lsn, first: row }));
-        let check = |runs: &[Run], from: u64, to: u64| {
+        lsns.iter().zip(first..).for_each(|(lsn, row)| push(&mut runs, LsnRun { lsn: *lsn, first: row }));
+        let check = |runs: &[LsnRun], from: u64, to: u64| {
             assert_eq!(runs.first().map(|run| run.first), (from < to).then_some(from));
             (from..to).for_each(|row| assert_eq!(lsn_at(runs, row), lsns[(row - first) as usize]));
         };

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use arrow::array::Array;
 use types::key;
 
-use super::Then;
+use super::PastView;
 use crate::head::Head;
 
 /// Row ids by the hash of their key.
 pub(super) type EndedKeys = HashMap<u64, Vec<u64>>;
 
-impl Then {
+impl PastView {
     /// Returns the ended head rows whose key may have this hash. The map is built at first use.
     pub(crate) fn head_candidates(&self, head: &Head, hash: u64) -> &[u64] {
         if self.ended.is_empty() {

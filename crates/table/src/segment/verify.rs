@@ -2,7 +2,7 @@
 
 use types::{Error, Result};
 
-use super::{Body, Need, Segment, Tag, key_run, zones};
+use super::{NeededColumns, Segment, SegmentBody, Tag, key_run, zones};
 
 impl Segment {
     /// Compares every used byte with its checksum, without decoding any: used for copies. Returns the first error. `tick` is
@@ -23,31 +23,31 @@ impl Segment {
     }
 
     /// Marks the segment to be rewritten, even if no reader has met its damage.
-    pub fn write_anew(&self) {
+    pub fn mark_for_rewrite(&self) {
         if let Ok(body) = &self.body {
             body.rebuilt.store(true, std::sync::atomic::Ordering::Relaxed);
         }
     }
 
     /// Checks the sections that only the sidecar has and that cannot be rebuilt.
-    fn check_stored_once(&self, body: &Body) -> Result<()> {
+    fn check_stored_once(&self, body: &SegmentBody) -> Result<()> {
         let packed = body.packed.is_some().then_some(Tag::Packed);
         let evicted = body.evicted.is_some().then_some(Tag::Evicted);
         self.check_sections(body, [Tag::LsnRuns, Tag::Zones].into_iter().chain(packed).chain(evicted))
     }
 
     /// Checks the sections that can be rebuilt from the rows.
-    fn check_places(&self, body: &Body) -> Result<()> {
+    fn check_places(&self, body: &SegmentBody) -> Result<()> {
         let keys = (!body.layout.key.is_empty()).then_some(Tag::Keys);
         let order = (!body.in_row_order).then_some(Tag::Order);
         self.check_sections(body, [Tag::RowIds].into_iter().chain(keys).chain(order))
     }
 
-    fn check_sections(&self, body: &Body, mut tags: impl Iterator<Item = Tag>) -> Result<()> {
+    fn check_sections(&self, body: &SegmentBody, mut tags: impl Iterator<Item = Tag>) -> Result<()> {
         tags.try_for_each(|tag| body.sidecar.section(tag).map(drop).map_err(|e| self.in_sidecar(e)))
     }
 
-    fn check_blocks(&self, body: &Body, tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+    fn check_blocks(&self, body: &SegmentBody, tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         if body.evicted.is_some() {
             return Ok(());
         }
@@ -82,7 +82,7 @@ impl Segment {
         let all_zones = read_zones.and_then(|bytes| zones::decode(&bytes, body.table.blocks.len()));
         let all_zones = all_zones.map_err(|e| wrong.push(self.in_sidecar(e))).ok();
         for block in 0..body.table.blocks.len() {
-            let stored = match self.block(block, Need::All) {
+            let stored = match self.block(block, NeededColumns::All) {
                 Ok(stored) => stored,
                 Err(e) => {
                     wrong.push(e);

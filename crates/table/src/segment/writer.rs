@@ -14,14 +14,14 @@ use types::{Error, Lsn, Result, RowId, SegmentId, TableDef};
 use vfs::{Env, File, WriteBehind};
 
 use super::blocks::{Block, BlockTable};
+use super::compressed_blocks::{BlockCompression, PackedBlocks, raw_len};
 use super::order::Order;
-use super::packed::{Form, Packed, raw_len};
 use super::row_ids::RowIds;
 use super::sidecar::{self, Tag};
 use super::{encode_summary, file_names, key_run, zones};
 use crate::head::Stored;
 use crate::layout::Layout;
-use crate::lsn_runs::{self, Run};
+use crate::lsn_runs::{self, LsnRun};
 use crate::{BATCH_ROWS, SegmentMeta, memory};
 
 /// Bytes of the steps in which the sidecar is written, so that the log's fsync never waits behind a large flush.
@@ -43,7 +43,7 @@ pub(crate) struct Writer<'a> {
     /// Bytes of each block before compression; `None` if the segment is not compressed.
     raw: Option<Vec<u64>>,
     zones: Vec<zones::BlockZones>,
-    runs: Vec<Run>,
+    runs: Vec<LsnRun>,
     row_ids: RoaringTreemap,
     /// The ordinal of each row, by row id; `None` if rows come in row-id order.
     ordinals: Option<Vec<u32>>,
@@ -94,7 +94,7 @@ impl<'a> Writer<'a> {
         id: SegmentId,
         def: &'a TableDef,
         layout: &Arc<Layout>,
-        form: Form,
+        form: BlockCompression,
         tick: &'a mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Writer<'a>> {
         make_dir(env, dir)?;
@@ -116,7 +116,7 @@ impl<'a> Writer<'a> {
             out,
             ipc,
             table,
-            raw: (form == Form::Zstd).then(Vec::new),
+            raw: (form == BlockCompression::Zstd).then(Vec::new),
             zones: Vec::new(),
             runs: Vec::new(),
             row_ids: RoaringTreemap::new(),
@@ -130,12 +130,12 @@ impl<'a> Writer<'a> {
 
     /// Announces rows in another order, before the first row: the row ids, the commits that wrote them, and the ordinal of each
     /// row by row id.
-    pub fn ordered(&mut self, row_ids: RoaringTreemap, runs: Vec<Run>, ordinals: Vec<u32>) {
+    pub fn ordered(&mut self, row_ids: RoaringTreemap, runs: Vec<LsnRun>, ordinals: Vec<u32>) {
         (self.row_ids, self.runs, self.ordinals) = (row_ids, runs, Some(ordinals));
     }
 
     /// Adds rows. `runs` has the commits that wrote them, and may have others.
-    pub fn push(&mut self, batch: &RecordBatch, runs: &[Run]) -> Result<()> {
+    pub fn push(&mut self, batch: &RecordBatch, runs: &[LsnRun]) -> Result<()> {
         if self.ordinals.is_none() {
             let stored = Stored { batch: batch.clone(), layout: self.layout.clone() };
             self.note(stored.row_ids(), runs);
@@ -161,7 +161,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Records the ids of the rows and the commits that wrote them.
-    fn note(&mut self, rows: &[i64], runs: &[Run]) {
+    fn note(&mut self, rows: &[i64], runs: &[LsnRun]) {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return };
         let (first, last) = (*first as u64, *last as u64);
         let is_next = self.row_ids.max().is_none_or(|max| max < first);
@@ -170,7 +170,7 @@ impl<'a> Writer<'a> {
         if is_next && last.checked_sub(first).is_some_and(|more| more + 1 == rows.len() as u64) {
             debug_assert!(rows.is_sorted_by(|a, b| a < b), "rows of a segment come in row-id order");
             self.row_ids.insert_range(first..=last);
-            lsn_runs::push(&mut self.runs, Run { lsn: runs[at].lsn, first });
+            lsn_runs::push(&mut self.runs, LsnRun { lsn: runs[at].lsn, first });
             for run in runs[at + 1..].iter().take_while(|run| run.first <= last) {
                 lsn_runs::push(&mut self.runs, *run);
             }
@@ -182,7 +182,7 @@ impl<'a> Writer<'a> {
             while runs.get(at + 1).is_some_and(|next| next.first <= row) {
                 at += 1;
             }
-            lsn_runs::push(&mut self.runs, Run { lsn: runs[at].lsn, first: row });
+            lsn_runs::push(&mut self.runs, LsnRun { lsn: runs[at].lsn, first: row });
         }
     }
 
@@ -282,7 +282,7 @@ impl<'a> Writer<'a> {
             sections.push((Tag::Order, Order::encode(&ordinals)));
         }
         if let Some(raw) = self.raw.take() {
-            sections.push((Tag::Packed, Packed::encode(&raw)));
+            sections.push((Tag::Packed, PackedBlocks::encode(&raw)));
         }
         let (bytes, crc) = sidecar::encode(&sections);
         let [arrow_name, meta_name] = file_names(self.id);

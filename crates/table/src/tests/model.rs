@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::segment::Form;
+use crate::segment::BlockCompression;
 use crate::unique::{Key as Unique, Lookup, Verdict};
 
 /// A row version that was written at some time.
@@ -16,38 +16,38 @@ struct Version {
 }
 
 /// An entry of the log, as the engine would replay it.
-enum Logged {
+enum LogEntry {
     Rows { first: RowId, time: i64, runs: Vec<(Lsn, u64)>, batch: RecordBatch },
     Deletes { rows: Vec<RowId>, lsn: Lsn },
     Def(TableDef),
-    Seal(SegmentMeta, Option<Away>),
-    Compact(Vec<SegmentId>, Option<SegmentMeta>, Option<Away>),
+    Seal(SegmentMeta, Option<WrittenPast>),
+    Compact(Vec<SegmentId>, Option<SegmentMeta>, Option<WrittenPast>),
     Forget(Vec<SegmentId>, Lsn),
 }
 
 /// A past segment: the lsn after which its rows ended, the last lsn at which one ended, the meta if there were rows, and the
 /// floor afterwards.
-type Away = (Lsn, Lsn, Option<SegmentMeta>, Option<Lsn>);
+type WrittenPast = (Lsn, Lsn, Option<SegmentMeta>, Option<Lsn>);
 
 /// An index that has taken in the rows up to some row, dead ones included.
-struct Rows {
+struct IndexRows {
     reached: RowId,
     by_value: HashMap<i32, Vec<RowId>>,
 }
 
-impl Rows {
-    fn up_to(last: u64, versions: &[Version], column: ColumnId) -> Rows {
+impl IndexRows {
+    fn up_to(last: u64, versions: &[Version], column: ColumnId) -> IndexRows {
         let mut by_value: HashMap<i32, Vec<RowId>> = HashMap::new();
         for (version, row) in versions.iter().zip(1..=last) {
             if let Value::Int32(value) = version.values[&column] {
                 by_value.entry(value).or_default().push(RowId(row));
             }
         }
-        Rows { reached: RowId(last), by_value }
+        IndexRows { reached: RowId(last), by_value }
     }
 }
 
-impl Lookup for Rows {
+impl Lookup for IndexRows {
     fn reached(&self, _: &[(ColumnId, DataType)]) -> Option<RowId> {
         Some(self.reached)
     }
@@ -74,11 +74,11 @@ struct World {
     /// Row versions; index `i` has row id `i + 1`.
     versions: Vec<Version>,
     keys: BTreeMap<i64, u64>,
-    log: Vec<(u64, Logged)>,
+    log: Vec<(u64, LogEntry)>,
     next_segment: u64,
     held: Vec<(Arc<Snapshot>, Content)>,
-    sealing: Option<(SegmentMeta, Option<Away>)>,
-    compacting: Option<(Vec<SegmentId>, Option<SegmentMeta>, Option<Away>)>,
+    sealing: Option<(SegmentMeta, Option<WrittenPast>)>,
+    compacting: Option<(Vec<SegmentId>, Option<SegmentMeta>, Option<WrittenPast>)>,
     /// The lsn after which ended rows are to be kept.
     wanted: u64,
     /// Former definitions, each with the commit that replaced it.
@@ -212,10 +212,10 @@ impl World {
             RecordBatch::try_new(def.schema.to_arrow_user(), def.schema.columns.iter().map(column).collect())
                 .unwrap();
         self.tip.append(RowId(first), time, &runs, &batch).unwrap();
-        self.log.push((self.lsn, Logged::Rows { first: RowId(first), time, runs, batch }));
+        self.log.push((self.lsn, LogEntry::Rows { first: RowId(first), time, runs, batch }));
         for (lsn, rows) in deletes {
             assert_eq!(self.tip.delete(rows.iter().copied(), lsn), rows.len() as u64);
-            self.log.push((self.lsn, Logged::Deletes { rows, lsn }));
+            self.log.push((self.lsn, LogEntry::Deletes { rows, lsn }));
         }
     }
 
@@ -249,7 +249,7 @@ impl World {
         self.lsn += 1;
         self.defs.push((self.lsn, self.tip.def().clone()));
         self.tip.alter(def.clone(), Lsn(self.lsn)).unwrap();
-        self.log.push((self.lsn, Logged::Def(def)));
+        self.log.push((self.lsn, LogEntry::Def(def)));
     }
 
     fn seal(&mut self) {
@@ -258,7 +258,7 @@ impl World {
             let kept = self.kept(&away);
             self.tip.apply_seal(open(&self.sim, self.tip.def(), meta.clone()), kept).unwrap();
             away.iter_mut().for_each(|away| away.3 = Some(self.tip.kept_from()));
-            self.log.push((self.lsn, Logged::Seal(meta, away)));
+            self.log.push((self.lsn, LogEntry::Seal(meta, away)));
             self.done[0] += 1;
             return;
         }
@@ -272,40 +272,41 @@ impl World {
         let id = SegmentId(self.next_segment);
         self.next_segment += 1;
         let made = seal(&snapshot, &self.sim.env(), &dir(), id, below, &mut |_| Ok(())).unwrap();
-        let away = self.put_away(&snapshot, made.first_row, made.last_row);
+        let away = self.write_past_segment(&snapshot, made.first_row, made.last_row);
         self.sealing = Some((made, away));
     }
 
     /// Writes the past segment of a seal or a compaction of these rows. Sometimes writes none, like a table whose past is not
     /// kept.
-    fn put_away(&mut self, snapshot: &Snapshot, first: RowId, last: RowId) -> Option<Away> {
+    fn write_past_segment(&mut self, snapshot: &Snapshot, first: RowId, last: RowId) -> Option<WrittenPast> {
         if self.rng.one_in(20) {
             return None;
         }
         let id = SegmentId(self.next_segment);
         self.next_segment += 1;
         let (env, after) = (self.sim.env(), snapshot.past_floor().max(Lsn(self.wanted)));
-        let made = past::put_away(snapshot, &env, &dir(), id, first, last, after, &mut |_| Ok(())).unwrap();
+        let made = past::write_past_segment(snapshot, &env, &dir(), id, first, last, after, &mut |_| Ok(()))
+            .unwrap();
         Some((after, snapshot.lsn(), made, None))
     }
 
-    fn kept(&self, away: &Option<Away>) -> Option<Kept> {
+    fn kept(&self, away: &Option<WrittenPast>) -> Option<RetainedRows> {
         let (after, last_end, meta, floor) = away.clone()?;
         let segment = meta.map(|meta| open(&self.sim, self.tip.def(), meta));
-        Some(Kept { after, last_end, segment, floor })
+        Some(RetainedRows { after, last_end, segment, floor })
     }
 
     /// Lets time pass and removes past segments that are too old.
     fn forget(&mut self) {
         self.wanted = self.wanted.max(self.lsn.saturating_sub(self.rng.below(120)));
-        self.tip.want_after(Lsn(self.wanted));
+        self.tip.keep_deletes_after(Lsn(self.wanted));
         let snapshot = self.snapshot();
         let old = snapshot.past_segments().filter(|(_, last_end)| last_end.0 <= self.wanted);
         let (ids, ends): (Vec<SegmentId>, Vec<Lsn>) = old.map(|(s, last_end)| (s.id(), last_end)).unzip();
         let Some(floor) = ends.into_iter().max() else { return };
         self.lsn += 1;
         assert_eq!(self.tip.forget(&ids, floor).len(), ids.len());
-        self.log.push((self.lsn, Logged::Forget(ids, floor)));
+        self.log.push((self.lsn, LogEntry::Forget(ids, floor)));
     }
 
     /// Reads the table as it was at some lsns, in every way that a snapshot offers.
@@ -355,7 +356,7 @@ impl World {
             let kept = self.kept(&away);
             self.tip.apply_compact(&inputs, opened, kept).unwrap();
             away.iter_mut().for_each(|away| away.3 = Some(self.tip.kept_from()));
-            self.log.push((self.lsn, Logged::Compact(inputs, output, away)));
+            self.log.push((self.lsn, LogEntry::Compact(inputs, output, away)));
             self.done[1] += 1;
             return;
         }
@@ -365,7 +366,7 @@ impl World {
         let planned = compaction::plan(&snapshot, &policy).filter(|_| !self.rng.one_in(4));
         let mut cold = compaction::compressible(&snapshot, &policy).map(|(segment, _)| segment.id());
         let Some(inputs) = planned.or_else(|| Some(vec![cold.next()?])) else { return };
-        let form = *self.rng.pick(&[Form::Plain, Form::Zstd]);
+        let form = *self.rng.pick(&[BlockCompression::Plain, BlockCompression::Zstd]);
         let id = SegmentId(self.next_segment);
         self.next_segment += 1;
         let env = self.sim.env();
@@ -375,7 +376,7 @@ impl World {
             (meta.first_row, meta.last_row)
         };
         let (first, last) = (range(&inputs[0]).0, range(&inputs[inputs.len() - 1]).1);
-        let away = self.put_away(&snapshot, first, last);
+        let away = self.write_past_segment(&snapshot, first, last);
         self.compacting = Some((inputs, output, away));
     }
 
@@ -446,16 +447,18 @@ impl World {
         for (lsn, entry) in &self.log {
             let is_new = *lsn > since;
             match entry {
-                Logged::Rows { first, time, runs, batch } => tip.append(*first, *time, runs, batch).unwrap(),
-                Logged::Deletes { rows, lsn } => {
+                LogEntry::Rows { first, time, runs, batch } => {
+                    tip.append(*first, *time, runs, batch).unwrap()
+                }
+                LogEntry::Deletes { rows, lsn } => {
                     tip.delete(rows.iter().copied(), *lsn);
                 }
-                Logged::Def(def) if is_new => tip.alter(def.clone(), Lsn(*lsn)).unwrap(),
-                Logged::Seal(meta, away) if is_new => {
+                LogEntry::Def(def) if is_new => tip.alter(def.clone(), Lsn(*lsn)).unwrap(),
+                LogEntry::Seal(meta, away) if is_new => {
                     tip.apply_seal(open(&self.sim, tip.def(), meta.clone()), self.kept(away)).unwrap();
                 }
-                Logged::Forget(segments, floor) if is_new => drop(tip.forget(segments, *floor)),
-                Logged::Compact(inputs, output, away) if is_new => {
+                LogEntry::Forget(segments, floor) if is_new => drop(tip.forget(segments, *floor)),
+                LogEntry::Compact(inputs, output, away) if is_new => {
                     let output = output.clone().map(|meta| open(&self.sim, tip.def(), meta));
                     tip.apply_compact(inputs, output, self.kept(away)).unwrap();
                 }
@@ -464,7 +467,7 @@ impl World {
         }
         self.done[2] += usize::from(since > 0);
         self.tip = tip;
-        self.tip.want_after(Lsn(self.wanted));
+        self.tip.keep_deletes_after(Lsn(self.wanted));
     }
 
     fn expected(&self) -> Content {
@@ -537,7 +540,7 @@ impl World {
         let (def, snapshot) = (self.tip.def().clone(), self.snapshot());
         let key = Unique::of(&def, &def.indexes[0]).unwrap();
         let column = key.columns[0].0;
-        let lookup = Rows::up_to(self.rng.below(self.versions.len() as u64 + 1), &self.versions, column);
+        let lookup = IndexRows::up_to(self.rng.below(self.versions.len() as u64 + 1), &self.versions, column);
         let lookup: Option<&dyn Lookup> = self.rng.one_in(4).then_some(&lookup);
         let picks: Vec<usize> = (0..20).map(|_| self.rng.index(self.versions.len().max(1))).collect();
         let picks: Vec<usize> = picks.into_iter().filter(|at| *at < self.versions.len()).collect();

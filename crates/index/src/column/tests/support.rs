@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
 use sim::{Rng, SimEnv};
 use table::Snapshot;
-use table::materializer::{Budget, Materializer, Place, Position, Progress};
+use table::materializer::{Budget, Materializer, MaterializerDir, Position, Progress};
 use types::{ColumnId, DataType, IndexDef, Kind, Result, RowId, TableDef, TableId, Value};
 
 use crate::column::{ColumnCondition, ColumnMaterializer, Indexes, KIND};
@@ -279,7 +279,7 @@ pub fn observe(table: &Arc<Snapshot>, position: Option<&Position>) -> Result<Vec
 pub struct IndexBench {
     pub tip: table::Tip,
     pub column: Arc<ColumnMaterializer>,
-    pub place: Place,
+    pub place: MaterializerDir,
     pub position: Option<Arc<Position>>,
     pub machine: SimEnv,
     lsn: u64,
@@ -289,7 +289,7 @@ impl IndexBench {
     pub fn new(seed: u64, def: TableDef) -> IndexBench {
         let def = TableDef { id: TableId(7), ..def };
         let machine = SimEnv::new(seed);
-        let place = Place { env: machine.env(), dir: "7".into() };
+        let place = MaterializerDir { env: machine.env(), dir: "7".into() };
         place.env.disk.create_dir_all(&place.dir).unwrap();
         IndexBench {
             tip: table::Tip::new(def),

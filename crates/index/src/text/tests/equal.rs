@@ -32,7 +32,7 @@ fn index_and_tail_answer_as_a_fresh_index_on_random_rows_deletes_and_positions()
         let mut rng = testkit::Rng::new(seed);
         let machine = Machine::new(seed, if seed % 2 == 0 { keyed() } else { notes() });
         let shared = &machine.text;
-        let mut carried: Option<(table::materializer::Place, _)> = None;
+        let mut carried: Option<(table::materializer::MaterializerDir, _)> = None;
         let mut held = Vec::new();
         for round in 0..25 {
             let most = if rng.below(4) == 0 { 400 } else { 12 };

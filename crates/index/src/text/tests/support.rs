@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use engine::{Engine, Mode as Write, Op, Options, Step, Transaction};
 use sim::{Rng, SimEnv};
 use table::Snapshot;
-use table::materializer::{Budget, Materializer, Place, Position, Progress};
+use table::materializer::{Budget, Materializer, MaterializerDir, Position, Progress};
 use types::{ColumnId, DataType, IndexDef, Principal, Result, RowId, TableDef, TableId};
 
 use crate::text::{self, Hits, Query, TextMaterializer};
@@ -203,9 +203,9 @@ impl Machine {
         did
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> MaterializerDir {
         let dir = format!("db/derived/text/{}", self.table().def().id);
-        Place { env: self.sim.env(), dir: dir.into() }
+        MaterializerDir { env: self.sim.env(), dir: dir.into() }
     }
 
     /// Removes unneeded files. The background thread does so after a step, but a stepped engine does not.
@@ -247,8 +247,8 @@ pub fn built(
     table: &Arc<Snapshot>,
     rows: usize,
     steps: usize,
-) -> (Place, Option<Arc<Position>>) {
-    let place = Place { env: SimEnv::new(0).env(), dir: table.def().id.to_string().into() };
+) -> (MaterializerDir, Option<Arc<Position>>) {
+    let place = MaterializerDir { env: SimEnv::new(0).env(), dir: table.def().id.to_string().into() };
     place.env.disk.create_dir_all(&place.dir).unwrap();
     let position = carry_on(text, &place, table, None, rows, steps);
     (place, position)
@@ -256,7 +256,7 @@ pub fn built(
 
 pub fn carry_on(
     text: &TextMaterializer,
-    place: &Place,
+    place: &MaterializerDir,
     table: &Arc<Snapshot>,
     mut position: Option<Arc<Position>>,
     rows: usize,

@@ -1,7 +1,7 @@
 //! A lake that has other rows than the table.
 
-use table::materializer::{Budget, Checkpoint, Place, Position, Progress, Published};
-use table::{Found, Stretch, Zone};
+use table::materializer::{Budget, Checkpoint, MaterializerDir, Position, Progress, Published};
+use table::{LakeFileRange, LakeRows, Zone};
 
 use super::*;
 
@@ -46,9 +46,9 @@ struct Liar {
 }
 
 #[derive(Debug)]
-struct Lying(Arc<dyn Landed>, Lie);
+struct Lying(Arc<dyn LakeSnapshot>, Lie);
 
-impl Landed for Lying {
+impl LakeSnapshot for Lying {
     fn row(&self) -> RowId {
         self.0.row()
     }
@@ -57,30 +57,38 @@ impl Landed for Lying {
         self.0.place()
     }
 
-    fn stretches(&self, last: RowId) -> Vec<Stretch> {
-        self.0.stretches(last)
+    fn file_ranges(&self, last: RowId) -> Vec<LakeFileRange> {
+        self.0.file_ranges(last)
     }
 
-    fn zone(&self, stretch: &Stretch, column: ColumnId, data_type: &DataType) -> Option<Zone> {
+    fn zone(&self, stretch: &LakeFileRange, column: ColumnId, data_type: &DataType) -> Option<Zone> {
         self.0.zone(stretch, column, data_type)
     }
 
-    fn lacks(&self, stretch: &Stretch, column: ColumnId, value: &Value) -> bool {
+    fn lacks(&self, stretch: &LakeFileRange, column: ColumnId, value: &Value) -> bool {
         self.0.lacks(stretch, column, value)
     }
 
-    fn look(&self, stretch: &Stretch) -> Result<()> {
-        self.0.look(stretch)
+    fn read_bounds(&self, stretch: &LakeFileRange) -> Result<()> {
+        self.0.read_bounds(stretch)
     }
 
-    fn read(&self, stretch: &Stretch, wanted: &[(ColumnId, arrow::datatypes::DataType)]) -> Result<Found> {
+    fn read(
+        &self,
+        stretch: &LakeFileRange,
+        wanted: &[(ColumnId, arrow::datatypes::DataType)],
+    ) -> Result<LakeRows> {
         self.0.read(stretch, wanted)
     }
 
-    fn fetch(&self, rows: &[RowId], wanted: &[(ColumnId, arrow::datatypes::DataType)]) -> Result<Vec<Found>> {
+    fn fetch(
+        &self,
+        rows: &[RowId],
+        wanted: &[(ColumnId, arrow::datatypes::DataType)],
+    ) -> Result<Vec<LakeRows>> {
         let mut found = self.0.fetch(rows, wanted)?;
         let Some(last) = found.last_mut() else { return Ok(found) };
-        let one = |found: &Found, from: usize, len: usize| Found {
+        let one = |found: &LakeRows, from: usize, len: usize| LakeRows {
             row_ids: found.row_ids.slice(from, len),
             columns: found.columns.iter().map(|c| c.as_ref().map(|c| c.slice(from, len))).collect(),
         };
@@ -110,13 +118,18 @@ impl Derives for Liar {
         self.lake.follows(def)
     }
 
-    fn open(&self, place: &Place, table: &Arc<Snapshot>, checkpoint: &Checkpoint) -> Result<Published> {
+    fn open(
+        &self,
+        place: &MaterializerDir,
+        table: &Arc<Snapshot>,
+        checkpoint: &Checkpoint,
+    ) -> Result<Published> {
         self.lake.open(place, table, checkpoint)
     }
 
     fn step(
         &self,
-        place: &Place,
+        place: &MaterializerDir,
         table: &Arc<Snapshot>,
         from: Option<&Arc<Position>>,
         budget: &mut Budget<'_>,
@@ -124,19 +137,19 @@ impl Derives for Liar {
         Derives::step(&*self.lake, place, table, from, budget)
     }
 
-    fn clean(&self, place: &Place, newest: &Arc<Position>) -> Result<()> {
+    fn clean(&self, place: &MaterializerDir, newest: &Arc<Position>) -> Result<()> {
         self.lake.clean(place, newest)
     }
 
-    fn dropped(&self, place: &Place) -> Result<()> {
+    fn dropped(&self, place: &MaterializerDir) -> Result<()> {
         self.lake.dropped(place)
     }
 
-    fn lands(&self) -> bool {
+    fn stores_evicted_rows(&self) -> bool {
         true
     }
 
-    fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn Landed>> {
+    fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn LakeSnapshot>> {
         Some(Arc::new(Lying(self.lake.landed(published, table)?, self.lie)))
     }
 }

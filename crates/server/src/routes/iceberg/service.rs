@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use engine::Engine;
 use lake::catalog::Store;
 use table::Snapshot;
-use table::materializer::{Budget, Checkpoint, Materializer, Place, Position, Progress, Published};
+use table::materializer::{Budget, Checkpoint, Materializer, MaterializerDir, Position, Progress, Published};
 use types::{Error, Kind, Principal, Result, TableDef, TableSet, name};
 use vfs::{Mutex, Rank};
 
@@ -255,13 +255,13 @@ impl Materializer for Names {
         if before.name == after.name { Ok(()) } else { self.check(&renamed) }
     }
 
-    fn open(&self, _: &Place, _: &Arc<Snapshot>, _: &Checkpoint) -> Result<Published> {
+    fn open(&self, _: &MaterializerDir, _: &Arc<Snapshot>, _: &Checkpoint) -> Result<Published> {
         Err(Error::internal("the catalog derives nothing"))
     }
 
     fn step(
         &self,
-        _: &Place,
+        _: &MaterializerDir,
         _: &Arc<Snapshot>,
         _: Option<&Arc<Position>>,
         _: &mut Budget<'_>,
@@ -269,11 +269,11 @@ impl Materializer for Names {
         Ok(Progress::UpToDate)
     }
 
-    fn clean(&self, _: &Place, _: &Arc<Position>) -> Result<()> {
+    fn clean(&self, _: &MaterializerDir, _: &Arc<Position>) -> Result<()> {
         Ok(())
     }
 
-    fn dropped(&self, _: &Place) -> Result<()> {
+    fn dropped(&self, _: &MaterializerDir) -> Result<()> {
         Ok(())
     }
 }

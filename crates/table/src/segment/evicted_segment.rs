@@ -20,36 +20,41 @@ use vfs::Env;
 use super::blocks::{Block, BlockTable};
 use super::sidecar::{self, Sidecar, Tag};
 use super::writer::{self, Output};
-use super::{Body, Lazy, Need, Segment, encode_summary, file_names, lazy, zones};
-use crate::landed::Landed;
+use super::{Lazy, NeededColumns, Segment, SegmentBody, encode_summary, file_names, lazy, zones};
+use crate::evicted_rows::LakeSnapshot;
 use crate::layout::Layout;
 use crate::{BATCH_ROWS, SegmentMeta};
 
 /// The additional part of an evicted segment.
 #[derive(Debug)]
-pub(super) struct Evicted {
+pub(super) struct EvictedColumns {
     pub columns: Vec<ColumnId>,
 }
 
-impl Evicted {
+impl EvictedColumns {
     fn encode(columns: &[ColumnId]) -> Vec<u8> {
         let mut e = Encoder::new();
         e.list(columns, |e, id| e.varint(id.0.into()));
         e.bytes
     }
 
-    pub fn decode(bytes: &[u8]) -> Result<Evicted> {
+    pub fn decode(bytes: &[u8]) -> Result<EvictedColumns> {
         let mut d = Decoder::new(bytes);
         let columns = d.list(|d| d.varint32().map(ColumnId))?;
         d.finish()?;
-        Ok(Evicted { columns })
+        Ok(EvictedColumns { columns })
     }
 }
 
-impl Body {
-    pub(super) fn of_evicted(sidecar: Sidecar, table: BlockTable, evicted: Evicted, def: &TableDef) -> Body {
+impl SegmentBody {
+    pub(super) fn of_evicted(
+        sidecar: Sidecar,
+        table: BlockTable,
+        evicted: EvictedColumns,
+        def: &TableDef,
+    ) -> SegmentBody {
         let layout = Layout::of(def);
-        Body {
+        SegmentBody {
             arrow: Bytes::new(),
             sidecar,
             decoder: FileDecoder::new(layout.schema.clone(), MetadataVersion::V5),
@@ -78,7 +83,7 @@ impl Segment {
     }
 
     /// Returns the same segment, whose rows are read at `landed`.
-    pub(crate) fn pinned(&self, landed: &Arc<dyn Landed>) -> Arc<Segment> {
+    pub(crate) fn pinned(&self, landed: &Arc<dyn LakeSnapshot>) -> Arc<Segment> {
         Arc::new(Segment {
             meta: self.meta.clone(),
             arrow_path: self.arrow_path.clone(),
@@ -162,7 +167,7 @@ pub(crate) fn evict(
     } else {
         let mut rows: Vec<(i64, i64)> = Vec::with_capacity(body.table.rows() as usize);
         for block in 0..body.table.blocks.len() {
-            let stored = segment.block(block, Need::TIMES)?;
+            let stored = segment.block(block, NeededColumns::TIMES)?;
             rows.extend(stored.row_ids().iter().copied().zip(stored.times().iter().copied()));
             tick(body.table.blocks[block].len())?;
         }
@@ -233,7 +238,7 @@ fn write(
         (Tag::LsnRuns, runs),
         (Tag::RowIds, row_ids.bytes),
         (Tag::Zones, zones::encode(zones)),
-        (Tag::Evicted, Evicted::encode(columns)),
+        (Tag::Evicted, EvictedColumns::encode(columns)),
     ];
     let (bytes, crc) = sidecar::encode(&sections);
     let [_, name] = file_names(id);

@@ -7,7 +7,7 @@ use sim::SimEnv;
 use testkit::Rng;
 use types::{ColumnId, DataType, Kind, Lsn, ROW_ID, RowId, SegmentId, TIME, TableDef, TableId, Value, key};
 
-use super::{Form, Need, Packed, UNPACKED};
+use super::{BlockCompression, NeededColumns, PackedBlocks, UNPACKED};
 use crate::tests::{dir, open};
 use crate::{Segment, SegmentMeta, Snapshot, Tip, compaction, seal};
 
@@ -90,7 +90,7 @@ impl World {
         self.snapshot().segments().next().unwrap().clone()
     }
 
-    fn merge(&self, id: u64, form: Form) -> SegmentMeta {
+    fn merge(&self, id: u64, form: BlockCompression) -> SegmentMeta {
         let base = self.snapshot();
         let inputs: Vec<SegmentId> = base.segments().map(|s| s.id()).collect();
         let env = self.sim.env();
@@ -100,7 +100,7 @@ impl World {
     }
 
     fn compress(&mut self, id: u64) {
-        let (meta, inputs) = (self.merge(id, Form::Zstd), self.snapshot());
+        let (meta, inputs) = (self.merge(id, BlockCompression::Zstd), self.snapshot());
         let inputs: Vec<SegmentId> = inputs.segments().map(|s| s.id()).collect();
         self.tip.apply_compact(&inputs, Some(open(&self.sim, self.tip.def(), meta)), None).unwrap();
     }
@@ -198,11 +198,11 @@ fn a_compressed_segment_answers_as_it_did_before_and_is_smaller() {
         world.lsn += 1;
         world.tip.delete((2..=20_000).step_by(3).map(RowId), Lsn(world.lsn));
         let expected = answers(&world.snapshot(), seed + 9);
-        for (id, form) in [(3, Form::Plain), (4, Form::Zstd)] {
+        for (id, form) in [(3, BlockCompression::Plain), (4, BlockCompression::Zstd)] {
             let meta = world.merge(id, form);
             let merged = open(&world.sim, world.tip.def(), meta);
             assert!(merged.verify().is_empty(), "{:?}", merged.verify());
-            assert_eq!(merged.is_compressed(), form == Form::Zstd);
+            assert_eq!(merged.is_compressed(), form == BlockCompression::Zstd);
             let inputs: Vec<SegmentId> = world.snapshot().segments().map(|s| s.id()).collect();
             world.tip.apply_compact(&inputs, Some(merged), None).unwrap();
             let found = answers(&world.snapshot(), seed + 9);
@@ -232,24 +232,24 @@ fn a_reader_unpacks_the_columns_that_it_asks_for_and_no_others() {
     let def = world.tip.def().clone();
     world.compress(2);
     let (snapshot, segment) = (world.snapshot(), world.segment());
-    let ids = |need: Need<'_>| segment.block(0, need).unwrap().layout.ids.clone();
+    let ids = |need: NeededColumns<'_>| segment.block(0, need).unwrap().layout.ids.clone();
     let id = |name: &str| def.schema.column_named(name).unwrap().id;
     let some = snapshot.projection(&[id("price"), id("kind")]).unwrap();
-    assert_eq!(ids(Need::Columns(&some)), [ROW_ID, id("kind"), id("price")]);
-    assert_eq!(ids(Need::Key), [ROW_ID, id("id")]);
-    assert_eq!(ids(Need::TIMES), [ROW_ID, TIME]);
-    assert_eq!(ids(Need::Column(ColumnId(99))), [ROW_ID]);
-    assert_eq!(ids(Need::All).len(), 2 + def.schema.columns.len());
+    assert_eq!(ids(NeededColumns::Columns(&some)), [ROW_ID, id("kind"), id("price")]);
+    assert_eq!(ids(NeededColumns::Key), [ROW_ID, id("id")]);
+    assert_eq!(ids(NeededColumns::TIMES), [ROW_ID, TIME]);
+    assert_eq!(ids(NeededColumns::Column(ColumnId(99))), [ROW_ID]);
+    assert_eq!(ids(NeededColumns::All).len(), 2 + def.schema.columns.len());
 
     // Adding columns keeps those that are there: they are not unpacked again.
-    let few = segment.block(0, Need::Key).unwrap();
+    let few = segment.block(0, NeededColumns::Key).unwrap();
     let keys = few.batch.column(1).clone();
-    let more = few.with(Need::Columns(&some)).unwrap();
+    let more = few.with(NeededColumns::Columns(&some)).unwrap();
     assert_eq!(more.layout.ids, [ROW_ID, id("id"), id("kind"), id("price")]);
     assert!(more.batch.column(1).to_data().ptr_eq(&keys.to_data()));
 
     // A column that was not requested is an error, not a column of nulls.
-    let batch = segment.block(0, Need::Key).unwrap();
+    let batch = segment.block(0, NeededColumns::Key).unwrap();
     let error = some.apply(&batch.layout, &batch.batch).unwrap_err();
     assert_eq!(error.kind(), Kind::Internal);
     assert!(error.to_string().contains("not asked for"), "{error}");
@@ -341,16 +341,19 @@ fn a_flipped_bit_in_a_compressed_segment_is_found_is_latched_and_names_the_file(
 /// A faulty writer might leave such a block: its checksum is right, and its content does not unpack.
 #[test]
 fn a_block_that_does_not_unpack_under_a_checksum_that_holds_is_damage_too() {
-    let lengths = Packed::encode(&[10, 20]);
+    let lengths = PackedBlocks::encode(&[10, 20]);
     let packed = World::packed(6, 10_000);
     let segment = packed.segment();
     let two: Vec<_> = (0..2).map(|block| segment.block_info(block).unwrap().clone()).collect();
-    assert_eq!(Packed::decode(&lengths, &two).unwrap().raw(1), 20);
-    assert_eq!(Packed::decode(&lengths, &two[..1]).unwrap_err().kind(), Kind::Damaged);
-    assert_eq!(Packed::decode(&Packed::encode(&[1 << 40]), &two[..1]).unwrap_err().kind(), Kind::Damaged);
+    assert_eq!(PackedBlocks::decode(&lengths, &two).unwrap().raw(1), 20);
+    assert_eq!(PackedBlocks::decode(&lengths, &two[..1]).unwrap_err().kind(), Kind::Damaged);
+    assert_eq!(
+        PackedBlocks::decode(&PackedBlocks::encode(&[1 << 40]), &two[..1]).unwrap_err().kind(),
+        Kind::Damaged
+    );
     let mut other = lengths;
     other[0] = 2;
-    let error = Packed::decode(&other, &two).unwrap_err();
+    let error = PackedBlocks::decode(&other, &two).unwrap_err();
     assert_eq!(error.kind(), Kind::Newer, "a codec that this program does not have: {error}");
 
     // A buffer claims a wrong length: memory must not be reserved for it.
@@ -394,8 +397,16 @@ fn what_does_not_become_smaller_is_not_worth_it() {
     let base = tip.snapshot(Lsn(1));
     let inputs = [SegmentId(1)];
     let env = sim.env();
-    let packed =
-        compaction::merge(&base, &inputs, &env, &dir(), SegmentId(2), Form::Zstd, &mut |_| Ok(())).unwrap();
+    let packed = compaction::merge(
+        &base,
+        &inputs,
+        &env,
+        &dir(),
+        SegmentId(2),
+        BlockCompression::Zstd,
+        &mut |_| Ok(()),
+    )
+    .unwrap();
     let packed = open(&sim, &def, packed.unwrap());
     assert!(packed.is_compressed() && packed.verify().is_empty(), "{:?}", packed.verify());
     tip.apply_compact(&inputs, Some(packed), None).unwrap();

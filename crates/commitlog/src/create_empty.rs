@@ -11,7 +11,7 @@ use crate::recover::log_name;
 
 /// Creates an empty log in `dir`, durably. `dir` exists and has no log. The log's first commit will be `first_lsn`; the caller's
 /// manifest has everything below.
-pub fn begin(env: &Env, dir: &Path, first_lsn: Lsn) -> Result<()> {
+pub fn create_empty(env: &Env, dir: &Path, first_lsn: Lsn) -> Result<()> {
     let header = FileHeader {
         epoch: 1,
         salt: env.random.next_u64(),

@@ -10,7 +10,7 @@ use types::{Error, Kind, Lsn, Result};
 use vfs::Access;
 
 use crate::layout::{FILE_HEADER_BYTES, FileHeader, HeaderRead};
-use crate::shared::{Leftover, Shared, Spare};
+use crate::shared::{Leftover, Shared, SpareFile};
 use crate::writer::Purpose;
 
 const SPARE_SUFFIX: &str = ".spare";
@@ -42,7 +42,7 @@ pub(crate) fn find_spares(shared: &Shared, in_use: &[FileHeader]) -> Result<u64>
             HeaderRead::Newer(_) | HeaderRead::Bad => None,
         };
         if salt.is_none_or(|salt| known.insert(salt)) {
-            state.spares.push(Spare { path, file, len: entry.len });
+            state.spares.push(SpareFile { path, file, len: entry.len });
         } else {
             state.leftovers.push(Leftover { path, file, reusable: false });
         }
@@ -60,7 +60,7 @@ fn lacks_room(shared: &Shared, len: u64) -> bool {
 
 /// Takes a spare of `len` bytes: a ready one, or one that is made now. On a full disk, the last ready spare is reserved for
 /// [`Purpose::MakesRoom`], for which a spare of `least` bytes is enough.
-pub(crate) fn take_spare(shared: &Shared, len: u64, least: u64, purpose: Purpose) -> Result<Spare> {
+pub(crate) fn take_spare(shared: &Shared, len: u64, least: u64, purpose: Purpose) -> Result<SpareFile> {
     let keeps = purpose == Purpose::Any && shared.options.spare_files >= 2;
     if keeps
         && shared.state.lock().spares.len() <= 1
@@ -96,7 +96,7 @@ pub(crate) fn take_spare(shared: &Shared, len: u64, least: u64, purpose: Purpose
 }
 
 /// Makes a spare, and records whether the disk had room: while it has none, the last ready spare is reserved.
-fn make_spare(shared: &Shared, len: u64) -> Result<Spare> {
+fn make_spare(shared: &Shared, len: u64) -> Result<SpareFile> {
     let made = try_make_spare(shared, len);
     match &made {
         Ok(_) => shared.no_room.store(false, Ordering::Release),
@@ -106,7 +106,7 @@ fn make_spare(shared: &Shared, len: u64) -> Result<Spare> {
     made
 }
 
-fn try_make_spare(shared: &Shared, len: u64) -> Result<Spare> {
+fn try_make_spare(shared: &Shared, len: u64) -> Result<SpareFile> {
     let path = next_spare_path(shared);
     // Space is taken by writing. If there is clearly too little, the disk need not be filled first.
     if lacks_room(shared, len) {
@@ -114,7 +114,7 @@ fn try_make_spare(shared: &Shared, len: u64) -> Result<Spare> {
     }
     let made = shared.env.disk.create(&path);
     let file = made.map_err(|e| Error::io("making a log file", e).with("file", path.display()))?;
-    let mut spare = Spare { path, file, len: 0 };
+    let mut spare = SpareFile { path, file, len: 0 };
     if let Err(error) = allocate(&spare, len) {
         // The little space that it took is better left to frames that may free more.
         let _ = shared.env.disk.remove(&spare.path);
@@ -128,7 +128,7 @@ fn try_make_spare(shared: &Shared, len: u64) -> Result<Spare> {
 const PREPARE_STEP_BYTES: u64 = 4 << 20;
 
 /// Makes a spare in steps; returns `None` if the log is closing meanwhile.
-fn make_spare_unless_ending(shared: &Shared, len: u64) -> Result<Option<Spare>> {
+fn make_spare_unless_ending(shared: &Shared, len: u64) -> Result<Option<SpareFile>> {
     let ending = || shared.ending.load(Ordering::Acquire);
     if ending() {
         return Ok(None);
@@ -168,7 +168,7 @@ fn next_spare_path(shared: &Shared) -> PathBuf {
     shared.dir.join(format!("{number:016x}{SPARE_SUFFIX}"))
 }
 
-fn allocate(spare: &Spare, len: u64) -> Result<()> {
+fn allocate(spare: &SpareFile, len: u64) -> Result<()> {
     // The disk allocates in small steps and waits for each, so that the log's own fsync finds little queued before it.
     spare.file.allocate(len).and_then(|()| spare.file.sync()).map_err(|e| no_space(&spare.path, e))
 }
@@ -224,12 +224,11 @@ pub(crate) fn trim(shared: &Shared, below: Lsn, archive_files_max: usize) -> Res
         // A log that is written fast releases several files at a time and will need as many again. Removing and remaking a file
         // costs the disk twice the writes of its frames, and the kernel new memory for its pages. A log that is written more
         // slowly keeps one spare less after each trim.
-        state.spares_max = match is_short {
-            true => least,
-            false => {
-                let again = state.files_peak.saturating_sub(state.files.len());
-                (least + again).min(SPARES_MAX.max(least))
-            }
+        state.spares_max = if is_short {
+            least
+        } else {
+            let again = state.files_peak.saturating_sub(state.files.len());
+            (least + again).min(SPARES_MAX.max(least))
         };
         state.leftovers.extend(entries.into_iter().map(Leftover::of));
         shared.counters.files(&state.files);
@@ -274,7 +273,7 @@ fn clear(shared: &Shared, leftover: &Leftover) -> io::Result<()> {
     }
     let path = next_spare_path(shared);
     shared.env.disk.rename(&leftover.path, &path)?;
-    shared.state.lock().spares.push(Spare { path, file: Arc::clone(&leftover.file), len });
+    shared.state.lock().spares.push(SpareFile { path, file: Arc::clone(&leftover.file), len });
     Ok(())
 }
 

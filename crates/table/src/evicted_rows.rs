@@ -5,7 +5,7 @@
 //! pins. Whole scans read the lake's files in their own order instead, because partitions and column bounds belong to these
 //! files.
 //!
-//! [`Landed`] is that position. The crate `lake` implements it. The engine attaches it to the evicted segments with each position
+//! [`LakeSnapshot`] is that position. The crate `lake` implements it. The engine attaches it to the evicted segments with each position
 //! that is published; it includes all evicted rows of the snapshot and is never newer than the snapshot's lsn. So every live
 //! evicted row is in it, and any other row in it was deleted, which the snapshot's own delete vectors tell.
 
@@ -22,7 +22,7 @@ use crate::{Projection, Segment, Zone};
 
 /// One pinned position of a table's lake: none of its files is removed while this value lives (G1). Reads never wait for a lock
 /// that a write or background work can hold (R1); a read of a remote store ends within the store's own deadline.
-pub trait Landed: fmt::Debug + Send + Sync + 'static {
+pub trait LakeSnapshot: fmt::Debug + Send + Sync + 'static {
     /// The row id up to which the position has every live row.
     fn row(&self) -> RowId;
 
@@ -31,28 +31,28 @@ pub trait Landed: fmt::Debug + Send + Sync + 'static {
 
     /// The lake's files in ranges of at most [`BATCH_ROWS`](crate::BATCH_ROWS) rows, in their stored order. Leaves out ranges
     /// without rows up to `last`. Costs no I/O.
-    fn stretches(&self, last: RowId) -> Vec<Stretch>;
+    fn file_ranges(&self, last: RowId) -> Vec<LakeFileRange>;
 
     /// Bounds of a column within a range; they may be wider than its values. `None` if nothing is known. Costs no I/O; bounds
-    /// that [`Landed::look`] has read are tighter.
-    fn zone(&self, stretch: &Stretch, column: ColumnId, data_type: &DataType) -> Option<Zone>;
+    /// that [`LakeSnapshot::read_bounds`] has read are tighter.
+    fn zone(&self, file_range: &LakeFileRange, column: ColumnId, data_type: &DataType) -> Option<Zone>;
 
     /// Returns true if the partition of a range has no row with this value. Costs no I/O.
-    fn lacks(&self, stretch: &Stretch, column: ColumnId, value: &Value) -> bool;
+    fn lacks(&self, file_range: &LakeFileRange, column: ColumnId, value: &Value) -> bool;
 
-    /// Reads the column bounds of a range for later calls of [`Landed::zone`].
-    fn look(&self, stretch: &Stretch) -> Result<()>;
+    /// Reads the column bounds of a range for later calls of [`LakeSnapshot::zone`].
+    fn read_bounds(&self, file_range: &LakeFileRange) -> Result<()>;
 
     /// Reads all rows of a range.
-    fn read(&self, stretch: &Stretch, wanted: &[(ColumnId, Arrow)]) -> Result<Found>;
+    fn read(&self, file_range: &LakeFileRange, wanted: &[(ColumnId, Arrow)]) -> Result<LakeRows>;
 
     /// Reads rows by their ids, which ascend. Returns those that the lake has, in any order.
-    fn fetch(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<Found>>;
+    fn fetch(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<LakeRows>>;
 }
 
 /// A range of rows in one file of the lake.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct LakeFileRange {
     /// The number of the file within the position.
     pub file: usize,
     /// The index of the first row in the file.
@@ -67,21 +67,21 @@ pub struct Stretch {
 
 /// Rows read from the lake.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct LakeRows {
     pub row_ids: Int64Array,
     /// The requested columns, in order; `None` if the rows were written before the column existed.
     pub columns: Vec<Option<ArrayRef>>,
 }
 
 /// Returns the columns to request from the lake for a projection. Row ids always come with them.
-pub(crate) fn wanted(projection: &Projection) -> Vec<(ColumnId, Arrow)> {
+pub(crate) fn wanted_columns(projection: &Projection) -> Vec<(ColumnId, Arrow)> {
     projection.wanted().filter(|(id, _)| *id != ROW_ID).map(|(id, arrow)| (id, arrow.clone())).collect()
 }
 
 impl Segment {
     /// The lake position where the segment's rows are read. Fails with [`Kind::Busy`] before the lake is open, and with
     /// [`Kind::Damaged`] if damage keeps it from being opened.
-    pub fn landed(&self) -> Result<&Arc<dyn Landed>> {
+    pub fn landed(&self) -> Result<&Arc<dyn LakeSnapshot>> {
         self.check()?;
         self.landed.as_ref().ok_or_else(|| {
             let (first, last) = (self.meta().first_row, self.meta().last_row);
@@ -99,19 +99,19 @@ impl Segment {
     /// Reads rows by their ids, which ascend, and returns them in that order. Fails if one is missing: each of them must be live.
     pub(crate) fn fetch(&self, rows: &[RowId], projection: &Projection) -> Result<RecordBatch> {
         let ids_alone = projection.columns().all(|id| id == ROW_ID);
-        let found = match ids_alone {
-            true => {
-                let row_ids = Int64Array::from_iter_values(rows.iter().map(|row| row.0 as i64));
-                vec![Found { row_ids, columns: Vec::new() }]
-            }
-            false if rows.is_empty() => Vec::new(),
-            false => self.landed()?.fetch(rows, &wanted(projection))?,
+        let found = if ids_alone {
+            let row_ids = Int64Array::from_iter_values(rows.iter().map(|row| row.0 as i64));
+            vec![LakeRows { row_ids, columns: Vec::new() }]
+        } else if rows.is_empty() {
+            Vec::new()
+        } else {
+            self.landed()?.fetch(rows, &wanted_columns(projection))?
         };
         let mut parts = Vec::with_capacity(found.len());
         let mut ids = Vec::with_capacity(rows.len());
         for found in &found {
             ids.extend_from_slice(found.row_ids.values());
-            parts.push(projection.of_found(found)?);
+            parts.push(projection.of_lake_rows(found)?);
         }
         let mut order: Vec<u32> = (0..ids.len() as u32).collect();
         let is_sorted = ids.is_sorted();
@@ -128,11 +128,11 @@ impl Segment {
             several => concat_batches(projection.schema(), several)
                 .map_err(|e| Error::internal(format!("joining rows of the lake failed: {e}")))?,
         };
-        match is_sorted {
-            true => Ok(batch),
-            false => take_record_batch(&batch, &UInt32Array::from(order))
-                .map_err(|e| Error::internal(format!("ordering rows of the lake failed: {e}"))),
+        if is_sorted {
+            return Ok(batch);
         }
+        take_record_batch(&batch, &UInt32Array::from(order))
+            .map_err(|e| Error::internal(format!("ordering rows of the lake failed: {e}")))
     }
 
     /// Returns the ids of those rows that the lake still has, with their times of arrival. Dead rows may have left the lake's
@@ -179,13 +179,13 @@ impl Parts {
 
 /// A range of a lake file as a part of a table, with the segments that tell which of its rows are live.
 #[derive(Clone, Debug)]
-pub(crate) struct Lying {
-    pub landed: Arc<dyn Landed>,
-    pub stretch: Stretch,
+pub(crate) struct LakeRange {
+    pub landed: Arc<dyn LakeSnapshot>,
+    pub file_range: LakeFileRange,
     pub segments: Arc<Vec<Entry>>,
 }
 
-impl Lying {
+impl LakeRange {
     /// Returns true if a row is live and in an evicted segment.
     fn has(&self, row: u64) -> Result<bool> {
         let at = self.segments.partition_point(|entry| entry.segment.meta().last_row.0 < row);
@@ -213,14 +213,14 @@ impl Lying {
         limit: usize,
         projection: &Projection,
     ) -> Result<RecordBatch> {
-        let found = self.landed.read(&self.stretch, &wanted(projection))?;
+        let found = self.landed.read(&self.file_range, &wanted_columns(projection))?;
         let mut mask = self.mask(&found.row_ids, rows)?;
         let mut left = limit;
         for wanted in &mut mask {
             *wanted &= left > 0;
             left -= usize::from(*wanted);
         }
-        let batch = projection.of_found(&found)?;
+        let batch = projection.of_lake_rows(&found)?;
         if mask.iter().all(|wanted| *wanted) {
             return Ok(batch);
         }

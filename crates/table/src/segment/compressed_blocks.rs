@@ -15,7 +15,7 @@ use arrow::ipc::{CompressionType, root_as_message};
 use types::codec::{Decoder, Encoder};
 use types::{ColumnId, Error, Kind, Result, TIME};
 
-use super::{Block, Body, Lazy, Segment, lazy};
+use super::{Block, Lazy, Segment, SegmentBody, lazy};
 use crate::Projection;
 use crate::head::Stored;
 use crate::layout::Layout;
@@ -30,18 +30,18 @@ const WORTH: f64 = 0.9;
 
 /// The form in which a segment's rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum BlockCompression {
     /// Uncompressed: read in place from the mapped file.
     Plain,
     /// Compressed with zstd.
     Zstd,
 }
 
-impl Form {
+impl BlockCompression {
     pub(super) fn write_options(self) -> Result<IpcWriteOptions> {
         let compression = match self {
-            Form::Plain => None,
-            Form::Zstd => Some(CompressionType::ZSTD),
+            BlockCompression::Plain => None,
+            BlockCompression::Zstd => Some(CompressionType::ZSTD),
         };
         let options = IpcWriteOptions::default().try_with_compression(compression);
         options.map_err(|e| Error::internal(format!("Arrow IPC cannot be written compressed: {e}")))
@@ -50,7 +50,7 @@ impl Form {
 
 /// The columns of a block that a reader needs. The row ids always come with them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Need<'a> {
+pub(crate) enum NeededColumns<'a> {
     All,
     /// The columns of the table's key.
     Key,
@@ -60,17 +60,17 @@ pub(crate) enum Need<'a> {
     Columns(&'a Projection),
 }
 
-impl Need<'_> {
-    pub const TIMES: Need<'static> = Need::Column(TIME);
+impl NeededColumns<'_> {
+    pub const TIMES: NeededColumns<'static> = NeededColumns::Column(TIME);
 
     /// The positions of the needed columns, ascending.
     fn of(self, layout: &Layout) -> Vec<usize> {
         let mut positions = vec![0];
         match self {
-            Need::All => return (0..layout.ids.len()).collect(),
-            Need::Key => positions.extend_from_slice(&layout.key),
-            Need::Column(id) => positions.extend(layout.position(id)),
-            Need::Columns(projection) => {
+            NeededColumns::All => return (0..layout.ids.len()).collect(),
+            NeededColumns::Key => positions.extend_from_slice(&layout.key),
+            NeededColumns::Column(id) => positions.extend(layout.position(id)),
+            NeededColumns::Columns(projection) => {
                 positions.extend(projection.columns().filter_map(|id| layout.position(id)));
             }
         }
@@ -82,39 +82,39 @@ impl Need<'_> {
 
 /// Rows in the memory where their reader finds them.
 #[derive(Clone, Debug)]
-pub(crate) enum Rows<'a> {
+pub(crate) enum BlockRows<'a> {
     /// In the head, or in a mapped file.
-    Lying(&'a Arc<Stored>),
+    Stored(&'a Arc<Stored>),
     /// The requested columns of a compressed block, in the reader's memory.
     Unpacked { stored: Arc<Stored>, segment: &'a Segment, block: usize },
     /// All columns, fetched from the lake.
     Fetched(Arc<Stored>),
 }
 
-impl Deref for Rows<'_> {
+impl Deref for BlockRows<'_> {
     type Target = Arc<Stored>;
 
     fn deref(&self) -> &Arc<Stored> {
         match self {
-            Rows::Lying(stored) => stored,
-            Rows::Unpacked { stored, .. } | Rows::Fetched(stored) => stored,
+            BlockRows::Stored(stored) => stored,
+            BlockRows::Unpacked { stored, .. } | BlockRows::Fetched(stored) => stored,
         }
     }
 }
 
-impl<'a> Rows<'a> {
+impl<'a> BlockRows<'a> {
     /// Adds the columns of `need`, if they are not there yet.
-    pub fn with(self, need: Need<'_>) -> Result<Rows<'a>> {
+    pub fn with(self, need: NeededColumns<'_>) -> Result<BlockRows<'a>> {
         match self {
-            Rows::Lying(_) | Rows::Fetched(_) => Ok(self),
-            Rows::Unpacked { stored, segment, block } => segment.unpack(block, need, Some(&stored)),
+            BlockRows::Stored(_) | BlockRows::Fetched(_) => Ok(self),
+            BlockRows::Unpacked { stored, segment, block } => segment.unpack(block, need, Some(&stored)),
         }
     }
 }
 
 /// The additional part of a compressed segment.
 #[derive(Debug)]
-pub(super) struct Packed {
+pub(super) struct PackedBlocks {
     /// Bytes of each block's buffers before compression.
     raw: Vec<u64>,
     /// Bytes by which compression shortened all blocks together.
@@ -125,7 +125,7 @@ pub(super) struct Packed {
     broken: Vec<Lazy<()>>,
 }
 
-impl Packed {
+impl PackedBlocks {
     pub fn encode(raw: &[u64]) -> Vec<u8> {
         let mut e = Encoder::new();
         e.u8(ZSTD);
@@ -133,7 +133,7 @@ impl Packed {
         e.bytes
     }
 
-    pub fn decode(bytes: &[u8], blocks: &[Block]) -> Result<Packed> {
+    pub fn decode(bytes: &[u8], blocks: &[Block]) -> Result<PackedBlocks> {
         let mut d = Decoder::new(bytes);
         let codec = d.u8()?;
         if codec != ZSTD {
@@ -150,7 +150,7 @@ impl Packed {
         let bodies: u64 = blocks.iter().map(|block| block.body_len).sum();
         let saved = raw.iter().sum::<u64>().saturating_sub(bodies);
         let none = || raw.iter().map(|_| Lazy::new()).collect();
-        Ok(Packed { checked: none(), broken: none(), raw, saved })
+        Ok(PackedBlocks { checked: none(), broken: none(), raw, saved })
     }
 
     pub fn is_damaged(&self) -> bool {
@@ -220,9 +220,9 @@ impl Segment {
     pub(super) fn unpack(
         &self,
         block: usize,
-        need: Need<'_>,
+        need: NeededColumns<'_>,
         known: Option<&Arc<Stored>>,
-    ) -> Result<Rows<'_>> {
+    ) -> Result<BlockRows<'_>> {
         let body = self.body()?;
         let packed = body.packed.as_ref().ok_or_else(|| Error::internal("a plain block was unpacked"))?;
         let in_file = |e: Error| e.with("file", self.arrow_path.display());
@@ -236,7 +236,7 @@ impl Segment {
             let _ = lazy(&packed.broken[block], || Err(error.clone()));
             error
         })?;
-        Ok(Rows::Unpacked { stored: Arc::new(stored), segment: self, block })
+        Ok(BlockRows::Unpacked { stored: Arc::new(stored), segment: self, block })
     }
 
     /// Returns true if compressing the segment would make it small enough to be worth it. Judges by a few of its blocks.
@@ -250,7 +250,7 @@ impl Segment {
         let mut samples: Vec<usize> = (0..SAMPLES).map(|i| i * (blocks - 1) / (SAMPLES - 1)).collect();
         samples.dedup();
         for block in samples {
-            let rows = self.block(block, Need::All)?;
+            let rows = self.block(block, NeededColumns::All)?;
             let encoded = encode(&rows.batch)?;
             before += body.table.blocks[block].len();
             after += encoded;
@@ -262,9 +262,12 @@ impl Segment {
 /// Returns the length of a batch after compression.
 fn encode(batch: &RecordBatch) -> Result<u64> {
     let failed = |e| Error::internal(format!("encoding a block of a segment failed: {e}"));
-    let mut ipc =
-        FileWriter::try_new_with_options(Vec::new(), batch.schema_ref(), Form::Zstd.write_options()?)
-            .map_err(failed)?;
+    let mut ipc = FileWriter::try_new_with_options(
+        Vec::new(),
+        batch.schema_ref(),
+        BlockCompression::Zstd.write_options()?,
+    )
+    .map_err(failed)?;
     ipc.get_mut().clear();
     ipc.write(batch).map_err(failed)?;
     Ok(ipc.get_ref().len() as u64)
@@ -276,8 +279,8 @@ thread_local! {
     static UNPACKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-impl Body {
-    fn check_packed(&self, packed: &Packed, block: usize) -> Result<()> {
+impl SegmentBody {
+    fn check_packed(&self, packed: &PackedBlocks, block: usize) -> Result<()> {
         let bytes = self.checked_bytes(block)?;
         let info = &self.table.blocks[block];
         // Bounds the memory that unpacking reserves, before any is reserved.
@@ -296,9 +299,10 @@ impl Body {
         let missing: Vec<usize> = wanted.iter().copied().filter(|at| position(at).is_none()).collect();
         #[cfg(test)]
         UNPACKED.with(|times| times.set(times.get() + usize::from(!missing.is_empty())));
-        let fresh = match missing.is_empty() {
-            true => None,
-            false => Some(self.read_block(block, self.block_bytes(block), Some(missing.clone()))?),
+        let fresh = if missing.is_empty() {
+            None
+        } else {
+            Some(self.read_block(block, self.block_bytes(block), Some(missing.clone()))?)
         };
         // Known columns that are not requested again are kept too, so that the result never has fewer columns.
         let all = match known {
@@ -326,5 +330,5 @@ impl Body {
 }
 
 #[cfg(test)]
-#[path = "packed/tests.rs"]
+#[path = "compressed_blocks/tests.rs"]
 mod tests;

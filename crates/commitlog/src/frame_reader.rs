@@ -11,7 +11,7 @@ use crate::layout::{ALIGN, FRAME_HEADER_BYTES, FrameHeader};
 
 const BLOCK_BYTES: u64 = 1 << 20;
 
-pub(crate) struct Source {
+pub(crate) struct FrameReader {
     file: Arc<dyn File>,
     len: u64,
     block: Vec<u8>,
@@ -21,16 +21,16 @@ pub(crate) struct Source {
 
 /// The result of a scan for frame headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scan {
+pub(crate) struct HeaderScan {
     /// The highest durable lsn that a frame header claims.
     pub durable_lsn: Lsn,
     /// End of the last frame according to its header, bounded by the file's length; 0 if the scan found no header.
     pub end: u64,
 }
 
-impl Source {
+impl FrameReader {
     pub(crate) fn new(file: Arc<dyn File>, len: u64) -> Self {
-        Source { file, len, block: Vec::new(), start: 0 }
+        FrameReader { file, len, block: Vec::new(), start: 0 }
     }
 
     /// Returns `count` bytes (at most a block) at `offset`, or `None` if the file ends before.
@@ -88,8 +88,8 @@ impl Source {
     }
 
     /// Scans for frame headers of this epoch (and salt, if known), from `offset` on at every aligned position.
-    pub(crate) fn scan(&mut self, mut offset: u64, epoch: u64, salt: Option<u64>) -> io::Result<Scan> {
-        let mut found = Scan::default();
+    pub(crate) fn scan(&mut self, mut offset: u64, epoch: u64, salt: Option<u64>) -> io::Result<HeaderScan> {
+        let mut found = HeaderScan::default();
         while offset + FRAME_HEADER_BYTES as u64 <= self.len {
             let count = BLOCK_BYTES.min(self.len - offset);
             let len = self.len;
