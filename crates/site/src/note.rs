@@ -137,11 +137,11 @@ impl Note {
     fn key(&mut self, key: &str, value: &front::Value, tags: &mut Vec<String>) {
         match key {
             "title" => {
-                self.title = value.text().map(one).unwrap_or_default();
+                self.title = value.text().map(text_span).unwrap_or_default();
             }
             "alias" | "aliases" => self.aliases.extend(value.texts().into_iter().map(str::to_owned)),
             "tag" | "tags" => self.tags_from(value, tags),
-            "description" | "summary" => self.description = value.text().map(one),
+            "description" | "summary" => self.description = value.text().map(text_span),
             "publish" => {
                 let yes = value.text().map(|text| matches!(&*text.to_lowercase(), "true" | "yes" | "on"));
                 let said = yes.is_some_and(|yes| yes);
