@@ -131,12 +131,12 @@ mod tests {
                 (&of_words, "struct<A: json>", 2, "c.A"),
             ] {
                 let wanted = DataType::parse(wanted, &mut ColumnId(0)).unwrap();
-                let found = unfit("c", array, &wanted).next().map(|bad| (bad.row, bad.column));
+                let found = invalid_rows("c", array, &wanted).next().map(|bad| (bad.row, bad.column));
                 let expected = (!is_some).then(|| (row, Some(place.to_owned())));
                 assert_eq!(found, expected, "{text} as {wanted}");
-                assert!(unfit("c", &array.slice(0, 1), &wanted).next().is_none());
+                assert!(invalid_rows("c", &array.slice(0, 1), &wanted).next().is_none());
             }
-            assert!(unfit("c", &texts, &DataType::String).next().is_none());
+            assert!(invalid_rows("c", &texts, &DataType::String).next().is_none());
         }
     }
 }

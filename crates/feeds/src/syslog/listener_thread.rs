@@ -314,7 +314,7 @@ impl ListenerThread {
     fn finish_connection(&mut self, mut connection: Connection, cut: bool) {
         self.counters.connections_open.fetch_sub(1, Ordering::Relaxed);
         if let Some(frame) = connection.frames.last(self.options.message_bytes_max) {
-            self.take(Frame { cut: cut || frame.cut, ..frame }, connection.peer);
+            self.push(Frame { cut: cut || frame.cut, ..frame }, connection.peer);
         }
     }
 

@@ -144,7 +144,7 @@ fn a_restart_writes_nothing_and_removes_what_is_gone() {
     let next_row = run.engine.root().table(TABLE).unwrap().next_row();
     drop(run);
     let mut run = TestFeed::new(&data, vec![root(&vault, "")], &["**"], true);
-    run.wait("a look", |run| run.state().settled && run.state().looks > 0);
+    run.wait("a look", |run| run.state().settled && run.state().scans > 0);
     assert_eq!(run.state().rows_written, 0, "{:?}", run.state());
     assert_eq!(run.engine.root().table(TABLE).unwrap().next_row(), next_row, "nothing was written");
     run.feed = None;
