@@ -7,13 +7,13 @@ use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::Int64Type;
 use arrow::row::{RowConverter, SortField};
+use iceberg::schema::Columns;
+use iceberg::spec::Partition;
+use iceberg::transform;
 use types::{Error, Result, RowId};
 
 use crate::commit::bytes_of;
 use crate::order::Order;
-use crate::schema::Columns;
-use crate::spec::Partition;
-use crate::transform;
 
 /// Some rows in memory, and how they are to lie.
 pub(crate) struct Arranged {

@@ -16,21 +16,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use iceberg::checksums;
+use iceberg::manifest::{self, Content, Entry, Status};
+use iceberg::metadata::{self, Metadata};
+use iceberg::schema::Columns;
+use iceberg::spec::{Specs, specs_of};
 use table::Snapshot;
 use table::materializer::Checkpoint;
 use types::{Kind, Lsn, Result, RowId};
 
-use crate::checksums;
 use crate::erase::Begun;
 use crate::expiry;
-use crate::manifest::{self, Content, Entry, Status};
-use crate::metadata::{self, Metadata};
 use crate::options::Options;
 use crate::order::Order;
 use crate::rest::{self, Listed};
 use crate::row_ids;
-use crate::schema::Columns;
-use crate::spec::{Specs, specs_of};
 use crate::state::{Deletes, Garbage, Kept, Lake, Live};
 
 pub(crate) use adopt::adopt;

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use iceberg::metadata::{self, Metadata};
+use iceberg::schema::Columns;
+use iceberg::spec::specs_of;
 use types::{Lsn, Result, RowId};
 use vfs::Env;
 
-use crate::metadata::{self, Metadata};
 use crate::options::Options;
-use crate::schema::Columns;
-use crate::spec::specs_of;
 use crate::state::{Garbage, Lake, Shared};
 use crate::store::Store;
 

@@ -9,6 +9,10 @@ use arrow::datatypes::{
     ArrowNativeTypeOp, ArrowPrimitiveType, DataType as Arrow, Date32Type, Float32Type, Float64Type,
     Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
 };
+use iceberg::manifest::{Content, DataFile, Metrics};
+use iceberg::schema::{BOUNDED_LEAVES_MAX, Columns, Leaf};
+use iceberg::single::{Single, SingleType, decimal};
+use iceberg::spec::Partition;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::data_type::AsBytes;
 use parquet::file::metadata::ParquetMetaData;
@@ -17,12 +21,8 @@ use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 use types::Result;
 
-use crate::manifest::{Content, DataFile, Metrics};
 use crate::parquet_writer::{Finished, ParquetWriter};
 use crate::row_ids::{self, RowIds};
-use crate::schema::{BOUNDED_LEAVES_MAX, Columns, Leaf};
-use crate::single::{Single, SingleType, decimal};
-use crate::spec::Partition;
 use crate::store::Store;
 
 /// A row group ends at so many rows or encoded bytes, whatever comes first. It is in memory until then.
@@ -150,7 +150,7 @@ pub(crate) fn properties(columns: &Columns, rows: u64, first: Option<&RecordBatc
         .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_statistics_truncate_length(Some(BOUND_BYTES));
-    let always = [crate::schema::ROW_ID_NAME, types::TIME_NAME].map(str::to_owned);
+    let always = [iceberg::schema::ROW_ID_NAME, types::TIME_NAME].map(str::to_owned);
     for column in always.into_iter().chain(first.into_iter().flat_map(growing)) {
         let path = ColumnPath::new(vec![column]);
         properties = properties

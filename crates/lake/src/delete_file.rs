@@ -6,15 +6,15 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType as Arrow, Field, Int64Type, Schema};
 use bytes::Bytes;
+use iceberg::manifest::{Content, DataFile, Metrics};
+use iceberg::schema::parquet_error;
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::properties::WriterProperties;
 use types::{Error, Result};
 
 use crate::data_file::{self, Place};
-use crate::manifest::{Content, DataFile, Metrics};
 use crate::parquet_writer::ParquetWriter;
-use crate::schema::parquet_error;
 use crate::store::Store;
 
 /// The field ids that Iceberg keeps for these columns.

@@ -28,12 +28,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use iceberg::metadata::Metadata;
+use iceberg::spec::{Partition, Specs, specs_of};
 use roaring::RoaringTreemap;
 use serde_json::{Value as Json, json};
 use types::{Error, Kind, Result};
 
-use crate::metadata::Metadata;
-use crate::spec::{Partition, Specs, specs_of};
 use crate::store::Store;
 use equality::Equality;
 pub use find::newest_metadata;

@@ -18,7 +18,7 @@
 //!   sorted otherwise, or written by another program, whose files are taken if they hold the same rows ([`Replace`]).
 //! - G1: a file is removed when no kept snapshot names it: after the commit that forgot it, or when the lake is opened.
 //! - What was written is read: manifests hold checksums of the files that they name, lists those of manifests, and snapshots those
-//!   of lists (`checksums.rs`). A file that has other bytes is an error for whoever reads them first.
+//!   of lists (`iceberg::checksums`). A file that has other bytes is an error for whoever reads them first.
 //! - O1: schemas of Avro are constants, those of a table are made once per definition.
 //! - R2: snapshots, metadata files, manifests, data files and files of positions are merged or dropped so that their
 //!   number grows with the logarithm of the rows at most.
@@ -35,10 +35,8 @@
 
 pub mod abandoned;
 mod arrange;
-mod avro;
 mod cache;
 pub mod catalog;
-mod checksums;
 mod commit;
 mod create;
 mod data_file;
@@ -50,14 +48,11 @@ mod files;
 pub mod foreign;
 mod kept;
 mod landed;
-pub mod layout;
 mod lineage;
 mod load;
 mod locate;
-pub mod manifest;
 mod materializer;
 mod merge;
-pub mod metadata;
 pub mod objects;
 mod options;
 mod order;
@@ -70,18 +65,13 @@ mod ranges;
 pub mod reader;
 pub mod rest;
 mod row_ids;
-mod schema;
-pub mod shown;
-mod single;
 mod source;
-pub mod spec;
 mod splice;
 mod state;
 mod store;
 #[cfg(test)]
 mod tests;
 mod tiers;
-pub mod transform;
 mod upkeep;
 
 pub use erase::{Erased, Told};
@@ -91,7 +81,7 @@ pub use materializer::{Lacks, Materializer, NAME, table_dir};
 pub use options::Options;
 pub use outside::{Heard, Offered, Outcome, Replace};
 pub use row_ids::RowIds;
-pub use schema::ROW_ID_NAME;
+pub use iceberg::schema::ROW_ID_NAME;
 pub use state::{Lake, Live, newest_version};
 pub use store::{Store, database_id};
 pub use upkeep::{Extent, Maintained};

@@ -3,7 +3,7 @@
 //! A data directory that is put back to an earlier state goes on from there, while its lakes elsewhere stand where they stood.
 //! Their row ids and lsns then belong to another history, and the table comes to have such ids and lsns too: numbers alone do
 //! not tell. So each time that the directory is opened is a *run*, with an id of its own that every commit of a lake names
-//! ([`crate::metadata::RUN`]), and the directory keeps its runs with the lsn at which each ended. A lake is of this state if it
+//! ([`iceberg::metadata::RUN`]), and the directory keeps its runs with the lsn at which each ended. A lake is of this state if it
 //! names a run that is known here and stands no further than where that ended here; or, if its run is not known, no further
 //! than where the directory was when it began to keep them (decision 27).
 //!

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use iceberg::manifest::{self, Content, Status};
+use iceberg::metadata::{self, Metadata};
+use iceberg::spec::specs_of;
 use types::{Error, Lsn, Result, RowId, TableDef, TableId};
 
 use crate::expiry;
 use crate::files;
-use crate::manifest::{self, Content, Status};
-use crate::metadata::{self, Metadata};
 use crate::options::Options;
 use crate::rest::Listed;
-use crate::spec::specs_of;
 use crate::state::{
     Beside, Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, Shared, metadata_name, newest_version,
     version_of,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use iceberg::schema::Columns;
 use table::materializer::{Budget, Checkpoint, MaterializerDir, Position, Progress, Published};
 use table::{LakeSnapshot, Snapshot};
 use types::codec::{Decoder, Encoder};
@@ -30,7 +31,6 @@ use crate::options::Options;
 use crate::outside::Outcome;
 use crate::owners::Owners;
 use crate::rest;
-use crate::schema::Columns;
 use crate::state::{Lake, OVERDUE, Shared};
 use crate::store::Store;
 use crate::upkeep::{Depth, Orphans, Tasks};

@@ -7,10 +7,10 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::SortOptions;
 use arrow::error::ArrowError;
 use arrow::row::{RowConverter, Rows, SortField};
+use iceberg::schema::Columns;
 use types::{Error, Result};
 
 use crate::row_ids::ids_of;
-use crate::schema::Columns;
 
 /// Makes keys of rows, which sort as the rows do.
 pub(crate) struct Order {
@@ -30,7 +30,7 @@ impl Order {
         if sorts.is_empty() {
             return Ok(Order { by: None });
         }
-        let field = |sort: &crate::layout::SortColumn| {
+        let field = |sort: &iceberg::layout::SortColumn| {
             let options = SortOptions { descending: sort.descending, nulls_first: sort.nulls_first };
             SortField::new_with_options(columns.arrow.field(sort.at).data_type().clone(), options)
         };

@@ -1,10 +1,9 @@
 //! Checksums of Parquet pages in the pages' headers. The `parquet` crate compares them and does not write them.
 
 use bytes::Bytes;
+use iceberg::schema::parquet_error;
 use parquet::column::writer::ColumnCloseResult;
 use types::{Error, Result};
-
-use crate::schema::parquet_error;
 
 /// The start of a field of type `i32` whose id follows that of the field before, in Thrift's compact protocol.
 const NEXT_I32: u8 = 0x15;

@@ -2,6 +2,8 @@
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use iceberg::checksums::Checksums;
+use iceberg::schema::parquet_error;
 use parquet::arrow::arrow_writer::{
     ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves,
 };
@@ -13,9 +15,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::SchemaDescriptor;
 use types::{Error, Result};
 
-use crate::checksums::Checksums;
 use crate::page_checksums;
-use crate::schema::parquet_error;
 use crate::store::Sink;
 
 /// What `parquet`'s own writer of batches is, but for the checksums of pages. A row group is in memory until it ends, and ends

@@ -7,13 +7,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use iceberg::checksums::{CHUNK_BYTES, Checksums};
+use iceberg::manifest::DataFile;
 use parquet::errors::{ParquetError, Result as Parquet};
 use parquet::file::reader::{ChunkReader, Length};
 use types::{Error, Result};
 
-use crate::checksums::{CHUNK_BYTES, Checksums};
 use crate::kept::{Kept, Key, Part, Slots};
-use crate::manifest::DataFile;
 use crate::store::Store;
 
 /// What is asked of a store at a time: columns of a part lie near each other. Each has a checksum.

@@ -8,11 +8,10 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt
 use arrow::compute::{CastOptions, cast_with_options, filter_record_batch, take};
 use arrow::datatypes::{DataType as Arrow, Field};
 use bytes::Bytes;
+use iceberg::schema::{Columns, parquet_error};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use types::{Column, Error, Result, Value};
-
-use crate::schema::{Columns, parquet_error};
 
 /// Reads a file once, from front to back.
 pub(crate) struct Source {

@@ -7,6 +7,8 @@
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use iceberg::manifest::DataFile;
+use iceberg::schema::{Columns, parquet_error};
 use parquet::bloom_filter::Sbbf;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::file::metadata::{
@@ -16,11 +18,9 @@ use parquet::file::writer::SerializedFileWriter;
 use types::{Error, Result};
 
 use crate::data_file::{self, Place, Written};
-use crate::manifest::DataFile;
 use crate::page_checksums;
 use crate::parquet_writer::Finished;
 use crate::row_ids::RowIds;
-use crate::schema::{Columns, parquet_error};
 use crate::store::{Sink, Store};
 
 /// Row groups that are smaller on average become larger ones: readers open each by itself.
@@ -71,7 +71,7 @@ impl Piece {
         if about.num_rows() as u64 != file.rows || row_ids.rows() != file.rows {
             return Err(Error::damaged("a data file has another number of rows than its manifest says"));
         }
-        let told = |leaf: &crate::schema::Leaf| {
+        let told = |leaf: &iceberg::schema::Leaf| {
             let told = file.metrics.nans.iter().find(|(id, _)| *id == leaf.id);
             match leaf.single.is_float() {
                 true => u64::try_from(told?.1).ok(),

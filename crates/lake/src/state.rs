@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use bytes::Bytes;
+use iceberg::manifest::{DataFile, Entry, ManifestFile};
+use iceberg::metadata::{Metadata, MetadataLog};
+use iceberg::schema::Columns;
+use iceberg::spec::Specs;
 use types::{Error, Lsn, Result, RowId, TableDef};
 use vfs::{Mutex, Rank};
 
 use crate::cache::Cache;
 use crate::delete_file;
-use crate::manifest::{DataFile, Entry, ManifestFile};
-use crate::metadata::{Metadata, MetadataLog};
 use crate::outside::Offers;
 use crate::rest::Listed;
-use crate::schema::Columns;
-use crate::spec::Specs;
 use crate::store::Store;
 
 /// The lake of one table at one commit. Published by the materializer; an immutable value but for what it remembers of

@@ -7,10 +7,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use iceberg::checksums::{self, Checksums};
 use types::{Error, Kind, Result};
 use vfs::{Entry, Env};
 
-use crate::checksums::{self, Checksums};
 use crate::files;
 use crate::objects::{Credential, Objects, Reach, Upload, Vendor};
 

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use iceberg::metadata::UNSORTED;
 use types::{Error, Kind, Result, TableId};
 use vfs::{Mutex, Rank};
 
 use crate::commit;
 use crate::expiry;
-use crate::metadata::UNSORTED;
 use crate::options::Options;
 use crate::state::Lake;
 

@@ -25,11 +25,11 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use dialect::rules::forget::Forget;
 use futures::{Stream, StreamExt};
 use types::{ColumnId, IndexDef, TableDef, TableId};
 
 use crate::compact::Compact;
-use crate::forget::Forget;
 use crate::prune::Test;
 use crate::scan::Scan;
 

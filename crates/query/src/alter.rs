@@ -5,18 +5,19 @@ use datafusion::sql::sqlparser::ast::{
     RenameTableNameKind, SqlOption, TableConstraint,
 };
 use engine::{Op, View};
+use sql::names::Written;
+use sql::not_yet;
+use sql::sql_type;
 use types::{AlterAction, Error, Kind, Result, TableDef, Value, name};
 
-use crate::ddl::{default_value, hot, later, layout, time_column, time_to_live, unique_index};
-use crate::names::Written;
+use crate::ddl::{default_value, hot, layout, time_column, time_to_live, unique_index};
 use crate::planner::table;
-use crate::sql_type;
 use crate::write::column_position;
 
 /// What ALTER TABLE does; nothing if it changes nothing.
 pub(crate) fn ops(alter: &AlterTable, view: &View) -> Result<Vec<Op>> {
     if alter.table_type.is_some() || alter.location.is_some() || alter.on_cluster.is_some() {
-        return Err(later("this form of ALTER TABLE"));
+        return Err(not_yet("this form of ALTER TABLE"));
     }
     let snapshot = match table(view, &Written::of(&alter.name)?) {
         Ok(snapshot) => snapshot,
@@ -78,7 +79,7 @@ fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<AlterA
         }
         AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } => {
             if matches!(drop_behavior, Some(DropBehavior::Cascade)) {
-                return Err(later("DROP COLUMN … CASCADE")
+                return Err(not_yet("DROP COLUMN … CASCADE")
                     .hint("indexes over the column go with it; views that read it have to be replaced"));
             }
             let is_there = |ident: &&Ident| !*if_exists || column(ident).is_ok();
@@ -108,12 +109,12 @@ fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<AlterA
                 AlterColumnOperation::SetDataType { data_type, using: None, .. } => {
                     AlterAction::Widen { name, to: sql_type::from_sql(data_type)? }
                 }
-                AlterColumnOperation::SetDataType { .. } => return Err(later("TYPE … USING")),
-                AlterColumnOperation::AddGenerated { .. } => return Err(later("ADD GENERATED")),
+                AlterColumnOperation::SetDataType { .. } => return Err(not_yet("TYPE … USING")),
+                AlterColumnOperation::AddGenerated { .. } => return Err(not_yet("ADD GENERATED")),
             }
         }
         AlterTableOperation::SetOptionsParens { options } => return options.iter().map(option).collect(),
-        other => return Err(later(&format!("ALTER TABLE … `{other}`"))),
+        other => return Err(not_yet(&format!("ALTER TABLE … `{other}`"))),
     }])
 }
 
@@ -135,7 +136,7 @@ fn option(option: &SqlOption) -> Result<AlterAction> {
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("sort_by") => {
             Ok(AlterAction::SetSortBy { to: layout("sort_by", value)? })
         }
-        other => Err(later(&format!("ALTER TABLE … SET ({other})"))
+        other => Err(not_yet(&format!("ALTER TABLE … SET ({other})"))
             .hint("`ttl`, `hot`, `time`, `partition_by` and `sort_by` may be set")),
     }
 }
@@ -150,7 +151,7 @@ fn added(column: &ColumnDef, if_absent: bool) -> Result<AlterAction> {
             ColumnOption::Null => nullable = true,
             ColumnOption::NotNull => nullable = false,
             ColumnOption::Default(expr) => default = default_value(expr, &data_type, &name)?,
-            other => return Err(later(&format!("`{other}` on a column that is added"))),
+            other => return Err(not_yet(&format!("`{other}` on a column that is added"))),
         }
     }
     Ok(AlterAction::AddColumn { name, data_type, nullable, default, if_absent })

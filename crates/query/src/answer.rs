@@ -8,12 +8,11 @@ use std::task::{Context, Poll};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::memory_pool::MemoryReservation;
+use dialect::execution::cancel::{Cancel, CancelOnDrop};
 use futures::Stream;
+use sql::sql_type;
 use tokio::sync::mpsc;
 use types::{Error, Kind, Lsn, Result};
-
-use crate::cancel::{Cancel, CancelOnDrop};
-use crate::sql_type;
 
 /// Batches that wait between the statement and its reader: the statement stops when nobody reads.
 pub(crate) const WAITING_BATCHES_MAX: usize = 2;

@@ -7,13 +7,13 @@ use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray,
 use arrow::datatypes::{Field, Schema};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
+use dialect::error::from_datafusion;
 use engine::{Engine, View};
+use sql::names::Written;
 use table::Snapshot;
 use types::{Column, ColumnId, DataType, Error, Result, TableDef, ViewDef};
 
 use crate::advice::{Advice, Piece};
-use crate::error::from_datafusion;
-use crate::names::Written;
 
 const NAMESPACE: &str = "information_schema";
 const INDEXES: &str = "indexes";
@@ -237,7 +237,7 @@ fn udt_name(data_type: &DataType) -> String {
 
 /// As SQL writes it.
 fn default_text(column: &Column) -> Option<String> {
-    column.default.as_ref().map(|value| crate::convert::literal_text(value, &column.data_type))
+    column.default.as_ref().map(|value| dialect::values::convert::literal_text(value, &column.data_type))
 }
 
 /// What a view selects is shown to those who may see all that it names.

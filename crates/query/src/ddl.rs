@@ -5,10 +5,11 @@ use datafusion::sql::sqlparser::ast::{
     IndexType, NullsDistinctOption, ObjectNamePart, SqlOption, TableConstraint, UniqueConstraint,
     Value as SqlValue,
 };
+use dialect::values::literal;
+use sql::names::Written;
+use sql::not_yet;
+use sql::sql_type;
 use types::{DataType, Error, HotLimit, NewIndex, Result, TableDef, TableId, Value, name};
-
-use crate::names::Written;
-use crate::{literal, sql_type};
 
 /// The definition that a CREATE TABLE asks for. Of CREATE TABLE AS, all but the columns.
 pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
@@ -39,7 +40,7 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
                 ColumnOption::Default(expr) => {
                     default = default_value(expr, &data_type, &column.name.value)?;
                 }
-                other => return Err(later(&format!("`{other}` on a column"))),
+                other => return Err(not_yet(&format!("`{other}` on a column"))),
             }
         }
         def.add_column(&column.name.value, &data_type, nullable, default)?;
@@ -53,7 +54,7 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
             TableConstraint::Unique(unique) => {
                 uniques.push(unique_index(unique)?);
             }
-            other => return Err(later(&format!("`{other}`"))),
+            other => return Err(not_yet(&format!("`{other}`"))),
         }
     }
     if create.query.is_none() {
@@ -72,7 +73,7 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
 /// The index that a UNIQUE in CREATE TABLE makes, or one that ALTER TABLE adds.
 pub(crate) fn unique_index(unique: &UniqueConstraint) -> Result<NewIndex> {
     if matches!(unique.nulls_distinct, NullsDistinctOption::NotDistinct) {
-        return Err(later("NULLS NOT DISTINCT"));
+        return Err(not_yet("NULLS NOT DISTINCT"));
     }
     let name = unique.name.as_ref().or(unique.index_name.as_ref()).map(|name| name.value.clone());
     let kind = types::INDEX_COLUMN.to_owned();
@@ -94,7 +95,7 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
     let given = match given {
         CreateTableOptions::None => return Ok(()),
         CreateTableOptions::With(options) => options,
-        other => return Err(later(&format!("`{other}`"))),
+        other => return Err(not_yet(&format!("`{other}`"))),
     };
     for option in given {
         let SqlOption::KeyValue { key, value } = option else {
@@ -252,7 +253,7 @@ fn refuse_what_is_missing(create: &CreateTable) -> Result<()> {
         (create.on_commit.is_some(), "ON COMMIT"),
     ];
     match missing.into_iter().find(|(asked, _)| *asked) {
-        Some((_, what)) => Err(later(what)),
+        Some((_, what)) => Err(not_yet(what)),
         None => Ok(()),
     }
 }
@@ -266,7 +267,7 @@ pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
         (!create.index_options.is_empty() || !create.alter_options.is_empty(), "this option of an index"),
     ];
     if let Some((_, what)) = missing.into_iter().find(|(asked, _)| *asked) {
-        return Err(later(what));
+        return Err(not_yet(what));
     }
     let example = "write CREATE INDEX ON goods (price), or CREATE INDEX ON notes USING text (title, body) WITH (language = 'english')";
     let kind = match &create.using {
@@ -320,16 +321,11 @@ pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
     ))
 }
 
-/// What a later version will do.
-pub(crate) fn later(what: &str) -> Error {
-    Error::invalid(format!("{} is not there yet", name::printable(what)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse;
     use datafusion::sql::sqlparser::ast::Statement;
+    use sql::parse;
 
     fn def(text: &str) -> Result<TableDef> {
         let Statement::CreateTable(create) = parse::statement(text, 10_000)? else { panic!("a table") };

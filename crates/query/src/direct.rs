@@ -202,7 +202,7 @@ impl Direct {
         }
         let values: Vec<ArrayRef> = values
             .into_iter()
-            .map(|value| value.to_array().map_err(crate::error::from_datafusion))
+            .map(|value| value.to_array().map_err(dialect::error::from_datafusion))
             .collect::<Result<_>>()?;
         let mut batches = Vec::with_capacity(1 + tail.len());
         if !rows.is_empty() {

@@ -17,11 +17,11 @@ mod writer;
 use datafusion::sql::sqlparser::ast::{
     CopyLegacyOption, CopyOption, CopySource, CopyTarget, Ident, Statement,
 };
+use sql::names::Written;
+use sql::not_yet;
+use sql::parse;
 use types::{Error, Result, name};
 
-use crate::ddl::later;
-use crate::names::Written;
-use crate::parse;
 use crate::session::first_word;
 
 pub use draft::Draft;
@@ -198,7 +198,7 @@ fn of(statement: Statement) -> Result<Copy> {
                 copy.delimiter = delimiter;
             }
             CopyOption::Null(null) => copy.null = null,
-            other => return Err(later(&format!("COPY with {other}"))),
+            other => return Err(not_yet(&format!("COPY with {other}"))),
         }
     }
     let is_special = |c: char| matches!(c, '"' | '\r' | '\n') || c == copy.delimiter;
@@ -208,7 +208,9 @@ fn of(statement: Statement) -> Result<Copy> {
     for option in legacy_options {
         match option {
             CopyLegacyOption::AllowOverwrite => copy.overwrite = true,
-            other => return Err(later(&format!("COPY with {other}")).hint("write WITH (FORMAT csv, HEADER)")),
+            other => {
+                return Err(not_yet(&format!("COPY with {other}")).hint("write WITH (FORMAT csv, HEADER)"));
+            }
         }
     }
     Ok(copy)

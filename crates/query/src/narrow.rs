@@ -30,11 +30,11 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
+use dialect::rules::float_keys;
 use types::{ColumnId, Error, Kind, ROW_ID, RowId};
 
 use crate::by_index::{self, Found};
 use crate::by_order::{self, By};
-use crate::float_keys;
 use crate::provider::Table;
 use crate::prune::{self, Test};
 use crate::scan::Scan;

@@ -33,60 +33,69 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use datafusion::sql::sqlparser::ast::{Query, Statement, Visit, Visitor};
+use dialect::aggregates::casts::NamedCasts;
+use dialect::aggregates::floats;
+use dialect::aggregates::latest;
+use dialect::aggregates::moving_min;
+use dialect::aggregates::sum;
+use dialect::error::from_datafusion;
+use dialect::execution::asof_join;
+use dialect::execution::interrupt::{self, Planning};
+use dialect::functions::arrays;
+use dialect::functions::bounded::Bounds;
+use dialect::functions::bytes;
+use dialect::functions::matches;
+use dialect::functions::nullif;
+use dialect::functions::one_type;
+use dialect::functions::regexes;
+use dialect::functions::times;
+use dialect::functions::uuid::{TextMeetsUuid, UuidFunction};
+use dialect::rewrites::apart;
+use dialect::rewrites::called;
+use dialect::rewrites::coerce::{self, ReadAs, TextReader};
+use dialect::rewrites::dependent;
+use dialect::rewrites::distinct;
+use dialect::rewrites::grouping_sets::{self, GroupingSets};
+use dialect::rewrites::membership;
+use dialect::rewrites::not_in;
+use dialect::rewrites::row_values;
+use dialect::rewrites::sets;
+use dialect::rewrites::single;
+use dialect::rules::budget;
+use dialect::rules::checked::CheckedArithmetic;
+use dialect::rules::float_keys;
+use dialect::rules::forget::Forgets;
+use dialect::rules::guard;
+use dialect::rules::marks;
+use dialect::rules::opaque;
+use dialect::rules::ordered::UnionOrder;
+use dialect::rules::pushdown;
+use dialect::rules::recursive;
+use dialect::rules::simplify::{self, Simplify};
+use dialect::values::params::Params;
+use dialect::values::type_text::ListPlanner;
+use dialect::windows::ntile;
+use dialect::windows::ranks;
+use dialect::windows::window_offset;
+use dialect::windows::windows;
 use engine::{Engine, View};
+use sql::as_of;
+use sql::names::{self, Written};
+use sql::parse::{self, merge_coalesce};
+use sql::sql_type;
 use table::Snapshot;
 use types::{DataType, Result, SchemaVersion, TableId, ViewDef};
 
 use crate::advice::Advice;
-use crate::apart;
-use crate::arrays;
-use crate::as_of;
-use crate::asof_join;
-use crate::bounded::Bounds;
-use crate::budget;
-use crate::bytes;
-use crate::called;
-use crate::casts::NamedCasts;
-use crate::checked::CheckedArithmetic;
-use crate::coerce::{self, ReadAs, TextReader};
-use crate::dependent;
 use crate::direct::{Caller, Direct};
-use crate::distinct;
-use crate::error::from_datafusion;
 use crate::first_rows::FirstRows;
-use crate::forget::Forgets;
-use crate::grouping_sets::{self, GroupingSets};
-use crate::guard;
-use crate::interrupt::{self, Planning};
-use crate::latest;
-use crate::marks;
-use crate::membership;
-use crate::names::{self, Used, Written};
 use crate::narrow::ByIndex;
-use crate::not_in;
-use crate::nullif;
-use crate::one_type;
 use crate::options::Options;
-use crate::ordered::UnionOrder;
-use crate::params::Params;
-use crate::parse::{self, merge_coalesce};
 use crate::prepared::{Inferred, Lookup};
 use crate::provider::{Provider, Table};
-use crate::pushdown;
-use crate::recursive;
-use crate::regexes;
-use crate::row_values;
-use crate::sets;
-use crate::simplify::{self, Simplify};
-use crate::single;
-use crate::sql_type;
 use crate::tell::{Sides, Tells};
-use crate::times;
-use crate::type_text::ListPlanner;
-use crate::uuid::{TextMeetsUuid, UuidFunction};
-use crate::views::unreadable;
+use crate::views::{self, Used, unreadable};
 use crate::weight;
-use crate::{float_keys, floats, matches, moving_min, ntile, opaque, ranks, sum, window_offset, windows};
 
 use tables::{Catalog, OurTypes, ViewTables};
 pub(crate) use tables::{Extra, extra_schema, table};
@@ -380,7 +389,7 @@ impl Planner {
             // The columns are those of a point that only running it tells, and tables of then may have other names.
             return Ok(Inferred { types: vec![None; parameters], tables: Vec::new() });
         }
-        names::expand(&mut statement, view, self.text_bytes_max, None)?;
+        views::expand(&mut statement, view, self.text_bytes_max, None)?;
         let mut tables = ViewTables::new(self, view, &[]);
         let planned = self.logical(statement, &Params::new(Vec::new()), &mut tables);
         let types = match planned {
@@ -435,7 +444,7 @@ impl Planner {
     ) -> Result<Planned> {
         let _planning = Planning::begin();
         let has_points = self.settle(&mut statement, params, view)?;
-        let views = names::expand(&mut statement, view, self.text_bytes_max, None)?;
+        let views = views::expand(&mut statement, view, self.text_bytes_max, None)?;
         if !views.is_empty() {
             if has_points {
                 // The parser's text of one says it behind the alias, where nobody reads it.
@@ -547,10 +556,10 @@ impl Planner {
     /// A view by itself.
     fn read_view(&self, def: &ViewDef, view: &View) -> Result<LogicalPlan> {
         let read = || {
-            let query = names::query_of(def, self.text_bytes_max)?;
+            let query = views::query_of(def, self.text_bytes_max)?;
             let mut statement = Statement::Query(Box::new(query));
-            names::expand(&mut statement, view, self.text_bytes_max, None)?;
-            names::check_reads(def, view)?;
+            views::expand(&mut statement, view, self.text_bytes_max, None)?;
+            views::check_reads(def, view)?;
             let mut tables = ViewTables::new(self, view, &[]).without_views();
             self.logical(statement, &Params::new(Vec::new()), &mut tables)
         };
@@ -689,5 +698,5 @@ fn rebind(plan: LogicalPlan, other: &dyn Fn(&Table) -> DfResult<Table>) -> DfRes
 
 /// An optimized plan that means what was written where DataFusion would take it for something else.
 fn exact(plan: LogicalPlan) -> datafusion::common::Result<LogicalPlan> {
-    regexes::in_place(opaque::exact(float_keys::exact(plan)?)?)
+    regexes::in_place(opaque::exact(float_keys::exact(plan, |table| table.as_any().is::<Provider>())?)?)
 }

@@ -10,20 +10,21 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::DataType as Arrow;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::Statement;
+use dialect::values::convert;
+use dialect::values::params::{self, Params};
 use engine::View;
+use sql::names::{self, Written};
+use sql::parse;
 use types::{DataType, Error, Principal, Result, SchemaVersion, TableId, Value};
 
 use crate::answer::Answer;
 use crate::deadline::Deadline;
 use crate::direct::{ByKey, Caller, Direct, has_type};
 use crate::execute::{LONG_TEXT_BYTES, heavy};
-use crate::names::{self, Written};
 use crate::options::Limits;
-use crate::params::{self, Params};
 use crate::planner::table;
 use crate::provider::Table;
 use crate::sql::Sql;
-use crate::{convert, parse};
 
 /// A statement that was prepared. Cheap to clone; clones share what is known of it.
 ///
@@ -232,7 +233,7 @@ fn read(value: &Value, wanted: Option<&DataType>, at: usize) -> Result<Value> {
         return Ok(value.clone());
     };
     let scalar = params::scalar(value)?;
-    let array = scalar.to_array().map_err(crate::error::from_datafusion)?;
+    let array = scalar.to_array().map_err(dialect::error::from_datafusion)?;
     let column = convert::keeps_digits(value, wanted).and_then(|()| convert::to_column(&array, wanted));
     let column = column.map_err(|e| {
         let mut error = Error::invalid(format!("a value is no {wanted}: {}", e.message()));

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
+use dialect::execution::cancel::{Cancel, CancelOnDrop};
 use engine::threads::Class;
 use engine::{Engine, View};
 use index::text::TextMaterializer;
@@ -31,7 +32,6 @@ use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use types::{Error, Kind, Lsn, Principal, Result, RowId, Value, name};
 
-use crate::cancel::{Cancel, CancelOnDrop};
 use crate::deadline::Deadline;
 use crate::sql::Sql;
 

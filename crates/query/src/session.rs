@@ -11,13 +11,13 @@ use datafusion::sql::sqlparser::ast::{
     Ident, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
 };
 use engine::{Op, OpenTransaction, Outcome, Remember, Written};
+use sql::not_yet;
+use sql::parse;
 use tokio::sync::oneshot;
 use types::{Error, Kind, Lsn, Principal, Result, Value, name};
 
 use crate::answer::{Answer, Done, DoneKind};
-use crate::ddl::later;
 use crate::options::Limits;
-use crate::parse;
 use crate::sql::Sql;
 
 use prepared::{Asked, Statements};
@@ -85,7 +85,7 @@ impl Session {
         }
         if let Some(control) = control(text)? {
             if !params.is_empty() {
-                return Err(crate::params::count_differs("statement", 0, params.len()));
+                return Err(dialect::values::params::count_differs("statement", 0, params.len()));
             }
             return self.control(control).await.map(Answer::Done);
         }
@@ -138,7 +138,7 @@ impl Session {
         let asked = prepared::asked(&self.sql, text).await?;
         let no_params = || match params.is_empty() {
             true => Ok(()),
-            false => Err(crate::params::count_differs("statement", 0, params.len())),
+            false => Err(dialect::values::params::count_differs("statement", 0, params.len())),
         };
         let done = |kind| Ok(Answer::Done(Done { kind, count: 0, lsn: self.lsn()? }));
         match asked {
@@ -291,7 +291,7 @@ fn control(text: &str) -> Result<Option<Control>> {
         Statement::StartTransaction { modes, statements, exception, modifier, .. } => {
             if !statements.is_empty() || exception.is_some() || modifier.is_some() {
                 return Err(
-                    later("a block of statements after BEGIN").hint("send the statements one at a time")
+                    not_yet("a block of statements after BEGIN").hint("send the statements one at a time")
                 );
             }
             let mut read_only = false;
@@ -299,7 +299,7 @@ fn control(text: &str) -> Result<Option<Control>> {
                 match mode {
                     TransactionMode::AccessMode(mode) => read_only = mode == TransactionAccessMode::ReadOnly,
                     TransactionMode::IsolationLevel(TransactionIsolationLevel::Serializable) => {
-                        return Err(later("ISOLATION LEVEL SERIALIZABLE")
+                        return Err(not_yet("ISOLATION LEVEL SERIALIZABLE")
                             .hint("transactions have snapshot isolation: REPEATABLE READ"));
                     }
                     TransactionMode::IsolationLevel(_) => {}
@@ -308,7 +308,7 @@ fn control(text: &str) -> Result<Option<Control>> {
             Control::Begin { read_only }
         }
         Statement::Commit { chain: true, .. } | Statement::Rollback { chain: true, .. } => {
-            return Err(later("AND CHAIN").hint("BEGIN anew"));
+            return Err(not_yet("AND CHAIN").hint("BEGIN anew"));
         }
         Statement::Commit { .. } => Control::Commit,
         Statement::Rollback { savepoint: None, .. } => Control::Rollback,

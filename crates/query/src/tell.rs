@@ -32,8 +32,8 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
+use dialect::rules::forget::Forget;
 
-use crate::forget::Forget;
 use crate::scan::Scan;
 use said::{Said, Told};
 pub(crate) use sides::Sides;

@@ -1,15 +1,20 @@
 //! CREATE VIEW and DROP VIEW to operations.
 
+mod expand;
+mod reads;
+
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, ObjectName, Statement};
+use dialect::values::params::Params;
 use engine::{Op, View};
+use sql::as_of;
+use sql::names::{self, Written};
+use sql::not_yet;
+use sql::parse;
 use types::{Error, Kind, Result, ViewColumn, ViewDef, name};
 
-use crate::as_of;
-use crate::ddl::later;
-use crate::names::{self, Written};
-use crate::params::Params;
-use crate::parse;
 use crate::planner::Planner;
+pub(crate) use expand::{Used, expand, qualify, query_of};
+pub(crate) use reads::{check as check_reads, reads};
 
 /// What CREATE VIEW does; nothing if it need not.
 pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Result<Vec<Op>> {
@@ -25,7 +30,7 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
         ),
     ];
     if let Some((_, what)) = missing.into_iter().find(|(asked, _)| *asked) {
-        return Err(later(what));
+        return Err(not_yet(what));
     }
     let full_name = name::full_table_name(&Written::of(&create.name)?.text())?;
     let known = view.view(&full_name);
@@ -44,11 +49,11 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
             Error::invalid("a view has no point in time of its own").hint("say AS OF where the view is read")
         );
     }
-    let tables = names::qualify(&mut query, view)?;
-    let reads = names::reads(&query, &tables)?;
+    let tables = qualify(&mut query, view)?;
+    let reads = reads(&query, &tables)?;
     let mut def = ViewDef { name: full_name, query: parse::text_of(&query), columns: Vec::new(), reads };
     // Not too deep, and not in a circle, with this view around it.
-    names::expand(&mut statement(query.clone()), view, planner.text_bytes_max(), Some(&def))?;
+    expand(&mut statement(query.clone()), view, planner.text_bytes_max(), Some(&def))?;
     let planned = planner.plan(statement(query), &Params::new(Vec::new()), view, None)?;
     let from = planned.column_names();
     if create.columns.len() > from.len() {
@@ -74,7 +79,7 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
     def.columns = columns;
     def.check()?;
     // As it will be read: what is stored means the same.
-    let read = names::query_of(&def, planner.text_bytes_max())?;
+    let read = query_of(&def, planner.text_bytes_max())?;
     planner.plan(statement(Box::new(read)), &Params::new(Vec::new()), view, None)?;
     Ok(vec![Op::PutView { view: def, replace: create.or_replace }])
 }

@@ -28,13 +28,16 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::prelude::Expr;
+use dialect::rules::float_keys;
+use dialect::rules::forget::Forget;
+use dialect::rules::opaque;
+use dialect::rules::ordered::Ordered;
+use dialect::rules::to_float;
+use dialect::rules::whole;
 use table::BATCH_ROWS;
 
-use crate::forget::Forget;
-use crate::ordered::Ordered;
 use crate::scan::Scan;
 use crate::tell::Tell;
-use crate::{float_keys, opaque, to_float, whole};
 
 /// What a light statement may cost, in units of about a nanosecond.
 const LIGHT: f64 = 8e6;

@@ -19,20 +19,23 @@ use datafusion::sql::sqlparser::ast::{
     CreateTable, Expr, Ident, ObjectName, ObjectType, Query, SelectItem, SetExpr, Statement, TableFactor,
     TableWithJoins, With,
 };
+use dialect::error::quoted;
+use dialect::execution::cancel::Cancel;
+use dialect::rewrites::coerce::CELL_PREFIX;
+use dialect::values::convert;
+use dialect::values::params::Params;
 use engine::{Mode, Op, View};
+use sql::names::{Written, near};
+use sql::not_yet;
+use sql::parse;
+use sql::sql_type;
 use table::Snapshot;
 use types::{Column, Error, Kind, NewIndex, ROW_ID_NAME, Result, RowId, TIME_NAME, TableDef, name};
 
-use crate::cancel::Cancel;
-use crate::coerce::CELL_PREFIX;
-use crate::ddl::{self, later};
-use crate::error::quoted;
+use crate::ddl;
 use crate::execute::{collect, heavy};
-use crate::names::{Written, near};
-use crate::params::Params;
 use crate::planner::{Extra, Planner, table};
 use crate::provider::row_ids;
-use crate::{convert, parse, sql_type};
 
 pub(crate) use returning::Returned;
 
@@ -143,7 +146,7 @@ impl Writer<'_> {
                 };
                 let ctes = with.iter().flat_map(|with| &with.cte_tables);
                 if !ctes.into_iter().all(|cte| parse::reads_only(&cte.query)) {
-                    return Err(later("a query that writes"));
+                    return Err(not_yet("a query that writes"));
                 }
                 Box::pin(Writer { with, ..*self }.change(statement)).await
             }
@@ -164,12 +167,12 @@ impl Writer<'_> {
             }
             Statement::Query(query) => {
                 let Some((with, statement)) = behind_with(query) else {
-                    return Err(later("a query that writes"));
+                    return Err(not_yet("a query that writes"));
                 };
                 let mut statement = self.reads(statement)?;
                 if let (Some(with), Statement::Query(query)) = (with, &mut statement) {
                     if !with.cte_tables.iter().all(|cte| parse::reads_only(&cte.query)) {
-                        return Err(later("a query that writes"));
+                        return Err(not_yet("a query that writes"));
                     }
                     behind(with, query)?;
                 }
@@ -188,13 +191,13 @@ impl Writer<'_> {
     async fn create_as(&self, create: &CreateTable, query: &Query) -> Result<Change> {
         let mut def = ddl::definition(create)?;
         if !def.schema.columns.is_empty() {
-            return Err(later("CREATE TABLE (columns) AS").hint("name the columns in the query"));
+            return Err(not_yet("CREATE TABLE (columns) AS").hint("name the columns in the query"));
         }
         if create.if_not_exists && self.view.find(&def.name).is_some_and(|t| t.def().name == def.name) {
             return Ok(Change::default());
         }
         if !parse::reads_only(query) {
-            return Err(later("a query that writes"));
+            return Err(not_yet("a query that writes"));
         }
         let (batch, memory) = self.run(Statement::Query(Box::new(query.clone()))).await?;
         for field in batch.schema().fields() {
@@ -245,7 +248,7 @@ impl Writer<'_> {
                 .hint("AS OF is for what a statement reads: `INSERT INTO t SELECT … FROM t AS OF …`"));
         }
         if !from.joins.is_empty() {
-            return Err(later("writing a join").hint("UPDATE … FROM and DELETE … USING read other tables"));
+            return Err(not_yet("writing a join").hint("UPDATE … FROM and DELETE … USING read other tables"));
         }
         let snapshot = table(self.view, &Written::of(object)?)?;
         let called = match alias {
@@ -259,19 +262,11 @@ impl Writer<'_> {
 /// Puts WITH in front of a query, which may have one of its own.
 fn behind(with: &With, query: &mut Query) -> Result<()> {
     if query.with.is_some() {
-        let inner = std::mem::replace(query, empty_query()?);
+        let inner = std::mem::replace(query, sql::ast::empty_query()?);
         *query.body = SetExpr::Query(Box::new(inner));
     }
     query.with = Some(with.clone());
     Ok(())
-}
-
-fn empty_query() -> Result<Query> {
-    // The parser knows best what an empty SELECT is made of.
-    match parse::statement("SELECT 1", 64)? {
-        Statement::Query(query) => Ok(*query),
-        _ => Err(Error::internal("a SELECT is no query")),
-    }
 }
 
 /// What the columns of a table without an alias are qualified by.
@@ -319,21 +314,6 @@ fn first_column(batch: &RecordBatch) -> Vec<RowId> {
 
 fn named(expr: Expr, i: usize) -> SelectItem {
     SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', format!("{CELL_PREFIX}{i}")) }
-}
-
-/// `SELECT projection [FROM from] [WHERE selection]`.
-pub(crate) fn select(
-    projection: Vec<SelectItem>,
-    from: Vec<TableWithJoins>,
-    selection: Option<Expr>,
-) -> Result<Statement> {
-    let mut query = empty_query()?;
-    if let SetExpr::Select(select) = query.body.as_mut() {
-        select.projection = projection;
-        select.from = from;
-        select.selection = selection;
-    }
-    Ok(Statement::Query(Box::new(query)))
 }
 
 /// The column of this name, of the table that is called so.

@@ -10,8 +10,8 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array, RecordBat
 use arrow::compute::kernels::cmp;
 use arrow::compute::prep_null_mask_filter;
 use arrow::datatypes::Int64Type;
-use lake::layout::{Layout, PartitionColumn};
-use lake::transform;
+use iceberg::layout::{Layout, PartitionColumn};
+use iceberg::transform;
 use percent_encoding::percent_decode_str;
 use table::{ScanPiece, Snapshot};
 use types::{ColumnId, DataType, Error, ROW_ID, Result, RowId, TIME, TableDef, Transform, Value, name};

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use iceberg::avro;
 use serde_json::Value as Json;
 use types::{Error, Result};
 
 use super::store::{Store, plain_path};
 use super::table::Table;
-use crate::avro;
 use crate::files;
 
 /// What became of a table's files.

@@ -5,12 +5,12 @@ use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 use bytes::Bytes;
+use iceberg::metadata;
 use types::{Error, Kind, Result, name};
 use vfs::{Access, Env};
 
 use crate::create;
 use crate::files;
-use crate::metadata;
 use crate::options::Options;
 
 /// In the warehouse: the directory of others' tables. No namespace of Polynya begins with an underscore.

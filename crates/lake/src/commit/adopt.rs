@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use iceberg::manifest::Entry;
+use iceberg::schema::Columns;
 use roaring::RoaringTreemap;
 use table::Snapshot;
 use types::{Error, Result, RowId};
@@ -29,11 +31,9 @@ use super::{Changed, Purpose, Work};
 use crate::catalog::{Table, requirement};
 use crate::delete_file;
 use crate::digest::Digest;
-use crate::manifest::Entry;
 use crate::options::Options;
 use crate::outside::Replace;
 use crate::row_ids::ids_of;
-use crate::schema::Columns;
 use crate::source::Source;
 use crate::state::{Deletes, Lake};
 
@@ -212,7 +212,7 @@ impl Work<'_> {
         &mut self,
         removed: &HashSet<Arc<str>>,
         added: &[&Entry],
-    ) -> Result<Vec<crate::manifest::DataFile>> {
+    ) -> Result<Vec<iceberg::manifest::DataFile>> {
         let base = self.base;
         let goes = || base.data.iter().filter(|live| removed.contains(&live.path));
         let before: u64 = goes().map(|live| live.entry.file.rows - live.deleted).sum();

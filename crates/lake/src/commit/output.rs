@@ -1,11 +1,11 @@
 //! Rows of one partition on their way into files.
 
 use arrow::array::RecordBatch;
+use iceberg::manifest::Entry;
 use types::Result;
 
 use super::Work;
 use crate::data_file::{self, Place, Written};
-use crate::manifest::Entry;
 
 /// Writes rows into as many files as they fill.
 pub(super) struct Output<'w, 'a> {

@@ -8,16 +8,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use iceberg::manifest::Entry;
+use iceberg::spec::{Partition, Spec};
 use types::Result;
 
 use super::output::Output;
 use super::rows::{SCAN_BYTES, bytes_of};
 use super::{InFiles, Purpose, Work};
 use crate::arrange::Arranged;
-use crate::manifest::Entry;
 use crate::merge::merge;
 use crate::source::Source;
-use crate::spec::{Partition, Spec};
 use crate::splice::{Piece, Splice, is_large};
 use crate::state::Live;
 use crate::tiers;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
+use iceberg::manifest::Entry;
+use iceberg::spec::Partition;
 use table::Snapshot;
 use types::{Result, RowId};
 
@@ -11,8 +13,6 @@ use super::Work;
 use super::output::Output;
 use crate::arrange::Arranged;
 use crate::data_file::Place;
-use crate::manifest::Entry;
-use crate::spec::Partition;
 
 /// Large rows are read and written about so many bytes at a time.
 pub(super) const SCAN_BYTES: u64 = 8 << 20;

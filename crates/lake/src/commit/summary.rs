@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use iceberg::metadata;
 use types::{Lsn, RowId};
 
 use super::{Changed, NewDeletes, Work};
-use crate::metadata;
 use crate::state::{Deletes, Live};
 
 impl Work<'_> {

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use iceberg::manifest::{self, Content, Entry, Status};
+use iceberg::spec::{self, Partition};
 use types::{Error, Result};
 
 use super::{Changed, NewDeletes, Purpose, Work};
 use crate::data_file::Place;
 use crate::delete_file::{self, Positions};
-use crate::manifest::{self, Content, Entry, Status};
-use crate::spec::{self, Partition};
 use crate::state::{Deletes, Manifest};
 use crate::tiers;
 

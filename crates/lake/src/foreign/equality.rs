@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use iceberg::spec::{Partition, Spec, Specs, find};
 use serde_json::Value as Json;
 use types::{Error, Kind, Result};
 use vfs::{Mutex, Rank};
@@ -17,7 +18,6 @@ use super::parquet_file::{ParquetFile, damaged};
 use super::project::{self, Source};
 use super::schema::{self, Node};
 use super::{DataFile, Foreign};
-use crate::spec::{Partition, Spec, Specs, find};
 
 /// What the keys that are in memory take at most.
 const KEYS_BYTES_MAX: u64 = 1 << 30;

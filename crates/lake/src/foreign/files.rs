@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use iceberg::avro::{self, Datum, Record};
+use iceberg::manifest;
+use iceberg::spec::{self, Specs};
 use roaring::RoaringTreemap;
 use types::{Error, Kind, Result};
 
 use super::equality::Deletes;
 use super::parquet_file::caught;
 use super::{DataFile, Place, vector};
-use crate::avro::{self, Datum, Record};
 use crate::delete_file;
-use crate::manifest;
-use crate::spec::{self, Specs};
 
 /// What cannot be read, and what to do about it.
 fn refused(what: &str, hint: &str) -> Error {

@@ -9,13 +9,13 @@ use arrow::array::{
 };
 use arrow::compute::{cast, nullif, take};
 use arrow::datatypes::{DataType as Arrow, Field, Fields, Schema};
+use iceberg::single::Single;
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use types::{Error, Kind, Result};
 
 use super::json;
 use super::schema::{Node, NodeKind};
 use super::{DataFile, Foreign};
-use crate::single::Single;
 use crate::source::as_type;
 
 /// Where a column's values come from.

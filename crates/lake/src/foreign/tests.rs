@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
+use iceberg::avro::Body;
 use serde_json::{Value as Json, json};
 use types::{DataType, Error, Kind, Result, Value};
 
 use super::{At, Foreign, schema};
-use crate::avro::Body;
 use crate::tests::support::{Bench, LAYOUTS};
 use crate::{Lake, Options};
 
@@ -209,7 +209,7 @@ fn a_list_of_format_1_is_read() {
     body.long(77);
     body.long(0);
     body.end_record();
-    let found = crate::manifest::read_list(&body.into_file(SCHEMA, &[])).unwrap();
+    let found = iceberg::manifest::read_list(&body.into_file(SCHEMA, &[])).unwrap();
     assert_eq!((found[0].path.as_str(), found[0].bytes, found[0].sequence), ("/t/metadata/m.avro", 77, 0));
 }
 

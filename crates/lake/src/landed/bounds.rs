@@ -3,16 +3,15 @@
 use std::ops::Range;
 
 use arrow::array::ArrayRef;
+use iceberg::manifest::DataFile;
+use iceberg::single::decimal;
+use iceberg::spec::{Partition, Spec};
+use iceberg::transform;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
 use table::{LakeFileRange, Zone};
 use types::{ColumnId, DataType, ROW_ID, RowId, Value};
-
-use crate::manifest::DataFile;
-use crate::single::decimal;
-use crate::spec::{Partition, Spec};
-use crate::transform;
 
 /// What a manifest says of a column. Nothing of floats: a bound knows nothing of what is no number.
 pub(super) fn of_file(file: &DataFile, column: ColumnId, data_type: &DataType) -> Option<Zone> {
@@ -219,7 +218,7 @@ pub(crate) fn rows_of_page(pages: &[PageLocation], page: usize, group: &Range<u6
 
 /// Whether a partition has no row with a value, as its bucket says.
 pub(super) fn lacks(spec: &Spec, partition: &Partition, column: ColumnId, value: &Value) -> bool {
-    let lacks = |(field, of): (&crate::spec::SpecField, &Option<crate::single::Single>)| {
+    let lacks = |(field, of): (&iceberg::spec::SpecField, &Option<iceberg::single::Single>)| {
         let count = field.transform.strip_prefix("bucket[")?.strip_suffix(']')?.parse().ok()?;
         if i64::from(field.source) != i64::from(column.0) {
             return None;

@@ -1,11 +1,11 @@
 //! Metadata as catalogs tell them, brought to the words in which ours are written, so that both can be compared: catalogs
 //! are free in how they write what means the same.
 
+use iceberg::metadata::{Metadata, Once};
 use serde_json::{Map, Value as Json, json};
 use types::{Error, Result};
 
 use super::client::Loaded;
-use crate::metadata::{Metadata, Once};
 
 /// Deeper than any type of ours.
 const NESTING_MAX: usize = 40;

@@ -3,10 +3,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use iceberg::metadata::Metadata;
 use serde_json::{Value as Json, json};
 use types::{Error, Kind, Result};
-
-use crate::metadata::Metadata;
 
 /// A commit, to be sent once or again.
 #[derive(Clone, Debug, PartialEq)]

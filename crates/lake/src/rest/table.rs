@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use iceberg::metadata::{self, Metadata};
+use iceberg::schema::Columns;
+use iceberg::spec::specs_of;
 use serde_json::json;
 use table::materializer::MaterializerDir;
 use types::{Error, Kind, Lsn, Result, TableDef};
@@ -18,11 +21,8 @@ use super::vended::OfTable;
 use crate::catalog::{Table, requirement};
 use crate::create;
 use crate::load;
-use crate::metadata::{self, Metadata};
 use crate::options::Options;
 use crate::reader::Reader;
-use crate::schema::Columns;
-use crate::spec::specs_of;
 use crate::state::{Lake, Shared, local};
 use crate::store::Store;
 

@@ -1,6 +1,7 @@
 //! Reading the row ids of a data file.
 
 use bytes::Bytes;
+use iceberg::schema::parquet_error;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
@@ -10,7 +11,6 @@ use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use types::{Error, ROW_ID, Result, RowId};
 
 use super::ids_of;
-use crate::schema::parquet_error;
 
 /// Rows that are read at once.
 const BATCH_ROWS: usize = 32 << 10;

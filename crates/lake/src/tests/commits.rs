@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use iceberg::metadata::{LSN, ROW};
 use table::materializer::{Materializer as _, Progress};
 use types::{DataType, Kind, TableId, Value};
 
 use super::support::{Bench, def, read, rows_of, small};
-use crate::metadata::{LSN, ROW};
 use crate::{Lacks, Options, newest_version};
 
 fn plain() -> Options {
@@ -298,7 +298,7 @@ fn a_lake_that_disagrees_with_itself_or_is_ahead_of_its_table_is_not_written_to(
                 let lsn = (bench.lsn + 100).to_string();
                 metadata.properties.insert(LSN.into(), lsn.clone());
                 for kept in &mut metadata.snapshots {
-                    let mut snapshot = crate::metadata::Snapshot::clone(kept);
+                    let mut snapshot = iceberg::metadata::Snapshot::clone(kept);
                     snapshot.summary.insert(LSN.into(), lsn.clone());
                     *kept = snapshot.into();
                 }

@@ -4,9 +4,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use iceberg::metadata::texts_made;
+
 use super::support::Bench;
 use crate::Options;
-use crate::metadata::tests::MADE;
 
 /// Of one commit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,12 +28,12 @@ fn commit(bench: &mut Bench, n: u64) -> Cost {
         bench.delete([1 + n * 2]);
     }
     bench.sim.clock.advance(Duration::from_secs(1));
-    let (calls, syncs, texts) = (bench.sim.disk.calls(), bench.sim.disk.syncs(), MADE.get());
+    let (calls, syncs, texts) = (bench.sim.disk.calls(), bench.sim.disk.syncs(), texts_made());
     let lake = bench.try_land().unwrap();
     let mut cost = Cost {
         calls: bench.sim.disk.calls() - calls,
         syncs: bench.sim.disk.syncs() - syncs,
-        texts: MADE.get() - texts,
+        texts: texts_made() - texts,
         ..Cost::default()
     };
     for name in bench.files().iter().filter(|name| !before.contains(*name)) {

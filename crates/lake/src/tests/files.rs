@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
+use iceberg::schema::{Columns, Leaf};
+use iceberg::single::Single;
+use iceberg::spec::{self, SpecField};
+use iceberg::transform;
 use types::{ROW_ID, TableDef, Transform};
 
+use crate::Lake;
 use crate::order::Order;
 use crate::row_ids::ids_of;
-use crate::schema::{Columns, Leaf};
-use crate::single::Single;
 use crate::source::Source;
-use crate::spec::{self, SpecField};
 use crate::state::Live;
-use crate::{Lake, transform};
 
 /// Every row is in the partition that its file says, in the order that it says, and within the bounds that it says; no
 /// row is in two files; what counts deleted rows counts right.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use iceberg::single::Single;
 use table::materializer::Progress;
 use testkit::Rng;
 use types::{DataType, Value};
 
 use super::support::{Bench, LAYOUTS, def, lay_out, read, rows_of, small};
-use crate::single::Single;
 use crate::{Lake, Options};
 
 fn plain() -> Options {

@@ -7,12 +7,12 @@ pub mod writer;
 use std::path::Path;
 use std::time::Duration;
 
+use iceberg::metadata::{LSN, ROW};
 use sim::Rng;
 use types::{DataType, Kind, Value};
 
 use super::support::{Bench, LAYOUTS, materializer, read, rows_of, small};
 use crate::data_file::Place;
-use crate::metadata::{LSN, ROW};
 use crate::reader::Reader;
 use crate::{Lake, Options};
 use writer::Writer;
@@ -159,7 +159,7 @@ fn files_of_positions_and_manifests_are_merged_when_somebody_asks() {
         check_taken(&bench, &lake, 78);
         let merged = bench.lake();
         let of_data = |lake: &Lake| {
-            lake.manifests.iter().filter(|m| m.file.content == crate::manifest::Content::Data).count()
+            lake.manifests.iter().filter(|m| m.file.content == iceberg::manifest::Content::Data).count()
         };
         assert!(of_data(&lake) > 1 && of_data(&merged) == 1, "{} {}", of_data(&lake), of_data(&merged));
         bench.delete([12, 13]).keys(80..90);

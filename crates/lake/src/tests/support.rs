@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use iceberg::metadata::Metadata;
 use sim::SimEnv;
 use table::materializer::{Budget, MaterializerDir, Position, Progress};
 use table::{Snapshot, Tip};
 use types::{DataType, Lsn, Result, RowId, TableDef, TableId, Value};
 
 use crate::digest::Digest;
-use crate::metadata::Metadata;
 use crate::reader::Reader;
 use crate::{Erased, Lake, Materializer, Options, Store};
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema};
+use dialect::values::convert;
 use types::{Column, Error, Kind, Result, TableDef, name};
 use vfs::{Access, Env};
 
 use super::input::Input;
 use super::{Copy, Format, csv, ndjson};
-use crate::convert;
 
 /// Rows of one batch at most.
 pub(super) const ROWS: usize = 8_192;

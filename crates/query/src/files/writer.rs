@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType as Arrow, Float32Type, Float64Type, SchemaRef};
+use dialect::values::convert;
 use types::{DataType, Error, Kind, Result};
 use wire::out::{csv, json};
 
 use super::ndjson::BOM;
 use super::{Copy, Format};
-use crate::convert;
 
 /// Writes batch after batch; what is written is appended to `out`, whose owner takes it away.
 pub struct Writer(Form);

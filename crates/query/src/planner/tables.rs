@@ -19,16 +19,16 @@ use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{AggregateUDF, Expr, ScalarUDF, TableSource, Volatility, WindowUDF};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast::DataType as SqlType;
+use dialect::error::from_datafusion;
+use dialect::rules::whole;
 use engine::View;
+use sql::names::{Named, Tables, Written};
+use sql::sql_type;
 use table::Snapshot;
 use types::{Error, Lsn, Result, SchemaVersion, TableId, ViewDef};
 
 use crate::catalog;
-use crate::error::from_datafusion;
-use crate::names::{Named, Tables, Written};
 use crate::provider::{Provider, Table};
-use crate::sql_type;
-use crate::whole;
 
 use super::Planner;
 

@@ -5,14 +5,14 @@ use arrow::datatypes::{DataType as Arrow, TimeUnit};
 use datafusion::logical_expr::{Expr as Logical, LogicalPlan};
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{Expr, SelectItem, Statement, Value as SqlValue};
+use dialect::error::from_datafusion;
+use dialect::rewrites::coerce;
+use dialect::values::params::Params;
 use engine::View;
+use sql::as_of::{self, Point};
 use types::{Error, Lsn, Micros, Result, Value};
 
 use super::{Planner, ViewTables};
-use crate::as_of::{self, Point};
-use crate::coerce;
-use crate::error::from_datafusion;
-use crate::params::Params;
 
 impl Planner {
     /// Makes lsns of a statement's points in time. Returns whether it has any.
@@ -36,7 +36,7 @@ impl Planner {
             return Err(no_time("a number: say AS OF LSN, or give a time"));
         }
         let item = SelectItem::UnnamedExpr(expr.clone());
-        let statement = crate::write::select(vec![item], Vec::new(), None)?;
+        let statement = sql::ast::select(vec![item], Vec::new(), None)?;
         let mut tables = ViewTables::new(self, view, &[]);
         let plan = self.logical(statement, params, &mut tables)?;
         let plan = coerce::coerce(self.substitute(plan, params)?)?.plan;

@@ -11,10 +11,10 @@ use datafusion::physical_expr::utils::split_conjunction;
 use datafusion::physical_plan::expressions::{
     BinaryExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal,
 };
+use dialect::rules::float_keys;
 use types::{ColumnId, TableDef};
 
 use super::{NEVER, Test, value_of};
-use crate::float_keys;
 
 /// Tests that are passed by exactly those rows that the predicate takes; `None` if there are no such. `columns` are those of the
 /// rows.

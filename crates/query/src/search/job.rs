@@ -7,13 +7,13 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::concat_batches;
 use arrow::datatypes::Schema;
+use dialect::execution::cancel::Cancel;
 use index::text::{self, Marker, Query, Scanner, TextMaterializer};
 use table::Snapshot;
 use types::{ColumnId, Error, Kind, Lsn, ROW_ID, Result, RowId};
 
 use super::plan::Part;
 use super::{Found, Hit, Request, Searched};
-use crate::cancel::Cancel;
 
 /// Of reciprocal rank fusion: how little the first ranks stand out.
 const RANK_OFFSET: f64 = 60.0;

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
+use dialect::error::quoted;
 use engine::{RowFilter, View};
 use index::text::{self, Scanner};
 use roaring::RoaringTreemap;
+use sql::names::near;
 use table::Snapshot;
 use table::materializer::Position;
 use types::{ColumnId, Error, Kind, Result, TableDef, name};
 
 use super::{LIMIT_MAX, Request, WINDOW_MAX};
-use crate::error::quoted;
-use crate::names::near;
 
 /// Tables of one request.
 const TABLES_MAX: usize = 100;

@@ -12,6 +12,9 @@ use arrow::util::display::array_value_to_string;
 use datafusion::sql::sqlparser::ast::{
     CastKind, Expr, ObjectName, ObjectNamePart, Statement, Visit, Visitor,
 };
+use dialect::values::params::count_differs;
+use sql::parse;
+use sql::sql_type;
 use types::{Error, Kind, Principal, Result, Value, name};
 
 use super::folded;
@@ -19,11 +22,8 @@ use crate::answer::Answer;
 use crate::deadline::Deadline;
 use crate::execute::LONG_TEXT_BYTES;
 use crate::options::Limits;
-use crate::params::count_differs;
-use crate::parse;
 use crate::prepared::Prepared;
 use crate::sql::Sql;
-use crate::sql_type;
 
 /// Statements that one session keeps.
 const KEPT_MAX: usize = 256;

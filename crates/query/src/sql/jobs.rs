@@ -4,22 +4,23 @@ use std::sync::Arc;
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
+use dialect::error::from_datafusion;
+use dialect::execution::cancel::CancelOnDrop;
+use dialect::execution::interrupt;
+use dialect::values::params::{self, Params};
 use engine::View;
 use futures::StreamExt;
 use roaring::RoaringTreemap;
+use sql::names;
 use table::Snapshot;
 use tokio::sync::oneshot;
 use types::{Error, Result, Value};
 
 use super::{AbortOnDrop, Sql, closed};
-use crate::cancel::CancelOnDrop;
 use crate::deadline::Deadline;
-use crate::error::from_datafusion;
 use crate::execute::{self, LONG_TEXT_BYTES, heavy};
-use crate::interrupt;
-use crate::params::{self, Params};
 use crate::planner::Joins;
-use crate::{names, write};
+use crate::write;
 
 impl Sql {
     /// The rows of a table, as `view` has it, for which a predicate holds. Dropping the future ends it.

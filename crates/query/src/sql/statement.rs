@@ -12,8 +12,14 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
+use dialect::execution::cancel::{Cancel, Hold};
+use dialect::execution::interrupt;
+use dialect::values::params::{self, Params};
 use engine::{Committed, Op, OpenTransaction, Transaction, View};
 use futures::{FutureExt, StreamExt};
+use sql::names::{self, Written};
+use sql::not_yet;
+use sql::parse;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use types::{Error, Kind, Lsn, Principal, Result, Scope, Value, ViewDef};
@@ -21,19 +27,16 @@ use types::{Error, Kind, Lsn, Principal, Result, Scope, Value, ViewDef};
 use super::lanes::Lane;
 use super::{AbortOnDrop, LIGHT_TEXT_BYTES, Place, Queue, Shared, closed, of_panic};
 use crate::answer::{Answer, Done, DoneKind, End, Rows, WAITING_BATCHES_MAX};
-use crate::cancel::{Cancel, Hold};
-use crate::ddl::later;
+use crate::catalog;
 use crate::deadline::{COMMIT_WAIT, Deadline, Phase};
 use crate::execute::{self, LONG_TEXT_BYTES, Sink, heavy};
-use crate::interrupt;
-use crate::names::{self, Written};
+use crate::files;
 use crate::options::{Limits, Overflow};
-use crate::params::{self, Params};
 use crate::planner::{Joins, Planned, table};
 use crate::session::needs_session;
 use crate::watchdog::{Reply, Watch};
+use crate::weight;
 use crate::write::{Returned, Writer, behind_with};
-use crate::{catalog, files, parse, weight};
 
 /// A longer value is no light statement's.
 const LIGHT_VALUE_BYTES: usize = 1 << 10;
@@ -360,7 +363,7 @@ impl Job {
                         query_only(parse::reads_only(query))?;
                     }
                     _ if *analyze => {
-                        return Err(later("EXPLAIN ANALYZE of a statement that writes").hint(
+                        return Err(not_yet("EXPLAIN ANALYZE of a statement that writes").hint(
                             "EXPLAIN shows how it finds its rows; EXPLAIN ANALYZE of a SELECT with the same WHERE counts them",
                         ));
                     }
@@ -433,10 +436,10 @@ impl Job {
                 Some((_, Statement::Insert(_))) => self.write(DoneKind::Insert, statement, params).await,
                 Some((_, Statement::Update(_))) => self.write(DoneKind::Update, statement, params).await,
                 Some((_, Statement::Delete(_))) => self.write(DoneKind::Delete, statement, params).await,
-                _ => Err(later("a query that writes")),
+                _ => Err(not_yet("a query that writes")),
             },
             Statement::Copy { target, .. } => Err(files::refused(target)),
-            Statement::Merge(_) => Err(later("MERGE").hint(
+            Statement::Merge(_) => Err(not_yet("MERGE").hint(
                 "write INSERT … SELECT … ON CONFLICT (key) DO UPDATE SET …, UPDATE … FROM or DELETE … USING",
             )),
             other => {
@@ -445,7 +448,7 @@ impl Job {
                 }
                 let text = other.to_string();
                 let words: Vec<&str> = text.split_whitespace().take(2).collect();
-                Err(later(&words.join(" ")))
+                Err(not_yet(&words.join(" ")))
             }
         }
     }
@@ -562,5 +565,5 @@ fn as_committed(written: &[engine::Written], lsn: Lsn) -> Committed {
 }
 
 fn query_only(reads_only: bool) -> Result<bool> {
-    if reads_only { Ok(true) } else { Err(later("a query that writes")) }
+    if reads_only { Ok(true) } else { Err(not_yet("a query that writes")) }
 }

@@ -17,11 +17,11 @@ use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
 use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use dialect::rules::float_keys::has_float;
 use futures::{Stream, StreamExt};
 
 use super::said::{Others, Said, Values};
 use crate::by_index::RANGES_MAX;
-use crate::float_keys::has_float;
 
 /// Of more rows than these only the bounds are told: they are hardly few values.
 const ROWS_MAX: usize = 64 * RANGES_MAX;

@@ -7,11 +7,13 @@ use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
     ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, Statement,
 };
+use dialect::values::convert;
+use dialect::values::literal;
+use sql::not_yet;
+use sql::parse;
 use types::{Error, Result, TableDef, Value};
 
 use super::{column_position, is_default, named};
-use crate::ddl::later;
-use crate::{convert, literal, parse};
 
 /// The columns of the rows that an UPDATE writes, as a query gives them.
 pub(super) struct Sets {
@@ -149,7 +151,7 @@ fn row_function(function: &Function) -> Option<Vec<&Expr>> {
 fn as_row(query: &Query, width: usize) -> Result<Query> {
     let mut query = query.clone();
     let whole =
-        || later("SET (a, b) = (SELECT …) of such a query").hint("name its columns: SELECT x, y FROM …");
+        || not_yet("SET (a, b) = (SELECT …) of such a query").hint("name its columns: SELECT x, y FROM …");
     let SetExpr::Select(select) = query.body.as_mut() else { return Err(whole()) };
     if select.distinct.is_some() {
         return Err(whole());
@@ -200,7 +202,7 @@ fn part_of(row: &ArrayRef, part: usize) -> Result<ArrayRef> {
 /// The column that SET names: `column`, or `table.column` where no column has the table's name. `column.field` is a
 /// field of a struct, and must not be taken for a column of the field's name.
 fn assigned<'o>(def: &TableDef, called: &Ident, object: &'o ObjectName) -> Result<&'o Ident> {
-    let refused = || later(&format!("SET of a part of a column, `{object}`,")).hint("set the whole column");
+    let refused = || not_yet(&format!("SET of a part of a column, `{object}`,")).hint("set the whole column");
     match object.0.as_slice() {
         [ObjectNamePart::Identifier(column)] => Ok(column),
         [ObjectNamePart::Identifier(table), ObjectNamePart::Identifier(column)] => {

@@ -17,6 +17,7 @@ use datafusion::sql::sqlparser::ast::{
     DoUpdate, Ident, OnConflict, OnConflictAction, SelectItem, SetExpr, Statement,
 };
 use engine::{Mode, Op};
+use sql::parse;
 use table::Snapshot;
 use types::{Column, ColumnId, Error, Kind, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, name};
 
@@ -25,7 +26,6 @@ use super::assign::Sets;
 use super::returning::{Changed, System};
 use super::{Change, Writer, batch_of, qualified};
 use crate::execute::reserve;
-use crate::parse;
 use crate::planner::{Extra, extra_schema};
 
 /// The rows in the way.

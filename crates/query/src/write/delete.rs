@@ -9,14 +9,15 @@ use datafusion::sql::sqlparser::ast::{
     TruncateIdentityOption,
 };
 use engine::Op;
+use sql::ast::select;
+use sql::names::Written;
+use sql::not_yet;
 use table::Snapshot;
 use types::{Error, Kind, ROW_ID_NAME, Result, TIME_NAME};
 
 use super::returning::{Changed, System};
 use super::update::{limited, once_each};
-use super::{Change, Writer, first_column, others, qualified, row_ids_where, select};
-use crate::ddl::later;
-use crate::names::Written;
+use super::{Change, Writer, first_column, others, qualified, row_ids_where};
 use crate::planner::table;
 
 /// What a DELETE reads.
@@ -37,7 +38,7 @@ impl Writer<'_> {
 
     fn delete_reading(&self, delete: &Delete) -> Result<Reading> {
         if !delete.tables.is_empty() {
-            return Err(later("DELETE of several tables"));
+            return Err(not_yet("DELETE of several tables"));
         }
         if !delete.order_by.is_empty() || delete.limit.is_some() {
             return Err(limited("DELETE"));
@@ -45,7 +46,7 @@ impl Writer<'_> {
         let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
         let [target] = from.as_slice() else {
             return Err(
-                later("DELETE of several tables").hint("DELETE FROM t USING other WHERE … reads others")
+                not_yet("DELETE of several tables").hint("DELETE FROM t USING other WHERE … reads others")
             );
         };
         let others: &[TableWithJoins] = delete.using.as_deref().unwrap_or_default();
@@ -101,10 +102,10 @@ impl Writer<'_> {
     /// All rows of the tables, in one commit.
     pub(super) async fn truncate(&self, truncate: &Truncate) -> Result<Change> {
         if truncate.partitions.is_some() || truncate.on_cluster.is_some() {
-            return Err(later("TRUNCATE of a part of a table").hint("DELETE FROM t WHERE …"));
+            return Err(not_yet("TRUNCATE of a part of a table").hint("DELETE FROM t WHERE …"));
         }
         if matches!(truncate.identity, Some(TruncateIdentityOption::Restart)) {
-            return Err(later("RESTART IDENTITY").hint("row ids are never given twice"));
+            return Err(not_yet("RESTART IDENTITY").hint("row ids are never given twice"));
         }
         // Nothing refers to a table, so both mean the same.
         let (None | Some(CascadeOption::Cascade | CascadeOption::Restrict)) = truncate.cascade;
@@ -128,7 +129,7 @@ impl Writer<'_> {
             change.count += rows.len() as u64;
             change.ops.push(Op::Delete { table, rows, must_exist: true });
             match &mut change.memory {
-                Some(all) => all.try_grow(memory.size()).map_err(crate::error::from_datafusion)?,
+                Some(all) => all.try_grow(memory.size()).map_err(dialect::error::from_datafusion)?,
                 none => *none = Some(memory),
             }
         }

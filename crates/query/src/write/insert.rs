@@ -5,15 +5,18 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Insert, OnInsert, Query, SetExpr, Statement, TableObject,
 };
+use dialect::values::convert;
+use dialect::values::literal;
 use engine::{Mode, Op};
+use sql::ast::select;
+use sql::names::Written;
+use sql::not_yet;
+use sql::parse;
 use types::{Column, Error, Kind, Result, TableDef, Value};
 
 use super::returning::{Changed, System};
-use super::{Change, Writer, batch_of, column_position, is_default, named, own_name, select};
-use crate::ddl::later;
-use crate::names::Written;
+use super::{Change, Writer, batch_of, column_position, is_default, named, own_name};
 use crate::planner::table;
-use crate::{convert, literal, parse};
 
 /// Expressions of INSERT … VALUES that are evaluated by one query.
 const CELLS_AT_ONCE: usize = 256;
@@ -23,14 +26,14 @@ impl Writer<'_> {
     pub(super) fn insert_reads(&self, insert: &Insert) -> Result<Statement> {
         refuse(insert)?;
         let TableObject::TableName(object) = &insert.table else {
-            return Err(later("INSERT into a function"));
+            return Err(not_yet("INSERT into a function"));
         };
         table(self.view, &Written::of(object)?)?;
         match &insert.source {
             Some(query) if plain_values(query).is_none() && parse::reads_only(query) => {
                 Ok(Statement::Query(query.clone()))
             }
-            Some(query) if plain_values(query).is_none() => Err(later("a query that writes")),
+            Some(query) if plain_values(query).is_none() => Err(not_yet("a query that writes")),
             _ => Err(Error::invalid("an INSERT of values reads nothing, so there is no plan to show")
                 .hint("EXPLAIN shows how INSERT … SELECT, UPDATE and DELETE find their rows")),
         }
@@ -39,7 +42,7 @@ impl Writer<'_> {
     pub(super) async fn insert(&self, insert: &Insert) -> Result<Change> {
         refuse(insert)?;
         let TableObject::TableName(object) = &insert.table else {
-            return Err(later("INSERT into a function"));
+            return Err(not_yet("INSERT into a function"));
         };
         let snapshot = table(self.view, &Written::of(object)?)?;
         let def = snapshot.def();
@@ -144,7 +147,7 @@ impl Writer<'_> {
         listed: bool,
     ) -> Result<(RecordBatch, MemoryReservation)> {
         if !parse::reads_only(query) {
-            return Err(later("a query that writes"));
+            return Err(not_yet("a query that writes"));
         }
         let (batch, memory) = self.run(Statement::Query(Box::new(query.clone()))).await?;
         check_width(columns, batch.num_columns(), listed).map_err(|e| e.with("table", &def.name))?;
@@ -184,11 +187,11 @@ fn defaults(def: &TableDef) -> Result<RecordBatch> {
 fn refuse(insert: &Insert) -> Result<()> {
     if insert.or.is_some() || insert.ignore || insert.replace_into {
         return Err(
-            later("INSERT OR …").hint("write INSERT … ON CONFLICT (key) DO NOTHING or DO UPDATE SET …")
+            not_yet("INSERT OR …").hint("write INSERT … ON CONFLICT (key) DO NOTHING or DO UPDATE SET …")
         );
     }
     if matches!(insert.on, Some(OnInsert::DuplicateKeyUpdate(_))) {
-        return Err(later("ON DUPLICATE KEY UPDATE")
+        return Err(not_yet("ON DUPLICATE KEY UPDATE")
             .hint("write ON CONFLICT (key) DO UPDATE SET column = excluded.column"));
     }
     let missing = [
@@ -202,7 +205,7 @@ fn refuse(insert: &Insert) -> Result<()> {
         (insert.format_clause.is_some(), "FORMAT"),
     ];
     match missing.into_iter().find(|(asked, _)| *asked) {
-        Some((_, what)) => Err(later(what)),
+        Some((_, what)) => Err(not_yet(what)),
         None => Ok(()),
     }
 }

@@ -14,19 +14,19 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, SelectItem, SetExpr, Statement, WildcardAdditionalOptions, visit_expressions,
 };
+use dialect::execution::cancel::Cancel;
+use dialect::execution::interrupt;
 use engine::Committed;
+use sql::names;
+use sql::not_yet;
+use sql::parse;
 use table::Snapshot;
 use types::{Error, Micros, ROW_ID_NAME, Result, TIME_NAME};
 
 use super::Writer;
 use super::others::Other;
-use crate::cancel::Cancel;
-use crate::ddl::later;
 use crate::deadline::COMMIT_WAIT;
 use crate::execute::reserve;
-use crate::interrupt;
-use crate::names;
-use crate::parse;
 use crate::planner::{Extra, extra_schema};
 
 const CHANGED: &str = "changed rows";
@@ -218,7 +218,7 @@ fn refuse_system_of(items: &[SelectItem], others: &[Other]) -> Result<()> {
         _ => ControlFlow::Continue(()),
     });
     match found {
-        ControlFlow::Break(text) => Err(later(&format!("RETURNING {text}"))
+        ControlFlow::Break(text) => Err(not_yet(&format!("RETURNING {text}"))
             .hint("join under a name: FROM (SELECT *, _row_id AS id …) AS other")),
         ControlFlow::Continue(()) => Ok(()),
     }

@@ -10,13 +10,14 @@ use datafusion::sql::sqlparser::ast::{
     Expr, Ident, SelectItem, Statement, TableWithJoins, Update, UpdateTableFromKind,
 };
 use engine::Op;
+use sql::ast::select;
+use sql::not_yet;
 use table::Snapshot;
 use types::{Column, Error, ROW_ID_NAME, Result};
 
 use super::assign::Sets;
 use super::returning::{Changed, System};
-use super::{Change, Writer, batch_of, first_column, others, qualified, select};
-use crate::ddl::later;
+use super::{Change, Writer, batch_of, first_column, others, qualified};
 
 /// What an UPDATE reads, and what is made of it.
 struct Reading {
@@ -35,7 +36,7 @@ impl Writer<'_> {
 
     fn update_reading(&self, update: &Update) -> Result<Reading> {
         if update.or.is_some() {
-            return Err(later("UPDATE OR …"));
+            return Err(not_yet("UPDATE OR …"));
         }
         if update.limit.is_some() {
             return Err(limited("UPDATE"));
@@ -96,7 +97,7 @@ fn others_of(update: &Update) -> Result<&[TableWithJoins]> {
         None => Ok(&[]),
         Some(UpdateTableFromKind::AfterSet(others)) => Ok(others),
         Some(UpdateTableFromKind::BeforeSet(_)) => {
-            Err(later("FROM before SET").hint("write UPDATE t SET … FROM other WHERE …"))
+            Err(not_yet("FROM before SET").hint("write UPDATE t SET … FROM other WHERE …"))
         }
     }
 }

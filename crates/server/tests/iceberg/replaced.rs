@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lake::manifest::{self, Content, Entry, Status};
-use lake::metadata::Metadata;
-use lake::spec::{find, specs_of};
+use iceberg::manifest::{self, Content, Entry, Status};
+use iceberg::metadata::Metadata;
+use iceberg::spec::{find, specs_of};
 
 use super::*;
 

@@ -1,11 +1,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use iceberg::layout::Layout;
+use iceberg::manifest::{self, Content, DataFile, Entry, Status};
+use iceberg::metadata::Metadata;
+use iceberg::spec::specs_of;
 use serde_json::{Value as Json, json};
 use types::Kind;
 
 use crate::catalog::{Change, Purged, Store, Wanted, create, overlaps};
-use crate::manifest::{self, Content, DataFile, Entry, Status};
 use crate::options::Options;
 
 struct Place {
@@ -186,8 +189,9 @@ fn purging_removes_what_a_table_has_and_nothing_beside_it() {
         entry(&format!("{location}/data/b.parquet")),
         entry(foreign.to_str().unwrap()),
     ];
-    let mut spec = crate::spec::tests::spec(&[]);
-    spec.id = 0;
+    let empty = json!({ "type": "struct", "fields": [] });
+    let table = Metadata::new("u".into(), "/t".into(), &empty, 100, &Layout::default(), 1);
+    let spec = specs_of(&table).unwrap().remove(&0).unwrap();
     let of = manifest::Of {
         path: format!("{location}/metadata/m.avro"),
         content: Content::Data,

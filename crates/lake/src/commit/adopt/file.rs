@@ -7,6 +7,12 @@ use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::TimestampMicrosecondType;
 use arrow::row::{RowConverter, SortField};
 use bytes::Bytes;
+use iceberg::checksums::Checksums;
+use iceberg::manifest::{DataFile, Entry, Metrics};
+use iceberg::schema::{Columns, Leaf};
+use iceberg::single::{Single, SingleType};
+use iceberg::spec::{self, Spec};
+use iceberg::transform;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::{LogicalType, TimeUnit, Type as Physical};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
@@ -18,16 +24,10 @@ use super::super::rows::SCAN_BYTES;
 use super::Rows;
 use super::theirs::{read, refused, why};
 use super::{pages, statistics};
-use crate::checksums::Checksums;
 use crate::data_file::{count_nans, group_offset, metrics};
-use crate::manifest::{DataFile, Entry, Metrics};
 use crate::order::Keys;
 use crate::row_ids::{self, ids_of};
-use crate::schema::{Columns, Leaf};
-use crate::single::{Single, SingleType};
 use crate::source::Source;
-use crate::spec::{self, Spec};
-use crate::transform;
 
 impl Work<'_> {
     /// Reads a file from front to back: its rows come, are in the partition that it says, and are columns of the table.

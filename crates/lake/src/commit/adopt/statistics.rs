@@ -14,14 +14,14 @@ use arrow::datatypes::{
     DataType as Arrow, Date32Type, Decimal128Type, Float32Type, Float64Type, Int32Type, Int64Type,
     TimestampMicrosecondType,
 };
+use iceberg::schema::{Columns, Leaf};
+use iceberg::single::Single;
+use iceberg::transform::single;
 use parquet::file::metadata::ParquetMetaData;
 use types::{DataType, Error, ROW_ID, Result, Value, name};
 
 use crate::data_file::{bounds, trusted_bounds, values_at};
 use crate::landed::bounds::{bounds_of_page, rows_of_page, zone_of_page};
-use crate::schema::{Columns, Leaf};
-use crate::single::Single;
-use crate::transform::single;
 
 /// Compares what a file says with its values, which come batch by batch.
 pub(super) struct Check<'a> {

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use iceberg::manifest::{self, Content, Entry, Status};
 use types::{Error, Kind, Result};
 
-use crate::manifest::{self, Content, Entry, Status};
 use crate::state::Lake;
 
 /// A file of another program is read as a whole, and no larger one is taken.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType as Arrow, Field, Int64Type, Schema};
+use iceberg::avro::Body;
+use iceberg::manifest::{Content, ManifestFile, write_list};
 use parquet::arrow::{ArrowWriter, PARQUET_FIELD_ID_META_KEY};
 use parquet::file::properties::WriterProperties;
 use roaring::RoaringTreemap;
@@ -12,9 +14,7 @@ use serde_json::{Value as Json, json};
 use sim::SimEnv;
 use types::Result;
 
-use crate::avro::Body;
 use crate::foreign::{Foreign, vector};
-use crate::manifest::{Content, ManifestFile, write_list};
 use crate::store::Store;
 
 pub const LOCATION: &str = "s3://bucket/t";

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array};
 use arrow::compute::{concat_batches, take_record_batch};
+use iceberg::manifest::{DataFile, Metrics};
+use iceberg::spec::Partition;
 use serde_json::json;
 use types::{Kind, Result};
 
 use super::begin;
 use super::writer::Writer;
 use crate::data_file::Place;
-use crate::manifest::{DataFile, Metrics};
-use crate::spec::Partition;
 use crate::tests::support::{Bench, read, rows_of};
 use crate::{Replace, delete_file};
 

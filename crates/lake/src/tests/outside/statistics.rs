@@ -6,6 +6,8 @@ use std::io::Write as _;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use bytes::Bytes;
+use iceberg::manifest::{Content, DataFile, Metrics};
+use iceberg::schema::Columns;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::Type;
@@ -24,8 +26,6 @@ use super::writer::{Writer, reversed};
 use super::{begin, check_taken, plain};
 use crate::Replace;
 use crate::data_file::Place;
-use crate::manifest::{Content, DataFile, Metrics};
-use crate::schema::Columns;
 use crate::tests::support::{Bench, def};
 
 /// Of snapshots; no name of a file of the lake's own has it by chance.

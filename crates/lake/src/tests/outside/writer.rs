@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, take_record_batch};
+use iceberg::manifest::{self, Content, DataFile, Entry, ManifestFile, Status};
+use iceberg::schema::Columns;
+use iceberg::spec;
 use table::materializer::Progress;
 use types::Result;
 
 use crate::data_file::{self, Place};
-use crate::manifest::{self, Content, DataFile, Entry, ManifestFile, Status};
-use crate::schema::Columns;
 use crate::source::Source;
-use crate::spec;
 use crate::state::Live;
 use crate::tests::support::Bench;
 use crate::{Lake, Outcome, Replace, delete_file};

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use iceberg::metadata::{LSN, Metadata, ROW};
 use serde_json::{Value as Json, json};
 use sim::Rng;
 use table::materializer::Materializer as _;
@@ -16,7 +17,6 @@ use super::fake::{Fake, How};
 use super::{begin, check, land, note, options_in};
 use crate::Options;
 use crate::load::Unnamed;
-use crate::metadata::{LSN, Metadata, ROW};
 
 /// What another program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use iceberg::metadata::Metadata;
 use serde_json::{Value as Json, json};
 use sim::Rng;
 use types::Kind;
 
 use crate::catalog::{self, Change, Table, Wanted, requirement};
-use crate::metadata::Metadata;
 use crate::rest::http::{Answer, Body, Broken, Method, Request, Transport};
 
 pub const URI: &str = "http://catalog.test/base";

@@ -6,8 +6,8 @@ use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::Request;
+use iceberg::manifest::{Content, Entry};
 use lake::Lake;
-use lake::manifest::{Content, Entry};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use table::Snapshot;
@@ -110,7 +110,7 @@ pub async fn snapshots(
     let found = find(&app, &principal, &table)?;
     let lake = lake_of(&found)?;
     let current = lake.snapshot_id();
-    let snapshot = |snapshot: &lake::metadata::Snapshot| {
+    let snapshot = |snapshot: &iceberg::metadata::Snapshot| {
         let number = |key: &str| snapshot.summary.get(key).and_then(|text| text.parse::<u64>().ok());
         let stored = number("total-records").zip(number("total-position-deletes"));
         json!({
@@ -125,8 +125,8 @@ pub async fn snapshots(
             "delete_files": number("total-delete-files"),
             "bytes": number("total-files-size"),
             "added_rows": number("added-records").unwrap_or(0),
-            "row": number(lake::metadata::ROW),
-            "lsn": number(lake::metadata::LSN),
+            "row": number(iceberg::metadata::ROW),
+            "lsn": number(iceberg::metadata::LSN),
             "schema_id": snapshot.schema_id,
             "current": Some(snapshot.snapshot_id) == current,
         })
@@ -171,7 +171,7 @@ pub async fn files(
     };
     let file = |entry: &Entry| {
         let spec = lake.specs().get(&entry.file.spec);
-        let values = spec.map(|spec| lake::shown::values(spec, &entry.file.partition)).unwrap_or_default();
+        let values = spec.map(|spec| iceberg::shown::values(spec, &entry.file.partition)).unwrap_or_default();
         let partition: serde_json::Map<String, Json> =
             values.into_iter().map(|(name, value)| (name, json!(value))).collect();
         json!({

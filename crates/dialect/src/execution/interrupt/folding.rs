@@ -1,0 +1,131 @@
+//! Bounds for functions that the planner calls, which computes what is constant before anything is carried out.
+//!
+//! A plan is made in turn with those of other statements, so functions may take little time for it: what takes more, or makes a long
+//! value, fails, and the planner leaves it as it stands. It is then computed where the statement is carried out.
+
+use std::cell::Cell;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use datafusion::common::Result;
+use datafusion::error::DataFusionError;
+
+/// Time that the calls of functions may take together while one plan is made.
+const TIME_MAX: Duration = Duration::from_millis(100);
+/// Bytes of the longest value that the planner computes: operators over it use kernels that nothing interrupts.
+const VALUE_BYTES_MAX: usize = 64 << 10;
+
+#[derive(Clone, Copy, Debug)]
+struct Spent {
+    /// In calls that have ended.
+    before: Duration,
+    /// When the call that is going on began.
+    since: Option<Instant>,
+}
+
+thread_local! {
+    static SPENT: Cell<Option<Spent>> = const { Cell::new(None) };
+}
+
+/// The thread makes a plan until this is dropped.
+pub struct Planning(Option<Spent>);
+
+impl Planning {
+    pub fn begin() -> Self {
+        let outer = SPENT.get();
+        // A plan within a plan, as of a view, takes its time out of the same.
+        if outer.is_none() {
+            SPENT.set(Some(Spent { before: Duration::ZERO, since: None }));
+        }
+        Planning(outer)
+    }
+}
+
+impl Drop for Planning {
+    fn drop(&mut self) {
+        if self.0.is_none() {
+            SPENT.set(None);
+        }
+    }
+}
+
+/// A future that makes a plan.
+pub fn planning<T>(future: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
+    let mut future = Box::pin(future);
+    std::future::poll_fn(move |context| -> Poll<T> {
+        let _planning = Planning::begin();
+        future.as_mut().poll(context)
+    })
+}
+
+/// A function is called until this is dropped.
+pub struct FoldingCall {
+    is_outermost: bool,
+}
+
+impl FoldingCall {
+    pub fn begin() -> Self {
+        let spent = SPENT.get().filter(|spent| spent.since.is_none());
+        if let Some(spent) = spent {
+            SPENT.set(Some(Spent { since: Some(Instant::now()), ..spent }));
+        }
+        FoldingCall { is_outermost: spent.is_some() }
+    }
+}
+
+impl Drop for FoldingCall {
+    fn drop(&mut self) {
+        if self.is_outermost
+            && let Some(Spent { before, since: Some(since) }) = SPENT.get()
+        {
+            SPENT.set(Some(Spent { before: before + since.elapsed(), since: None }));
+        }
+    }
+}
+
+/// Fails once the planner's calls have taken as long as they may.
+pub(super) fn check_time() -> Result<()> {
+    match SPENT.get() {
+        Some(Spent { before, since })
+            if before + since.map_or(Duration::ZERO, |s| s.elapsed()) > TIME_MAX =>
+        {
+            Err(left("takes long"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Fails where the planner would get a longer value than it may.
+pub(super) fn check_bytes(bytes: usize) -> Result<()> {
+    if SPENT.get().is_some() && bytes > VALUE_BYTES_MAX { Err(left("makes a long value")) } else { Ok(()) }
+}
+
+fn left(why: &str) -> DataFusionError {
+    DataFusionError::Execution(format!("a function {why} and is left for the execution"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_calls_of_the_planner_are_bounded_and_all_of_one_plan_together() {
+        assert!(check_bytes(usize::MAX).is_ok());
+        let planning = Planning::begin();
+        assert!(check_bytes(VALUE_BYTES_MAX).is_ok());
+        assert!(check_bytes(VALUE_BYTES_MAX + 1).is_err());
+        let start = Instant::now();
+        let call = FoldingCall::begin();
+        let view = Planning::begin();
+        while start.elapsed() < Duration::from_micros(10) {
+            assert!(check_time().is_ok());
+        }
+        drop((view, call));
+        let spent = SPENT.get().unwrap();
+        assert!(spent.since.is_none() && spent.before > Duration::ZERO, "{spent:?}");
+        SPENT.set(Some(Spent { before: TIME_MAX * 2, since: None }));
+        assert!(check_time().is_err());
+        drop(planning);
+        assert!(check_time().is_ok());
+    }
+}

@@ -1,0 +1,42 @@
+//! Tasks that DataFusion starts work for the statement of the task that starts them.
+
+use std::any::Any;
+
+use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::{Entered, current, within};
+
+/// Called before the first statement; once is enough for a process. A program that has put a tracer of its own there keeps it:
+/// its statements still end, at the next batch of each of DataFusion's tasks.
+pub fn inherit() {
+    // It fails where it was called before.
+    let _ = set_join_set_tracer(&Inherit);
+}
+
+struct Inherit;
+
+type Erased = Box<dyn Any + Send>;
+
+impl JoinSetTracer for Inherit {
+    fn trace_future(&self, future: BoxFuture<'static, Erased>) -> BoxFuture<'static, Erased> {
+        let Some(cancel) = current() else { return future };
+        let hold = cancel.hold();
+        let work = async move {
+            let _hold = hold;
+            future.await
+        };
+        within(cancel, work).boxed()
+    }
+
+    fn trace_block(&self, work: Box<dyn FnOnce() -> Erased + Send>) -> Box<dyn FnOnce() -> Erased + Send> {
+        let Some(cancel) = current() else { return work };
+        let hold = cancel.hold();
+        Box::new(move || {
+            let _hold = hold;
+            let _entered = Entered::new(cancel);
+            work()
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! Aggregates over windows that end with their statement. DataFusion goes over a whole partition at once, with a value for each of
+//! its rows: that of `median(x) OVER (…)` takes the square of the rows, and the lists of `array_agg(x) OVER (…)` hold as much.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType as Arrow, FieldRef};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::expr::WindowFunction;
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, Expr, ReversedUDAF, SetMonotonicity, Signature,
+    StatisticsArgs, WindowFunctionDefinition,
+};
+
+/// Values of so many bytes are made between two looks at the memory that is left.
+const STEP_BYTES: usize = 1 << 20;
+
+/// An expression of a window, whose aggregates end with the statement.
+pub fn interruptible(expr: Expr) -> Result<Transformed<Expr>> {
+    expr.transform_up(|expr| match expr {
+        Expr::WindowFunction(window) => Ok(match &window.fun {
+            WindowFunctionDefinition::AggregateUDF(fun) => {
+                let fun = WindowFunctionDefinition::AggregateUDF(of(fun.clone()));
+                Transformed::yes(Expr::WindowFunction(Box::new(WindowFunction { fun, ..*window })))
+            }
+            WindowFunctionDefinition::WindowUDF(_) => Transformed::no(Expr::WindowFunction(window)),
+        }),
+        expr => Ok(Transformed::no(expr)),
+    })
+}
+
+fn of(inner: Arc<AggregateUDF>) -> Arc<AggregateUDF> {
+    Arc::new(AggregateUDF::new_from_impl(Interruptible { inner }))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Interruptible {
+    inner: Arc<AggregateUDF>,
+}
+
+impl AggregateUDFImpl for Interruptible {
+    fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        self.inner.accumulator(args).map(watched)
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        self.inner.create_sliding_accumulator(args).map(watched)
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        match self.inner.reverse_udf() {
+            ReversedUDAF::Reversed(reversed) => ReversedUDAF::Reversed(of(reversed)),
+            other => other,
+        }
+    }
+
+    // Everything else is the function's own.
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, types: &[Arrow]) -> Result<Arrow> {
+        self.inner.return_type(types)
+    }
+
+    fn return_field(&self, fields: &[FieldRef]) -> Result<FieldRef> {
+        self.inner.return_field(fields)
+    }
+
+    fn is_nullable(&self) -> bool {
+        self.inner.is_nullable()
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
+        self.inner.state_fields(args)
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        self.inner.order_sensitivity()
+    }
+
+    fn coerce_types(&self, types: &[Arrow]) -> Result<Vec<Arrow>> {
+        self.inner.coerce_types(types)
+    }
+
+    fn is_descending(&self) -> Option<bool> {
+        self.inner.is_descending()
+    }
+
+    fn value_from_stats(&self, args: &StatisticsArgs<'_>) -> Option<ScalarValue> {
+        self.inner.value_from_stats(args)
+    }
+
+    fn default_value(&self, data_type: &Arrow) -> Result<ScalarValue> {
+        self.inner.default_value(data_type)
+    }
+
+    fn set_monotonicity(&self, data_type: &Arrow) -> SetMonotonicity {
+        self.inner.inner().set_monotonicity(data_type)
+    }
+}
+
+fn watched(inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
+    Box::new(Watched { inner, bytes: 0, next_look: STEP_BYTES })
+}
+
+#[derive(Debug)]
+struct Watched {
+    inner: Box<dyn Accumulator>,
+    /// What the values take that it has given, on the heap.
+    bytes: usize,
+    /// When they take so much the memory that is left is looked at.
+    next_look: usize,
+}
+
+impl Accumulator for Watched {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        super::check()?;
+        self.inner.update_batch(values)
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        super::check()?;
+        self.inner.retract_batch(values)
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        super::check()?;
+        let value = self.inner.evaluate()?;
+        self.bytes += value.size().saturating_sub(size_of::<ScalarValue>());
+        if self.bytes > self.next_look {
+            self.next_look = self.bytes + STEP_BYTES;
+            // They become an array while they are held.
+            super::foresee(2 * self.bytes as u128 + self.inner.size() as u128)?;
+        }
+        Ok(value)
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        self.inner.supports_retract_batch()
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.inner.state()
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.inner.merge_batch(states)
+    }
+}

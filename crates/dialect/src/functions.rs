@@ -1,0 +1,13 @@
+//! Scalar functions in place of DataFusion's, or beside them.
+
+pub mod arrays;
+pub mod bounded;
+pub mod bytes;
+pub mod interval;
+pub mod matches;
+pub mod nullif;
+pub mod one_type;
+pub mod regexes;
+pub mod round;
+pub mod times;
+pub mod uuid;

@@ -1,0 +1,209 @@
+//! Functions that compare the items of lists. An item that is null is equal to a null in `array_remove` and is the greatest of all
+//! in an order; whether it is what `= ANY` asks for is not known.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::functions::one_type::is_text;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, ListArray, UInt64Array, make_comparator};
+use arrow::buffer::OffsetBuffer;
+use arrow::compute::{SortOptions, take};
+use arrow::datatypes::DataType as Arrow;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::error::DataFusionError;
+use datafusion::execution::FunctionRegistry;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+/// `x = ANY(list)` as a function of the list and x, which no statement can call.
+pub const EQUALS_ANY: &str = "= any";
+pub const LESS: &str = "list_less";
+pub const REMOVE: &str = "array_remove";
+
+/// Puts these in the place of DataFusion's.
+pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
+    for what in [What::EqualsAny, What::Remove] {
+        registry.register_udf(function(what))?;
+    }
+    Ok(())
+}
+
+/// `left op right` of two lists; nothing if that is no question of order.
+pub fn less(left: Expr, op: Operator, right: Expr) -> Option<Expr> {
+    let call = |args| Expr::ScalarFunction(ScalarFunction::new_udf(function(What::Less), args));
+    Some(match op {
+        Operator::Lt => call(vec![left, right]),
+        Operator::Gt => call(vec![right, left]),
+        Operator::GtEq => Expr::Not(Box::new(call(vec![left, right]))),
+        Operator::LtEq => Expr::Not(Box::new(call(vec![right, left]))),
+        _ => return None,
+    })
+}
+
+fn function(what: What) -> Arc<ScalarUDF> {
+    let aliases = if what == What::Remove { vec!["list_remove".to_owned()] } else { Vec::new() };
+    let signature = Signature::user_defined(Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(OfLists { what, aliases, signature }))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum What {
+    EqualsAny,
+    Remove,
+    Less,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct OfLists {
+    what: What,
+    aliases: Vec<String>,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for OfLists {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn name(&self) -> &str {
+        match self.what {
+            What::EqualsAny => EQUALS_ANY,
+            What::Remove => REMOVE,
+            What::Less => LESS,
+        }
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[Arrow]) -> Result<Vec<Arrow>> {
+        // What is said of it in our words is made of its name and these types.
+        let refused = || DataFusionError::Plan("a list and an item are expected".into());
+        let [left, right] = types else { return Err(refused()) };
+        match self.what {
+            What::Less => comparison_coercion(left, right)
+                .filter(|one| matches!(one, Arrow::List(_)))
+                .map(|one| vec![one.clone(), one]),
+            _ => of_one_type(left, right),
+        }
+        .ok_or_else(refused)
+    }
+
+    fn return_type(&self, types: &[Arrow]) -> Result<Arrow> {
+        match (self.what, types.first()) {
+            (What::Remove, Some(list)) => Ok(list.clone()),
+            _ => Ok(Arrow::Boolean),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [left, right] = args.args.as_slice() else {
+            return Err(DataFusionError::Internal(format!("{} takes two arguments", self.name())));
+        };
+        let is_constant = [left, right].iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let rows = if is_constant { 1 } else { args.number_rows };
+        let (left, right) = (left.to_array(rows)?, right.to_array(rows)?);
+        let answer = match self.what {
+            What::EqualsAny => equals_any(lists(&left)?, &right)?,
+            What::Remove => without(lists(&left)?, &right)?,
+            What::Less => is_less(&left, &right)?,
+        };
+        match is_constant {
+            true => ScalarValue::try_from_array(&answer, 0).map(ColumnarValue::Scalar),
+            false => Ok(ColumnarValue::Array(answer)),
+        }
+    }
+}
+
+/// The types of a list and of what its items are compared with, once those are of one type.
+fn of_one_type(list: &Arrow, element: &Arrow) -> Option<Vec<Arrow>> {
+    let item = match list {
+        Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => item.data_type(),
+        Arrow::Null => element,
+        _ => return None,
+    };
+    let one = match (item, element) {
+        (Arrow::Null, Arrow::Null) => Arrow::Int64,
+        // Text without a type is read as what it meets.
+        (item, text) if is_text(text) && !is_text(item) && !item.is_null() => item.clone(),
+        _ => comparison_coercion(item, element)?,
+    };
+    let list = match list {
+        Arrow::List(item) if *item.data_type() == one => list.clone(),
+        _ => Arrow::new_list(one.clone(), true),
+    };
+    Some(vec![list, one])
+}
+
+fn lists(array: &ArrayRef) -> Result<&ListArray> {
+    array.as_list_opt().ok_or_else(|| DataFusionError::Internal("a list is expected".into()))
+}
+
+/// Where the items of a row are.
+fn places(lists: &ListArray, row: usize) -> Range<usize> {
+    let offsets = lists.value_offsets();
+    offsets[row] as usize..offsets[row + 1] as usize
+}
+
+fn equals_any(lists: &ListArray, elements: &ArrayRef) -> Result<ArrayRef> {
+    let items = lists.values();
+    let compare = make_comparator(items, elements, SortOptions::default())?;
+    let one = |row: usize| {
+        let places = places(lists, row);
+        if lists.is_null(row) {
+            None
+        } else if places.is_empty() {
+            Some(false)
+        } else if elements.is_null(row) {
+            None
+        } else if places.clone().any(|at| items.is_valid(at) && compare(at, row).is_eq()) {
+            Some(true)
+        } else if places.clone().any(|at| items.is_null(at)) {
+            None
+        } else {
+            Some(false)
+        }
+    };
+    Ok(Arc::new((0..lists.len()).map(one).collect::<BooleanArray>()))
+}
+
+/// The lists without the items that are the element.
+fn without(lists: &ListArray, elements: &ArrayRef) -> Result<ArrayRef> {
+    let items = lists.values();
+    // Two nulls are equal to it.
+    let compare = make_comparator(items, elements, SortOptions::default())?;
+    let mut kept: Vec<u64> = Vec::with_capacity(items.len());
+    let mut lengths = Vec::with_capacity(lists.len());
+    for row in 0..lists.len() {
+        let before = kept.len();
+        if lists.is_valid(row) {
+            kept.extend(places(lists, row).filter(|at| compare(*at, row).is_ne()).map(|at| at as u64));
+        }
+        lengths.push(kept.len() - before);
+    }
+    let Arrow::List(field) = lists.data_type() else {
+        return Err(DataFusionError::Internal("a list is expected".into()));
+    };
+    let items = take(items, &UInt64Array::from(kept), None)?;
+    let offsets = OffsetBuffer::from_lengths(lengths);
+    Ok(Arc::new(ListArray::try_new(field.clone(), offsets, items, lists.nulls().cloned())?))
+}
+
+fn is_less(left: &ArrayRef, right: &ArrayRef) -> Result<ArrayRef> {
+    let nulls_last = SortOptions { descending: false, nulls_first: false };
+    let compare = make_comparator(left, right, nulls_last)?;
+    let one = |row: usize| {
+        let is_known = left.is_valid(row) && right.is_valid(row);
+        is_known.then(|| compare(row, row).is_lt())
+    };
+    Ok(Arc::new((0..left.len()).map(one).collect::<BooleanArray>()))
+}

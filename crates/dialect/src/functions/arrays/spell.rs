@@ -1,0 +1,284 @@
+//! What is said about lists, in words that DataFusion has: ANY and ALL over a list whose items are known are IN, NOT IN, or a
+//! comparison with each, which keys, indexes and zones know. So is `= ANY($1)`, the way in which drivers pass lists.
+//!
+//! A subscript below one gives null in PostgreSQL, while DataFusion counts from the end.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, ArrayElemTypeDef, BinaryOperator, CastKind, DataType as SqlType, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart, Statement, Subscript, UnaryOperator, Value,
+    VisitMut, VisitorMut,
+};
+use sql::ast::{binary, bool, bracketed, call, joined, not};
+use sql::not_yet;
+use types::{Error, Kind, Result, name};
+
+use super::functions::EQUALS_ANY;
+use super::text::{self, Item};
+use crate::values::convert;
+
+/// Items that something may be compared with by anything but `=` and `<>`.
+const COMPARED_MAX: usize = 1_000;
+/// What stands twice for want of a function may be as long as this.
+const TWICE_BYTES_MAX: usize = 1_000;
+
+/// After names are bound. Whether the values of parameters stand in the statement now.
+pub fn spell(statement: &mut Statement, params: &[types::Value]) -> Result<bool> {
+    let mut spell = Spell { params, by_values: false };
+    match statement.visit(&mut spell) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(spell.by_values),
+    }
+}
+
+struct Spell<'a> {
+    params: &'a [types::Value],
+    by_values: bool,
+}
+
+impl VisitorMut for Spell<'_> {
+    type Break = Error;
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        self.spell(expr).map_or_else(ControlFlow::Break, ControlFlow::Continue)
+    }
+}
+
+impl Spell<'_> {
+    fn spell(&mut self, expr: &mut Expr) -> Result<()> {
+        match expr {
+            Expr::AnyOp { left, compare_op, right, .. } if !matches!(**right, Expr::Subquery(_)) => {
+                *expr = self.compared(left, compare_op, right, false)?;
+            }
+            Expr::AllOp { left, compare_op, right } if !matches!(**right, Expr::Subquery(_)) => {
+                *expr = self.compared(left, compare_op, right, true)?;
+            }
+            Expr::CompoundFieldAccess { access_chain, .. } => {
+                for access in access_chain {
+                    if let AccessExpr::Subscript(subscript) = access {
+                        counted_from_one(subscript)?;
+                    }
+                }
+            }
+            Expr::Function(function) => {
+                if let Some(spelled) = function_of_lists(function) {
+                    *expr = spelled;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn compared(&mut self, left: &Expr, op: &BinaryOperator, right: &Expr, all: bool) -> Result<Expr> {
+        use BinaryOperator::{And, Eq, NotEq, Or};
+        let quantifier = if all { "ALL" } else { "ANY" };
+        let Some(list) = self.items(right)? else {
+            let any = || call(EQUALS_ANY, vec![right.clone(), left.clone()]);
+            return match (op, all) {
+                (Eq, false) => Ok(any()),
+                (NotEq, true) => Ok(not(any())),
+                _ => Err(not_yet(&format!("`{op} {quantifier}` of a list that is not written out"))
+                    .hint("compare with array_min(list) or array_max(list)")),
+            };
+        };
+        if list.is_empty() {
+            return Ok(bool(all));
+        }
+        if matches!((op, all), (Eq, false) | (NotEq, true)) {
+            let expr = Box::new(bracketed(left.clone()));
+            return Ok(Expr::Nested(Box::new(Expr::InList { expr, list, negated: all })));
+        }
+        let bytes = left.to_string().len().saturating_mul(list.len());
+        if list.len() > COMPARED_MAX || bytes > COMPARED_MAX * TWICE_BYTES_MAX {
+            let message = format!("`{op} {quantifier}` of a list of {} items is too long", list.len());
+            return Err(
+                Error::new(Kind::TooLarge, message).hint("compare with its least or its greatest item")
+            );
+        }
+        let each = list.into_iter().map(|item| binary(left.clone(), op.clone(), item));
+        Ok(bracketed(joined(each.collect(), if all { &And } else { &Or })))
+    }
+
+    /// The items of a list that is written out, or given as a parameter.
+    fn items(&mut self, list: &Expr) -> Result<Option<Vec<Expr>>> {
+        Ok(match list {
+            Expr::Nested(inner) => self.items(inner)?,
+            Expr::Array(array) => {
+                let is_flat = !array.elem.iter().any(|item| matches!(item, Expr::Array(_)));
+                is_flat.then(|| array.elem.clone())
+            }
+            Expr::Cast {
+                kind: CastKind::Cast | CastKind::DoubleColon,
+                expr,
+                data_type: SqlType::Array(ArrayElemTypeDef::SquareBracket(item, _)),
+                array: false,
+                format: None,
+            } if !matches!(**item, SqlType::Array(_)) => {
+                let cast = |expr: Expr| Expr::Cast {
+                    kind: CastKind::Cast,
+                    expr: Box::new(expr),
+                    data_type: (**item).clone(),
+                    array: false,
+                    format: None,
+                };
+                self.items(expr)?.map(|items| items.into_iter().map(cast).collect())
+            }
+            Expr::Value(value) => match &value.value {
+                Value::SingleQuotedString(text) => Some(of_text(text)?),
+                Value::Placeholder(called) => {
+                    let at = called.strip_prefix('$').and_then(|at| at.parse::<usize>().ok());
+                    let given = at.and_then(|at| self.params.get(at.checked_sub(1)?));
+                    let items = given.map(of_value).transpose().map_err(|e| e.with("parameter", called))?;
+                    let items = items.flatten();
+                    self.by_values |= items.is_some();
+                    items
+                }
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+}
+
+/// As literals: texts without a type, which are read as what they are compared with.
+fn of_text(text: &str) -> Result<Vec<Expr>> {
+    if !text::is_braced(text) {
+        return of_json(text);
+    }
+    let one = |item: Item| match item {
+        Item::Null => Ok(Expr::Value(Value::Null.into())),
+        Item::Text(text) => Ok(quoted(text)),
+        Item::List(_) => Err(nested()),
+    };
+    text::items(text)?.into_iter().map(one).collect()
+}
+
+fn of_json(text: &str) -> Result<Vec<Expr>> {
+    use serde_json::Value as Json;
+    let items: Vec<Json> = serde_json::from_str(text).map_err(|_| {
+        Error::invalid(format!("`{}` is no list", name::printable(text)))
+            .hint("write it as '{1,2}', or give a list as a parameter")
+    })?;
+    let one = |item: Json| match item {
+        Json::Null => Ok(Expr::Value(Value::Null.into())),
+        Json::Bool(value) => Ok(bool(value)),
+        Json::Number(number) => Ok(self::number(&number.to_string())),
+        Json::String(text) => Ok(quoted(text)),
+        Json::Array(_) | Json::Object(_) => Err(nested()),
+    };
+    items.into_iter().map(one).collect()
+}
+
+/// Nothing if it is no list.
+fn of_value(value: &types::Value) -> Result<Option<Vec<Expr>>> {
+    use types::Value as Given;
+    let one = |item: &Given| match item {
+        Given::Null => Ok(Expr::Value(Value::Null.into())),
+        Given::Bool(value) => Ok(bool(*value)),
+        Given::Int32(value) => Ok(number(&value.to_string())),
+        Given::Int64(value) => Ok(number(&value.to_string())),
+        Given::Float64(value) if value.is_finite() => Ok(number(&value.to_string())),
+        Given::Float32(value) if value.is_finite() => Ok(number(&value.to_string())),
+        Given::Float64(value) => Ok(quoted(value.to_string())),
+        Given::Float32(value) => Ok(quoted(value.to_string())),
+        Given::String(text) | Given::Json(text) => Ok(quoted(text.clone())),
+        Given::Uuid(uuid) => Ok(quoted(crate::functions::uuid::format(uuid))),
+        Given::Binary(_) => Ok(quoted(shown(item, &types::DataType::Binary))),
+        Given::Date(_) => Ok(quoted(shown(item, &types::DataType::Date))),
+        Given::Timestamp(_) => Ok(quoted(shown(item, &types::DataType::Timestamp))),
+        _ => Err(nested()),
+    };
+    match value {
+        Given::List(items) => items.iter().map(one).collect::<Result<_>>().map(Some),
+        Given::String(text) | Given::Json(text) => of_text(text).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn shown(value: &types::Value, data_type: &types::DataType) -> String {
+    convert::literal_text(value, data_type).trim_matches('\'').to_owned()
+}
+
+fn quoted(text: String) -> Expr {
+    Expr::Value(Value::SingleQuotedString(text).into())
+}
+
+fn number(digits: &str) -> Expr {
+    let number = |digits: &str| Expr::Value(Value::Number(digits.to_owned(), false).into());
+    match digits.strip_prefix('-') {
+        Some(digits) => Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(number(digits)) },
+        None => number(digits),
+    }
+}
+
+fn nested() -> Error {
+    Error::invalid("ANY and ALL take a list of numbers, texts, times and the like, not of lists or objects")
+}
+
+/// A subscript below one is that of no item, and a part of a list begins at its first one.
+fn counted_from_one(subscript: &mut Subscript) -> Result<()> {
+    let whole = |digits: &str| Expr::Value(Value::Number(digits.to_owned(), false).into());
+    match subscript {
+        Subscript::Index { index } => {
+            if !is_known(index) {
+                let least = call("greatest", vec![index.clone(), whole("0")]);
+                *index = call("nullif", vec![least, whole("0")]);
+            }
+        }
+        Subscript::Slice { lower_bound, upper_bound, stride: _ } => {
+            for (bound, least, missing) in [(lower_bound, "1", "1"), (upper_bound, "0", "2147483647")] {
+                match bound {
+                    None => *bound = Some(whole(missing)),
+                    Some(bound) if is_known(bound) => {}
+                    Some(bound) => {
+                        if bound.to_string().len() > TWICE_BYTES_MAX {
+                            return Err(Error::new(Kind::TooLarge, "a bound of `list[a:b]` is too long")
+                                .hint("work it out in a query below"));
+                        }
+                        let at_least = call("greatest", vec![bound.clone(), whole(least)]);
+                        // Null where the bound is.
+                        let nothing = binary(bound.clone(), BinaryOperator::Multiply, whole("0"));
+                        *bound = binary(at_least, BinaryOperator::Plus, nothing);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A number that is not negative, the name of a field, or null.
+fn is_known(index: &Expr) -> bool {
+    match index {
+        Expr::Value(value) => !matches!(value.value, Value::Placeholder(_)),
+        _ => false,
+    }
+}
+
+/// All that is equal is replaced; the length of an empty list is null in any dimension.
+fn function_of_lists(function: &mut Function) -> Option<Expr> {
+    let [ObjectNamePart::Identifier(called)] = function.name.0.as_mut_slice() else { return None };
+    match called.value.to_ascii_lowercase().as_str() {
+        "array_replace" | "list_replace" => {
+            *called = Ident::new("array_replace_all");
+            None
+        }
+        "array_length" | "list_length" => {
+            let FunctionArguments::List(list) = &function.args else { return None };
+            let [_, FunctionArg::Unnamed(FunctionArgExpr::Expr(_))] = list.args.as_slice() else {
+                return None;
+            };
+            let length = Expr::Cast {
+                kind: CastKind::Cast,
+                expr: Box::new(Expr::Function(function.clone())),
+                data_type: SqlType::BigInt(None),
+                array: false,
+                format: None,
+            };
+            Some(call("nullif", vec![length, number("0")]))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,134 @@
+//! One pattern, compiled, with how much one search for it may take.
+
+use std::borrow::Cow;
+
+use arrow::error::ArrowError;
+use datafusion::common::Result;
+use datafusion::error::DataFusionError;
+use regex::Regex;
+use regex_syntax::hir::{Hir, HirKind};
+use types::{Error, Kind};
+
+use crate::execution::interrupt;
+
+/// Bytes of the text times the places of the pattern, for one search. The library mostly goes over a text once, at a gigabyte a
+/// second; where it has to follow all places at once this is some seconds.
+const STEPS_MAX: usize = 1_000_000_000;
+
+/// Steps, as those of [`STEPS_MAX`], after which a look is taken at the statement's deadline: about a millisecond.
+const STEPS_BETWEEN_CHECKS: usize = 1 << 20;
+
+/// Compiles patterns of rows, and bounds the searches for them. The pattern of one row mostly is that of the next one too.
+#[derive(Default)]
+pub struct Patterns {
+    last: Option<(String, Pattern)>,
+    /// Steps since the deadline was looked at.
+    steps: usize,
+}
+
+struct Pattern {
+    regex: Regex,
+    places: usize,
+}
+
+impl Patterns {
+    /// The pattern of these signs with these flags, as `(?flags)pattern` has them, for one search in a text.
+    /// [`Kind::TooLarge`] where that could take more than [`STEPS_MAX`].
+    pub fn within(&mut self, text: &str, pattern: &str, flags: Option<&str>) -> Result<&Regex> {
+        let whole = match flags {
+            Some(flags) => Cow::Owned(format!("(?{flags}){pattern}")),
+            None => Cow::Borrowed(pattern),
+        };
+        if self.last.as_ref().is_none_or(|(known, _)| *known != whole) {
+            interrupt::check()?;
+            self.last = None;
+            let compiled = Pattern::compile(&whole)?;
+            self.last = Some((whole.into_owned(), compiled));
+        }
+        let places = self.last.as_ref().map_or(1, |(_, pattern)| pattern.places);
+        let steps = text.len().saturating_mul(places);
+        if steps > STEPS_MAX {
+            return Err(too_long(text, places));
+        }
+        self.take(steps)?;
+        match &self.last {
+            Some((_, pattern)) => Ok(&pattern.regex),
+            None => Err(DataFusionError::Internal("a pattern was compiled".into())),
+        }
+    }
+
+    /// Counts steps, and looks at the deadline after [`STEPS_BETWEEN_CHECKS`] of them.
+    fn take(&mut self, steps: usize) -> Result<()> {
+        self.steps = self.steps.saturating_add(steps);
+        if self.steps > STEPS_BETWEEN_CHECKS {
+            self.steps = 0;
+            interrupt::check()?;
+        }
+        Ok(())
+    }
+}
+
+impl Pattern {
+    fn compile(whole: &str) -> Result<Pattern> {
+        // One that is refused says so itself, below.
+        let places = places_of(whole);
+        let regex = Regex::new(whole).map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => DataFusionError::External(Box::new(error)),
+            error => {
+                let text = format!("Regular expression did not compile: {error:?}");
+                ArrowError::ComputeError(text).into()
+            }
+        })?;
+        Ok(Pattern { regex, places })
+    }
+}
+
+fn too_long(text: &str, places: usize) -> DataFusionError {
+    let most = (STEPS_MAX / places) >> 10;
+    let message = format!(
+        "a pattern of {places} signs is looked for in a text of {} KiB; {most} KiB are searched at most",
+        text.len() >> 10
+    );
+    let error = Error::new(Kind::TooLarge, message)
+        .hint("search a part of the text, as by `left(text, 100000)`, or repeat less in the pattern");
+    DataFusionError::External(Box::new(error))
+}
+
+/// [`places`] of a pattern; 1 of one that cannot be read.
+pub(super) fn places_of(pattern: &str) -> usize {
+    regex_syntax::parse(pattern).map_or(1, |hir| places(&hir))
+}
+
+/// How many places of a pattern a search may be at, at the same time: its signs, those that are repeated by number as often.
+fn places(hir: &Hir) -> usize {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) | HirKind::Class(_) => 1,
+        HirKind::Literal(literal) => literal.0.len().max(1),
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min.saturating_add(1));
+            places(&repetition.sub).saturating_mul(times.max(1) as usize)
+        }
+        HirKind::Capture(capture) => places(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().map(places).fold(0, usize::saturating_add)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_signs_count_as_often_as_they_are_repeated() {
+        for (pattern, wanted) in [
+            ("abc", 3),
+            (r"a[^z]*z|a", 4),
+            ("(ab){10}", 20),
+            (r"\d{4}-\d{2}", 7),
+            ("((x{30}){30}){10}", 9_000),
+        ] {
+            assert_eq!(places(&regex_syntax::parse(pattern).unwrap()), wanted, "{pattern}");
+        }
+    }
+}

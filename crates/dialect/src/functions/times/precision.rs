@@ -1,0 +1,106 @@
+//! `t::timestamp(3)`: a time rounded to so many digits of a second, as PostgreSQL rounds it. It stays in microseconds.
+
+use std::any::Any;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::datatypes::DataType as Arrow;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::execution::FunctionRegistry;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature};
+use datafusion::sql::sqlparser::ast::{
+    DataType as SqlType, Expr, Statement, TypedString, Value, visit_expressions_mut,
+};
+use sql::ast::call;
+
+use super::{each, missing, of_time, out_of_range, own_types, refused};
+
+const NAME: &str = "to_precision";
+/// From here PostgreSQL counts: 2000-01-01, in microseconds since 1970.
+const BEGIN: i128 = 946_684_800_000_000;
+/// Digits of a second that are kept.
+const DIGITS: u32 = 6;
+
+pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
+    let function = ToPrecision { signature: own_types() };
+    registry.register_udf(Arc::new(ScalarUDF::new_from_impl(function))).map(drop)
+}
+
+/// A cast to a timestamp of few digits becomes one to a timestamp, rounded.
+pub fn spell_precision(statement: &mut Statement) {
+    let _ = visit_expressions_mut(statement, |expr| {
+        let precision = match expr {
+            Expr::Cast { data_type: SqlType::Timestamp(precision, _), .. } => precision,
+            Expr::TypedString(TypedString { data_type: SqlType::Timestamp(precision, _), .. }) => precision,
+            _ => return ControlFlow::<()>::Continue(()),
+        };
+        if let Some(digits) = precision.take_if(|digits| *digits < u64::from(DIGITS)) {
+            let time = std::mem::replace(expr, Expr::Value(Value::Null.into()));
+            *expr = call(NAME, vec![time, Expr::Value(Value::Number(digits.to_string(), false).into())]);
+        }
+        ControlFlow::Continue(())
+    });
+}
+
+/// The nearest time of so many digits; what lies between two goes away from the year 2000.
+fn rounded(time: i64, digits: u32) -> Option<i64> {
+    let unit = 10i128.pow(DIGITS.checked_sub(digits)?);
+    let since = i128::from(time) - BEGIN;
+    let units = (since.abs() + unit / 2) / unit;
+    i64::try_from(since.signum() * units * unit + BEGIN).ok()
+}
+
+/// `to_precision(time, digits)`: statements write a cast.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ToPrecision {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for ToPrecision {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[Arrow]) -> Result<Vec<Arrow>> {
+        match types {
+            [time, digits] if digits.is_integer() => of_time(time).map(|time| vec![time, Arrow::Int64]),
+            _ => None,
+        }
+        .ok_or_else(|| refused(NAME, types))
+    }
+
+    fn return_type(&self, types: &[Arrow]) -> Result<Arrow> {
+        types.first().cloned().ok_or_else(|| missing(NAME))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [time, ColumnarValue::Scalar(ScalarValue::Int64(Some(digits)))] = args.args.as_slice() else {
+            return Err(missing(NAME));
+        };
+        let digits = u32::try_from(*digits).map_err(|_| missing(NAME))?;
+        each(time, |time| rounded(time, digits).ok_or_else(|| out_of_range(NAME)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_rounded_to_the_nearest_and_halves_away_from_2000() {
+        let after = BEGIN as i64;
+        assert_eq!(rounded(after + 1_499_999, 0), Some(after + 1_000_000));
+        assert_eq!(rounded(after + 1_500_000, 0), Some(after + 2_000_000));
+        assert_eq!(rounded(after - 1_500_000, 0), Some(after - 2_000_000));
+        assert_eq!(rounded(after + 1_234_567, 3), Some(after + 1_235_000));
+        assert_eq!(rounded(i64::MAX, 0), None);
+    }
+}

@@ -1,0 +1,199 @@
+//! `generate_series` and `range` over times: in microseconds, over all of the years 1 to 9999, made as they are read. Those over
+//! integers are DataFusion's own, within the integers.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, TimestampMicrosecondArray};
+use arrow::datatypes::{DataType as Arrow, Field, IntervalMonthDayNano, Schema, SchemaRef};
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::catalog::{TableFunction, TableFunctionImpl, TableProvider};
+use datafusion::common::{Result, ScalarValue};
+use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
+use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use types::Error;
+
+use super::calendar::{self, DAY};
+use super::{INTERVAL, of_time, ours, utc};
+
+const BATCH_ROWS: usize = 8192;
+
+/// Puts these in the place of DataFusion's.
+pub fn register(state: &mut SessionState) -> Result<()> {
+    for (name, has_end) in [("generate_series", true), ("range", false)] {
+        let inner = state.table_functions().get(name).cloned();
+        let inner = inner.ok_or_else(|| ours(Error::internal(format!("there is no `{name}`"))))?;
+        state.register_udtf(name, Arc::new(Maker { inner, has_end }));
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct Maker {
+    inner: Arc<TableFunction>,
+    /// Whether the end is one of them.
+    has_end: bool,
+}
+
+impl TableFunctionImpl for Maker {
+    fn call(&self, args: &[Expr]) -> Result<Arc<dyn TableProvider>> {
+        let name = self.inner.name();
+        let is_time = |arg: &Expr| match arg {
+            Expr::Literal(value, _) => {
+                matches!(value.data_type(), Arrow::Timestamp(..) | Arrow::Date32 | Arrow::Date64)
+            }
+            _ => false,
+        };
+        if !args.iter().take(2).any(is_time) {
+            return self.inner.create_table_provider(&self.within_integers(args)?);
+        }
+        let [from, to, step] = args else {
+            let error = Error::invalid(format!("`{name}` over times takes the first, the last and a step"));
+            return Err(ours(error.hint(format!("{name}(TIMESTAMP '2026-01-01', now(), INTERVAL '1 day')"))));
+        };
+        let (from, to) = (time(name, from)?, time(name, to)?);
+        let step = self.step(step)?;
+        let times = match (from, to, step) {
+            (Some(from), Some(to), Some(step)) => {
+                Some(Times { next: Some(from), to, step, has_end: self.has_end })
+            }
+            _ => None,
+        };
+        let schema = Arc::new(Schema::new(vec![Field::new("value", utc(), false)]));
+        let part = Arc::new(Part { schema: schema.clone(), times });
+        Ok(Arc::new(StreamingTable::try_new(schema, vec![part])?))
+    }
+}
+
+/// A time that is known before any row is read.
+fn time(name: &str, arg: &Expr) -> Result<Option<i64>> {
+    let refused = || {
+        ours(Error::invalid(format!(
+            "`{name}` takes times that are written in the statement or reckoned from now(), not `{arg}`"
+        )))
+    };
+    let Expr::Literal(value, _) = arg else { return Err(refused()) };
+    let wanted = of_time(&value.data_type()).ok_or_else(refused)?;
+    match value.cast_to(&wanted)? {
+        ScalarValue::TimestampMicrosecond(time, _) => Ok(time),
+        _ => Err(refused()),
+    }
+}
+
+impl Maker {
+    /// The same arguments, if they are integers, with an end that can be stepped over: DataFusion's counts on from the greatest integer
+    /// at the least. What nobody reaches ends earlier; what would miss its last value is refused.
+    fn within_integers(&self, args: &[Expr]) -> Result<Vec<Expr>> {
+        /// Years of reading.
+        const UNREACHED: i128 = 1 << 53;
+        let number = |arg: &Expr| match arg {
+            Expr::Literal(value, _) => match value.cast_to(&Arrow::Int64) {
+                Ok(ScalarValue::Int64(number)) => number,
+                _ => None,
+            },
+            _ => None,
+        };
+        let mut args = args.to_vec();
+        let (start, end, step) = match args.as_slice() {
+            [end] => (Some(0), number(end), Some(1)),
+            [start, end] => (number(start), number(end), Some(1)),
+            [start, end, step] => (number(start), number(end), number(step)),
+            _ => return Ok(args),
+        };
+        let (Some(start), Some(end), Some(step)) = (start, end, step) else { return Ok(args) };
+        if step == 0 || end.checked_add(step).is_some() && start.checked_add(step).is_some() {
+            return Ok(args);
+        }
+        let steps = (i128::from(end) - i128::from(start)) / i128::from(step);
+        if steps < 0 {
+            return Ok(args);
+        }
+        if steps < UNREACHED {
+            let what = format!("`{}` cannot step beyond the ends of int64", self.inner.name());
+            return Err(ours(Error::invalid(what).hint("let it end one step earlier")));
+        }
+        let reached = if step > 0 { i64::MAX - step } else { i64::MIN - step };
+        let at = usize::from(args.len() > 1);
+        args[at] = Expr::Literal(ScalarValue::Int64(Some(reached)), None);
+        Ok(args)
+    }
+
+    fn step(&self, arg: &Expr) -> Result<Option<Step>> {
+        let name = self.inner.name();
+        let invalid = |what: &str| ours(Error::invalid(format!("the step of `{name}` {what}")));
+        let Expr::Literal(value, _) = arg else { return Err(invalid("is the same for all rows")) };
+        let ScalarValue::IntervalMonthDayNano(step) = value.cast_to(&INTERVAL)? else {
+            return Err(invalid("over times is an interval"));
+        };
+        let Some(IntervalMonthDayNano { months, days, nanoseconds }) = step else { return Ok(None) };
+        if nanoseconds % 1_000 != 0 {
+            return Err(invalid("is in whole microseconds"));
+        }
+        let micros = i64::from(days).checked_mul(DAY).and_then(|days| days.checked_add(nanoseconds / 1_000));
+        let micros = micros.ok_or_else(|| invalid("is longer than all times"))?;
+        match (i64::from(months).signum(), i64::from(days).signum(), nanoseconds.signum()) {
+            (0, 0, 0) => Err(invalid("must not be zero")),
+            (a, b, c) if a.max(b).max(c) - a.min(b).min(c) == 2 => {
+                Err(invalid("goes one way, not to and fro"))
+            }
+            (a, b, c) => Ok(Some(Step { months: months.into(), micros, is_back: a + b + c < 0 })),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    months: i64,
+    micros: i64,
+    is_back: bool,
+}
+
+/// The times to come.
+#[derive(Clone, Debug)]
+struct Times {
+    next: Option<i64>,
+    to: i64,
+    step: Step,
+    has_end: bool,
+}
+
+impl Iterator for Times {
+    type Item = i64;
+
+    fn next(&mut self) -> Option<i64> {
+        let Times { to, step, has_end, .. } = *self;
+        let is_within =
+            |time: &i64| *time == to && has_end || if step.is_back { *time > to } else { *time < to };
+        let time = self.next.filter(is_within)?;
+        let moved = if step.months == 0 { Some(time) } else { calendar::plus_months(time, step.months) };
+        // None is beyond all times, and with it beyond the last.
+        self.next = moved.and_then(|moved| moved.checked_add(step.micros));
+        Some(time)
+    }
+}
+
+#[derive(Debug)]
+struct Part {
+    schema: SchemaRef,
+    times: Option<Times>,
+}
+
+impl PartitionStream for Part {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (schema, mut times) = (self.schema.clone(), self.times.clone().into_iter().flatten());
+        let batches = std::iter::from_fn(move || {
+            let part: Vec<i64> = times.by_ref().take(BATCH_ROWS).collect();
+            if part.is_empty() {
+                return None;
+            }
+            let column: ArrayRef = Arc::new(TimestampMicrosecondArray::from(part).with_timezone("UTC"));
+            Some(RecordBatch::try_new(schema.clone(), vec![column]).map_err(Into::into))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), futures::stream::iter(batches)))
+    }
+}

@@ -1,0 +1,179 @@
+//! Functions and operators that DataFusion has under another name: `mod(a, b)` is `a % b`, `every` is `bool_and`.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, BinaryOperator, CastKind, CharacterLength, DataType as SqlType, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart, Statement, Subscript, UnaryOperator, Value,
+    VisitMut, VisitorMut,
+};
+use sql::ast::{binary, bracketed, call};
+use types::{Error, Result, name};
+
+/// Names that differ, and nothing else.
+const NAMES: [(&str, &str); 4] =
+    [("ceiling", "ceil"), ("every", "bool_and"), ("sign", "signum"), ("variance", "var_samp")];
+
+/// After names are bound, so that a column of the answer is called as it was written.
+pub fn spell(statement: &mut Statement) -> Result<()> {
+    match statement.visit(&mut Spell) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// `name(args…)`.
+
+struct Spell;
+
+impl VisitorMut for Spell {
+    type Break = Error;
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        sign_of_base(expr);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        match expr {
+            Expr::Function(function) => {
+                if let Some(spelled) = function_of(function) {
+                    *expr = spelled;
+                }
+            }
+            Expr::BinaryOp { left, op: BinaryOperator::PGExp, right } => {
+                *expr = call("power", vec![(**left).clone(), (**right).clone()]);
+            }
+            Expr::Substring { expr: text, substring_from: Some(pattern), substring_for: None, .. }
+                if is_text(pattern) =>
+            {
+                *expr = first_of(call("regexp_match", vec![(**text).clone(), (**pattern).clone()]));
+            }
+            Expr::Cast {
+                kind: CastKind::Cast | CastKind::DoubleColon,
+                expr: inner,
+                data_type: SqlType::JSON | SqlType::JSONB,
+                ..
+            } => {
+                if let Err(error) = check_json(inner) {
+                    return ControlFlow::Break(error);
+                }
+            }
+            Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, data_type, .. } => {
+                if let Some(length) = length_of(data_type) {
+                    *data_type = SqlType::Text;
+                    let length = Expr::Value(Value::Number(length.to_string(), false).into());
+                    *expr = call("left", vec![expr.clone(), length]);
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// To how many characters a cast cuts a text.
+fn length_of(data_type: &SqlType) -> Option<u64> {
+    match data_type {
+        SqlType::Varchar(Some(CharacterLength::IntegerLength { length, .. }))
+        | SqlType::CharacterVarying(Some(CharacterLength::IntegerLength { length, .. }))
+        | SqlType::CharVarying(Some(CharacterLength::IntegerLength { length, .. }))
+        | SqlType::Char(Some(CharacterLength::IntegerLength { length, .. }))
+        | SqlType::Character(Some(CharacterLength::IntegerLength { length, .. })) => Some(*length),
+        SqlType::Char(None) | SqlType::Character(None) => Some(1),
+        _ => None,
+    }
+}
+
+/// The parser takes `-2 ^ 2` for `-(2 ^ 2)`; a sign belongs to the number behind it.
+fn sign_of_base(expr: &mut Expr) {
+    let Expr::UnaryOp { op: op @ (UnaryOperator::Minus | UnaryOperator::Plus), expr: inner } = expr else {
+        return;
+    };
+    if !matches!(**inner, Expr::BinaryOp { op: BinaryOperator::PGExp, .. }) {
+        return;
+    }
+    let op = *op;
+    let mut power = (**inner).clone();
+    let mut base = &mut power;
+    while let Expr::BinaryOp { left, op: BinaryOperator::PGExp, .. } = base {
+        base = left;
+    }
+    let signed = Expr::UnaryOp { op, expr: Box::new(base.clone()) };
+    *base = signed;
+    *expr = power;
+}
+
+fn function_of(function: &mut Function) -> Option<Expr> {
+    let [ObjectNamePart::Identifier(called)] = function.name.0.as_mut_slice() else { return None };
+    let lower = called.value.to_ascii_lowercase();
+    if let Some((_, theirs)) = NAMES.iter().find(|(ours, _)| *ours == lower) {
+        *called = Ident::new(*theirs);
+        return None;
+    }
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let is_plain = function.over.is_none()
+        && function.filter.is_none()
+        && list.clauses.is_empty()
+        && list.duplicate_treatment.is_none();
+    let value = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    };
+    let args: Vec<Expr> = list.args.iter().map(value).collect::<Option<_>>().filter(|_| is_plain)?;
+    match (lower.as_str(), args.as_slice()) {
+        ("mod", [a, b]) => Some(bracketed(binary(a.clone(), BinaryOperator::Modulo, b.clone()))),
+        // All of it is a group, so that those within it do not matter.
+        ("regexp_substr", [text, pattern]) => {
+            let group = concat(concat(quoted("("), pattern.clone()), quoted(")"));
+            Some(first_of(call("regexp_match", vec![text.clone(), group])))
+        }
+        ("quote_literal", [value]) => Some(quote_literal(value.clone())),
+        // Of integers it would be a float32.
+        ("atan2", [y, x]) => Some(call("atan2", [y, x].map(|arg| cast(arg.clone(), SqlType::Float8)).into())),
+        _ => None,
+    }
+}
+
+/// In quotes, those in it doubled; with backslashes in it, which are doubled too, as `E'…'`.
+fn quote_literal(value: Expr) -> Expr {
+    let text = cast(value, SqlType::Text);
+    let doubled = |text: Expr, sign: &str| call("replace", vec![text, quoted(sign), quoted(&sign.repeat(2))]);
+    let inside = doubled(doubled(text, "'"), "\\");
+    let whole = concat(concat(quoted("'"), inside), quoted("'"));
+    call("regexp_replace", vec![whole, quoted(r"(?s)^(.*\\)"), quoted(r"E\1")])
+}
+
+fn cast(expr: Expr, data_type: SqlType) -> Expr {
+    Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
+}
+
+fn first_of(list: Expr) -> Expr {
+    let index = Expr::Value(Value::Number("1".into(), false).into());
+    let access_chain = vec![AccessExpr::Subscript(Subscript::Index { index })];
+    Expr::CompoundFieldAccess { root: Box::new(bracketed(list)), access_chain }
+}
+
+fn concat(left: Expr, right: Expr) -> Expr {
+    bracketed(binary(left, BinaryOperator::StringConcat, right))
+}
+
+fn quoted(text: &str) -> Expr {
+    Expr::Value(Value::SingleQuotedString(text.to_owned()).into())
+}
+
+fn is_text(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)))
+}
+
+/// Text that is given the type is JSON, as it is where it is stored.
+fn check_json(expr: &Expr) -> Result<()> {
+    let Expr::Value(value) = expr else { return Ok(()) };
+    let Value::SingleQuotedString(text) = &value.value else { return Ok(()) };
+    match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            Err(Error::invalid(format!("`{}` is no json", name::printable(text))).hint(error.to_string()))
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! What literals and text parameters mean where they stand, before DataFusion's own coercion, which would compare
+//! numbers with texts letter by letter and read `1.1` as a float.
+//!
+//! - Text of no type (a literal, a parameter that came as text) that meets a typed expression is read as that type,
+//!   as PostgreSQL does: exactly, or the statement is refused.
+//! - Typed text that meets a number or a bool is refused, and so is a bool that meets a number: somebody has to say
+//!   which of the two is meant.
+//! - A number with a point is exact where it is compared with an exact type, where a decimal takes part in the
+//!   calculation, and where it has more digits than a float64 keeps. Elsewhere it is a float64: `2 / 3.0` is to have
+//!   all its digits, and `SELECT 1.5` to be a number in JSON, in which decimals are strings.
+//! - A column of VALUES and of a UNION is a float64 if one of its numbers is, by the same rule; a number beside a decimal
+//!   column is exact there too.
+//! - A date that meets a timestamp or an interval is a timestamp.
+//! - A comparison of a decimal or an integer with a number becomes one with a literal of its own type, whatever digits
+//!   the number has: no cast hides the column from keys and zones, and no common type has to hold both.
+
+mod compare;
+mod literals;
+mod meet;
+mod number;
+mod pattern;
+mod read;
+mod text;
+mod union;
+
+use arrow::datatypes::{DataType as Arrow, TimeUnit};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result as DfResult};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::expr::{Between, Cast, InList, InSubquery, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator};
+use datafusion::sql::sqlparser::ast::Statement;
+use types::{Error, Result};
+
+use crate::error::from_datafusion;
+use crate::functions::arrays;
+use crate::functions::interval;
+use crate::functions::nullif;
+use crate::functions::one_type;
+use crate::functions::regexes;
+use crate::functions::round;
+use crate::functions::times;
+use compare::binary;
+use text::{refuse_beside, untyped};
+
+pub use literals::CELL_PREFIX;
+pub use number::Number;
+pub use pattern::before_wildcards;
+pub use read::ReadAs;
+pub use text::TextReader;
+
+/// A plan whose literals have types.
+pub struct Coerced {
+    pub plan: LogicalPlan,
+    /// A parameter's text decides about more than a literal: the plan is right only with the values put in before.
+    pub needs_values: bool,
+}
+
+/// What has to be said in other words before a statement is planned.
+pub fn prepare(statement: &mut Statement) -> Result<()> {
+    literals::floats_in_values(statement);
+    literals::floats_that_no_decimal_holds(statement);
+    text::spell_out_distinct(statement);
+    times::spell_precision(statement);
+    times::spell_intervals(statement);
+    times::spell_out(statement)
+}
+
+pub fn coerce(plan: LogicalPlan) -> Result<Coerced> {
+    let mut needs_values = false;
+    let coerced = plan.transform_up_with_subqueries(|plan| node(plan, &mut needs_values));
+    let plan = coerced.map_err(from_datafusion)?.data;
+    Ok(Coerced { plan, needs_values })
+}
+
+fn node(plan: LogicalPlan, needs_values: &mut bool) -> DfResult<Transformed<LogicalPlan>> {
+    let schema = match &plan {
+        LogicalPlan::TableScan(_) => return Ok(Transformed::no(plan)),
+        other => merge_schema(&other.inputs()),
+    };
+    let mut pass = Pass { schema: &schema, needs_values };
+    let plan = match plan {
+        LogicalPlan::Join(mut join) => {
+            for (left, right) in &mut join.on {
+                refuse_beside(left, right, &schema)?;
+                pass.as_floats(&mut [left, right]);
+                meet::as_times(&mut [left, right], &schema);
+                interval::as_lengths(&mut [left, right], &schema);
+            }
+            LogicalPlan::Join(join)
+        }
+        LogicalPlan::Sort(mut sort) => {
+            for by in &mut sort.expr {
+                interval::as_lengths(&mut [&mut by.expr], &schema);
+            }
+            LogicalPlan::Sort(sort)
+        }
+        other => other,
+    };
+    let names = NamePreserver::new(&plan);
+    let rewritten = plan.map_expressions(|expr| {
+        if matches!(expr, Expr::GroupingSet(_)) {
+            return Ok(Transformed::no(expr));
+        }
+        let name = names.save(&expr);
+        let settled = literals::settle(expr, &schema)?;
+        let rewritten = settled.transform_up(|expr| pass.rewrite(expr))?;
+        Ok(Transformed::yes(name.restore(rewritten.data)))
+    })?;
+    rewritten.map_data(|plan| match plan {
+        // The schema of these is not computed again otherwise.
+        LogicalPlan::Values(values) => LogicalPlanBuilder::values(in_micros(values.values))?.build(),
+        LogicalPlan::Union(inputs) => union::union(inputs.inputs),
+        other => other.recompute_schema(),
+    })
+}
+
+/// Dates and timestamps in one column of VALUES were brought to nanoseconds where it was planned.
+fn in_micros(mut rows: Vec<Vec<Expr>>) -> Vec<Vec<Expr>> {
+    for value in rows.iter_mut().flatten() {
+        if let Expr::Cast(cast) = value
+            && let Arrow::Timestamp(TimeUnit::Nanosecond, _) = &cast.data_type
+            && let Some(micros) = meet::beside_dates(&cast.data_type)
+        {
+            cast.data_type = micros;
+        }
+    }
+    rows
+}
+
+struct Pass<'a> {
+    schema: &'a DFSchema,
+    needs_values: &'a mut bool,
+}
+
+impl Pass<'_> {
+    fn rewrite(&mut self, expr: Expr) -> DfResult<Transformed<Expr>> {
+        Ok(match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(op) => {
+                let (mut left, mut right) = self.read_each_other(*left, *right)?;
+                refuse_beside(&left, &right, self.schema)?;
+                meet::as_times(&mut [&mut left, &mut right], self.schema);
+                interval::as_lengths(&mut [&mut left, &mut right], self.schema);
+                if let (Some(Arrow::List(own)), Some(Arrow::List(other))) =
+                    (self.type_of(&left), self.type_of(&right))
+                {
+                    text::refuse(own.data_type(), other.data_type())?;
+                    if let Some(less) = arrays::less(left.clone(), op, right.clone()) {
+                        return Ok(Transformed::yes(less));
+                    }
+                }
+                Transformed::yes(self.compare(left, op, right))
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if calculates(op) && (untyped(&left) || untyped(&right)) =>
+            {
+                let left_type = self.type_of(&left).filter(Arrow::is_numeric);
+                let right_type = self.type_of(&right).filter(Arrow::is_numeric);
+                let left = self.read_as(*left, right_type.as_ref())?;
+                let right = self.read_as(*right, left_type.as_ref())?;
+                Transformed::yes(binary(left, op, right))
+            }
+            Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) if calculates(op) => {
+                if let Some(time) = interval::beside_time(&left, op, &right, self.schema) {
+                    return Ok(Transformed::yes(time));
+                }
+                meet::sides(&mut left, op, &mut right, self.schema)?;
+                Transformed::yes(binary(self.signed(*left), op, self.signed(*right)))
+            }
+            Expr::BinaryExpr(BinaryExpr { op, .. }) if regexes::is_regex(op) => {
+                Transformed::yes(self.interruptible(expr))
+            }
+            Expr::Between(Between { expr, negated, low, high }) => {
+                let own = self.type_of(&expr);
+                let (low, high) = (self.read_as(*low, own.as_ref())?, self.read_as(*high, own.as_ref())?);
+                let (expr, mut low) = self.read_each_other(*expr, low)?;
+                let (mut expr, mut high) = self.read_each_other(expr, high)?;
+                refuse_beside(&expr, &low, self.schema)?;
+                refuse_beside(&expr, &high, self.schema)?;
+                meet::as_times(&mut [&mut expr, &mut low, &mut high], self.schema);
+                interval::as_lengths(&mut [&mut expr, &mut low, &mut high], self.schema);
+                Transformed::yes(self.between(expr, negated, low, high))
+            }
+            Expr::InList(InList { mut expr, list, negated }) => {
+                let own = self.type_of(&expr).or_else(|| list.iter().find_map(|item| self.type_of(item)));
+                *expr = self.read_as(*expr, own.as_ref())?;
+                let mut read = Vec::with_capacity(list.len());
+                for item in list {
+                    let item = self.read_as(item, own.as_ref())?;
+                    refuse_beside(&expr, &item, self.schema)?;
+                    read.push(item);
+                }
+                let mut all: Vec<_> = std::iter::once(expr.as_mut()).chain(&mut read).collect();
+                meet::as_times(&mut all, self.schema);
+                interval::as_lengths(&mut all, self.schema);
+                Transformed::yes(self.in_list(*expr, read, negated))
+            }
+            Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
+                Transformed::yes(self.in_subquery(*expr, subquery, negated)?)
+            }
+            Expr::Like(like) => Transformed::yes(self.like(like)?),
+            Expr::SimilarTo(like) => Transformed::yes(self.similar_to(like)?),
+            // As which AT TIME ZONE reads what is a timestamp already: a column below no cast is known to keys and zones.
+            Expr::Cast(cast)
+                if matches!(cast.data_type, Arrow::Timestamp(..))
+                    && self.type_of(&cast.expr).as_ref() == Some(&cast.data_type) =>
+            {
+                Transformed::yes(*cast.expr)
+            }
+            Expr::Cast(cast) => text::cast(cast, self.schema)?,
+            Expr::TryCast(cast) => text::try_cast(cast, self.schema)?,
+            Expr::SetComparison(set) => Transformed::yes(self.set_comparison(set)?),
+            Expr::Case(mut case) => {
+                let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+                let mut results: Vec<_> = results.chain(case.else_expr.as_deref_mut()).collect();
+                self.as_floats(&mut results);
+                meet::as_times(&mut results, self.schema);
+                Transformed::yes(match case.expr.take() {
+                    Some(operand) => self.case(*operand, case)?,
+                    None => Expr::Case(case),
+                })
+            }
+            Expr::ScalarFunction(function) if function.func.name() == nullif::NAME => {
+                Transformed::yes(self.nullif(function)?)
+            }
+            Expr::ScalarFunction(function) if one_type::NAMES.contains(&function.func.name()) => {
+                Transformed::yes(self.one_type(function)?)
+            }
+            Expr::ScalarFunction(function) if function.func.name() == arrays::EQUALS_ANY => {
+                Transformed::yes(self.equals_any(function)?)
+            }
+            Expr::ScalarFunction(function) if round::takes(&function) => {
+                Transformed::yes(round::settle_digits(function, self.needs_values))
+            }
+            Expr::ScalarFunction(_) => {
+                self.look(&expr);
+                // Lengths and places: beside an int64 they would be decimals.
+                match self.type_of(&expr) {
+                    Some(Arrow::UInt64) => {
+                        Transformed::yes(Expr::Cast(Cast::new(Box::new(expr), Arrow::Int64)))
+                    }
+                    _ => Transformed::no(expr),
+                }
+            }
+            other => Transformed::no(other),
+        })
+    }
+
+    /// What DataFusion counts without a sign, as the length of a list: beside an int64 it would be a decimal.
+    fn signed(&self, expr: Expr) -> Expr {
+        match &expr {
+            Expr::Literal(..) => expr,
+            other if self.type_of(other) == Some(Arrow::UInt64) => {
+                Expr::Cast(Cast::new(Box::new(expr), Arrow::Int64))
+            }
+            _ => expr,
+        }
+    }
+
+    /// The type of an expression that has one of its own.
+    fn type_of(&self, expr: &Expr) -> Option<Arrow> {
+        if untyped(expr) { None } else { expr.get_type(self.schema).ok() }
+    }
+
+    fn read_each_other(&mut self, left: Expr, right: Expr) -> DfResult<(Expr, Expr)> {
+        if untyped(&left) == untyped(&right) {
+            return Ok((left, right));
+        }
+        let (left_type, right_type) = (self.type_of(&left), self.type_of(&right));
+        Ok((self.read_as(left, right_type.as_ref())?, self.read_as(right, left_type.as_ref())?))
+    }
+
+    /// Its arguments become one type: texts of no type are read as what the others are.
+    fn one_type(&mut self, function: ScalarFunction) -> DfResult<Expr> {
+        let ScalarFunction { func, args } = function;
+        let typed: Vec<Arrow> =
+            args.iter().filter_map(|arg| self.type_of(arg)).filter(|own| !own.is_null()).collect();
+        one_type::refuse_mixed(func.name(), &typed).map_err(ours)?;
+        let time = typed.iter().find(|own| matches!(own, Arrow::Timestamp(..)));
+        let own = time.or(typed.first());
+        let mut args: Vec<Expr> =
+            args.into_iter().map(|arg| self.read_as(arg, own)).collect::<DfResult<_>>()?;
+        let mut all: Vec<_> = args.iter_mut().collect();
+        self.as_floats(&mut all);
+        meet::as_times(&mut all, self.schema);
+        Ok(Expr::ScalarFunction(ScalarFunction { func, args }))
+    }
+
+    /// `= ANY`: what its items are compared with is read as one of them.
+    fn equals_any(&mut self, function: ScalarFunction) -> DfResult<Expr> {
+        let ScalarFunction { func, mut args } = function;
+        if let [list, element] = args.as_mut_slice()
+            && let Some(Arrow::List(item)) = self.type_of(list)
+        {
+            *element = self.read_as(std::mem::take(element), Some(item.data_type()))?;
+            if let Some(own) = self.type_of(element) {
+                text::refuse(item.data_type(), &own)?;
+            }
+        }
+        Ok(Expr::ScalarFunction(ScalarFunction { func, args }))
+    }
+
+    fn is_list(&self, expr: &Expr) -> bool {
+        matches!(self.type_of(expr), Some(Arrow::List(_)))
+    }
+
+    /// It compares its arguments.
+    fn nullif(&mut self, function: ScalarFunction) -> DfResult<Expr> {
+        let ScalarFunction { func, args } = function;
+        let args = match <[Expr; 2]>::try_from(args) {
+            Ok([left, right]) => {
+                let (mut left, mut right) = self.read_each_other(left, right)?;
+                refuse_beside(&left, &right, self.schema)?;
+                let own = self.type_of(&left);
+                meet::as_times(&mut [&mut left, &mut right], self.schema);
+                let changed = own.filter(|own| self.type_of(&left).as_ref() != Some(own));
+                let mut call = Expr::ScalarFunction(ScalarFunction { func, args: vec![left, right] });
+                // A date that was compared with a timestamp is given as a date.
+                if let Some(own) = changed {
+                    meet::cast(&mut call, &own);
+                }
+                return Ok(call);
+            }
+            Err(args) => args,
+        };
+        Ok(Expr::ScalarFunction(ScalarFunction { func, args }))
+    }
+
+    fn read_as(&mut self, expr: Expr, data_type: Option<&Arrow>) -> DfResult<Expr> {
+        let expr = text::read_as(expr, data_type)?;
+        self.look(&expr);
+        Ok(expr)
+    }
+
+    /// How many digits a parameter's text has decides about a comparison with a decimal.
+    fn look(&mut self, expr: &Expr) {
+        *self.needs_values |= ReadAs::target(expr).is_some_and(|t| matches!(t, Arrow::Decimal128(..)));
+    }
+}
+
+pub fn compares(op: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+pub fn calculates(op: Operator) -> bool {
+    use Operator::{Divide, Minus, Modulo, Multiply, Plus};
+    matches!(op, Plus | Minus | Multiply | Divide | Modulo)
+}
+
+fn ours(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}

@@ -1,0 +1,323 @@
+//! Which numbers with a point are exact, and which are floats.
+
+use std::ops::ControlFlow;
+
+use arrow::datatypes::DataType as Arrow;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::Cast;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
+use datafusion::sql::sqlparser::ast::{
+    self, CastKind, DataType as SqlType, ExactNumberInfo, Query, SetExpr, Statement, Value, VisitMut,
+    VisitorMut, visit_expressions_mut,
+};
+
+use super::number::Number;
+use super::{calculates, compares};
+
+/// How the columns of a query begin whose values are to fill a table's cells.
+pub const CELL_PREFIX: &str = "polynya ";
+
+/// What a literal is, by what surrounds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Nothing is known yet.
+    Open,
+    /// In a calculation without decimals.
+    Plain,
+    Exact,
+    Float,
+}
+
+/// What else takes part in a calculation.
+#[derive(Default)]
+struct Company {
+    decimal: bool,
+    float: bool,
+}
+
+/// Gives the literals of an expression the type that suits their surroundings.
+pub(super) fn settle(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    // A bare literal of a statement that writes is to reach its column with all its digits.
+    let mode = match &expr {
+        Expr::Alias(alias)
+            if alias.name.starts_with(CELL_PREFIX) && matches!(alias.expr.as_ref(), Expr::Literal(..)) =>
+        {
+            Mode::Exact
+        }
+        _ => Mode::Open,
+    };
+    expr.rewrite(&mut Settle { schema, around: vec![(mode, false)] }).map(|settled| settled.data)
+}
+
+/// On its way down and up; `rewrite` has room for any depth, which a function that calls itself has not.
+struct Settle<'a> {
+    schema: &'a DFSchema,
+    /// Of each expression around the current one: what its literals are, and whether it is a division.
+    around: Vec<(Mode, bool)>,
+}
+
+impl TreeNodeRewriter for Settle<'_> {
+    type Node = Expr;
+
+    fn f_down(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        let (mode, divides) = self.around.last().copied().unwrap_or((Mode::Open, false));
+        let inner = match &expr {
+            Expr::Literal(scalar, _) => {
+                self.around.push((mode, false));
+                // A quotient of decimals has few digits after the point.
+                let mode = if divides && !is_long(scalar) { Mode::Float } else { mode };
+                return Ok(match literal(scalar, mode) {
+                    Some(scalar) => Transformed::yes(Expr::Literal(scalar, None)),
+                    None => Transformed::no(expr),
+                });
+            }
+            // CAST('…') and CAST(1.5) say themselves what is meant.
+            Expr::Cast(Cast { expr: inner, .. }) if matches!(inner.as_ref(), Expr::Literal(..)) => {
+                Mode::Exact
+            }
+            // A half is rounded otherwise than that of a float.
+            Expr::Cast(Cast { data_type, .. }) if data_type.is_integer() => {
+                match calculated(&expr, self.schema)? {
+                    Mode::Plain => Mode::Exact,
+                    known => known,
+                }
+            }
+            Expr::BinaryExpr(BinaryExpr { op, .. }) if compares(*op) => compared(&expr, self.schema)?,
+            Expr::Between(_) | Expr::InList(_) => compared(&expr, self.schema)?,
+            Expr::BinaryExpr(BinaryExpr { op, .. }) if calculates(*op) => match mode {
+                Mode::Open => calculated(&expr, self.schema)?,
+                known => known,
+            },
+            Expr::Negative(_) | Expr::Alias(_) => mode,
+            Expr::Case(_) | Expr::ScalarFunction(_) => calculated(&expr, self.schema)?,
+            _ => Mode::Open,
+        };
+        let divides = matches!(&expr, Expr::BinaryExpr(BinaryExpr { op: Operator::Divide, .. }));
+        self.around.push((inner, divides));
+        Ok(Transformed::no(expr))
+    }
+
+    fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        self.around.pop();
+        Ok(Transformed::no(expr))
+    }
+}
+
+/// Comparisons are exact unless a float is compared.
+fn compared(expr: &Expr, schema: &DFSchema) -> Result<Mode> {
+    let company = survey(expr, schema)?;
+    Ok(if company.float { Mode::Float } else { Mode::Exact })
+}
+
+fn calculated(expr: &Expr, schema: &DFSchema) -> Result<Mode> {
+    let company = survey(expr, schema)?;
+    Ok(match company {
+        Company { float: true, .. } => Mode::Float,
+        Company { decimal: true, .. } => Mode::Exact,
+        _ => Mode::Plain,
+    })
+}
+
+fn survey(expr: &Expr, schema: &DFSchema) -> Result<Company> {
+    let mut company = Company::default();
+    let mut look = |part: &Expr| -> Result<TreeNodeRecursion> {
+        match part {
+            Expr::Literal(scalar, _) => {
+                company.decimal |= is_long(scalar);
+                company.float |= matches!(scalar, ScalarValue::Float32(_) | ScalarValue::Float64(_));
+                return Ok(TreeNodeRecursion::Jump);
+            }
+            Expr::BinaryExpr(BinaryExpr { op, .. }) if calculates(*op) => {
+                return Ok(TreeNodeRecursion::Continue);
+            }
+            Expr::Negative(_) | Expr::Alias(_) => return Ok(TreeNodeRecursion::Continue),
+            _ => {}
+        }
+        match part.get_type(schema) {
+            Ok(Arrow::Decimal128(..) | Arrow::Decimal256(..)) if !from_literals(part) => {
+                company.decimal = true;
+            }
+            Ok(Arrow::Float16 | Arrow::Float32 | Arrow::Float64) => company.float = true,
+            _ => {}
+        }
+        Ok(TreeNodeRecursion::Jump)
+    };
+    expr.apply_children(|child| child.apply(&mut look).map(|_| TreeNodeRecursion::Continue))?;
+    Ok(company)
+}
+
+/// A decimal only because its literals were read as decimals, as in `abs(1.5)`.
+fn from_literals(expr: &Expr) -> bool {
+    match expr {
+        Expr::ScalarFunction(_) | Expr::Case(_) => {}
+        _ => return false,
+    }
+    let mut only = true;
+    let _ = expr.apply(|part| {
+        only &=
+            !matches!(part, Expr::Column(_) | Expr::Cast(_) | Expr::ScalarSubquery(_) | Expr::Placeholder(_));
+        Ok(if only { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    });
+    only
+}
+
+fn is_long(scalar: &ScalarValue) -> bool {
+    match scalar {
+        ScalarValue::Decimal128(..) => Number::of(scalar).is_some_and(Number::is_long),
+        ScalarValue::Decimal256(..) => true,
+        ScalarValue::UInt64(Some(v)) => i64::try_from(*v).is_err(),
+        _ => false,
+    }
+}
+
+/// What a literal becomes; `None` if it stays.
+fn literal(scalar: &ScalarValue, mode: Mode) -> Option<ScalarValue> {
+    match scalar {
+        ScalarValue::Decimal128(Some(_), ..) => {}
+        ScalarValue::UInt64(Some(_)) if is_long(scalar) => {}
+        _ => return None,
+    }
+    let number = Number::of(scalar)?;
+    let float = || Some(ScalarValue::Float64(Some(number.to_f64())));
+    match mode {
+        Mode::Float => float(),
+        Mode::Open | Mode::Plain if !number.is_long() => float(),
+        _ => match scalar {
+            // Digits after the point count in arithmetic as they do in PostgreSQL: they stay as they were written.
+            ScalarValue::Decimal128(_, _, 0..) => None,
+            _ => number.to_decimal().or_else(float),
+        },
+    }
+}
+
+/// The number that [`floats_that_no_decimal_holds`] made a float of.
+pub(super) fn beyond_decimals(expr: &Expr) -> Option<Number> {
+    match expr {
+        Expr::Negative(inner) if matches!(inner.as_ref(), Expr::Cast(_)) => {
+            beyond_decimals(inner).map(Number::negated)
+        }
+        Expr::Cast(Cast { expr, data_type: Arrow::Float64 }) => match expr.as_ref() {
+            Expr::Literal(ScalarValue::Utf8(Some(text)), _) => Number::parse(text).ok(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Numbers that no decimal holds, as `1e300`, are float64 from the start: the planner would refuse them.
+pub(super) fn floats_that_no_decimal_holds(statement: &mut Statement) {
+    let _ = visit_expressions_mut(statement, |expr| {
+        if let Some(digits) = point_number(expr)
+            && Number::parse(digits).ok().and_then(Number::to_decimal).is_none()
+        {
+            *expr = float_of(digits);
+        }
+        ControlFlow::<()>::Continue(())
+    });
+}
+
+/// The planner takes the type of a column of VALUES from all its rows, before [`settle`] sees one: where the column
+/// has nothing but numbers that need not be exact, those with a point are float64 from the start.
+pub(super) fn floats_in_values(statement: &mut Statement) {
+    struct Find;
+    impl VisitorMut for Find {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+            let mut bodies = vec![query.body.as_mut()];
+            while let Some(body) = bodies.pop() {
+                match body {
+                    SetExpr::SetOperation { left, right, .. } => {
+                        bodies.extend([left.as_mut(), right.as_mut()])
+                    }
+                    SetExpr::Values(values) => floats_in_rows(&mut values.rows),
+                    _ => {}
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = statement.visit(&mut Find);
+}
+
+fn floats_in_rows(rows: &mut [Vec<ast::Expr>]) {
+    for column in 0..rows.first().map_or(0, Vec::len) {
+        read_texts(rows, column);
+        if !rows.iter().all(|row| row.get(column).is_some_and(need_not_be_exact)) {
+            continue;
+        }
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)) {
+            let _ = visit_expressions_mut(cell, |expr| {
+                if let Some(digits) = point_number(expr) {
+                    *expr = float_of(digits);
+                }
+                ControlFlow::<()>::Continue(())
+            });
+        }
+    }
+}
+
+/// A text of no type is what the typed ones of its column are.
+fn read_texts(rows: &mut [Vec<ast::Expr>], column: usize) {
+    let mut typed = rows.iter().filter_map(|row| match row.get(column) {
+        Some(ast::Expr::TypedString(typed)) => Some(&typed.data_type),
+        Some(ast::Expr::Cast { data_type, array: false, .. }) => Some(data_type),
+        _ => None,
+    });
+    let Some(data_type) = typed.next().cloned() else { return };
+    for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)) {
+        let ast::Expr::Value(value) = &*cell else { continue };
+        if let Value::SingleQuotedString(text) = &value.value {
+            *cell = cast_of(text, data_type.clone());
+        }
+    }
+}
+
+/// Whether an expression is made of parameters, nulls, texts, floats and numbers that a float64 keeps.
+fn need_not_be_exact(expr: &ast::Expr) -> bool {
+    use ast::BinaryOperator::{Divide, Minus, Modulo, Multiply, Plus};
+    match expr {
+        ast::Expr::Value(value) => match &value.value {
+            Value::Number(digits, _) => Number::parse(digits).is_ok_and(|number| !number.is_long()),
+            Value::Null | Value::Placeholder(_) | Value::SingleQuotedString(_) => true,
+            _ => false,
+        },
+        ast::Expr::TypedString(typed) => is_float(&typed.data_type),
+        ast::Expr::Cast { data_type, array: false, .. } => is_float(data_type),
+        ast::Expr::UnaryOp { expr, .. } | ast::Expr::Nested(expr) => need_not_be_exact(expr),
+        ast::Expr::BinaryOp { left, op: Plus | Minus | Multiply | Divide | Modulo, right } => {
+            need_not_be_exact(left) && need_not_be_exact(right)
+        }
+        _ => false,
+    }
+}
+
+fn is_float(data_type: &SqlType) -> bool {
+    use SqlType::{Double, DoublePrecision, Float, Float4, Float8, Float32, Float64, Real};
+    matches!(data_type, Double(_) | DoublePrecision | Float(_) | Float4 | Float8 | Float32 | Float64 | Real)
+}
+
+/// The digits of a number with a point or an exponent.
+fn point_number(expr: &ast::Expr) -> Option<&str> {
+    let ast::Expr::Value(literal) = expr else { return None };
+    match &literal.value {
+        Value::Number(digits, _) if digits.contains(['.', 'e', 'E']) => Some(digits),
+        _ => None,
+    }
+}
+
+fn float_of(digits: &str) -> ast::Expr {
+    cast_of(digits, SqlType::Double(ExactNumberInfo::None))
+}
+
+fn cast_of(text: &str, data_type: SqlType) -> ast::Expr {
+    let text = Value::SingleQuotedString(text.to_owned());
+    ast::Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(ast::Expr::Value(text.into())),
+        data_type,
+        array: false,
+        format: None,
+    }
+}

@@ -1,0 +1,275 @@
+//! Queries that depend on the rows outside, said so that DataFusion's joins for them are right.
+//!
+//! It joins such a query to the rows outside by the conditions of its WHERE, and groups by their columns what it aggregates. So
+//! an aggregate over no rows has no group and no row, OFFSET counts the rows of all, HAVING is asked before the join, and
+//! two columns of one name are taken for one. Here, from the outermost query inwards:
+//!
+//! - [`nested`]: what a query reads from further outside comes to it through the query around it;
+//! - [`Total`]: an aggregate without GROUP BY is one row, of which each value is a query for a value;
+//! - EXISTS asks only what makes rows, and of a UNION each part by itself, as IN does;
+//! - [`pulled`]: columns of one name get names of their own, and what the joins would make wrong is refused.
+
+mod nested;
+mod pulled;
+mod total;
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, Result, Spans};
+use datafusion::error::DataFusionError;
+use datafusion::functions_aggregate::count::count_all;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::logical_plan::{FetchType, Limit, SkipType};
+use datafusion::logical_expr::utils::{conjunction, disjunction};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, LogicalPlanBuilder, Subquery, lit};
+use types::Error;
+
+use total::Total;
+
+/// The plan, with what is said above but the last.
+pub fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
+    Spell { count: 0 }.plan(plan)
+}
+
+/// The plan, with the last of it, when nothing else is made of the queries any more.
+pub fn joined(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let mut count = 0;
+    let joined = plan.transform_up_with_subqueries(|plan| {
+        let names = NamePreserver::new(&plan);
+        plan.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let joined = expr.transform_up(|mut expr| {
+                let is_value = matches!(expr, Expr::ScalarSubquery(_));
+                let query = match &mut expr {
+                    Expr::Exists(exists) => &mut exists.subquery,
+                    Expr::InSubquery(within) => &mut within.subquery,
+                    Expr::ScalarSubquery(query) => query,
+                    _ => return Ok(Transformed::no(expr)),
+                };
+                if !is_dependent(&query.subquery) {
+                    return Ok(Transformed::no(expr));
+                }
+                *query = again(pulled::apart(query.subquery.clone(), is_value, &mut count)?);
+                Ok(Transformed::yes(expr))
+            })?;
+            Ok(if joined.transformed { joined.update_data(|expr| name.restore(expr)) } else { joined })
+        })
+    })?;
+    Ok(joined.data)
+}
+
+struct Spell {
+    /// Names that were given.
+    count: usize,
+}
+
+impl Spell {
+    fn plan(&mut self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let spelled = plan.transform_up(|plan| {
+            if !has_query(&plan)? {
+                return Ok(Transformed::no(plan));
+            }
+            let outside = match plan.inputs()[..] {
+                [input] => Some(input.clone()),
+                _ => None,
+            };
+            let names = NamePreserver::new(&plan);
+            plan.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let spelled = expr.transform_up(|expr| self.expr(expr, outside.as_ref()))?;
+                Ok(if spelled.transformed { spelled.update_data(|expr| name.restore(expr)) } else { spelled })
+            })
+        })?;
+        Ok(spelled.data)
+    }
+
+    fn expr(&mut self, expr: Expr, outside: Option<&LogicalPlan>) -> Result<Transformed<Expr>> {
+        let spelled = match expr {
+            Expr::Exists(Exists { subquery, negated }) => {
+                let query = self.within(&subquery, outside)?;
+                if is_dependent(&query) {
+                    match exists(&query)? {
+                        Expr::Exists(Exists { subquery, .. }) => Expr::Exists(Exists { subquery, negated }),
+                        found if negated => !found,
+                        found => found,
+                    }
+                } else {
+                    Expr::Exists(Exists { subquery: again(query), negated })
+                }
+            }
+            Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
+                let query = self.within(&subquery, outside)?;
+                if is_dependent(&query) {
+                    is_in(*expr, query, negated)?
+                } else {
+                    Expr::InSubquery(InSubquery { expr, subquery: again(query), negated })
+                }
+            }
+            Expr::ScalarSubquery(subquery) => {
+                let query = self.within(&subquery, outside)?;
+                match total(&query)? {
+                    Some(total) => total.value(query.schema().field(0).name())?,
+                    None => Expr::ScalarSubquery(again(query)),
+                }
+            }
+            other => return Ok(Transformed::no(other)),
+        };
+        Ok(Transformed::yes(spelled))
+    }
+
+    /// A query without those within it that depend on rows further outside.
+    fn within(&mut self, query: &Subquery, outside: Option<&LogicalPlan>) -> Result<Arc<LogicalPlan>> {
+        let plan = nested::lifted(query.subquery.as_ref().clone(), outside, &mut self.count)?;
+        self.plan(plan).map(Arc::new)
+    }
+}
+
+/// Whether the query has a row.
+fn exists(query: &Arc<LogicalPlan>) -> Result<Expr> {
+    // What is selected, sorted and grouped makes rows of rows.
+    let (mut plan, mut selects_only) = (query, true);
+    loop {
+        plan = match plan.as_ref() {
+            LogicalPlan::Projection(projection) => {
+                selects_only &= !projection.expr.iter().any(Expr::contains_outer);
+                &projection.input
+            }
+            LogicalPlan::SubqueryAlias(alias) => &alias.input,
+            LogicalPlan::Sort(sort) if sort.fetch.is_none() => &sort.input,
+            LogicalPlan::Window(window) => &window.input,
+            LogicalPlan::Distinct(Distinct::All(input)) => input,
+            LogicalPlan::Distinct(Distinct::On(distinct)) => &distinct.input,
+            LogicalPlan::Aggregate(aggregate) if is_grouped(aggregate) => &aggregate.input,
+            _ => break,
+        };
+        selects_only &= matches!(plan.as_ref(), LogicalPlan::Projection(_) | LogicalPlan::Filter(_));
+    }
+    if let Some(total) = total(plan)? {
+        return total.exists();
+    }
+    match plan.as_ref() {
+        LogicalPlan::Limit(limit) => match rows_of(limit)? {
+            (_, Some(0)) => Ok(lit(false)),
+            (0, _) => exists(&limit.input),
+            (skip, _) => has_more(&limit.input, skip),
+        },
+        LogicalPlan::Union(union) => {
+            let parts = union.inputs.iter().map(exists).collect::<Result<Vec<_>>>()?;
+            Ok(disjunction(parts).unwrap_or_else(|| lit(false)))
+        }
+        LogicalPlan::EmptyRelation(empty) => Ok(lit(empty.produce_one_row)),
+        LogicalPlan::Values(values) => Ok(lit(!values.values.is_empty())),
+        _ => {
+            let rows = if selects_only { query.clone() } else { one_of_each(plan)? };
+            Ok(Expr::Exists(Exists { subquery: again(rows), negated: false }))
+        }
+    }
+}
+
+/// Whether each of the groups has rows: an empty set of columns makes one of none.
+fn is_grouped(aggregate: &Aggregate) -> bool {
+    let is_set = |expr: &Expr| matches!(expr, Expr::GroupingSet(_));
+    !aggregate.group_expr.is_empty() && !aggregate.group_expr.iter().any(is_set)
+}
+
+fn has_more(query: &Arc<LogicalPlan>, than: usize) -> Result<Expr> {
+    if Total::of(query)?.is_some() {
+        return Ok(lit(false));
+    }
+    let mut plan = query;
+    while let LogicalPlan::Projection(_) | LogicalPlan::Sort(_) = plan.as_ref() {
+        plan = match plan.as_ref() {
+            LogicalPlan::Projection(projection) => &projection.input,
+            LogicalPlan::Sort(sort) if sort.fetch.is_none() => &sort.input,
+            _ => break,
+        };
+    }
+    let count = count_all();
+    let own = Expr::Column(Column::new_unqualified(count.schema_name().to_string()));
+    let more = own.gt(lit(than as i64));
+    let rows = LogicalPlanBuilder::new_from_arc(plan.clone())
+        .aggregate(Vec::<Expr>::new(), vec![count])?
+        .project([more])?
+        .build()?;
+    Ok(Expr::ScalarSubquery(again(Arc::new(rows))))
+}
+
+fn is_in(value: Expr, query: Arc<LogicalPlan>, negated: bool) -> Result<Expr> {
+    if !value.is_volatile() {
+        if let Some(total) = total(&query)? {
+            return total.is_in(value, negated);
+        }
+        let mut plan = &query;
+        while let LogicalPlan::Distinct(Distinct::All(input)) = plan.as_ref() {
+            plan = input;
+        }
+        if let LogicalPlan::Union(union) = plan.as_ref() {
+            let parts = union.inputs.iter().map(|part| {
+                if is_dependent(part) {
+                    is_in(value.clone(), part.clone(), negated)
+                } else {
+                    let (expr, subquery) = (Box::new(value.clone()), again(part.clone()));
+                    Ok(Expr::InSubquery(InSubquery { expr, subquery, negated }))
+                }
+            });
+            let parts = parts.collect::<Result<Vec<_>>>()?;
+            let all = if negated { conjunction(parts) } else { disjunction(parts) };
+            return Ok(all.unwrap_or_else(|| lit(negated)));
+        }
+    }
+    Ok(Expr::InSubquery(InSubquery { expr: Box::new(value), subquery: again(query), negated }))
+}
+
+/// A query that depends on the rows outside and is an aggregate of one row.
+fn total(query: &Arc<LogicalPlan>) -> Result<Option<Total>> {
+    if is_dependent(query) { Total::of(query) } else { Ok(None) }
+}
+
+fn has_query(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_expressions(|expr| {
+        found = found || expr.exists(|expr| Ok(query_of(expr).is_some()))?;
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+fn query_of(expr: &Expr) -> Option<&Subquery> {
+    match expr {
+        Expr::Exists(exists) => Some(&exists.subquery),
+        Expr::InSubquery(within) => Some(&within.subquery),
+        Expr::ScalarSubquery(query) => Some(query),
+        _ => None,
+    }
+}
+
+/// A row for each, of which nothing is wanted.
+fn one_of_each(plan: &Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
+    LogicalPlanBuilder::new_from_arc(plan.clone()).project([lit(1_i64)])?.build().map(Arc::new)
+}
+
+/// How many rows are left out, and how many are wanted then.
+fn rows_of(limit: &Limit) -> Result<(usize, Option<usize>)> {
+    match (limit.get_skip_type()?, limit.get_fetch_type()?) {
+        (SkipType::Literal(skip), FetchType::Literal(fetch)) => Ok((skip, fetch)),
+        _ => Err(refused(
+            "EXISTS of a query that depends on the rows outside and has LIMIT or OFFSET by anything but a number",
+            "write the number, or leave LIMIT out: EXISTS looks for one row only",
+        )),
+    }
+}
+
+fn again(plan: Arc<LogicalPlan>) -> Subquery {
+    Subquery { outer_ref_columns: plan.all_out_ref_exprs(), subquery: plan, spans: Spans::new() }
+}
+
+/// Whether a query reads columns of the rows outside, itself and not by those within it.
+fn is_dependent(plan: &LogicalPlan) -> bool {
+    plan.contains_outer_reference() || plan.inputs().into_iter().any(is_dependent)
+}
+
+fn refused(what: &str, hint: &str) -> DataFusionError {
+    DataFusionError::External(Box::new(Error::invalid(format!("{what} is not there yet")).hint(hint)))
+}

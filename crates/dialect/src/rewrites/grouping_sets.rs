@@ -1,0 +1,400 @@
+//! GROUPING SETS, CUBE and ROLLUP: the empty set gives a row where there are none to group, and a set that stands twice gives its
+//! rows twice. GROUP BY a constant gives none of none.
+//!
+//! DataFusion groups each row once for each set, under the set's number. So of no rows nothing comes, and equal sets, whose
+//! numbers are equal, become one that counts every row twice. Here each set is grouped by once, and what comes out is filled
+//! up by a node above.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::{cast, filter_record_batch};
+use arrow::datatypes::DataType as Arrow;
+use datafusion::common::cast::as_uint64_array;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, Result, ScalarValue};
+use datafusion::error::DataFusionError;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Aggregate, Expr, GroupingSet, LogicalPlan, LogicalPlanBuilder, Subquery};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use types::Error;
+
+/// Whether the empty set is among those of an aggregate.
+fn has_total(aggregate: &Aggregate) -> bool {
+    match aggregate.group_expr.as_slice() {
+        [Expr::GroupingSet(GroupingSet::GroupingSets(sets))] => sets.iter().any(Vec::is_empty),
+        [Expr::GroupingSet(GroupingSet::Rollup(_) | GroupingSet::Cube(_))] => true,
+        _ => false,
+    }
+}
+
+/// Refuses grand totals in queries that depend on the rows outside: these become joins, in which no total of nothing is.
+pub fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.apply_with_subqueries(|plan| {
+        plan.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                let query = match expr {
+                    Expr::Exists(exists) => &exists.subquery,
+                    Expr::InSubquery(within) => &within.subquery,
+                    Expr::ScalarSubquery(query) => query,
+                    Expr::SetComparison(set) => &set.subquery,
+                    _ => return Ok(TreeNodeRecursion::Continue),
+                };
+                refuse_dependent(query)?;
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(plan)
+}
+
+/// What sets group by, computed below them: a set names its expressions, and names change where arithmetic is checked.
+pub fn computed(plan: LogicalPlan) -> Result<LogicalPlan> {
+    plan.transform_up_with_subqueries(|plan| match plan {
+        LogicalPlan::Aggregate(aggregate) => below(aggregate),
+        other => Ok(Transformed::no(other)),
+    })
+    .data()
+}
+
+fn below(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
+    let [Expr::GroupingSet(sets)] = aggregate.group_expr.as_slice() else {
+        return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
+    };
+    let is_made =
+        |expr: &&Expr| !matches!(expr, Expr::Column(_) | Expr::Literal(..) | Expr::OuterReferenceColumn(..));
+    let mut made: Vec<Expr> = Vec::new();
+    for expr in sets.distinct_expr().into_iter().filter(is_made) {
+        if !made.contains(expr) {
+            made.push(expr.clone());
+        }
+    }
+    if made.is_empty() {
+        return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
+    }
+    let name = |expr: &Expr| expr.schema_name().to_string();
+    let columns = aggregate.input.schema().columns().into_iter().map(Expr::Column);
+    let values = columns.chain(made.iter().map(|expr| expr.clone().alias(name(expr))));
+    let input = LogicalPlanBuilder::new_from_arc(aggregate.input).project(values)?.build()?;
+    let read = |expr: Expr| {
+        let read = expr.transform_down(|expr| {
+            if !made.contains(&expr) {
+                return Ok(Transformed::no(expr));
+            }
+            let column = Expr::Column(Column::new_unqualified(name(&expr)));
+            Ok(Transformed::new(column, true, TreeNodeRecursion::Jump))
+        });
+        read.data()
+    };
+    let group_expr = aggregate.group_expr.into_iter().map(read).collect::<Result<_>>()?;
+    let aggr_expr = aggregate.aggr_expr.into_iter().map(read).collect::<Result<_>>()?;
+    let aggregate = Aggregate::try_new(Arc::new(input), group_expr, aggr_expr)?;
+    Ok(Transformed::yes(LogicalPlan::Aggregate(aggregate)))
+}
+
+fn refuse_dependent(query: &Subquery) -> Result<()> {
+    if query.outer_ref_columns.is_empty() {
+        return Ok(());
+    }
+    let is_total =
+        |plan: &LogicalPlan| matches!(plan, LogicalPlan::Aggregate(aggregate) if has_total(aggregate));
+    if !query.subquery.exists(|plan| Ok(is_total(plan)))? {
+        return Ok(());
+    }
+    let what = "a grand total of ROLLUP, CUBE or GROUPING SETS in a query that depends on the rows outside";
+    let error =
+        Error::invalid(what).hint("leave the empty set out, or join with a query that groups by itself");
+    Err(DataFusionError::External(Box::new(error)))
+}
+
+/// Keeps DataFusion from taking a total of no rows for no rows.
+pub fn keep_totals(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
+    let rule = rules.iter_mut().find(|rule| rule.name() == "propagate_empty_relation");
+    let rule = rule.expect("DataFusion has this rule");
+    *rule = Arc::new(KeepTotals(rule.clone()));
+}
+
+#[derive(Debug)]
+struct KeepTotals(Arc<dyn OptimizerRule + Send + Sync>);
+
+impl OptimizerRule for KeepTotals {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        match &plan {
+            LogicalPlan::Aggregate(aggregate) if has_total(aggregate) => Ok(Transformed::no(plan)),
+            _ => self.0.rewrite(plan, config),
+        }
+    }
+}
+
+/// Keeps DataFusion from leaving out constants where nothing else is grouped by: of no rows there is no group then, and without
+/// a group one row.
+pub fn keep_constants(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
+    let rule = rules.iter_mut().find(|rule| rule.name() == "eliminate_group_by_constant");
+    let rule = rule.expect("DataFusion has this rule");
+    *rule = Arc::new(KeepConstants(rule.clone()));
+}
+
+#[derive(Debug)]
+struct KeepConstants(Arc<dyn OptimizerRule + Send + Sync>);
+
+impl OptimizerRule for KeepConstants {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Aggregate(aggregate) = &plan else { return self.0.rewrite(plan, config) };
+        let varies = aggregate.group_expr.iter().any(Expr::any_column_refs);
+        if varies { self.0.rewrite(plan, config) } else { Ok(Transformed::no(plan)) }
+    }
+}
+
+/// A physical rule, before DataFusion deals rows out.
+#[derive(Debug)]
+pub struct GroupingSets;
+
+impl PhysicalOptimizerRule for GroupingSets {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|plan| {
+            Ok(match filled(&plan)? {
+                Some(filled) => Transformed::yes(filled),
+                None => Transformed::no(plan),
+            })
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "grouping_sets"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+fn filled(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(last) = plan.as_any().downcast_ref::<AggregateExec>() else { return Ok(None) };
+    let first = match last.mode() {
+        AggregateMode::Partial | AggregateMode::PartialReduce => return Ok(None),
+        AggregateMode::Single | AggregateMode::SinglePartitioned => last,
+        AggregateMode::Final | AggregateMode::FinalPartitioned => {
+            match last.input().as_any().downcast_ref::<AggregateExec>() {
+                Some(first) => first,
+                None => return Ok(None),
+            }
+        }
+    };
+    let by = first.group_expr();
+    if !by.has_grouping_set() {
+        return Ok(None);
+    }
+    let mut times: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut sets = Vec::new();
+    for set in by.groups() {
+        let count = times.entry(number(set)).or_default();
+        *count += 1;
+        if *count == 1 {
+            sets.push(set.clone());
+        }
+    }
+    let total = by.groups().iter().find(|set| set.iter().all(|is_null| *is_null));
+    let total = total.map(|set| total_of_nothing(last, by.expr().len(), number(set)));
+    let total = total.transpose()?;
+    times.retain(|_, count| *count > 1);
+    if total.is_none() && times.is_empty() {
+        return Ok(None);
+    }
+    let place = by.expr().len();
+    let grouped = if times.is_empty() {
+        plan.clone()
+    } else {
+        let by = PhysicalGroupBy::new(by.expr().to_vec(), by.null_expr().to_vec(), sets, true);
+        let once: Arc<dyn ExecutionPlan> = Arc::new(AggregateExec::try_new(
+            *first.mode(),
+            by,
+            first.aggr_expr().to_vec(),
+            first.filter_expr().to_vec(),
+            first.input().clone(),
+            first.input_schema(),
+        )?);
+        match std::ptr::eq(first, last) {
+            true => once,
+            false => plan.clone().with_new_children(vec![once])?,
+        }
+    };
+    Ok(Some(Arc::new(GroupingSetsExec::new(grouped, place, times, total))))
+}
+
+/// The number that DataFusion gives to the rows of a set.
+fn number(set: &[bool]) -> u64 {
+    set.iter().fold(0, |number, is_null| number << 1 | u64::from(*is_null))
+}
+
+/// The row of the empty set over no rows.
+fn total_of_nothing(aggregate: &AggregateExec, keys: usize, number: u64) -> Result<RecordBatch> {
+    let schema = aggregate.schema();
+    let mut values = Vec::with_capacity(schema.fields().len());
+    for field in &schema.fields()[..keys] {
+        values.push(ScalarValue::try_from(field.data_type())?);
+    }
+    values.push(ScalarValue::UInt64(Some(number)).cast_to(schema.field(keys).data_type())?);
+    for function in aggregate.aggr_expr() {
+        values.push(function.create_accumulator()?.evaluate()?);
+    }
+    let columns = values.iter().map(|value| value.to_array()).collect::<Result<_>>()?;
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
+
+#[derive(Debug)]
+struct GroupingSetsExec {
+    input: Arc<dyn ExecutionPlan>,
+    /// Of the column that tells which set a row is of.
+    place: usize,
+    /// How often each set stands there that stands there more than once.
+    times: BTreeMap<u64, usize>,
+    /// What is given if there is no row.
+    total: Option<RecordBatch>,
+    properties: Arc<PlanProperties>,
+}
+
+impl GroupingSetsExec {
+    fn new(
+        input: Arc<dyn ExecutionPlan>,
+        place: usize,
+        times: BTreeMap<u64, usize>,
+        total: Option<RecordBatch>,
+    ) -> Self {
+        let partitions = input.output_partitioning().partition_count();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(input.schema()),
+            Partitioning::UnknownPartitioning(partitions),
+            input.pipeline_behavior(),
+            input.boundedness(),
+        );
+        GroupingSetsExec { input, place, times, total, properties: Arc::new(properties) }
+    }
+}
+
+impl DisplayAs for GroupingSetsExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GroupingSets: total={}, repeated={}", self.total.is_some(), self.times.len())
+    }
+}
+
+impl ExecutionPlan for GroupingSetsExec {
+    fn name(&self) -> &str {
+        "GroupingSets"
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn required_input_distribution(&self) -> Vec<Distribution> {
+        match self.total {
+            // Only who sees all rows knows that there is none.
+            Some(_) => vec![Distribution::SinglePartition],
+            None => vec![Distribution::UnspecifiedDistribution],
+        }
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let input = children.remove(0);
+        Ok(Arc::new(Self::new(input, self.place, self.times.clone(), self.total.clone())))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let input = self.input.execute(partition, context)?.fuse();
+        let rows = stream::try_unfold((input, self.total.clone()), |(mut input, mut total)| async move {
+            let next = match input.try_next().await? {
+                Some(batch) => {
+                    total.take_if(|_| batch.num_rows() > 0);
+                    Some(batch)
+                }
+                None => total.take(),
+            };
+            Ok::<_, DataFusionError>(next.map(|batch| (batch, (input, total))))
+        });
+        let (place, times) = (self.place, self.times.clone());
+        let repeated = rows.map_ok(move |batch| stream::iter(rounds(batch, place, &times))).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), repeated)))
+    }
+}
+
+/// All rows, then those of sets that stand there twice, then those of sets that do three times.
+fn rounds(
+    batch: RecordBatch,
+    place: usize,
+    times: &BTreeMap<u64, usize>,
+) -> impl Iterator<Item = Result<RecordBatch>> + use<> {
+    let counted = match times.is_empty() {
+        true => Ok(Vec::new()),
+        false => counts(&batch, place, times),
+    };
+    let (counts, error) = match counted {
+        Ok(counts) => (counts, None),
+        Err(error) => (Vec::new(), Some(Err(error))),
+    };
+    let further = 1..counts.iter().copied().max().unwrap_or(1);
+    let first = error.unwrap_or(Ok(batch.clone()));
+    std::iter::once(first).chain(further.map(move |round| {
+        let stays: BooleanArray = counts.iter().map(|count| Some(*count > round)).collect();
+        Ok(filter_record_batch(&batch, &stays)?)
+    }))
+}
+
+/// How often each row is given.
+fn counts(batch: &RecordBatch, place: usize, times: &BTreeMap<u64, usize>) -> Result<Vec<usize>> {
+    let numbers = cast(batch.column(place), &Arrow::UInt64)?;
+    let numbers = as_uint64_array(&numbers)?;
+    Ok(numbers.values().iter().map(|number| times.get(number).copied().unwrap_or(1)).collect())
+}

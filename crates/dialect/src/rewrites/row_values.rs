@@ -1,0 +1,345 @@
+//! Rows that are compared as values: `(a, b) = (1, 2)`, `<`, IN, BETWEEN, IS NULL, CASE.
+//!
+//! DataFusion makes a struct of each, and takes a null in it for equal to a null, as if it were a value; and no index, key or zone
+//! knows what a struct of two columns is. Here they are spelled out, value by value, as SQL defines them: equal if all are equal,
+//! and neither equal nor unequal where a null decides; less by the first that are not equal. `(a, b) IN (SELECT …)`, which
+//! DataFusion has not at all, becomes EXISTS over that query.
+
+use std::ops::ControlFlow;
+
+use datafusion::common::Result as DfResult;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::{Expr as DfExpr, LogicalPlan};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CaseWhen, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart,
+    Query, SelectItem, SetExpr, Statement, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins,
+    UnaryOperator, Value, VisitMut, VisitorMut, helpers::attached_token::AttachedToken,
+};
+use sql::ast::{binary, bool, bracketed, joined, not, select};
+use types::{Error, Kind, Result};
+
+/// How the rows of a query are called here, and their values.
+const CALLED: &str = "row value";
+/// Queries that are written out twice may stand within each other.
+const QUERIES_MAX: usize = 64;
+/// Which row is less is asked value by value, each within the one before.
+const ORDERED_MAX: usize = 64;
+/// What a row that is compared with many comes to.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+
+/// After names are bound, so that they mean what they meant where they were written.
+pub fn spell(statement: &mut Statement) -> Result<()> {
+    match statement.visit(&mut Spell { queries: 0 }) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// Refuses such a query that depends on the rows outside: DataFusion loses its columns behind the name that it has here.
+pub fn checked(plan: LogicalPlan) -> DfResult<LogicalPlan> {
+    plan.apply_with_subqueries(|plan| {
+        if let LogicalPlan::SubqueryAlias(named) = plan
+            && named.alias.table().starts_with(CALLED)
+            && has_outer(&named.input)?
+        {
+            let error = Error::invalid("the query of `(a, b) IN (SELECT …)` depends on the rows outside")
+                .hint("write EXISTS (SELECT … WHERE x = a AND y = b)");
+            return Err(DataFusionError::External(Box::new(error)));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(plan)
+}
+
+fn has_outer(plan: &LogicalPlan) -> DfResult<bool> {
+    plan.exists(|plan| {
+        let mut found = false;
+        plan.apply_expressions(|expr| {
+            found |= expr.exists(|part| Ok(matches!(part, DfExpr::OuterReferenceColumn(..))))?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(found)
+    })
+}
+
+/// Which of three values of a condition matter where it stands.
+#[derive(Clone, Copy)]
+enum For {
+    /// Null is as good as false: a condition of rows that are wanted.
+    False,
+    /// Null is as good as true: the same under NOT.
+    True,
+    All,
+}
+
+impl For {
+    fn not(self) -> For {
+        match self {
+            For::False => For::True,
+            For::True => For::False,
+            For::All => For::All,
+        }
+    }
+}
+
+struct Spell {
+    /// Queries that were given names.
+    queries: usize,
+}
+
+impl VisitorMut for Spell {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        self.body(&mut query.body).map_or_else(ControlFlow::Break, ControlFlow::Continue)
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        self.spell(expr).map_or_else(ControlFlow::Break, ControlFlow::Continue)
+    }
+}
+
+impl Spell {
+    /// Of conditions it is known what they are for; all that is left is spelled out afterwards.
+    fn body(&mut self, body: &mut SetExpr) -> Result<()> {
+        match body {
+            SetExpr::Select(select) => {
+                let conditions = [&mut select.selection, &mut select.having];
+                conditions.into_iter().flatten().try_for_each(|one| self.condition(one, For::False))
+            }
+            SetExpr::SetOperation { left, right, .. } => {
+                self.body(left)?;
+                self.body(right)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn condition(&mut self, expr: &mut Expr, null_is: For) -> Result<()> {
+        match expr {
+            Expr::Nested(inner) => self.condition(inner, null_is),
+            Expr::UnaryOp { op: UnaryOperator::Not, expr } => self.condition(expr, null_is.not()),
+            Expr::BinaryOp { left, op: BinaryOperator::And | BinaryOperator::Or, right } => {
+                self.condition(left, null_is)?;
+                self.condition(right, null_is)
+            }
+            Expr::InSubquery { .. } => self.in_query(expr, null_is),
+            _ => Ok(()),
+        }
+    }
+
+    fn spell(&mut self, expr: &mut Expr) -> Result<()> {
+        let spelled = match expr {
+            Expr::InSubquery { .. } => return self.in_query(expr, For::All),
+            Expr::BinaryOp { left, op, right } => match (row(left), row(right)) {
+                (Some(left), Some(right)) if compares(op) => Some(compared(&left, op, &right)?),
+                _ => None,
+            },
+            Expr::IsDistinctFrom(left, right) => distinct(left, right)?,
+            Expr::IsNotDistinctFrom(left, right) => distinct(left, right)?.map(not),
+            Expr::InList { expr, list, negated } => match (row(expr), rows(list)) {
+                (Some(one), Some(rows)) => {
+                    check_growth(&one, rows.len())?;
+                    let each = rows.iter().map(|row| compared(&one, &BinaryOperator::Eq, row));
+                    let any = joined(each.collect::<Result<_>>()?, &BinaryOperator::Or);
+                    Some(if *negated { not(any) } else { any })
+                }
+                _ => None,
+            },
+            Expr::Between { expr, negated, low, high } => match (row(expr), row(low), row(high)) {
+                (Some(one), Some(low), Some(high)) => {
+                    let above = compared(&one, &BinaryOperator::GtEq, &low)?;
+                    let below = compared(&one, &BinaryOperator::LtEq, &high)?;
+                    let both = binary(above, BinaryOperator::And, below);
+                    Some(if *negated { not(both) } else { both })
+                }
+                _ => None,
+            },
+            Expr::IsNull(of) => row(of).map(|row| each_is(row, Expr::IsNull)),
+            Expr::IsNotNull(of) => row(of).map(|row| each_is(row, Expr::IsNotNull)),
+            Expr::Case { operand, conditions, .. } => {
+                let Some(one) = operand.as_deref().and_then(row) else { return Ok(()) };
+                let Some(rows) =
+                    conditions.iter().map(|when| row(&when.condition)).collect::<Option<Vec<_>>>()
+                else {
+                    return Ok(());
+                };
+                check_growth(&one, rows.len())?;
+                *operand = None;
+                for (when, row) in conditions.iter_mut().zip(rows) {
+                    when.condition = compared(&one, &BinaryOperator::Eq, &row)?;
+                }
+                None
+            }
+            _ => None,
+        };
+        if let Some(spelled) = spelled {
+            *expr = spelled;
+        }
+        Ok(())
+    }
+
+    /// `(a, b) IN (SELECT …)`: whether the query has a row that is equal, or else one of which that is not known.
+    fn in_query(&mut self, expr: &mut Expr, null_is: For) -> Result<()> {
+        let Expr::InSubquery { expr: one, subquery, negated } = expr else { return Ok(()) };
+        let Some(one) = row(one) else { return Ok(()) };
+        check_width(&one, subquery)?;
+        self.queries += 1;
+        if self.queries > QUERIES_MAX {
+            let text = format!("more than {QUERIES_MAX} queries whose rows are compared with rows");
+            return Err(Error::new(Kind::TooLarge, text).hint("join their tables, or write EXISTS"));
+        }
+        let called = format!("{CALLED} {}", self.queries);
+        let values: Vec<Ident> =
+            (1..=one.len()).map(|at| Ident::with_quote('"', format!("{called}.{at}"))).collect();
+        let equal = {
+            let values: Vec<Expr> = values.iter().cloned().map(Expr::Identifier).collect();
+            compared(&values, &BinaryOperator::Eq, &one)?
+        };
+        let has = |condition: Expr| exists(subquery, &called, &values, condition);
+        let has_equal = has(equal.clone())?;
+        let may_be = || has(Expr::IsNull(Box::new(bracketed(equal.clone()))));
+        *expr = match (null_is, *negated) {
+            (For::False, false) => has_equal,
+            (For::True, true) => not(has_equal),
+            (For::True, false) => binary(has_equal, BinaryOperator::Or, may_be()?),
+            (For::False, true) => binary(not(has_equal), BinaryOperator::And, not(may_be()?)),
+            (For::All, negated) => Expr::Case {
+                case_token: AttachedToken::empty(),
+                end_token: AttachedToken::empty(),
+                operand: None,
+                conditions: vec![
+                    CaseWhen { condition: has_equal, result: bool(!negated) },
+                    CaseWhen { condition: may_be()?, result: Expr::Value(Value::Null.into()) },
+                ],
+                else_result: Some(Box::new(bool(negated))),
+            },
+        };
+        Ok(())
+    }
+}
+
+/// The values of what is written as a row.
+fn row(expr: &Expr) -> Option<Vec<Expr>> {
+    match expr {
+        Expr::Nested(inner) => row(inner),
+        Expr::Tuple(values) if !values.is_empty() => Some(values.clone()),
+        Expr::Function(function) => {
+            let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
+            let FunctionArguments::List(list) = &function.args else { return None };
+            let value = |arg: &FunctionArg| match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+                _ => None,
+            };
+            let is_row = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("row");
+            let values = list.args.iter().map(value).collect::<Option<Vec<_>>>()?;
+            (is_row && !values.is_empty()).then_some(values)
+        }
+        _ => None,
+    }
+}
+
+fn rows(list: &[Expr]) -> Option<Vec<Vec<Expr>>> {
+    list.iter().map(row).collect()
+}
+
+fn compares(op: &BinaryOperator) -> bool {
+    use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+}
+
+/// One comparison of two rows as comparisons of their values.
+fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr> {
+    use BinaryOperator::{And, Eq, Gt, GtEq, Lt, LtEq, Or};
+    check(left.len(), right.len())?;
+    let one = |at: usize, op: &BinaryOperator| value(&left[at], op, &right[at]);
+    let each = |op: &BinaryOperator| (0..left.len()).map(|at| one(at, op)).collect::<Result<Vec<_>>>();
+    let strict = match op {
+        Eq => return Ok(joined(each(op)?, &And)),
+        Lt | LtEq => Lt,
+        Gt | GtEq => Gt,
+        _ => return Ok(joined(each(op)?, &Or)),
+    };
+    if left.len() > ORDERED_MAX {
+        let text = format!("which of two rows of more than {ORDERED_MAX} values is less is not asked");
+        return Err(Error::new(Kind::TooLarge, text).hint("compare fewer values"));
+    }
+    // From the last to the first: less by this one, or equal and less by those behind.
+    let last = left.len() - 1;
+    let mut whole = one(last, op)?;
+    for at in (0..last).rev() {
+        whole = binary(one(at, &strict)?, Or, binary(one(at, &Eq)?, And, whole));
+    }
+    Ok(whole)
+}
+
+fn value(left: &Expr, op: &BinaryOperator, right: &Expr) -> Result<Expr> {
+    match (row(left), row(right)) {
+        (Some(left), Some(right)) => compared(&left, op, &right),
+        _ => Ok(binary(left.clone(), op.clone(), right.clone())),
+    }
+}
+
+fn distinct(left: &Expr, right: &Expr) -> Result<Option<Expr>> {
+    let (Some(left), Some(right)) = (row(left), row(right)) else { return Ok(None) };
+    check(left.len(), right.len())?;
+    let each = left.into_iter().zip(right).map(|(left, right)| match distinct(&left, &right)? {
+        Some(spelled) => Ok(spelled),
+        None => Ok(Expr::IsDistinctFrom(Box::new(bracketed(left)), Box::new(bracketed(right)))),
+    });
+    Ok(Some(joined(each.collect::<Result<_>>()?, &BinaryOperator::Or)))
+}
+
+fn each_is(row: Vec<Expr>, is: fn(Box<Expr>) -> Expr) -> Expr {
+    let each = row.into_iter().map(|value| is(Box::new(bracketed(value))));
+    joined(each.collect(), &BinaryOperator::And)
+}
+
+fn check(left: usize, right: usize) -> Result<()> {
+    if left == right {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("a row of {left} values is compared with one of {right}"))
+        .hint("give both sides as many"))
+}
+
+/// Each row that it is compared with has a copy of it.
+fn check_growth(row: &[Expr], times: usize) -> Result<()> {
+    let bytes: usize = row.iter().map(|value| value.to_string().len()).sum();
+    if bytes.saturating_mul(times) <= TEXT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::new(Kind::TooLarge, format!("a row of long expressions is compared with {times} rows"))
+        .hint("give the expressions names in a query below"))
+}
+
+/// Where the query says how many columns it has.
+fn check_width(row: &[Expr], query: &Query) -> Result<()> {
+    let SetExpr::Select(select) = query.body.as_ref() else { return Ok(()) };
+    let is_one =
+        |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+    if select.projection.iter().all(is_one) { check(row.len(), select.projection.len()) } else { Ok(()) }
+}
+
+/// `EXISTS (SELECT 1 FROM (query) AS called (values) WHERE condition)`.
+fn exists(query: &Query, called: &str, values: &[Ident], condition: Expr) -> Result<Expr> {
+    let column = |name: &Ident| TableAliasColumnDef { name: name.clone(), data_type: None };
+    let alias = TableAlias {
+        explicit: true,
+        name: Ident::with_quote('"', called),
+        columns: values.iter().map(column).collect(),
+    };
+    let relation = TableFactor::Derived {
+        lateral: false,
+        subquery: Box::new(query.clone()),
+        alias: Some(alias),
+        sample: None,
+    };
+    let one = SelectItem::UnnamedExpr(Expr::Value(Value::Number("1".into(), false).into()));
+    let from = TableWithJoins { relation, joins: Vec::new() };
+    match select(vec![one], vec![from], Some(condition))? {
+        Statement::Query(subquery) => Ok(Expr::Exists { subquery, negated: false }),
+        _ => Err(Error::internal("a SELECT is no query")),
+    }
+}

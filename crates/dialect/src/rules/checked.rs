@@ -1,0 +1,280 @@
+//! Arithmetic on integers that is right or an error: `9223372036854775807 + 1` has no answer in int64, and
+//! DataFusion's operators would give one. This rule runs after types were coerced and puts checked functions in their
+//! place, early enough for what is folded into a constant. Division and remainder are checked by themselves. So that the
+//! plan is gone over once, it does the same for functions whose answers are to be [`bounded`](crate::functions::bounded), and for
+//! casts of decimals [to floats](crate::rules::to_float), [to integers](crate::rules::whole), and those that [lose](crate::rules::opaque) digits.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Datum, Scalar};
+use arrow::compute::kernels::numeric;
+use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef};
+use arrow::error::ArrowError;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, JoinConstraint, Result, ScalarValue};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, Join, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::AnalyzerRule;
+use types::Error;
+
+use crate::functions::bounded::Bounds;
+use crate::rewrites::coerce::calculates;
+use crate::rules::filters;
+use crate::rules::float_keys;
+use crate::rules::opaque;
+use crate::rules::quotient;
+use crate::rules::to_float;
+use crate::rules::whole;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Add,
+    Subtract,
+    Multiply,
+    Negate,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Checked {
+    kind: Kind,
+    signature: Signature,
+}
+
+impl Checked {
+    fn make(kind: Kind) -> Arc<ScalarUDF> {
+        let count = if kind == Kind::Negate { 1 } else { 2 };
+        let signature = Signature::any(count, Volatility::Immutable);
+        Arc::new(ScalarUDF::new_from_impl(Checked { kind, signature }))
+    }
+}
+
+impl ScalarUDFImpl for Checked {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn name(&self) -> &str {
+        match self.kind {
+            Kind::Add => "checked_add",
+            Kind::Subtract => "checked_subtract",
+            Kind::Multiply => "checked_multiply",
+            Kind::Negate => "checked_negate",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[Arrow]) -> Result<Arrow> {
+        types.first().cloned().ok_or_else(|| DataFusionError::Internal("no operand".into()))
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let data_type = args.arg_fields.first().map_or(Arrow::Null, |f| f.data_type().clone());
+        let nullable = args.arg_fields.iter().any(|f| f.is_nullable());
+        Ok(Arc::new(ArrowField::new(self.name(), data_type, nullable)))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_))) {
+            let arrays = args.args.iter().map(|a| a.to_array(1)).collect::<Result<Vec<_>>>()?;
+            let array = match arrays.as_slice() {
+                [one] => self.apply(one, None)?,
+                [left, right] => self.apply(left, Some(right))?,
+                _ => return Err(DataFusionError::Internal("one operand or two".into())),
+            };
+            return ScalarValue::try_from_array(&array, 0).map(ColumnarValue::Scalar);
+        }
+        let array = match args.args.as_slice() {
+            [ColumnarValue::Array(one)] => self.apply(one, None)?,
+            [left, right] => {
+                let (left, right) = (datum(left)?, datum(right)?);
+                self.apply(left.as_ref(), Some(right.as_ref()))?
+            }
+            _ => return Err(DataFusionError::Internal("one operand or two".into())),
+        };
+        Ok(ColumnarValue::Array(array))
+    }
+}
+
+fn datum(value: &ColumnarValue) -> Result<Box<dyn Datum>> {
+    Ok(match value {
+        ColumnarValue::Array(array) => Box::new(array.clone()),
+        ColumnarValue::Scalar(scalar) => Box::new(Scalar::new(scalar.to_array()?)),
+    })
+}
+
+impl Checked {
+    fn apply(&self, left: &dyn Datum, right: Option<&dyn Datum>) -> Result<ArrayRef> {
+        let result = match (self.kind, right) {
+            (Kind::Add, Some(right)) => numeric::add(left, right),
+            (Kind::Subtract, Some(right)) => numeric::sub(left, right),
+            (Kind::Multiply, Some(right)) => numeric::mul(left, right),
+            _ => numeric::neg(left.get().0),
+        };
+        result.map_err(|error| match error {
+            ArrowError::ArithmeticOverflow(text) => {
+                let data_type = left.get().0.data_type();
+                let name = sql::sql_type::field_type_name(&ArrowField::new("", data_type.clone(), true));
+                // "Overflow happened on: 1 + 2"
+                let (_, what) = text.split_once(": ").unwrap_or(("", &text));
+                DataFusionError::External(Box::new(
+                    Error::invalid(format!("`{what}` is out of range of {name}"))
+                        .hint("CAST an operand to decimal or float64"),
+                ))
+            }
+            other => other.into(),
+        })
+    }
+}
+
+/// Whether a function is one of those here, which fail where they overflow.
+pub fn is_checked(function: &ScalarUDF) -> bool {
+    function.inner().as_any().is::<Checked>()
+}
+
+/// Puts checked functions in the place of operators.
+#[derive(Debug)]
+pub struct CheckedArithmetic {
+    bounds: Bounds,
+    add: Arc<ScalarUDF>,
+    subtract: Arc<ScalarUDF>,
+    multiply: Arc<ScalarUDF>,
+    negate: Arc<ScalarUDF>,
+    divide: Arc<ScalarUDF>,
+}
+
+impl CheckedArithmetic {
+    pub fn new(bounds: Bounds) -> Self {
+        CheckedArithmetic {
+            bounds,
+            add: Checked::make(Kind::Add),
+            subtract: Checked::make(Kind::Subtract),
+            multiply: Checked::make(Kind::Multiply),
+            negate: Checked::make(Kind::Negate),
+            divide: quotient::function(),
+        }
+    }
+
+    fn rewrite(&self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+        let counts = |expr: &Expr| is_integer(expr, schema);
+        let call = |function: &Arc<ScalarUDF>, args: Vec<Expr>| {
+            Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function.clone(), args)))
+        };
+        Ok(match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if calculates(op) && counts(&right) && counts(&left) =>
+            {
+                match op {
+                    Operator::Plus => call(&self.add, vec![*left, *right]),
+                    Operator::Minus => call(&self.subtract, vec![*left, *right]),
+                    Operator::Multiply => call(&self.multiply, vec![*left, *right]),
+                    _ => Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })),
+                }
+            }
+            Expr::Negative(inner) => match inner.get_type(schema).unwrap_or(Arrow::Null) {
+                // As of `approx_distinct`.
+                own if own.is_unsigned_integer() => {
+                    let signed = Expr::Cast(Cast::new(inner, Arrow::Int64));
+                    call(&self.negate, vec![signed])
+                }
+                // DataFusion has no answer for a decimal that is null.
+                own if own.is_integer() || own.is_decimal() => call(&self.negate, vec![*inner]),
+                _ => Transformed::no(Expr::Negative(inner)),
+            },
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right })
+                if quotient::takes(&left, &right, schema) =>
+            {
+                call(&self.divide, vec![*left, *right])
+            }
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
+                if is_text(&right, schema) =>
+            {
+                call(&self.bounds.concat, vec![*left, *right])
+            }
+            Expr::ScalarFunction(function) => match self.bounds.of(&function.func) {
+                Some(bounded) => call(bounded, function.args),
+                None => Transformed::no(Expr::ScalarFunction(function)),
+            },
+            other => {
+                let cast = to_float::rewrite(other, schema)?;
+                let cast = if cast.transformed { cast } else { whole::rewrite(cast.data, schema) };
+                return Ok(if cast.transformed { cast } else { opaque::lossy(cast.data, schema) });
+            }
+        })
+    }
+}
+
+/// Whether an expression whose operands have one type by now is an integer. `a + b + …` is asked at each `+`: looking at
+/// one operand each time, and at nothing's whole tree, keeps long chains cheap.
+fn is_integer(mut expr: &Expr, schema: &DFSchema) -> bool {
+    loop {
+        expr = match expr {
+            Expr::BinaryExpr(BinaryExpr { op, right, .. }) if calculates(*op) => right,
+            Expr::ScalarFunction(function) if is_checked(&function.func) => match function.args.last() {
+                Some(operand) => operand,
+                None => return false,
+            },
+            Expr::Negative(inner) => inner,
+            Expr::Alias(alias) => &alias.expr,
+            other => return other.get_type(schema).is_ok_and(|t| t.is_integer()),
+        }
+    }
+}
+
+/// Whether an operand of `||`, which have one type by now, is a text.
+fn is_text(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|t| matches!(t, Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View))
+}
+
+/// The columns of a USING have their names by now, and what it compares need be no columns any more.
+fn without_using(plan: LogicalPlan) -> LogicalPlan {
+    match plan {
+        LogicalPlan::Join(join) => LogicalPlan::Join(Join { join_constraint: JoinConstraint::On, ..join }),
+        other => other,
+    }
+}
+
+impl AnalyzerRule for CheckedArithmetic {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_up_with_subqueries(|plan| {
+            let schema = match &plan {
+                LogicalPlan::TableScan(scan) => scan.projected_schema.as_ref().clone(),
+                other => merge_schema(&other.inputs()),
+            };
+            let names = NamePreserver::new(&plan);
+            let rewritten = plan.map_expressions(|expr| {
+                let name = names.save(&expr);
+                let rewritten = expr.transform_up(|expr| {
+                    filters::check(&expr, &schema)?;
+                    let settled = float_keys::settle_constants(expr, &schema)?;
+                    settled.transform_data(|expr| self.rewrite(expr, &schema))
+                })?;
+                Ok(if rewritten.transformed {
+                    rewritten.update_data(|expr| name.restore(expr))
+                } else {
+                    rewritten
+                })
+            })?;
+            if rewritten.transformed {
+                rewritten.map_data(|plan| without_using(plan).recompute_schema())
+            } else {
+                Ok(rewritten)
+            }
+        })?;
+        Ok(rewritten.data)
+    }
+
+    fn name(&self) -> &str {
+        "checked_arithmetic"
+    }
+}

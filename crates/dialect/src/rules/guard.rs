@@ -1,0 +1,439 @@
+//! `b <> 0 AND a / b > 1` does not fail where `b` is 0.
+//!
+//! SQL promises no order of conditions, and DataFusion asks each of them about a whole batch; its optimizer joins the
+//! conditions of several queries in an order of its own, and makes AND and OR of what was written as CASE. Here, when
+//! all of that is done, each AND and OR whose right side may fail becomes a function that has the right side within it,
+//! and asks it only about the rows that the left side leaves open. Being a function of the left side and of columns, it
+//! may stand wherever an expression may: in joins, aggregates, windows and sorts. In the condition of a filter or join,
+//! the parts that cannot fail come first, wherever they were written.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::{BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::{and_kleene, or_kleene};
+use arrow::datatypes::{DataType as Arrow, Field, FieldRef, Schema};
+use datafusion::common::cast::as_boolean_array;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, Result};
+use datafusion::error::DataFusionError;
+use datafusion::execution::context::ExecutionProps;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::{merge_schema, split_conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::optimizer::Optimizer;
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
+
+use crate::execution::interrupt;
+use crate::functions::bounded::constant;
+use crate::functions::regexes;
+use crate::rewrites::distinct::DistinctIsGrouping;
+use crate::rules::checked;
+use crate::rules::float_keys;
+use crate::rules::opaque;
+use crate::rules::to_float;
+
+/// DataFusion's rules, with [`DistinctIsGrouping`] before the one on DISTINCT, and one more: before any expression is taken out of a filter's conditions to be reckoned once for
+/// all rows, those that cannot fail come first. Only what the first of them asks is taken out.
+pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules = Optimizer::new().rules;
+    let at = rules.iter().position(|rule| rule.name() == "common_sub_expression_eliminate");
+    rules.insert(at.unwrap_or(rules.len()), Arc::new(SafeFirst));
+    let at = rules.iter().position(|rule| rule.name() == "replace_distinct_aggregate");
+    rules.insert(at.unwrap_or(rules.len()), Arc::new(DistinctIsGrouping));
+    rules
+}
+
+/// An optimized plan with its guards, which no optimizer may see any more. So that the plan is gone over once, its long
+/// constants begin to [count rows](constant) as well.
+pub fn guarded(plan: &LogicalPlan, props: &ExecutionProps) -> Result<LogicalPlan> {
+    if !has_work(plan)? {
+        return Ok(plan.clone());
+    }
+    let guarded = plan.clone().transform_up_with_subqueries(|plan| {
+        // What stands in a scan only tells which pieces to leave out.
+        if matches!(plan, LogicalPlan::TableScan(_)) {
+            return Ok(Transformed::no(plan));
+        }
+        let guards = Guards { schema: merge_schema(&plan.inputs()), props };
+        let guarded = match plan {
+            LogicalPlan::Filter(mut filter) => {
+                let predicate = constant::counted_in_cases(filter.predicate)?
+                    .transform_data(|predicate| guards.condition(predicate))?;
+                filter.predicate = predicate.data;
+                return Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), predicate.transformed));
+            }
+            LogicalPlan::Join(mut join) => {
+                let mut changed = false;
+                for key in join.on.iter_mut().flat_map(|(left, right)| [left, right]) {
+                    let guarded = constant::counted_in_cases(std::mem::take(key))?
+                        .transform_data(|key| guards.value(key))?;
+                    changed |= guarded.transformed;
+                    *key = guarded.data;
+                }
+                if let Some(filter) = join.filter.take() {
+                    let guarded = constant::counted_in_cases(filter)?
+                        .transform_data(|filter| guards.condition(filter))?;
+                    changed |= guarded.transformed;
+                    join.filter = Some(guarded.data);
+                }
+                return Ok(Transformed::new_transformed(LogicalPlan::Join(join), changed));
+            }
+            plan => {
+                let names = NamePreserver::new(&plan);
+                let counts = matches!(
+                    plan,
+                    LogicalPlan::Projection(_) | LogicalPlan::Aggregate(_) | LogicalPlan::Window(_)
+                );
+                let is_window = matches!(plan, LogicalPlan::Window(_));
+                plan.map_expressions(|expr| {
+                    let name = names.save(&expr);
+                    let counted = if counts { constant::counted(expr) } else { Transformed::no(expr) };
+                    let guarded = counted
+                        .transform_data(constant::counted_in_cases)?
+                        .transform_data(|expr| guards.value(expr))?
+                        .transform_data(|expr| {
+                            if is_window {
+                                interrupt::interruptible_window(expr)
+                            } else {
+                                Ok(Transformed::no(expr))
+                            }
+                        })?;
+                    Ok(if guarded.transformed {
+                        guarded.update_data(|expr| name.restore(expr))
+                    } else {
+                        guarded
+                    })
+                })?
+            }
+        };
+        if guarded.transformed { guarded.map_data(|plan| plan.recompute_schema()) } else { Ok(guarded) }
+    })?;
+    Ok(guarded.data)
+}
+
+fn is_logic(expr: &Expr) -> bool {
+    matches!(expr, Expr::BinaryExpr(BinaryExpr { op: Operator::And | Operator::Or, .. }))
+}
+
+/// Tells a plan that has an AND or OR, a long constant, or a window.
+fn has_work(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|plan| {
+        found |= matches!(plan, LogicalPlan::Window(_));
+        plan.apply_expressions(|expr| {
+            found |= expr.exists(|expr| Ok(is_logic(expr) || constant::may_be_long(expr)))?;
+            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })
+    })?;
+    Ok(found)
+}
+
+/// The parts of a condition, those that cannot fail first, then those that may only overflow.
+fn by_risk(condition: Expr, schema: &DFSchema) -> Vec<Expr> {
+    let mut parts = split_conjunction_owned(condition);
+    parts.sort_by_cached_key(|part| risk(part, schema));
+    parts
+}
+
+fn and(left: Expr, right: Expr) -> Expr {
+    Expr::BinaryExpr(BinaryExpr::new(Box::new(left), Operator::And, Box::new(right)))
+}
+
+/// See [`optimizer_rules`].
+#[derive(Debug)]
+struct SafeFirst;
+
+impl OptimizerRule for SafeFirst {
+    fn name(&self) -> &str {
+        "safe_first"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Filter(mut filter) = plan else { return Ok(Transformed::no(plan)) };
+        let schema = filter.input.schema();
+        let parts = split_conjunction(&filter.predicate);
+        let ordered = parts.len() < 2 || parts.is_sorted_by_key(|part| risk(part, schema));
+        if ordered {
+            return Ok(Transformed::no(LogicalPlan::Filter(filter)));
+        }
+        let parts = by_risk(std::mem::take(&mut filter.predicate), schema);
+        filter.predicate = parts.into_iter().reduce(and).unwrap_or_default();
+        Ok(Transformed::yes(LogicalPlan::Filter(filter)))
+    }
+}
+
+/// Puts guards into the expressions of one node.
+struct Guards<'a> {
+    /// What its expressions are about.
+    schema: DFSchema,
+    props: &'a ExecutionProps,
+}
+
+impl Guards<'_> {
+    fn value(&self, expr: Expr) -> Result<Transformed<Expr>> {
+        expr.transform_up(|expr| {
+            let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) = expr
+            else {
+                return Ok(Transformed::no(expr));
+            };
+            if may_fail(&right, &self.schema) {
+                let asks = if op == Operator::And { Asks::UnlessFalse } else { Asks::UnlessTrue };
+                if let Some(guarded) = self.guard(asks, &left, &right)? {
+                    return Ok(Transformed::yes(guarded));
+                }
+            }
+            Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })))
+        })
+    }
+
+    /// What filters rows, where null is as good as false.
+    fn condition(&self, condition: Expr) -> Result<Transformed<Expr>> {
+        let condition = self.value_of_parts(condition)?;
+        let parts = split_conjunction(&condition.data);
+        if parts.len() < 2 || !parts.iter().any(|part| may_fail(part, &self.schema)) {
+            return Ok(condition);
+        }
+        let mut whole: Option<Expr> = None;
+        for part in by_risk(condition.data, &self.schema) {
+            whole = Some(match whole {
+                None => part,
+                Some(before) if !may_fail(&part, &self.schema) => and(before, part),
+                Some(before) => match self.guard(Asks::IfTrue, &before, &part)? {
+                    Some(guarded) => guarded,
+                    None => and(before, part),
+                },
+            });
+        }
+        Ok(Transformed::yes(whole.unwrap_or_default()))
+    }
+
+    fn value_of_parts(&self, condition: Expr) -> Result<Transformed<Expr>> {
+        let mut changed = false;
+        let mut parts = Vec::new();
+        for part in split_conjunction_owned(condition) {
+            let part = self.value(part)?;
+            changed |= part.transformed;
+            parts.push(part.data);
+        }
+        let whole = parts.into_iter().reduce(and).unwrap_or_default();
+        Ok(Transformed::new_transformed(whole, changed))
+    }
+
+    /// `None` if the right side is nothing that can be reckoned by itself.
+    fn guard(&self, asks: Asks, left: &Expr, right: &Expr) -> Result<Option<Expr>> {
+        let mut columns = BTreeSet::new();
+        for column in right.column_refs() {
+            let Some(index) = self.schema.maybe_index_of_column(column) else { return Ok(None) };
+            columns.insert(index);
+        }
+        let fields = columns.iter().map(|index| {
+            let (qualifier, field) = self.schema.qualified_field(*index);
+            (qualifier.cloned(), field.clone())
+        });
+        let schema = DFSchema::new_with_metadata(fields.collect(), Default::default())?;
+        let Ok(compiled) = create_physical_expr(right, &schema, self.props) else { return Ok(None) };
+        let nullable = right.nullable(&schema)?;
+        let volatility = if right.is_volatile() { Volatility::Volatile } else { Volatility::Immutable };
+        let mut args = vec![left.clone()];
+        args.extend(
+            columns.iter().map(|index| Expr::Column(Column::from(self.schema.qualified_field(*index)))),
+        );
+        let guard = Guard {
+            name: format!("{} {right}", if asks == Asks::UnlessTrue { "or" } else { "and" }),
+            asks,
+            right: compiled,
+            nullable,
+            signature: Signature::any(args.len(), volatility),
+        };
+        let function = Arc::new(ScalarUDF::new_from_impl(guard));
+        Ok(Some(Expr::ScalarFunction(ScalarFunction::new_udf(function, args))))
+    }
+}
+
+/// When the right side is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Asks {
+    /// AND.
+    UnlessFalse,
+    /// OR.
+    UnlessTrue,
+    /// AND, where it does not matter whether the whole is false or null.
+    IfTrue,
+}
+
+/// AND or OR as a function of its left side and of the columns that its right side is about.
+#[derive(Debug, Eq)]
+struct Guard {
+    /// For EXPLAIN.
+    name: String,
+    asks: Asks,
+    /// About a batch of the arguments behind the first.
+    right: Arc<dyn PhysicalExpr>,
+    /// Whether the right side is.
+    nullable: bool,
+    signature: Signature,
+}
+
+impl PartialEq for Guard {
+    fn eq(&self, other: &Self) -> bool {
+        self.asks == other.asks && self.right.eq(&other.right) && self.signature == other.signature
+    }
+}
+
+impl Hash for Guard {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.asks.hash(state);
+        self.right.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Guard {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[Arrow]) -> Result<Arrow> {
+        Ok(Arrow::Boolean)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let nullable = self.nullable || args.arg_fields.first().is_none_or(|left| left.is_nullable());
+        Ok(Arc::new(Field::new(self.name(), Arrow::Boolean, nullable)))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let rows = args.number_rows;
+        let arrays = args.args.iter().map(|arg| arg.to_array(rows)).collect::<Result<Vec<_>>>()?;
+        let mut arrays = arrays.into_iter();
+        let left = arrays.next().ok_or_else(|| DataFusionError::Internal("no left side".into()))?;
+        let decided = as_boolean_array(&left)?;
+        let open = |value: Option<bool>| match self.asks {
+            Asks::UnlessFalse => value != Some(false),
+            Asks::UnlessTrue => value != Some(true),
+            Asks::IfTrue => value == Some(true),
+        };
+        let open: BooleanArray = decided.iter().map(|value| Some(open(value))).collect();
+        if open.true_count() == 0 {
+            return Ok(ColumnarValue::Array(left));
+        }
+        let columns: Vec<_> = arrays.collect();
+        let field = |array: &Arc<dyn arrow::array::Array>| Field::new("", array.data_type().clone(), true);
+        let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(schema, columns, &options)?;
+        let right = if open.true_count() == rows {
+            self.right.evaluate(&batch)?
+        } else {
+            self.right.evaluate_selection(&batch, &open)?
+        };
+        let right = right.into_array(rows)?;
+        let right = as_boolean_array(&right)?;
+        let whole = match self.asks {
+            Asks::UnlessTrue => or_kleene(decided, right),
+            Asks::UnlessFalse | Asks::IfTrue => and_kleene(decided, right),
+        };
+        Ok(ColumnarValue::Array(Arc::new(whole?)))
+    }
+}
+
+fn may_fail(expr: &Expr, schema: &DFSchema) -> bool {
+    risk(expr, schema) != Risk::None
+}
+
+/// How a value may have no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Risk {
+    None,
+    /// Addition, subtraction and multiplication, which rarely do.
+    Overflow,
+    /// What is not known here may.
+    Any,
+}
+
+fn risk(expr: &Expr, schema: &DFSchema) -> Risk {
+    let mut overflows = false;
+    let type_of = |expr: &Expr| expr.get_type(schema);
+    let fails = |expr: &Expr| {
+        let safe = match expr {
+            Expr::BinaryExpr(BinaryExpr { op, right, .. }) => {
+                // A pattern in the text is the same for all rows; one out of a row may be none.
+                let matches = is_match(*op) && matches!(**right, Expr::Literal(..));
+                matches || is_safe(*op) || type_of(expr).is_ok_and(|data_type| data_type.is_floating())
+            }
+            Expr::Cast(Cast { expr: from, data_type }) => {
+                type_of(from).is_ok_and(|from| widens(&from, data_type))
+            }
+            Expr::Column(_) | Expr::Literal(..) | Expr::Alias(_) | Expr::Between(_) | Expr::InList(_) => true,
+            Expr::Like(_) | Expr::Not(_) | Expr::IsNull(_) | Expr::IsNotNull(_) => true,
+            Expr::IsTrue(_) | Expr::IsFalse(_) | Expr::IsUnknown(_) => true,
+            Expr::IsNotTrue(_) | Expr::IsNotFalse(_) | Expr::IsNotUnknown(_) => true,
+            // Its parts say.
+            Expr::Case(_) => true,
+            Expr::ScalarFunction(ScalarFunction { func, .. })
+                if float_keys::is_function(func)
+                    || opaque::is_function(func)
+                    || to_float::is_function(func) =>
+            {
+                true
+            }
+            Expr::ScalarFunction(function) if regexes::is_safe(function) => true,
+            Expr::ScalarFunction(function) if checked::is_checked(&function.func) => {
+                overflows = true;
+                true
+            }
+            _ => false,
+        };
+        Ok(!safe)
+    };
+    match expr.exists(fails) {
+        Ok(false) if overflows => Risk::Overflow,
+        Ok(false) => Risk::None,
+        _ => Risk::Any,
+    }
+}
+
+fn is_safe(op: Operator) -> bool {
+    use Operator::{And, Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq, Or};
+    matches!(op, And | Or | Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
+}
+
+fn is_match(op: Operator) -> bool {
+    use Operator::{ILikeMatch, LikeMatch, NotILikeMatch, NotLikeMatch};
+    use Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
+    matches!(op, RegexMatch | RegexIMatch | RegexNotMatch | RegexNotIMatch)
+        || matches!(op, LikeMatch | ILikeMatch | NotLikeMatch | NotILikeMatch)
+}
+
+/// Whether a cast has an answer for every value.
+fn widens(from: &Arrow, to: &Arrow) -> bool {
+    let is_text = |t: &Arrow| matches!(t, Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View);
+    let longer = from.primitive_width() <= to.primitive_width();
+    from == to
+        || is_text(to) && (is_text(from) || from.is_primitive())
+        || from.is_numeric() && to.is_floating()
+        || from.is_signed_integer() && to.is_signed_integer() && longer
+}

@@ -1,0 +1,94 @@
+//! EXISTS and IN within a larger condition, without what is left of them.
+//!
+//! DataFusion joins the rows to those of the query and marks which of them met one; the condition asks the marks. They stay in the
+//! rows behind the condition, though nothing asks for them any more: a window function, whose rows have all the columns of what
+//! it reads, finds more than it was planned for. Here the marks end where the condition does.
+//!
+//! A mark is told from others by the name of its query. Of a query that is known to have no rows DataFusion forgets its name, and
+//! then that mark meets all others that are called so. Here it is what it must be: false.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{JoinType, Result};
+use datafusion::logical_expr::{EmptyRelation, Expr, LogicalPlan, Projection, lit};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+const RULE: &str = "decorrelate_predicate_subquery";
+
+type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+
+/// Puts the rule that makes marks behind one that ends them, and one on those of nothing behind the one that finds it.
+pub fn end(rules: &mut Vec<Rule>) {
+    for rule in rules.iter_mut().filter(|rule| rule.name() == RULE) {
+        *rule = Arc::new(Ended { rule: rule.clone() });
+    }
+    let at = rules.iter().position(|rule| rule.name() == "propagate_empty_relation");
+    rules.insert(at.map_or(rules.len(), |at| at + 1), Arc::new(OfNothing));
+}
+
+/// See the module.
+#[derive(Debug)]
+struct OfNothing;
+
+impl OptimizerRule for OfNothing {
+    fn name(&self) -> &str {
+        "marks_of_nothing"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Join(join) = plan else { return Ok(Transformed::no(plan)) };
+        let is_empty = |plan: &LogicalPlan| {
+            matches!(plan, LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, .. }))
+        };
+        if join.join_type != JoinType::LeftMark || !is_empty(&join.right) {
+            return Ok(Transformed::no(LogicalPlan::Join(join)));
+        }
+        let mut columns: Vec<Expr> = join.left.schema().columns().into_iter().map(Expr::Column).collect();
+        let (query, mark) = join.schema.qualified_field(columns.len());
+        columns.push(lit(false).alias_qualified(query.cloned(), mark.name()));
+        let marked = Projection::try_new_with_schema(columns, join.left, join.schema.clone())?;
+        Ok(Transformed::yes(LogicalPlan::Projection(marked)))
+    }
+}
+
+#[derive(Debug)]
+struct Ended {
+    rule: Rule,
+}
+
+impl OptimizerRule for Ended {
+    fn name(&self) -> &str {
+        RULE
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        // Those within first: the rule would do it itself, and leave their marks.
+        let plan = plan.map_subqueries(|query| query.transform_down(|plan| self.rewrite(plan, config)))?;
+        let LogicalPlan::Filter(filter) = &plan.data else { return Ok(plan) };
+        let columns = filter.input.schema().columns();
+        let joined = self.rule.rewrite(plan.data, config)?;
+        if joined.data.schema().fields().len() == columns.len() {
+            return Ok(joined);
+        }
+        let columns = columns.into_iter().map(Expr::Column).collect();
+        let ended = Projection::try_new(columns, Arc::new(joined.data))?;
+        Ok(Transformed::yes(LogicalPlan::Projection(ended)))
+    }
+}

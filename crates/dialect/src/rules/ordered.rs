@@ -1,0 +1,136 @@
+//! A physical rule: a UNION ALL is in an order if each of its parts is.
+//!
+//! Where a part has one column under two names, DataFusion sorts it by one of them: the other is level with it. Of the union it
+//! forgets that, and refuses its own plan for `ORDER BY` both. Each part gives its rows in streams of its own, so what holds in
+//! every part holds in every stream of the union, which is all that is asked for.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Result, Statistics};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{LexOrdering, LexRequirement};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+
+/// See the module. Before DataFusion looks whether all orders are there.
+#[derive(Debug)]
+pub struct UnionOrder;
+
+impl PhysicalOptimizerRule for UnionOrder {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let ordered = plan.transform_up(|plan| {
+            let wanted = plan.required_input_ordering();
+            let mut children: Vec<_> = plan.children().into_iter().cloned().collect();
+            let mut changed = false;
+            for (child, wanted) in children.iter_mut().zip(wanted) {
+                let Some(wanted) = wanted.map(|wanted| wanted.into_single()) else { continue };
+                if let Some(ordered) = ordered(child, &wanted)? {
+                    (*child, changed) = (ordered, true);
+                }
+            }
+            Ok(match changed {
+                true => Transformed::yes(plan.with_new_children(children)?),
+                false => Transformed::no(plan),
+            })
+        });
+        ordered.data()
+    }
+
+    fn name(&self) -> &str {
+        "union_order"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// A union whose parts are in the order that is wanted, and which does not know it.
+fn ordered(plan: &Arc<dyn ExecutionPlan>, wanted: &LexRequirement) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let is_in_order = |plan: &Arc<dyn ExecutionPlan>| {
+        plan.equivalence_properties().ordering_satisfy_requirement(wanted.clone())
+    };
+    if !plan.as_any().is::<UnionExec>() || is_in_order(plan)? {
+        return Ok(None);
+    }
+    for part in plan.children() {
+        if !is_in_order(part)? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Arc::new(Ordered::new(plan.clone(), wanted.clone().into()))))
+}
+
+#[derive(Debug)]
+pub struct Ordered {
+    input: Arc<dyn ExecutionPlan>,
+    order: LexOrdering,
+    properties: Arc<PlanProperties>,
+}
+
+impl Ordered {
+    fn new(input: Arc<dyn ExecutionPlan>, order: LexOrdering) -> Ordered {
+        let mut equivalence = input.equivalence_properties().clone();
+        equivalence.add_ordering(order.clone());
+        let properties = PlanProperties::new(
+            equivalence,
+            input.output_partitioning().clone(),
+            input.pipeline_behavior(),
+            input.boundedness(),
+        );
+        Ordered { input, order, properties: Arc::new(properties) }
+    }
+}
+
+impl DisplayAs for Ordered {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ordered: [{}]", self.order)
+    }
+}
+
+impl ExecutionPlan for Ordered {
+    fn name(&self) -> &str {
+        "Ordered"
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(match children.pop() {
+            Some(input) => Arc::new(Ordered::new(input, self.order.clone())),
+            None => self,
+        })
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        self.input.execute(partition, context)
+    }
+
+    fn partition_statistics(&self, partition: Option<usize>) -> Result<Statistics> {
+        self.input.partition_statistics(partition)
+    }
+}

@@ -1,0 +1,6 @@
+//! Values of columns, from literals, parameters and expressions.
+
+pub mod convert;
+pub mod literal;
+pub mod params;
+pub mod type_text;

@@ -1,0 +1,237 @@
+//! Partition specs: by which values the files of a table are told apart, as metadata and manifests say it.
+//!
+//! A table has as many as it was partitioned in different ways; a file keeps the one that it was written under. What
+//! depends on a spec alone, the Avro schema of its manifests among it, is made when it is read (O1).
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use types::{Error, Result};
+
+use crate::avro::{Body, Record};
+use crate::manifest::Summary;
+use crate::metadata::Metadata;
+use crate::single::{Single, SingleType};
+
+/// All specs of a table by their ids.
+pub type Specs = BTreeMap<i32, Arc<Spec>>;
+
+#[derive(Debug)]
+pub struct Spec {
+    pub id: i32,
+    pub fields: Vec<SpecField>,
+    /// The fields as a manifest's head says them.
+    pub json: String,
+    /// The Avro schema of entries of its manifests.
+    pub entry_schema: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpecField {
+    pub id: i32,
+    pub name: String,
+    /// The column's field id.
+    pub source: i32,
+    /// As Iceberg writes it.
+    pub transform: String,
+    /// `None`: neither the column nor the transform says it.
+    pub result: Option<SingleType>,
+}
+
+/// The values that the rows of a file have in common: one for each field of its spec, `None` for null.
+#[derive(Clone, Debug, Default)]
+pub struct Partition {
+    pub values: Vec<Option<Single>>,
+    /// The values as bytes, for comparing.
+    key: Vec<u8>,
+}
+
+impl PartialEq for Partition {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Partition {}
+
+impl Hash for Partition {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+    }
+}
+
+impl Partition {
+    pub fn new(values: Vec<Option<Single>>) -> Partition {
+        let mut key = Vec::new();
+        for value in &values {
+            match value {
+                None => key.push(0),
+                Some(Single::Bool(value)) => key.extend([1, u8::from(*value)]),
+                Some(Single::Int(value)) => put(&mut key, 2, &value.to_be_bytes()),
+                Some(Single::Float(value)) => {
+                    let value = if value.is_nan() { f64::NAN } else { *value };
+                    put(&mut key, 3, &value.to_bits().to_be_bytes());
+                }
+                Some(Single::Decimal(value)) => put(&mut key, 4, &value.to_be_bytes()),
+                Some(Single::Bytes(bytes)) => {
+                    put(&mut key, 5, &(bytes.len() as u64).to_be_bytes());
+                    key.extend_from_slice(bytes);
+                }
+            }
+        }
+        Partition { values, key }
+    }
+}
+
+fn put(key: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
+    key.push(tag);
+    key.extend_from_slice(bytes);
+}
+
+/// The specs that metadata has.
+pub fn specs_of(metadata: &Metadata) -> Result<Specs> {
+    let spec = |json: &Json| Spec::parse(json, metadata).map(|spec| (spec.id, Arc::new(spec)));
+    metadata.partition_specs.iter().map(spec).collect()
+}
+
+/// One of them.
+pub fn find(specs: &Specs, id: i32) -> Result<&Arc<Spec>> {
+    specs.get(&id).ok_or_else(|| {
+        Error::damaged(format!("a file is of the partition spec {id}, which the metadata does not have"))
+    })
+}
+
+impl Spec {
+    fn parse(json: &Json, metadata: &Metadata) -> Result<Spec> {
+        let number = |json: &Json, key: &str| {
+            let number = json[key].as_i64().and_then(|n| i32::try_from(n).ok());
+            number.ok_or_else(|| Error::damaged(format!("a partition spec without `{key}`")))
+        };
+        let text = |json: &Json, key: &str| {
+            let text = json[key].as_str().map(str::to_owned);
+            text.ok_or_else(|| Error::damaged(format!("a partition spec without `{key}`")))
+        };
+        let listed = json["fields"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut fields = Vec::with_capacity(listed.len());
+        for field in listed {
+            let (source, transform) = (number(field, "source-id")?, text(field, "transform")?);
+            let result = result_of(&transform, metadata.type_of(source));
+            let (id, name) = (number(field, "field-id")?, text(field, "name")?);
+            fields.push(SpecField { id, name, source, transform, result });
+        }
+        Ok(Spec {
+            id: number(json, "spec-id")?,
+            json: Json::from(listed).to_string(),
+            entry_schema: crate::manifest::entry_schema(&partition_fields(&fields)),
+            fields,
+        })
+    }
+
+    /// Whether files of this spec are not partitioned.
+    pub fn is_plain(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// Writes the values of a file of this spec.
+    pub fn put_avro(&self, body: &mut Body, partition: &Partition) {
+        for (at, field) in self.fields.iter().enumerate() {
+            let value = partition.values.get(at).and_then(Option::as_ref).zip(field.result);
+            body.some(value.is_some());
+            if let Some((value, result)) = value {
+                result.put_avro(body, value);
+            }
+        }
+    }
+
+    /// Reads them.
+    pub fn partition(&self, record: Option<&Record>) -> Arc<Partition> {
+        let value = |field: &SpecField| {
+            let datum = record.and_then(|record| record.get(field.id))?;
+            field.result.unwrap_or(SingleType::Binary).of_datum(datum)
+        };
+        Arc::new(Partition::new(self.fields.iter().map(value).collect()))
+    }
+
+    /// What a manifest list says of files of this spec.
+    pub fn summaries<'a>(&self, partitions: impl Iterator<Item = &'a Partition> + Clone) -> Vec<Summary> {
+        let of_field = |(at, field): (usize, &SpecField)| {
+            let values = partitions.clone().map(|p| p.values.get(at).and_then(Option::as_ref));
+            let is_nan = |value: &Single| matches!(value, Single::Float(value) if value.is_nan());
+            let (mut least, mut most): (Option<&Single>, Option<&Single>) = (None, None);
+            let mut summary = Summary::default();
+            for value in values {
+                match value {
+                    None => summary.contains_null = true,
+                    Some(value) if is_nan(value) => summary.contains_nan = true,
+                    Some(value) => {
+                        least = least.filter(|least| *least <= value).or(Some(value));
+                        most = most.filter(|most| *most >= value).or(Some(value));
+                    }
+                }
+            }
+            let bytes = |value: Option<&Single>| Some(field.result?.to_bytes(value?));
+            (summary.lower, summary.upper) = (bytes(least), bytes(most));
+            summary
+        };
+        self.fields.iter().enumerate().map(of_field).collect()
+    }
+}
+
+/// The type of a field's values.
+fn result_of(transform: &str, source: Option<SingleType>) -> Option<SingleType> {
+    match transform {
+        "identity" => source,
+        "year" | "month" | "hour" => Some(SingleType::Int),
+        "day" => Some(SingleType::Date),
+        // Always null, whatever it was.
+        "void" => source.or(Some(SingleType::Int)),
+        other if other.starts_with("bucket[") => Some(SingleType::Int),
+        other if other.starts_with("truncate[") => source,
+        _ => None,
+    }
+}
+
+/// The fields of an entry's partition, in Avro.
+fn partition_fields(fields: &[SpecField]) -> String {
+    let mut out = String::new();
+    let mut taken = HashSet::new();
+    for field in fields {
+        let mut name = avro_name(&field.name);
+        if !taken.insert(name.to_lowercase()) {
+            write!(name, "_{}", field.id).expect("a String takes all");
+        }
+        let avro = field.result.unwrap_or(SingleType::Binary).avro(field.id);
+        let comma = if out.is_empty() { "" } else { "," };
+        let own_name = match name == field.name {
+            true => String::new(),
+            false => format!(r#""iceberg-field-name":{},"#, Json::from(field.name.as_str())),
+        };
+        write!(
+            out,
+            r#"{comma}{{"name":"{name}","type":["null",{avro}],"default":null,{own_name}"field-id":{}}}"#,
+            field.id
+        )
+        .expect("a String takes all");
+    }
+    out
+}
+
+/// A name as Avro takes it: what is no letter, digit or `_` as its number, as Iceberg does it.
+fn avro_name(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for (at, c) in name.chars().enumerate() {
+        match c {
+            'a'..='z' | 'A'..='Z' | '_' => out.push(c),
+            '0'..='9' if at > 0 => out.push(c),
+            '0'..='9' => out.extend(['_', c]),
+            other => write!(out, "_x{:X}", u32::from(other)).expect("a String takes all"),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

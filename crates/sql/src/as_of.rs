@@ -1,0 +1,179 @@
+//! AS OF: tables of a statement as they were at an earlier commit.
+//!
+//! `FROM t AS OF …` is `FROM t FOR SYSTEM_TIME AS OF …`, which the parser knows. Before anything else is made of a statement,
+//! each such point becomes the lsn that it means ([`settle`]); equal ones mean the same. Names are bound to the table of then.
+
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Query, Statement, TableFactor, TableVersion,
+    Value as SqlValue, VisitMut, VisitorMut,
+};
+use types::{Error, Lsn, Result};
+
+use crate::names::Ctes;
+
+/// What the parser is given for `LSN n`.
+pub const LSN: &str = "lsn";
+
+/// A point as it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Point {
+    Lsn(Expr),
+    Time(Expr),
+}
+
+impl Point {
+    fn of(version: &TableVersion) -> Result<Point> {
+        match version {
+            TableVersion::VersionAsOf(expr) => Ok(Point::Lsn(expr.clone())),
+            TableVersion::ForSystemTimeAsOf(expr) | TableVersion::TimestampAsOf(expr) => {
+                Ok(lsn_argument(expr).map_or_else(|| Point::Time(expr.clone()), Point::Lsn))
+            }
+            TableVersion::Function(_) => Err(Error::invalid("a table is read as it was by AS OF").hint(
+                "`FROM t AS OF LSN 123`, `AS OF TIMESTAMP '2026-01-01 12:00:00'`, `AS OF now() - interval '5 minutes'`",
+            )),
+        }
+    }
+}
+
+fn lsn_argument(expr: &Expr) -> Option<Expr> {
+    // `AS OF LSN 1 + 1`: the whole of it is no lsn.
+    if let Expr::BinaryOp { left, .. } = expr {
+        return lsn_argument(left).map(|_| expr.clone());
+    }
+    let Expr::Function(function) = expr else { return None };
+    if !function.name.to_string().eq_ignore_ascii_case(LSN) {
+        return None;
+    }
+    let FunctionArguments::List(list) = &function.args else { return None };
+    match list.args.as_slice() {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))] => Some(expr.clone()),
+        _ => None,
+    }
+}
+
+/// Makes lsns of a statement's points. Returns whether there is any.
+pub fn settle(statement: &mut Statement, meant: &mut dyn FnMut(&Point) -> Result<Lsn>) -> Result<bool> {
+    let mut settle = Settle { meant, known: Vec::new() };
+    match statement.visit(&mut settle) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(!settle.known.is_empty()),
+    }
+}
+
+struct Settle<'a> {
+    meant: &'a mut dyn FnMut(&Point) -> Result<Lsn>,
+    known: Vec<(Point, Lsn)>,
+}
+
+impl Settle<'_> {
+    fn settle(&mut self, version: &TableVersion) -> Result<Lsn> {
+        let point = Point::of(version)?;
+        if let Some((_, lsn)) = self.known.iter().find(|(known, _)| *known == point) {
+            return Ok(*lsn);
+        }
+        let lsn = (self.meant)(&point)?;
+        self.known.push((point, lsn));
+        Ok(lsn)
+    }
+}
+
+impl VisitorMut for Settle<'_> {
+    type Break = Error;
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        let TableFactor::Table { version: version @ Some(_), args, .. } = factor else {
+            return ControlFlow::Continue(());
+        };
+        if args.is_some() {
+            return ControlFlow::Break(Error::invalid("AS OF is for tables, not for functions"));
+        }
+        match version.as_ref().map(|version| self.settle(version)) {
+            Some(Ok(lsn)) => *version = Some(settled(lsn)),
+            Some(Err(error)) => return ControlFlow::Break(error),
+            None => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn settled(lsn: Lsn) -> TableVersion {
+    TableVersion::VersionAsOf(Expr::Value(SqlValue::Number(lsn.0.to_string(), false).into()))
+}
+
+/// Takes the point of a table that was settled.
+pub fn take(version: &mut Option<TableVersion>) -> Result<Option<Lsn>> {
+    let Some(version) = version.take() else { return Ok(None) };
+    let unsettled = || Error::internal("a point in time was not settled before names were bound");
+    match version {
+        TableVersion::VersionAsOf(expr) => {
+            literal(&expr).and_then(|lsn| lsn.parse().ok()).map(|lsn| Some(Lsn(lsn))).ok_or_else(unsettled)
+        }
+        _ => Err(unsettled()),
+    }
+}
+
+/// The digits of a number that is written as such.
+pub fn literal(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            SqlValue::Number(digits, _) => Some(digits),
+            _ => None,
+        },
+        Expr::Nested(inner) => literal(inner),
+        _ => None,
+    }
+}
+
+/// Reads the tables of a view's query at the point at which the view is asked for.
+pub fn apply(query: &mut Query, version: &TableVersion) {
+    let mut apply = Apply { version, ctes: Ctes::default() };
+    let _ = query.visit(&mut apply);
+}
+
+struct Apply<'a> {
+    version: &'a TableVersion,
+    ctes: Ctes,
+}
+
+impl VisitorMut for Apply<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        self.ctes.enter(&mut query.clone());
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.ctes.leave();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Table { name, args: None, version, .. } = factor
+            && !self.ctes.names(name)
+        {
+            version.get_or_insert_with(|| self.version.clone());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The statement without its points.
+pub fn without(statement: &mut Statement) -> bool {
+    struct Clear(bool);
+    impl VisitorMut for Clear {
+        type Break = ();
+
+        fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+            if let TableFactor::Table { version, .. } = factor {
+                self.0 |= version.take().is_some();
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut clear = Clear(false);
+    let _ = statement.visit(&mut clear);
+    clear.0
+}

@@ -1,0 +1,182 @@
+//! What the columns of an answer are called: an expression as it was written, a second one of the same name numbered.
+//! (DataFusion would call `1` `Int64(1)`, and wants a name once.)
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sqlparser::ast::helpers::attached_token::AttachedToken;
+use sqlparser::ast::{
+    Expr, GroupByExpr, Ident, Query, Select, SelectFlavor, SelectItem, SetExpr, TableAlias,
+    TableAliasColumnDef, TableFactor, TableWithJoins, Values, WildcardAdditionalOptions,
+};
+
+use super::scope::Scope;
+
+const NAME_CHARS_MAX: usize = 100;
+
+/// Names what has no name.
+pub(super) fn name(projection: &mut [SelectItem]) {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for item in projection {
+        let SelectItem::UnnamedExpr(expr) = item else { continue };
+        // A field of a struct is named by DataFusion.
+        if matches!(expr, Expr::CompoundIdentifier(_) | Expr::Identifier(_)) {
+            continue;
+        }
+        let text = called(expr);
+        let count = seen.entry(text.clone()).or_default();
+        *count += 1;
+        let alias = if *count == 1 { text } else { format!("{text}_{count}") };
+        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };
+    }
+}
+
+/// What an expression is called that has no name.
+pub(super) fn called(expr: &Expr) -> String {
+    match expr {
+        Expr::Subquery(_) => "subquery".to_owned(),
+        other => other.to_string().chars().take(NAME_CHARS_MAX).collect(),
+    }
+}
+
+/// Numbers what is called as something else: `id AS x, n AS x`, `a.id, b.id`, `*, id`. What a wildcard stands for keeps its
+/// name, as far as it is known. After names are bound.
+pub(super) fn apart(projection: &mut [SelectItem], scope: &Scope) {
+    if projection.len() < 2 {
+        return;
+    }
+    let called = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
+        SelectItem::UnnamedExpr(Expr::Identifier(ident)) => Some(ident.value.clone()),
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => match parts.as_slice() {
+            [relation, column] if scope.has(relation) => Some(column.value.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let taken: BTreeSet<String> = projection.iter().filter_map(called).collect();
+    let mut seen: BTreeSet<String> = projection.iter().flat_map(|item| scope.wildcard(item)).collect();
+    for item in projection {
+        let Some(name) = called(item).filter(|name| !seen.insert(name.clone())) else { continue };
+        let numbered = (2..).map(|count: usize| format!("{name}_{count}"));
+        let is_free = |name: &String| !taken.contains(name) && !seen.contains(name);
+        let Some(alias) = numbered.into_iter().find(is_free) else { continue };
+        seen.insert(alias.clone());
+        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };
+        }
+    }
+}
+
+/// `FROM generate_series(1, 3) AS i`: the alias of a function that has one column is its name too.
+pub(super) fn name_column(factor: &mut TableFactor) {
+    let alias = match factor {
+        TableFactor::Table { name, args: Some(_), alias: Some(alias), .. }
+            if matches!(name.to_string().to_lowercase().as_str(), "generate_series" | "range") =>
+        {
+            alias
+        }
+        TableFactor::UNNEST { array_exprs, alias: Some(alias), .. } if array_exprs.len() == 1 => alias,
+        _ => return,
+    };
+    if alias.columns.is_empty() {
+        alias.columns = vec![TableAliasColumnDef { name: alias.name.clone(), data_type: None }];
+    }
+}
+
+/// `WITH RECURSIVE n(i) AS (SELECT 1 UNION …)`: the second part reads `i`, which DataFusion knows only if the first
+/// part calls it so. Where it cannot be called so in its SELECT, it is read through one that does.
+pub(super) fn name_recursive(query: &mut Query) {
+    let Some(with) = query.with.as_mut().filter(|with| with.recursive) else { return };
+    for cte in &mut with.cte_tables {
+        let query = cte.query.as_mut();
+        if !matches!(query.body.as_ref(), SetExpr::SetOperation { .. }) {
+            continue;
+        }
+        // Of a UNION DataFusion reads the two parts alone. One that reads itself was refused where it was parsed.
+        if query.with.is_some() || query.order_by.is_some() || query.limit_clause.is_some() {
+            let whole = std::mem::replace(query, bare(SetExpr::Values(NO_ROWS)));
+            *query.body = SetExpr::Query(Box::new(whole));
+            continue;
+        }
+        let names: Vec<Ident> = cte.alias.columns.iter().map(|column| column.name.clone()).collect();
+        if names.is_empty() {
+            continue;
+        }
+        let mut body = query.body.as_mut();
+        while let SetExpr::SetOperation { left, .. } = body {
+            body = left.as_mut();
+        }
+        match body {
+            SetExpr::Select(select) if is_listed(&select.projection, names.len()) => {
+                for (item, alias) in select.projection.iter_mut().zip(names) {
+                    if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                        *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+                    }
+                }
+            }
+            other => {
+                let first = std::mem::replace(other, SetExpr::Values(NO_ROWS));
+                let name = Ident::with_quote('"', "polynya first");
+                let columns = cte.alias.columns.clone();
+                let alias = Some(TableAlias { explicit: true, name, columns });
+                let subquery = Box::new(bare(first));
+                *other = all_of(TableFactor::Derived { lateral: false, subquery, alias, sample: None });
+            }
+        }
+    }
+}
+
+pub(super) const NO_ROWS: Values = Values { explicit_row: false, value_keyword: false, rows: Vec::new() };
+
+/// Whether a SELECT has so many columns, and each is written.
+fn is_listed(projection: &[SelectItem], count: usize) -> bool {
+    let is_one =
+        |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+    projection.len() == count && projection.iter().all(is_one)
+}
+
+/// A query that is nothing but this.
+pub(super) fn bare(body: SetExpr) -> Query {
+    Query {
+        with: None,
+        body: Box::new(body),
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks: Vec::new(),
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators: Vec::new(),
+    }
+}
+
+/// `SELECT * FROM relation`.
+pub(super) fn all_of(relation: TableFactor) -> SetExpr {
+    SetExpr::Select(Box::new(Select {
+        select_token: AttachedToken::empty(),
+        optimizer_hint: None,
+        distinct: None,
+        select_modifiers: None,
+        top: None,
+        top_before_distinct: false,
+        projection: vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())],
+        exclude: None,
+        into: None,
+        from: vec![TableWithJoins { relation, joins: Vec::new() }],
+        lateral_views: Vec::new(),
+        prewhere: None,
+        selection: None,
+        connect_by: Vec::new(),
+        group_by: GroupByExpr::Expressions(Vec::new(), Vec::new()),
+        cluster_by: Vec::new(),
+        distribute_by: Vec::new(),
+        sort_by: Vec::new(),
+        having: None,
+        named_window: Vec::new(),
+        qualify: None,
+        window_before_qualify: false,
+        value_table_mode: None,
+        flavor: SelectFlavor::Standard,
+    }))
+}

@@ -1,0 +1,319 @@
+//! How deep the tree of a statement becomes, seen from its tokens.
+//!
+//! Everything that goes over a tree (the parser's own destructor, the planner, its rules, the execution) recurses, and
+//! `a + a + …` makes a tree as deep as the text is long. So the depth is bounded before there is a tree: without
+//! recursion, never less than the tree's (but for a factor), and close to it for what people write. Operators nest: `a OR b OR …` is as
+//! deep as there are ORs, plus the deepest of its parts; so with AND, with UNION and JOIN, and with brackets. What
+//! stands between commas stands side by side.
+
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+use types::{Error, Kind, Result};
+
+/// A statement's tree is at most about this deep. SQL's threads have stacks for a multiple of it
+/// (`sql::STACK_BYTES`); `tests/it/depth.rs` goes up to it with every form.
+pub(super) const DEPTH_MAX: usize = 600;
+/// SELECTs, tables in FROM and windows of a statement. The planner puts one above the other, wherever they stand.
+const RELATIONS_MAX: usize = 1_000;
+/// EXCEPTs and INTERSECTs of a statement: each is a join of everything before it, and the planner takes minutes for two
+/// hundred.
+const DIFFERENCES_MAX: usize = 64;
+/// Refuses a statement whose tree would be too deep.
+pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
+    let mut outer: Vec<Frame> = Vec::new();
+    let mut frame = Frame::default();
+    let (mut relations, mut differences) = (0usize, 0usize);
+    let mut before = Before::Nothing;
+    for token in tokens {
+        let after_operand = matches!(before, Before::Operand | Before::Path);
+        before = match &token.token {
+            Token::Whitespace(_) => continue,
+            Token::Comma | Token::SemiColon => {
+                frame.end_item();
+                // Each further table in FROM is joined to those before it.
+                relations += usize::from(frame.from);
+                frame.joins += usize::from(frame.from);
+                Before::Nothing
+            }
+            Token::LParen | Token::LBracket | Token::LBrace => {
+                frame.operators += 1;
+                outer.push(std::mem::take(&mut frame));
+                Before::Nothing
+            }
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                // A bracket that was not opened is the parser's to complain about; so is a CASE without END.
+                while frame.case && !outer.is_empty() {
+                    frame = frame.close(outer.pop());
+                }
+                if !outer.is_empty() {
+                    frame = frame.close(outer.pop());
+                }
+                Before::Operand
+            }
+            Token::Period => {
+                // `table.column` is one name; each further step is a step down.
+                frame.operators += usize::from(before == Before::Path);
+                Before::Period
+            }
+            Token::DoubleColon => {
+                frame.operators += 1;
+                // A type's name, whatever it reads.
+                Before::Period
+            }
+            Token::Word(word) if before == Before::Period || word.keyword == Keyword::NoKeyword => {
+                if before == Before::Period { Before::Path } else { Before::Operand }
+            }
+            Token::Word(word) => {
+                let keyword = &word.keyword;
+                relations += usize::from(makes_relation(*keyword));
+                differences += usize::from(matches!(keyword, Keyword::EXCEPT | Keyword::INTERSECT));
+                match keyword {
+                    // `a IS DISTINCT FROM b` is an operator.
+                    Keyword::FROM => frame.from |= before != Before::IsDistinct,
+                    Keyword::SELECT | Keyword::WHERE | Keyword::GROUP | Keyword::ORDER | Keyword::SET => {
+                        frame.from = false;
+                    }
+                    _ => {}
+                }
+                match keyword {
+                    Keyword::NULL | Keyword::TRUE | Keyword::FALSE => Before::Operand,
+                    Keyword::CASE => {
+                        frame.operators += 1;
+                        let case = Frame { case: true, ..Frame::default() };
+                        outer.push(std::mem::replace(&mut frame, case));
+                        Before::Nothing
+                    }
+                    Keyword::END if frame.case && after_operand => {
+                        frame = frame.close(outer.pop());
+                        Before::Operand
+                    }
+                    Keyword::WHEN | Keyword::THEN | Keyword::ELSE if frame.case && after_operand => {
+                        frame.end_item();
+                        Before::Nothing
+                    }
+                    Keyword::AND if after_operand => {
+                        frame.end_and();
+                        Before::Nothing
+                    }
+                    Keyword::OR if after_operand => {
+                        frame.end_or();
+                        Before::Nothing
+                    }
+                    Keyword::JOIN if after_operand => {
+                        frame.end_item();
+                        frame.joins += 1;
+                        Before::Nothing
+                    }
+                    Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT if after_operand => {
+                        frame.end_select();
+                        frame.sets += 1;
+                        Before::Nothing
+                    }
+                    // Any of these may also be a name, or an operator: as deep as either.
+                    keyword => {
+                        frame.operators += 1;
+                        match keyword {
+                            Keyword::IS if after_operand => Before::Is,
+                            Keyword::NOT if before == Before::Is => Before::Is,
+                            Keyword::DISTINCT if before == Before::Is => Before::IsDistinct,
+                            keyword if expects_operand(*keyword) => Before::Nothing,
+                            _ => Before::Operand,
+                        }
+                    }
+                }
+            }
+            Token::Number(..)
+            | Token::SingleQuotedString(_)
+            | Token::DollarQuotedString(_)
+            | Token::EscapedStringLiteral(_)
+            | Token::UnicodeStringLiteral(_)
+            | Token::NationalStringLiteral(_)
+            | Token::HexStringLiteral(_)
+            | Token::Placeholder(_) => Before::Operand,
+            Token::EOF => break,
+            _ => {
+                frame.operators += 1;
+                Before::Nothing
+            }
+        };
+        if relations > RELATIONS_MAX {
+            return Err(too_large(format!("{RELATIONS_MAX} SELECTs, joins and windows")));
+        }
+        if differences > DIFFERENCES_MAX {
+            return Err(too_large(format!("{DIFFERENCES_MAX} EXCEPTs and INTERSECTs")));
+        }
+    }
+    while !outer.is_empty() {
+        frame = frame.close(outer.pop());
+    }
+    let depth = frame.depth();
+    if depth <= DEPTH_MAX {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::TooLarge,
+        format!("the statement's operators and brackets nest {depth} deep; {DEPTH_MAX} are allowed"),
+    )
+    .hint(
+        "write `x IN (…)` instead of many ORs, rows of a table instead of a long sum, or split the statement",
+    ))
+}
+
+fn too_large(most: String) -> Error {
+    Error::new(Kind::TooLarge, format!("the statement has more than {most}")).hint("split it")
+}
+
+/// What the last token was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// An operator, a separator or an opening bracket: an operand is to follow, and a keyword may be its name.
+    Nothing,
+    Operand,
+    /// The `.` of a name, or the `::` before that of a type.
+    Period,
+    /// A name with a `.` in it.
+    Path,
+    /// `IS` or `IS NOT` after an operand.
+    Is,
+    /// These and `DISTINCT`.
+    IsDistinct,
+}
+
+/// What stands between two brackets.
+#[derive(Default)]
+struct Frame {
+    /// From CASE to END.
+    case: bool,
+    /// Whether commas separate tables.
+    from: bool,
+    /// UNIONs, and the deepest of the SELECTs between them.
+    sets: usize,
+    deepest_select: usize,
+    /// JOINs of this SELECT, and the deepest of its items.
+    joins: usize,
+    deepest_item: usize,
+    /// ORs of this item, and the deepest of its parts.
+    ors: usize,
+    deepest_or: usize,
+    ands: usize,
+    deepest_and: usize,
+    /// Other operators since the last AND, and the deepest of the brackets among them.
+    operators: usize,
+    deepest_bracket: usize,
+}
+
+impl Frame {
+    fn end_part(&mut self) {
+        let depth = std::mem::take(&mut self.operators) + std::mem::take(&mut self.deepest_bracket);
+        self.deepest_and = self.deepest_and.max(depth);
+    }
+
+    fn end_and(&mut self) {
+        self.end_part();
+        self.ands += 1;
+    }
+
+    fn end_ands(&mut self) {
+        self.end_part();
+        let depth = std::mem::take(&mut self.ands) + std::mem::take(&mut self.deepest_and);
+        self.deepest_or = self.deepest_or.max(depth);
+    }
+
+    fn end_or(&mut self) {
+        self.end_ands();
+        self.ors += 1;
+    }
+
+    fn end_item(&mut self) {
+        self.end_ands();
+        let depth = std::mem::take(&mut self.ors) + std::mem::take(&mut self.deepest_or);
+        self.deepest_item = self.deepest_item.max(depth);
+    }
+
+    fn end_select(&mut self) {
+        self.end_item();
+        let depth = std::mem::take(&mut self.joins) + std::mem::take(&mut self.deepest_item);
+        self.deepest_select = self.deepest_select.max(depth);
+    }
+
+    fn depth(mut self) -> usize {
+        self.end_select();
+        1 + self.sets + self.deepest_select
+    }
+
+    /// The frame around this one, which has ended.
+    fn close(self, around: Option<Frame>) -> Frame {
+        let depth = self.depth();
+        let mut around = around.unwrap_or_default();
+        around.deepest_bracket = around.deepest_bracket.max(depth);
+        around
+    }
+}
+
+/// Of a UNION, what stands on its sides.
+fn makes_relation(keyword: Keyword) -> bool {
+    use Keyword::*;
+    matches!(keyword, SELECT | VALUES | TABLE | JOIN | OVER)
+}
+
+/// Whether an operand follows this keyword where it is no name. Such a keyword does not end an operand: what follows
+/// it is a name even if it reads AND.
+fn expects_operand(keyword: Keyword) -> bool {
+    use Keyword::*;
+    matches!(
+        keyword,
+        ALL | AND
+            | ANY
+            | ARRAY
+            | AS
+            | AT
+            | BETWEEN
+            | BINARY
+            | BY
+            | COLLATE
+            | DISTINCT
+            | DIV
+            | ELSE
+            | ESCAPE
+            | EXCEPT
+            | EXISTS
+            | EXPLAIN
+            | FROM
+            | HAVING
+            | ILIKE
+            | IN
+            | INTERSECT
+            | INTERVAL
+            | IS
+            | JOIN
+            | LIKE
+            | LIMIT
+            | MATCH
+            | MEMBER
+            | NOT
+            | OF
+            | OFFSET
+            | ON
+            | OPERATOR
+            | OR
+            | OVERLAPS
+            | PRIOR
+            | REGEXP
+            | RETURNING
+            | RLIKE
+            | SELECT
+            | SET
+            | SIMILAR
+            | SOME
+            | SYMMETRIC
+            | THEN
+            | TIME
+            | TO
+            | UNION
+            | USING
+            | WHEN
+            | WHERE
+            | XOR
+            | ZONE
+    )
+}
