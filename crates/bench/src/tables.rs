@@ -129,8 +129,8 @@ pub fn run(options: &Options, peers: &[&dyn Peer], progress: ProgressSink<'_>) -
         report.set("bytes besides, such as a log that is used again", besides);
     }
     let title = "Medians, lowest to highest. A figure against another is how many times better Polynya is.";
-    report.sheets.push(measured::sheet(title, &bench.measured));
-    report.claims = measured::claims(&bench.measured);
+    report.sheets.push(peer_figures::sheet(title, &bench.measured));
+    report.claims = peer_figures::claims(&bench.measured);
     report.claims.extend(own_claims(&bench.measured));
     report.failures = bench.failures;
     report.measured = bench.measured;
