@@ -199,7 +199,7 @@ pub struct Budget<'a> {
 /// The result of a step.
 #[derive(Debug)]
 pub enum Progress {
-    /// No change is missing: the table's state at the snapshot's lsn is the same as before.
+    /// The table's state at the snapshot's lsn is the same as before: no change is missing.
     UpToDate,
     /// Something is missing, and it pays to wait for more rows.
     Later(Duration),

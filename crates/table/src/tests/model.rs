@@ -65,7 +65,7 @@ impl Lookup for IndexRows {
 /// Expected rows: row id and values in the order of the definition.
 type Content = Vec<(u64, Vec<Value>)>;
 
-struct World {
+struct ModelTest {
     seed: u64,
     rng: Rng,
     sim: SimEnv,
@@ -91,10 +91,10 @@ struct World {
     done: [usize; 3],
 }
 
-impl World {
-    fn new(seed: u64) -> World {
-        let def = World::first_def(seed);
-        World {
+impl ModelTest {
+    fn new(seed: u64) -> ModelTest {
+        let def = ModelTest::first_def(seed);
+        ModelTest {
             seed,
             rng: Rng::new(seed),
             sim: SimEnv::new(seed),
@@ -433,7 +433,7 @@ impl World {
             e.bytes
         });
         let (mut tip, since) = match encoded {
-            None => (Tip::new(World::first_def(self.seed)), 0),
+            None => (Tip::new(ModelTest::first_def(self.seed)), 0),
             Some(bytes) => {
                 let state = State::decode(&mut Decoder::new(&bytes)).unwrap();
                 let since = state.lsn.0;
@@ -677,7 +677,7 @@ fn a_table_equals_a_list_of_row_versions_whatever_happens() {
     let _limit = testkit::limit(300);
     let (mut done, mut looked, mut ordered, mut compressed) = ([0; 3], [0; 2], 0, 0);
     testkit::for_each_seed(25, |seed| {
-        let mut world = World::new(seed);
+        let mut world = ModelTest::new(seed);
         for _ in 0..250 {
             world.step();
         }

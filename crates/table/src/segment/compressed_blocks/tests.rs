@@ -49,16 +49,16 @@ fn rows(def: &TableDef, ids: std::ops::Range<i64>, rng: &mut Rng) -> RecordBatch
     RecordBatch::try_new(def.schema.to_arrow_user(), arrays.collect()).unwrap()
 }
 
-struct World {
+struct TestTable {
     sim: SimEnv,
     tip: Tip,
     lsn: u64,
 }
 
-impl World {
+impl TestTable {
     /// Makes a table with one segment: `count` rows in commits of 1,000 each second, without every seventh row, which was deleted
     /// before the seal.
-    fn new(seed: u64, ordered: bool, count: i64) -> World {
+    fn new(seed: u64, ordered: bool, count: i64) -> TestTable {
         let (sim, def) = (SimEnv::new(seed), def(ordered));
         let (mut rng, mut tip) = (Rng::new(seed), Tip::new(def.clone()));
         let mut lsn = 0;
@@ -73,11 +73,11 @@ impl World {
         let base = tip.snapshot(Lsn(lsn));
         let meta = seal(&base, &sim.env(), &dir(), SegmentId(1), tip.next_row(), &mut |_| Ok(())).unwrap();
         tip.apply_seal(open(&sim, &def, meta), None).unwrap();
-        World { sim, tip, lsn }
+        TestTable { sim, tip, lsn }
     }
 
-    fn packed(seed: u64, count: i64) -> World {
-        let mut world = World::new(seed, false, count);
+    fn packed(seed: u64, count: i64) -> TestTable {
+        let mut world = TestTable::new(seed, false, count);
         world.compress(2);
         world
     }
@@ -172,7 +172,7 @@ fn joined(found: &[RecordBatch]) -> Vec<RecordBatch> {
 fn a_compressed_segment_answers_as_it_did_before_and_is_smaller() {
     let _limit = testkit::limit(300);
     for (seed, ordered) in [(1, false), (2, true)] {
-        let mut world = World::new(seed, ordered, 30_000);
+        let mut world = TestTable::new(seed, ordered, 30_000);
         let (before, plain) = (world.snapshot(), world.segment());
         let expected = answers(&before, seed);
         assert!(plain.is_worth_compressing().unwrap());
@@ -214,7 +214,7 @@ fn a_compressed_segment_answers_as_it_did_before_and_is_smaller() {
 
 #[test]
 fn a_compressed_file_opens_with_any_arrow_reader() {
-    let mut world = World::new(3, false, 20_000);
+    let mut world = TestTable::new(3, false, 20_000);
     world.compress(2);
     let bytes = world.sim.disk.contents(&dir().join("2.arrow")).unwrap();
     let reader = FileReader::try_new(std::io::Cursor::new(bytes), None).unwrap();
@@ -228,7 +228,7 @@ fn a_compressed_file_opens_with_any_arrow_reader() {
 
 #[test]
 fn a_reader_unpacks_the_columns_that_it_asks_for_and_no_others() {
-    let mut world = World::new(4, false, 10_000);
+    let mut world = TestTable::new(4, false, 10_000);
     let def = world.tip.def().clone();
     world.compress(2);
     let (snapshot, segment) = (world.snapshot(), world.segment());
@@ -259,7 +259,7 @@ fn a_reader_unpacks_the_columns_that_it_asks_for_and_no_others() {
 /// uncompressed rows.
 #[test]
 fn many_keys_unpack_each_block_once_however_they_come() {
-    let mut world = World::packed(6, 40_000);
+    let mut world = TestTable::packed(6, 40_000);
     // The head has newer rows.
     let def = world.tip.def().clone();
     let mut rng = Rng::new(6);
@@ -303,7 +303,7 @@ fn many_keys_unpack_each_block_once_however_they_come() {
 #[test]
 fn a_flipped_bit_in_a_compressed_segment_is_found_is_latched_and_names_the_file() {
     let _limit = testkit::limit(300);
-    let mut world = World::new(5, false, 2_000);
+    let mut world = TestTable::new(5, false, 2_000);
     world.compress(2);
     let (state, meta) = (world.snapshot().state(), world.segment().meta().clone());
     let mut rng = Rng::new(5);
@@ -342,7 +342,7 @@ fn a_flipped_bit_in_a_compressed_segment_is_found_is_latched_and_names_the_file(
 #[test]
 fn a_block_that_does_not_unpack_under_a_checksum_that_holds_is_damage_too() {
     let lengths = PackedBlocks::encode(&[10, 20]);
-    let packed = World::packed(6, 10_000);
+    let packed = TestTable::packed(6, 10_000);
     let segment = packed.segment();
     let two: Vec<_> = (0..2).map(|block| segment.block_info(block).unwrap().clone()).collect();
     assert_eq!(PackedBlocks::decode(&lengths, &two).unwrap().raw(1), 20);
@@ -358,7 +358,7 @@ fn a_block_that_does_not_unpack_under_a_checksum_that_holds_is_damage_too() {
 
     // A buffer claims a wrong length: memory must not be reserved for it.
     let mut message = Vec::new();
-    let world = World::packed(6, 100);
+    let world = TestTable::packed(6, 100);
     let file = world.sim.disk.contents(&dir().join("2.arrow")).unwrap();
     let segment = world.segment();
     let info = segment.block_info(0).unwrap();
@@ -417,12 +417,12 @@ fn what_does_not_become_smaller_is_not_worth_it() {
 /// An older program does not know section 8 and would take the blocks for damaged ones.
 #[test]
 fn a_compressed_segment_says_a_version_that_older_programs_refuse_as_newer() {
-    let version = |world: &World, name: &str| {
+    let version = |world: &TestTable, name: &str| {
         let bytes = world.sim.disk.contents(&dir().join(name)).unwrap();
         u32::from_le_bytes(bytes[8..12].try_into().unwrap())
     };
     for (ordered, plain) in [(false, 1), (true, 2)] {
-        let mut world = World::new(8, ordered, 20_000);
+        let mut world = TestTable::new(8, ordered, 20_000);
         world.compress(2);
         assert_eq!((version(&world, "1.meta"), version(&world, "2.meta")), (plain, 3));
     }
