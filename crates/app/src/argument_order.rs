@@ -13,9 +13,9 @@ const COMMANDS: [&str; 2] = ["search", "ask"];
 
 /// Returns the arguments in the order in which clap shall read them: options first, then `--`, then words. The arguments
 /// of a command that is not in `COMMANDS` stay as they are.
-pub fn sorted(mut program: Command, args: Vec<OsString>) -> Vec<OsString> {
+pub fn options_first(mut program: Command, args: Vec<OsString>) -> Vec<OsString> {
     program.build();
-    let Some(at) = command(&program, &args) else { return args };
+    let Some(at) = command_index(&program, &args) else { return args };
     let name = args[at].to_string_lossy().into_owned();
     let Some(command) = program.find_subcommand(&name).filter(|_| COMMANDS.contains(&name.as_str())) else {
         return args;
@@ -29,7 +29,7 @@ pub fn sorted(mut program: Command, args: Vec<OsString>) -> Vec<OsString> {
             words.extend(rest.by_ref());
             break;
         }
-        match option(command, &text) {
+        match option_kind(command, &text) {
             None => words.push(arg),
             Some(has_more) => {
                 sorted.push(arg);
@@ -45,11 +45,11 @@ pub fn sorted(mut program: Command, args: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// Returns the position of the command's name: the first argument that is neither an option nor an option's value.
-fn command(program: &Command, args: &[OsString]) -> Option<usize> {
+fn command_index(program: &Command, args: &[OsString]) -> Option<usize> {
     let mut at = 1;
     while at < args.len() {
         let text = args[at].to_string_lossy();
-        match option(program, &text) {
+        match option_kind(program, &text) {
             None => return Some(at),
             Some(has_more) => at += 1 + usize::from(has_more),
         }
@@ -58,7 +58,7 @@ fn command(program: &Command, args: &[OsString]) -> Option<usize> {
 }
 
 /// Returns `None` for a word, and for an option `Some(true)` if the next argument is its value, else `Some(false)`.
-fn option(command: &Command, text: &str) -> Option<bool> {
+fn option_kind(command: &Command, text: &str) -> Option<bool> {
     let takes_value = |arg: &Arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
     if let Some(long) = text.strip_prefix("--") {
         let known = command.get_arguments().find(|arg| arg.get_long() == Some(long));
@@ -84,7 +84,7 @@ mod tests {
 
     fn of(line: &str) -> String {
         let args = line.split(' ').map(OsString::from).collect();
-        let sorted = sorted(Cli::command(), args);
+        let sorted = options_first(Cli::command(), args);
         sorted.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     }
 

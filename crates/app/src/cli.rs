@@ -52,7 +52,7 @@ pub struct Global {
 
 /// Flags that choose the server a command talks to.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Reach {
+pub struct ServerArgs {
     /// Talk to this server instead of the one of the data directory
     #[arg(long, env = "POLYNYA_URL", value_name = "URL", help_heading = "Server")]
     pub url: Option<String>,
@@ -127,7 +127,7 @@ impl Global {
 }
 
 /// Rewrites clap's error about a malformed number in plain words. Returns any other error unchanged.
-pub fn in_words(error: clap::Error) -> clap::Error {
+pub fn in_plain_words(error: clap::Error) -> clap::Error {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.as_str(),
         _ => "",
@@ -180,11 +180,11 @@ mod tests {
             ("polynya search --limit x -- a", "error: `--limit` is a whole number, `x` was given\n"),
             ("polynya storm --seconds 1.5", "error: `--seconds` is a whole number, `1.5` was given\n"),
         ] {
-            let error = in_words(Cli::try_parse_from(line.split(' ')).unwrap_err());
+            let error = in_plain_words(Cli::try_parse_from(line.split(' ')).unwrap_err());
             assert!(error.to_string().starts_with(said), "{error}");
             assert_eq!(error.exit_code(), 2);
         }
-        let error = in_words(Cli::try_parse_from(["polynya", "storm", "--seconds", "0"]).unwrap_err());
+        let error = in_plain_words(Cli::try_parse_from(["polynya", "storm", "--seconds", "0"]).unwrap_err());
         assert!(error.to_string().contains("1..=3600"), "{error}");
     }
 

@@ -24,7 +24,7 @@ pub type Response = http::Response<Incoming>;
 /// Time that a TCP connection may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Body = Either<Full<Bytes>, Upload>;
+type RequestBody = Either<Full<Bytes>, Upload>;
 
 /// A request body that is streamed from a channel. An error received from the channel aborts the request.
 pub struct Upload(pub mpsc::Receiver<io::Result<Bytes>>);
@@ -39,29 +39,29 @@ impl hyper::body::Body for Upload {
 }
 
 /// A connection to one server.
-pub struct Client {
-    to: To,
+pub struct HttpClient {
+    address: ServerAddress,
     key: Option<String>,
-    connection: Option<SendRequest<Body>>,
+    connection: Option<SendRequest<RequestBody>>,
 }
 
-enum To {
+enum ServerAddress {
     /// Host and port, such as `127.0.0.1:8484`.
     Address(String),
     /// The data directory whose socket is used.
     Socket(PathBuf),
 }
 
-impl fmt::Display for To {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            To::Address(authority) => f.write_str(authority),
-            To::Socket(data) => write!(f, "{}", data.display()),
+            ServerAddress::Address(authority) => f.write_str(authority),
+            ServerAddress::Socket(data) => write!(f, "{}", data.display()),
         }
     }
 }
 
-impl To {
+impl ServerAddress {
     fn unreachable(&self, why: &dyn fmt::Display) -> Error {
         Error::new(Kind::Closed, format!("no server answers at {self}: {why}"))
             .hint("start one with `polynya serve`, or name another with --url")
@@ -74,8 +74,8 @@ impl To {
             return self.unreachable(error);
         }
         let cure = match self {
-            To::Address(_) => "does a firewall of this machine forbid it?",
-            To::Socket(_) => {
+            ServerAddress::Address(_) => "does a firewall of this machine forbid it?",
+            ServerAddress::Socket(_) => {
                 "run as the user who owns the directory, or reach its server with --url and --key"
             }
         };
@@ -98,7 +98,7 @@ impl From<Refusal> for Error {
     }
 }
 
-impl Client {
+impl HttpClient {
     /// Makes a client of the server at `url`, `http://host:port` (port 80 if none is named). Opens no connection yet.
     /// Fails with `invalid` for any other form.
     pub fn new(url: &str, key: Option<String>) -> Result<Self> {
@@ -112,12 +112,12 @@ impl Client {
         }
         let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let authority = if has_port { rest.to_owned() } else { format!("{rest}:80") };
-        Ok(Client { to: To::Address(authority), key, connection: None })
+        Ok(HttpClient { address: ServerAddress::Address(authority), key, connection: None })
     }
 
     /// Makes a client of the process that has this data directory open.
     pub fn socket(data: &Path) -> Self {
-        Client { to: To::Socket(data.to_owned()), key: None, connection: None }
+        HttpClient { address: ServerAddress::Socket(data.to_owned()), key: None, connection: None }
     }
 
     /// Sends a request and returns the response, whose body the caller reads. A status other than 2xx becomes an error
@@ -132,7 +132,7 @@ impl Client {
         self.send_body(method, path, headers, Either::Left(Full::new(body))).await
     }
 
-    /// Posts a streamed body of any length, and returns the response as [`Client::send`] does.
+    /// Posts a streamed body of any length, and returns the response as [`HttpClient::send`] does.
     pub async fn upload(
         &mut self,
         path: &str,
@@ -147,11 +147,11 @@ impl Client {
         method: Method,
         path: &str,
         headers: &[(&str, &str)],
-        body: Body,
+        body: RequestBody,
     ) -> std::result::Result<Response, Refusal> {
-        let host = match &self.to {
-            To::Address(authority) => authority,
-            To::Socket(_) => "localhost",
+        let host = match &self.address {
+            ServerAddress::Address(authority) => authority,
+            ServerAddress::Socket(_) => "localhost",
         };
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, host);
         if let Some(key) = &self.key {
@@ -169,7 +169,7 @@ impl Client {
         let answered = connection.send_request(request).await;
         let response = answered.map_err(|error| {
             Refusal::of(
-                Error::new(Kind::Closed, format!("the server at {} closed the connection", self.to))
+                Error::new(Kind::Closed, format!("the server at {} closed the connection", self.address))
                     .hint("was it stopped? its log says why")
                     .caused_by(error),
             )
@@ -178,7 +178,7 @@ impl Client {
         if response.status().is_success() {
             return Ok(response);
         }
-        Err(refusal(response).await)
+        Err(read_refusal(response).await)
     }
 
     /// Sends `body`, if there is one, and returns the JSON of the answer; `Null` for an empty answer.
@@ -199,23 +199,23 @@ impl Client {
             return Ok(serde_json::Value::Null);
         }
         serde_json::from_slice(&bytes).map_err(|error| {
-            Error::internal(format!("the server at {} answered with something that is no JSON", self.to))
+            Error::internal(format!("the server at {} answered with something that is no JSON", self.address))
                 .hint("is it a Polynya?")
                 .caused_by(error)
         })
     }
 
     /// Returns the kept connection if it is still open, else a new one.
-    async fn connect(&mut self) -> Result<SendRequest<Body>> {
+    async fn connect(&mut self) -> Result<SendRequest<RequestBody>> {
         if let Some(mut connection) = self.connection.take()
             && connection.ready().await.is_ok()
         {
             return Ok(connection);
         }
-        let unreachable = |why: &dyn fmt::Display| self.to.unreachable(why);
-        let refused = |error: &std::io::Error| self.to.refused(error);
-        let (connection, driver) = match &self.to {
-            To::Address(authority) => {
+        let unreachable = |why: &dyn fmt::Display| self.address.unreachable(why);
+        let refused = |error: &std::io::Error| self.address.refused(error);
+        let (connection, driver) = match &self.address {
+            ServerAddress::Address(authority) => {
                 let connecting = TcpStream::connect(authority);
                 let stream = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
                     Ok(Ok(stream)) => stream,
@@ -226,7 +226,7 @@ impl Client {
                 stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
                 handshake(stream).await
             }
-            To::Socket(data) => {
+            ServerAddress::Socket(data) => {
                 let (directory, path) = crate::control::short_path(data).map_err(|error| refused(&error))?;
                 let stream = UnixStream::connect(path).await.map_err(|error| refused(&error))?;
                 drop(directory);
@@ -244,7 +244,7 @@ type Driver = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-) -> hyper::Result<(SendRequest<Body>, Driver)> {
+) -> hyper::Result<(SendRequest<RequestBody>, Driver)> {
     let (connection, driver) = http1::handshake(TokioIo::new(stream)).await?;
     // The driver's error may be dropped: the request in flight fails too and reports it.
     Ok((connection, Box::pin(async move { drop(driver.await) })))
@@ -264,19 +264,19 @@ pub async fn read(response: Response) -> Result<Bytes> {
         .map_err(|error| Error::new(Kind::Closed, "the server's answer ended in the middle").caused_by(error))
 }
 
-async fn refusal(response: Response) -> Refusal {
+async fn read_refusal(response: Response) -> Refusal {
     let status = response.status();
     let header =
         |name| response.headers().get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
     let retry_after =
         header(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs_f64);
     let body = read(response).await.unwrap_or_default();
-    Refusal { error: said(status, &body), retry_after }
+    Refusal { error: error_of_body(status, &body), retry_after }
 }
 
 /// Turns the body of a failed response, `{"error": {"code", "message", "hint"}}`, into an [`Error`]. The kind follows from
 /// the status.
-fn said(status: StatusCode, body: &[u8]) -> Error {
+fn error_of_body(status: StatusCode, body: &[u8]) -> Error {
     let kind = match status.as_u16() {
         400 => Kind::Invalid,
         401 | 403 => Kind::Forbidden,
@@ -315,10 +315,10 @@ pub fn error_of(value: &serde_json::Value) -> Error {
         Kind::TooLarge,
     ];
     let kind = kinds.into_iter().find(|kind| error["code"] == kind.name()).unwrap_or(Kind::Internal);
-    let told = Error::new(kind, error["message"].as_str().unwrap_or_default());
+    let failure = Error::new(kind, error["message"].as_str().unwrap_or_default());
     match error["hint"].as_str() {
-        Some(hint) => told.hint(hint),
-        None => told,
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
 }
 
@@ -348,16 +348,16 @@ mod tests {
 
     #[test]
     fn addresses_are_plain_http() {
-        assert_eq!(Client::new("http://[::1]:8484/", None).unwrap().to.to_string(), "[::1]:8484");
-        assert_eq!(Client::new("http://box", None).unwrap().to.to_string(), "box:80");
+        assert_eq!(HttpClient::new("http://[::1]:8484/", None).unwrap().address.to_string(), "[::1]:8484");
+        assert_eq!(HttpClient::new("http://box", None).unwrap().address.to_string(), "box:80");
         for bad in ["https://x", "127.0.0.1:8484", "http://", "http://a/b", "http://u@h"] {
-            assert!(Client::new(bad, None).is_err(), "{bad}");
+            assert!(HttpClient::new(bad, None).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_socket_that_may_not_be_used_is_no_absent_server() {
-        let to = To::Socket("somewhere/data".into());
+        let to = ServerAddress::Socket("somewhere/data".into());
         let error = to.refused(&std::io::ErrorKind::PermissionDenied.into()).to_string();
         assert!(error.contains("may not talk to the server") && error.contains("--url"), "{error}");
         assert!(!error.contains("polynya serve"), "{error}");
@@ -369,13 +369,13 @@ mod tests {
     fn the_servers_words_are_kept() {
         let body =
             br#"{"error":{"code":"not_found","message":"there is no table `x`","hint":"did you mean `y`?"}}"#;
-        let error = said(StatusCode::NOT_FOUND, body);
+        let error = error_of_body(StatusCode::NOT_FOUND, body);
         assert_eq!(error.to_string(), "there is no table `x`; did you mean `y`?");
         let body = br#"{"error":{"code":"not_found","message":"there is no table `x`","hint":"`GET /v1/tables` or `SHOW TABLES` lists the tables"}}"#;
-        let error = said(StatusCode::NOT_FOUND, body);
+        let error = error_of_body(StatusCode::NOT_FOUND, body);
         assert_eq!(error.to_string(), "there is no table `x`; `polynya tables` lists the tables");
         assert_eq!(
-            said(StatusCode::BAD_GATEWAY, b"<html>").to_string(),
+            error_of_body(StatusCode::BAD_GATEWAY, b"<html>").to_string(),
             "the server answered 502 Bad Gateway"
         );
     }

@@ -24,9 +24,9 @@ use std::process::ExitCode;
 use types::{Error, Result};
 
 use crate::cli::{Cli, Command};
-use crate::client::Client;
+use crate::client::HttpClient;
 use crate::config::{Config, Sources};
-use crate::door::Door;
+use crate::connection::DataConnection;
 use crate::memory::Limit;
 
 /// Loads the settings, starts the log and runs the command that was typed.
@@ -80,6 +80,6 @@ fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
 
 /// Returns the client of the directory's control socket. Fails with `invalid` if the command talks to a server by its URL,
 /// where there is no such socket.
-fn control(door: &mut Door) -> Result<&mut Client> {
-    door.control().ok_or_else(|| Error::invalid("this is done on the server's own machine"))
+fn control(connection: &mut DataConnection) -> Result<&mut HttpClient> {
+    connection.control().ok_or_else(|| Error::invalid("this is done on the server's own machine"))
 }

@@ -22,7 +22,7 @@ use crate::memory::Limit;
 use crate::memory::share::Share;
 use crate::units::{ByteSize, Span, SpanOrOff};
 pub use address::parse as parse_address;
-pub use settings::{Form, SETTINGS, Setting, nearest};
+pub use settings::{SETTINGS, Setting, ValueForm, nearest};
 
 /// The settings file that is read if no other is named and it exists in the working directory.
 pub const FILE_NAME: &str = "polynya.toml";
@@ -45,7 +45,7 @@ pub struct Config {
     #[serde(skip)]
     pub memory: Option<Limit>,
     /// The share of their defaults to which memory bounds are scaled, so that together they fit into that memory.
-    #[serde(skip, default = "whole")]
+    #[serde(skip, default = "whole_share")]
     pub share: Share,
     /// All values with their sources.
     #[serde(skip)]
@@ -249,7 +249,7 @@ pub struct Sources {
     pub memory: Option<Limit>,
 }
 
-fn whole() -> Share {
+fn whole_share() -> Share {
     Share::WHOLE
 }
 
@@ -280,9 +280,9 @@ impl Config {
     fn load_over(sources: &Sources, defaults: &[(&str, String)], origin: &str) -> Result<Self> {
         let mut figment = Figment::new();
         for setting in SETTINGS {
-            figment = figment.merge(Given::new(setting, setting.default, "built-in default")?);
+            figment = figment.merge(SettingValue::new(setting, setting.default, "built-in default")?);
             if let Some((_, text)) = defaults.iter().find(|(path, _)| *path == setting.path) {
-                figment = figment.merge(Given::new(setting, text, origin)?);
+                figment = figment.merge(SettingValue::new(setting, text, origin)?);
             }
         }
         if let Some(path) = config_file(sources)? {
@@ -291,21 +291,21 @@ impl Config {
         }
         for (name, text) in &sources.variables {
             if let Some(setting) = SETTINGS.iter().find(|setting| setting.env == name) {
-                figment = figment.merge(Given::new(setting, text, name)?);
+                figment = figment.merge(SettingValue::new(setting, text, name)?);
             }
         }
         for (path, text, flag) in &sources.flags {
-            let setting = settings::find(path).ok_or_else(|| unknown(path, flag))?;
-            figment = figment.merge(Given::new(setting, text, flag)?);
+            let setting = settings::find(path).ok_or_else(|| unknown_setting(path, flag))?;
+            figment = figment.merge(SettingValue::new(setting, text, flag)?);
         }
-        let mut config: Config = figment.extract().map_err(|error| wrong_value(&error))?;
+        let mut config: Config = figment.extract().map_err(|error| extract_error(&error))?;
         config.figment = Values(figment);
         // Ranges are checked after the merge, because the values of the file are known only now.
         for setting in SETTINGS {
             let Some(value) = config.figment.find_value(setting.path).ok() else { continue };
-            let text = bare(&value);
-            if let Err(why) = in_range(setting, &text) {
-                return Err(wrong(setting, &config.source(setting.path), &why, &text));
+            let text = plain_text(&value);
+            if let Err(why) = check_range(setting, &text) {
+                return Err(value_error(setting, &config.source(setting.path), &why, &text));
             }
         }
         Ok(config)
@@ -336,10 +336,10 @@ impl Config {
                 let _ = writeln!(out, "{gap}[{section}]");
             }
             let value =
-                self.figment.find_value(setting.path).map(|value| written(&value)).unwrap_or_default();
+                self.figment.find_value(setting.path).map(|value| toml_text(&value)).unwrap_or_default();
             let line = match setting.form {
                 // The secret is commented out: a settings file made from this output needs it from another source.
-                Form::Secret if value != "\"\"" => format!("# {name} {HIDDEN}"),
+                ValueForm::Secret if value != "\"\"" => format!("# {name} {HIDDEN}"),
                 _ => format!("{name} = {value}"),
             };
             let _ = writeln!(out, "{line:<40} # {}", self.source(setting.path));
@@ -350,8 +350,9 @@ impl Config {
     /// Returns every setting with its effective value and its source, for `polynya config --json`. Secrets are hidden.
     pub fn values(&self) -> impl Iterator<Item = (&'static Setting, String, String)> + '_ {
         SETTINGS.iter().map(|setting| {
-            let value = self.figment.find_value(setting.path).map(|value| bare(&value)).unwrap_or_default();
-            let is_hidden = setting.form == Form::Secret && !value.is_empty();
+            let value =
+                self.figment.find_value(setting.path).map(|value| plain_text(&value)).unwrap_or_default();
+            let is_hidden = setting.form == ValueForm::Secret && !value.is_empty();
             (setting, if is_hidden { HIDDEN.to_owned() } else { value }, self.source(setting.path))
         })
     }
@@ -361,7 +362,7 @@ impl Config {
     pub fn larger_than(&self, others: &[(&str, String)]) -> Vec<String> {
         let is_larger = |path: &str, other: &str| {
             let value = self.figment.find_value(path).ok()?;
-            let (value, other) = (bare(&value), other.parse::<ByteSize>().ok()?);
+            let (value, other) = (plain_text(&value), other.parse::<ByteSize>().ok()?);
             let large = value.parse::<ByteSize>().is_ok_and(|value| value.0 > other.0);
             large.then(|| format!("{path} = {value} ({}), where {other} fit", self.source(path)))
         };
@@ -391,27 +392,27 @@ pub fn example() -> String {
             section = this_section;
             let _ = writeln!(out, "\n[{section}]");
         }
-        let value = parse(setting, setting.default).map(|value| written(&value)).unwrap_or_default();
+        let value = parse(setting, setting.default).map(|value| toml_text(&value)).unwrap_or_default();
         let _ = writeln!(out, "# {} ({})\n# {name} = {value}", setting.help, setting.env);
     }
     out
 }
 
 /// One value from the environment, a flag or the defaults.
-struct Given {
+struct SettingValue {
     path: &'static str,
     value: Value,
     source: String,
 }
 
-impl Given {
+impl SettingValue {
     fn new(setting: &'static Setting, text: &str, source: &str) -> Result<Self> {
-        let value = parse(setting, text).map_err(|why| wrong(setting, source, &why, text))?;
-        Ok(Given { path: setting.path, value, source: source.to_owned() })
+        let value = parse(setting, text).map_err(|why| value_error(setting, source, &why, text))?;
+        Ok(SettingValue { path: setting.path, value, source: source.to_owned() })
     }
 }
 
-impl Provider for Given {
+impl Provider for SettingValue {
     fn metadata(&self) -> Metadata {
         Metadata::named(self.source.clone())
     }
@@ -429,22 +430,22 @@ impl Provider for Given {
 fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
     let text = text.trim();
     match setting.form {
-        Form::Text | Form::Secret => Ok(Value::from(text)),
-        Form::OneOf(_) | Form::Level => match setting.misread(text) {
+        ValueForm::Text | ValueForm::Secret => Ok(Value::from(text)),
+        ValueForm::OneOf(_) | ValueForm::Level => match setting.check_word(text) {
             Some((why, _)) => Err(why),
             None => Ok(Value::from(text)),
         },
-        Form::Texts => Ok(Value::from(Texts::parse(text).0)),
-        Form::Address => address::parse(text).map(|_| Value::from(text)),
-        Form::Size => {
+        ValueForm::Texts => Ok(Value::from(Texts::parse(text).0)),
+        ValueForm::Address => address::parse(text).map(|_| Value::from(text)),
+        ValueForm::Size => {
             text.parse::<ByteSize>().map(|size| Value::from(size.to_string())).and(Ok(Value::from(text)))
         }
-        Form::Span => text.parse::<Span>().and(Ok(Value::from(text))),
-        Form::SpanOrOff => text.parse::<SpanOrOff>().and(Ok(Value::from(text))),
-        Form::Count => {
+        ValueForm::Span => text.parse::<Span>().and(Ok(Value::from(text))),
+        ValueForm::SpanOrOff => text.parse::<SpanOrOff>().and(Ok(Value::from(text))),
+        ValueForm::Count => {
             text.parse::<u64>().map(Value::from).map_err(|_| format!("`{text}` is no whole number"))
         }
-        Form::Switch => match text {
+        ValueForm::Switch => match text {
             "true" | "1" | "yes" | "on" => Ok(Value::from(true)),
             "false" | "0" | "no" | "off" => Ok(Value::from(false)),
             _ => Err(format!("`{text}` is neither true nor false")),
@@ -454,24 +455,24 @@ fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
 
 /// Makes the error for a value that does not fit its setting. The hint names the word that was probably meant, else the
 /// form of the setting's values.
-fn wrong(setting: &Setting, source: &str, why: &str, text: &str) -> Error {
-    let hint = match setting.misread(text.trim()) {
+fn value_error(setting: &Setting, source: &str, why: &str, text: &str) -> Error {
+    let hint = match setting.check_word(text.trim()) {
         Some((_, Some(near))) => format!("did you mean `{near}`?"),
-        _ => setting.cure(),
+        _ => setting.hint_text(),
     };
     Error::invalid(format!("{source}: `{}`: {why}", setting.path)).hint(hint)
 }
 
 /// Checks that a value is one of its setting's words, or lies in its range. A number that cannot be parsed passes.
-fn in_range(setting: &Setting, text: &str) -> std::result::Result<(), String> {
-    if let Some((why, _)) = setting.misread(text) {
+fn check_range(setting: &Setting, text: &str) -> std::result::Result<(), String> {
+    if let Some((why, _)) = setting.check_word(text) {
         return Err(why);
     }
     let Some((least, most)) = setting.range else { return Ok(()) };
     let number = |text: &str| -> Option<u128> {
         match setting.form {
-            Form::Size => text.parse().ok().map(|ByteSize(bytes)| bytes.into()),
-            Form::Span | Form::SpanOrOff => text.parse().ok().map(|Span(span)| span.as_nanos()),
+            ValueForm::Size => text.parse().ok().map(|ByteSize(bytes)| bytes.into()),
+            ValueForm::Span | ValueForm::SpanOrOff => text.parse().ok().map(|Span(span)| span.as_nanos()),
             _ => text.parse().ok(),
         }
     };
@@ -483,7 +484,7 @@ fn in_range(setting: &Setting, text: &str) -> std::result::Result<(), String> {
 }
 
 /// Formats a value without quotes, and a list with commas.
-fn bare(value: &Value) -> String {
+fn plain_text(value: &Value) -> String {
     match value {
         Value::String(_, text) => text.clone(),
         Value::Bool(_, on) => on.to_string(),
@@ -491,17 +492,17 @@ fn bare(value: &Value) -> String {
             Some(whole) => whole.to_string(),
             None => number.to_f64().map(|n| n.to_string()).unwrap_or_default(),
         },
-        Value::Array(_, all) => all.iter().map(bare).collect::<Vec<_>>().join(", "),
+        Value::Array(_, all) => all.iter().map(plain_text).collect::<Vec<_>>().join(", "),
         other => format!("{other:?}"),
     }
 }
 
 /// Formats a value as TOML.
-fn written(value: &Value) -> String {
+fn toml_text(value: &Value) -> String {
     match value {
         Value::String(_, text) => format!("{text:?}"),
-        Value::Array(_, all) => format!("[{}]", all.iter().map(written).collect::<Vec<_>>().join(", ")),
-        other => bare(other),
+        Value::Array(_, all) => format!("[{}]", all.iter().map(toml_text).collect::<Vec<_>>().join(", ")),
+        other => plain_text(other),
     }
 }
 
@@ -535,13 +536,13 @@ fn check_file(path: &Path) -> Result<()> {
             let Value::Dict(_, entries) = value else {
                 match settings::find(section) {
                     Some(_) => continue,
-                    None => return Err(unknown(section, &place.to_string())),
+                    None => return Err(unknown_setting(section, &place.to_string())),
                 }
             };
             for name in entries.keys() {
                 let found = format!("{section}.{name}");
                 if settings::find(&found).is_none() {
-                    return Err(unknown(&found, &place.to_string()));
+                    return Err(unknown_setting(&found, &place.to_string()));
                 }
             }
         }
@@ -549,7 +550,7 @@ fn check_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn unknown(path: &str, place: &str) -> Error {
+fn unknown_setting(path: &str, place: &str) -> Error {
     let hint = match nearest(path, SETTINGS.iter().map(|setting| setting.path)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`polynya config` lists the settings".to_owned(),
@@ -561,13 +562,13 @@ fn unknown(path: &str, place: &str) -> Error {
 pub fn without_value(path: &str) -> Error {
     let error = Error::invalid(format!("--set {} has no value", types::name::printable(path)));
     match (settings::find(path), nearest(path, SETTINGS.iter().map(|setting| setting.path))) {
-        (Some(setting), _) => error.hint(format!("write --set {path}=VALUE; {}", setting.cure())),
+        (Some(setting), _) => error.hint(format!("write --set {path}=VALUE; {}", setting.hint_text())),
         (None, Some(near)) => error.hint(format!("did you mean --set {near}=VALUE?")),
         (None, None) => error.hint("write --set NAME=VALUE; `polynya config` lists the names"),
     }
 }
 
-fn wrong_value(error: &figment::Error) -> Error {
+fn extract_error(error: &figment::Error) -> Error {
     let path = error.path.join(".");
     let place = match &error.metadata {
         Some(metadata) => match metadata.source.as_ref().and_then(|source| source.file_path()) {
@@ -578,25 +579,27 @@ fn wrong_value(error: &figment::Error) -> Error {
     };
     let why = match &error.kind {
         FigmentKind::InvalidType(found, _) | FigmentKind::InvalidValue(found, _) => {
-            format!("{} does not fit", shown(found))
+            format!("{} does not fit", shown_value(found))
         }
         // A list is deserialized from an untagged enum, whose error would name Rust types.
         FigmentKind::Message(text) if text.contains("untagged enum") => "the value does not fit".to_owned(),
         other => other.to_string(),
     };
     match (settings::find(&path), &error.kind) {
-        (Some(setting), _) if setting.form == Form::Secret => wrong(setting, &place, "it is no text", ""),
-        (Some(setting), FigmentKind::UnknownVariant(found, _)) => {
-            let why = setting.misread(found).map_or(why, |(why, _)| why);
-            wrong(setting, &place, &why, found)
+        (Some(setting), _) if setting.form == ValueForm::Secret => {
+            value_error(setting, &place, "it is no text", "")
         }
-        (Some(setting), _) => wrong(setting, &place, &why, ""),
+        (Some(setting), FigmentKind::UnknownVariant(found, _)) => {
+            let why = setting.check_word(found).map_or(why, |(why, _)| why);
+            value_error(setting, &place, &why, found)
+        }
+        (Some(setting), _) => value_error(setting, &place, &why, ""),
         (None, _) => Error::invalid(format!("{place}: `{path}`: {why}")),
     }
 }
 
 /// Formats a value of the settings file as its author wrote it, without Rust types.
-fn shown(found: &Actual) -> String {
+fn shown_value(found: &Actual) -> String {
     match found {
         Actual::Bool(value) => format!("`{value}`"),
         Actual::Unsigned(value) => format!("`{value}`"),

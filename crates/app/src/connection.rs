@@ -6,10 +6,10 @@ use std::path::Path;
 use types::{Error, Result};
 use vfs::Env;
 
-use crate::cli::Reach;
-use crate::client::Client;
+use crate::cli::ServerArgs;
+use crate::client::HttpClient;
 use crate::config::Config;
-use crate::running::Running;
+use crate::server_file::RunningServer;
 use crate::service::Service;
 
 /// Explains why a directory without a log cannot be read: it is a backup, it has lost its log, or it holds no data.
@@ -43,60 +43,65 @@ pub fn refuse_backup(data: &Path) -> Result<()> {
 }
 
 /// An open connection to the data, and the private server behind it if there is one.
-pub struct Door {
-    client: Client,
+pub struct DataConnection {
+    client: HttpClient,
     /// A client of the directory's control socket; `None` if the server was named by a URL.
-    control: Option<Client>,
+    control: Option<HttpClient>,
     /// The server that this command runs for itself.
     own: Option<Service>,
     place: String,
 }
 
-impl Door {
+impl DataConnection {
     /// Connects a command that only reads. Fails if the directory does not exist or has no log.
-    pub async fn open(config: &Config, reach: &Reach) -> Result<Self> {
+    pub async fn open(config: &Config, server: &ServerArgs) -> Result<Self> {
         let data = &config.server.data;
-        if reach.url.is_none() && !data.join("log").is_dir() {
+        if server.url.is_none() && !data.join("log").is_dir() {
             return Err(without_log(data));
         }
-        Self::open_or_create(config, reach).await
+        Self::open_or_create(config, server).await
     }
 
     /// Connects a command that may write. Creates the directory if it does not exist.
-    pub async fn open_or_create(config: &Config, reach: &Reach) -> Result<Self> {
+    pub async fn open_or_create(config: &Config, server: &ServerArgs) -> Result<Self> {
         let data = &config.server.data;
-        if let Some(url) = &reach.url {
-            let client = Client::new(url, reach.key.clone())?;
+        if let Some(url) = &server.url {
+            let client = HttpClient::new(url, server.key.clone())?;
             let place = format!("server {url}");
-            return Ok(Door { client, control: None, own: None, place });
+            return Ok(DataConnection { client, control: None, own: None, place });
         }
-        let control = Some(Client::socket(data));
-        if let Some(running) = Running::find(data) {
-            let client = Client::new(&running.url, reach.key.clone().or(Some(running.secret)))?;
-            return Ok(Door { client, control, own: None, place: format!("server {}", running.url) });
+        let control = Some(HttpClient::socket(data));
+        if let Some(running) = RunningServer::find(data) {
+            let client = HttpClient::new(&running.url, server.key.clone().or(Some(running.secret)))?;
+            return Ok(DataConnection {
+                client,
+                control,
+                own: None,
+                place: format!("server {}", running.url),
+            });
         }
         let starting = config.clone();
         let started = tokio::task::spawn_blocking(move || Service::start_private(&starting)).await;
         let own =
             started.map_err(|error| Error::internal("opening the directory failed").caused_by(error))??;
-        let client = Client::new(&own.url(), reach.key.clone().or(Some(own.secret().to_owned())))?;
-        Ok(Door { client, control, own: Some(own), place: format!("directory {}", data.display()) })
+        let client = HttpClient::new(&own.url(), server.key.clone().or(Some(own.secret().to_owned())))?;
+        Ok(DataConnection { client, control, own: Some(own), place: format!("directory {}", data.display()) })
     }
 
     /// Runs `ask`, then closes the connection, even after a failure. An error of `ask` wins over one of closing.
-    pub async fn with<T>(self, ask: impl AsyncFnOnce(&mut Door) -> Result<T>) -> Result<T> {
-        let mut door = self;
-        let outcome = ask(&mut door).await;
-        let closed = door.close().await;
+    pub async fn with<T>(self, ask: impl AsyncFnOnce(&mut DataConnection) -> Result<T>) -> Result<T> {
+        let mut connection = self;
+        let outcome = ask(&mut connection).await;
+        let closed = connection.close().await;
         let answer = outcome?;
         closed.map(|()| answer)
     }
 
-    pub fn client(&mut self) -> &mut Client {
+    pub fn client(&mut self) -> &mut HttpClient {
         &mut self.client
     }
 
-    pub fn control(&mut self) -> Option<&mut Client> {
+    pub fn control(&mut self) -> Option<&mut HttpClient> {
         self.control.as_mut()
     }
 

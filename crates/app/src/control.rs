@@ -29,7 +29,7 @@ use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 use types::{Error, Kind, Micros, Result, Scope};
 
-pub use ingests::{Piece, Position, Standing};
+pub use ingests::{PieceHeader, Position, StoredPosition};
 
 const FILE_NAME: &str = "control.sock";
 /// Bytes of the largest request body.
@@ -118,21 +118,23 @@ async fn accept(listener: UnixListener, engine: Engine) {
 }
 
 /// The answer of a route: one value, or lines that are sent while a job runs.
-enum Answer {
+enum RouteAnswer {
     Value(Value),
-    Lines(job::Lines),
+    Lines(job::JobLines),
 }
 
-type Body = Either<Full<Bytes>, job::Lines>;
+type ResponseBody = Either<Full<Bytes>, job::JobLines>;
 
 async fn handle(
     engine: Engine,
     request: Request<Incoming>,
-) -> std::result::Result<Response<Body>, hyper::Error> {
+) -> std::result::Result<Response<ResponseBody>, hyper::Error> {
     let (parts, body) = request.into_parts();
     let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
-        Err(error) => return Ok(refuse(&Error::invalid(format!("the body cannot be read: {error}")))),
+        Err(error) => {
+            return Ok(error_response(&Error::invalid(format!("the body cannot be read: {error}"))));
+        }
     };
     // Decoding and committing block the thread.
     let done =
@@ -140,28 +142,30 @@ async fn handle(
     let outcome =
         done.unwrap_or_else(|error| Err(Error::internal("a command failed in the server").caused_by(error)));
     Ok(match outcome {
-        Ok(Answer::Value(value)) => Response::new(Either::Left(Full::new(Bytes::from(value.to_string())))),
-        Ok(Answer::Lines(lines)) => Response::new(Either::Right(lines)),
-        Err(error) => refuse(&error),
+        Ok(RouteAnswer::Value(value)) => {
+            Response::new(Either::Left(Full::new(Bytes::from(value.to_string()))))
+        }
+        Ok(RouteAnswer::Lines(lines)) => Response::new(Either::Right(lines)),
+        Err(error) => error_response(&error),
     })
 }
 
-fn route(engine: &Engine, method: &Method, path: &str, body: &Bytes) -> Result<Answer> {
+fn route(engine: &Engine, method: &Method, path: &str, body: &Bytes) -> Result<RouteAnswer> {
     let mut parts = path.trim_start_matches('/').splitn(2, '/');
     let (what, name) = (parts.next().unwrap_or_default(), parts.next().map(unescaped).transpose()?);
     let value = match (method.as_str(), what, name) {
         ("GET", "keys", None) => Ok(keys::list(engine)),
         ("POST", "keys", None) => keys::create(engine, &parse(body)?),
         ("DELETE", "keys", Some(name)) => keys::remove(engine, &name),
-        ("POST", "backups", None) => return backups::take(engine, &parse(body)?).map(Answer::Lines),
-        ("POST", "examinations", None) => return examinations::run(engine).map(Answer::Lines),
+        ("POST", "backups", None) => return backups::take(engine, &parse(body)?).map(RouteAnswer::Lines),
+        ("POST", "examinations", None) => return examinations::run(engine).map(RouteAnswer::Lines),
         ("GET", "tables", Some(name)) => ingests::describe(engine, &name),
         ("GET", "ingests", Some(id)) => ingests::find(engine, &id),
         ("POST", "ingests", Some(id)) => ingests::store(engine, &id, body),
         _ => Err(Error::not_found(format!("this server knows no {method} {path}"))
             .hint("does it run the same version as this command?")),
     };
-    value.map(Answer::Value)
+    value.map(RouteAnswer::Value)
 }
 
 fn parse(body: &Bytes) -> Result<Value> {
@@ -186,7 +190,7 @@ fn unescaped(text: &str) -> Result<String> {
 }
 
 /// Makes the response for an error, in the form of the public HTTP interface, so that one client reads both.
-fn refuse(error: &Error) -> Response<Body> {
+fn error_response(error: &Error) -> Response<ResponseBody> {
     let status = match error.kind() {
         Kind::Invalid => StatusCode::BAD_REQUEST,
         Kind::NotFound => StatusCode::NOT_FOUND,
@@ -197,13 +201,13 @@ fn refuse(error: &Error) -> Response<Body> {
         Kind::Busy | Kind::DiskFull => StatusCode::TOO_MANY_REQUESTS,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    let mut response = Response::new(Either::Left(Full::new(Bytes::from(told(error).to_string()))));
+    let mut response = Response::new(Either::Left(Full::new(Bytes::from(error_json(error).to_string()))));
     *response.status_mut() = status;
     response
 }
 
 /// Returns `{"error": {"code", "message", "hint"}}`; the message includes the error's context.
-fn told(error: &Error) -> Value {
+fn error_json(error: &Error) -> Value {
     let mut message = error.message().to_owned();
     for (key, value) in error.context() {
         message += &format!(" ({key} {value})");
@@ -212,7 +216,7 @@ fn told(error: &Error) -> Value {
 }
 
 /// Formats a timestamp as the HTTP interface does.
-pub fn when(micros: Micros) -> String {
+pub fn timestamp_text(micros: Micros) -> String {
     let array = arrow::array::TimestampMicrosecondArray::from(vec![micros]);
     arrow::util::display::array_value_to_string(&array, 0).map(|text| text + "Z").unwrap_or_default()
 }

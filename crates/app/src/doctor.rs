@@ -23,7 +23,8 @@ use replay::Replay;
 pub use running::examine_running;
 
 /// The end of the finding for a manifest of which one of its two files is damaged.
-const ONE_IS_WHOLE: &str = "of the manifest and its copy the other one can be read: opening writes both anew";
+const OTHER_IS_INTACT: &str =
+    "of the manifest and its copy the other one can be read: opening writes both anew";
 
 /// One problem that an examination found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,12 +88,13 @@ impl Examination {
 }
 
 /// Returns a hint that proposes another directory than `dir`, which holds no data.
-fn named_instead(dir: &Path) -> String {
+fn other_directory_hint(dir: &Path) -> String {
     const USUAL: &str = "polynya-data";
     let is_usual = dir.file_name().is_some_and(|name| name == USUAL);
-    match is_usual {
-        true => "name the directory that the server was started on (`--data`)".to_owned(),
-        false => format!("name one: `polynya doctor {}`", dir.join(USUAL).display()),
+    if is_usual {
+        "name the directory that the server was started on (`--data`)".to_owned()
+    } else {
+        format!("name one: `polynya doctor {}`", dir.join(USUAL).display())
     }
 }
 
@@ -114,7 +116,7 @@ pub fn examine(
     let has_log = exists("log")?;
     if !has_log && !exists("tables")? && !manifest::is_there(env, dir) {
         return Err(Error::not_found(format!("{} is no data directory of Polynya", dir.display()))
-            .hint(named_instead(dir)));
+            .hint(other_directory_hint(dir)));
     }
     let _lock = env.disk.lock(&dir.join("LOCK")).map_err(|error| match error.kind() {
         std::io::ErrorKind::WouldBlock => {
@@ -148,7 +150,7 @@ pub fn examine(
         Err(error) => return Err(error),
     };
     if let Some(error) = manifest::check(env, dir)? {
-        examination.damage(format!("{error}; {ONE_IS_WHOLE}"));
+        examination.damage(format!("{error}; {OTHER_IS_INTACT}"));
     }
     examination.lsn = manifest.lsn.0;
     for state in &manifest.tables {
@@ -168,7 +170,7 @@ pub fn examine(
         examination.damage(problem);
     }
     match report {
-        Some(report) => tell_log(report, &manifest, &mut examination),
+        Some(report) => report_log(report, &manifest, &mut examination),
         None => examination.damage(format!(
             "the folder `log` is missing, and with it every commit from lsn {} on whose rows are in no segment: put it back, or \
              restore a backup",
@@ -216,7 +218,7 @@ fn examine_backup(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Resu
 }
 
 /// Copies the counts of the log's check into the examination, and reports damage and a torn tail.
-fn tell_log(report: commitlog::Report, manifest: &manifest::Manifest, examination: &mut Examination) {
+fn report_log(report: commitlog::Report, manifest: &manifest::Manifest, examination: &mut Examination) {
     examination.log_frames = report.frames;
     examination.log_files = report.files.iter().filter(|file| file.state == FileState::Read).count();
     examination.log_bytes = report.files.iter().map(|file| file.bytes).sum();

@@ -5,8 +5,8 @@
 //! reaches, so that an interrupted import resumes there and imports each row once.
 
 mod columns;
-mod find;
 mod iceberg;
+mod source;
 
 use std::path::{Path, PathBuf};
 
@@ -15,15 +15,17 @@ use serde_json::Value;
 use types::{Error, Kind, Result};
 
 use crate::config::Config;
-use crate::door::Door;
+use crate::connection::DataConnection;
 use crate::ingest::parquet::Parquet;
-use crate::ingest::{self, Content, Declared, Format, Job, Named, Outcome, Resumed};
-use columns::Given;
-use find::Found;
+use crate::ingest::{
+    self, CsvOptions, Format, IngestJob, IngestOutcome, ResolvedTable, ResumePoint, SourceKind,
+};
+use columns::SourceColumn;
+use source::ImportSource;
 
 /// The request to import one source.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct ImportRequest {
     pub source: String,
     pub table: String,
     /// Old and new names of columns.
@@ -35,35 +37,35 @@ pub struct Wanted {
 /// Remarks for people about the import, found before the first row is sent.
 pub type Notes = Vec<String>;
 
-/// Imports a source. `told` is called with each note before the first row, and with the result of each file or table.
+/// Imports a source. `report` is called with each note before the first row, and with the result of each file or table.
 pub async fn run(
     config: &Config,
-    door: &mut Door,
-    wanted: &Wanted,
+    connection: &mut DataConnection,
+    request: &ImportRequest,
     bar: &ProgressBar,
-    told: &mut dyn FnMut(Told<'_>),
+    report: &mut dyn FnMut(ImportEvent<'_>),
 ) -> Result<()> {
-    types::name::full_table_name(&wanted.table)?;
-    let found = find::find(config, door.client(), &wanted.source).await?;
-    let existing = columns::existing(door, &wanted.table).await?;
-    let into = Into { named: Named::new(&wanted.table, existing.as_ref())?, existing };
+    types::name::full_table_name(&request.table)?;
+    let found = source::find(config, connection.client(), &request.source).await?;
+    let existing = columns::describe_table(connection, &request.table).await?;
+    let target = TargetTable { table: ResolvedTable::new(&request.table, existing.as_ref())?, existing };
     match found {
-        Found::Iceberg(place) => {
-            let outcome = iceberg::run(door, wanted, &into, place, bar, told).await?;
-            told(Told::Done(&outcome));
+        ImportSource::Iceberg(location) => {
+            let outcome = iceberg::run(connection, request, &target, location, bar, report).await?;
+            report(ImportEvent::Done(&outcome));
         }
-        Found::Parquet(root, files) => {
-            for (path, renames) in parquet(door, wanted, &into, &root, files, told).await? {
-                let job = Job {
+        ImportSource::Parquet(root, files) => {
+            for (path, renames) in parquet(connection, request, &target, &root, files, report).await? {
+                let job = IngestJob {
                     path,
-                    table: Some(wanted.table.clone()),
+                    table: Some(request.table.clone()),
                     format: Some(Format::Parquet),
-                    again: wanted.again,
-                    declared: Declared::default(),
+                    again: request.again,
+                    csv: CsvOptions::default(),
                     renames,
                 };
-                let outcome = ingest::file(door, &job, bar).await?;
-                told(Told::Done(&outcome));
+                let outcome = ingest::file(connection, &job, bar).await?;
+                report(ImportEvent::Done(&outcome));
             }
         }
     }
@@ -71,47 +73,47 @@ pub async fn run(
 }
 
 /// The table that receives the rows.
-struct Into {
-    named: Named,
+struct TargetTable {
+    table: ResolvedTable,
     /// Its description; `None` if the table does not exist yet.
-    existing: Option<Table>,
+    existing: Option<TableDescription>,
 }
 
 /// A report of the import for the user.
-pub enum Told<'a> {
+pub enum ImportEvent<'a> {
     Note(&'a str),
-    Done(&'a Outcome),
+    Done(&'a IngestOutcome),
 }
 
 /// Old and new names of columns.
 type Renames = Vec<(String, String)>;
 
 /// A table's description, as the server answers it.
-type Table = Value;
+type TableDescription = Value;
 
 /// Checks all files against the table, and returns each with the columns to rename. Fails with `schema` if a column does
 /// not fit the table, or has different types in two files.
 async fn parquet(
-    door: &mut Door,
-    wanted: &Wanted,
-    into: &Into,
+    connection: &mut DataConnection,
+    request: &ImportRequest,
+    target: &TargetTable,
     root: &Path,
     files: Vec<PathBuf>,
-    told: &mut dyn FnMut(Told<'_>),
+    report: &mut dyn FnMut(ImportEvent<'_>),
 ) -> Result<Vec<(PathBuf, Renames)>> {
-    let mut all: Vec<(Given, PathBuf)> = Vec::new();
+    let mut all: Vec<(SourceColumn, PathBuf)> = Vec::new();
     let mut planned = Vec::with_capacity(files.len());
     let mut notes: Vec<String> = Vec::new();
     // The files of an import usually have the same columns, which are compared with the table's only once.
-    let mut fitting: Option<Vec<Given>> = None;
+    let mut fitting: Option<Vec<SourceColumn>> = None;
     for path in files {
         let file = Parquet::open(&path, 0, &[])?;
-        let given: Vec<Given> = file.schema().fields().iter().map(Given::arrow).collect();
-        find::check_partitions(root, &path, &given)?;
+        let given: Vec<SourceColumn> = file.schema().fields().iter().map(SourceColumn::of_arrow).collect();
+        source::check_partitions(root, &path, &given)?;
         let in_file = |e: Error| e.with("file", path.display());
-        let (renames, mut of_file) = columns::rename(&given, &wanted.renames).map_err(in_file)?;
+        let (renames, mut of_file) = columns::plan_renames(&given, &request.renames).map_err(in_file)?;
         if fitting.as_ref() != Some(&given) {
-            of_file.extend(columns::check(&given, &renames, into).map_err(in_file)?);
+            of_file.extend(columns::check(&given, &renames, target).map_err(in_file)?);
             fitting = Some(given.clone());
         }
         for note in of_file {
@@ -119,9 +121,9 @@ async fn parquet(
                 notes.push(note);
             }
         }
-        if let Some(control) = door.control() {
-            let content = Content::Fixed(&renames);
-            Resumed::find(control, &path, &into.named, content, wanted.again).await?;
+        if let Some(control) = connection.control() {
+            let content = SourceKind::Parquet(&renames);
+            ResumePoint::find(control, &path, &target.table, content, request.again).await?;
         }
         for column in given {
             match all.iter().find(|(known, _)| known.name() == column.name()) {
@@ -133,9 +135,9 @@ async fn parquet(
                         format!(
                             "column `{}` is {} in {} and {} in {}",
                             column.name(),
-                            known.shown(),
+                            known.type_name(),
                             first.display(),
-                            column.shown(),
+                            column.type_name(),
                             path.display()
                         ),
                     )
@@ -146,9 +148,9 @@ async fn parquet(
         planned.push((path, renames));
     }
     // The columns of all files together must fit one table too: by their names and by their number.
-    let given: Vec<Given> = all.into_iter().map(|(given, _)| given).collect();
-    let (renames, _) = columns::rename(&given, &wanted.renames)?;
-    columns::check(&given, &renames, into)?;
-    notes.iter().for_each(|note| told(Told::Note(note)));
+    let given: Vec<SourceColumn> = all.into_iter().map(|(given, _)| given).collect();
+    let (renames, _) = columns::plan_renames(&given, &request.renames)?;
+    columns::check(&given, &renames, target)?;
+    notes.iter().for_each(|note| report(ImportEvent::Note(note)));
     Ok(planned)
 }

@@ -7,7 +7,7 @@
 //! so.
 
 mod csv;
-mod declared;
+mod csv_options;
 mod lines;
 pub mod parquet;
 mod piece;
@@ -27,37 +27,37 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use types::{ColumnId, DataType, Error, Kind, Result};
 
-use crate::client::{self, Client, Refusal, escaped};
+use crate::client::{self, HttpClient, Refusal, escaped};
+use crate::connection::DataConnection;
 use crate::control::{self, Position};
-use crate::door::Door;
 use crate::units::{counted, grouped};
 
-pub use csv::Declared;
+pub use csv::CsvOptions;
 use csv::Dialect;
-use declared::{check_declared, check_same};
+use csv_options::{check_columns, check_same_dialect};
 pub use piece::ARROW;
 use piece::JSON;
-pub use piece::{PIECE_BYTES, Piece, Pieces};
-pub use resume::{Content, Named, Resumed, same_renames, standing};
+pub use piece::{PIECE_BYTES, Pieces, SourcePiece};
+pub use resume::{ResolvedTable, ResumePoint, SourceKind, same_renames, stored_position};
 pub use source::Format;
-use source::Source;
+use source::IngestSource;
 
 /// The request to ingest one file.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct IngestJob {
     pub path: PathBuf,
     pub table: Option<String>,
     pub format: Option<Format>,
     /// True to read the file from its beginning, even if a part of it was ingested before.
     pub again: bool,
-    pub declared: Declared,
+    pub csv: CsvOptions,
     /// Columns of a Parquet file to rename for the table: old and new name.
     pub renames: Vec<(String, String)>,
 }
 
 /// The result of ingesting one file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct IngestOutcome {
     pub file: String,
     pub table: String,
     /// Rows stored by this run.
@@ -69,42 +69,50 @@ pub struct Outcome {
 }
 
 /// Attempts to begin with a file whose stored position changes in between.
-const BEGINNINGS: usize = 5;
+const ATTEMPTS: usize = 5;
 /// Time for which a piece is retried while the server is too busy.
 const BUSY_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Ingests one file. Pieces sent before an error stay stored, and the same command resumes after them.
-pub async fn file(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcome> {
-    let mut beginnings = 1;
+pub async fn file(
+    connection: &mut DataConnection,
+    job: &IngestJob,
+    bar: &ProgressBar,
+) -> Result<IngestOutcome> {
+    let mut attempts = 1;
     loop {
-        match attempt(door, job, bar).await {
+        match attempt(connection, job, bar).await {
             // The last piece of an interrupted command arrived after this attempt had read the file's position.
-            Err(Stopped { first: true, error })
-                if error.kind() == Kind::Conflict && beginnings < BEGINNINGS =>
+            Err(FailedAttempt { first: true, error })
+                if error.kind() == Kind::Conflict && attempts < ATTEMPTS =>
             {
-                beginnings += 1;
+                attempts += 1;
             }
-            outcome => return outcome.map_err(|stopped| stopped.error),
+            outcome => return outcome.map_err(|failed| failed.error),
         }
     }
 }
 
 /// The error that ended an attempt to read a file.
-struct Stopped {
+struct FailedAttempt {
     error: Error,
     /// True if the first piece failed, so that this attempt stored nothing and another one may be made.
     first: bool,
 }
 
-impl From<Error> for Stopped {
+impl From<Error> for FailedAttempt {
     fn from(error: Error) -> Self {
-        Stopped { error, first: false }
+        FailedAttempt { error, first: false }
     }
 }
 
-async fn attempt(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcome, Stopped> {
+async fn attempt(
+    connection: &mut DataConnection,
+    job: &IngestJob,
+    bar: &ProgressBar,
+) -> Result<IngestOutcome, FailedAttempt> {
     let started = Instant::now();
-    let mut source = Source::open(&job.path)?;
+    let mut source = IngestSource::open(&job.path)?;
     let format = match job.format {
         Some(format) => format,
         None => source.recognise()?,
@@ -114,42 +122,42 @@ async fn attempt(door: &mut Door, job: &Job, bar: &ProgressBar) -> Result<Outcom
         None => source.table_name()?,
     };
     types::name::full_table_name(&table)?;
-    let (mut sink, table) = match (door.control(), source.path.clone()) {
+    let (mut sink, table) = match (connection.control(), source.path.clone()) {
         (Some(control), Some(path)) => {
-            let named = Named::find(control, &table).await?;
+            let target = ResolvedTable::find(control, &table).await?;
             let content = match source.len.filter(|_| source.is_plain()) {
-                _ if format == Format::Parquet => Content::Fixed(&job.renames),
-                Some(len) => Content::Growing(len),
-                None => Content::Packed,
+                _ if format == Format::Parquet => SourceKind::Parquet(&job.renames),
+                Some(len) => SourceKind::Plain(len),
+                None => SourceKind::Packed,
             };
-            let resumed = Resumed::find(control, &path, &named, content, job.again).await?;
-            (Sink::Once(control, Box::new(resumed)), named.table)
+            let resumed = ResumePoint::find(control, &path, &target, content, job.again).await?;
+            (Sink::Control(control, Box::new(resumed)), target.name)
         }
-        _ => (Sink::Plain(door.client(), table.clone()), table),
+        _ => (Sink::Public(connection.client(), table.clone()), table),
     };
     let mut here = sink.position();
     let dialect = match (format, &here.shape) {
         (Format::Csv, Some(shape)) if here.position > 0 => {
             let known = Dialect::from_text(shape)?;
-            check_same(job, &known, &source.title())?;
+            check_same_dialect(job, &known, &source.title())?;
             Some(known)
         }
         (Format::Csv, _) => Some(infer(&mut sink, &source, job, &table).await?),
         _ => None,
     };
-    check_declared(job, dialect.as_ref(), &source.title())?;
+    check_columns(job, dialect.as_ref(), &source.title())?;
     if format != Format::Parquet {
         here.shape = dialect.as_ref().map(Dialect::to_text);
     }
     let read = (!source.is_plain()).then(|| source.read.clone());
     let (pieces, total) =
         open_pieces(&mut source, job, format, dialect, here.position as u64, here.line as u64)?;
-    let stream = Stream { title: source.title(), table, pieces, total, read };
-    pump(sink, here, stream, started, bar).await
+    let stream = PieceStream { title: source.title(), table, pieces, total, read };
+    send_pieces(sink, here, stream, started, bar).await
 }
 
 /// A source that is cut into pieces, with its title, table and length.
-pub struct Stream {
+pub struct PieceStream {
     /// Name of the source for messages.
     pub title: String,
     pub table: String,
@@ -162,23 +170,23 @@ pub struct Stream {
 
 /// Sends the pieces of a source one after the other, while another thread reads the next one. `here` is the position
 /// before the first piece.
-async fn pump(
+async fn send_pieces(
     mut sink: Sink<'_>,
     mut here: Position,
-    stream: Stream,
+    stream: PieceStream,
     started: Instant,
     bar: &ProgressBar,
-) -> Result<Outcome, Stopped> {
-    let Stream { title, table, pieces, total, read } = stream;
+) -> Result<IngestOutcome, FailedAttempt> {
+    let PieceStream { title, table, pieces, total, read } = stream;
     let rows_before = u64::try_from(here.rows).unwrap_or(0);
     style(bar, total);
     bar.set_prefix(title.clone());
 
     let (sender, mut receiver) = mpsc::channel(1);
-    let reader = tokio::task::spawn_blocking(move || feed(pieces, &sender));
+    let reader = tokio::task::spawn_blocking(move || read_pieces(pieces, &sender));
     let mut rows = 0;
     // Only a source with a stored position can be attempted again.
-    let mut first = matches!(sink, Sink::Once(..));
+    let mut first = matches!(sink, Sink::Control(..));
     while let Some(piece) = receiver.recv().await {
         let end = piece.end;
         let mut parts = vec![piece];
@@ -200,7 +208,7 @@ async fn pump(
                     let is_array = error.kind() == Kind::TooLarge && part.content_type == JSON;
                     let hint = if is_array { Some(AS_LINES) } else { error.hint_text() };
                     let error = sink.explain(placed, hint, rows_before + rows);
-                    return Err(Stopped { error, first });
+                    return Err(FailedAttempt { error, first });
                 }
             }
             here = after;
@@ -217,52 +225,58 @@ async fn pump(
         sink.explain(Error::new(error.kind(), message), error.hint_text(), rows_before + rows)
     })?;
     let seconds = started.elapsed().as_secs_f64();
-    Ok(Outcome { file: title, table, rows, rows_before, seconds, note })
+    Ok(IngestOutcome { file: title, table, rows, rows_before, seconds, note })
 }
 
 /// Ingests a source that is not a file, such as an Iceberg table, from the position in `resumed`. Without `resumed`, or
 /// without the directory's socket, no position is stored.
 pub async fn stream(
-    door: &mut Door,
-    resumed: Option<Resumed>,
-    stream: Stream,
+    connection: &mut DataConnection,
+    resumed: Option<ResumePoint>,
+    stream: PieceStream,
     bar: &ProgressBar,
-) -> Result<Outcome> {
+) -> Result<IngestOutcome> {
     let started = Instant::now();
-    let sink = match (resumed, door.control()) {
-        (Some(resumed), Some(control)) => Sink::Once(control, Box::new(resumed)),
-        _ => Sink::Plain(door.client(), stream.table.clone()),
+    let sink = match (resumed, connection.control()) {
+        (Some(resumed), Some(control)) => Sink::Control(control, Box::new(resumed)),
+        _ => Sink::Public(connection.client(), stream.table.clone()),
     };
     let here = sink.position();
-    pump(sink, here, stream, started, bar).await.map_err(|stopped| stopped.error)
+    send_pieces(sink, here, stream, started, bar).await.map_err(|failed| failed.error)
 }
 
 /// The destination of pieces.
 enum Sink<'a> {
     /// The control socket, which stores rows and position in one commit.
-    Once(&'a mut Client, Box<Resumed>),
+    Control(&'a mut HttpClient, Box<ResumePoint>),
     /// The public interface, which stores only the rows, into this table.
-    Plain(&'a mut Client, String),
+    Public(&'a mut HttpClient, String),
 }
 
 impl Sink<'_> {
     fn position(&self) -> Position {
         match self {
-            Sink::Once(_, resumed) => resumed.position.clone(),
-            Sink::Plain(..) => Position::default(),
+            Sink::Control(_, resumed) => resumed.position.clone(),
+            Sink::Public(..) => Position::default(),
         }
     }
 
     /// Sends one piece, and again for up to [`BUSY_PATIENCE`] while the server is too busy. Returns the number of rows that
     /// the server stored.
-    async fn send(&mut self, piece: &Piece, start: i64, after: &Position, bar: &ProgressBar) -> Result<u64> {
+    async fn send(
+        &mut self,
+        piece: &SourcePiece,
+        start: i64,
+        after: &Position,
+        bar: &ProgressBar,
+    ) -> Result<u64> {
         let (client, path, media, body) = match self {
-            Sink::Once(client, resumed) => {
-                let head = control::Piece {
+            Sink::Control(client, resumed) => {
+                let head = control::PieceHeader {
                     start,
                     media: piece.content_type.to_owned(),
                     after: after.clone(),
-                    anew: resumed.anew.filter(|_| start == 0),
+                    anew: resumed.restart_version.filter(|_| start == 0),
                 };
                 let mut body = serde_json::to_vec(&head)
                     .map_err(|error| Error::internal("a piece cannot be written").caused_by(error))?;
@@ -270,8 +284,8 @@ impl Sink<'_> {
                 body.extend_from_slice(&piece.body);
                 (client, format!("/ingests/{}", resumed.id), "application/octet-stream", Bytes::from(body))
             }
-            Sink::Plain(..) if piece.rows == 0 => return Ok(0),
-            Sink::Plain(client, table) => (
+            Sink::Public(..) if piece.rows == 0 => return Ok(0),
+            Sink::Public(client, table) => (
                 client,
                 format!("/v1/tables/{}/rows", escaped(table)),
                 piece.content_type,
@@ -302,13 +316,13 @@ impl Sink<'_> {
     fn explain(&self, error: Error, hint: Option<&str>, rows: u64) -> Error {
         let stored = match (rows, self) {
             (0, _) => "nothing of it is stored".to_owned(),
-            (rows, Sink::Once(..)) => {
+            (rows, Sink::Control(..)) => {
                 format!(
                     "the {} before are stored, and the same command goes on after them",
                     counted(rows, "row")
                 )
             }
-            (rows, Sink::Plain(..)) => {
+            (rows, Sink::Public(..)) => {
                 format!(
                     "the {} before are stored; sending them again would store them twice",
                     counted(rows, "row")
@@ -320,13 +334,13 @@ impl Sink<'_> {
 }
 
 /// Infers the dialect of a CSV file. The types of an existing table's columns win over inferred ones.
-async fn infer(sink: &mut Sink<'_>, source: &Source, job: &Job, table: &str) -> Result<Dialect> {
-    let mut declared = job.declared.clone();
+async fn infer(sink: &mut Sink<'_>, source: &IngestSource, job: &IngestJob, table: &str) -> Result<Dialect> {
+    let mut declared = job.csv.clone();
     let existing = match sink {
-        Sink::Once(control, _) => {
+        Sink::Control(control, _) => {
             control.json(Method::GET, &format!("/tables/{}", escaped(table)), None).await
         }
-        Sink::Plain(client, _) => {
+        Sink::Public(client, _) => {
             client.json(Method::GET, &format!("/v1/tables/{}", escaped(table)), None).await
         }
     };
@@ -340,8 +354,8 @@ async fn infer(sink: &mut Sink<'_>, source: &Source, job: &Job, table: &str) -> 
 
 /// Opens the source at `position` to be cut into pieces, and returns its length in the unit of positions, if known.
 fn open_pieces(
-    source: &mut Source,
-    job: &Job,
+    source: &mut IngestSource,
+    job: &IngestJob,
     format: Format,
     dialect: Option<Dialect>,
     position: u64,
@@ -362,7 +376,7 @@ fn open_pieces(
             Box::new(csv::Csv::new(source.reader(position)?, dialect, position, line))
         }
         (Format::AccessLog, _) => Box::new(lines::AccessLog::new(source.reader(position)?, position, line)),
-        (Format::Json, _) => Box::new(Whole::new(source, position)?),
+        (Format::Json, _) => Box::new(JsonArray::new(source, position)?),
         (Format::Ndjson | Format::Csv, _) => {
             Box::new(lines::Ndjson::new(source.reader(position)?, position, line))
         }
@@ -371,20 +385,20 @@ fn open_pieces(
 }
 
 /// One JSON array, which cannot be cut and is one piece.
-struct Whole(Option<Bytes>);
+struct JsonArray(Option<Bytes>);
 
 /// Bytes of the largest array: the server's limit for a request.
-const WHOLE_BYTES_MAX: u64 = 64 << 20;
+const ARRAY_BYTES_MAX: u64 = 64 << 20;
 /// The hint for an array that is too large: lines can be cut into pieces.
 const AS_LINES: &str = "make it one object a line: `jq -c '.[]' FILE | polynya ingest - --table NAME`";
 
-impl Whole {
-    fn new(source: &mut Source, position: u64) -> Result<Self> {
+impl JsonArray {
+    fn new(source: &mut IngestSource, position: u64) -> Result<Self> {
         use std::io::Read;
         let mut text = Vec::new();
-        let mut reader = source.reader(0)?.take(WHOLE_BYTES_MAX + 1);
+        let mut reader = source.reader(0)?.take(ARRAY_BYTES_MAX + 1);
         reader.read_to_end(&mut text).map_err(|error| Error::io("reading the array", error))?;
-        if text.len() as u64 > WHOLE_BYTES_MAX {
+        if text.len() as u64 > ARRAY_BYTES_MAX {
             return Err(Error::new(Kind::TooLarge, "one JSON array of more than 64 MiB cannot be sent")
                 .hint(AS_LINES));
         }
@@ -397,13 +411,13 @@ impl Whole {
             ))
             .hint("read all of it once more with --again"));
         }
-        Ok(Whole((position == 0).then_some(body)))
+        Ok(JsonArray((position == 0).then_some(body)))
     }
 }
 
-impl Pieces for Whole {
-    fn next(&mut self) -> Result<Option<Piece>> {
-        Ok(self.0.take().map(|body| Piece {
+impl Pieces for JsonArray {
+    fn next(&mut self) -> Result<Option<SourcePiece>> {
+        Ok(self.0.take().map(|body| SourcePiece {
             end: body.len() as u64,
             line: 1,
             rows: 1,
@@ -416,7 +430,7 @@ impl Pieces for Whole {
 
 /// Reads pieces and sends them to `sender`, until the end, an error, or until the receiver is dropped. Returns the source's
 /// note for people.
-fn feed(mut pieces: Box<dyn Pieces>, sender: &mpsc::Sender<Piece>) -> Result<Option<String>> {
+fn read_pieces(mut pieces: Box<dyn Pieces>, sender: &mpsc::Sender<SourcePiece>) -> Result<Option<String>> {
     while let Some(piece) = pieces.next()? {
         if sender.blocking_send(piece).is_err() {
             break;

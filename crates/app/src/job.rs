@@ -5,16 +5,16 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use types::{Error, Kind, Result};
 
-use crate::client::{Client, error_of};
+use crate::client::{HttpClient, error_of};
 
-/// Requests a job and waits for its result. `tell` is called with each report of progress. Fails with the job's error, or
+/// Requests a job and waits for its result. `report` is called with each report of progress. Fails with the job's error, or
 /// with `closed` if the server ended first.
 pub async fn run(
-    client: &mut Client,
+    client: &mut HttpClient,
     method: Method,
     path: &str,
     body: &Value,
-    tell: &mut dyn FnMut(&Value),
+    report: &mut dyn FnMut(&Value),
 ) -> Result<Value> {
     let response = client.send(method, path, &[], body.to_string().into()).await?;
     let mut body = response.into_body();
@@ -31,7 +31,7 @@ pub async fn run(
                 Error::internal("the server said something that is no JSON").caused_by(error)
             })?;
             if !value["progress"].is_null() {
-                tell(&value["progress"]);
+                report(&value["progress"]);
             } else if !value["error"].is_null() {
                 return Err(error_of(&value));
             } else {

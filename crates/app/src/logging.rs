@@ -17,7 +17,7 @@ pub fn start(log: &Log) -> Result<()> {
         LogFormat::Text => {
             builder.with_ansi(io::stderr().is_terminal()).with_span_events(FmtSpan::NONE).try_init()
         }
-        LogFormat::Json => builder.event_format(json::Lines).try_init(),
+        LogFormat::Json => builder.event_format(json::JsonLines).try_init(),
     };
     // In tests a second start in one process fails and keeps the first log.
     let _ = installed;
@@ -43,10 +43,8 @@ pub fn wrong_level(filter: &str) -> Option<&str> {
 /// than all other modules together.
 fn filter(level: &str) -> Result<EnvFilter> {
     let is_info = level.split(',').any(|part| part.trim().eq_ignore_ascii_case("info"));
-    let directives = match is_info && !level.contains("rmcp") {
-        true => format!("{level},rmcp=warn"),
-        false => level.to_owned(),
-    };
+    let directives =
+        if is_info && !level.contains("rmcp") { format!("{level},rmcp=warn") } else { level.to_owned() };
     EnvFilter::try_new(directives).map_err(|error| {
         Error::invalid(format!("`{level}` is no log level"))
             .hint("use error, warn, info, debug or trace, or name a part: `warn,commitlog=debug`")
@@ -66,10 +64,10 @@ mod json {
     use vfs::Clock;
 
     /// Formats each event as one JSON object a line: `time_us`, `level`, `message`, and the event's fields.
-    pub struct Lines;
+    pub struct JsonLines;
 
     impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N>
-        for Lines
+        for JsonLines
     {
         fn format_event(
             &self,

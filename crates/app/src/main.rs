@@ -1,8 +1,8 @@
 //! The binary `polynya`: configuration, commands, wiring.
 //!
 //! It contains no storage, no SQL and no protocol of its own. A command reads its settings ([`config`]), reaches the
-//! data ([`door`]: a running server, else the directory through a private server) and prints. Only `serve`, `demo` and
-//! `publish` run for longer; they handle the process's signals. [`recorder`] records the machine's metrics, [`ingest`]
+//! data ([`connection`]: a running server, else the directory through a private server) and prints. Only `serve`, `demo`
+//! and `publish` run for longer; they handle the process's signals. [`recorder`] records the machine's metrics, [`ingest`]
 //! reads files into tables, [`doctor`] examines a data directory.
 //!
 //! ## Invariants
@@ -14,13 +14,14 @@
 //! Start at [`cli`], which lists the commands and their flags, then `commands/`.
 
 mod access_log;
+mod argument_order;
 mod cli;
 mod client;
 mod commands;
 mod config;
+mod connection;
 mod control;
 mod doctor;
-mod door;
 mod import;
 mod ingest;
 mod job;
@@ -30,13 +31,12 @@ mod output;
 mod port;
 mod recorder;
 mod remote;
-mod running;
+mod server_file;
 mod service;
 mod syslog;
 mod units;
 mod vault;
 mod warehouse;
-mod words;
 
 use std::process::ExitCode;
 
@@ -50,8 +50,8 @@ fn main() -> ExitCode {
     // page are used: by an index of a few new documents, or by a batch. The call fails on a kernel without huge pages, which
     // is harmless.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
-    let args = words::sorted(cli::Cli::command(), std::env::args_os().collect());
-    let cli = cli::Cli::try_parse_from(args).unwrap_or_else(|error| cli::in_words(error).exit());
+    let args = argument_order::options_first(cli::Cli::command(), std::env::args_os().collect());
+    let cli = cli::Cli::try_parse_from(args).unwrap_or_else(|error| cli::in_plain_words(error).exit());
     match commands::run(cli) {
         Ok(code) => code,
         Err(error) => {

@@ -24,50 +24,50 @@ pub use limit::Limit;
 /// Longest time that a busy process keeps freed memory.
 const KEPT_MAX: Duration = Duration::from_secs(120);
 /// Time between two checks of the process's CPU time.
-const EVERY: Duration = Duration::from_secs(5);
+const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// The allocator's `mi_option_purge_delay`, in milliseconds, for which the crate has no name.
 const PURGE_DELAY: mimalloc::mi_option_t = 15;
 /// A purge delay of 23 days, with which the allocator returns memory only when it is told to.
-const NOT_BY_ITSELF: c_long = 2_000_000_000;
+const ONLY_ON_DEMAND: c_long = 2_000_000_000;
 
 /// Makes the allocator keep freed memory from now on. `MIMALLOC_PURGE_DELAY` in the environment takes precedence.
-fn keep() {
+fn disable_purge() {
     // SAFETY: the call stores one word, and ignores an unknown option.
-    unsafe { mimalloc::mi_option_set_default(PURGE_DELAY, NOT_BY_ITSELF) };
+    unsafe { mimalloc::mi_option_set_default(PURGE_DELAY, ONLY_ON_DEMAND) };
 }
 
 /// Returns free memory to the operating system.
-fn give_back() {
+fn purge() {
     // SAFETY: the call touches no memory that is in use, and any thread may make it at any time.
     unsafe { mimalloc::mi_collect(true) };
 }
 
 /// Keeps freed memory in the process and returns it when the process is quiet, until it is dropped.
-pub struct Keeper {
+pub struct MemoryKeeper {
     stop: Sender<()>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
-    pub fn start() -> Result<Keeper> {
+impl MemoryKeeper {
+    pub fn start() -> Result<MemoryKeeper> {
         let (stop, stopped) = mpsc::channel();
         let thread = Class::Background.spawn("pn-memory", move || {
-            let mut pace = Pace::new(cpu());
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(EVERY) {
-                if pace.look(cpu()) {
-                    give_back();
-                    pace = Pace::new(cpu());
+            let mut schedule = PurgeSchedule::new(cpu());
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(CHECK_EVERY) {
+                if schedule.is_due(cpu()) {
+                    purge();
+                    schedule = PurgeSchedule::new(cpu());
                 }
             }
         });
         let thread =
             thread.map_err(|error| Error::io("starting the thread that gives memory back", error))?;
-        keep();
-        Ok(Keeper { stop, thread: Some(thread) })
+        disable_purge();
+        Ok(MemoryKeeper { stop, thread: Some(thread) })
     }
 }
 
-impl Drop for Keeper {
+impl Drop for MemoryKeeper {
     fn drop(&mut self) {
         // The send fails if the thread has ended already.
         let _ = self.stop.send(());
@@ -83,32 +83,33 @@ fn cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Decides from the process's CPU time, which it is told every [`EVERY`], when memory is returned.
-struct Pace {
+/// Decides from the process's CPU time, which it is told every [`CHECK_EVERY`], when memory is returned.
+struct PurgeSchedule {
     /// CPU time when memory was last returned.
     since: Duration,
     /// CPU time at the last check.
     last: Duration,
     /// Checks since memory was last returned.
-    looks: u32,
+    checks: u32,
 }
 
-impl Pace {
+impl PurgeSchedule {
     /// CPU time between two checks up to which the process is quiet: 4 % of a core.
     const QUIET_CPU_MAX: Duration = Duration::from_millis(200);
     /// CPU time since memory was last returned below which there is too little freed memory to return.
     const WORK_MIN: Duration = Duration::from_millis(50);
 
-    fn new(cpu: Duration) -> Pace {
-        Pace { since: cpu, last: cpu, looks: 0 }
+    fn new(cpu: Duration) -> PurgeSchedule {
+        PurgeSchedule { since: cpu, last: cpu, checks: 0 }
     }
 
     /// Checks the CPU time of the process, and returns true if memory is to be returned now.
-    fn look(&mut self, cpu: Duration) -> bool {
+    fn is_due(&mut self, cpu: Duration) -> bool {
         let last = std::mem::replace(&mut self.last, cpu);
-        self.looks += 1;
+        self.checks += 1;
         let is_quiet = cpu.saturating_sub(last) <= Self::QUIET_CPU_MAX;
-        (is_quiet || EVERY * self.looks >= KEPT_MAX) && cpu.saturating_sub(self.since) >= Self::WORK_MIN
+        (is_quiet || CHECK_EVERY * self.checks >= KEPT_MAX)
+            && cpu.saturating_sub(self.since) >= Self::WORK_MIN
     }
 }
 
@@ -143,39 +144,39 @@ mod tests {
             return;
         }
         const BYTES: usize = 512 << 20;
-        // SAFETY: as in `keep`.
+        // SAFETY: as in `disable_purge`.
         let set = |delay| unsafe { mimalloc::mi_option_set(PURGE_DELAY, delay) };
         let before = resident();
-        let is_here = || resident() > before + BYTES / 2;
+        let is_resident = || resident() > before + BYTES / 2;
         let free = || {
             let blocks: Vec<Vec<u8>> = (0..BYTES >> 20).map(|_| vec![1; 1 << 20]).collect();
             assert!(blocks.iter().all(|block| block[4096] == 1));
         };
-        set(NOT_BY_ITSELF);
+        set(ONLY_ON_DEMAND);
         free();
-        assert!(is_here());
-        give_back();
-        assert!(!is_here());
+        assert!(is_resident());
+        purge();
+        assert!(!is_resident());
         // A delay of -1 forbids to return memory, which proves that the number is that of the purge delay.
         set(-1);
         free();
-        give_back();
-        assert!(is_here());
+        purge();
+        assert!(is_resident());
     }
 
     #[test]
     fn memory_goes_back_when_a_process_stops_working_and_every_two_minutes() {
         let ms = Duration::from_millis;
-        let mut pace = Pace::new(ms(500));
-        assert!(!pace.look(ms(520)), "it did nothing");
-        assert!(!pace.look(ms(900)), "it works");
-        assert!(!pace.look(ms(3_000)), "it works");
-        assert!(pace.look(ms(3_200)));
-        let mut pace = Pace::new(ms(0));
-        assert!((1..24).all(|n| !pace.look(ms(1_000) * n)));
-        assert!(pace.look(ms(24_000)));
+        let mut schedule = PurgeSchedule::new(ms(500));
+        assert!(!schedule.is_due(ms(520)), "it did nothing");
+        assert!(!schedule.is_due(ms(900)), "it works");
+        assert!(!schedule.is_due(ms(3_000)), "it works");
+        assert!(schedule.is_due(ms(3_200)));
+        let mut schedule = PurgeSchedule::new(ms(0));
+        assert!((1..24).all(|n| !schedule.is_due(ms(1_000) * n)));
+        assert!(schedule.is_due(ms(24_000)));
         // A process that sleeps has no freed memory to return.
-        let mut pace = Pace::new(ms(0));
-        assert!((0..1_000).all(|_| !pace.look(ms(0))));
+        let mut schedule = PurgeSchedule::new(ms(0));
+        assert!((0..1_000).all(|_| !schedule.is_due(ms(0))));
     }
 }

@@ -87,9 +87,10 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     let mut shown = String::with_capacity(text.len() + 16);
     let mut rest = text.chars();
     while let Some(c) = rest.next() {
-        match obeyed(c) && !(c == '\r' && rest.as_str().starts_with('\n')) {
-            true => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
-            false => shown.push(c),
+        if obeyed(c) && !(c == '\r' && rest.as_str().starts_with('\n')) {
+            shown.push_str(&format!("\\u{:04x}", u32::from(c)))
+        } else {
+            shown.push(c)
         }
     }
     Cow::Owned(shown)
@@ -116,7 +117,7 @@ pub fn sql_table(answer: &Value) -> Table {
     let mut table = Table::new(columns.iter().map(|column| text(column, "name")));
     table.right = columns.iter().map(|column| is_number_type(&text(column, "type"))).collect();
     for row in answer["rows"].as_array().unwrap_or(&empty) {
-        table.push(row.as_array().unwrap_or(&empty).iter().map(shown));
+        table.push(row.as_array().unwrap_or(&empty).iter().map(cell_text));
     }
     table
 }
@@ -126,7 +127,7 @@ fn is_number_type(name: &str) -> bool {
 }
 
 /// Formats a JSON value as a cell: text without quotes, null as `NULL`.
-pub fn shown(value: &Value) -> String {
+pub fn cell_text(value: &Value) -> String {
     match value {
         Value::Null => "NULL".to_owned(),
         Value::String(text) => text.clone(),
@@ -168,7 +169,7 @@ name      │    n
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown_instead() {
+    fn control_characters_are_escaped_on_a_terminal() {
         let answer = serde_json::json!({
             "columns": [{"name": "a\u{1b}[31m", "type": "string"}],
             "rows": [["\u{1b}]0;title\u{7}"], ["\u{9b}2J\u{7f}"], ["\u{202e}gpj.exe"], ["fine é\u{301}漢"]],

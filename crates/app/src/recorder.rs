@@ -35,7 +35,7 @@ pub const PROCESSES_TABLE: &str = "polynya.processes";
 
 /// One figure at one moment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
+pub struct MetricSample {
     pub name: &'static str,
     pub device: Option<String>,
     pub value: f64,
@@ -63,24 +63,24 @@ impl Unit {
     }
 }
 
-impl Sample {
+impl MetricSample {
     fn new(name: &'static str, value: f64, unit: Unit) -> Self {
-        Sample { name, device: None, value, unit }
+        MetricSample { name, device: None, value, unit }
     }
 
     fn of(name: &'static str, device: &str, value: f64, unit: Unit) -> Self {
-        Sample { name, device: Some(device.to_owned()), value, unit }
+        MetricSample { name, device: Some(device.to_owned()), value, unit }
     }
 }
 
 /// The time between two readings, which turns counters into rates.
-struct Ticker {
+struct Interval {
     seconds: f64,
 }
 
-impl Ticker {
+impl Interval {
     fn seconds(seconds: f64) -> Self {
-        Ticker { seconds }
+        Interval { seconds }
     }
 
     /// Returns the growth of a counter per second. `None` if the counter is missing or fell, because its device was reset.

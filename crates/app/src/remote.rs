@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_uri_is_no_folder() {
+    fn a_uri_is_never_taken_for_a_folder() {
         assert_eq!(uri(Path::new("s3://bucket/monday")), Some("s3://bucket/monday"));
         assert_eq!(uri(Path::new("gs://bucket/monday")), Some("gs://bucket/monday"));
         assert_eq!(uri(Path::new("/mnt/backups/monday")), None);

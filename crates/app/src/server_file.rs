@@ -11,7 +11,7 @@ use types::{Error, Result};
 /// The content of the file. A server writes it when it starts and removes it when it stops. A crash leaves it behind, so a
 /// reader checks that the process is alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Running {
+pub struct RunningServer {
     /// The server's address, such as `http://127.0.0.1:8484`.
     pub url: String,
     pub pid: i32,
@@ -25,11 +25,17 @@ pub struct Running {
 
 pub const FILE_NAME: &str = "server.json";
 
-impl Running {
+impl RunningServer {
     /// Describes this process, whose server is reachable at `url`.
-    pub fn here(url: String, secret: String) -> Self {
+    pub fn this_process(url: String, secret: String) -> Self {
         let pid = std::process::id() as i32;
-        Running { url, pid, started: started(pid), version: env!("CARGO_PKG_VERSION").to_owned(), secret }
+        RunningServer {
+            url,
+            pid,
+            started: start_time(pid),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            secret,
+        }
     }
 
     /// Writes the file with mode 0600. Dropping the returned value removes it.
@@ -55,9 +61,9 @@ impl Running {
     }
 
     /// Returns the live server of a directory, if there is one.
-    pub fn find(data: &Path) -> Option<Running> {
+    pub fn find(data: &Path) -> Option<RunningServer> {
         let text = fs::read(data.join(FILE_NAME)).ok()?;
-        let running: Running = serde_json::from_slice(&text).ok()?;
+        let running: RunningServer = serde_json::from_slice(&text).ok()?;
         running.is_alive().then_some(running)
     }
 
@@ -65,7 +71,7 @@ impl Running {
         let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return false };
         match rustix::process::test_kill_process(pid) {
             // A process of another user cannot be signalled, but exists.
-            Ok(()) | Err(rustix::io::Errno::PERM) => started(self.pid) == self.started,
+            Ok(()) | Err(rustix::io::Errno::PERM) => start_time(self.pid) == self.started,
             Err(_) => false,
         }
     }
@@ -84,7 +90,7 @@ impl Drop for RunningFile {
 
 /// Returns the start time of a process, field 22 of `/proc/PID/stat`. `None` if there is no /proc, and for a process that is
 /// gone or a zombie.
-fn started(pid: i32) -> Option<u64> {
+fn start_time(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
     if matches!(fields.next()?, "Z" | "X") {
@@ -103,32 +109,32 @@ mod tests {
     fn only_a_process_that_lives_is_believed() {
         let _limit = testkit::limit(30);
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Running::find(dir.path()), None);
-        let here = Running::here("http://127.0.0.1:1".into(), "pk_secret".into());
+        assert_eq!(RunningServer::find(dir.path()), None);
+        let here = RunningServer::this_process("http://127.0.0.1:1".into(), "pk_secret".into());
         let file = here.write(dir.path()).unwrap();
-        assert_eq!(Running::find(dir.path()), Some(here.clone()));
+        assert_eq!(RunningServer::find(dir.path()), Some(here.clone()));
         let mode = fs::metadata(dir.path().join(FILE_NAME)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "it holds a secret");
-        let reused = Running { started: Some(1), ..here.clone() };
+        let reused = RunningServer { started: Some(1), ..here.clone() };
         let _file = reused.write(dir.path()).unwrap();
-        assert_eq!(Running::find(dir.path()), None, "another process has this pid now");
+        assert_eq!(RunningServer::find(dir.path()), None, "another process has this pid now");
         // A killed process stays a zombie until its parent, which is this test, waits for it.
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id() as i32;
-        let killed = Running { pid, started: started(pid), ..here.clone() };
+        let killed = RunningServer { pid, started: start_time(pid), ..here.clone() };
         let _file = killed.write(dir.path()).unwrap();
-        assert_eq!(Running::find(dir.path()), Some(killed));
+        assert_eq!(RunningServer::find(dir.path()), Some(killed));
         child.kill().unwrap();
-        while Running::find(dir.path()).is_some() {
+        while RunningServer::find(dir.path()).is_some() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         child.wait().unwrap();
-        let gone = Running { pid: i32::MAX, ..here };
+        let gone = RunningServer { pid: i32::MAX, ..here };
         let _file = gone.write(dir.path()).unwrap();
-        assert_eq!(Running::find(dir.path()), None);
+        assert_eq!(RunningServer::find(dir.path()), None);
         drop(file);
         assert!(!dir.path().join(FILE_NAME).exists());
         fs::write(dir.path().join(FILE_NAME), "{").unwrap();
-        assert_eq!(Running::find(dir.path()), None);
+        assert_eq!(RunningServer::find(dir.path()), None);
     }
 }

@@ -14,10 +14,10 @@ use vfs::Env;
 
 use crate::config::{Config, ProfileName};
 use crate::control::Control;
-use crate::memory::Keeper;
+use crate::memory::MemoryKeeper;
 use crate::recorder::Recorder;
 use crate::remote::{self, Remote};
-use crate::running::{Running, RunningFile};
+use crate::server_file::{RunningFile, RunningServer};
 use crate::units::ByteSize;
 use crate::vault::Vault;
 use crate::warehouse;
@@ -49,7 +49,7 @@ pub struct Service {
     address: SocketAddr,
     secret: String,
     /// Keeps freed memory; `None` for the profile `edge`, which has none to spare.
-    _memory: Option<Keeper>,
+    _memory: Option<MemoryKeeper>,
 }
 
 impl Service {
@@ -64,7 +64,7 @@ impl Service {
             tracing::info!("there was no database in {}: made a new one", data.display());
         }
         let url = service.url();
-        service.running = match Running::here(url, service.secret.clone()).write(data) {
+        service.running = match RunningServer::this_process(url, service.secret.clone()).write(data) {
             Ok(file) => Some(file),
             // On a full disk the file cannot be written, but rows can still be read. So the server starts.
             Err(error) => {
@@ -73,9 +73,10 @@ impl Service {
             }
         };
         let engine = service.engine.clone();
-        service.recorder = Some(match config.record.enabled {
-            true => Recorder::start(engine, &config.record)?,
-            false => Recorder::keep_only(engine, &config.record)?,
+        service.recorder = Some(if config.record.enabled {
+            Recorder::start(engine, &config.record)?
+        } else {
+            Recorder::start_retention(engine, &config.record)?
         });
         Ok(service)
     }
@@ -166,7 +167,7 @@ impl Service {
             catalog: (!private).then_some(catalog),
             lake_reads,
             catalog_defaults: warehouse::catalog_defaults(config),
-            storm: if private { None } else { storm(data)? },
+            storm: if private { None } else { storm_settings(data)? },
             ..profile
         };
         let server = Server::start(engine.clone(), sql.clone(), options)?;
@@ -185,7 +186,7 @@ impl Service {
             address,
             secret,
             _memory: match config.profile {
-                ProfileName::Server => Some(Keeper::start()?),
+                ProfileName::Server => Some(MemoryKeeper::start()?),
                 ProfileName::Edge => None,
             },
         })
@@ -280,7 +281,7 @@ fn engine_options(config: &Config) -> Result<engine::Options> {
 
 /// Returns the program and the directory for a storm that is started from the server's page: this program, and a directory
 /// below the data directory. Removes the remains of an earlier storm.
-fn storm(data: &Path) -> Result<Option<server::StormSettings>> {
+fn storm_settings(data: &Path) -> Result<Option<server::StormSettings>> {
     // The path is absolute, because the storm may run in another working directory.
     let data = std::fs::canonicalize(data)
         .map_err(|error| Error::io(format!("finding {}", data.display()), error))?;
@@ -338,7 +339,7 @@ fn lake_locations(config: &Config) -> Vec<PathBuf> {
 /// with its remedy.
 pub fn open_engine(data: &Path, options: engine::Options) -> Result<Engine> {
     let since = Instant::now();
-    crate::door::refuse_backup(data)?;
+    crate::connection::refuse_backup(data)?;
     loop {
         match Engine::open(Env::real(), data, options.clone()) {
             // A killed process holds the directory until the kernel has freed its memory.
@@ -357,7 +358,7 @@ fn explain(data: &Path, error: Error) -> Error {
         source.is_some_and(|source| source.kind() == kind)
     };
     match error.kind() {
-        Kind::InUse => match Running::find(data) {
+        Kind::InUse => match RunningServer::find(data) {
             Some(running) => Error::new(
                 Kind::InUse,
                 format!("a server is running on {place} already, at {} (pid {})", running.url, running.pid),

@@ -31,15 +31,15 @@ pub fn start(engine: &Engine, settings: &Syslog) -> Result<Option<Listener>> {
 
 /// Returns the listener's part of `/ready` and `/metrics`.
 pub fn part(listener: &Listener) -> Arc<dyn Part> {
-    Arc::new(Told { counters: listener.counters(), connections_max: listener.connections_max() as u64 })
+    Arc::new(SyslogPart { counters: listener.counters(), connections_max: listener.connections_max() as u64 })
 }
 
-struct Told {
+struct SyslogPart {
     counters: Arc<Counters>,
     connections_max: u64,
 }
 
-impl Part for Told {
+impl Part for SyslogPart {
     fn name(&self) -> &'static str {
         "syslog"
     }
@@ -123,7 +123,7 @@ mod tests {
     fn a_listener_that_refuses_connections_says_so() {
         let counters = Arc::new(Counters::default());
         counters.connections_open.store(2, Relaxed);
-        let part = Told { counters: counters.clone(), connections_max: 2 };
+        let part = SyslogPart { counters: counters.clone(), connections_max: 2 };
         let detail = |refusing: bool| json!({ "connections": 2, "connections_max": 2, "refusing": refusing });
         let report = part.report();
         assert_eq!((report.ok, report.detail), (true, detail(false)));

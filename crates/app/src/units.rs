@@ -117,34 +117,36 @@ impl fmt::Display for Span {
 /// A size or time in a settings file: a bare number, or a text with a unit.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum NumberOrText {
     Number(f64),
     Text(String),
 }
 
-fn read<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    let text = match Written::deserialize(deserializer)? {
-        Written::Number(number) => number.to_string(),
-        Written::Text(text) => text,
+fn deserialize_text<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let text = match NumberOrText::deserialize(deserializer)? {
+        NumberOrText::Number(number) => number.to_string(),
+        NumberOrText::Text(text) => text,
     };
     text.parse().map_err(de::Error::custom)
 }
 
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read(deserializer)
+        deserialize_text(deserializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read(deserializer)
+        deserialize_text(deserializer)
     }
 }
 
 impl<'de> Deserialize<'de> for SpanOrOff {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read(deserializer)
+        deserialize_text(deserializer)
     }
 }
 

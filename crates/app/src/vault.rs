@@ -84,7 +84,7 @@ fn options(settings: &Site) -> site::Options {
 
 /// Splits `PLACE=PATH` into the place, if there is one, and the path. A text that as a whole is an existing path has no
 /// place.
-pub fn split(given: &str) -> (Option<&str>, &str) {
+pub fn split_place(given: &str) -> (Option<&str>, &str) {
     match given.split_once('=') {
         Some((place, path)) if !Path::new(given).exists() => (Some(place), path),
         _ => (None, given),
@@ -92,7 +92,7 @@ pub fn split(given: &str) -> (Option<&str>, &str) {
 }
 
 /// A folder or file of the site, and its place there.
-pub struct Place {
+pub struct SiteFolder {
     pub shown: String,
     /// Prefix of its notes' paths in the vault; empty for the top.
     prefix: String,
@@ -102,7 +102,7 @@ pub struct Place {
     within: Vec<String>,
 }
 
-impl Place {
+impl SiteFolder {
     /// Returns true if the note at this path of the vault comes from this folder or file.
     pub fn holds(&self, path: &str) -> bool {
         let below = |prefix: &str| {
@@ -122,7 +122,7 @@ impl Place {
 }
 
 /// Returns the places of folders that [`Vault::start`] has accepted; none if one of them is invalid.
-pub fn places(given: &[String]) -> Vec<Place> {
+pub fn site_folders(given: &[String]) -> Vec<SiteFolder> {
     let Ok(roots) = roots(given) else { return Vec::new() };
     let file = |root: &FolderRoot| {
         let name = root.path.file_name()?.to_str().filter(|_| root.path.is_file())?;
@@ -135,7 +135,7 @@ pub fn places(given: &[String]) -> Vec<Place> {
         let others =
             roots.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, other)| whole(other));
         let within = others.filter(|other| other.len() > prefix.len()).collect();
-        Place { shown: split(&given[at]).1.to_owned(), prefix, file: file(root), within }
+        SiteFolder { shown: split_place(&given[at]).1.to_owned(), prefix, file: file(root), within }
     };
     roots.iter().enumerate().map(place).collect()
 }
@@ -147,7 +147,7 @@ fn roots(given: &[String]) -> Result<Vec<FolderRoot>> {
     given
         .iter()
         .map(|text| {
-            let (place, path) = split(text);
+            let (place, path) = split_place(text);
             let path = PathBuf::from(path);
             folder::check_folder(&path)?;
             let own_name = || {

@@ -114,7 +114,7 @@ fn catalog_options(config: &Config) -> lake::rest::Options {
 
 /// Opens a table of the external catalog with the credentials that the catalog hands out for it. Returns `None` if the
 /// environment has a key for the table's files.
-pub fn in_catalog(config: &Config, full_name: &str) -> Result<Option<Reader>> {
+pub fn open_in_catalog(config: &Config, full_name: &str) -> Result<Option<Reader>> {
     if !is_vended(config, has_variable)? {
         return Ok(None);
     }
@@ -148,7 +148,7 @@ fn wait_for(
 }
 
 /// Opens the store of one table for reading. The table's files are below the empty path.
-pub fn to_read(config: &Config, table_uri: &str) -> Result<Store> {
+pub fn open_store(config: &Config, table_uri: &str) -> Result<Store> {
     let objects = Objects::connect(table_uri, &options(config), "")?;
     Ok(Store::new(Env::real(), Some(objects)))
 }

@@ -48,7 +48,7 @@ fn quotes_inside_quotes_do_not_end_a_field() {
 }
 
 #[test]
-fn what_is_no_request_is_kept_as_the_path() {
+fn a_malformed_request_is_kept_as_the_path() {
     let tls = parse(r#"1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] "\x16\x03\x01\x02" 400 166 "-" "-""#);
     assert_eq!((tls.method, tls.path, tls.status), (None, some(r"\x16\x03\x01\x02"), Some(400)));
     let nothing = parse(r#"1.2.3.4 - - [01/Jan/2026:00:00:00 +0000] "-" 408 - "-" "-""#);

@@ -7,9 +7,9 @@ use http::Method;
 use serde_json::{Value, json};
 use types::Result;
 
-use crate::cli::Reach;
+use crate::cli::ServerArgs;
 use crate::config::Config;
-use crate::door::Door;
+use crate::connection::DataConnection;
 use crate::output::{self, visible};
 use crate::units::grouped;
 
@@ -39,7 +39,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArgs,
 }
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
@@ -47,8 +47,11 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     if let Some(deadline) = options.deadline_ms {
         body["deadline_ms"] = json!(deadline);
     }
-    let ask = async |door: &mut Door| door.client().json(Method::POST, "/v1/ask", Some(&body)).await;
-    let answer = super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+    let ask = async |connection: &mut DataConnection| {
+        connection.client().json(Method::POST, "/v1/ask", Some(&body)).await
+    };
+    let answer =
+        super::block_on(async { DataConnection::open(config, &options.server).await?.with(ask).await })?;
     output::print(&if options.json { format!("{answer}\n") } else { page(&answer) });
     Ok(ExitCode::SUCCESS)
 }

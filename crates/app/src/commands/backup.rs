@@ -7,14 +7,14 @@ use std::time::Instant;
 use clap::Args;
 use http::Method;
 use indicatif::{ProgressBar, ProgressStyle};
-use lake::objects::Options as Reached;
+use lake::objects::Options as StoreOptions;
 use serde_json::{Value, json};
 use types::{Error, Result};
 
-use super::restore::lacking;
-use crate::cli::Reach;
+use super::restore::missing_rows_note;
+use crate::cli::ServerArgs;
 use crate::config::Config;
-use crate::door::Door;
+use crate::connection::DataConnection;
 use crate::job;
 use crate::output;
 use crate::remote;
@@ -39,7 +39,7 @@ pub struct Options {
     #[arg(value_name = "DEST")]
     dest: PathBuf,
     #[command(flatten)]
-    store: Store,
+    store: StoreArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -47,7 +47,7 @@ pub struct Options {
 
 /// Flags for the object store of a backup or an archive.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Store {
+pub struct StoreArgs {
     /// Address of a store that speaks S3 [default: lake.s3_endpoint, else Amazon's]
     #[arg(long, value_name = "URL", help_heading = "Object store")]
     s3_endpoint: Option<String>,
@@ -56,7 +56,7 @@ pub struct Store {
     s3_region: Option<String>,
 }
 
-impl Store {
+impl StoreArgs {
     /// Returns the flags as settings of the lake, which they override.
     pub fn flags(&self) -> Vec<(String, String, String)> {
         let given = [
@@ -80,7 +80,8 @@ impl Options {
 /// credentials of this command's environment.
 fn request(config: &Config, dest: &Path) -> Result<Value> {
     if let Some(uri) = remote::uri(dest) {
-        let Reached { endpoint, region, access_key, secret_key, session_token, .. } = remote::options(config);
+        let StoreOptions { endpoint, region, access_key, secret_key, session_token, .. } =
+            remote::options(config);
         return Ok(json!({
             "uri": uri,
             "endpoint": endpoint,
@@ -104,12 +105,15 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     let started = Instant::now();
     let bar = bar();
     let taken = super::block_on(async {
-        let door = Door::open(config, &Reach::default()).await?;
-        door.with(async |door: &mut Door| {
-            job::run(super::control(door)?, Method::POST, "/backups", &body, &mut |told| show(&bar, told))
+        let connection = DataConnection::open(config, &ServerArgs::default()).await?;
+        connection
+            .with(async |connection: &mut DataConnection| {
+                job::run(super::control(connection)?, Method::POST, "/backups", &body, &mut |told| {
+                    show(&bar, told)
+                })
                 .await
-        })
-        .await
+            })
+            .await
     });
     bar.finish_and_clear();
     let taken = taken?;
@@ -137,7 +141,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
                 ByteSize(number("found_bytes"))
             ),
         },
-        lacking(&lacks),
+        missing_rows_note(&lacks),
         options.dest.display(),
     ));
     Ok(ExitCode::SUCCESS)

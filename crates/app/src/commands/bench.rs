@@ -131,7 +131,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
             kill9::run(&wanted, progress)?
         }
         Workload::Soak => {
-            let wanted = soak::Options::new(lasting(own_server(options)?));
+            let wanted = soak::Options::new(end_with_parent(own_server(options)?));
             let mut wanted = match options.measure {
                 Some(time) => wanted.lasting(time.0),
                 None => wanted,
@@ -141,8 +141,8 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
             soak::run(&wanted, progress)?
         }
         Workload::Ingest if options.full => {
-            let mut wanted = ingest::sweep::Options::new(lasting(own_server(options)?));
-            wanted.timing.measure = measured(options);
+            let mut wanted = ingest::sweep::Options::new(end_with_parent(own_server(options)?));
+            wanted.timing.measure = measure_time(options);
             wanted.seed = options.seed;
             if !options.connections.is_empty() {
                 wanted.connections.clone_from(&options.connections);
@@ -150,7 +150,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
             ingest::sweep::run(&wanted, progress)?
         }
         Workload::Lake => {
-            let mut wanted = lake_ingest::Options::new(lasting(own_server(options)?));
+            let mut wanted = lake_ingest::Options::new(end_with_parent(own_server(options)?));
             wanted.measure = options.measure.map_or(wanted.measure, |time| time.0);
             wanted.warm = wanted.warm.min(wanted.measure / 4);
             wanted.rate = options.rate.unwrap_or(wanted.rate);
@@ -170,7 +170,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
         Workload::Freeze => {
             let mut wanted = freeze::Options::new(&options.root);
             wanted.seed = options.seed;
-            wanted.timing.measure = measured(options);
+            wanted.timing.measure = measure_time(options);
             wanted.pairs = options.repeat.unwrap_or(wanted.pairs);
             freeze::run(&wanted, &[&Polynya], progress)?
         }
@@ -201,7 +201,7 @@ pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
 }
 
 fn measure(options: &Options, target: LoadTarget, progress: bench::ProgressSink<'_>) -> Result<Report> {
-    let timing = bench::Timing { measure: measured(options), ..bench::Timing::default() };
+    let timing = bench::Timing { measure: measure_time(options), ..bench::Timing::default() };
     let by_reads = |mut wanted: reads::Options| {
         wanted.timing = timing;
         wanted.seed = options.seed;
@@ -232,7 +232,7 @@ fn measure(options: &Options, target: LoadTarget, progress: bench::ProgressSink<
     }
 }
 
-fn measured(options: &Options) -> Duration {
+fn measure_time(options: &Options) -> Duration {
     options.measure.map_or(Duration::from_secs(10), |time| time.0)
 }
 
@@ -252,7 +252,7 @@ fn own_server(options: &Options) -> Result<child::Options> {
 }
 
 /// Makes the server of a long run end with this process, even if this process is killed.
-fn lasting(mut child: child::Options) -> child::Options {
+fn end_with_parent(mut child: child::Options) -> child::Options {
     child.args.insert(1, "--with-parent".into());
     child
 }

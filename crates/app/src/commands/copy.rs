@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use types::{Error, Kind, Result, name};
 
-use crate::client::{self, Client, Upload, escaped};
+use crate::client::{self, HttpClient, Upload, escaped};
 use crate::output;
 
 /// The use of standard input, which decides whether a COPY may read rows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stdin {
+pub enum StdinUse {
     /// Standard input is unused, and a statement may read rows from it.
     Free,
     /// Standard input contained the statements.
@@ -34,20 +34,20 @@ const PART_BYTES: usize = 256 << 10;
 /// Parts of a file that wait to be sent.
 const PARTS_WAITING: usize = 4;
 /// Bytes at the end of an answer that are held back, because they may be an error. Longer errors do not occur.
-const LAST_WORDS_BYTES: usize = 64 << 10;
+const TRAILING_ERROR_BYTES: usize = 64 << 10;
 /// Time after which a copy shows its progress.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// Runs a COPY. `text` is the statement for the server, whose file is replaced by a stream. Returns the number of copied
 /// rows, `None` if they went to standard output. Dropping the future cancels the copy and leaves no file.
-pub async fn run(client: &mut Client, copy: &Copy, text: &str, stdin: Stdin) -> Result<Option<u64>> {
+pub async fn run(client: &mut HttpClient, copy: &Copy, text: &str, stdin: StdinUse) -> Result<Option<u64>> {
     let file = match &copy.place {
         Place::File(path) if path != "-" => Some(path.as_str()),
         _ => None,
     };
     let copied = match copy.what {
-        What::To { .. } => to(client, copy, text, file).await,
-        What::From { .. } => from(client, copy, text, file, stdin).await.map(Some),
+        What::To { .. } => copy_to(client, copy, text, file).await,
+        What::From { .. } => copy_from(client, copy, text, file, stdin).await.map(Some),
     };
     copied.map_err(|error| match file {
         Some(path) if !error.message().contains(path) => error.with("file", path),
@@ -56,16 +56,16 @@ pub async fn run(client: &mut Client, copy: &Copy, text: &str, stdin: Stdin) -> 
 }
 
 /// The destination of the copied bytes.
-enum Out {
+enum CopyOutput {
     File(Draft),
     Stdout,
 }
 
-impl Out {
+impl CopyOutput {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         match self {
-            Out::File(draft) => draft.write(bytes),
-            Out::Stdout => {
+            CopyOutput::File(draft) => draft.write(bytes),
+            CopyOutput::Stdout => {
                 super::sql::write(bytes);
                 Ok(())
             }
@@ -73,14 +73,19 @@ impl Out {
     }
 }
 
-async fn to(client: &mut Client, copy: &Copy, text: &str, file: Option<&str>) -> Result<Option<u64>> {
+async fn copy_to(
+    client: &mut HttpClient,
+    copy: &Copy,
+    text: &str,
+    file: Option<&str>,
+) -> Result<Option<u64>> {
     let mut out = match file {
-        Some(path) => Out::File(Draft::new(path, copy.overwrite)?),
+        Some(path) => CopyOutput::File(Draft::new(path, copy.overwrite)?),
         None if copy.format == Format::Parquet && output::is_terminal() => {
             return Err(Error::invalid("Parquet is nothing to read on a terminal")
                 .hint("name a file, or send it into one: polynya sql \"COPY …\" > rows.parquet"));
         }
-        None => Out::Stdout,
+        None => CopyOutput::Stdout,
     };
     let body = json!({ "sql": text });
     let headers = [("content-type", "application/json"), ("accept", "*/*"), ("te", "trailers")];
@@ -93,7 +98,7 @@ async fn to(client: &mut Client, copy: &Copy, text: &str, file: Option<&str>) ->
         let frame = match frame {
             Ok(frame) => frame,
             Err(error) => {
-                return Err(last_words(&held).unwrap_or_else(|| {
+                return Err(trailing_error(&held).unwrap_or_else(|| {
                     Error::new(Kind::Closed, "the server broke off in the middle")
                         .hint("its log says why")
                         .caused_by(error)
@@ -102,10 +107,10 @@ async fn to(client: &mut Client, copy: &Copy, text: &str, file: Option<&str>) ->
         };
         if let Some(data) = frame.data_ref() {
             done += data.len() as u64;
-            progress.at(done);
+            progress.set(done);
             held.extend_from_slice(data);
-            if held.len() > LAST_WORDS_BYTES + PART_BYTES {
-                let rest = held.split_off(held.len() - LAST_WORDS_BYTES);
+            if held.len() > TRAILING_ERROR_BYTES + PART_BYTES {
+                let rest = held.split_off(held.len() - TRAILING_ERROR_BYTES);
                 out.write(&std::mem::replace(&mut held, rest))?;
             }
         } else if let Some(trailers) = frame.trailers_ref() {
@@ -115,35 +120,41 @@ async fn to(client: &mut Client, copy: &Copy, text: &str, file: Option<&str>) ->
     }
     out.write(&held)?;
     match out {
-        Out::File(draft) => draft.finish().map(|()| Some(count)),
-        Out::Stdout => Ok(None),
+        CopyOutput::File(draft) => draft.finish().map(|()| Some(count)),
+        CopyOutput::Stdout => Ok(None),
     }
 }
 
 /// Returns the error at the end of an answer that broke off, if there is one.
-fn last_words(held: &[u8]) -> Option<Error> {
+fn trailing_error(held: &[u8]) -> Option<Error> {
     const BEGIN: &[u8] = b"\n{\"error\":";
     let begin = held.windows(BEGIN.len()).rposition(|window| window == BEGIN)?;
     serde_json::from_slice(&held[begin..]).ok().map(|value: Value| client::error_of(&value))
 }
 
-async fn from(client: &mut Client, copy: &Copy, text: &str, file: Option<&str>, stdin: Stdin) -> Result<u64> {
+async fn copy_from(
+    client: &mut HttpClient,
+    copy: &Copy,
+    text: &str,
+    file: Option<&str>,
+    stdin: StdinUse,
+) -> Result<u64> {
     let (reader, len): (Box<dyn Read + Send>, _) = match (file, stdin) {
         (Some(path), _) => {
             let (file, len) = open(path)?;
             (Box::new(file), len)
         }
-        (None, Stdin::Free) => {
+        (None, StdinUse::Free) => {
             if io::stdin().is_terminal() {
                 eprintln!("Rows are read from the terminal; Ctrl-D ends them.");
             }
             (Box::new(io::stdin()), None)
         }
-        (None, Stdin::Statements) => {
+        (None, StdinUse::Statements) => {
             return Err(Error::invalid("standard input holds the statements, so no rows come from it")
                 .hint("name a file: COPY … FROM 'file'"));
         }
-        (None, Stdin::Shell) => {
+        (None, StdinUse::Shell) => {
             return Err(Error::invalid("the shell reads the terminal, so no rows come from it").hint(
                 "name a file: COPY … FROM 'file'; or pipe it in: polynya sql \"COPY … FROM STDIN\" < file",
             ));
@@ -156,7 +167,7 @@ async fn from(client: &mut Client, copy: &Copy, text: &str, file: Option<&str>, 
     let told = unread.clone();
     let shown = progress.clone();
     tokio::task::spawn_blocking(move || {
-        if let Err(error) = feed(reader, &sender, &shown) {
+        if let Err(error) = read_parts(reader, &sender, &shown) {
             let _ = told.set(Error::io("reading the rows", error));
             let _ = sender.blocking_send(Err(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -186,7 +197,7 @@ fn open(path: &str) -> Result<(std::fs::File, Option<u64>)> {
     Ok((file, metadata.is_file().then_some(metadata.len())))
 }
 
-fn feed(
+fn read_parts(
     mut reader: Box<dyn Read + Send>,
     sender: &mpsc::Sender<io::Result<Bytes>>,
     progress: &Progress,
@@ -204,7 +215,7 @@ fn feed(
             return Ok(());
         }
         done += count as u64;
-        progress.at(done);
+        progress.set(done);
     }
 }
 
@@ -233,7 +244,7 @@ impl Progress {
         Progress { bar, started: Instant::now() }
     }
 
-    fn at(&self, bytes: u64) {
+    fn set(&self, bytes: u64) {
         self.bar.set_position(bytes);
         if self.bar.is_hidden() && self.started.elapsed() > SHOWN_AFTER {
             // The bar stays hidden if standard error is not a terminal.
@@ -257,10 +268,10 @@ mod tests {
         let error = b"\n{\"error\":{\"code\":\"timeout\",\"message\":\"too slow\",\"hint\":\"less\"}}\n";
         for begin in [&b"a,b\n1,2\n"[..], b"", b"{\"error\":1}\n", &[0xff, 0, b'\n', 0xfe]] {
             let held = [begin, error].concat();
-            let found = last_words(&held).unwrap();
+            let found = trailing_error(&held).unwrap();
             assert_eq!((found.kind(), found.to_string()), (Kind::Timeout, "too slow; less".into()));
         }
-        assert!(last_words(b"a,b\n1,2\n").is_none());
-        assert!(last_words(b"\n{\"error\":").is_none());
+        assert!(trailing_error(b"a,b\n1,2\n").is_none());
+        assert!(trailing_error(b"\n{\"error\":").is_none());
     }
 }

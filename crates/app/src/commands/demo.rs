@@ -35,7 +35,7 @@ pub fn run(mut config: Config, options: &Options) -> Result<ExitCode> {
         Some(other) => format!(" --data {}", quoted(other)),
     };
     if !options.folders.is_empty() {
-        publish::take(&mut config, &options.folders, true)?;
+        publish::set_folders(&mut config, &options.folders, true)?;
     }
     serve::serve(&config, &options.serve, async |service| {
         let published = published(service, &config.site, &data_flag);
@@ -45,7 +45,7 @@ pub fn run(mut config: Config, options: &Options) -> Result<ExitCode> {
 
 /// Describes the folders that are published; empty if there are none.
 fn published(service: &Service, site: &Site, data_flag: &str) -> String {
-    let shown = |folder: &String| match vault::split(folder) {
+    let shown = |folder: &String| match vault::split_place(folder) {
         (Some(place), _) if !place.is_empty() => place.to_owned(),
         (_, path) => path.to_owned(),
     };
@@ -76,10 +76,8 @@ Published: {what} in {}{more}, at {}/
 fn welcome(service: &Service, data_flag: &str, published: &str) -> String {
     let url = service.url();
     let keys = service.engine().keys();
-    let key = match keys.is_empty() {
-        true => String::new(),
-        false => " -H \"Authorization: Bearer $POLYNYA_KEY\"".to_owned(),
-    };
+    let key =
+        if keys.is_empty() { String::new() } else { " -H \"Authorization: Bearer $POLYNYA_KEY\"".to_owned() };
     format!(
         "\
 Polynya records this machine, once a second, in {}. Four things to try:

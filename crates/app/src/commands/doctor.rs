@@ -11,7 +11,7 @@ use serde_json::Value;
 use types::{Error, Kind, Result};
 use vfs::Env;
 
-use crate::client::Client;
+use crate::client::HttpClient;
 use crate::config::Config;
 use crate::doctor::{self, Examination, Severity};
 use crate::job;
@@ -49,11 +49,13 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         None => doctor::examine(&Env::real(), dir, warehouse(config, dir).as_deref(), &mut |what| show(what)),
     };
     let outcome = match examined {
-        Err(error) if error.kind() == Kind::InUse => ask(dir, &show).map_err(|asked| match asked.kind() {
-            // A program that uses the library has the directory open, and has no control socket.
-            Kind::Closed => error,
-            _ => asked,
-        }),
+        Err(error) if error.kind() == Kind::InUse => {
+            examine_by_server(dir, &show).map_err(|asked| match asked.kind() {
+                // A program that uses the library has the directory open, and has no control socket.
+                Kind::Closed => error,
+                _ => asked,
+            })
+        }
         outcome => outcome,
     };
     bar.finish_and_clear();
@@ -83,9 +85,9 @@ fn warehouse(config: &Config, dir: &Path) -> Option<PathBuf> {
 }
 
 /// Asks the process that has the directory open to examine it.
-fn ask(dir: &Path, show: &dyn Fn(&str)) -> Result<Examination> {
+fn examine_by_server(dir: &Path, show: &dyn Fn(&str)) -> Result<Examination> {
     let found = super::block_on(async {
-        let mut client = Client::socket(dir);
+        let mut client = HttpClient::socket(dir);
         let tell = &mut |told: &Value| show(told.as_str().unwrap_or_default());
         job::run(&mut client, Method::POST, "/examinations", &Value::Null, tell).await
     })?;
@@ -121,9 +123,10 @@ fn report(examination: &Examination, took: Duration) -> String {
         (count, false) => format!("{} found", counted(count, "damage")),
         (count, true) => format!("This is a backup, and {} found in it", counted(count, "damage")),
     };
-    let size = match examination.backup {
-        true => ByteSize(examination.tables.iter().map(|table| table.segment_bytes).sum()).to_string(),
-        false => format!("{} of log", ByteSize(examination.log_bytes)),
+    let size = if examination.backup {
+        ByteSize(examination.tables.iter().map(|table| table.segment_bytes).sum()).to_string()
+    } else {
+        format!("{} of log", ByteSize(examination.log_bytes))
     };
     out += &format!(
         "{verdict}: lsn {}, {} in {}, {size}, {}, checked in {:.1} s\n",

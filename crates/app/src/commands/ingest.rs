@@ -8,10 +8,10 @@ use clap::Args;
 use indicatif::ProgressBar;
 use types::{ColumnId, DataType, Error, Kind, Result};
 
-use crate::cli::Reach;
+use crate::cli::ServerArgs;
 use crate::config::Config;
-use crate::door::Door;
-use crate::ingest::{self, Declared, Format, Job, Outcome};
+use crate::connection::DataConnection;
+use crate::ingest::{self, CsvOptions, Format, IngestJob, IngestOutcome};
 use crate::output;
 use crate::units::{counted, grouped};
 
@@ -52,51 +52,54 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArgs,
 }
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
-    let declared = declared(options)?;
-    let ask = async |door: &mut Door| {
+    let csv_options = csv_options(options)?;
+    let ask = async |connection: &mut DataConnection| {
         for path in &options.files {
-            let job = Job {
+            let job = IngestJob {
                 path: path.clone(),
                 table: options.table.clone(),
                 format: options.format,
                 again: options.again,
-                declared: declared.clone(),
+                csv: csv_options.clone(),
                 renames: Vec::new(),
             };
-            let done = one(door, &job, options).await?;
-            output::print(&if options.json { as_json(&done) } else { sentence(&done) });
+            let done = ingest_one(connection, &job, options).await?;
+            output::print(&if options.json { as_json(&done) } else { summary(&done) });
         }
         Ok(())
     };
-    super::block_on(async { Door::open_or_create(config, &options.reach).await?.with(ask).await })?;
+    super::block_on(async {
+        DataConnection::open_or_create(config, &options.server).await?.with(ask).await
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Ingests one file with a progress bar, until it is stored or the user interrupts.
-async fn one(door: &mut Door, job: &Job, options: &Options) -> Result<Outcome> {
+async fn ingest_one(
+    connection: &mut DataConnection,
+    job: &IngestJob,
+    options: &Options,
+) -> Result<IngestOutcome> {
     let bar = ProgressBar::new_spinner();
     bar.enable_steady_tick(Duration::from_millis(200));
     let ingested = tokio::select! {
         // `biased` polls the signal first, so that Ctrl-C is heard before the file is read.
         biased;
         _ = tokio::signal::ctrl_c() => {
-            let next = match options.reach.url.is_some() || job.path.as_os_str() == "-" {
-                true => "what was sent is stored; the same command would send it again",
-                false => "the same command goes on where it stopped",
-            };
+            let next = if options.server.url.is_some() || job.path.as_os_str() == "-" { "what was sent is stored; the same command would send it again" } else { "the same command goes on where it stopped" };
             Err(Error::new(Kind::Timeout, "interrupted").hint(next))
         }
-        ingested = ingest::file(door, job, &bar) => ingested,
+        ingested = ingest::file(connection, job, &bar) => ingested,
     };
     bar.finish_and_clear();
     ingested
 }
 
-fn declared(options: &Options) -> Result<Declared> {
+fn csv_options(options: &Options) -> Result<CsvOptions> {
     let mut types = Vec::new();
     for pair in &options.columns {
         // The first colon ends the name: a type may contain colons (`struct<a: int64>`), a name rarely does.
@@ -115,10 +118,10 @@ fn declared(options: &Options) -> Result<Declared> {
             );
         }
     };
-    Ok(Declared { has_header: options.no_header.then_some(false), delimiter, types })
+    Ok(CsvOptions { has_header: options.no_header.then_some(false), delimiter, types })
 }
 
-pub fn sentence(done: &Outcome) -> String {
+pub fn summary(done: &IngestOutcome) -> String {
     let mut text = match (done.rows, done.rows_before) {
         (0, 0) => format!("{}: {} holds no rows", done.table, done.file),
         (0, before) => format!(
@@ -146,7 +149,7 @@ pub fn sentence(done: &Outcome) -> String {
     text + "\n"
 }
 
-pub fn as_json(done: &Outcome) -> String {
+pub fn as_json(done: &IngestOutcome) -> String {
     let value = serde_json::json!({
         "file": done.file, "table": done.table, "rows": done.rows, "rows_before": done.rows_before,
         "seconds": done.seconds, "note": done.note,

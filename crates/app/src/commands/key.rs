@@ -7,10 +7,10 @@ use http::Method;
 use serde_json::{Value, json};
 use types::{Result, Scope};
 
-use crate::cli::Reach;
-use crate::client::{Client, escaped};
+use crate::cli::ServerArgs;
+use crate::client::{HttpClient, escaped};
 use crate::config::Config;
-use crate::door::Door;
+use crate::connection::DataConnection;
 use crate::output::{self, Table};
 
 #[derive(Debug, Args)]
@@ -67,20 +67,24 @@ fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
 }
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
-    let reach = Reach::default();
+    let server = ServerArgs::default();
     let text = super::block_on(async {
-        let door = match &options.action {
-            Action::Create { .. } => Door::open_or_create(config, &reach).await?,
-            Action::List { .. } | Action::Remove { .. } => Door::open(config, &reach).await?,
+        let connection = match &options.action {
+            Action::Create { .. } => DataConnection::open_or_create(config, &server).await?,
+            Action::List { .. } | Action::Remove { .. } => DataConnection::open(config, &server).await?,
         };
-        door.with(async |door: &mut Door| act(super::control(door)?, &options.action).await).await
+        connection
+            .with(async |connection: &mut DataConnection| {
+                perform(super::control(connection)?, &options.action).await
+            })
+            .await
     })?;
     output::print(&text);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Performs the action and returns the text to print.
-async fn act(control: &mut Client, action: &Action) -> Result<String> {
+async fn perform(control: &mut HttpClient, action: &Action) -> Result<String> {
     match action {
         Action::Create { name, scope, tables, json } => {
             let tables = if tables.is_empty() { Value::Null } else { json!(tables) };
@@ -119,13 +123,13 @@ fn list(answer: &Value) -> String {
     for key in keys {
         let tables = match key["tables"].as_array() {
             None => "all".to_owned(),
-            Some(names) => names.iter().map(output::shown).collect::<Vec<_>>().join(", "),
+            Some(names) => names.iter().map(output::cell_text).collect::<Vec<_>>().join(", "),
         };
         table.push([
-            output::shown(&key["name"]),
-            output::shown(&key["scope"]),
+            output::cell_text(&key["name"]),
+            output::cell_text(&key["scope"]),
             tables,
-            output::shown(&key["created"]),
+            output::cell_text(&key["created"]),
         ]);
     }
     table.render()

@@ -1,8 +1,8 @@
 //! `polynya lake`: shows, maintains, erases, imports and verifies the Iceberg tables of the lake.
 
-mod act;
 mod import;
-mod shown;
+mod listing;
+mod maintenance;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use types::{Error, Kind, Result};
 use vfs::Env;
 
-use crate::cli::Reach;
-use crate::client::{Client, escaped, read};
+use crate::cli::ServerArgs;
+use crate::client::{HttpClient, escaped, read};
 use crate::config::Config;
-use crate::door::Door;
+use crate::connection::DataConnection;
 use crate::output;
 use crate::units::counted;
 use crate::warehouse;
@@ -44,28 +44,28 @@ use super::tables::{self, number};
 )]
 pub struct Options {
     #[command(subcommand)]
-    command: Option<What>,
+    command: Option<Action>,
     #[command(flatten)]
     status: Status,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Show how far each table has landed, its files, and where its newest metadata is; the default of `polynya lake`
     Status(Status),
     /// List the snapshots of a table that are kept
-    Snapshots(One),
+    Snapshots(TableArgs),
     /// List the files of a table's current snapshot: partition, rows, size, deleted rows
-    Files(One),
+    Files(TableArgs),
     /// Land now all rows acknowledged so far, and wait for it
-    Commit(Named),
+    Commit(TablesArgs),
     /// Merge small files, delete files and manifests, expire old snapshots, remove unreferenced files
     #[command(
         long_about = "Do now the maintenance that otherwise runs little by little in the background: merge the small files of a \
                       partition, rewrite files with many deleted rows, merge delete files and manifests, expire snapshots \
                       (lake.keep), and remove files that no snapshot refers to. Readers of kept snapshots are not disturbed."
     )]
-    Maintain(Named),
+    Maintain(TablesArgs),
     /// Let deletes reach history: rows deleted so far leave all files and snapshots
     #[command(
         long_about = "Remove the rows that were deleted or replaced so far from every file. The lake's files with such rows are \
@@ -79,7 +79,7 @@ enum What {
     /// Import an Iceberg table or Parquet files as rows of a table
     Import(import::Options),
     /// Read tables back from their Iceberg metadata and Parquet alone, and compare every value with SQL
-    Verify(Named),
+    Verify(TablesArgs),
 }
 
 #[derive(Debug, Args)]
@@ -90,17 +90,17 @@ struct Status {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArgs,
 }
 
 #[derive(Debug, Args)]
-struct One {
+struct TableArgs {
     table: String,
     /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -112,11 +112,11 @@ struct Erase {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArgs,
 }
 
 #[derive(Debug, Args)]
-struct Named {
+struct TablesArgs {
     /// The tables [default: all that have a lake]
     #[arg(value_name = "TABLE")]
     tables: Vec<String>,
@@ -124,84 +124,108 @@ struct Named {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArgs,
 }
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     let Some(command) = &options.command else { return status(config, &options.status) };
     match command {
-        What::Status(options) => status(config, options),
-        What::Import(options) => import::run(config, options),
-        What::Snapshots(options) => {
-            let ask = async |door: &mut Door| shown::snapshots(door.client(), &options.table).await;
-            let all = super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
-            output::print(&if options.json { lines(&[all]) } else { shown::snapshots_table(&all) });
+        Action::Status(options) => status(config, options),
+        Action::Import(options) => import::run(config, options),
+        Action::Snapshots(options) => {
+            let ask = async |connection: &mut DataConnection| {
+                listing::snapshots(connection.client(), &options.table).await
+            };
+            let all = super::block_on(async {
+                DataConnection::open(config, &options.server).await?.with(ask).await
+            })?;
+            output::print(&if options.json { json_lines(&[all]) } else { listing::snapshots_table(&all) });
             Ok(ExitCode::SUCCESS)
         }
-        What::Files(options) => {
-            let ask = async |door: &mut Door| shown::files(door.client(), &options.table).await;
-            let all = super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
-            output::print(&if options.json { lines(&[all]) } else { shown::files_table(&all) });
+        Action::Files(options) => {
+            let ask = async |connection: &mut DataConnection| {
+                listing::files(connection.client(), &options.table).await
+            };
+            let all = super::block_on(async {
+                DataConnection::open(config, &options.server).await?.with(ask).await
+            })?;
+            output::print(&if options.json { json_lines(&[all]) } else { listing::files_table(&all) });
             Ok(ExitCode::SUCCESS)
         }
-        What::Maintain(options) => {
-            let ask = async |door: &mut Door| {
-                let tables = followed(door.client(), &options.tables).await?;
+        Action::Maintain(options) => {
+            let ask = async |connection: &mut DataConnection| {
+                let tables = tables_to_use(connection.client(), &options.tables).await?;
                 for table in &tables {
-                    let done = act::maintain(door.client(), table).await?;
-                    output::print(&if options.json { lines(&[done]) } else { act::maintained(&done) });
+                    let done = maintenance::maintain(connection.client(), table).await?;
+                    output::print(&if options.json {
+                        json_lines(&[done])
+                    } else {
+                        maintenance::maintenance_report(&done)
+                    });
                 }
                 Ok(tables.is_empty())
             };
-            let none = super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+            let none = super::block_on(async {
+                DataConnection::open(config, &options.server).await?.with(ask).await
+            })?;
             if none && !options.json {
-                output::print(&shown::status_table(&[]));
+                output::print(&listing::status_table(&[]));
             }
             Ok(ExitCode::SUCCESS)
         }
-        What::Erase(options) => {
-            let ask = async |door: &mut Door| {
+        Action::Erase(options) => {
+            let ask = async |connection: &mut DataConnection| {
                 for table in &options.tables {
-                    let done = act::erase(door.client(), table).await?;
-                    output::print(&if options.json { lines(&[done]) } else { act::erased(&done) });
+                    let done = maintenance::erase(connection.client(), table).await?;
+                    output::print(&if options.json {
+                        json_lines(&[done])
+                    } else {
+                        maintenance::erasure_report(&done)
+                    });
                 }
                 Ok(())
             };
-            super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+            super::block_on(async { DataConnection::open(config, &options.server).await?.with(ask).await })?;
             Ok(ExitCode::SUCCESS)
         }
-        What::Commit(options) => {
-            let ask = async |door: &mut Door| {
+        Action::Commit(options) => {
+            let ask = async |connection: &mut DataConnection| {
                 let mut landed = Vec::new();
-                for table in followed(door.client(), &options.tables).await? {
-                    let mut answer = land(door.client(), &table).await?;
+                for table in tables_to_use(connection.client(), &options.tables).await? {
+                    let mut answer = land(connection.client(), &table).await?;
                     answer["table"] = json!(table);
                     landed.push(answer);
                 }
                 Ok(landed)
             };
-            let landed =
-                super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+            let landed = super::block_on(async {
+                DataConnection::open(config, &options.server).await?.with(ask).await
+            })?;
             output::print(&if options.json {
-                lines(&landed)
+                json_lines(&landed)
             } else {
                 landed.iter().map(landed_line).collect()
             });
             Ok(ExitCode::SUCCESS)
         }
-        What::Verify(options) => {
-            let ask = async |door: &mut Door| {
+        Action::Verify(options) => {
+            let ask = async |connection: &mut DataConnection| {
                 let mut reports = Vec::new();
-                for table in followed(door.client(), &options.tables).await? {
+                for table in tables_to_use(connection.client(), &options.tables).await? {
                     // A table that cannot be compared does not keep the others from being compared.
-                    let report = verify(config, door.client(), &table).await;
-                    reports.push(report.unwrap_or_else(|error| not_compared(&table, &error)));
+                    let report = verify(config, connection.client(), &table).await;
+                    reports.push(report.unwrap_or_else(|error| failure_report(&table, &error)));
                 }
                 Ok(reports)
             };
-            let reports =
-                super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
-            output::print(&if options.json { lines(&reports) } else { reports.iter().map(report).collect() });
+            let reports = super::block_on(async {
+                DataConnection::open(config, &options.server).await?.with(ask).await
+            })?;
+            output::print(&if options.json {
+                json_lines(&reports)
+            } else {
+                reports.iter().map(comparison_report).collect()
+            });
             let equal = reports.iter().all(|report| report["equal"] == Value::Bool(true));
             Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
@@ -210,20 +234,21 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
 
 fn status(config: &Config, options: &Status) -> Result<ExitCode> {
     let names: Vec<String> = options.table.clone().into_iter().collect();
-    let ask = async |door: &mut Door| {
+    let ask = async |connection: &mut DataConnection| {
         let mut all = Vec::new();
-        for table in followed(door.client(), &names).await? {
-            all.push(shown::status(door.client(), &table).await?);
+        for table in tables_to_use(connection.client(), &names).await? {
+            all.push(listing::status(connection.client(), &table).await?);
         }
         Ok(all)
     };
-    let all = super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
-    output::print(&if options.json { lines(&all) } else { shown::status_table(&all) });
+    let all =
+        super::block_on(async { DataConnection::open(config, &options.server).await?.with(ask).await })?;
+    output::print(&if options.json { json_lines(&all) } else { listing::status_table(&all) });
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the named tables, or all tables that have a lake if none is named.
-async fn followed(client: &mut Client, names: &[String]) -> Result<Vec<String>> {
+async fn tables_to_use(client: &mut HttpClient, names: &[String]) -> Result<Vec<String>> {
     if !names.is_empty() {
         return Ok(names.to_vec());
     }
@@ -237,19 +262,19 @@ async fn followed(client: &mut Client, names: &[String]) -> Result<Vec<String>> 
 }
 
 /// Commits all acknowledged rows of a table to the lake and waits for it.
-async fn land(client: &mut Client, table: &str) -> Result<Value> {
+async fn land(client: &mut HttpClient, table: &str) -> Result<Value> {
     let path = format!("/v1/tables/{}/commit?deadline_ms=600000", escaped(table));
     client.json(Method::POST, &path, None).await
 }
 
-fn lines(values: &[Value]) -> String {
+fn json_lines(values: &[Value]) -> String {
     values.iter().map(|value| format!("{value}\n")).collect()
 }
 
 fn landed_line(landed: &Value) -> String {
-    let place = landed["metadata"].as_str().map(|path| format!(", {path}")).unwrap_or_default();
+    let file = landed["metadata"].as_str().map(|path| format!(", {path}")).unwrap_or_default();
     let line = format!(
-        "{}: {} in {} up to row {}, lsn {}{place}\n",
+        "{}: {} in {} up to row {}, lsn {}{file}\n",
         landed["table"].as_str().unwrap_or_default(),
         counted(number(&landed["rows"]), "row"),
         counted(number(&landed["files"]), "file"),
@@ -268,23 +293,23 @@ const ANSWER_BYTES: u64 = 64 << 20;
 
 /// Lands a table, reads it back from the lake, and compares it with SQL up to the last row in the lake. Fails with
 /// `conflict` if its rows change during each of the [`ROUNDS`].
-async fn verify(config: &Config, client: &mut Client, table: &str) -> Result<Value> {
+async fn verify(config: &Config, client: &mut HttpClient, table: &str) -> Result<Value> {
     for _ in 0..ROUNDS {
         let landed = land(client, table).await?;
-        let place = place_of(&landed)?;
-        let (row, found, [files, unknown]) = match in_lake(config, table, &place, u64::MAX).await {
+        let file = metadata_file(&landed)?;
+        let (row, found, [files, unknown]) = match digest_lake(config, table, &file, u64::MAX).await {
             Err(error) if error.kind() == Kind::Damaged => {
-                return Err(with_damaged_files(config, table, &place, error).await);
+                return Err(with_damaged_files(config, table, &file, error).await);
             }
             found => found?,
         };
-        let expected = in_sql(client, table, row).await?;
+        let expected = digest_sql(client, table, row).await?;
         let differences = found.differences(&expected, ["the lake", "SQL"]);
         if !differences.is_empty() {
             // A row that was deleted between the two readings is in only one of them. Then the lake changes too at its next
             // commit, and the comparison is repeated.
-            let place = place_of(&land(client, table).await?)?;
-            if in_lake(config, table, &place, row).await?.1 != found {
+            let file = metadata_file(&land(client, table).await?)?;
+            if digest_lake(config, table, &file, row).await?.1 != found {
                 continue;
             }
         }
@@ -318,12 +343,12 @@ async fn verify(config: &Config, client: &mut Client, table: &str) -> Result<Val
 
 /// The table's directory and its metadata file.
 #[derive(Clone)]
-struct Place {
+struct MetadataFile {
     dir: PathBuf,
     name: String,
 }
 
-fn place_of(landed: &Value) -> Result<Place> {
+fn metadata_file(landed: &Value) -> Result<MetadataFile> {
     let path = landed["metadata"].as_str().ok_or_else(|| {
         Error::new(Kind::Forbidden, "the server does not say where the lake is")
             .hint("verify on the machine of the server, with a key of scope admin or through --data")
@@ -334,15 +359,15 @@ fn place_of(landed: &Value) -> Result<Place> {
     let name = path.file_name().and_then(|name| name.to_str());
     let dir = path.parent().filter(|parent| parent.ends_with("metadata")).and_then(Path::parent);
     match (dir, name) {
-        (Some(dir), Some(name)) => Ok(Place { dir: dir.to_owned(), name: name.to_owned() }),
+        (Some(dir), Some(name)) => Ok(MetadataFile { dir: dir.to_owned(), name: name.to_owned() }),
         _ => Err(Error::internal(format!("`{}` is no name of a metadata file", path.display()))),
     }
 }
 
 /// Replaces the error that ended a reading of the lake by one that names all damaged files, if they can be found.
-async fn with_damaged_files(config: &Config, table: &str, place: &Place, error: Error) -> Error {
+async fn with_damaged_files(config: &Config, table: &str, file: &MetadataFile, error: Error) -> Error {
     let compare = |reader: &Reader| reader.compare_files().map(|found| found.damaged);
-    match read_lake(config, table, place, compare).await {
+    match read_lake(config, table, file, compare).await {
         Ok(damaged) if !damaged.is_empty() => {
             let count = counted(damaged.len() as u64, "file");
             Error::damaged(format!("{count} of the lake: {}", damaged.join("; "))).hint(
@@ -355,10 +380,10 @@ async fn with_damaged_files(config: &Config, table: &str, place: &Place, error: 
 
 /// Digests the rows up to `last` in the lake's files. Returns the last row in the lake, the digest, the number of files, and
 /// the number of files without a recorded checksum.
-async fn in_lake(
+async fn digest_lake(
     config: &Config,
     table: &str,
-    place: &Place,
+    file: &MetadataFile,
     last: u64,
 ) -> Result<(u64, Digest, [usize; 2])> {
     let read = move |reader: &Reader| {
@@ -366,37 +391,37 @@ async fn in_lake(
         reader.read(&mut |batch| digest.add(&batch, last))?;
         Ok((reader.row.0, digest, reader.files_without_checksums().into()))
     };
-    read_lake(config, table, place, read).await
+    read_lake(config, table, file, read).await
 }
 
 async fn read_lake<T: Send + 'static>(
     config: &Config,
     table: &str,
-    place: &Place,
+    file: &MetadataFile,
     read: impl FnOnce(&Reader) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let (config, place, table) = (config.clone(), place.clone(), types::name::full_table_name(table)?);
-    let read = move || read(&open(&config, &table, &place)?);
+    let (config, file, table) = (config.clone(), file.clone(), types::name::full_table_name(table)?);
+    let read = move || read(&open_reader(&config, &table, &file)?);
     let joined = tokio::task::spawn_blocking(read).await;
     joined.map_err(|error| Error::internal("reading the lake failed").caused_by(error))?
 }
 
-fn open(config: &Config, full_name: &str, place: &Place) -> Result<Reader> {
-    let (store, dir) = match place.dir.to_str().filter(|dir| dir.contains("://")) {
-        None => (Store::local(&Env::real()), place.dir.clone()),
-        Some(uri) => match warehouse::in_catalog(config, full_name)? {
+fn open_reader(config: &Config, full_name: &str, file: &MetadataFile) -> Result<Reader> {
+    let (store, dir) = match file.dir.to_str().filter(|dir| dir.contains("://")) {
+        None => (Store::local(&Env::real()), file.dir.clone()),
+        Some(uri) => match warehouse::open_in_catalog(config, full_name)? {
             Some(reader) => return Ok(reader),
-            None => (warehouse::to_read(config, uri)?, PathBuf::new()),
+            None => (warehouse::open_store(config, uri)?, PathBuf::new()),
         },
     };
-    Reader::open_file(&store, &dir, &place.name).map_err(|error| match error.kind() {
+    Reader::open_file(&store, &dir, &file.name).map_err(|error| match error.kind() {
         Kind::Io => error.hint("the lake is read where it lies: verify on the machine of the server"),
         _ => error,
     })
 }
 
 /// Digests the rows up to `last` as SQL returns them.
-async fn in_sql(client: &mut Client, table: &str, last: u64) -> Result<Digest> {
+async fn digest_sql(client: &mut HttpClient, table: &str, last: u64) -> Result<Digest> {
     let described = tables::describe(client, table).await?;
     let columns = described["columns"].as_array().map(Vec::as_slice).unwrap_or_default();
     let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
@@ -435,11 +460,11 @@ async fn in_sql(client: &mut Client, table: &str, last: u64) -> Result<Digest> {
     }
 }
 
-fn not_compared(table: &str, error: &Error) -> Value {
+fn failure_report(table: &str, error: &Error) -> Value {
     json!({ "table": table, "equal": false, "error": error.to_string() })
 }
 
-fn compared_files(files: u64, unknown: u64) -> String {
+fn files_line(files: u64, unknown: u64) -> String {
     match unknown {
         0 => format!("  {} as written\n", counted(files, "file")),
         _ => format!(
@@ -451,7 +476,7 @@ fn compared_files(files: u64, unknown: u64) -> String {
 }
 
 /// Formats the report of a comparison for a terminal.
-fn report(report: &Value) -> String {
+fn comparison_report(report: &Value) -> String {
     let table = report["table"].as_str().unwrap_or_default();
     let columns = report["columns"].as_object().map_or(0, serde_json::Map::len);
     let text = match report["equal"] == Value::Bool(true) {
@@ -463,7 +488,7 @@ fn report(report: &Value) -> String {
             counted(number(&report["rows"]), "row"),
             counted(columns as u64, "column"),
             number(&report["row"]),
-            compared_files(number(&report["files"]), number(&report["files_without_checksums"])),
+            files_line(number(&report["files"]), number(&report["files_without_checksums"])),
         ),
         false => {
             let differences = report["differences"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -39,7 +39,7 @@ pub struct Options {
 }
 
 pub fn run(mut config: Config, options: &Options) -> Result<ExitCode> {
-    take(&mut config, &options.folders, options.all)?;
+    set_folders(&mut config, &options.folders, options.all)?;
     if let Some(title) = &options.title {
         config.site.title.clone_from(title);
     }
@@ -48,7 +48,7 @@ pub fn run(mut config: Config, options: &Options) -> Result<ExitCode> {
         let counted = notes(service).await;
         let said: String = match &counted {
             None => format!("The notes are still being read; they will be at {}/\n", service.url()),
-            Some(notes) => vault::places(&options.folders)
+            Some(notes) => vault::site_folders(&options.folders)
                 .iter()
                 .map(|place| sentence(place, notes, all, &service.url()))
                 .collect(),
@@ -62,7 +62,7 @@ const READING_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A note of the site.
 #[derive(Clone, Debug)]
-struct Found {
+struct SiteNote {
     path: String,
     is_public: bool,
     is_unreadable: bool,
@@ -70,7 +70,7 @@ struct Found {
 
 /// Waits until the folders were read and their pages were made, and returns all notes. Returns `None` after
 /// [`READING_PATIENCE`].
-async fn notes(service: &Service) -> Option<Vec<Found>> {
+async fn notes(service: &Service) -> Option<Vec<SiteNote>> {
     let started = Instant::now();
     while started.elapsed() < READING_PATIENCE {
         let is_read = service.folders().is_some_and(|folders| {
@@ -85,7 +85,7 @@ async fn notes(service: &Service) -> Option<Vec<Found>> {
             && position.checkpoint.row.next() >= table.next_row()
             && let Some(site) = position.published::<site::Site>()
         {
-            let found = |(note, is_public): (&site::Note, bool)| Found {
+            let found = |(note, is_public): (&site::Note, bool)| SiteNote {
                 path: note.path().to_owned(),
                 is_public,
                 is_unreadable: note.is_unreadable(),
@@ -98,8 +98,8 @@ async fn notes(service: &Service) -> Option<Vec<Found>> {
 }
 
 /// Describes how many notes of a folder are public, and the address of the folder's pages.
-fn sentence(place: &vault::Place, notes: &[Found], all: bool, url: &str) -> String {
-    let of: Vec<&Found> = notes.iter().filter(|note| place.holds(&note.path)).collect();
+fn sentence(place: &vault::SiteFolder, notes: &[SiteNote], all: bool, url: &str) -> String {
+    let of: Vec<&SiteNote> = notes.iter().filter(|note| place.holds(&note.path)).collect();
     let public = of.iter().filter(|note| note.is_public).count();
     let (name, at) = (&place.shown, format!("{url}{}", place.url()));
     let others = match (all, of.iter().any(|note| note.is_unreadable)) {
@@ -127,9 +127,9 @@ fn sentence(place: &vault::Place, notes: &[Found], all: bool, url: &str) -> Stri
 
 /// Makes these folders the site; they replace those of the settings. Fails if one does not exist, is not a note or folder,
 /// or cannot be read.
-pub fn take(config: &mut Config, folders: &[String], all: bool) -> Result<()> {
+pub fn set_folders(config: &mut Config, folders: &[String], all: bool) -> Result<()> {
     for folder in folders {
-        let (_, path) = vault::split(folder);
+        let (_, path) = vault::split_place(folder);
         // A single file that is not a note, such as a picture, has no page that would show it.
         if Path::new(path).is_file() && !site::is_note(path) {
             return Err(Error::invalid(format!("`{path}` is no note"))
@@ -157,16 +157,19 @@ mod tests {
     /// The message was "notes is at …" even if none of the notes was public, and it named the site's top address for folders
     /// that are published below a place.
     #[test]
-    fn what_is_public_is_counted_for_each_folder_and_said_where_it_is() {
+    fn public_notes_are_counted_for_each_folder_with_their_address() {
         let found =
-            |path: &str, is_public, is_unreadable| Found { path: path.into(), is_public, is_unreadable };
+            |path: &str, is_public, is_unreadable| SiteNote { path: path.into(), is_public, is_unreadable };
         let mut notes = vec![
             found("top/a.md", true, false),
             found("top/b.md", false, false),
             found("c d/c.md", false, false),
         ];
-        let places =
-            vault::places(&["top=/none/priv".to_owned(), "c d=/none/e".to_owned(), "/none/f".to_owned()]);
+        let places = vault::site_folders(&[
+            "top=/none/priv".to_owned(),
+            "c d=/none/e".to_owned(),
+            "/none/f".to_owned(),
+        ]);
         let said: Vec<String> =
             places.iter().map(|place| sentence(place, &notes, false, "http://h")).collect();
         assert_eq!(
@@ -183,7 +186,7 @@ mod tests {
             sentence(&places[0], &notes, false, "http://h"),
             "1 of 2 notes of `/none/priv` is public at http://h/top/ ; the others do not say `publish: true`, or their front matter cannot be read.\n"
         );
-        let alone = vault::places(&["notes".to_owned()]);
+        let alone = vault::site_folders(&["notes".to_owned()]);
         let open = [found("a.md", true, false), found("x/b.md", true, false)];
         assert_eq!(
             sentence(&alone[0], &open, true, "http://h"),

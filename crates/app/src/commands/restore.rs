@@ -12,12 +12,12 @@ use types::{Error, Lsn, Result};
 use vfs::Env;
 
 use crate::config::Config;
-use crate::control::when;
+use crate::control::timestamp_text;
 use crate::output;
 use crate::remote::{self, Remote};
 use crate::units::{counted, grouped};
 
-use super::backup::Store;
+use super::backup::StoreArgs;
 
 #[derive(Debug, Args)]
 #[command(
@@ -41,17 +41,17 @@ pub struct Options {
     #[arg(long, value_name = "DIR|URI")]
     archive: Option<PathBuf>,
     /// Stop after this commit, or after the last one made by this time (UTC unless it says otherwise)
-    #[arg(long, value_name = "LSN|TIME", value_parser = target)]
+    #[arg(long, value_name = "LSN|TIME", value_parser = parse_target)]
     to: Option<Target>,
     #[command(flatten)]
-    store: Store,
+    store: StoreArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 /// Parses the target of a restore: an lsn such as `1234`, or a time such as `2026-11-22T09:30:00Z` or `2026-11-22 09:30`.
-fn target(text: &str) -> std::result::Result<Target, String> {
+fn parse_target(text: &str) -> std::result::Result<Target, String> {
     if let Ok(lsn) = text.replace(['_', ','], "").parse() {
         return Ok(Target::Lsn(Lsn(lsn)));
     }
@@ -79,14 +79,14 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         Ok(())
     };
     let env = Env::real();
-    let archive = options.archive.as_deref().map(|place| source(config, &env, place)).transpose()?;
-    let restored = source(config, &env, &options.src).and_then(|backup| {
+    let archive = options.archive.as_deref().map(|place| open_source(config, &env, place)).transpose()?;
+    let restored = open_source(config, &env, &options.src).and_then(|backup| {
         let from = backup::From { backup: &*backup, archive: archive.as_deref() };
         backup::restore_from(&env, from, &options.dest, options.to, show)
     });
     bar.finish_and_clear();
     let restored = restored?;
-    let time = when(restored.time);
+    let time = timestamp_text(restored.time);
     if options.json {
         let value = json!({
             "lsn": restored.lsn.0,
@@ -115,14 +115,14 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
                 "The archive ends there, before the time you named: what came later, if anything did, is not in it.\n",
             false => "",
         },
-        lacking(&restored.lacks),
+        missing_rows_note(&restored.lacks),
         options.dest.display(),
     ));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Describes the rows that a backup counts but does not contain, because they are only in the lake.
-pub(super) fn lacking(lacks: &[String]) -> String {
+pub(super) fn missing_rows_note(lacks: &[String]) -> String {
     if lacks.is_empty() {
         return String::new();
     }
@@ -133,7 +133,7 @@ pub(super) fn lacking(lacks: &[String]) -> String {
 }
 
 /// Opens a backup or an archive: a folder, or a prefix in an object store.
-fn source(config: &Config, env: &Env, place: &Path) -> Result<Box<dyn Source>> {
+fn open_source(config: &Config, env: &Env, place: &Path) -> Result<Box<dyn Source>> {
     match remote::uri(place) {
         Some(uri) => Ok(Box::new(Remote::connect(uri, remote::options(config), "")?)),
         None => Ok(Box::new(Folder::new(env, place))),
@@ -147,11 +147,11 @@ mod tests {
     #[test]
     fn a_target_is_a_commit_or_a_time() {
         let nine = 1_795_338_000_000_000;
-        assert_eq!(target("1,234").unwrap(), Target::Lsn(Lsn(1234)));
+        assert_eq!(parse_target("1,234").unwrap(), Target::Lsn(Lsn(1234)));
         for text in ["2026-11-22T09:00:00Z", "2026-11-22 09:00:00", "2026-11-22T10:00:00+01:00"] {
-            assert_eq!(target(text).unwrap(), Target::Time(nine), "{text}");
+            assert_eq!(parse_target(text).unwrap(), Target::Time(nine), "{text}");
         }
-        assert_eq!(target("2026-11-22").unwrap(), Target::Time(nine - 9 * 3_600_000_000));
-        assert!(target("yesterday").unwrap_err().contains("2026-11-22T09:30:00Z"));
+        assert_eq!(parse_target("2026-11-22").unwrap(), Target::Time(nine - 9 * 3_600_000_000));
+        assert!(parse_target("yesterday").unwrap_err().contains("2026-11-22T09:30:00Z"));
     }
 }

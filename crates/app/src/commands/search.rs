@@ -7,10 +7,10 @@ use http::Method;
 use serde_json::{Value, json};
 use types::{Error, Kind, Result};
 
-use crate::cli::Reach;
-use crate::client::{Client, escaped};
+use crate::cli::ServerArgs;
+use crate::client::{HttpClient, escaped};
 use crate::config::Config;
-use crate::door::Door;
+use crate::connection::DataConnection;
 use crate::output;
 use crate::units::{counted, grouped};
 
@@ -55,7 +55,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArgs,
 }
 
 #[cfg(test)]
@@ -67,8 +67,8 @@ impl Options {
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     let is_json = options.json || !output::is_terminal();
-    let ask = async |door: &mut Door| {
-        let Meant { tables, words, near } = meant(door.client(), options).await?;
+    let ask = async |connection: &mut DataConnection| {
+        let ParsedQuery { tables, words, near } = parse_query(connection.client(), options).await?;
         let mut body = json!({
             "q": words.join(" "),
             "limit": options.limit,
@@ -85,7 +85,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
                 "/v1/search".to_owned()
             }
         };
-        let answered = door.client().json(Method::POST, &path, Some(&body)).await;
+        let answered = connection.client().json(Method::POST, &path, Some(&body)).await;
         let near = near.map(|near| format!("did you mean the table `{near}`?"));
         match (answered, near) {
             // The search failed because no table has a text index.
@@ -94,7 +94,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         }
     };
     let (answer, near) =
-        super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+        super::block_on(async { DataConnection::open(config, &options.server).await?.with(ask).await })?;
     let hits = answer["hits"].as_array().cloned().unwrap_or_default();
     if is_json {
         output::print(&hits.iter().map(|hit| format!("{hit}\n")).collect::<String>());
@@ -108,7 +108,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
 }
 
 /// The query after its first word was checked for a table's name.
-struct Meant {
+struct ParsedQuery {
     tables: Vec<String>,
     words: Vec<String>,
     /// A table whose name is similar to the first word, which is not a table's name itself.
@@ -116,10 +116,10 @@ struct Meant {
 }
 
 /// Takes the first word as the table to search, if it names one and more words follow.
-async fn meant(client: &mut Client, options: &Options) -> Result<Meant> {
+async fn parse_query(client: &mut HttpClient, options: &Options) -> Result<ParsedQuery> {
     let words = options.words.clone();
     if !options.tables.is_empty() || words.len() < 2 {
-        return Ok(Meant { tables: options.tables.clone(), words, near: None });
+        return Ok(ParsedQuery { tables: options.tables.clone(), words, near: None });
     }
     let known = super::tables::list(client).await?;
     let names = known["tables"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -131,13 +131,13 @@ async fn meant(client: &mut Client, options: &Options) -> Result<Meant> {
             0..=2 => None,
             _ => engine::near::near(first, &mut names).first().map(|near| output::visible(near).into_owned()),
         };
-        return Ok(Meant { tables: Vec::new(), words, near });
+        return Ok(ParsedQuery { tables: Vec::new(), words, near });
     }
     let rest = words[1..].to_vec();
     if rest.is_empty() {
         return Err(Error::invalid("say what to look for"));
     }
-    Ok(Meant { tables: vec![first.to_owned()], words: rest, near: None })
+    Ok(ParsedQuery { tables: vec![first.to_owned()], words: rest, near: None })
 }
 
 /// Formats hits for a terminal.
@@ -146,16 +146,16 @@ fn page(answer: &Value, hits: &[Value], offset: u64) -> String {
     for (at, hit) in hits.iter().enumerate() {
         let key = match &hit["key"] {
             Value::Null => format!("row {}", hit["row_id"]),
-            key => output::shown(key),
+            key => output::cell_text(key),
         };
-        let name = plain(&format!("{} · {key}", output::shown(&hit["table"])));
+        let name = plain(&format!("{} · {key}", output::cell_text(&hit["table"])));
         out += &format!("\x1b[1m{:>2} {name}\x1b[0m\n", offset + at as u64 + 1);
         let snippets = hit["snippets"].as_object();
         for (column, html) in snippets.into_iter().flatten() {
             let text = highlighted(html.as_str().unwrap_or_default());
             out += &format!("{INDENT}\x1b[2m{}\x1b[0m  {text}\n", plain(column));
         }
-        out += &others(hit);
+        out += &other_columns(hit);
     }
     let total = number(&answer["total"]);
     let more = if answer["exact"] == Value::Bool(false) { "more than " } else { "" };
@@ -166,19 +166,17 @@ fn page(answer: &Value, hits: &[Value], offset: u64) -> String {
         (_, shown) => format!("{more}{}", counted(shown, "row")),
     };
     let took = answer["took_ms"].as_f64().unwrap_or_default();
-    let scanned = match answer["scanned"] == Value::Bool(true) {
-        true => ", without an index: every row was read",
-        false => "",
-    };
+    let scanned =
+        if answer["scanned"] == Value::Bool(true) { ", without an index: every row was read" } else { "" };
     format!("{out}{found} in {took:.1} ms{scanned}\n")
 }
 
 /// Formats some of the columns that no snippet shows.
-fn others(hit: &Value) -> String {
+fn other_columns(hit: &Value) -> String {
     let Some(row) = hit["row"].as_object() else { return String::new() };
     let is_shown = |column: &str| hit["snippets"].get(column).is_some();
     let short = |(column, value): (&String, &Value)| {
-        let text = output::shown(value);
+        let text = output::cell_text(value);
         let fits = !value.is_null() && text.chars().count() <= 60 && !text.contains('\n');
         (fits && !is_shown(column)).then(|| format!("{column}: {text}"))
     };

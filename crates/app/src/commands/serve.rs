@@ -79,8 +79,8 @@ pub fn serve(config: &Config, options: &Options, started: impl AsyncFnOnce(&Serv
         let handler = |kind| signal(kind).map_err(|error| Error::io("listening for signals", error));
         let mut interrupted = handler(SignalKind::interrupt())?;
         let mut terminated = handler(SignalKind::terminate())?;
-        if let Some(misfits) = share::misfits(config) {
-            tracing::warn!("{misfits}");
+        if let Some(warning) = share::memory_warning(config) {
+            tracing::warn!("{warning}");
         }
         let starting = config.clone();
         let joined = tokio::task::spawn_blocking(move || Service::start(&starting)).await;
@@ -102,14 +102,14 @@ pub fn serve(config: &Config, options: &Options, started: impl AsyncFnOnce(&Serv
                 tracing::info!("stopped");
                 Ok(ExitCode::SUCCESS)
             }
-            _ = interrupted.recv() => at_once(),
-            _ = terminated.recv() => at_once(),
+            _ = interrupted.recv() => exit_at_once(),
+            _ = terminated.recv() => exit_at_once(),
         }
     })
 }
 
 /// Exits at once with status 130. That is safe at any moment, because acknowledged commits are durable.
-fn at_once() -> Result<ExitCode> {
+fn exit_at_once() -> Result<ExitCode> {
     let _ = io::stderr().flush();
     std::process::exit(130)
 }

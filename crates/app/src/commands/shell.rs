@@ -8,13 +8,13 @@ use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use types::{Error, Result};
 
-use crate::cli::Reach;
+use crate::cli::ServerArgs;
 use crate::config::Config;
-use crate::door::Door;
+use crate::connection::DataConnection;
 use crate::output;
 
-use super::copy::Stdin;
-use super::sql::{self, Style};
+use super::copy::StdinUse;
+use super::sql::{self, AnswerFormat};
 use super::tables;
 
 const HELP: &str = "\
@@ -28,7 +28,7 @@ Every table has _row_id and _time (its arrival). Times are UTC; now() - interval
 
 /// A backslash command.
 #[derive(Debug, PartialEq, Eq)]
-enum Meta<'a> {
+enum MetaCommand<'a> {
     Tables,
     Describe(&'a str),
     Timing,
@@ -38,7 +38,7 @@ enum Meta<'a> {
     Unknown(&'a str),
 }
 
-pub fn run(config: &Config, reach: &Reach) -> Result<ExitCode> {
+pub fn run(config: &Config, server: &ServerArgs) -> Result<ExitCode> {
     let mut editor =
         DefaultEditor::new().map_err(|error| Error::internal(format!("no line editor: {error}")))?;
     let history = history_file();
@@ -47,13 +47,15 @@ pub fn run(config: &Config, reach: &Reach) -> Result<ExitCode> {
         let _ = editor.load_history(path);
     }
     super::block_on(async {
-        let door = Door::open(config, reach).await?;
+        let connection = DataConnection::open(config, server).await?;
         output::print(&format!(
             "Polynya {}, {}. \\help explains, \\q leaves.\n",
             env!("CARGO_PKG_VERSION"),
-            door.place()
+            connection.place()
         ));
-        door.with(async |door: &mut Door| talk(door, &mut editor).await).await
+        connection
+            .with(async |connection: &mut DataConnection| run_lines(connection, &mut editor).await)
+            .await
     })?;
     if let Some(path) = &history {
         // A lost history is not an error.
@@ -64,16 +66,16 @@ pub fn run(config: &Config, reach: &Reach) -> Result<ExitCode> {
 }
 
 /// Reads and runs lines until the user leaves.
-async fn talk(door: &mut Door, editor: &mut DefaultEditor) -> Result<()> {
-    let mut state = State { timing: true, style: Style::Table };
+async fn run_lines(connection: &mut DataConnection, editor: &mut DefaultEditor) -> Result<()> {
+    let mut state = State { timing: true, format: AnswerFormat::Table };
     let mut pending = String::new();
     loop {
         let prompt = if pending.is_empty() { "polynya> " } else { "     ... " };
         // The editor blocks; the connection's task runs on another thread meanwhile.
         match tokio::task::block_in_place(|| editor.readline(prompt)) {
             Ok(line) if pending.is_empty() && line.trim().is_empty() => {}
-            Ok(line) if pending.is_empty() && bare(&line).is_some() => {
-                match state.command(door, bare(&line).unwrap_or_default()).await {
+            Ok(line) if pending.is_empty() && bare_command(&line).is_some() => {
+                match state.command(connection, bare_command(&line).unwrap_or_default()).await {
                     Ok(Some(text)) => output::print(&text),
                     _ => return Ok(()),
                 }
@@ -81,7 +83,7 @@ async fn talk(door: &mut Door, editor: &mut DefaultEditor) -> Result<()> {
             // A backslash command may come in the middle of a statement, which stays pending.
             Ok(line) if line.trim_start().starts_with('\\') => {
                 let _ = editor.add_history_entry(line.trim());
-                match state.command(door, line.trim()).await {
+                match state.command(connection, line.trim()).await {
                     Ok(Some(text)) => output::print(&text),
                     Ok(None) => return Ok(()),
                     Err(error) => eprintln!("{error}"),
@@ -96,7 +98,7 @@ async fn talk(door: &mut Door, editor: &mut DefaultEditor) -> Result<()> {
                 let text = std::mem::take(&mut pending);
                 let _ = editor.add_history_entry(text.trim());
                 for statement in split(&text) {
-                    state.ask(door, &statement).await;
+                    state.run_statement(connection, &statement).await;
                 }
             }
             Err(ReadlineError::Interrupted) => pending.clear(),
@@ -108,21 +110,21 @@ async fn talk(door: &mut Door, editor: &mut DefaultEditor) -> Result<()> {
 
 /// One step of a file or a pipe.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ShellStep {
     Statement(String),
     /// A line that begins with a backslash, outside a statement.
     Command(String),
 }
 
 /// Splits a text into its statements and backslash commands, in their order.
-pub fn steps(text: &str) -> Vec<Step> {
+pub fn steps(text: &str) -> Vec<ShellStep> {
     let mut steps = Vec::new();
     let mut pending = String::new();
-    let statements = |text: &str| split(text).into_iter().map(Step::Statement).collect::<Vec<_>>();
+    let statements = |text: &str| split(text).into_iter().map(ShellStep::Statement).collect::<Vec<_>>();
     for line in text.split_inclusive('\n') {
         if line.trim_start().starts_with('\\') && is_complete(&pending) {
             steps.extend(statements(&std::mem::take(&mut pending)));
-            steps.push(Step::Command(line.trim().to_owned()));
+            steps.push(ShellStep::Command(line.trim().to_owned()));
         } else {
             pending.push_str(line);
         }
@@ -134,12 +136,12 @@ pub fn steps(text: &str) -> Vec<Step> {
 /// The state of a shell, which backslash commands change.
 pub struct State {
     pub timing: bool,
-    pub style: Style,
+    pub format: AnswerFormat,
 }
 
 impl State {
     /// Runs a statement and shows its answer or its error.
-    async fn ask(&self, door: &mut Door, statement: &str) {
+    async fn run_statement(&self, connection: &mut DataConnection, statement: &str) {
         let started = Instant::now();
         let outcome = tokio::select! {
             // `biased` polls the signal first, so that Ctrl-C is heard before the statement is sent.
@@ -148,7 +150,7 @@ impl State {
                 output::print("cancelled\n");
                 return;
             }
-            outcome = sql::answer(door.client(), statement, &[], self.style, Stdin::Shell) => outcome,
+            outcome = sql::answer(connection.client(), statement, &[], self.format, StdinUse::Shell) => outcome,
         };
         match outcome {
             Err(error) => eprintln!("{error}"),
@@ -160,23 +162,29 @@ impl State {
     }
 
     /// Runs a backslash command and returns the text to print; `None` ends the shell.
-    pub async fn command(&mut self, door: &mut Door, line: &str) -> Result<Option<String>> {
+    pub async fn command(&mut self, connection: &mut DataConnection, line: &str) -> Result<Option<String>> {
         let text = match parse_meta(line) {
-            Meta::Quit => return Ok(None),
-            Meta::Help => Ok(HELP.to_owned()),
-            Meta::Tables => tables::list(door.client()).await.map(|answer| tables::list_table(&answer)),
-            Meta::Describe(name) => {
-                tables::describe(door.client(), name).await.map(|table| tables::description(&table))
+            MetaCommand::Quit => return Ok(None),
+            MetaCommand::Help => Ok(HELP.to_owned()),
+            MetaCommand::Tables => {
+                tables::list(connection.client()).await.map(|answer| tables::list_table(&answer))
             }
-            Meta::Timing => {
+            MetaCommand::Describe(name) => {
+                tables::describe(connection.client(), name).await.map(|table| tables::description(&table))
+            }
+            MetaCommand::Timing => {
                 self.timing = !self.timing;
                 Ok(format!("timing is {}\n", if self.timing { "on" } else { "off" }))
             }
-            Meta::Expanded => {
-                self.style = if self.style == Style::Table { Style::Json } else { Style::Table };
-                Ok(format!("answers are {}\n", if self.style == Style::Table { "tables" } else { "JSON" }))
+            MetaCommand::Expanded => {
+                self.format =
+                    if self.format == AnswerFormat::Table { AnswerFormat::Json } else { AnswerFormat::Table };
+                Ok(format!(
+                    "answers are {}\n",
+                    if self.format == AnswerFormat::Table { "tables" } else { "JSON" }
+                ))
             }
-            Meta::Unknown(word) => {
+            MetaCommand::Unknown(word) => {
                 Err(Error::invalid(format!("`{word}` is no command")).hint("\\help lists them"))
             }
         };
@@ -186,7 +194,7 @@ impl State {
 
 /// Recognises `help`, `exit` and the like without a backslash, and returns the command that they mean. None of these words
 /// is a statement.
-fn bare(line: &str) -> Option<&'static str> {
+fn bare_command(line: &str) -> Option<&'static str> {
     match line.trim().trim_end_matches(';').trim_end().to_ascii_lowercase().as_str() {
         "help" | "?" => Some("\\help"),
         "exit" | "quit" => Some("\\q"),
@@ -194,16 +202,16 @@ fn bare(line: &str) -> Option<&'static str> {
     }
 }
 
-fn parse_meta(line: &str) -> Meta<'_> {
+fn parse_meta(line: &str) -> MetaCommand<'_> {
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     match (word, rest.trim().trim_end_matches(';')) {
-        ("\\dt" | "\\d", "") => Meta::Tables,
-        ("\\d" | "\\dt", name) => Meta::Describe(name),
-        ("\\timing", _) => Meta::Timing,
-        ("\\x", _) => Meta::Expanded,
-        ("\\help" | "\\h" | "\\?", _) => Meta::Help,
-        ("\\q" | "\\quit" | "\\exit", _) => Meta::Quit,
-        (word, _) => Meta::Unknown(word),
+        ("\\dt" | "\\d", "") => MetaCommand::Tables,
+        ("\\d" | "\\dt", name) => MetaCommand::Describe(name),
+        ("\\timing", _) => MetaCommand::Timing,
+        ("\\x", _) => MetaCommand::Expanded,
+        ("\\help" | "\\h" | "\\?", _) => MetaCommand::Help,
+        ("\\q" | "\\quit" | "\\exit", _) => MetaCommand::Quit,
+        (word, _) => MetaCommand::Unknown(word),
     }
 }
 
@@ -216,14 +224,14 @@ fn history_file() -> Option<PathBuf> {
 /// Splits a text into statements, without their `;`. Semicolons in quotes, dollar quotes and comments do not end a
 /// statement.
 pub fn split(text: &str) -> Vec<String> {
-    let (mut statements, rest) = cut(text);
+    let (mut statements, rest) = split_ended(text);
     statements.extend(Some(rest.trim().to_owned()).filter(|rest| !is_blank(rest)));
     statements
 }
 
 /// Returns true if the last statement is ended by `;`.
 fn is_complete(text: &str) -> bool {
-    is_blank(&cut(text).1)
+    is_blank(&split_ended(text).1)
 }
 
 /// Returns true if a text consists of white space and comments.
@@ -232,7 +240,7 @@ fn is_blank(text: &str) -> bool {
 }
 
 /// Splits a text into the statements that are ended by `;`, and the rest.
-fn cut(text: &str) -> (Vec<String>, String) {
+fn split_ended(text: &str) -> (Vec<String>, String) {
     let mut statements = Vec::new();
     let mut start = 0;
     let mut at = 0;
@@ -301,8 +309,8 @@ mod tests {
 
     #[test]
     fn a_pipe_holds_statements_and_backslash_commands() {
-        let statement = |text: &str| Step::Statement(text.to_owned());
-        let command = |text: &str| Step::Command(text.to_owned());
+        let statement = |text: &str| ShellStep::Statement(text.to_owned());
+        let command = |text: &str| ShellStep::Command(text.to_owned());
         assert_eq!(steps("SELECT 1;\n\\d\n"), [statement("SELECT 1"), command("\\d")]);
         assert_eq!(steps("\\help\nSELECT 1"), [command("\\help"), statement("SELECT 1")]);
         assert_eq!(steps("SELECT '\n\\d\n';"), [statement("SELECT '\n\\d\n'")], "inside a text it is text");
@@ -315,13 +323,13 @@ mod tests {
 
     #[test]
     fn backslash_commands_are_those_of_psql() {
-        assert_eq!(parse_meta("\\dt"), Meta::Tables);
-        assert_eq!(parse_meta("\\d events;"), Meta::Describe("events"));
-        assert_eq!(parse_meta("\\quit"), Meta::Quit);
-        assert_eq!(parse_meta("\\foo x"), Meta::Unknown("\\foo"));
+        assert_eq!(parse_meta("\\dt"), MetaCommand::Tables);
+        assert_eq!(parse_meta("\\d events;"), MetaCommand::Describe("events"));
+        assert_eq!(parse_meta("\\quit"), MetaCommand::Quit);
+        assert_eq!(parse_meta("\\foo x"), MetaCommand::Unknown("\\foo"));
         // Regression: the shell waited for a `;` after these words.
-        assert_eq!(bare(" Exit;\n").map(parse_meta), Some(Meta::Quit));
-        assert_eq!(bare("help").map(parse_meta), Some(Meta::Help));
-        assert_eq!(bare("exit stage"), None);
+        assert_eq!(bare_command(" Exit;\n").map(parse_meta), Some(MetaCommand::Quit));
+        assert_eq!(bare_command("help").map(parse_meta), Some(MetaCommand::Help));
+        assert_eq!(bare_command("exit stage"), None);
     }
 }

@@ -12,15 +12,15 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use types::{Error, Kind, Result};
 
-use crate::cli::Reach;
-use crate::client::Client;
+use crate::cli::ServerArgs;
+use crate::client::HttpClient;
 use crate::config::Config;
-use crate::door::Door;
+use crate::connection::DataConnection;
 use crate::output;
 use crate::units::counted;
 
-use super::copy::{self, Stdin};
-use super::shell::{self, State, Step};
+use super::copy::{self, StdinUse};
+use super::shell::{self, ShellStep, State};
 
 #[derive(Debug, Args)]
 #[command(
@@ -52,40 +52,42 @@ pub struct Options {
     #[arg(long, conflicts_with = "json")]
     csv: bool,
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArgs,
 }
 
 /// The format in which answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum AnswerFormat {
     Table,
     Json,
     Csv,
 }
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
-    let style = match (options.json, options.csv) {
-        (true, _) => Style::Json,
-        (_, true) => Style::Csv,
-        _ if output::is_terminal() => Style::Table,
-        _ => Style::Json,
+    let format = match (options.json, options.csv) {
+        (true, _) => AnswerFormat::Json,
+        (_, true) => AnswerFormat::Csv,
+        _ if output::is_terminal() => AnswerFormat::Table,
+        _ => AnswerFormat::Json,
     };
     let (steps, stdin) = match (&options.statement, &options.file) {
-        (Some(statement), _) => (vec![Step::Statement(statement.clone())], Stdin::Free),
-        (None, Some(path)) if path.as_os_str() == "-" => (shell::steps(&read_file(path)?), Stdin::Statements),
-        (None, Some(path)) => (shell::steps(&read_file(path)?), Stdin::Free),
-        (None, None) if !io::stdin().is_terminal() => {
-            (shell::steps(&read_file(&PathBuf::from("-"))?), Stdin::Statements)
+        (Some(statement), _) => (vec![ShellStep::Statement(statement.clone())], StdinUse::Free),
+        (None, Some(path)) if path.as_os_str() == "-" => {
+            (shell::steps(&read_file(path)?), StdinUse::Statements)
         }
-        (None, None) => return shell::run(config, &options.reach),
+        (None, Some(path)) => (shell::steps(&read_file(path)?), StdinUse::Free),
+        (None, None) if !io::stdin().is_terminal() => {
+            (shell::steps(&read_file(&PathBuf::from("-"))?), StdinUse::Statements)
+        }
+        (None, None) => return shell::run(config, &options.server),
     };
     let params: Vec<Value> = options.params.iter().map(|text| param(text)).collect();
-    let ask = async |door: &mut Door| {
-        let mut state = State { timing: false, style };
+    let ask = async |connection: &mut DataConnection| {
+        let mut state = State { timing: false, format };
         for step in &steps {
             let statement = match step {
-                Step::Statement(statement) => statement,
-                Step::Command(line) => match state.command(door, line).await? {
+                ShellStep::Statement(statement) => statement,
+                ShellStep::Command(line) => match state.command(connection, line).await? {
                     Some(text) => {
                         output::print(&text);
                         continue;
@@ -100,8 +102,8 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
                 _ = tokio::signal::ctrl_c() => {
                     return Err(Error::new(Kind::Timeout, "interrupted; the statement was cancelled"));
                 }
-                outcome = answer(door.client(), statement, &params, state.style, stdin) => {
-                    outcome.map(|_| ()).map_err(|error| as_file(error, statement))?;
+                outcome = answer(connection.client(), statement, &params, state.format, stdin) => {
+                    outcome.map(|_| ()).map_err(|error| with_file_hint(error, statement))?;
                 }
             }
             if state.timing {
@@ -110,16 +112,17 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         }
         Ok(())
     };
-    super::block_on(async { Door::open(config, &options.reach).await?.with(ask).await })?;
+    super::block_on(async { DataConnection::open(config, &options.server).await?.with(ask).await })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Adds a hint to the error of a statement that is the name of an existing file.
-fn as_file(error: Error, statement: &str) -> Error {
+fn with_file_hint(error: Error, statement: &str) -> Error {
     let is_name = !statement.contains(char::is_whitespace) && Path::new(statement).is_file();
-    match is_name {
-        true => error.hint(format!("to run the statements in that file: `polynya sql -f {statement}`")),
-        false => error,
+    if is_name {
+        error.hint(format!("to run the statements in that file: `polynya sql -f {statement}`"))
+    } else {
+        error
     }
 }
 
@@ -130,9 +133,10 @@ fn param(text: &str) -> Value {
 
 fn read_file(path: &PathBuf) -> Result<String> {
     let mut text = String::new();
-    let read = match path.as_os_str() == "-" {
-        true => io::stdin().read_to_string(&mut text).map(|_| ()),
-        false => std::fs::read_to_string(path).map(|read| text = read),
+    let read = if path.as_os_str() == "-" {
+        io::stdin().read_to_string(&mut text).map(|_| ())
+    } else {
+        std::fs::read_to_string(path).map(|read| text = read)
     };
     read.map_err(|error| Error::io(format!("reading {}", path.display()), error))?;
     Ok(text)
@@ -140,21 +144,25 @@ fn read_file(path: &PathBuf) -> Result<String> {
 
 /// Runs one statement and prints its answer. Dropping the future cancels it.
 pub async fn answer(
-    client: &mut Client,
+    client: &mut HttpClient,
     statement: &str,
     params: &[Value],
-    style: Style,
-    stdin: Stdin,
+    format: AnswerFormat,
+    stdin: StdinUse,
 ) -> Result<()> {
     let Some((asked, text)) = query::files::streamed(statement, TEXT_BYTES_MAX)? else {
-        return print(client, statement, params, style).await.map(|_| ());
+        return print(client, statement, params, format).await.map(|_| ());
     };
     if !params.is_empty() {
         return Err(query::files::no_params());
     }
     let Some(count) = copy::run(client, &asked, &text, stdin).await? else { return Ok(()) };
     let line = json!({ "statement": "COPY", "count": count });
-    output::print(&if style == Style::Json { format!("{line}\n") } else { done(&line) + "\n" });
+    output::print(&if format == AnswerFormat::Json {
+        format!("{line}\n")
+    } else {
+        result_line(&line) + "\n"
+    });
     Ok(())
 }
 
@@ -162,17 +170,23 @@ pub async fn answer(
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Runs a statement other than COPY and prints its answer. Returns the number of its rows.
-async fn print(client: &mut Client, statement: &str, params: &[Value], style: Style) -> Result<u64> {
+async fn print(
+    client: &mut HttpClient,
+    statement: &str,
+    params: &[Value],
+    format: AnswerFormat,
+) -> Result<u64> {
     let body = json!({ "sql": statement, "params": params });
-    if style == Style::Table {
+    if format == AnswerFormat::Table {
         let answer = client.json(Method::POST, "/v1/sql", Some(&body)).await?;
         let rows = super::tables::number(&answer["count"]);
         let has_columns = answer["columns"].as_array().is_some_and(|columns| !columns.is_empty());
-        let mut text = match has_columns {
-            true => format!("{}{}", output::sql_table(&answer).render(), counted(rows, "row")),
-            false => done(&answer),
+        let mut text = if has_columns {
+            format!("{}{}", output::sql_table(&answer).render(), counted(rows, "row"))
+        } else {
+            result_line(&answer)
         };
-        if let Some(error) = failed(&answer) {
+        if let Some(error) = trailing_error(&answer) {
             output::print(&(text + " so far\n"));
             return Err(error);
         }
@@ -182,7 +196,7 @@ async fn print(client: &mut Client, statement: &str, params: &[Value], style: St
         output::print(&(text + "\n"));
         return Ok(rows);
     }
-    let accept = if style == Style::Csv { "text/csv" } else { "application/x-ndjson" };
+    let accept = if format == AnswerFormat::Csv { "text/csv" } else { "application/x-ndjson" };
     let headers = [("content-type", "application/json"), ("accept", accept)];
     let response = client.send(Method::POST, "/v1/sql", &headers, Bytes::from(body.to_string())).await?;
     // A statement that changes something is answered in JSON, whatever the `accept` header says.
@@ -194,11 +208,15 @@ async fn print(client: &mut Client, statement: &str, params: &[Value], style: St
         let bytes = crate::client::read(response).await?;
         let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let line = json!({ "statement": answer["statement"], "count": answer["count"] });
-        output::print(&if style == Style::Json { format!("{line}\n") } else { done(&answer) + "\n" });
+        output::print(&if format == AnswerFormat::Json {
+            format!("{line}\n")
+        } else {
+            result_line(&answer) + "\n"
+        });
         return Ok(super::tables::number(&answer["count"]));
     }
     let mut stream = response.into_body();
-    let mut lines = Lines::default();
+    let mut lines = HeldLines::default();
     while let Some(frame) = stream.frame().await {
         let frame = frame.map_err(|error| {
             Error::new(Kind::Closed, "the answer ended in the middle, so what was printed is not all of it")
@@ -209,11 +227,11 @@ async fn print(client: &mut Client, statement: &str, params: &[Value], style: St
             lines.take(data);
         }
     }
-    lines.end(style)
+    lines.end(format)
 }
 
 /// Formats the result of a statement without rows, such as `INSERT 3`.
-fn done(answer: &Value) -> String {
+fn result_line(answer: &Value) -> String {
     let statement = answer["statement"].as_str().unwrap_or("done");
     match super::tables::number(&answer["count"]) {
         0 if statement.contains("TABLE") || statement.contains("INDEX") => statement.to_owned(),
@@ -222,7 +240,7 @@ fn done(answer: &Value) -> String {
 }
 
 /// Returns the error with which a streamed answer ended early, if it did.
-fn failed(answer: &Value) -> Option<Error> {
+fn trailing_error(answer: &Value) -> Option<Error> {
     let message = answer["error"]["message"].as_str()?;
     let _code = answer["error"]["code"].as_str()?;
     let error = Error::new(Kind::Internal, format!("the answer is not complete: {message}"));
@@ -234,12 +252,12 @@ fn failed(answer: &Value) -> Option<Error> {
 
 /// Prints the lines of an answer as they arrive. The last line is held back, because it may be an error and not a row.
 #[derive(Default)]
-struct Lines {
+struct HeldLines {
     held: Vec<u8>,
     count: u64,
 }
 
-impl Lines {
+impl HeldLines {
     fn take(&mut self, data: &[u8]) {
         self.count += data.iter().filter(|byte| **byte == b'\n').count() as u64;
         self.held.extend_from_slice(data);
@@ -250,10 +268,11 @@ impl Lines {
         }
     }
 
-    fn end(self, style: Style) -> Result<u64> {
-        if style == Style::Json
+    fn end(self, format: AnswerFormat) -> Result<u64> {
+        if format == AnswerFormat::Json
             && self.held.starts_with(b"{\"error\":")
-            && let Some(error) = serde_json::from_slice(&self.held).ok().and_then(|last| failed(&last))
+            && let Some(error) =
+                serde_json::from_slice(&self.held).ok().and_then(|last| trailing_error(&last))
         {
             return Err(error);
         }
@@ -285,11 +304,11 @@ mod tests {
 
     #[test]
     fn an_error_in_place_of_the_last_row_is_an_error() {
-        let mut lines = Lines::default();
+        let mut lines = HeldLines::default();
         lines.take(b"");
         lines.take(br#"{"error":{"code":"timeout","message":"too slow","hint":"ask for less"}}"#);
         lines.take(b"\n");
-        let error = lines.end(Style::Json).unwrap_err().to_string();
+        let error = lines.end(AnswerFormat::Json).unwrap_err().to_string();
         assert_eq!(error, "the answer is not complete: too slow; ask for less");
     }
 

@@ -39,10 +39,10 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     quiet_seconds: u64,
     /// Rate of events: full (as fast as they are acknowledged), half (of this machine's rate without readers), or events a second
-    #[arg(long, value_name = "full|half|N", default_value = "full", value_parser = force)]
+    #[arg(long, value_name = "full|half|N", default_value = "full", value_parser = parse_load)]
     load: EventRate,
     /// Fraction of the usual number of rows, notes and questions, for a quick look
-    #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = scale)]
+    #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = parse_scale)]
     scale: f64,
     /// Directory in which the server's own directory is made
     #[arg(long, default_value = ".", value_name = "DIR")]
@@ -61,7 +61,7 @@ pub struct Options {
     attached: bool,
 }
 
-fn force(text: &str) -> std::result::Result<EventRate, String> {
+fn parse_load(text: &str) -> std::result::Result<EventRate, String> {
     match text {
         "full" => Ok(EventRate::Full),
         "half" => Ok(EventRate::Half),
@@ -73,7 +73,7 @@ fn force(text: &str) -> std::result::Result<EventRate, String> {
     }
 }
 
-fn scale(text: &str) -> std::result::Result<f64, String> {
+fn parse_scale(text: &str) -> std::result::Result<f64, String> {
     let part = text.parse().ok().filter(|part: &f64| *part > 0.0 && *part <= 100.0);
     part.ok_or_else(|| format!("`{text}` is no number above 0 and up to 100"))
 }
@@ -206,10 +206,10 @@ impl Screen {
             StormProgress::Second(second) => match &self.bar {
                 Some(bar) => {
                     bar.set_position(second.at_s.round() as u64);
-                    bar.set_message(now(second));
+                    bar.set_message(second_line(second));
                 }
                 None if (second.at_s.round() as u64).is_multiple_of(10) => {
-                    eprintln!("         {}", now(second))
+                    eprintln!("         {}", second_line(second))
                 }
                 None => {}
             },
@@ -226,7 +226,7 @@ impl Screen {
 }
 
 /// Formats the counts of one second as one line.
-fn now(second: &Second) -> String {
+fn second_line(second: &Second) -> String {
     let longest = second.kinds.iter().map(|kind| kind.longest_ms).fold(0.0, f64::max);
     let wrong: u64 = second.kinds.iter().map(|kind| kind.wrong + kind.refused).sum();
     format!(
@@ -339,12 +339,12 @@ mod tests {
 
     #[test]
     fn a_load_is_a_word_or_a_number() {
-        assert_eq!(force("full"), Ok(EventRate::Full));
-        assert_eq!(force("half"), Ok(EventRate::Half));
-        assert_eq!(force("5e4"), Ok(EventRate::PerSecond(50_000.0)));
+        assert_eq!(parse_load("full"), Ok(EventRate::Full));
+        assert_eq!(parse_load("half"), Ok(EventRate::Half));
+        assert_eq!(parse_load("5e4"), Ok(EventRate::PerSecond(50_000.0)));
         for bad in ["", "0", "-5", "NaN", "inf", "quarter"] {
-            assert!(force(bad).is_err(), "{bad}");
+            assert!(parse_load(bad).is_err(), "{bad}");
         }
-        assert!(scale("0").is_err() && scale("nan").is_err() && scale("0.1").is_ok());
+        assert!(parse_scale("0").is_err() && parse_scale("nan").is_err() && parse_scale("0.1").is_ok());
     }
 }

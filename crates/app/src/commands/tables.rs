@@ -7,10 +7,10 @@ use http::Method;
 use serde_json::Value;
 use types::Result;
 
-use crate::cli::Reach;
-use crate::client::{Client, escaped};
+use crate::cli::ServerArgs;
+use crate::client::{HttpClient, escaped};
 use crate::config::Config;
-use crate::door::Door;
+use crate::connection::DataConnection;
 use crate::output::{self, Table};
 use crate::units::{ByteSize, counted, grouped};
 
@@ -24,7 +24,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArgs,
 }
 
 /// Title of the column that lists a table's indexes and its lake.
@@ -34,11 +34,11 @@ const PERCENT_ROWS_MIN: u64 = 10_000;
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     super::block_on(async {
-        let ask = async |door: &mut Door| match &options.name {
-            None => list(door.client()).await,
-            Some(name) => describe(door.client(), name).await,
+        let ask = async |connection: &mut DataConnection| match &options.name {
+            None => list(connection.client()).await,
+            Some(name) => describe(connection.client(), name).await,
         };
-        let answer = Door::open(config, &options.reach).await?.with(ask).await?;
+        let answer = DataConnection::open(config, &options.server).await?.with(ask).await?;
         let text = match (options.json, &options.name) {
             (true, _) => format!("{answer}\n"),
             (false, None) => list_table(&answer),
@@ -50,11 +50,11 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub async fn list(client: &mut Client) -> Result<Value> {
+pub async fn list(client: &mut HttpClient) -> Result<Value> {
     client.json(Method::GET, "/v1/tables", None).await
 }
 
-pub async fn describe(client: &mut Client, name: &str) -> Result<Value> {
+pub async fn describe(client: &mut HttpClient, name: &str) -> Result<Value> {
     client.json(Method::GET, &format!("/v1/tables/{}", escaped(name)), None).await
 }
 
@@ -74,7 +74,7 @@ pub fn list_table(answer: &Value) -> String {
             size(table),
             table["columns"].as_array().map_or(0, Vec::len).to_string(),
             key_columns(table),
-            followers(table),
+            derived_cell(table),
         ]);
     }
     out.render()
@@ -86,7 +86,7 @@ pub fn description(table: &Value) -> String {
     for column in table["columns"].as_array().unwrap_or(&Vec::new()) {
         let default = match &column["default"] {
             Value::Null => String::new(),
-            value => output::shown(value),
+            value => output::cell_text(value),
         };
         let nullable = if column["nullable"] == Value::Bool(false) { "not null" } else { "" };
         out.push([text(&column["name"]), text(&column["type"]), nullable.to_owned(), default]);
@@ -101,7 +101,7 @@ pub fn description(table: &Value) -> String {
             index["columns"].as_array().map(|c| c.iter().map(text).collect()).unwrap_or_default();
         let options = index["options"].as_object().into_iter().flatten();
         let options: Vec<String> =
-            options.map(|(key, value)| format!("{key} {}", output::shown(value))).collect();
+            options.map(|(key, value)| format!("{key} {}", output::cell_text(value))).collect();
         let options = if options.is_empty() { String::new() } else { format!(", {}", options.join(", ")) };
         let unique = if index["unique"] == Value::Bool(true) { "unique " } else { "" };
         more += &format!(
@@ -155,7 +155,7 @@ fn compressed(table: &Value) -> Option<(ByteSize, ByteSize)> {
 }
 
 /// Formats a table's indexes and its lake, with their state, for one cell.
-fn followers(table: &Value) -> String {
+fn derived_cell(table: &Value) -> String {
     let one =
         |(name, state): (String, String)| if state.is_empty() { name } else { format!("{name} {state}") };
     derived(table).into_iter().map(one).collect::<Vec<_>>().join(", ")
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_compressed_is_said_with_what_it_was() {
+    fn compressed_bytes_are_shown_with_their_original_size() {
         let mut table = json!({"name": "t", "rows": 9, "bytes": 5 << 20, "columns": [], "primary_key": []});
         assert!(!list_table(&json!({"tables": [table]})).contains("zstd"));
         table["compressed"] = json!({"bytes": 3 << 20, "raw_bytes": 12 << 20});
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_lake_alone_is_said() {
+    fn rows_only_in_the_lake_are_shown() {
         let mut table = json!({"name": "t", "rows": 9, "bytes": 5 << 20, "columns": [], "primary_key": []});
         table["tiers"] =
             json!({"hot_rows": 2, "hot_bytes": 5 << 20, "lake_only_rows": 7, "lake_only_bytes": 9 << 20});

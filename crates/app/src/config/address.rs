@@ -24,9 +24,10 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
             address.ok_or_else(|| format!("`{host}` is no address of numbers, like 127.0.0.1 or [::1]"))?;
         return Ok(SocketAddr::new(address, number));
     }
-    match text.parse::<IpAddr>().is_ok() || text == "localhost" {
-        true => Err(format!("`{text}` names no port")),
-        false => Err(format!("`{text}` is no address and port")),
+    if text.parse::<IpAddr>().is_ok() || text == "localhost" {
+        Err(format!("`{text}` names no port"))
+    } else {
+        Err(format!("`{text}` is no address and port"))
     }
 }
 
@@ -34,13 +35,13 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Written {
+    enum PortOrText {
         Port(u64),
         Text(String),
     }
-    let text = match Written::deserialize(deserializer)? {
-        Written::Port(port) => port.to_string(),
-        Written::Text(text) => text,
+    let text = match PortOrText::deserialize(deserializer)? {
+        PortOrText::Port(port) => port.to_string(),
+        PortOrText::Text(text) => text,
     };
     parse(text.trim()).map_err(de::Error::custom)
 }

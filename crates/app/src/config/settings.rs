@@ -8,7 +8,7 @@ use crate::logging::{LEVELS, wrong_level};
 
 /// The form in which a setting's value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ValueForm {
     Text,
     /// A text that is never shown.
     Secret,
@@ -38,7 +38,7 @@ pub struct Setting {
     /// `section.name`, as in the file and in `--set`.
     pub path: &'static str,
     pub env: &'static str,
-    pub form: Form,
+    pub form: ValueForm,
     pub default: &'static str,
     /// The smallest and the largest value, in the setting's form. A value outside of them would crash the process or keep
     /// it from working at all. `None` for a setting that is not a quantity.
@@ -49,7 +49,7 @@ pub struct Setting {
 const fn setting(
     path: &'static str,
     env: &'static str,
-    form: Form,
+    form: ValueForm,
     default: &'static str,
     range: Option<(&'static str, &'static str)>,
     help: &'static str,
@@ -62,7 +62,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "profile",
         "POLYNYA_PROFILE",
-        Form::OneOf(&["server", "edge"]),
+        ValueForm::OneOf(&["server", "edge"]),
         "server",
         None,
         "edge is for small machines: other defaults, smaller buffers, fewer threads. What else is set wins over it.",
@@ -70,7 +70,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "server.listen",
         "POLYNYA_LISTEN",
-        Form::Address,
+        ValueForm::Address,
         "127.0.0.1:8484",
         None,
         "Address and port; a port alone is on 127.0.0.1. While no key exists, only programs of this machine are answered.",
@@ -78,7 +78,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "server.data",
         "POLYNYA_DATA",
-        Form::Text,
+        ValueForm::Text,
         "./polynya-data",
         None,
         "Where everything is kept. One process at a time has it open.",
@@ -86,7 +86,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "server.body_bytes_max",
         "POLYNYA_BODY_BYTES_MAX",
-        Form::Size,
+        ValueForm::Size,
         "64 MiB",
         Some(("1 KiB", "1 GiB")),
         "The largest request body; a body is one commit.",
@@ -94,7 +94,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "server.connections_max",
         "POLYNYA_CONNECTIONS_MAX",
-        Form::Count,
+        ValueForm::Count,
         "20000",
         Some(("1", "1000000")),
         "Connections at a time; more are closed at once.",
@@ -102,7 +102,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "server.idle_timeout",
         "POLYNYA_IDLE_TIMEOUT",
-        Form::Span,
+        ValueForm::Span,
         "150 s",
         Some(("100 ms", "24 h")),
         "How long a connection without a request stays open.",
@@ -110,7 +110,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "server.request_timeout",
         "POLYNYA_REQUEST_TIMEOUT",
-        Form::Span,
+        ValueForm::Span,
         "5 min",
         Some(("100 ms", "24 h")),
         "How long a request may take to arrive.",
@@ -118,7 +118,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "sql.threads",
         "POLYNYA_SQL_THREADS",
-        Form::Count,
+        ValueForm::Count,
         "0",
         Some(("0", "1024")),
         "Threads for light statements, and as many for the others; 0 is one for each core.",
@@ -126,7 +126,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "sql.memory_bytes_max",
         "POLYNYA_SQL_MEMORY_BYTES_MAX",
-        Form::Size,
+        ValueForm::Size,
         "512 MiB",
         Some(("1 MiB", "16 TB")),
         "Memory of all running heavy statements together, and an eighth as much besides for light ones; beyond it they spill to disk.",
@@ -134,7 +134,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "sql.concurrent_max",
         "POLYNYA_SQL_CONCURRENT_MAX",
-        Form::Count,
+        ValueForm::Count,
         "0",
         Some(("0", "10000")),
         "Statements that run at a time, light ones (lookups, small scans) not counted; 64 more wait, a further one is answered 429. 0 is one for each thread, at least 4.",
@@ -142,7 +142,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "sql.deadline",
         "POLYNYA_SQL_DEADLINE",
-        Form::Span,
+        ValueForm::Span,
         "60 s",
         Some(("1 ms", "24 h")),
         "How long one statement may run.",
@@ -150,7 +150,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "history.keep",
         "POLYNYA_HISTORY_KEEP",
-        Form::Span,
+        ValueForm::Span,
         "10 min",
         Some(("0 s", "30 d")),
         "How long rows that were changed or deleted can still be read by AS OF.",
@@ -158,7 +158,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "history.bytes_max",
         "POLYNYA_HISTORY_BYTES_MAX",
-        Form::Size,
+        ValueForm::Size,
         "1 GiB",
         Some(("0 B", "16 TB")),
         "Files of such rows, of all tables together; beyond it the oldest go before their time.",
@@ -166,7 +166,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "segments.zstd_after",
         "POLYNYA_SEGMENTS_ZSTD_AFTER",
-        Form::SpanOrOff,
+        ValueForm::SpanOrOff,
         "off",
         Some(("0 s", "3650 d")),
         "Files of rows that all arrived longer ago than this are compressed; `off` compresses no more of them.",
@@ -174,7 +174,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "record.enabled",
         "POLYNYA_RECORD",
-        Form::Switch,
+        ValueForm::Switch,
         "false",
         None,
         "Record this machine each second into polynya.metrics and polynya.processes. `polynya demo` turns it on.",
@@ -182,7 +182,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "record.keep",
         "POLYNYA_RECORD_KEEP",
-        Form::Span,
+        ValueForm::Span,
         "24 h",
         Some(("1 s", "3650 d")),
         "How long what was recorded is kept.",
@@ -190,7 +190,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "record.processes",
         "POLYNYA_RECORD_PROCESSES",
-        Form::Count,
+        ValueForm::Count,
         "5",
         Some(("0", "50")),
         "How many of the busiest and of the largest processes are recorded; 0 is none.",
@@ -198,7 +198,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.enabled",
         "POLYNYA_LAKE",
-        Form::Switch,
+        ValueForm::Switch,
         "true",
         None,
         "Tables land in Apache Iceberg, in lake/ below the data directory, unless they say `lake: false`. Those that say true always do.",
@@ -206,7 +206,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.commit_wait",
         "POLYNYA_LAKE_COMMIT_WAIT",
-        Form::Span,
+        ValueForm::Span,
         "10 s",
         Some(("100 ms", "24 h")),
         "A row is in the lake after this; where fewer than 1,000 wait, after six times this. 64 MiB of rows land at once.",
@@ -214,7 +214,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.keep",
         "POLYNYA_LAKE_KEEP",
-        Form::Span,
+        ValueForm::Span,
         "10 min",
         Some(("0 s", "3650 d")),
         "How long old Iceberg snapshots stay readable. The newest 20 stay in any case, and never more than 1,000.",
@@ -222,7 +222,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.read_bytes_max",
         "POLYNYA_LAKE_READ_BYTES_MAX",
-        Form::Size,
+        ValueForm::Size,
         "128 MiB",
         Some(("1 MiB", "16 TB")),
         "Memory for parts of row groups that readers of rows in the lake alone have unpacked, of all tables.",
@@ -230,7 +230,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.locations",
         "POLYNYA_LAKE_LOCATIONS",
-        Form::Texts,
+        ValueForm::Texts,
         "",
         None,
         "Directories in which tables of others may be that are made through the Iceberg catalog, besides lake/_catalog/ below the data directory.",
@@ -238,7 +238,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.warehouse",
         "POLYNYA_LAKE_WAREHOUSE",
-        Form::Text,
+        ValueForm::Text,
         "",
         None,
         "Where tables land: s3://BUCKET/PREFIX, with the key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or handed out by lake.catalog. Without one it is lake/ below the data directory.",
@@ -246,7 +246,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.s3_endpoint",
         "POLYNYA_LAKE_S3_ENDPOINT",
-        Form::Text,
+        ValueForm::Text,
         "",
         None,
         "Of a store that speaks S3, such as http://127.0.0.1:7070, for the warehouse, for backups and for the archive of the log. Without one it is Amazon's.",
@@ -254,7 +254,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.s3_region",
         "POLYNYA_LAKE_S3_REGION",
-        Form::Text,
+        ValueForm::Text,
         "",
         None,
         "The region of the bucket; without one what AWS_REGION says.",
@@ -262,7 +262,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.s3_credentials",
         "POLYNYA_LAKE_S3_CREDENTIALS",
-        Form::OneOf(&["auto", "own", "catalog"]),
+        ValueForm::OneOf(&["auto", "own", "catalog"]),
         "auto",
         None,
         "Whose key opens the warehouse: own, what the environment says (AWS_…) or the machine's role is; catalog, what lake.catalog hands out for each table; auto, own if the environment names one, else the catalog's.",
@@ -270,7 +270,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.catalog",
         "POLYNYA_LAKE_CATALOG",
-        Form::Text,
+        ValueForm::Text,
         "",
         None,
         "An Iceberg REST catalog elsewhere that has the tables and takes the commits: its address before /v1, such as http://127.0.0.1:8181/catalog. Without one commits are metadata files beside the data.",
@@ -278,7 +278,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.catalog_warehouse",
         "POLYNYA_LAKE_CATALOG_WAREHOUSE",
-        Form::Text,
+        ValueForm::Text,
         "",
         None,
         "Which of that catalog's warehouses, where it has several.",
@@ -286,7 +286,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.catalog_token",
         "POLYNYA_LAKE_CATALOG_TOKEN",
-        Form::Secret,
+        ValueForm::Secret,
         "",
         None,
         "The token that the catalog is asked with; better in the environment than in a file. Never shown.",
@@ -294,7 +294,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.catalog_credential",
         "POLYNYA_LAKE_CATALOG_CREDENTIAL",
-        Form::Secret,
+        ValueForm::Secret,
         "",
         None,
         "ID:SECRET, exchanged for a token as often as one ends (OAuth2 client credentials). Never shown.",
@@ -302,7 +302,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.catalog_scope",
         "POLYNYA_LAKE_CATALOG_SCOPE",
-        Form::Text,
+        ValueForm::Text,
         "catalog",
         None,
         "The scope that is asked for with the credential.",
@@ -310,7 +310,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "lake.catalog_oauth2_uri",
         "POLYNYA_LAKE_CATALOG_OAUTH2_URI",
-        Form::Text,
+        ValueForm::Text,
         "",
         None,
         "Where tokens are had for the credential; without it at /v1/oauth/tokens of the catalog.",
@@ -318,7 +318,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "idempotency.keep",
         "POLYNYA_IDEMPOTENCY_KEEP",
-        Form::Span,
+        ValueForm::Span,
         "24 h",
         Some(("1 min", "3650 d")),
         "How long a request with an Idempotency-Key is remembered.",
@@ -326,7 +326,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "idempotency.keys_max",
         "POLYNYA_IDEMPOTENCY_KEYS_MAX",
-        Form::Count,
+        ValueForm::Count,
         "10000000",
         Some(("1000", "1000000000")),
         "At most so many of them are; the oldest are forgotten first.",
@@ -334,7 +334,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "syslog.listen",
         "POLYNYA_SYSLOG_LISTEN",
-        Form::Text,
+        ValueForm::Text,
         "",
         None,
         "Address and port for syslog over TCP and UDP, such as 127.0.0.1:5514. It knows no keys: whoever reaches it may write. Without one there is none.",
@@ -342,7 +342,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "syslog.table",
         "POLYNYA_SYSLOG_TABLE",
-        Form::Text,
+        ValueForm::Text,
         "syslog",
         None,
         "The table that messages of syslog go to; made when the first one comes.",
@@ -350,7 +350,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "site.vault",
         "POLYNYA_SITE_VAULT",
-        Form::Texts,
+        ValueForm::Texts,
         "",
         None,
         "Folders of Markdown notes that are published; `PLACE=FOLDER` puts one below an address. Without any there is no site.",
@@ -358,16 +358,23 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "site.publish",
         "POLYNYA_SITE_PUBLISH",
-        Form::Texts,
+        ValueForm::Texts,
         "",
         None,
         "Which notes are public beside those that say `publish: true`: patterns of paths, such as blog/**; ** is all. `publish: false` in a note always counts.",
     ),
-    setting("site.title", "POLYNYA_SITE_TITLE", Form::Text, "Notes", None, "The site's name, on every page."),
+    setting(
+        "site.title",
+        "POLYNYA_SITE_TITLE",
+        ValueForm::Text,
+        "Notes",
+        None,
+        "The site's name, on every page.",
+    ),
     setting(
         "site.description",
         "POLYNYA_SITE_DESCRIPTION",
-        Form::Text,
+        ValueForm::Text,
         "",
         None,
         "One sentence about the site, for the feed and for search engines.",
@@ -375,7 +382,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "site.language",
         "POLYNYA_SITE_LANGUAGE",
-        Form::Text,
+        ValueForm::Text,
         "en",
         None,
         "Language of the notes, as in HTML.",
@@ -383,7 +390,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "site.base_url",
         "POLYNYA_SITE_BASE_URL",
-        Form::Text,
+        ValueForm::Text,
         "",
         None,
         "Where readers reach the site, such as https://example.org; sitemap and feed need it.",
@@ -391,7 +398,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "site.raw_html",
         "POLYNYA_SITE_RAW_HTML",
-        Form::Switch,
+        ValueForm::Switch,
         "false",
         None,
         "Harmless HTML in notes stays HTML; otherwise all is shown as text. Scripts and forms never work.",
@@ -399,7 +406,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "site.line_breaks",
         "POLYNYA_SITE_LINE_BREAKS",
-        Form::Switch,
+        ValueForm::Switch,
         "false",
         None,
         "A line break in a paragraph is shown as one, as Obsidian does.",
@@ -407,7 +414,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "log.level",
         "POLYNYA_LOG_LEVEL",
-        Form::Level,
+        ValueForm::Level,
         "info",
         None,
         "error, warn, info, debug or trace; `warn,commitlog=debug` names one part.",
@@ -415,7 +422,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "log.format",
         "POLYNYA_LOG_FORMAT",
-        Form::OneOf(&["text", "json"]),
+        ValueForm::OneOf(&["text", "json"]),
         "text",
         None,
         "text for people, json for one object a line.",
@@ -423,7 +430,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "log.archive",
         "POLYNYA_LOG_ARCHIVE",
-        Form::Text,
+        ValueForm::Text,
         "",
         None,
         "A folder, best on another disk, or s3://BUCKET/PREFIX that the commit log is copied to, so that a backup can be carried forward to any later commit. Nothing is ever removed there.",
@@ -431,7 +438,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "bench.sync_delay",
         "POLYNYA_BENCH_SYNC_DELAY",
-        Form::Span,
+        ValueForm::Span,
         "0 s",
         Some(("0 s", "10 s")),
         "Added to each fsync of the commit log, to learn how a slower disk would do. For measurements only.",
@@ -439,7 +446,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "bench.seal_rows",
         "POLYNYA_BENCH_SEAL_ROWS",
-        Form::Count,
+        ValueForm::Count,
         "1048576",
         Some(("100", "1048576")),
         "A table's newest rows become a segment at so many: few, to see many seals and merges in a short time. For measurements only.",
@@ -447,7 +454,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "bench.log_file_bytes",
         "POLYNYA_BENCH_LOG_FILE_BYTES",
-        Form::Size,
+        ValueForm::Size,
         "64 MiB",
         Some(("16 KiB", "64 MiB")),
         "How large a file of the commit log is: small, to see many come and go. For measurements only.",
@@ -473,14 +480,14 @@ pub const OTHER_VARIABLES: &[&str] =
 impl Setting {
     /// Returns why `text` is none of the setting's words or log levels, with the word that was probably meant. Returns
     /// `None` for a valid text, and for every other form of setting.
-    pub fn misread(&self, text: &str) -> Option<(String, Option<&'static str>)> {
+    pub fn check_word(&self, text: &str) -> Option<(String, Option<&'static str>)> {
         let near = |word: &str, known: &[&'static str]| near(word, known.iter().copied()).first().copied();
         match self.form {
-            Form::OneOf(words) if !words.contains(&text) => Some((
+            ValueForm::OneOf(words) if !words.contains(&text) => Some((
                 format!("{} is expected, `{}` was given", one_of(words), printable(text)),
                 near(text, words),
             )),
-            Form::Level => {
+            ValueForm::Level => {
                 let word = wrong_level(text)?;
                 Some((format!("`{}` is no log level", printable(word)), near(word, &LEVELS)))
             }
@@ -489,23 +496,23 @@ impl Setting {
     }
 
     /// Describes a valid value of this setting, for hints.
-    pub fn cure(&self) -> String {
+    pub fn hint_text(&self) -> String {
         let form = match self.form {
-            Form::Text => return format!("for example \"{}\"", self.default),
-            Form::Secret => return "write a text".into(),
-            Form::Address => {
+            ValueForm::Text => return format!("for example \"{}\"", self.default),
+            ValueForm::Secret => return "write a text".into(),
+            ValueForm::Address => {
                 return "write an address and a port, like 127.0.0.1:8484, or a port alone".into();
             }
-            Form::Texts => {
+            ValueForm::Texts => {
                 return "write them with commas between, in a file as [\"docs\", \"notes\"]".into();
             }
-            Form::Size => "a size like \"64 MiB\"",
-            Form::Span => "a time like \"30 s\"",
-            Form::SpanOrOff => "a time like \"7 d\", or off",
-            Form::Count => "a whole number",
-            Form::Switch => return "write true or false".into(),
-            Form::OneOf(words) => return format!("write {}", one_of(words)),
-            Form::Level => {
+            ValueForm::Size => "a size like \"64 MiB\"",
+            ValueForm::Span => "a time like \"30 s\"",
+            ValueForm::SpanOrOff => "a time like \"7 d\", or off",
+            ValueForm::Count => "a whole number",
+            ValueForm::Switch => return "write true or false".into(),
+            ValueForm::OneOf(words) => return format!("write {}", one_of(words)),
+            ValueForm::Level => {
                 return "write error, warn, info, debug or trace, or name a part: `warn,commitlog=debug`"
                     .into();
             }
@@ -577,17 +584,17 @@ mod tests {
         assert_eq!(rows.len(), SETTINGS.len());
         for (setting, row) in SETTINGS.iter().zip(rows) {
             let form = match setting.form {
-                Form::Text => "text".to_owned(),
-                Form::Secret => "secret".to_owned(),
-                Form::Address => "address".to_owned(),
-                Form::Size => "size".to_owned(),
-                Form::Span => "time".to_owned(),
-                Form::SpanOrOff => "time or off".to_owned(),
-                Form::Texts => "list".to_owned(),
-                Form::Count => "number".to_owned(),
-                Form::Switch => "true or false".to_owned(),
-                Form::OneOf(words) => one_of(words),
-                Form::Level => "level".to_owned(),
+                ValueForm::Text => "text".to_owned(),
+                ValueForm::Secret => "secret".to_owned(),
+                ValueForm::Address => "address".to_owned(),
+                ValueForm::Size => "size".to_owned(),
+                ValueForm::Span => "time".to_owned(),
+                ValueForm::SpanOrOff => "time or off".to_owned(),
+                ValueForm::Texts => "list".to_owned(),
+                ValueForm::Count => "number".to_owned(),
+                ValueForm::Switch => "true or false".to_owned(),
+                ValueForm::OneOf(words) => one_of(words),
+                ValueForm::Level => "level".to_owned(),
             };
             let range = setting.range.map(|(least, most)| format!(", {least} to {most}")).unwrap_or_default();
             let default = if setting.default.is_empty() { "none" } else { &format!("`{}`", setting.default) };
@@ -599,7 +606,10 @@ mod tests {
     #[test]
     fn every_quantity_has_a_range() {
         for setting in SETTINGS {
-            let is_quantity = matches!(setting.form, Form::Size | Form::Span | Form::SpanOrOff | Form::Count);
+            let is_quantity = matches!(
+                setting.form,
+                ValueForm::Size | ValueForm::Span | ValueForm::SpanOrOff | ValueForm::Count
+            );
             assert_eq!(setting.range.is_some(), is_quantity, "{setting:?}");
         }
     }

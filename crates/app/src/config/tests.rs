@@ -48,7 +48,7 @@ fn the_environment_wins_over_the_file_and_a_flag_over_both() {
 }
 
 #[test]
-fn what_is_printed_can_be_read_back() {
+fn printed_settings_can_be_read_back() {
     let (_dir, path) = file(&Config::load(&Sources::default()).unwrap().explain());
     let read = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
     assert_eq!(read.server.body_bytes_max.0, 64 << 20);
@@ -182,7 +182,7 @@ fn a_value_out_of_its_range_is_refused_wherever_it_comes_from() {
         let (least, most) = setting.range.unwrap();
         let (section, name) = path.split_once('.').unwrap();
         let (_dir, written) = file(&format!("[{section}]\n{name} = \"{text}\"\n"));
-        let bare = matches!(setting.form, Form::Count);
+        let bare = matches!(setting.form, ValueForm::Count);
         if bare {
             std::fs::write(&written, format!("[{section}]\n{name} = {text}\n")).unwrap();
         }
@@ -211,7 +211,7 @@ fn a_number_in_the_file_is_printed_back() {
 }
 
 #[test]
-fn where_to_listen_may_be_a_port_alone() {
+fn a_listen_address_may_be_a_port_alone() {
     let (_dir, path) = file("[server]\nlisten = 9000\n");
     let config = Config::load(&Sources { file: Some(path), ..Sources::default() }).unwrap();
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:9000");
@@ -240,8 +240,8 @@ fn the_profile_for_small_machines_changes_defaults_and_nothing_that_was_given() 
     for (path, text) in settings::EDGE {
         let setting = settings::find(path).unwrap();
         assert_ne!(setting.default, *text, "{path}");
-        assert_eq!(in_range(setting, text), Ok(()));
-        Given::new(setting, text, "profile").unwrap();
+        assert_eq!(check_range(setting, text), Ok(()));
+        SettingValue::new(setting, text, "profile").unwrap();
     }
     let sources = Sources { variables: vec![variable("POLYNYA_PROFILE", "egde")], ..Sources::default() };
     let error = Config::load(&sources).unwrap_err().to_string();
@@ -295,24 +295,28 @@ fn secrets_are_shown_nowhere() {
 #[test]
 fn defaults_fit_into_the_memory_that_there_is_and_what_was_given_stays_and_is_named() {
     let limit = |mib: u64| Some(crate::memory::Limit { bytes: mib << 20, from: "memory.max".into() });
-    let misfits = |config: &Config| crate::memory::share::misfits(config).unwrap_or_default();
+    let memory_warning = |config: &Config| crate::memory::share::memory_warning(config).unwrap_or_default();
     let config = Config::load(&Sources { memory: limit(16_384), ..Sources::default() }).unwrap();
-    assert_eq!((config.sql.memory_bytes_max.0, misfits(&config)), (512 << 20, String::new()));
+    assert_eq!((config.sql.memory_bytes_max.0, memory_warning(&config)), (512 << 20, String::new()));
 
     let small = Sources { memory: limit(512), ..Sources::default() };
     let config = Config::load(&small).unwrap();
     assert_eq!(config.sql.memory_bytes_max.0, 67 << 20);
     assert!(config.explain().contains("# what the memory there is allows"), "{}", config.explain());
-    assert!(misfits(&config).contains("512 MiB of memory (memory.max)"), "{}", misfits(&config));
+    assert!(
+        memory_warning(&config).contains("512 MiB of memory (memory.max)"),
+        "{}",
+        memory_warning(&config)
+    );
 
     let (_dir, path) = file("[sql]\nmemory_bytes_max = \"2 GiB\"\n");
     let config = Config::load(&Sources { file: Some(path), ..small.clone() }).unwrap();
     assert_eq!(config.sql.memory_bytes_max.0, 2 << 30);
-    let said = misfits(&config);
+    let said = memory_warning(&config);
     assert!(said.contains("sql.memory_bytes_max = 2 GiB") && said.contains("where 67 MiB fit"), "{said}");
     assert!(!said.contains("lake.read_bytes_max"), "{said}");
 
     let flags = vec![("profile".into(), "edge".into(), "--set".into())];
     let config = Config::load(&Sources { flags, ..small }).unwrap();
-    assert_eq!((config.sql.memory_bytes_max.0, misfits(&config)), (16 << 20, String::new()));
+    assert_eq!((config.sql.memory_bytes_max.0, memory_warning(&config)), (16 << 20, String::new()));
 }

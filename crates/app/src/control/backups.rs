@@ -9,13 +9,13 @@ use lake::objects::Options;
 use serde_json::{Value, json};
 use types::{Error, Result};
 
-use super::job::{self, Lines, Teller};
+use super::job::{self, JobLines, ProgressSender};
 use crate::remote::Remote;
 
 /// Takes a backup into `{dest}`, an absolute path, or into the object store of `{uri, endpoint, region, access_key,
 /// secret_key, session_token}`. Answers with the backup's lsn, time and sizes. Fails with `invalid` if the folder lies in
 /// the data directory.
-pub fn take(engine: &Engine, body: &Value) -> Result<Lines> {
+pub fn take(engine: &Engine, body: &Value) -> Result<JobLines> {
     if let Some(uri) = body["uri"].as_str() {
         return send(engine, uri, body);
     }
@@ -26,19 +26,19 @@ pub fn take(engine: &Engine, body: &Value) -> Result<Lines> {
     // Both paths are compared without symbolic links, through which the data directory may have been named.
     let data = std::fs::canonicalize(engine.dir());
     let data = data.map_err(|e| Error::io(format!("finding {}", engine.dir().display()), e))?;
-    if found(&dest).is_some_and(|place| place.starts_with(&data)) {
+    if existing_ancestor(&dest).is_some_and(|place| place.starts_with(&data)) {
         return Err(Error::invalid(format!("{} lies in the data directory itself", dest.display()))
             .hint("name a folder elsewhere, best on another disk"));
     }
     let engine = engine.clone();
-    job::start("pn-backup", move |teller| {
-        let taken = engine.backup(&dest, &mut |progress| tell(teller, progress))?;
-        Ok(shown(&taken))
+    job::start("pn-backup", move |sender| {
+        let taken = engine.backup(&dest, &mut |progress| report_progress(sender, progress))?;
+        Ok(backup_json(&taken))
     })
 }
 
 /// Sends a backup to an object store, with the credentials of the request, or the server's own if it has none.
-fn send(engine: &Engine, uri: &str, body: &Value) -> Result<Lines> {
+fn send(engine: &Engine, uri: &str, body: &Value) -> Result<JobLines> {
     let given = |name: &str| body[name].as_str().map(str::to_owned);
     let options = Options {
         endpoint: given("endpoint"),
@@ -51,23 +51,23 @@ fn send(engine: &Engine, uri: &str, body: &Value) -> Result<Lines> {
     let owner = lake::database_id(engine.env(), engine.dir())?;
     let remote = Remote::connect(uri, options, &owner)?;
     let engine = engine.clone();
-    job::start("pn-backup", move |teller| {
-        let sent = engine.send_backup(&remote, &mut |progress| tell(teller, progress))?;
-        let mut shown = shown(&sent.backup);
+    job::start("pn-backup", move |sender| {
+        let sent = engine.send_backup(&remote, &mut |progress| report_progress(sender, progress))?;
+        let mut shown = backup_json(&sent.backup);
         shown["found_files"] = sent.found_files.into();
         shown["found_bytes"] = sent.found_bytes.into();
         Ok(shown)
     })
 }
 
-fn tell(teller: &mut Teller, progress: Progress) -> Result<()> {
-    teller.progress(|| json!({ "done": progress.done_bytes, "total": progress.total_bytes }))
+fn report_progress(sender: &mut ProgressSender, progress: Progress) -> Result<()> {
+    sender.progress(|| json!({ "done": progress.done_bytes, "total": progress.total_bytes }))
 }
 
-fn shown(taken: &Backup) -> Value {
+fn backup_json(taken: &Backup) -> Value {
     json!({
         "lsn": taken.lsn.0,
-        "time": super::when(taken.time),
+        "time": super::timestamp_text(taken.time),
         "tables": taken.tables,
         "rows": taken.rows,
         "files": taken.files,
@@ -77,6 +77,6 @@ fn shown(taken: &Backup) -> Value {
 }
 
 /// Returns the canonical path of the nearest existing ancestor of `path`, or of `path` itself.
-fn found(path: &Path) -> Option<PathBuf> {
+fn existing_ancestor(path: &Path) -> Option<PathBuf> {
     path.ancestors().find_map(|path| std::fs::canonicalize(path).ok())
 }

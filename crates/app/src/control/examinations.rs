@@ -4,16 +4,16 @@ use engine::Engine;
 use serde_json::json;
 use types::{Error, Result};
 
-use super::job::{self, Lines};
+use super::job::{self, JobLines};
 use crate::doctor;
 
 /// Starts a job that answers with a [`doctor::Examination`].
-pub fn run(engine: &Engine) -> Result<Lines> {
+pub fn run(engine: &Engine) -> Result<JobLines> {
     let engine = engine.clone();
-    job::start("pn-doctor", move |teller| {
+    job::start("pn-doctor", move |sender| {
         // An examination reads every file once and must not evict other readers' pages from the page cache.
         let _passing = vfs::background_reads();
-        let examination = doctor::examine_running(&engine, &mut |what| teller.progress(|| json!(what)))?;
+        let examination = doctor::examine_running(&engine, &mut |what| sender.progress(|| json!(what)))?;
         serde_json::to_value(examination)
             .map_err(|error| Error::internal("what was found cannot be told").caused_by(error))
     })

@@ -47,19 +47,19 @@ pub struct Position {
 
 /// The header of a piece, as JSON in the first line of a request's body. The rest of the body is the rows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Piece {
+pub struct PieceHeader {
     pub start: i64,
     pub media: String,
     /// The position of the file after the piece is stored. Its `rows` is replaced by the number that the server counts.
     pub after: Position,
     /// Starts the file from its beginning although rows of it are stored, if its mark still has this
-    /// [`Standing::version`]. Any other version is a conflict, because a piece of an earlier command may still arrive.
+    /// [`StoredPosition::version`]. Any other version is a conflict, because a piece of an earlier command may still arrive.
     pub anew: Option<u64>,
 }
 
 /// The stored position of a file, as the server answers it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct StoredPosition {
     /// `None` if nothing of the file is stored, or its table was dropped.
     pub position: Option<Position>,
     /// Row id of the file's mark, which changes with every piece; 0 if there is no mark.
@@ -80,13 +80,13 @@ const COLUMNS: [(&str, DataType); 11] = [
     ("time", DataType::Timestamp),
 ];
 
-/// Answers with the [`Standing`] of a file.
+/// Answers with the [`StoredPosition`] of a file.
 pub fn find(engine: &Engine, id: &str) -> Result<Value> {
     let view = engine.view(&Principal::local())?;
     let mark = read(&view, id)?;
     let version = mark.as_ref().map_or(0, |mark| mark.row.0);
     let position = mark.filter(|mark| mark.is_current(&view)).map(|mark| mark.position);
-    Ok(json!(Standing { position, version }))
+    Ok(json!(StoredPosition { position, version }))
 }
 
 /// Answers with a table's definition, in the form of the public interface.
@@ -100,7 +100,7 @@ pub fn describe(engine: &Engine, table: &str) -> Result<Value> {
 /// table; with `forbidden` for a table of the namespace `polynya`.
 pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
     let line = body.iter().position(|byte| *byte == b'\n').unwrap_or(body.len());
-    let piece: Piece = serde_json::from_slice(&body[..line])
+    let piece: PieceHeader = serde_json::from_slice(&body[..line])
         .map_err(|error| Error::invalid("a piece does not begin as one").caused_by(error))?;
     let payload = &body[(line + 1).min(body.len())..];
     let full_name = name::full_table_name(&piece.after.table)?;
@@ -112,7 +112,7 @@ pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
         match attempt(engine, id, &piece, payload, &full_name) {
             // The table or the mark changed while the transaction was prepared. The next attempt sees the change once that is
             // durable.
-            Err(error) if error.kind() == Kind::Conflict && !is_elsewhere(&error) => {
+            Err(error) if error.kind() == Kind::Conflict && !is_moved(&error) => {
                 thread::sleep(PAUSE_MAX.min(Duration::from_millis(1 << retry)));
             }
             outcome => return outcome,
@@ -121,7 +121,7 @@ pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
     Err(Error::conflict("the table is being changed by others all the time").hint("run the command again"))
 }
 
-fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: &str) -> Result<Value> {
+fn attempt(engine: &Engine, id: &str, piece: &PieceHeader, payload: &[u8], full_name: &str) -> Result<Value> {
     let local = Principal::local();
     // The commit is refused if the mark or the table changed since this view.
     let view = engine.view(&local)?;
@@ -131,13 +131,13 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
     let stands_at = current.map_or(0, |mark| mark.position.position);
     match piece.anew {
         Some(version) if version != mark.as_ref().map_or(0, |mark| mark.row.0) => {
-            return Err(elsewhere("this file came further meanwhile".into()));
+            return Err(moved_error("this file came further meanwhile".into()));
         }
         None if piece.start != stands_at && stands_at >= piece.after.position => {
             return Ok(json!({ "count": 0, "position": stands_at }));
         }
         None if piece.start != stands_at => {
-            return Err(elsewhere(format!(
+            return Err(moved_error(format!(
                 "this file stands at {stands_at}, the piece starts at {}",
                 piece.start
             )));
@@ -203,11 +203,11 @@ fn attempt(engine: &Engine, id: &str, piece: &Piece, payload: &[u8], full_name: 
 }
 
 /// Makes the error for a conflict that a further attempt does not solve.
-fn elsewhere(message: String) -> Error {
+fn moved_error(message: String) -> Error {
     Error::conflict(message).with(MOVED, true).hint("another command is reading the same file: let it finish")
 }
 
-fn is_elsewhere(error: &Error) -> bool {
+fn is_moved(error: &Error) -> bool {
     error.context().iter().any(|(key, _)| *key == MOVED)
 }
 

@@ -16,12 +16,12 @@ use tokio::sync::mpsc;
 use types::{Error, Kind, Result};
 
 /// The shortest time between two reports of progress.
-const TELL_EVERY: Duration = Duration::from_millis(100);
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// The body of an answer that is sent line by line.
-pub struct Lines(mpsc::Receiver<Bytes>);
+pub struct JobLines(mpsc::Receiver<Bytes>);
 
-impl Body for Lines {
+impl Body for JobLines {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -34,38 +34,41 @@ impl Body for Lines {
 }
 
 /// Reports the progress of a job to its command.
-pub struct Teller {
+pub struct ProgressSender {
     sender: mpsc::Sender<Bytes>,
-    told: Option<Instant>,
+    last_sent: Option<Instant>,
 }
 
-impl Teller {
-    /// Sends the progress, at most once in `TELL_EVERY`. Fails with [`Kind::Closed`] once the command has disconnected,
+impl ProgressSender {
+    /// Sends the progress, at most once in `PROGRESS_EVERY`. Fails with [`Kind::Closed`] once the command has disconnected,
     /// which ends the job.
     pub fn progress(&mut self, progress: impl FnOnce() -> Value) -> Result<()> {
-        if self.told.is_some_and(|told| told.elapsed() < TELL_EVERY) {
+        if self.last_sent.is_some_and(|last_sent| last_sent.elapsed() < PROGRESS_EVERY) {
             return Ok(());
         }
-        self.told = Some(Instant::now());
+        self.last_sent = Some(Instant::now());
         let sent = self.sender.blocking_send(line(&json!({ "progress": progress() })));
         sent.map_err(|_| Error::new(Kind::Closed, "the command that asked for it has ended"))
     }
 }
 
 /// Starts `work` in a background thread called `name`, and returns the lines of its answer.
-pub fn start(name: &str, work: impl FnOnce(&mut Teller) -> Result<Value> + Send + 'static) -> Result<Lines> {
+pub fn start(
+    name: &str,
+    work: impl FnOnce(&mut ProgressSender) -> Result<Value> + Send + 'static,
+) -> Result<JobLines> {
     let (sender, receiver) = mpsc::channel(16);
     let run = move || {
-        let mut teller = Teller { sender, told: None };
-        let last = match work(&mut teller) {
+        let mut sender = ProgressSender { sender, last_sent: None };
+        let last = match work(&mut sender) {
             Ok(done) => json!({ "done": done }),
-            Err(error) => super::told(&error),
+            Err(error) => super::error_json(&error),
         };
         // The send fails if the command has disconnected.
-        let _ = teller.sender.blocking_send(line(&last));
+        let _ = sender.sender.blocking_send(line(&last));
     };
     Class::Background.spawn(name, run).map_err(|e| Error::io("starting a thread", e))?;
-    Ok(Lines(receiver))
+    Ok(JobLines(receiver))
 }
 
 fn line(value: &Value) -> Bytes {

@@ -37,7 +37,7 @@ pub fn list(engine: &Engine) -> Value {
             TableSet::All => Value::Null,
             TableSet::Only(names) => json!(names),
         };
-        json!({ "name": key.name, "scope": key.scope.name(), "tables": tables, "created": super::when(key.created) })
+        json!({ "name": key.name, "scope": key.scope.name(), "tables": tables, "created": super::timestamp_text(key.created) })
     };
     json!({ "keys": engine.keys().iter().map(shown).collect::<Vec<_>>() })
 }

@@ -15,7 +15,7 @@ fn body(start: i64, end: i64, lines: &str, anew: Option<u64>) -> Bytes {
         position: end,
         ..Position::default()
     };
-    let piece = Piece { start, media: "application/x-ndjson".into(), after, anew };
+    let piece = PieceHeader { start, media: "application/x-ndjson".into(), after, anew };
     Bytes::from(format!("{}\n{lines}", serde_json::to_string(&piece).unwrap()))
 }
 
@@ -71,7 +71,7 @@ fn polynyas_own_tables_take_no_files() {
     let dir = tempfile::tempdir().unwrap();
     let engine = engine(dir.path());
     let after = Position { table: "polynya.metrics".into(), position: 9, ..Position::default() };
-    let piece = Piece { start: 0, media: String::new(), after, anew: None };
+    let piece = PieceHeader { start: 0, media: String::new(), after, anew: None };
     let body = Bytes::from(format!("{}\n{{}}\n", serde_json::to_string(&piece).unwrap()));
     assert_eq!(ingests::store(&engine, "x", &body).unwrap_err().kind(), Kind::Forbidden);
     engine.close().unwrap();
@@ -121,7 +121,7 @@ async fn the_socket_is_for_the_directorys_owner_and_goes_with_the_server() {
         tokio::task::spawn_blocking(move || Control::start(starting, &data)).await.unwrap().unwrap();
     let mode = std::fs::metadata(deep.join(FILE_NAME)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let mut client = crate::client::Client::socket(&deep);
+    let mut client = crate::client::HttpClient::socket(&deep);
     assert_eq!(client.json(Method::GET, "/keys", None).await.unwrap(), json!({ "keys": [] }));
     assert_eq!(client.json(Method::GET, "/nothing", None).await.unwrap_err().kind(), Kind::NotFound);
     tokio::task::spawn_blocking(move || drop(control)).await.unwrap();

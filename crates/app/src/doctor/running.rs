@@ -13,10 +13,10 @@ use engine::{Engine, manifest};
 use types::{Kind, Lsn, Result, SegmentId};
 use vfs::Env;
 
-use super::{Examination, ONE_IS_WHOLE, table};
+use super::{Examination, OTHER_IS_INTACT, table};
 
 /// Passes over the log while each pass ends at another lsn.
-const LOOKS: usize = 6;
+const PASSES: usize = 6;
 
 /// Examines the newest root of a running engine. `progress` is called with the name of each part before it is examined; an
 /// error from it ends the examination.
@@ -50,8 +50,8 @@ pub fn examine_running(engine: &Engine, progress: &mut dyn FnMut(&str) -> Result
 /// Reads the log, which must reach at least `lsn`, and reports damage.
 fn check_log(env: &Env, dir: &Path, lsn: Lsn, examination: &mut Examination) -> Result<()> {
     let mut seen: Option<(Lsn, String)> = None;
-    let mut is_told = false;
-    for look in 0..LOOKS {
+    let mut is_reported = false;
+    for pass in 0..PASSES {
         let mut damaged = None;
         let report = manifest::read(env, dir).and_then(|manifest| {
             let manifest = manifest.unwrap_or_default();
@@ -61,7 +61,7 @@ fn check_log(env: &Env, dir: &Path, lsn: Lsn, examination: &mut Examination) -> 
         let report = match report {
             Ok(report) => report,
             // A file was renamed or removed between listing and opening it.
-            Err(error) if error.kind() == Kind::Io && look + 1 < LOOKS => continue,
+            Err(error) if error.kind() == Kind::Io && pass + 1 < PASSES => continue,
             Err(error) if error.kind() == Kind::Damaged => {
                 examination.damage(error.to_string());
                 return Ok(());
@@ -69,12 +69,12 @@ fn check_log(env: &Env, dir: &Path, lsn: Lsn, examination: &mut Examination) -> 
             Err(error) => return Err(error),
         };
         // The manifest was replaced during this pass: the next pass finds its successor.
-        if damaged.as_ref().is_some_and(|error| error.kind() == Kind::Io) && look + 1 < LOOKS {
+        if damaged.as_ref().is_some_and(|error| error.kind() == Kind::Io) && pass + 1 < PASSES {
             continue;
         }
-        if let Some(error) = damaged.filter(|_| !is_told) {
-            is_told = true;
-            examination.damage(format!("{error}; {ONE_IS_WHOLE}"));
+        if let Some(error) = damaged.filter(|_| !is_reported) {
+            is_reported = true;
+            examination.damage(format!("{error}; {OTHER_IS_INTACT}"));
         }
         examination.log_frames = report.frames;
         examination.log_files = report.files.iter().filter(|file| file.state == FileState::Read).count();

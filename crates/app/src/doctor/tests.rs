@@ -59,7 +59,7 @@ fn files(path: &Path, suffix: &str) -> Vec<PathBuf> {
 }
 
 /// Returns the file of the newest segment, which the database refers to. Older files may be leftovers of merges.
-fn named_segment(path: &Path) -> PathBuf {
+fn newest_segment(path: &Path) -> PathBuf {
     let id = |file: &PathBuf| file.file_stem().unwrap().to_string_lossy().parse::<u64>().unwrap();
     files(path, ".arrow").into_iter().max_by_key(id).unwrap()
 }
@@ -87,7 +87,7 @@ fn a_sound_directory_is_found_sound_and_left_as_it_was() {
 fn a_flipped_bit_anywhere_in_a_segment_is_found() {
     let (_dir, path) = database();
     for suffix in [".arrow", ".meta"] {
-        let file = named_segment(&path).with_extension(&suffix[1..]);
+        let file = newest_segment(&path).with_extension(&suffix[1..]);
         let bytes = fs::read(&file).unwrap();
         // Eight bytes: the first, the last and six in between.
         for at in (0..8).map(|i| i * (bytes.len() - 1) / 7) {
@@ -125,7 +125,7 @@ fn a_flipped_bit_in_the_logs_last_frame_is_damage_and_no_torn_end() {
 #[test]
 fn a_missing_segment_a_broken_manifest_and_a_stray_file_are_told_apart() {
     let (_dir, path) = database();
-    let segment = named_segment(&path);
+    let segment = newest_segment(&path);
     let stray = segment.with_file_name("99.arrow");
     fs::write(&stray, b"x").unwrap();
     let examination = examine_local(&path).unwrap();
@@ -221,7 +221,7 @@ fn a_flipped_bit_in_a_file_that_alone_has_rows_is_found() {
 
 /// The hint of `polynya doctor ./polynya-data` proposed that same command.
 #[test]
-fn what_is_proposed_is_never_the_directory_that_failed() {
+fn a_hint_never_proposes_the_directory_that_failed() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["polynya-data", "else"] {
         let path = dir.path().join(name);

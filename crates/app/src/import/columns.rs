@@ -9,23 +9,23 @@ use serde_json::{Value, json};
 use types::{ColumnId, DataType, Error, Kind, Result, TableDef, TableId, name};
 use wire::json_texts;
 
-use super::{Into, Notes, Renames, Table};
+use super::{Notes, Renames, TableDescription, TargetTable};
 use crate::client::escaped;
-use crate::door::Door;
+use crate::connection::DataConnection;
 use crate::ingest::arrow_stream;
 
 /// A column of a source.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given {
+pub struct SourceColumn {
     /// The Arrow field in which its values are sent.
     pub field: Arc<Field>,
     /// The type of tables that holds its values, if the source defines it; `None` if it follows from the Arrow type.
     pub data_type: Option<DataType>,
 }
 
-impl Given {
-    pub fn arrow(field: &Arc<Field>) -> Given {
-        Given { field: field.clone(), data_type: None }
+impl SourceColumn {
+    pub fn of_arrow(field: &Arc<Field>) -> SourceColumn {
+        SourceColumn { field: field.clone(), data_type: None }
     }
 
     pub fn name(&self) -> &str {
@@ -33,16 +33,19 @@ impl Given {
     }
 
     /// Returns its type for messages.
-    pub fn shown(&self) -> String {
+    pub fn type_name(&self) -> String {
         self.data_type.as_ref().map_or_else(|| self.field.data_type().to_string(), ToString::to_string)
     }
 }
 
 /// Requests a table's description; `None` if the table does not exist.
-pub async fn existing(door: &mut Door, table: &str) -> Result<Option<Table>> {
-    let described = match door.control() {
+pub async fn describe_table(
+    connection: &mut DataConnection,
+    table: &str,
+) -> Result<Option<TableDescription>> {
+    let described = match connection.control() {
         Some(control) => control.json(Method::GET, &format!("/tables/{}", escaped(table)), None).await,
-        None => door.client().json(Method::GET, &format!("/v1/tables/{}", escaped(table)), None).await,
+        None => connection.client().json(Method::GET, &format!("/v1/tables/{}", escaped(table)), None).await,
     };
     match described {
         Ok(described) => Ok(Some(described)),
@@ -54,16 +57,16 @@ pub async fn existing(door: &mut Door, table: &str) -> Result<Option<Table>> {
 /// Returns the columns to rename, with notes for the user. A column gets the name wished for it, else its own without
 /// leading `_`, since such names belong to Polynya. Fails if a wish names a missing column, or if two columns would have
 /// the same name.
-pub fn rename(given: &[Given], wished: &[(String, String)]) -> Result<(Renames, Notes)> {
+pub fn plan_renames(given: &[SourceColumn], wished: &[(String, String)]) -> Result<(Renames, Notes)> {
     let (mut renames, mut notes): (Renames, Notes) = Default::default();
     for (old, _) in wished {
         if given.iter().all(|column| column.name() != old) {
-            let names: Vec<&str> = given.iter().map(Given::name).take(20).collect();
+            let names: Vec<&str> = given.iter().map(SourceColumn::name).take(20).collect();
             return Err(Error::invalid(format!("there is no column `{old}` to rename"))
                 .hint(format!("there are: {}", names.join(", "))));
         }
     }
-    for name in given.iter().map(Given::name) {
+    for name in given.iter().map(SourceColumn::name) {
         let new = match wished.iter().find(|(old, _)| old == name) {
             Some((_, new)) => new.clone(),
             None if name.starts_with('_') => {
@@ -76,8 +79,8 @@ pub fn rename(given: &[Given], wished: &[(String, String)]) -> Result<(Renames, 
         renames.push((name.to_owned(), new));
     }
     let mut taken: Vec<(String, &str)> = Vec::with_capacity(given.len());
-    for name in given.iter().map(Given::name) {
-        let new = named(&renames, name);
+    for name in given.iter().map(SourceColumn::name) {
+        let new = name_in_table(&renames, name);
         let rename = |e: Error| e.hint(format!("give it another name: --rename {name}=NAME"));
         name::check_column(new).map_err(rename)?;
         let folded = new.to_lowercase();
@@ -91,15 +94,15 @@ pub fn rename(given: &[Given], wished: &[(String, String)]) -> Result<(Renames, 
 }
 
 /// Returns the name of a source's column in the table.
-pub fn named<'a>(renames: &'a [(String, String)], column: &'a str) -> &'a str {
+pub fn name_in_table<'a>(renames: &'a [(String, String)], column: &'a str) -> &'a str {
     renames.iter().find(|(old, _)| old == column).map_or(column, |(_, new)| new)
 }
 
 /// Checks that the columns fit the table, or that a table can be made for them, and returns notes for the user. Fails with
 /// `schema` otherwise. Single values that do not fit are found only when their rows are sent.
-pub fn check(given: &[Given], renames: &[(String, String)], into: &Into) -> Result<Notes> {
-    let known = into.existing.as_ref().map(columns_of).unwrap_or_default();
-    let table = &into.named.table;
+pub fn check(given: &[SourceColumn], renames: &[(String, String)], target: &TargetTable) -> Result<Notes> {
+    let known = target.existing.as_ref().map(table_columns).unwrap_or_default();
+    let table = &target.table.name;
     let mut def = TableDef::new(TableId(0), table);
     for column in &known {
         def.add_column(&column.name, &column.data_type, true, None)?;
@@ -113,27 +116,29 @@ pub fn check(given: &[Given], renames: &[(String, String)], into: &Into) -> Resu
     let mut new = def.clone();
     for column in given {
         check_nested(column)?;
-        let name = named(renames, column.name());
+        let name = name_in_table(renames, column.name());
         let at = name::resolve(name, known.iter().map(|known| known.name.as_str()));
         if let Some(wanted) = at.map(|at| &known[at].data_type) {
             let is_held = column.data_type.as_ref().is_none_or(|own| fits(own, wanted));
             if !is_held
-                || received(column, name, &def).and_then(|rows| table::conform(&rows.batch, &def)).is_err()
+                || decode_empty(column, name, &def)
+                    .and_then(|rows| table::conform(&rows.batch, &def))
+                    .is_err()
             {
                 return Err(misfit(format!(
                     "column `{}` is {}, and {wanted} in the table",
                     column.name(),
-                    column.shown()
+                    column.type_name()
                 )));
             }
             continue;
         }
         let unknown = |error: Error| {
-            schema(format!("column `{}` is {}, which no table here holds", column.name(), column.shown()))
+            schema(format!("column `{}` is {}, which no table here holds", column.name(), column.type_name()))
                 .hint("leave the column out in a copy, or make it another type there")
                 .caused_by(error)
         };
-        let rows = received(column, name, &def).map_err(unknown)?;
+        let rows = decode_empty(column, name, &def).map_err(unknown)?;
         // A column whose type the source defines gets exactly that type before the first row comes.
         let data_type = column.data_type.as_ref().or(rows.new_columns.first().map(|new| &new.data_type));
         if let Some(data_type) = data_type {
@@ -141,21 +146,23 @@ pub fn check(given: &[Given], renames: &[(String, String)], into: &Into) -> Resu
             new.add_column(name, data_type, true, None)?;
         }
     }
-    let is_given = |name: &str| given.iter().any(|column| is_same(named(renames, column.name()), name));
+    let is_given =
+        |name: &str| given.iter().any(|column| is_same_name(name_in_table(renames, column.name()), name));
     if let Some(lacking) = known.iter().find(|known| known.is_needed && !is_given(&known.name)) {
         let what =
             format!("column `{}` of the table is NOT NULL, and the source does not have it", lacking.name);
         return Err(misfit(what));
     }
-    let key = into.existing.as_ref().and_then(|table| table["primary_key"].as_array());
-    Ok(match key.is_none_or(Vec::is_empty) {
-        true => Vec::new(),
-        false => vec!["the table has a key: a row whose key is there replaces that row".to_owned()],
+    let key = target.existing.as_ref().and_then(|table| table["primary_key"].as_array());
+    Ok(if key.is_none_or(Vec::is_empty) {
+        Vec::new()
+    } else {
+        vec!["the table has a key: a row whose key is there replaces that row".to_owned()]
     })
 }
 
 /// Decodes a batch of this one column without rows, as the server would, to learn whether the server accepts its type.
-fn received(column: &Given, name: &str, def: &TableDef) -> Result<wire::DecodedRows> {
+fn decode_empty(column: &SourceColumn, name: &str, def: &TableDef) -> Result<wire::DecodedRows> {
     let field = column.field.as_ref().clone().with_name(name);
     let empty = RecordBatch::new_empty(Arc::new(Schema::new(vec![field])));
     let table = name::short_table_name(&def.name);
@@ -180,20 +187,21 @@ fn fits(own: &DataType, wanted: &DataType) -> bool {
                 let at = name::resolve(&own.name, wanted.iter().map(|field| field.name.as_str()));
                 at.is_some_and(|at| fits(&own.data_type, &wanted[at].data_type))
             };
-            let is_given = |wanted: &types::Field| own.iter().any(|own| is_same(&own.name, &wanted.name));
+            let is_given =
+                |wanted: &types::Field| own.iter().any(|own| is_same_name(&own.name, &wanted.name));
             own.iter().all(fits) && wanted.iter().all(|field| field.nullable || is_given(field))
         }
         (own, wanted) => own.widens_to(wanted),
     }
 }
 
-fn is_same(a: &str, b: &str) -> bool {
+fn is_same_name(a: &str, b: &str) -> bool {
     a == b || a.to_lowercase() == b.to_lowercase()
 }
 
 /// Fails with `schema` if a field within a struct has a reserved or invalid name. Such fields cannot be renamed during the
 /// import.
-fn check_nested(column: &Given) -> Result<()> {
+fn check_nested(column: &SourceColumn) -> Result<()> {
     fn check(column: &str, arrow: &Arrow) -> Result<()> {
         match arrow {
             Arrow::List(item) => check(column, item.data_type()),
@@ -221,29 +229,33 @@ fn check_nested(column: &Given) -> Result<()> {
 
 /// Returns the columns of the source whose texts the table holds as JSON: their indexes and the table's types. Their values
 /// are checked before they are sent.
-pub fn json_columns(given: &[Given], renames: &[(String, String)], into: &Into) -> Vec<(usize, DataType)> {
-    let known = into.existing.as_ref().map(columns_of).unwrap_or_default();
-    let wanted = |column: &Given| {
-        let name = named(renames, column.name());
+pub fn json_columns(
+    given: &[SourceColumn],
+    renames: &[(String, String)],
+    target: &TargetTable,
+) -> Vec<(usize, DataType)> {
+    let known = target.existing.as_ref().map(table_columns).unwrap_or_default();
+    let wanted = |column: &SourceColumn| {
+        let name = name_in_table(renames, column.name());
         let at = name::resolve(name, known.iter().map(|known| known.name.as_str()))?;
         Some(known[at].data_type.clone()).filter(json_texts::has_json)
     };
-    let is_text = |column: &Given| column.data_type.as_ref().is_some_and(|own| *own != DataType::Json);
+    let is_text = |column: &SourceColumn| column.data_type.as_ref().is_some_and(|own| *own != DataType::Json);
     let of_texts = given.iter().enumerate().filter(|(_, column)| is_text(column));
     of_texts.filter_map(|(at, column)| Some((at, wanted(column)?))).collect()
 }
 
 /// A column of the existing table.
-struct Known {
+struct TableColumn {
     name: String,
     data_type: DataType,
     /// True if rows must have a value: the column is NOT NULL without a default.
     is_needed: bool,
 }
 
-fn columns_of(table: &Table) -> Vec<Known> {
+fn table_columns(table: &TableDescription) -> Vec<TableColumn> {
     let column = |column: &Value| {
-        Some(Known {
+        Some(TableColumn {
             name: column["name"].as_str()?.to_owned(),
             data_type: DataType::parse(column["type"].as_str()?, &mut ColumnId(0)).ok()?,
             is_needed: column["nullable"] == json!(false) && column.get("default").is_none_or(Value::is_null),
@@ -253,35 +265,40 @@ fn columns_of(table: &Table) -> Vec<Known> {
 }
 
 /// Creates the table, or its missing columns, with exactly the types that the source defines.
-pub async fn make(door: &mut Door, given: &[Given], renames: &[(String, String)], into: &Into) -> Result<()> {
-    let known = into.existing.as_ref().map(columns_of).unwrap_or_default();
+pub async fn create(
+    connection: &mut DataConnection,
+    given: &[SourceColumn],
+    renames: &[(String, String)],
+    target: &TargetTable,
+) -> Result<()> {
+    let known = target.existing.as_ref().map(table_columns).unwrap_or_default();
     let is_lacking =
         |name: &str| name::resolve(name, known.iter().map(|known| known.name.as_str())).is_none();
-    let column = |column: &Given| {
-        let name = named(renames, column.name());
+    let column = |column: &SourceColumn| {
+        let name = name_in_table(renames, column.name());
         let data_type = column.data_type.as_ref().filter(|_| is_lacking(name))?;
         Some(json!({ "name": name, "type": data_type.to_string() }))
     };
     let columns: Vec<Value> = given.iter().filter_map(column).collect();
-    if columns.is_empty() && into.existing.is_some() {
+    if columns.is_empty() && target.existing.is_some() {
         return Ok(());
     }
-    let path = format!("/v1/tables/{}", escaped(&into.named.table));
-    door.client().json(Method::PUT, &path, Some(&json!({ "columns": columns }))).await.map(drop)
+    let path = format!("/v1/tables/{}", escaped(&target.table.name));
+    connection.client().json(Method::PUT, &path, Some(&json!({ "columns": columns }))).await.map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn given(name: &str, data_type: DataType) -> Given {
+    fn given(name: &str, data_type: DataType) -> SourceColumn {
         let field = Arc::new(Field::new(name, data_type.to_arrow(), true));
-        Given { field, data_type: Some(data_type) }
+        SourceColumn { field, data_type: Some(data_type) }
     }
 
-    fn into(table: Option<Table>) -> Into {
-        let named = crate::ingest::Named { table: "t".to_owned(), typed: "t".to_owned() };
-        Into { named, existing: table }
+    fn target(table: Option<TableDescription>) -> TargetTable {
+        let resolved = crate::ingest::ResolvedTable { name: "t".to_owned(), typed: "t".to_owned() };
+        TargetTable { table: resolved, existing: table }
     }
 
     fn parsed(text: &str) -> DataType {
@@ -291,20 +308,20 @@ mod tests {
     #[test]
     fn names_that_belong_to_polynya_lose_what_they_begin_with() {
         let columns = [given("_id", DataType::Int64), given("name", DataType::String)];
-        let (renames, notes) = rename(&columns, &[]).unwrap();
+        let (renames, notes) = plan_renames(&columns, &[]).unwrap();
         assert_eq!(renames, [("_id".to_owned(), "id".to_owned())]);
         assert!(notes[0].contains("`_id` becomes `id`"), "{notes:?}");
         let wished = [("_id".to_owned(), "key".to_owned())];
-        assert_eq!(rename(&columns, &wished).unwrap().0, wished);
+        assert_eq!(plan_renames(&columns, &wished).unwrap().0, wished);
         let wished = [("nothing".to_owned(), "key".to_owned())];
-        assert!(rename(&columns, &wished).unwrap_err().to_string().contains("no column `nothing`"));
+        assert!(plan_renames(&columns, &wished).unwrap_err().to_string().contains("no column `nothing`"));
     }
 
     #[test]
     fn two_columns_of_one_name_are_told_before_anything_is_read() {
         for (a, b) in [("_id", "id"), ("Id", "id"), ("__", "x")] {
             let columns = [given(a, DataType::Int64), given(b, DataType::Int64)];
-            let error = rename(&columns, &[]).unwrap_err().to_string();
+            let error = plan_renames(&columns, &[]).unwrap_err().to_string();
             assert!(error.contains("--rename"), "{error}");
         }
     }
@@ -315,8 +332,8 @@ mod tests {
             { "name": "id", "type": "int64", "nullable": false },
             { "name": "name", "type": "string", "nullable": true },
         ]});
-        let into = into(Some(table));
-        let check = |columns: &[Given]| check(columns, &[], &into);
+        let target = target(Some(table));
+        let check = |columns: &[SourceColumn]| check(columns, &[], &target);
         let notes = check(&[given("id", DataType::Int32), given("more", DataType::Date)]).unwrap();
         assert!(notes[0].contains("replaces"), "{notes:?}");
         for (columns, why) in [
@@ -359,7 +376,7 @@ mod tests {
         ] {
             let table =
                 json!({ "columns": [{ "name": "c", "type": parsed(wanted).to_string(), "nullable": true }] });
-            let checked = check(&[given("c", parsed(own))], &[], &into(Some(table)));
+            let checked = check(&[given("c", parsed(own))], &[], &target(Some(table)));
             assert_eq!(checked.is_ok(), is_taken, "{own} as {wanted}: {checked:?}");
         }
     }
@@ -368,7 +385,7 @@ mod tests {
     #[test]
     fn a_type_that_no_table_has_is_told_before_the_first_row() {
         use arrow::datatypes::{IntervalUnit, TimeUnit};
-        let of = |arrow: Arrow| Given::arrow(&Arc::new(Field::new("c", arrow, true)));
+        let of = |arrow: Arrow| SourceColumn::of_arrow(&Arc::new(Field::new("c", arrow, true)));
         for bad in [
             Arrow::Interval(IntervalUnit::MonthDayNano),
             Arrow::Duration(TimeUnit::Second),
@@ -376,10 +393,10 @@ mod tests {
             Arrow::Decimal128(10, -2),
             Arrow::new_list(Arrow::Duration(TimeUnit::Second), true),
         ] {
-            let error = check(&[of(bad.clone())], &[], &into(None)).unwrap_err();
+            let error = check(&[of(bad.clone())], &[], &target(None)).unwrap_err();
             assert!(error.to_string().contains("column `c` is"), "{bad}: {error}");
             let table = json!({ "columns": [{ "name": "c", "type": "string", "nullable": true }] });
-            assert!(check(&[of(bad.clone())], &[], &into(Some(table))).is_err(), "{bad}");
+            assert!(check(&[of(bad.clone())], &[], &target(Some(table))).is_err(), "{bad}");
         }
         // Arrow could cast all of these; the server does not.
         for (arrow, wanted) in [
@@ -390,11 +407,11 @@ mod tests {
             (Arrow::Timestamp(TimeUnit::Microsecond, None), "date"),
         ] {
             let table = json!({ "columns": [{ "name": "c", "type": wanted, "nullable": true }] });
-            let error = check(&[of(arrow)], &[], &into(Some(table))).unwrap_err().to_string();
+            let error = check(&[of(arrow)], &[], &target(Some(table))).unwrap_err().to_string();
             assert!(error.contains(&format!("and {wanted} in the table")), "{error}");
         }
         let nested = Arrow::Struct(vec![Field::new("_x", Arrow::Int64, true)].into());
-        assert!(check(&[of(nested)], &[], &into(None)).unwrap_err().to_string().contains("`_x`"));
-        check(&[of(Arrow::Int64)], &[], &into(None)).unwrap();
+        assert!(check(&[of(nested)], &[], &target(None)).unwrap_err().to_string().contains("`_x`"));
+        check(&[of(Arrow::Int64)], &[], &target(None)).unwrap();
     }
 }

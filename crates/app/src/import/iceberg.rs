@@ -12,52 +12,53 @@ use serde::{Deserialize, Serialize};
 use types::{DataType, Error, Kind, Result, name};
 use wire::json_texts;
 
-use super::columns::{self, Given};
-use super::find::Place;
-use super::{Into, Renames, Told, Wanted};
+use super::columns::{self, SourceColumn};
+use super::source::IcebergLocation;
+use super::{ImportEvent, ImportRequest, Renames, TargetTable};
+use crate::connection::DataConnection;
 use crate::control::Position;
-use crate::door::Door;
 use crate::ingest::{
-    self, ARROW, Outcome, PIECE_BYTES, Piece, Pieces, Resumed, Stream, arrow_stream, same_renames,
+    self, ARROW, IngestOutcome, PIECE_BYTES, PieceStream, Pieces, ResumePoint, SourcePiece, arrow_stream,
+    same_renames,
 };
 
 /// Rows after which a piece ends, about.
 const PIECE_ROWS_MAX: u64 = 131_072;
 
 pub async fn run(
-    door: &mut Door,
-    wanted: &Wanted,
-    into: &Into,
-    place: Place,
+    connection: &mut DataConnection,
+    request: &ImportRequest,
+    target: &TargetTable,
+    location: IcebergLocation,
     bar: &ProgressBar,
-    told: &mut dyn FnMut(Told<'_>),
-) -> Result<Outcome> {
-    let mut table = open(&place, None).await?;
+    report: &mut dyn FnMut(ImportEvent<'_>),
+) -> Result<IngestOutcome> {
+    let mut table = open(&location, None).await?;
     let mut known = None;
     let mut unknown = None;
-    if let Some(control) = door.control() {
-        let called = if table.uuid.is_empty() { &place.title } else { &table.uuid };
-        let (id, standing) =
-            ingest::standing(control, format!("iceberg {called}").as_bytes(), &into.named).await?;
-        match standing.position.filter(|_| !wanted.again) {
+    if let Some(control) = connection.control() {
+        let called = if table.uuid.is_empty() { &location.title } else { &table.uuid };
+        let (id, stored) =
+            ingest::stored_position(control, format!("iceberg {called}").as_bytes(), &target.table).await?;
+        match stored.position.filter(|_| !request.again) {
             Some(position) => known = Some((id, position)),
-            None => unknown = Some((id, standing.version)),
+            None => unknown = Some((id, stored.version)),
         }
     }
-    let stand = known.as_ref().map(|(_, position)| Stand::of(position));
-    if let (Some(stand), Some((_, position))) = (&stand, &known) {
-        table = stand.go_on(&place, position, into, table).await?;
+    let state = known.as_ref().map(|(_, position)| ImportState::of(position));
+    if let (Some(state), Some((_, position))) = (&state, &known) {
+        table = state.resume(&location, position, target, table).await?;
     }
-    let given: Vec<Given> = table.columns.iter().map(given).collect();
-    let (renames, mut notes) = columns::rename(&given, &wanted.renames)?;
-    if let Some(before) = stand.as_ref().and_then(|stand| stand.renames.as_ref()) {
-        same_renames(&place.title, &into.named.table, before, &renames)?;
+    let given: Vec<SourceColumn> = table.columns.iter().map(given).collect();
+    let (renames, mut notes) = columns::plan_renames(&given, &request.renames)?;
+    if let Some(before) = state.as_ref().and_then(|state| state.renames.as_ref()) {
+        same_renames(&location.title, &target.table.name, before, &renames)?;
     }
     let total = table.places();
     let from = known.as_ref().map_or(0, |(_, position)| u64::try_from(position.position).unwrap_or(0));
     // If nothing is left to read, no column is created.
-    if from < total || into.existing.is_none() {
-        notes.extend(columns::check(&given, &renames, into)?);
+    if from < total || target.existing.is_none() {
+        notes.extend(columns::check(&given, &renames, target)?);
         for column in &table.columns {
             let becomes = column.becomes.as_ref();
             notes.extend(becomes.map(|becomes| format!("column `{}`: {becomes}", column.name)));
@@ -67,50 +68,51 @@ pub async fn run(
         let checked = table.clone();
         let looked = tokio::task::spawn_blocking(move || checked.check()).await;
         looked.map_err(|error| Error::internal("reading the table failed").caused_by(error))??;
-        notes.iter().for_each(|note| told(Told::Note(note)));
-        columns::make(door, &given, &renames, into).await?;
+        notes.iter().for_each(|note| report(ImportEvent::Note(note)));
+        columns::create(connection, &given, &renames, target).await?;
     }
 
-    let stand = Stand::new(&table, &renames);
+    let state = ImportState::new(&table, &renames);
     let resumed = match (known, unknown) {
         (Some((id, position)), _) => {
-            // The position of an earlier version lacks parts of the stand, which are stored from now on.
-            let position = Position { shape: Some(stand.to_text()), ..position };
-            Some(Resumed { id, position, anew: None })
+            // The position of an earlier version lacks parts of the state, which are stored from now on.
+            let position = Position { shape: Some(state.to_text()), ..position };
+            Some(ResumePoint { id, position, restart_version: None })
         }
         (None, Some((id, version))) => {
             let position = Position {
-                file: place.title.clone(),
-                table: into.named.table.clone(),
+                file: location.title.clone(),
+                table: target.table.name.clone(),
                 head: table.uuid.clone(),
-                shape: Some(stand.to_text()),
+                shape: Some(state.to_text()),
                 ..Position::default()
             };
-            Some(Resumed { id, position, anew: Some(version) })
+            Some(ResumePoint { id, position, restart_version: Some(version) })
         }
         (None, None) => None,
     };
     let fields = given.iter().map(|column| {
-        let name = columns::named(&renames, column.name());
+        let name = columns::name_in_table(&renames, column.name());
         column.field.as_ref().clone().with_name(name)
     });
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    let json = columns::json_columns(&given, &renames, into);
-    let pieces = Box::new(Cut { rows: table.read(from), schema, json, total, ahead: None });
-    let title = place.title.clone();
-    let stream = Stream { title, table: into.named.table.clone(), pieces, total: Some(total), read: None };
-    ingest::stream(door, resumed, stream, bar).await
+    let json = columns::json_columns(&given, &renames, target);
+    let pieces = Box::new(IcebergPieces { rows: table.read(from), schema, json, total, read_ahead: None });
+    let title = location.title.clone();
+    let stream =
+        PieceStream { title, table: target.table.name.clone(), pieces, total: Some(total), read: None };
+    ingest::stream(connection, resumed, stream, bar).await
 }
 
-fn given(column: &lake::foreign::Column) -> Given {
+fn given(column: &lake::foreign::Column) -> SourceColumn {
     let field = Arc::new(Field::new(&column.name, column.data_type.to_arrow(), true));
-    Given { field, data_type: Some(column.data_type.clone()) }
+    SourceColumn { field, data_type: Some(column.data_type.clone()) }
 }
 
 /// Opens the table at the given snapshot, or at its current one.
-async fn open(place: &Place, at: Option<At>) -> Result<Arc<Foreign>> {
-    let place = place.clone();
-    let open = move || Foreign::open(&place.store, &place.metadata, at).map(Arc::new);
+async fn open(location: &IcebergLocation, at: Option<At>) -> Result<Arc<Foreign>> {
+    let location = location.clone();
+    let open = move || Foreign::open(&location.store, &location.metadata, at).map(Arc::new);
     let opened = tokio::task::spawn_blocking(open).await;
     opened.map_err(|error| Error::internal("opening the table failed").caused_by(error))?
 }
@@ -119,7 +121,7 @@ async fn open(place: &Place, at: Option<At>) -> Result<Arc<Foreign>> {
 /// import's position, so that an interrupted import continues with the same snapshot even if the table has changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-struct Stand {
+struct ImportState {
     /// Id of the snapshot in digits, because it may exceed the integers that all JSON readers keep exactly.
     snapshot: Option<String>,
     /// Id of the schema. Earlier versions did not store it.
@@ -130,9 +132,9 @@ struct Stand {
     renames: Option<Renames>,
 }
 
-impl Stand {
-    fn new(table: &Foreign, renames: &Renames) -> Stand {
-        Stand {
+impl ImportState {
+    fn new(table: &Foreign, renames: &Renames) -> ImportState {
+        ImportState {
             snapshot: table.snapshot.map(|id| id.to_string()),
             schema: Some(table.schema),
             rows: i64::try_from(table.places()).ok(),
@@ -140,7 +142,7 @@ impl Stand {
         }
     }
 
-    fn of(position: &Position) -> Stand {
+    fn of(position: &Position) -> ImportState {
         let text = position.shape.as_deref();
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
@@ -152,15 +154,15 @@ impl Stand {
     /// Returns the table at the snapshot with which the import began. `now` is the table at its current snapshot. Fails with
     /// `conflict` if the import is complete and the table has changed since, or if the snapshot of an incomplete import is
     /// gone.
-    async fn go_on(
+    async fn resume(
         &self,
-        place: &Place,
+        location: &IcebergLocation,
         position: &Position,
-        into: &Into,
+        target: &TargetTable,
         now: Arc<Foreign>,
     ) -> Result<Arc<Foreign>> {
         let snapshot = self.snapshot.as_deref().and_then(|id| id.parse::<i64>().ok());
-        let (title, table) = (&place.title, name::short_table_name(&into.named.table));
+        let (title, table) = (&location.title, name::short_table_name(&target.table.name));
         let shown = snapshot.unwrap_or_default();
         if self.rows.is_some_and(|rows| position.position >= rows) && snapshot != now.snapshot {
             return Err(Error::conflict(format!(
@@ -174,7 +176,7 @@ impl Stand {
         if now.snapshot == Some(snapshot) && now.schema == schema {
             return Ok(now);
         }
-        open(place, Some(At { snapshot, schema: Some(schema) })).await.map_err(|error| match error.kind() {
+        open(location, Some(At { snapshot, schema: Some(schema) })).await.map_err(|error| match error.kind() {
             Kind::NotFound => Error::conflict(format!(
                 "{} rows of {title} at its snapshot {shown} are in `{table}`, and the rest of that snapshot is gone: {}",
                 position.position,
@@ -189,7 +191,7 @@ impl Stand {
 }
 
 /// The rows of an Iceberg table that are being cut into pieces.
-struct Cut {
+struct IcebergPieces {
     rows: Rows,
     /// Schema of the pieces, with the column names of the receiving table.
     schema: SchemaRef,
@@ -198,18 +200,18 @@ struct Cut {
     /// Number of places: the position after the last row.
     total: u64,
     /// The next batch, if it was read already; the inner `None` is the end.
-    ahead: Option<Result<Option<Batch>>>,
+    read_ahead: Option<Result<Option<Batch>>>,
 }
 
-impl Cut {
-    fn following(&mut self) -> Result<Option<Batch>> {
-        self.ahead.take().unwrap_or_else(|| self.rows.next_batch())
+impl IcebergPieces {
+    fn next_batch(&mut self) -> Result<Option<Batch>> {
+        self.read_ahead.take().unwrap_or_else(|| self.rows.next_batch())
     }
 
     /// Returns the position after a batch: the place of the next row, or the total at the end. So an import that has read the
     /// last row is at the end, even if deleted rows follow.
-    fn place_behind(&mut self, batch: &Batch) -> u64 {
-        match self.ahead.get_or_insert_with(|| self.rows.next_batch()) {
+    fn position_after(&mut self, batch: &Batch) -> u64 {
+        match self.read_ahead.get_or_insert_with(|| self.rows.next_batch()) {
             Ok(Some(next)) => next.place(0),
             Ok(None) => self.total,
             // The error is returned when the next piece is read.
@@ -218,13 +220,13 @@ impl Cut {
     }
 }
 
-impl Pieces for Cut {
-    fn next(&mut self) -> Result<Option<Piece>> {
+impl Pieces for IcebergPieces {
+    fn next(&mut self) -> Result<Option<SourcePiece>> {
         let mut batches: Vec<Batch> = Vec::new();
         let (mut bytes, mut rows) = (0, 0);
         while bytes < PIECE_BYTES && rows < PIECE_ROWS_MAX {
-            let Some(mut batch) = self.following()? else {
-                self.ahead = Some(Ok(None));
+            let Some(mut batch) = self.next_batch()? else {
+                self.read_ahead = Some(Ok(None));
                 break;
             };
             // A batch of wide rows is split, because the server limits the size of a request.
@@ -233,7 +235,7 @@ impl Pieces for Cut {
             let fits = (count * PIECE_BYTES / size.max(1)).clamp(1, count);
             if fits < count {
                 let (first, rest) = batch.split(fits);
-                (batch, self.ahead) = (first, Some(Ok(Some(rest))));
+                (batch, self.read_ahead) = (first, Some(Ok(Some(rest))));
             }
             bytes += size * fits / count.max(1);
             rows += fits as u64;
@@ -241,7 +243,7 @@ impl Pieces for Cut {
             batches.push(batch);
         }
         let Some(last) = batches.last() else { return Ok(None) };
-        let end = self.place_behind(last);
+        let end = self.position_after(last);
         let of_batch =
             |batch: &Batch| (1..=batch.rows.num_rows()).map(|row| batch.place(row)).collect::<Vec<_>>();
         let ends = batches.iter().flat_map(of_batch).map(|end| (end, end)).collect();
@@ -250,15 +252,15 @@ impl Pieces for Cut {
         let whole = batches.and_then(|batches| concat_batches(&self.schema, &batches));
         let whole = whole.map_err(|error| Error::internal("rows do not make a batch").caused_by(error))?;
         let body = arrow_stream(&whole)?;
-        Ok(Some(Piece { end, line: end, rows, content_type: ARROW, body, ends }))
+        Ok(Some(SourcePiece { end, line: end, rows, content_type: ARROW, body, ends }))
     }
 }
 
 /// Fails with `schema` if a text is not valid JSON in one of these columns, which the table holds as JSON.
 fn check_json(batch: &Batch, schema: &Schema, columns: &[(usize, DataType)]) -> Result<()> {
-    for (at, wanted) in columns {
+    for (at, data_type) in columns {
         let values = batch.rows.column(*at);
-        let Some(bad) = json_texts::invalid_rows(schema.field(*at).name(), values, wanted).next() else {
+        let Some(bad) = json_texts::invalid_rows(schema.field(*at).name(), values, data_type).next() else {
             continue;
         };
         let (row, column) = (batch.place(bad.row) + 1, bad.column.unwrap_or_default());

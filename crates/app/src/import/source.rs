@@ -10,21 +10,21 @@ use lake::foreign::newest_metadata;
 use types::{Error, Kind, Result};
 use vfs::Env;
 
-use super::columns::Given;
-use crate::client::{Client, escaped};
+use super::columns::SourceColumn;
+use crate::client::{HttpClient, escaped};
 use crate::config::Config;
 use crate::warehouse;
 
 /// The source that was found.
-pub enum Found {
-    Iceberg(Place),
+pub enum ImportSource {
+    Iceberg(IcebergLocation),
     /// Parquet files in the order of their paths, and the directory that was searched for them.
     Parquet(PathBuf, Vec<PathBuf>),
 }
 
 /// The location of an Iceberg table.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct IcebergLocation {
     pub store: Store,
     /// The metadata file, in that store.
     pub metadata: PathBuf,
@@ -36,9 +36,9 @@ pub struct Place {
 const FILES_MAX: usize = 100_000;
 
 /// Finds the source that the user named: a URI, a path, a glob, or a table of the server's Iceberg catalog.
-pub async fn find(config: &Config, client: &mut Client, source: &str) -> Result<Found> {
+pub async fn find(config: &Config, client: &mut HttpClient, source: &str) -> Result<ImportSource> {
     if source.contains("://") && !source.starts_with("file://") {
-        return in_store(config, source).await.map(Found::Iceberg);
+        return in_store(config, source).await.map(ImportSource::Iceberg);
     }
     let plain = source.strip_prefix("file://").unwrap_or(source);
     let path = Path::new(plain);
@@ -48,35 +48,41 @@ pub async fn find(config: &Config, client: &mut Client, source: &str) -> Result<
     if plain.contains(['*', '?']) {
         let files = glob(plain)?;
         return match files.is_empty() {
-            false => Ok(Found::Parquet(PathBuf::new(), files)),
+            false => Ok(ImportSource::Parquet(PathBuf::new(), files)),
             true => Err(Error::not_found(format!("no file is called like {plain}"))
                 .hint("quote it, so that the shell leaves it alone: 'trips/*.parquet'")),
         };
     }
     if !plain.contains('/') && types::name::full_table_name(plain).is_ok() {
-        return in_catalog(config, client, plain).await.map(Found::Iceberg);
+        return in_catalog(config, client, plain).await.map(ImportSource::Iceberg);
     }
-    Err(Error::not_found(format!("there is no {plain}")).hint(WHAT))
+    Err(Error::not_found(format!("there is no {plain}")).hint(SOURCE_HINT))
 }
 
-const WHAT: &str =
+const SOURCE_HINT: &str =
     "name a table's directory, its metadata file, a table of this server's Iceberg catalog, or Parquet files";
 
-fn on_disk(path: &Path) -> Result<Found> {
+fn on_disk(path: &Path) -> Result<ImportSource> {
     let title = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let store = Store::local(&Env::real());
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if path.is_file() {
         return Ok(match is_metadata(name) {
-            true => {
-                Found::Iceberg(Place { store, metadata: title.clone(), title: title.display().to_string() })
-            }
-            false => Found::Parquet(PathBuf::new(), vec![path.to_owned()]),
+            true => ImportSource::Iceberg(IcebergLocation {
+                store,
+                metadata: title.clone(),
+                title: title.display().to_string(),
+            }),
+            false => ImportSource::Parquet(PathBuf::new(), vec![path.to_owned()]),
         });
     }
     if has_metadata(&path.join("metadata"))? {
         let metadata = newest_metadata(&store, &title)?;
-        return Ok(Found::Iceberg(Place { store, metadata, title: title.display().to_string() }));
+        return Ok(ImportSource::Iceberg(IcebergLocation {
+            store,
+            metadata,
+            title: title.display().to_string(),
+        }));
     }
     for (mark, what) in [("_delta_log", "Delta"), (".hoodie", "Hudi")] {
         if path.join(mark).exists() {
@@ -92,9 +98,9 @@ fn on_disk(path: &Path) -> Result<Found> {
             "{} holds no Parquet file and no Iceberg table",
             path.display()
         ))
-        .hint(WHAT));
+        .hint(SOURCE_HINT));
     }
-    Ok(Found::Parquet(path.to_owned(), files))
+    Ok(ImportSource::Parquet(path.to_owned(), files))
 }
 
 /// Returns true if a directory called `metadata` is that of an Iceberg table, and does not hold other files.
@@ -178,7 +184,7 @@ fn glob(pattern: &str) -> Result<Vec<PathBuf>> {
         for entry in sorted(dir)? {
             let name = entry.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let is_hidden = name.starts_with('.') && !part.starts_with('.');
-            if !is_hidden && is_like(name.as_bytes(), part.as_bytes()) {
+            if !is_hidden && matches_pattern(name.as_bytes(), part.as_bytes()) {
                 walk(&entry, rest, files)?;
             }
         }
@@ -197,7 +203,7 @@ fn glob(pattern: &str) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns true if a name matches a pattern. Takes time proportional to the product of their lengths at worst.
-fn is_like(name: &[u8], pattern: &[u8]) -> bool {
+fn matches_pattern(name: &[u8], pattern: &[u8]) -> bool {
     let (mut n, mut p) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
@@ -222,7 +228,7 @@ fn is_like(name: &[u8], pattern: &[u8]) -> bool {
 
 /// Fails with `schema` if a directory on the path is called like `country=DE` and the file has no such column. The value is
 /// only in the path and must not be lost silently.
-pub fn check_partitions(root: &Path, file: &Path, columns: &[Given]) -> Result<()> {
+pub fn check_partitions(root: &Path, file: &Path, columns: &[SourceColumn]) -> Result<()> {
     let below = file.strip_prefix(root).unwrap_or(file);
     let parents = below.parent().into_iter().flat_map(Path::components);
     for part in parents.filter_map(|part| part.as_os_str().to_str()) {
@@ -239,32 +245,32 @@ pub fn check_partitions(root: &Path, file: &Path, columns: &[Given]) -> Result<(
 }
 
 /// Finds a table in an object store by its directory or its metadata file.
-async fn in_store(config: &Config, uri: &str) -> Result<Place> {
+async fn in_store(config: &Config, uri: &str) -> Result<IcebergLocation> {
     let (config, uri) = (config.clone(), uri.to_owned());
     // The store blocks on a runtime of its own, which is not allowed on a thread of this runtime.
-    let found = tokio::task::spawn_blocking(move || asked(&config, &uri)).await;
+    let found = tokio::task::spawn_blocking(move || find_in_store(&config, &uri)).await;
     found.map_err(|error| Error::internal("looking into the object store failed").caused_by(error))?
 }
 
-fn asked(config: &Config, uri: &str) -> Result<Place> {
+fn find_in_store(config: &Config, uri: &str) -> Result<IcebergLocation> {
     if !uri.starts_with("s3://") {
-        return Err(Error::invalid(format!("{uri} is nowhere that is read from")).hint(WHAT));
+        return Err(Error::invalid(format!("{uri} is nowhere that is read from")).hint(SOURCE_HINT));
     }
     let uri = uri.trim_end_matches('/');
     let (table, metadata) = match uri.rsplit_once("/metadata/") {
         Some((table, file)) if file.contains(".metadata.json") => (table, Some(format!("metadata/{file}"))),
         _ => (uri, None),
     };
-    let store = warehouse::to_read(config, table)?;
+    let store = warehouse::open_store(config, table)?;
     let metadata = match metadata {
         Some(metadata) => PathBuf::from(metadata),
         None => newest_metadata(&store, Path::new(""))?,
     };
-    Ok(Place { store, metadata, title: table.to_owned() })
+    Ok(IcebergLocation { store, metadata, title: table.to_owned() })
 }
 
 /// Finds a table of this server's Iceberg catalog.
-async fn in_catalog(config: &Config, client: &mut Client, table: &str) -> Result<Place> {
+async fn in_catalog(config: &Config, client: &mut HttpClient, table: &str) -> Result<IcebergLocation> {
     let (namespace, name) = table.split_once('.').unwrap_or((types::name::DEFAULT_NAMESPACE, table));
     let path = format!("/iceberg/v1/namespaces/{}/tables/{}", escaped(namespace), escaped(name));
     let loaded = client.json(Method::GET, &path, None).await.map_err(|error| match error.kind() {
@@ -288,7 +294,7 @@ async fn in_catalog(config: &Config, client: &mut Client, table: &str) -> Result
         ))
         .hint("import it on the machine of the server"));
     }
-    Ok(Place { store: Store::local(&Env::real()), metadata, title: table.to_owned() })
+    Ok(IcebergLocation { store: Store::local(&Env::real()), metadata, title: table.to_owned() })
 }
 
 #[cfg(test)]
@@ -305,7 +311,7 @@ mod tests {
             ("aaaaaaaaab", "*a*a*a*c", false),
             ("", "*", true),
         ] {
-            assert_eq!(is_like(name.as_bytes(), pattern.as_bytes()), fits, "{name} {pattern}");
+            assert_eq!(matches_pattern(name.as_bytes(), pattern.as_bytes()), fits, "{name} {pattern}");
         }
     }
 
@@ -340,13 +346,13 @@ mod tests {
         fs::create_dir(dir.path().join("metadata")).unwrap();
         fs::write(dir.path().join("metadata/readme.txt"), "x").unwrap();
         fs::write(dir.path().join("1.parquet"), "x").unwrap();
-        let Ok(Found::Parquet(_, files)) = on_disk(dir.path()) else { panic!("Parquet files") };
+        let Ok(ImportSource::Parquet(_, files)) = on_disk(dir.path()) else { panic!("Parquet files") };
         assert_eq!(files, [dir.path().join("1.parquet")]);
         // The remains of a table: it is unknown which rows of its data files are deleted.
         fs::write(dir.path().join("metadata/snap-1.avro"), "x").unwrap();
         assert_eq!(on_disk(dir.path()).err().map(|error| error.kind()), Some(Kind::NotFound));
         fs::write(dir.path().join("metadata/v1.metadata.json"), "{}").unwrap();
-        assert!(matches!(on_disk(dir.path()), Ok(Found::Iceberg(_))));
+        assert!(matches!(on_disk(dir.path()), Ok(ImportSource::Iceberg(_))));
     }
 
     #[test]
@@ -356,7 +362,7 @@ mod tests {
         let error = check_partitions(root, file, &[]).unwrap_err().to_string();
         assert!(error.contains("`country=DE`"), "{error}");
         let field = arrow::datatypes::Field::new("country", arrow::datatypes::DataType::Utf8, true);
-        let given = Given { field: field.into(), data_type: None };
+        let given = SourceColumn { field: field.into(), data_type: None };
         check_partitions(root, file, &[given]).unwrap();
         check_partitions(Path::new("data/country=DE"), file, &[]).unwrap();
     }

@@ -17,7 +17,7 @@ use wire::csv::{ColumnBuilder, Reader, infer};
 use crate::units::counted;
 
 use super::arrow_stream;
-use super::piece::{ARROW, PIECE_BYTES, Piece, Pieces};
+use super::piece::{ARROW, PIECE_BYTES, Pieces, SourcePiece};
 
 /// Rows from which the types are inferred, at most.
 const SAMPLE_ROWS: usize = 10_000;
@@ -61,7 +61,7 @@ impl Dialect {
 
 /// The form of a file as the user declared it by flags.
 #[derive(Clone, Debug, Default)]
-pub struct Declared {
+pub struct CsvOptions {
     pub has_header: Option<bool>,
     pub delimiter: Option<u8>,
     /// Types by column name: first those of `--column NAME:TYPE`, then those of an existing table. The first match counts.
@@ -120,7 +120,7 @@ fn reader<R: Read>(input: R, delimiter: u8) -> csv::Reader<R> {
 
 /// Infers the dialect of a file from its first bytes. Fails with `invalid` if there is no row, or if two columns have the
 /// same name.
-pub fn infer(prefix: &[u8], declared: &Declared) -> Result<Dialect> {
+pub fn infer(prefix: &[u8], declared: &CsvOptions) -> Result<Dialect> {
     let delimiter =
         declared.delimiter.or_else(|| delimiter(prefix)).or_else(|| likely_delimiter(prefix)).unwrap_or(b',');
     let records = sample(prefix, delimiter, SAMPLE_ROWS);
@@ -133,10 +133,8 @@ pub fn infer(prefix: &[u8], declared: &Declared) -> Result<Dialect> {
     let mut columns = Vec::with_capacity(width);
     let mut names = HashSet::new();
     for i in 0..width {
-        let title = match has_header {
-            true => String::from_utf8_lossy(&first[i]).trim().to_owned(),
-            false => String::new(),
-        };
+        let title =
+            if has_header { String::from_utf8_lossy(&first[i]).trim().to_owned() } else { String::new() };
         let title = if title.is_empty() { format!("column{}", i + 1) } else { title };
         if !names.insert(title.to_lowercase()) {
             return Err(Error::invalid(format!("two columns are called `{}`", name::printable(&title)))
@@ -199,7 +197,7 @@ impl Csv {
 }
 
 impl Pieces for Csv {
-    fn next(&mut self) -> Result<Option<Piece>> {
+    fn next(&mut self) -> Result<Option<SourcePiece>> {
         let mut columns: Vec<ColumnBuilder> =
             self.dialect.columns.iter().map(|(_, data_type)| ColumnBuilder::new(data_type)).collect();
         let mut ends = Vec::new();
@@ -253,7 +251,7 @@ impl Pieces for Csv {
             .map_err(|error| Error::internal("CSV rows do not make a batch").caused_by(error))?;
         let body = arrow_stream(&batch)?;
         let (end, line) = (self.position(), self.reader.lines());
-        Ok(Some(Piece { end, line, rows, content_type: ARROW, body, ends }))
+        Ok(Some(SourcePiece { end, line, rows, content_type: ARROW, body, ends }))
     }
 }
 

@@ -2,13 +2,13 @@
 
 use types::{Error, Result};
 
-use super::Job;
-use super::csv::{Declared, Dialect};
+use super::IngestJob;
+use super::csv::{CsvOptions, Dialect};
 
 /// Fails with `conflict` if the flags differ from the dialect of an earlier run. A resumed file keeps its dialect, so the
 /// flags would have no effect.
-pub fn check_same(job: &Job, known: &Dialect, title: &str) -> Result<()> {
-    let Declared { has_header, delimiter, types } = &job.declared;
+pub fn check_same_dialect(job: &IngestJob, known: &Dialect, title: &str) -> Result<()> {
+    let CsvOptions { has_header, delimiter, types } = &job.csv;
     let differs = types.iter().find_map(|(name, wanted)| {
         let (_, read) = known.columns.iter().find(|(column, _)| column.eq_ignore_ascii_case(name))?;
         let name = types::name::printable(name);
@@ -33,8 +33,8 @@ pub fn check_same(job: &Job, known: &Dialect, title: &str) -> Result<()> {
 }
 
 /// Fails if `--column` names a column that the file does not have, or if the file is not CSV.
-pub fn check_declared(job: &Job, dialect: Option<&Dialect>, title: &str) -> Result<()> {
-    let Some((first, _)) = job.declared.types.first() else { return Ok(()) };
+pub fn check_columns(job: &IngestJob, dialect: Option<&Dialect>, title: &str) -> Result<()> {
+    let Some((first, _)) = job.csv.types.first() else { return Ok(()) };
     let Some(dialect) = dialect else {
         return Err(Error::invalid(format!(
             "--column {first}: {title} is no CSV, its values have types already"
@@ -42,7 +42,7 @@ pub fn check_declared(job: &Job, dialect: Option<&Dialect>, title: &str) -> Resu
         .hint("make the table with the types that you want before, or leave --column out"));
     };
     let titles = || dialect.columns.iter().map(|(title, _)| title.as_str());
-    for (wanted, _) in &job.declared.types {
+    for (wanted, _) in &job.csv.types {
         if titles().any(|title| title.eq_ignore_ascii_case(wanted)) {
             continue;
         }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use types::{Error, Kind, Result};
 
 use super::arrow_stream;
-use super::piece::{ARROW, NDJSON, PIECE_BYTES, Piece, Pieces, line_count, lines};
+use super::piece::{ARROW, NDJSON, PIECE_BYTES, Pieces, SourcePiece, line_count, lines};
 use super::source::text_prefix;
 use crate::access_log::{self, Entry};
 use crate::units::counted;
@@ -89,7 +89,7 @@ impl Ndjson {
 }
 
 impl Pieces for Ndjson {
-    fn next(&mut self) -> Result<Option<Piece>> {
+    fn next(&mut self) -> Result<Option<SourcePiece>> {
         let starts = self.0.position == 0;
         let Some(chunk) = self.0.next()? else { return Ok(None) };
         let mut body = Bytes::from(chunk);
@@ -98,7 +98,7 @@ impl Pieces for Ndjson {
         }
         let rows = lines(&body).count() as u64;
         let (end, line, ends) = (self.0.position, self.0.line, Vec::new());
-        Ok(Some(Piece { end, line, rows, content_type: NDJSON, body, ends }))
+        Ok(Some(SourcePiece { end, line, rows, content_type: NDJSON, body, ends }))
     }
 }
 
@@ -116,7 +116,7 @@ impl AccessLog {
 }
 
 impl Pieces for AccessLog {
-    fn next(&mut self) -> Result<Option<Piece>> {
+    fn next(&mut self) -> Result<Option<SourcePiece>> {
         let line_before = self.chunks.line;
         let Some(chunk) = self.chunks.next()? else { return Ok(None) };
         let text = text_prefix(&chunk);
@@ -133,7 +133,7 @@ impl Pieces for AccessLog {
         self.broken += entries.iter().filter(|entry| entry.line.is_some()).count() as u64;
         let body = arrow_stream(&to_batch(&entries)?)?;
         let (end, line, rows) = (self.chunks.position, self.chunks.line, entries.len() as u64);
-        Ok(Some(Piece { end, line, rows, content_type: ARROW, body, ends }))
+        Ok(Some(SourcePiece { end, line, rows, content_type: ARROW, body, ends }))
     }
 
     fn note(&self) -> Option<String> {
@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    fn all(pieces: &mut dyn Pieces) -> Vec<Piece> {
+    fn all(pieces: &mut dyn Pieces) -> Vec<SourcePiece> {
         std::iter::from_fn(|| pieces.next().unwrap()).collect()
     }
 

@@ -19,7 +19,7 @@ use parquet::schema::types::SchemaDescriptor;
 use types::{Error, Kind, Result, parquet_footer, schema};
 
 use super::arrow_stream;
-use super::piece::{ARROW, PIECE_BYTES, Piece, Pieces};
+use super::piece::{ARROW, PIECE_BYTES, Pieces, SourcePiece};
 
 /// Rows that are decoded at a time.
 const BATCH_ROWS: usize = 8_192;
@@ -43,7 +43,7 @@ impl Parquet {
     pub fn open(path: &Path, position: u64, renames: &[(String, String)]) -> Result<Self> {
         let (reader, file_schema, columns, rows) = open(path, position)?;
         let fields = columns.iter().map(|i| {
-            let field = ours(file_schema.field(*i));
+            let field = table_field(file_schema.field(*i));
             let renamed = renames.iter().find(|(old, _)| old == field.name());
             match renamed {
                 Some((_, new)) => field.with_name(new),
@@ -62,10 +62,10 @@ impl Parquet {
     fn convert(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let column = |(i, field): (&usize, &Arc<Field>)| -> Result<ArrayRef> {
             let array = batch.column(*i);
-            converted(array, field.data_type()).map_err(|error| unconverted(field, array, error))
+            convert_values(array, field.data_type()).map_err(|error| conversion_error(field, array, error))
         };
         let arrays = self.columns.iter().zip(self.schema.fields()).map(column).collect::<Result<Vec<_>>>()?;
-        RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| damaged(&self.path, &error))
+        RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| unreadable(&self.path, &error))
     }
 }
 
@@ -75,19 +75,19 @@ fn open(path: &Path, position: u64) -> Result<(ParquetRecordBatchReader, SchemaR
     check_footer(&file).map_err(|error| error.with("file", path.display()))?;
     let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
         .and_then(foreign::int96_as_micros)
-        .map_err(|error| damaged(path, &error))?;
+        .map_err(|error| unreadable(path, &error))?;
     let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
-    let columns = taken(metadata.parquet_schema());
+    let columns = columns_to_read(metadata.parquet_schema());
     let schema = foreign::change_leaves(metadata.schema(), metadata.parquet_schema(), &|field, column| {
         let is_uuid = column.logical_type_ref() == Some(&LogicalType::Uuid);
-        is_uuid.then(|| noted(field.clone(), Some(UUID)))
+        is_uuid.then(|| with_extension(field.clone(), Some(UUID)))
     });
     let offset = usize::try_from(position).unwrap_or(usize::MAX);
     let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
         .with_offset(offset)
         .with_batch_size(BATCH_ROWS)
         .build()
-        .map_err(|error| damaged(path, &error))?;
+        .map_err(|error| unreadable(path, &error))?;
     Ok((reader, schema, columns, rows))
 }
 
@@ -103,7 +103,7 @@ fn check_footer(file: &File) -> Result<()> {
 
 /// Returns the indexes of the columns to read. In a file of Polynya's own lake, that excludes the columns that each table
 /// makes for its rows itself.
-fn taken(parquet: &SchemaDescriptor) -> Vec<usize> {
+fn columns_to_read(parquet: &SchemaDescriptor) -> Vec<usize> {
     let roots = parquet.root_schema().get_fields();
     let own = [lake::ROW_ID_NAME, schema::ROW_ID_NAME, schema::TIME_NAME];
     let is_lakes = roots.iter().any(|field| {
@@ -116,7 +116,7 @@ fn taken(parquet: &SchemaDescriptor) -> Vec<usize> {
 }
 
 /// Makes the error for a column whose values cannot be converted to a type of tables.
-fn unconverted(field: &Field, array: &ArrayRef, error: ArrowError) -> Error {
+fn conversion_error(field: &Field, array: &ArrayRef, error: ArrowError) -> Error {
     let why = match &error {
         ArrowError::ExternalError(source) => source.downcast_ref::<Error>(),
         _ => None,
@@ -130,18 +130,18 @@ fn unconverted(field: &Field, array: &ArrayRef, error: ArrowError) -> Error {
         .caused_by(error)
 }
 
-fn damaged(path: &Path, error: &dyn std::fmt::Display) -> Error {
+fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Error {
     Error::invalid(format!("{} is no Parquet file that can be read: {error}", path.display()))
 }
 
 impl Pieces for Parquet {
-    fn next(&mut self) -> Result<Option<Piece>> {
+    fn next(&mut self) -> Result<Option<SourcePiece>> {
         let start = self.position;
         let mut batches: Vec<RecordBatch> = Vec::new();
         let mut bytes = 0;
         while bytes < PIECE_BYTES && self.position - start < PIECE_ROWS_MAX {
             let Some(batch) = self.reader.next() else { break };
-            let batch = self.convert(&batch.map_err(|error| damaged(&self.path, &error))?)?;
+            let batch = self.convert(&batch.map_err(|error| unreadable(&self.path, &error))?)?;
             bytes += batch.get_array_memory_size();
             self.position += batch.num_rows() as u64;
             batches.push(batch);
@@ -149,15 +149,22 @@ impl Pieces for Parquet {
         let rows = self.position - start;
         if rows == 0 && self.position < self.rows {
             let (found, said) = (self.position, self.rows);
-            return Err(damaged(&self.path, &format!("it has {found} rows, and says that it has {said}")));
+            return Err(unreadable(&self.path, &format!("it has {found} rows, and says that it has {said}")));
         }
         if rows == 0 {
             return Ok(None);
         }
-        let batch = concat_batches(&self.schema, &batches).map_err(|error| damaged(&self.path, &error))?;
+        let batch = concat_batches(&self.schema, &batches).map_err(|error| unreadable(&self.path, &error))?;
         let body = arrow_stream(&batch)?;
         let ends = (start + 1..=self.position).map(|end| (end, end)).collect();
-        Ok(Some(Piece { end: self.position, line: self.position, rows, content_type: ARROW, body, ends }))
+        Ok(Some(SourcePiece {
+            end: self.position,
+            line: self.position,
+            rows,
+            content_type: ARROW,
+            body,
+            ends,
+        }))
     }
 }
 
@@ -167,46 +174,46 @@ const JSON: &str = "arrow.json";
 const UUID: &str = "arrow.uuid";
 
 /// Replaces the metadata of a field by its extension type, if any.
-fn noted(field: Field, extension: Option<&str>) -> Field {
+fn with_extension(field: Field, extension: Option<&str>) -> Field {
     let pair = |extension: &str| (EXTENSION.to_owned(), extension.to_owned());
     field.with_metadata(extension.map(pair).into_iter().collect::<HashMap<_, _>>())
 }
 
 /// Returns the field of a table that can hold all values of a Parquet field. Maps become JSON objects.
-fn ours(field: &Field) -> Field {
+fn table_field(field: &Field) -> Field {
     let extension = field.metadata().get(EXTENSION).map(String::as_str);
-    let data_type = ours_of(field.data_type());
+    let data_type = table_type(field.data_type());
     let extension = match (field.data_type(), &data_type) {
         (Arrow::Map(..), _) => Some(JSON),
         (_, Arrow::Utf8) => extension.filter(|extension| *extension == JSON),
         (_, Arrow::FixedSizeBinary(16)) => extension.filter(|extension| *extension == UUID),
         _ => None,
     };
-    noted(Field::new(field.name(), data_type, true), extension)
+    with_extension(Field::new(field.name(), data_type, true), extension)
 }
 
 /// Returns the type of a table that can hold the values of an Arrow type.
-fn ours_of(arrow: &Arrow) -> Arrow {
+fn table_type(arrow: &Arrow) -> Arrow {
     match arrow {
         Arrow::Int8 | Arrow::Int16 | Arrow::UInt8 | Arrow::UInt16 => Arrow::Int32,
         Arrow::UInt32 | Arrow::UInt64 => Arrow::Int64,
         Arrow::Float16 => Arrow::Float32,
         Arrow::LargeUtf8 | Arrow::Utf8View => Arrow::Utf8,
         Arrow::LargeBinary | Arrow::BinaryView => Arrow::Binary,
-        Arrow::Dictionary(_, values) => ours_of(values),
+        Arrow::Dictionary(_, values) => table_type(values),
         Arrow::Timestamp(_, _) | Arrow::Date64 => Arrow::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
         Arrow::Time32(_) | Arrow::Time64(_) | Arrow::Null | Arrow::Map(..) => Arrow::Utf8,
         Arrow::Decimal32(precision, scale) | Arrow::Decimal64(precision, scale) => {
             Arrow::Decimal128(*precision, *scale)
         }
-        Arrow::List(item) | Arrow::LargeList(item) => Arrow::List(Arc::new(ours(item))),
-        Arrow::Struct(fields) => Arrow::Struct(fields.iter().map(|field| ours(field)).collect()),
+        Arrow::List(item) | Arrow::LargeList(item) => Arrow::List(Arc::new(table_field(item))),
+        Arrow::Struct(fields) => Arrow::Struct(fields.iter().map(|field| table_field(field)).collect()),
         other => other.clone(),
     }
 }
 
-/// Converts values to the type that [`ours`] chose. Fails for a value that does not fit.
-fn converted(array: &ArrayRef, wanted: &Arrow) -> std::result::Result<ArrayRef, ArrowError> {
+/// Converts values to the type that [`table_field`] chose. Fails for a value that does not fit.
+fn convert_values(array: &ArrayRef, wanted: &Arrow) -> std::result::Result<ArrayRef, ArrowError> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     match (array.data_type(), wanted) {
         (Arrow::Map(entries, _), _) => {
@@ -214,16 +221,16 @@ fn converted(array: &ArrayRef, wanted: &Arrow) -> std::result::Result<ArrayRef, 
             let Arrow::Struct(fields) = entries.data_type() else {
                 return Err(ArrowError::SchemaError("a map without entries".into()));
             };
-            let (key, value) = (ours(&fields[0]), ours(&fields[1]));
-            let keys = converted(maps.keys(), key.data_type())?;
-            let values = converted(maps.values(), value.data_type())?;
+            let (key, value) = (table_field(&fields[0]), table_field(&fields[1]));
+            let keys = convert_values(maps.keys(), key.data_type())?;
+            let values = convert_values(maps.values(), value.data_type())?;
             foreign::objects(maps, (&keys, &key), (&values, &value))
                 .map_err(|error| ArrowError::ExternalError(Box::new(error)))
         }
         (Arrow::List(item) | Arrow::LargeList(item), Arrow::List(to)) if has_map(item.data_type()) => {
             let plain = cast_with_options(array, &Arrow::List(item.clone()), &strict)?;
             let lists = plain.as_list::<i32>();
-            let values = converted(lists.values(), to.data_type())?;
+            let values = convert_values(lists.values(), to.data_type())?;
             let made =
                 ListArray::try_new(to.clone(), lists.offsets().clone(), values, lists.nulls().cloned());
             made.map(|made| Arc::new(made) as ArrayRef)
@@ -231,7 +238,7 @@ fn converted(array: &ArrayRef, wanted: &Arrow) -> std::result::Result<ArrayRef, 
         (Arrow::Struct(fields), Arrow::Struct(to)) if fields.iter().any(|f| has_map(f.data_type())) => {
             let given = array.as_struct();
             let pairs = given.columns().iter().zip(to);
-            let columns = pairs.map(|(values, to)| converted(values, to.data_type()));
+            let columns = pairs.map(|(values, to)| convert_values(values, to.data_type()));
             let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
             let made =
                 StructArray::try_new_with_length(to.clone(), columns, given.nulls().cloned(), given.len());

@@ -13,7 +13,7 @@ pub const PIECE_BYTES: usize = 4 << 20;
 
 /// Some rows of a source, as one request's body.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Piece {
+pub struct SourcePiece {
     /// Position at which the piece ends and the next one starts: in bytes of the unpacked source, or rows of a Parquet file.
     pub end: u64,
     /// Lines of the source up to the piece's end, for messages.
@@ -25,10 +25,10 @@ pub struct Piece {
     pub ends: Vec<(u64, u64)>,
 }
 
-impl Piece {
+impl SourcePiece {
     /// Splits the piece into two with half of the rows each, for rows that are too large for one commit after decoding.
     /// Returns `None` if the piece cannot be split.
-    pub fn halves(&self) -> Result<Option<[Piece; 2]>> {
+    pub fn halves(&self) -> Result<Option<[SourcePiece; 2]>> {
         match self.content_type {
             NDJSON => Ok(self.halves_of_lines()),
             ARROW => self.halves_of_rows(),
@@ -36,7 +36,7 @@ impl Piece {
         }
     }
 
-    fn halves_of_lines(&self) -> Option<[Piece; 2]> {
+    fn halves_of_lines(&self) -> Option<[SourcePiece; 2]> {
         // The cut lies after a newline, with rows on both sides. The server would read a body that begins with `[` as an array.
         let is_cut = |at: &usize| {
             let (first, rest) = self.body.split_at(*at);
@@ -48,7 +48,7 @@ impl Piece {
         let middle = self.body.len() / 2;
         let cut = (1..=middle).rev().find(is_cut).or_else(|| (middle..self.body.len()).find(is_cut))?;
         let (first, rest) = (self.body.slice(..cut), self.body.slice(cut..));
-        let part = |body: Bytes, end, line| Piece {
+        let part = |body: Bytes, end, line| SourcePiece {
             end,
             line,
             rows: lines(&body).count() as u64,
@@ -60,7 +60,7 @@ impl Piece {
         Some([part(first, end, line), part(rest, self.end, self.line)])
     }
 
-    fn halves_of_rows(&self) -> Result<Option<[Piece; 2]>> {
+    fn halves_of_rows(&self) -> Result<Option<[SourcePiece; 2]>> {
         let half = self.ends.len() / 2;
         if half == 0 {
             return Ok(None);
@@ -70,10 +70,10 @@ impl Piece {
             .and_then(Iterator::collect::<Result<Vec<RecordBatch>, _>>)
             .map_err(failed)?;
         let [batch] = &batches[..] else { return Ok(None) };
-        let part = |from: usize, to: usize, (end, line)| -> Result<Piece> {
+        let part = |from: usize, to: usize, (end, line)| -> Result<SourcePiece> {
             let body = arrow_stream(&batch.slice(from, to - from))?;
             let rows = (to - from) as u64;
-            Ok(Piece { end, line, rows, content_type: ARROW, body, ends: self.ends[from..to].to_vec() })
+            Ok(SourcePiece { end, line, rows, content_type: ARROW, body, ends: self.ends[from..to].to_vec() })
         };
         let rows = self.ends.len();
         Ok(Some([part(0, half, self.ends[half - 1])?, part(half, rows, (self.end, self.line))?]))
@@ -98,7 +98,7 @@ pub const ARROW: &str = "application/vnd.apache.arrow.stream";
 /// A source that is being cut into pieces.
 pub trait Pieces: Send {
     /// Returns the next piece, or `None` at the end.
-    fn next(&mut self) -> Result<Option<Piece>>;
+    fn next(&mut self) -> Result<Option<SourcePiece>>;
 
     /// Returns a remark for people about the rows that were read, if there is one.
     fn note(&self) -> Option<String> {
@@ -110,12 +110,12 @@ pub trait Pieces: Send {
 mod tests {
     use std::io::{Cursor, Read};
 
-    use super::super::csv::{Csv, Declared, infer};
+    use super::super::csv::{Csv, CsvOptions, infer};
     use super::super::lines::{AccessLog, Ndjson};
     use super::*;
 
     /// Returns the number of rows of a piece, its end and its line.
-    fn shown(piece: &Piece) -> (usize, u64, u64) {
+    fn shown(piece: &SourcePiece) -> (usize, u64, u64) {
         let rows = match piece.content_type {
             NDJSON => lines(&piece.body).count(),
             _ => StreamReader::try_new(&piece.body[..], None)
@@ -128,7 +128,7 @@ mod tests {
     }
 
     /// Splits a piece into halves, down to single rows, in the order of the source.
-    fn singles(piece: Piece) -> Vec<Piece> {
+    fn singles(piece: SourcePiece) -> Vec<SourcePiece> {
         let (mut left, mut all) = (vec![piece], Vec::new());
         while let Some(piece) = left.pop() {
             match piece.halves().unwrap() {
@@ -151,7 +151,7 @@ mod tests {
                 let position = position as u64;
                 match kind {
                     "csv" => {
-                        let dialect = infer(csv.as_bytes(), &Declared::default()).unwrap();
+                        let dialect = infer(csv.as_bytes(), &CsvOptions::default()).unwrap();
                         Box::new(Csv::new(source, dialect, position, line))
                     }
                     "log" => Box::new(AccessLog::new(source, position, line)),
@@ -174,7 +174,7 @@ mod tests {
             assert_eq!(left, 0, "{kind}");
         }
         // No half begins like an array, and each half has a row.
-        let of = |body: &'static str| Piece {
+        let of = |body: &'static str| SourcePiece {
             end: body.len() as u64,
             line: line_count(body.as_bytes()),
             rows: lines(body.as_bytes()).count() as u64,
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(halves("\n\n{\"a\":1}\n\n\n\n"), None);
         let cut = ["{}\n [1]\n[2]\n", " {}\n"].map(Bytes::from);
         assert_eq!(halves("{}\n [1]\n[2]\n {}\n"), Some(cut));
-        let array = Piece {
+        let array = SourcePiece {
             end: 9,
             line: 1,
             rows: 1,

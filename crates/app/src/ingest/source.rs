@@ -36,7 +36,7 @@ pub const PREFIX_BYTES: usize = 1 << 20;
 const LINES_LOOKED_AT: usize = 20;
 
 /// An open source whose first bytes were read.
-pub struct Source {
+pub struct IngestSource {
     /// Path of the file; `None` for standard input and for pipes.
     pub path: Option<PathBuf>,
     /// Bytes of the file on disk, packed or not; `None` if unknown.
@@ -50,12 +50,12 @@ pub struct Source {
     rest: Option<Box<dyn Read + Send>>,
 }
 
-impl Source {
+impl IngestSource {
     /// Opens a file, or standard input for `-`, and reads its first bytes. A pipe or a device is treated as standard input.
     /// Fails for a directory and for a missing file.
     pub fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
-            return Source::from_stream(Box::new(io::stdin()), None);
+            return IngestSource::from_stream(Box::new(io::stdin()), None);
         }
         let failed = |error: io::Error| {
             let what = format!("reading {}", path.display());
@@ -75,9 +75,9 @@ impl Source {
         }
         if !metadata.is_file() {
             // A pipe or a device can be read only once, like standard input.
-            return Source::from_stream(Box::new(file), None);
+            return IngestSource::from_stream(Box::new(file), None);
         }
-        let mut source = Source::from_stream(Box::new(file), Some(path.to_owned()))?;
+        let mut source = IngestSource::from_stream(Box::new(file), Some(path.to_owned()))?;
         source.len = Some(metadata.len());
         source.rest = None;
         source.read.store(0, Ordering::Relaxed);
@@ -88,7 +88,8 @@ impl Source {
         let title = title(path.as_deref());
         let failed = |error| Error::io(format!("reading the first bytes of {title}"), error);
         let read = Arc::new(AtomicU64::new(0));
-        let mut counted: Box<dyn Read + Send> = Box::new(Counted { inner: stream, read: read.clone() });
+        let mut counted: Box<dyn Read + Send> =
+            Box::new(CountingReader { inner: stream, read: read.clone() });
         let mut magic = Vec::new();
         counted.by_ref().take(4).read_to_end(&mut magic).map_err(failed)?;
         let packing = match magic.as_slice() {
@@ -100,7 +101,7 @@ impl Source {
             unpack(Box::new(Cursor::new(magic).chain(counted)), packing, &title).map_err(failed)?;
         let mut prefix = Vec::new();
         unpacked.by_ref().take(PREFIX_BYTES as u64).read_to_end(&mut prefix).map_err(failed)?;
-        Ok(Source { path, len: None, prefix, read, packing, rest: Some(unpacked) })
+        Ok(IngestSource { path, len: None, prefix, read, packing, rest: Some(unpacked) })
     }
 
     /// Name of the source for messages.
@@ -132,10 +133,10 @@ impl Source {
         if self.packing == Packing::Plain {
             file.seek(SeekFrom::Start(position)).map_err(failed)?;
             self.read.store(position, Ordering::Relaxed);
-            return Ok(Box::new(Counted { inner: file, read: self.read.clone() }));
+            return Ok(Box::new(CountingReader { inner: file, read: self.read.clone() }));
         }
         self.read.store(0, Ordering::Relaxed);
-        let counted = Counted { inner: file, read: self.read.clone() };
+        let counted = CountingReader { inner: file, read: self.read.clone() };
         let mut unpacked = unpack(Box::new(counted), self.packing, &title).map_err(failed)?;
         let skipped = io::copy(&mut unpacked.by_ref().take(position), &mut io::sink()).map_err(failed)?;
         if skipped < position {
@@ -146,7 +147,7 @@ impl Source {
     }
 
     /// Returns the format that the file's name suggests, if any. `access.log.2.gz` is an access log.
-    fn promised(&self) -> Option<Format> {
+    fn format_of_name(&self) -> Option<Format> {
         let file_name = self.path.as_ref()?.file_name()?.to_string_lossy().to_lowercase();
         let counts = |part: &&str| !matches!(*part, "gz" | "zst") && part.parse::<u32>().is_err();
         match file_name.split('.').skip(1).filter(counts).last() {
@@ -175,7 +176,7 @@ impl Source {
                 .hint("save it to a file first")),
             };
         }
-        let promised = self.promised();
+        let named_format = self.format_of_name();
         let text = text_prefix(&self.prefix);
         if text.contains(&0) {
             return Err(unknown("holds binary data that is not Parquet"));
@@ -193,19 +194,19 @@ impl Source {
             || first[1..].trim_start().chars().next().is_none_or(|next| next == '{' || next == ']');
         match first.as_bytes()[0] {
             b'{' => return Ok(Format::Ndjson),
-            b'[' if promised == Some(Format::Json) || begins_an_array() => return Ok(Format::Json),
+            b'[' if named_format == Some(Format::Json) || begins_an_array() => return Ok(Format::Json),
             _ => {}
         }
         let shown = |line: &str| format!("`{}`", name::printable(line));
         let strange = lines.iter().find(|(_, line)| !access_log::is_access_log(line));
         let logged = lines.iter().filter(|(_, line)| access_log::is_access_log(line)).count();
-        if logged * 2 > lines.len() || (logged > 0 && promised == Some(Format::AccessLog)) {
+        if logged * 2 > lines.len() || (logged > 0 && named_format == Some(Format::AccessLog)) {
             return Ok(Format::AccessLog);
         }
-        if promised == Some(Format::Csv) || super::csv::delimiter(text.as_bytes()).is_some() {
+        if named_format == Some(Format::Csv) || super::csv::delimiter(text.as_bytes()).is_some() {
             return Ok(Format::Csv);
         }
-        Err(match (promised, strange) {
+        Err(match (named_format, strange) {
             (Some(Format::Parquet), _) => unknown("is no Parquet file, which begins with `PAR1`"),
             (Some(Format::Ndjson | Format::Json), _) => {
                 unknown(&format!("holds no JSON object in line {first_number}: {}", shown(first)))
@@ -268,16 +269,16 @@ fn unpack(packed: Box<dyn Read + Send>, packing: Packing, title: &str) -> io::Re
         }
         Packing::Zstd => Box::new(zstd::Decoder::new(packed)?),
     };
-    Ok(Box::new(Unpacked { inner, title: title.to_owned() }))
+    Ok(Box::new(UnpackingReader { inner, title: title.to_owned() }))
 }
 
 /// Adds the file's name to errors of unpacking, because the readers of the unpacked lines do not know the file.
-struct Unpacked<R> {
+struct UnpackingReader<R> {
     inner: R,
     title: String,
 }
 
-impl<R: Read> Read for Unpacked<R> {
+impl<R: Read> Read for UnpackingReader<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.inner.read(buf).map_err(|error| {
             let what = match error.kind() {
@@ -290,12 +291,12 @@ impl<R: Read> Read for Unpacked<R> {
 }
 
 /// Counts the bytes that are read through it.
-struct Counted<R> {
+struct CountingReader<R> {
     inner: R,
     read: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buf)?;
         self.read.fetch_add(count as u64, Ordering::Relaxed);
@@ -309,11 +310,11 @@ mod tests {
 
     use super::*;
 
-    fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, Source) {
+    fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, IngestSource) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(name);
         std::fs::write(&path, bytes).unwrap();
-        let source = Source::open(&path).unwrap();
+        let source = IngestSource::open(&path).unwrap();
         (dir, source)
     }
 
@@ -430,16 +431,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("short.csv.gz");
         std::fs::write(&path, &whole[..30]).unwrap();
-        let error = Source::open(&path).err().unwrap().to_string();
+        let error = IngestSource::open(&path).err().unwrap().to_string();
         assert!(error.contains("short.csv.gz"), "{error}");
     }
 
     #[test]
-    fn what_cannot_be_opened_is_said_in_one_sentence() {
+    fn an_unreadable_source_is_refused_in_one_sentence() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(Source::open(dir.path()).err().unwrap().to_string().contains("is a directory"));
+        assert!(IngestSource::open(dir.path()).err().unwrap().to_string().contains("is a directory"));
         assert!(
-            Source::open(&dir.path().join("x")).err().unwrap().to_string().starts_with("there is no file")
+            IngestSource::open(&dir.path().join("x"))
+                .err()
+                .unwrap()
+                .to_string()
+                .starts_with("there is no file")
         );
     }
 }

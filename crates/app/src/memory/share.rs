@@ -84,7 +84,7 @@ impl Share {
 
 /// Returns the warning at the start of a server whose bounds do not fit into its memory, or whose defaults were scaled.
 /// `None` if all bounds fit, and for the profile `edge`.
-pub fn misfits(config: &Config) -> Option<String> {
+pub fn memory_warning(config: &Config) -> Option<String> {
     let limit = config.memory.as_ref()?;
     let allowed = ByteSize(limit.bytes);
     let from = limit.from.display();

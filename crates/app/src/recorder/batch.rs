@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use types::{DataType, Error, Micros, Result, TableDef, TableId};
 
-use super::{METRICS_TABLE, PROCESSES_TABLE, Process, ROWS_PER_READING_MAX, Sample};
+use super::{METRICS_TABLE, MetricSample, PROCESSES_TABLE, Process, ROWS_PER_READING_MAX};
 
 /// Defines `polynya.metrics`, with a retention of `keep` microseconds.
 pub fn metrics_table(keep: Micros) -> Result<TableDef> {
@@ -53,7 +53,7 @@ fn table(name: &str, keep: Micros, columns: &[(&str, DataType, bool)]) -> Result
 }
 
 /// Makes a batch of one reading's figures. Figures after the first [`ROWS_PER_READING_MAX`] are left out.
-pub fn metrics(time: Micros, samples: &[Sample]) -> Result<RecordBatch> {
+pub fn metrics(time: Micros, samples: &[MetricSample]) -> Result<RecordBatch> {
     let samples = &samples[..samples.len().min(ROWS_PER_READING_MAX)];
     batch(
         time,
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_reading_never_passes_the_bound() {
-        let samples = vec![Sample::of("disk_read", "sda", 1.0, Unit::BytesPerSecond); 500];
+        let samples = vec![MetricSample::of("disk_read", "sda", 1.0, Unit::BytesPerSecond); 500];
         assert_eq!(metrics(7, &samples).unwrap().num_rows(), ROWS_PER_READING_MAX);
         let process = Process {
             pid: 1,

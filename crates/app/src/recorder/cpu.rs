@@ -1,6 +1,6 @@
 //! Figures of the CPU from `/proc/stat` and `/proc/loadavg`.
 
-use super::{Sample, Ticker, Unit};
+use super::{Interval, MetricSample, Unit};
 
 /// Ticks since boot by their use. The kernel includes `guest` in `user`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Ticks {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stat {
+pub struct CpuStat {
     pub all: Option<Ticks>,
     /// Ticks of each core, by its name: `cpu0`, `cpu1`, …
     pub cores: Vec<(String, Ticks)>,
@@ -50,8 +50,8 @@ impl Ticks {
     }
 }
 
-pub fn parse(text: &str) -> Stat {
-    let mut stat = Stat::default();
+pub fn parse(text: &str) -> CpuStat {
+    let mut stat = CpuStat::default();
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace();
         let Some(name) = words.next() else { continue };
@@ -86,7 +86,7 @@ pub fn parse_load(text: &str) -> Option<f64> {
 }
 
 /// Adds the shares of the ticks since `before`, and the other figures of the CPU.
-pub fn samples(before: &Stat, now: &Stat, ticker: &Ticker, out: &mut Vec<Sample>) {
+pub fn samples(before: &CpuStat, now: &CpuStat, interval: &Interval, out: &mut Vec<MetricSample>) {
     if let (Some(old), Some(new)) = (&before.all, &now.all) {
         let spent = new.since(old);
         for (name, part) in [
@@ -96,20 +96,22 @@ pub fn samples(before: &Stat, now: &Stat, ticker: &Ticker, out: &mut Vec<Sample>
             ("cpu_iowait", spent.iowait),
             ("cpu_steal", spent.steal),
         ] {
-            out.extend(spent.percent(part).map(|value| Sample::new(name, value, Unit::Percent)));
+            out.extend(spent.percent(part).map(|value| MetricSample::new(name, value, Unit::Percent)));
         }
     }
     for (name, new) in now.cores.iter().take(CORES_MAX) {
         let Some((_, old)) = before.cores.iter().find(|(old_name, _)| old_name == name) else { continue };
         let spent = new.since(old);
         out.extend(
-            spent.percent(spent.busy()).map(|value| Sample::of("core_busy", name, value, Unit::Percent)),
+            spent
+                .percent(spent.busy())
+                .map(|value| MetricSample::of("core_busy", name, value, Unit::Percent)),
         );
     }
-    let switches = ticker.rate(before.context_switches, now.context_switches);
-    out.extend(switches.map(|value| Sample::new("context_switches", value, Unit::PerSecond)));
-    out.extend(now.running.map(|value| Sample::new("tasks_running", value as f64, Unit::Count)));
-    out.extend(now.blocked.map(|value| Sample::new("tasks_blocked", value as f64, Unit::Count)));
+    let switches = interval.rate(before.context_switches, now.context_switches);
+    out.extend(switches.map(|value| MetricSample::new("context_switches", value, Unit::PerSecond)));
+    out.extend(now.running.map(|value| MetricSample::new("tasks_running", value as f64, Unit::Count)));
+    out.extend(now.blocked.map(|value| MetricSample::new("tasks_blocked", value as f64, Unit::Count)));
 }
 
 #[cfg(test)]
@@ -138,7 +140,7 @@ procs_blocked 1
     #[test]
     fn shares_are_of_the_ticks_between_two_readings() {
         let mut out = Vec::new();
-        samples(&parse(BEFORE), &parse(NOW), &Ticker::seconds(2.0), &mut out);
+        samples(&parse(BEFORE), &parse(NOW), &Interval::seconds(2.0), &mut out);
         let value = |name: &str, device: Option<&str>| {
             out.iter().find(|s| s.name == name && s.device.as_deref() == device).map(|s| s.value)
         };
@@ -155,13 +157,13 @@ procs_blocked 1
     }
 
     #[test]
-    fn what_the_kernel_does_not_tell_is_absent() {
+    fn figures_that_the_kernel_does_not_provide_are_absent() {
         let mut out = Vec::new();
-        samples(&parse(""), &parse("cpu x\ncpu0 1 2\n"), &Ticker::seconds(1.0), &mut out);
+        samples(&parse(""), &parse("cpu x\ncpu0 1 2\n"), &Interval::seconds(1.0), &mut out);
         assert_eq!(out, []);
         let old = parse("cpu 1 2 3 4\n");
         assert_eq!(old.all, Some(Ticks { user: 3, system: 3, idle: 4, iowait: 0, steal: 0 }));
-        samples(&old, &old, &Ticker::seconds(1.0), &mut out);
+        samples(&old, &old, &Interval::seconds(1.0), &mut out);
         assert_eq!(out, [], "no tick passed");
         assert_eq!(parse_load("0.52 0.58 0.59 1/467 12345\n"), Some(0.52));
         assert_eq!(parse_load(""), None);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Sample, Ticker, Unit};
+use super::{Interval, MetricSample, Unit};
 
 /// Counters of one block device since boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,10 +42,10 @@ pub fn parse(text: &str, is_whole: impl Fn(&str) -> bool) -> Vec<Device> {
 }
 
 /// Adds the rates of the disks that are in both readings.
-pub fn samples(before: &[Device], now: &[Device], ticker: &Ticker, out: &mut Vec<Sample>) {
+pub fn samples(before: &[Device], now: &[Device], interval: &Interval, out: &mut Vec<MetricSample>) {
     for new in now {
         let Some(old) = before.iter().find(|old| old.name == new.name) else { continue };
-        let rate = |old: u64, new: u64| ticker.rate(Some(old), Some(new));
+        let rate = |old: u64, new: u64| interval.rate(Some(old), Some(new));
         for (name, value, unit) in [
             ("disk_read", rate(old.read_bytes, new.read_bytes), Unit::BytesPerSecond),
             ("disk_write", rate(old.written_bytes, new.written_bytes), Unit::BytesPerSecond),
@@ -53,24 +53,24 @@ pub fn samples(before: &[Device], now: &[Device], ticker: &Ticker, out: &mut Vec
             // Milliseconds of work per second become percent. The counter is coarse and may exceed one second.
             ("disk_busy", rate(old.busy_ms, new.busy_ms).map(|ms| (ms / 10.0).min(100.0)), Unit::Percent),
         ] {
-            out.extend(value.map(|value| Sample::of(name, &new.name, value, unit)));
+            out.extend(value.map(|value| MetricSample::of(name, &new.name, value, unit)));
         }
     }
 }
 
 /// Adds the size, the used and the free bytes of the file system that holds `dir`. The blocks reserved for root are neither
 /// used nor free, so both together are less than the size; `df` computes its percentage of their sum.
-pub fn room(dir: &Path, out: &mut Vec<Sample>) {
+pub fn file_system(dir: &Path, out: &mut Vec<MetricSample>) {
     let Ok(stat) = rustix::fs::statvfs(dir) else { return };
     let bytes = |blocks: u64| blocks as f64 * stat.f_frsize as f64;
-    out.push(Sample::of("filesystem_size", "data", bytes(stat.f_blocks), Unit::Bytes));
-    out.push(Sample::of(
+    out.push(MetricSample::of("filesystem_size", "data", bytes(stat.f_blocks), Unit::Bytes));
+    out.push(MetricSample::of(
         "filesystem_used",
         "data",
         bytes(stat.f_blocks.saturating_sub(stat.f_bfree)),
         Unit::Bytes,
     ));
-    out.push(Sample::of("filesystem_free", "data", bytes(stat.f_bavail), Unit::Bytes));
+    out.push(MetricSample::of("filesystem_free", "data", bytes(stat.f_bavail), Unit::Bytes));
 }
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn rates_are_per_second_and_per_disk() {
         let mut out = Vec::new();
-        samples(&parse(BEFORE, whole), &parse(NOW, whole), &Ticker::seconds(2.0), &mut out);
+        samples(&parse(BEFORE, whole), &parse(NOW, whole), &Interval::seconds(2.0), &mut out);
         let found: Vec<(&str, &str, f64)> =
             out.iter().map(|s| (s.name, s.device.as_deref().unwrap_or(""), s.value)).collect();
         let expected = [
@@ -111,17 +111,17 @@ mod tests {
     #[test]
     fn a_disk_that_came_or_was_reset_gives_no_rate() {
         let mut out = Vec::new();
-        samples(&[], &parse(NOW, whole), &Ticker::seconds(1.0), &mut out);
-        samples(&parse(NOW, whole), &parse(BEFORE, whole), &Ticker::seconds(1.0), &mut out);
+        samples(&[], &parse(NOW, whole), &Interval::seconds(1.0), &mut out);
+        samples(&parse(NOW, whole), &parse(BEFORE, whole), &Interval::seconds(1.0), &mut out);
         assert_eq!(out, []);
     }
 
     #[test]
     fn the_room_of_a_real_directory_is_known() {
         let mut out = Vec::new();
-        room(Path::new("."), &mut out);
+        file_system(Path::new("."), &mut out);
         assert!(out[0].value >= out[1].value + out[2].value);
-        room(Path::new("/nowhere/at/all"), &mut out);
+        file_system(Path::new("/nowhere/at/all"), &mut out);
         assert_eq!(out.len(), 3);
     }
 }

@@ -3,21 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::cpu::{self, Stat};
+use super::cpu::{self, CpuStat};
 use super::disk::{self, Device};
 use super::network::{self, Interface};
-use super::pressure::{self, RESOURCES, Stalled};
+use super::pressure::{self, RESOURCES, StallTotals};
 use super::processes::{Process, Processes};
-use super::{Sample, Ticker, Unit, memory};
+use super::{Interval, MetricSample, Unit, memory};
 
 /// All counters at one moment.
 #[derive(Default)]
-struct Reading {
+struct MachineReading {
     at: Duration,
-    cpu: Stat,
+    cpu: CpuStat,
     disks: Vec<Device>,
     interfaces: Vec<Interface>,
-    pressure: [Stalled; 3],
+    pressure: [StallTotals; 3],
 }
 
 /// Reads this machine's figures. The first reading has no rates, which need two readings.
@@ -27,7 +27,7 @@ pub struct Machine {
     data: PathBuf,
     processes_count: usize,
     processes: Processes,
-    before: Option<Reading>,
+    before: Option<MachineReading>,
 }
 
 impl Machine {
@@ -45,9 +45,9 @@ impl Machine {
     }
 
     /// Takes a reading at the monotonic time `at`. Figures that the kernel does not provide are absent.
-    pub fn read(&mut self, at: Duration) -> (Vec<Sample>, Vec<Process>) {
+    pub fn read(&mut self, at: Duration) -> (Vec<MetricSample>, Vec<Process>) {
         let mut samples = Vec::with_capacity(64);
-        let now = Reading {
+        let now = MachineReading {
             at,
             cpu: cpu::parse(&self.text("stat")),
             disks: disk::parse(&self.text("diskstats"), |name| self.sys.join("block").join(name).exists()),
@@ -57,18 +57,18 @@ impl Machine {
         let mut elapsed = 0.0;
         if let Some(before) = &self.before {
             elapsed = at.saturating_sub(before.at).as_secs_f64();
-            let ticker = Ticker::seconds(elapsed);
-            cpu::samples(&before.cpu, &now.cpu, &ticker, &mut samples);
-            disk::samples(&before.disks, &now.disks, &ticker, &mut samples);
-            network::samples(&before.interfaces, &now.interfaces, &ticker, &mut samples);
+            let interval = Interval::seconds(elapsed);
+            cpu::samples(&before.cpu, &now.cpu, &interval, &mut samples);
+            disk::samples(&before.disks, &now.disks, &interval, &mut samples);
+            network::samples(&before.interfaces, &now.interfaces, &interval, &mut samples);
             for (i, resource) in RESOURCES.iter().enumerate() {
-                pressure::samples(resource, &before.pressure[i], &now.pressure[i], &ticker, &mut samples);
+                pressure::samples(resource, &before.pressure[i], &now.pressure[i], &interval, &mut samples);
             }
         }
         let load = cpu::parse_load(&self.text("loadavg"));
-        samples.extend(load.map(|load| Sample::new("load_1m", load, Unit::Count)));
+        samples.extend(load.map(|load| MetricSample::new("load_1m", load, Unit::Count)));
         memory::samples(&self.text("meminfo"), &mut samples);
-        disk::room(&self.data, &mut samples);
+        disk::file_system(&self.data, &mut samples);
         self.before = Some(now);
         let processes = match self.processes_count {
             0 => Vec::new(),

@@ -1,6 +1,6 @@
 //! Figures of the memory from `/proc/meminfo`.
 
-use super::{Sample, Unit};
+use super::{MetricSample, Unit};
 
 /// Parses the lines that count kilobytes, and returns names and bytes. Lines that count something else are left out.
 fn parse(text: &str) -> Vec<(&str, u64)> {
@@ -12,7 +12,7 @@ fn parse(text: &str) -> Vec<(&str, u64)> {
     text.lines().filter_map(field).collect()
 }
 
-pub fn samples(text: &str, out: &mut Vec<Sample>) {
+pub fn samples(text: &str, out: &mut Vec<MetricSample>) {
     let fields = parse(text);
     let get = |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, bytes)| *bytes);
     let less = |whole: Option<u64>, part: Option<u64>| Some(whole?.saturating_sub(part?));
@@ -24,7 +24,7 @@ pub fn samples(text: &str, out: &mut Vec<Sample>) {
         ("memory_dirty", get("Dirty")),
         ("swap_used", less(get("SwapTotal"), get("SwapFree"))),
     ] {
-        out.extend(bytes.map(|bytes| Sample::new(name, bytes as f64, Unit::Bytes)));
+        out.extend(bytes.map(|bytes| MetricSample::new(name, bytes as f64, Unit::Bytes)));
     }
 }
 
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn used_is_what_is_not_available() {
+    fn used_memory_is_the_total_less_the_available() {
         let text = "MemTotal:  1000 kB\nMemFree:  100 kB\nMemAvailable:  400 kB\nCached: 7 kB\nHugePages_Total:  3\n";
         let mut out = Vec::new();
         samples(text, &mut out);

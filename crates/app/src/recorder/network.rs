@@ -1,6 +1,6 @@
 //! Figures of the network interfaces from `/proc/net/dev`.
 
-use super::{Sample, Ticker, Unit};
+use super::{Interval, MetricSample, Unit};
 
 /// Counters of one interface since boot, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,14 +27,14 @@ pub fn parse(text: &str) -> Vec<Interface> {
 }
 
 /// Adds the rates of the interfaces that are in both readings.
-pub fn samples(before: &[Interface], now: &[Interface], ticker: &Ticker, out: &mut Vec<Sample>) {
+pub fn samples(before: &[Interface], now: &[Interface], interval: &Interval, out: &mut Vec<MetricSample>) {
     for new in now {
         let Some(old) = before.iter().find(|old| old.name == new.name) else { continue };
         for (name, old, count) in
             [("net_received", old.received, new.received), ("net_sent", old.sent, new.sent)]
         {
-            let rate = ticker.rate(Some(old), Some(count));
-            out.extend(rate.map(|value| Sample::of(name, &new.name, value, Unit::BytesPerSecond)));
+            let rate = interval.rate(Some(old), Some(count));
+            out.extend(rate.map(|value| MetricSample::of(name, &new.name, value, Unit::BytesPerSecond)));
         }
     }
 }
@@ -60,7 +60,7 @@ Inter-|   Receive                                                |  Transmit
         let mut before = found.clone();
         before[1].received = 1000;
         let mut out = Vec::new();
-        samples(&before, &found, &Ticker::seconds(4.0), &mut out);
+        samples(&before, &found, &Interval::seconds(4.0), &mut out);
         let eth0 = out.iter().find(|s| s.name == "net_received" && s.device.as_deref() == Some("eth0"));
         assert_eq!(eth0.map(|s| s.value), Some(1000.0));
     }

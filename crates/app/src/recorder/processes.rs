@@ -19,7 +19,7 @@ pub struct Process {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stat {
+struct ProcessStat {
     pid: i64,
     name: String,
     state: String,
@@ -55,11 +55,12 @@ impl Processes {
         let pids = entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit());
         // A process may end between the listing and the reading.
         let texts = pids.filter_map(|entry| std::fs::read(entry.path().join("stat")).ok());
-        let stats: Vec<Stat> = texts.filter_map(|text| parse(&String::from_utf8_lossy(&text))).collect();
+        let stats: Vec<ProcessStat> =
+            texts.filter_map(|text| parse(&String::from_utf8_lossy(&text))).collect();
         self.rank(stats, count, elapsed_seconds)
     }
 
-    fn rank(&mut self, stats: Vec<Stat>, count: usize, elapsed_seconds: f64) -> Vec<Process> {
+    fn rank(&mut self, stats: Vec<ProcessStat>, count: usize, elapsed_seconds: f64) -> Vec<Process> {
         let first_reading = self.before.is_empty();
         let before = std::mem::take(&mut self.before);
         let mut found = Vec::with_capacity(stats.len());
@@ -105,7 +106,7 @@ impl Processes {
 }
 
 /// Parses `42 (a name) S 1 42 …`. The name may contain any character, also `)`, so the last parenthesis ends it.
-fn parse(text: &str) -> Option<Stat> {
+fn parse(text: &str) -> Option<ProcessStat> {
     let open = text.find('(')?;
     let close = text.rfind(')')?;
     let pid = text[..open].trim().parse().ok()?;
@@ -113,7 +114,7 @@ fn parse(text: &str) -> Option<Stat> {
     // Fields are numbered as in proc(5), where the first one after the name is field 3.
     let field = |number: usize| fields.get(number - 3).copied();
     let number = |at: usize| field(at)?.parse::<u64>().ok();
-    Some(Stat {
+    Some(ProcessStat {
         pid,
         name: text.get(open + 1..close)?.to_owned(),
         state: field(3)?.to_owned(),
@@ -128,8 +129,16 @@ fn parse(text: &str) -> Option<Stat> {
 mod tests {
     use super::*;
 
-    fn stat(pid: i64, ticks: u64, rss_pages: i64) -> Stat {
-        Stat { pid, name: format!("p{pid}"), state: "S".into(), ticks, threads: 1, started: 7, rss_pages }
+    fn stat(pid: i64, ticks: u64, rss_pages: i64) -> ProcessStat {
+        ProcessStat {
+            pid,
+            name: format!("p{pid}"),
+            state: "S".into(),
+            ticks,
+            threads: 1,
+            started: 7,
+            rss_pages,
+        }
     }
 
     #[test]

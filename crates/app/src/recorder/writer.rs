@@ -13,7 +13,7 @@ use super::{METRICS_TABLE, Machine, PROCESSES_TABLE, ROWS_PER_READING_MAX, batch
 use crate::config::Record;
 
 /// Time between two readings.
-const EVERY: Duration = Duration::from_secs(1);
+const READ_EVERY: Duration = Duration::from_secs(1);
 /// Number of readings after which old rows are deleted.
 const RETENTION_EVERY: u64 = 60;
 
@@ -39,12 +39,12 @@ impl Recorder {
 
     /// Starts a thread that records nothing and only deletes old rows of `polynya.*` tables. It is needed because the server
     /// records its requests even if the machine is not recorded.
-    pub fn keep_only(engine: Engine, settings: &Record) -> Result<Self> {
+    pub fn start_retention(engine: Engine, settings: &Record) -> Result<Self> {
         let keep = Micros::try_from(settings.keep.0.as_micros()).unwrap_or(Micros::MAX);
         let (stop, stopped) = mpsc::channel();
         let thread = Class::Background.spawn("retention", move || {
             let mut retention = Retention::new(keep);
-            let pause = EVERY * RETENTION_EVERY as u32;
+            let pause = READ_EVERY * RETENTION_EVERY as u32;
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pause) {
                 retention.run(&engine, engine.env().clock.now());
             }
@@ -72,8 +72,8 @@ fn run(engine: &Engine, keep: Micros, processes_count: usize, stopped: &mpsc::Re
         if reading % RETENTION_EVERY == RETENTION_EVERY - 1 {
             retention.run(engine, clock.now());
         }
-        // After a late reading, the next one comes a full interval later, not sooner to catch up.
-        next = (next + EVERY).max(clock.monotonic());
+        // A late reading moves the whole schedule, so that later readings do not hurry to catch up.
+        next = (next + READ_EVERY).max(clock.monotonic());
         match stopped.recv_timeout(next.saturating_sub(clock.monotonic())) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,

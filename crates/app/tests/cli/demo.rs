@@ -3,13 +3,13 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::polynya::{Place, text};
+use crate::polynya::{Workdir, text};
 
 #[test]
 fn the_four_things_to_try_work_as_printed() {
     let _limit = testkit::limit(180);
-    let place = Place::new();
-    let mut server = place.serve(&["demo"]);
+    let workdir = Workdir::new();
+    let mut server = workdir.serve(&["demo"]);
     assert!(server.ready_after < Duration::from_secs(20), "{:?}", server.ready_after);
     let lines = server.lines_until("Your own data");
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_polynya"));
@@ -17,7 +17,7 @@ fn the_four_things_to_try_work_as_printed() {
     let run = |line: &str| {
         let output = Command::new("sh")
             .args(["-c", line])
-            .current_dir(place.path(""))
+            .current_dir(workdir.path(""))
             .env("PATH", &path)
             .output()
             .unwrap();
@@ -50,13 +50,13 @@ fn the_four_things_to_try_work_as_printed() {
 
     // Requests are recorded about a second later.
     let started = Instant::now();
-    while place
+    while workdir
         .run(&["sql", "SELECT 1 FROM polynya.requests WHERE route LIKE '%rows' LIMIT 1"])
         .stdout
         .is_empty()
     {
         assert!(started.elapsed() < Duration::from_secs(30), "requests are not recorded");
     }
-    assert!(place.number("SELECT count(*) FROM polynya.processes") > 0);
+    assert!(workdir.number("SELECT count(*) FROM polynya.processes") > 0);
     assert!(server.stop().success());
 }

@@ -1,15 +1,15 @@
 //! Tests of `polynya key`, beside a running server and without one.
 
-use crate::polynya::Place;
+use crate::polynya::Workdir;
 
 #[test]
 fn from_the_first_key_on_every_request_needs_one() {
     let _limit = testkit::limit(120);
-    let place = Place::new();
-    let server = place.serve(&["serve"]);
+    let workdir = Workdir::new();
+    let server = workdir.serve(&["serve"]);
     assert_eq!(server.ask("GET", "/v1/tables", &[], "").0, 200);
     let made: serde_json::Value = serde_json::from_str(
-        &place.ok(&["key", "create", "reader", "--scope", "read", "--tables", "a,lab.*", "--json"]),
+        &workdir.ok(&["key", "create", "reader", "--scope", "read", "--tables", "a,lab.*", "--json"]),
     )
     .unwrap();
     let secret = made["secret"].as_str().unwrap();
@@ -18,22 +18,22 @@ fn from_the_first_key_on_every_request_needs_one() {
     assert_eq!(server.ask("GET", "/v1/tables", &[&bearer], "").0, 200);
     assert_eq!(server.ask("PUT", "/v1/tables/t", &[&bearer], "{\"columns\":[]}").0, 403);
     // A user who may read the directory needs no key, except for a server that is named by its URL.
-    place.ok(&["tables"]);
-    assert!(place.fails(&["tables", "--url", &server.url]).contains("key"));
-    place.ok(&["tables", "--url", &server.url, "--key", secret]);
-    assert!(place.fails(&["tables", "--key", "pk_wrong"]).contains("no such key"));
-    let list = place.ok(&["key", "list"]);
+    workdir.ok(&["tables"]);
+    assert!(workdir.fails(&["tables", "--url", &server.url]).contains("key"));
+    workdir.ok(&["tables", "--url", &server.url, "--key", secret]);
+    assert!(workdir.fails(&["tables", "--key", "pk_wrong"]).contains("no such key"));
+    let list = workdir.ok(&["key", "list"]);
     assert!(list.contains("reader") && list.contains("main.a, lab.*") && !list.contains(secret), "{list}");
     assert!(server.stop().success());
 
     // Without a server, the directory's owner can still manage keys and is never locked out.
-    assert!(place.fails(&["key", "create", "reader", "--scope", "read"]).contains("already"));
-    let shown = place.ok(&["key", "create", "me", "--scope", "admin"]);
+    assert!(workdir.fails(&["key", "create", "reader", "--scope", "read"]).contains("already"));
+    let shown = workdir.ok(&["key", "create", "me", "--scope", "admin"]);
     assert!(shown.starts_with("pk_") && shown.contains("not shown again"), "{shown}");
-    let said = place.ok(&["key", "remove", "reader"]);
+    let said = workdir.ok(&["key", "remove", "reader"]);
     assert!(!said.contains("last"), "{said}");
-    let said = place.ok(&["key", "remove", "me"]);
+    let said = workdir.ok(&["key", "remove", "me"]);
     assert!(said.contains("the last one") && said.contains("every program of this machine"), "{said}");
-    assert!(place.ok(&["key", "list"]).contains("There is no key"));
-    assert!(place.fails(&["key", "remove", "me"]).contains("me"));
+    assert!(workdir.ok(&["key", "list"]).contains("There is no key"));
+    assert!(workdir.fails(&["key", "remove", "me"]).contains("me"));
 }

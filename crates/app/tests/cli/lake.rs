@@ -10,165 +10,166 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::{Value as Json, json};
 
-use crate::polynya::Place;
+use crate::polynya::Workdir;
 
 #[test]
 fn a_table_that_cannot_be_compared_is_named_and_the_others_are() {
     let _limit = testkit::limit(120);
-    let place = Place::new();
-    let server = place.serve(&["serve"]);
+    let workdir = Workdir::new();
+    let server = workdir.serve(&["serve"]);
     for table in ["a", "b", "c"] {
-        place.ok(&["sql", &format!("create table {table} as select 7 as n")]);
+        workdir.ok(&["sql", &format!("create table {table} as select 7 as n")]);
     }
-    assert_eq!(place.ok(&["lake", "verify"]).matches(": equal.").count(), 3);
+    assert_eq!(workdir.ok(&["lake", "verify"]).matches(": equal.").count(), 3);
     // The file is cut in half, as by an interrupted copy.
-    let data = place.path("polynya-data/lake/main/b/data");
+    let data = workdir.path("polynya-data/lake/main/b/data");
     let file = std::fs::read_dir(data).unwrap().next().unwrap().unwrap().path();
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
-    let output = place.run(&["lake", "verify"]);
+    let output = workdir.run(&["lake", "verify"]);
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(said.matches(": equal.").count(), 2, "{said}");
     assert!(said.contains("b: NOT COMPARED\n"), "{said}");
-    let json = String::from_utf8(place.run(&["lake", "verify", "b", "--json"]).stdout).unwrap();
+    let json = String::from_utf8(workdir.run(&["lake", "verify", "b", "--json"]).stdout).unwrap();
     let report: serde_json::Value = serde_json::from_str(json.trim()).unwrap();
     assert!(report["equal"] == false && report["error"].is_string(), "{report}");
     assert!(server.stop().success());
 }
 
 /// Makes a table with two partitions (days), several lake commits, and deleted rows.
-fn events(place: &Place) {
-    place.ok(&["sql", "create table events (n bigint, day date, what text) with (partition_by = 'day')"]);
+fn events(workdir: &Workdir) {
+    workdir.ok(&["sql", "create table events (n bigint, day date, what text) with (partition_by = 'day')"]);
     for round in 0..4 {
         let insert = format!(
             "insert into events select value + {}, case value % 2 when 0 then date '2026-01-01' else date '2026-01-02' end, 'word ' || value from generate_series(0, 49) as t(value)",
             100 * round
         );
-        place.ok(&["sql", &insert]);
-        place.ok(&["lake", "commit", "events"]);
-        place.ok(&["sql", &format!("delete from events where n in ({}, {})", 100 * round, 100 * round + 7)]);
-        place.ok(&["lake", "commit", "events"]);
+        workdir.ok(&["sql", &insert]);
+        workdir.ok(&["lake", "commit", "events"]);
+        workdir
+            .ok(&["sql", &format!("delete from events where n in ({}, {})", 100 * round, 100 * round + 7)]);
+        workdir.ok(&["lake", "commit", "events"]);
     }
 }
 
 #[test]
 fn the_lake_is_shown_maintained_and_erased_by_commands() {
     let _limit = testkit::limit(240);
-    let place = Place::new();
-    let server = place.serve(&["serve"]);
-    events(&place);
+    let workdir = Workdir::new();
+    let server = workdir.serve(&["serve"]);
+    events(&workdir);
     for args in [&["lake"][..], &["lake", "status"], &["lake", "status", "events"]] {
-        let shown = place.ok(args);
+        let shown = workdir.ok(args);
         assert!(shown.contains("snapshots") && shown.contains(".metadata.json"), "{args:?}: {shown}");
         assert!(shown.lines().any(|line| line.contains("events") && line.contains("192")), "{shown}");
     }
-    let json = place.ok(&["lake", "--json"]);
+    let json = workdir.ok(&["lake", "--json"]);
     let status: serde_json::Value = serde_json::from_str(json.trim()).unwrap();
     assert_eq!((&status["lake"]["rows"], &status["lag"]["rows"]), (&192.into(), &0.into()), "{status}");
-    let snapshots = place.ok(&["lake", "snapshots", "events"]);
+    let snapshots = workdir.ok(&["lake", "snapshots", "events"]);
     assert_eq!(snapshots.matches("current").count(), 1, "{snapshots}");
-    let files = place.ok(&["lake", "files", "events"]);
+    let files = workdir.ok(&["lake", "files", "events"]);
     assert!(
         files.contains("day=2026-01-01") && files.contains("day=2026-01-02") && files.contains("deletes"),
         "{files}"
     );
     let json: serde_json::Value =
-        serde_json::from_str(place.ok(&["lake", "files", "events", "--json"]).trim()).unwrap();
+        serde_json::from_str(workdir.ok(&["lake", "files", "events", "--json"]).trim()).unwrap();
     let count = json["files"].as_array().unwrap().len();
     assert_eq!(files.lines().count(), count + 2, "{files}");
 
-    let done = place.ok(&["lake", "maintain", "events"]);
+    let done = workdir.ok(&["lake", "maintain", "events"]);
     assert!(done.starts_with("events: data files ") && done.contains("→ 2"), "{done}");
-    assert_eq!(place.ok(&["lake", "verify", "events"]).matches(": equal.").count(), 1);
+    assert_eq!(workdir.ok(&["lake", "verify", "events"]).matches(": equal.").count(), 1);
 
-    let done = place.ok(&["lake", "erase", "events"]);
+    let done = workdir.ok(&["lake", "erase", "events"]);
     for said in ["erased what was deleted", "snapshot", "AS OF", "log: ", "backups: "] {
         assert!(done.contains(said), "{said}: {done}");
     }
     let json: serde_json::Value =
-        serde_json::from_str(place.ok(&["lake", "snapshots", "events", "--json"]).trim()).unwrap();
+        serde_json::from_str(workdir.ok(&["lake", "snapshots", "events", "--json"]).trim()).unwrap();
     assert_eq!(json["snapshots"].as_array().unwrap().len(), 1);
-    assert_eq!(place.ok(&["lake", "verify", "events"]).matches(": equal.").count(), 1);
-    assert!(place.fails(&["lake", "erase", "nobody"]).contains("nobody"));
-    assert!(place.fails(&["lake", "files", "nobody"]).contains("nobody"));
+    assert_eq!(workdir.ok(&["lake", "verify", "events"]).matches(": equal.").count(), 1);
+    assert!(workdir.fails(&["lake", "erase", "nobody"]).contains("nobody"));
+    assert!(workdir.fails(&["lake", "files", "nobody"]).contains("nobody"));
     assert!(server.stop().success());
     // Without a server the commands open the directory.
-    assert!(place.ok(&["lake", "erase", "events"]).contains("erased"));
-    assert!(place.ok(&["lake"]).contains("192"));
-    assert_eq!(place.number("select count(*) from events"), 192);
+    assert!(workdir.ok(&["lake", "erase", "events"]).contains("erased"));
+    assert!(workdir.ok(&["lake"]).contains("192"));
+    assert_eq!(workdir.number("select count(*) from events"), 192);
 }
 
 #[test]
 fn a_table_of_the_catalog_and_a_directory_are_imported_once() {
     let _limit = testkit::limit(240);
-    let place = Place::new();
-    let server = place.serve(&["serve"]);
-    events(&place);
+    let workdir = Workdir::new();
+    let server = workdir.serve(&["serve"]);
+    events(&workdir);
     // The table is named as in this server's catalog. Some of its rows are deleted by position.
-    let said = place.ok(&["lake", "import", "events", "copied"]);
+    let said = workdir.ok(&["lake", "import", "events", "copied"]);
     assert!(said.contains("copied: 192 rows"), "{said}");
     let same =
         "select count(*) from events e join copied c on e.n = c.n and e.day = c.day and e.what = c.what";
-    assert_eq!((place.number("select count(*) from copied"), place.number(same)), (192, 192));
-    assert!(place.ok(&["lake", "import", "events", "copied"]).contains("nothing new"));
-    assert_eq!(place.number("select count(*) from copied"), 192);
+    assert_eq!((workdir.number("select count(*) from copied"), workdir.number(same)), (192, 192));
+    assert!(workdir.ok(&["lake", "import", "events", "copied"]).contains("nothing new"));
+    assert_eq!(workdir.number("select count(*) from copied"), 192);
     // The source changes after the import. The command refuses, because it cannot tell the changed rows.
-    place.ok(&["sql", "insert into events (n) values (1000)"]);
-    place.ok(&["lake", "commit", "events"]);
-    let refused = place.fails(&["lake", "import", "events", "copied"]);
+    workdir.ok(&["sql", "insert into events (n) values (1000)"]);
+    workdir.ok(&["lake", "commit", "events"]);
+    let refused = workdir.fails(&["lake", "import", "events", "copied"]);
     assert!(refused.contains("another one by now") && refused.contains("--again"), "{refused}");
     assert!(server.stop().success());
 
     let dir = "polynya-data/lake/main/events";
-    let json = place.ok(&["lake", "import", dir, "by_path", "--rename", "what=kind", "--json"]);
+    let json = workdir.ok(&["lake", "import", dir, "by_path", "--rename", "what=kind", "--json"]);
     let done: serde_json::Value = serde_json::from_str(json.trim()).unwrap();
     assert_eq!((&done["rows"], &done["table"]), (&193.into(), &"by_path".into()), "{done}");
-    assert_eq!(place.number("select count(kind) from by_path"), 192);
-    assert!(place.fails(&["lake", "import", "nowhere", "x"]).contains("nowhere"));
-    assert!(place.fails(&["lake", "import", dir, "y", "--rename", "nothing=x"]).contains("nothing"));
-    assert!(place.fails(&["tables", "y"]).contains('y'), "nothing was made");
+    assert_eq!(workdir.number("select count(kind) from by_path"), 192);
+    assert!(workdir.fails(&["lake", "import", "nowhere", "x"]).contains("nowhere"));
+    assert!(workdir.fails(&["lake", "import", dir, "y", "--rename", "nothing=x"]).contains("nothing"));
+    assert!(workdir.fails(&["tables", "y"]).contains('y'), "nothing was made");
     // A table with other types is refused before the first row.
-    place.ok(&["sql", "create table narrow (n text, day date)"]);
-    let refused = place.fails(&["lake", "import", dir, "narrow"]);
+    workdir.ok(&["sql", "create table narrow (n text, day date)"]);
+    let refused = workdir.fails(&["lake", "import", dir, "narrow"]);
     assert!(refused.contains("`n` is int64, and string in the table"), "{refused}");
-    assert_eq!(place.number("select count(*) from narrow"), 0);
+    assert_eq!(workdir.number("select count(*) from narrow"), 0);
 }
 
 #[test]
 fn parquet_files_are_imported_each_once_and_what_does_not_fit_is_told_before() {
     let _limit = testkit::limit(240);
-    let place = Place::new();
-    std::fs::create_dir_all(place.path("files/deeper")).unwrap();
+    let workdir = Workdir::new();
+    std::fs::create_dir_all(workdir.path("files/deeper")).unwrap();
     let rows: String = (1..=100).map(|n| format!("{{\"n\":{n},\"word\":\"a\"}}\n")).collect();
-    std::fs::write(place.path("a.ndjson"), rows).unwrap();
-    place.ok(&["ingest", "a.ndjson"]);
-    place.ok(&["sql", "copy a to 'files/1.parquet'"]);
-    place.ok(&["sql", "copy a to 'files/deeper/2.parquet'"]);
-    let said = place.ok(&["lake", "import", "files", "b"]);
+    std::fs::write(workdir.path("a.ndjson"), rows).unwrap();
+    workdir.ok(&["ingest", "a.ndjson"]);
+    workdir.ok(&["sql", "copy a to 'files/1.parquet'"]);
+    workdir.ok(&["sql", "copy a to 'files/deeper/2.parquet'"]);
+    let said = workdir.ok(&["lake", "import", "files", "b"]);
     assert_eq!(said.matches("b: 100 rows from").count(), 2, "{said}");
-    place.ok(&["sql", "copy (select 7 as n, 'late' as word) to 'files/3.parquet'"]);
-    let said = place.ok(&["lake", "import", "files", "b"]);
+    workdir.ok(&["sql", "copy (select 7 as n, 'late' as word) to 'files/3.parquet'"]);
+    let said = workdir.ok(&["lake", "import", "files", "b"]);
     assert_eq!(
         (said.matches("nothing new").count(), said.matches("b: 1 row from").count()),
         (2, 1),
         "{said}"
     );
-    assert_eq!(place.number("select count(*) from b"), 201);
-    place.ok(&["lake", "import", "files/*.parquet", "c", "--rename", "word=term"]);
-    assert_eq!(place.number("select count(term) from c"), 101);
-    place.ok(&["sql", "copy (select 'x' as n, 'y' as word) to 'files/odd.parquet'"]);
-    let refused = place.fails(&["lake", "import", "files", "d"]);
+    assert_eq!(workdir.number("select count(*) from b"), 201);
+    workdir.ok(&["lake", "import", "files/*.parquet", "c", "--rename", "word=term"]);
+    assert_eq!(workdir.number("select count(term) from c"), 101);
+    workdir.ok(&["sql", "copy (select 'x' as n, 'y' as word) to 'files/odd.parquet'"]);
+    let refused = workdir.fails(&["lake", "import", "files", "d"]);
     assert!(refused.contains("column `n` is") && refused.contains("odd.parquet"), "{refused}");
-    assert!(place.fails(&["tables", "d"]).contains('d'), "nothing was made");
+    assert!(workdir.fails(&["tables", "d"]).contains('d'), "nothing was made");
 }
 
 /// Makes a table with two lake commits, the second of which has one small file, and copies its lake to `copied`. Returns the
 /// copy's newest metadata file and the copy of that small file.
-fn trips(place: &Place) -> (PathBuf, PathBuf) {
-    let server = place.serve(&["serve"]);
+fn trips(workdir: &Workdir) -> (PathBuf, PathBuf) {
+    let server = workdir.serve(&["serve"]);
     let files = || {
-        let dir = place.path("polynya-data/lake/main/trips/data");
+        let dir = workdir.path("polynya-data/lake/main/trips/data");
         let mut files: Vec<PathBuf> = Vec::new();
         walk(&dir, &mut files);
         files
@@ -178,15 +179,15 @@ fn trips(place: &Place) -> (PathBuf, PathBuf) {
             "select value as n, 'word ' || value as word, named_struct('a', value, 'b', 'x') as pair from generate_series({from}, {to})"
         )
     };
-    place.ok(&["sql", &format!("create table trips as {}", rows(1, 150_000))]);
-    place.ok(&["lake", "commit", "trips"]);
+    workdir.ok(&["sql", &format!("create table trips as {}", rows(1, 150_000))]);
+    workdir.ok(&["lake", "commit", "trips"]);
     let before = files();
-    place.ok(&["sql", &format!("insert into trips {}", rows(150_001, 150_010))]);
-    place.ok(&["lake", "commit", "trips"]);
+    workdir.ok(&["sql", &format!("insert into trips {}", rows(150_001, 150_010))]);
+    workdir.ok(&["lake", "commit", "trips"]);
     let second: Vec<PathBuf> = files().into_iter().filter(|file| !before.contains(file)).collect();
     assert_eq!(second.len(), 1, "{second:?}");
     assert!(server.stop().success());
-    let (from, to) = (place.path("polynya-data/lake/main/trips"), place.path("copied"));
+    let (from, to) = (workdir.path("polynya-data/lake/main/trips"), workdir.path("copied"));
     copy(&from, &to);
     let metadata = fs::read_dir(to.join("metadata")).unwrap().map(|entry| entry.unwrap().path());
     let metadata = metadata.filter(|path| path.to_string_lossy().ends_with(".metadata.json"));
@@ -197,10 +198,7 @@ fn trips(place: &Place) -> (PathBuf, PathBuf) {
 fn walk(dir: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => walk(&path, files),
-            false => files.push(path),
-        }
+        if path.is_dir() { walk(&path, files) } else { files.push(path) }
     }
 }
 
@@ -210,9 +208,10 @@ fn copy(from: &Path, to: &Path) {
     entries.sort_by_key(|path| fs::metadata(path).unwrap().modified().unwrap());
     for path in entries {
         let to = to.join(path.file_name().unwrap());
-        match path.is_dir() {
-            true => copy(&path, &to),
-            false => drop(fs::copy(&path, &to).unwrap()),
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            fs::copy(&path, &to).unwrap();
         }
     }
 }
@@ -223,8 +222,8 @@ fn edit(path: &Path, change: impl FnOnce(&mut Json)) {
     fs::write(path, json.to_string()).unwrap();
 }
 
-fn columns(place: &Place, table: &str) -> Vec<String> {
-    let described: Json = serde_json::from_str(place.ok(&["tables", table, "--json"]).trim()).unwrap();
+fn columns(workdir: &Workdir, table: &str) -> Vec<String> {
+    let described: Json = serde_json::from_str(workdir.ok(&["tables", table, "--json"]).trim()).unwrap();
     let columns = described["columns"].as_array().unwrap().iter();
     columns.map(|column| column["name"].as_str().unwrap().to_owned()).collect()
 }
@@ -234,21 +233,21 @@ fn columns(place: &Place, table: &str) -> Vec<String> {
 #[test]
 fn an_interrupted_import_goes_on_with_the_columns_that_it_began_with() {
     let _limit = testkit::limit(240);
-    let place = Place::new();
-    let (metadata, second) = trips(&place);
+    let workdir = Workdir::new();
+    let (metadata, second) = trips(&workdir);
     let whole = fs::read(&second).unwrap();
     let mut broken = whole.clone();
     broken[4..200].fill(0xff);
     fs::write(&second, broken).unwrap();
     let import = ["lake", "import", "copied", "p1", "--rename", "word=term"];
-    let said = place.fails(&import);
+    let said = workdir.fails(&import);
     assert!(said.contains("before are stored, and the same command goes on after them"), "{said}");
-    let taken = place.number("select count(term) from p1");
+    let taken = workdir.number("select count(term) from p1");
     assert!(0 < taken && taken < 150_000, "{taken}");
     fs::write(&second, &whole).unwrap();
 
     for other in [&import[..4], &["lake", "import", "copied", "p1", "--rename", "word=other"]] {
-        let refused = place.fails(other);
+        let refused = workdir.fails(other);
         assert!(refused.contains("other names of columns (--rename word=term)"), "{refused}");
     }
     // The snapshot with which the import began is removed from the metadata.
@@ -258,7 +257,7 @@ fn an_interrupted_import_goes_on_with_the_columns_that_it_began_with() {
         snapshots.last_mut().unwrap()["snapshot-id"] = json!(77);
         json["current-snapshot-id"] = json!(77);
     });
-    let refused = place.fails(&import);
+    let refused = workdir.fails(&import);
     assert!(
         refused.contains(&format!("{taken} rows of"))
             && refused.contains("import into a new table, or drop `p1`"),
@@ -276,22 +275,22 @@ fn an_interrupted_import_goes_on_with_the_columns_that_it_began_with() {
         json["schemas"].as_array_mut().unwrap().push(schema);
         json["current-schema-id"] = json!(77);
     });
-    place.ok(&import);
+    workdir.ok(&import);
     let all = "select count(*) from p1 where term = 'word ' || n and pair['a'] = n and pair['b'] = 'x'";
-    assert_eq!(place.number(all), 150_010);
-    assert_eq!(columns(&place, "p1"), ["n", "term", "pair"]);
+    assert_eq!(workdir.number(all), 150_010);
+    assert_eq!(columns(&workdir, "p1"), ["n", "term", "pair"]);
 
     // The import is complete, by whichever name the table is called. Another `--rename` is refused.
     for table in ["p1", "P1", "main.p1", "MAIN.P1"] {
-        let said = place.ok(&["lake", "import", "copied", table, "--rename", "word=term"]);
+        let said = workdir.ok(&["lake", "import", "copied", table, "--rename", "word=term"]);
         assert!(said.contains("p1: nothing new"), "{table}: {said}");
     }
-    let refused = place.fails(&["lake", "import", "copied", "p1", "--rename", "n=number"]);
+    let refused = workdir.fails(&["lake", "import", "copied", "p1", "--rename", "n=number"]);
     assert!(refused.contains("--again"), "{refused}");
-    assert_eq!((place.number("select count(*) from p1"), columns(&place, "p1").len()), (150_010, 3));
+    assert_eq!((workdir.number("select count(*) from p1"), columns(&workdir, "p1").len()), (150_010, 3));
     // `--again` imports all rows once more; the struct's type still fits the table.
-    place.ok(&["lake", "import", "copied", "p1", "--rename", "phrase=term", "--again"]);
-    assert_eq!(place.number("select count(term) from p1"), 300_020);
+    workdir.ok(&["lake", "import", "copied", "p1", "--rename", "phrase=term", "--again"]);
+    assert_eq!(workdir.number("select count(term) from p1"), 300_020);
 }
 
 fn numbers(path: &Path, last: i64) {
@@ -310,8 +309,8 @@ fn numbers(path: &Path, last: i64) {
 #[test]
 fn a_parquet_file_that_is_another_one_by_now_is_refused() {
     let _limit = testkit::limit(240);
-    let place = Place::new();
-    let path = place.path("a.parquet");
+    let workdir = Workdir::new();
+    let path = workdir.path("a.parquet");
     numbers(&path, 160_000);
     let whole = fs::read(&path).unwrap();
     let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
@@ -320,75 +319,75 @@ fn a_parquet_file_that_is_another_one_by_now_is_refused() {
     broken[start as usize..][..100].fill(0xff);
     fs::write(&path, broken).unwrap();
     let import = ["lake", "import", "a.parquet", "b", "--rename", "n=number"];
-    place.fails(&import);
-    let taken = place.number("select count(number) from b");
+    workdir.fails(&import);
+    let taken = workdir.number("select count(number) from b");
     assert!(0 < taken && taken < 150_000, "{taken}");
     // The file changes in one value and keeps its size.
     numbers(&path, 160_001);
-    let refused = place.fails(&import);
+    let refused = workdir.fails(&import);
     assert!(refused.contains("another file by now") && refused.contains("--again"), "{refused}");
     fs::write(&path, &whole).unwrap();
-    let refused = place.fails(&["lake", "import", "a.parquet", "b"]);
+    let refused = workdir.fails(&["lake", "import", "a.parquet", "b"]);
     assert!(refused.contains("--rename n=number --rename _time=time"), "{refused}");
-    place.ok(&import);
+    workdir.ok(&import);
     for table in ["b", "B", "main.b"] {
-        let said = place.ok(&["lake", "import", "a.parquet", table, "--rename", "n=number"]);
+        let said = workdir.ok(&["lake", "import", "a.parquet", table, "--rename", "n=number"]);
         assert!(said.contains("b: nothing new"), "{table}: {said}");
     }
-    assert_eq!(place.number("select count(*) from b where time = 'word ' || number - 1"), 160_000);
+    assert_eq!(workdir.number("select count(*) from b where time = 'word ' || number - 1"), 160_000);
     numbers(&path, 160_001);
-    let refused = place.fails(&import);
+    let refused = workdir.fails(&import);
     assert!(refused.contains("another file by now"), "{refused}");
-    assert_eq!(place.number("select count(*) from b"), 160_000);
+    assert_eq!(workdir.number("select count(*) from b"), 160_000);
 
     // `polynya ingest` checks the columns too, and cannot rename any.
-    let refused = place.fails(&["ingest", "a.parquet", "--table", "c"]);
+    let refused = workdir.fails(&["ingest", "a.parquet", "--table", "c"]);
     assert!(refused.contains("_time"), "{refused}");
 }
 
 #[test]
 fn parquet_that_the_server_would_not_take_is_refused_before_the_first_row() {
     let _limit = testkit::limit(120);
-    let place = Place::new();
-    fs::create_dir(place.path("files")).unwrap();
+    let workdir = Workdir::new();
+    fs::create_dir(workdir.path("files")).unwrap();
     let write = |name: &str, column: &str, values: ArrayRef| {
         let n: ArrayRef = Arc::new(Int64Array::from_iter_values(0..values.len() as i64));
         let batch = RecordBatch::try_from_iter([("n", n), (column, values)]).unwrap();
-        let file = File::create(place.path("files").join(name)).unwrap();
+        let file = File::create(workdir.path("files").join(name)).unwrap();
         let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
         writer.write(&batch).unwrap();
         writer.close().unwrap();
     };
     write("1.parquet", "word", Arc::new(StringArray::from(vec!["a", "b"])));
     write("2.parquet", "took", Arc::new(arrow::array::DurationSecondArray::from(vec![1, 2])));
-    let refused = place.fails(&["lake", "import", "files", "a"]);
+    let refused = workdir.fails(&["lake", "import", "files", "a"]);
     assert!(refused.contains("column `took` is Duration(s), which no table here holds"), "{refused}");
     assert!(refused.contains("2.parquet"), "{refused}");
-    assert!(place.fails(&["tables", "a"]).contains('a'), "nothing was made");
+    assert!(workdir.fails(&["tables", "a"]).contains('a'), "nothing was made");
     // Numbers do not become text, although Arrow could cast them.
-    fs::remove_file(place.path("files/2.parquet")).unwrap();
-    place.ok(&["sql", "create table a (n text)"]);
-    let refused = place.fails(&["lake", "import", "files", "a"]);
+    fs::remove_file(workdir.path("files/2.parquet")).unwrap();
+    workdir.ok(&["sql", "create table a (n text)"]);
+    let refused = workdir.fails(&["lake", "import", "files", "a"]);
     assert!(refused.contains("column `n` is Int64, and string in the table"), "{refused}");
-    assert_eq!(place.number("select count(*) from a"), 0);
+    assert_eq!(workdir.number("select count(*) from a"), 0);
     // One of the files lacks a column that is NOT NULL in the table.
-    place.ok(&["sql", "create table b (n bigint, word text not null)"]);
+    workdir.ok(&["sql", "create table b (n bigint, word text not null)"]);
     write("0.parquet", "other", Arc::new(StringArray::from(vec!["a", "b"])));
     write("1.parquet", "word", Arc::new(StringArray::from(vec!["a", "b"])));
-    let refused = place.fails(&["lake", "import", "files", "b"]);
+    let refused = workdir.fails(&["lake", "import", "files", "b"]);
     assert!(
         refused.contains("`word` of the table is NOT NULL") && refused.contains("0.parquet"),
         "{refused}"
     );
-    assert_eq!(place.number("select count(*) from b"), 0);
+    assert_eq!(workdir.number("select count(*) from b"), 0);
 }
 
 /// Iceberg has no types for vectors, points and JSON, so a table that Polynya had landed could not be imported back.
 #[test]
 fn a_table_of_polynyas_own_comes_back_into_one_of_its_types() {
     let _limit = testkit::limit(120);
-    let place = Place::new();
-    let server = place.serve(&["serve"]);
+    let workdir = Workdir::new();
+    let server = workdir.serve(&["serve"]);
     let columns = json!({ "columns": [
         { "name": "v", "type": "vector(2)" }, { "name": "at", "type": "point" }, { "name": "place", "type": "point3d" },
         { "name": "more", "type": "json" }, { "name": "who", "type": "uuid" },
@@ -405,21 +404,22 @@ fn a_table_of_polynyas_own_comes_back_into_one_of_its_types() {
     ]);
     let (status, said) = server.ask("POST", "/v1/tables/from/rows", &json, &rows.to_string());
     assert!((200..300).contains(&status), "{said}");
-    place.ok(&["lake", "commit", "from"]);
+    workdir.ok(&["lake", "commit", "from"]);
     assert!(server.stop().success());
     let dir = "polynya-data/lake/main/from";
-    place.ok(&["lake", "import", dir, "into"]);
-    let all = |table: &str| place.ok(&["sql", "--json", &format!("select * from \"{table}\" order by who")]);
+    workdir.ok(&["lake", "import", dir, "into"]);
+    let all =
+        |table: &str| workdir.ok(&["sql", "--json", &format!("select * from \"{table}\" order by who")]);
     assert_eq!(all("into"), all("from"));
     assert_eq!(all("into").lines().count(), 2);
     // A text that is not JSON is refused at its row.
-    let server = place.serve(&["serve"]);
-    place.ok(&["sql", "create table words as select 'no json' as more"]);
-    place.ok(&["lake", "commit", "words"]);
+    let server = workdir.serve(&["serve"]);
+    workdir.ok(&["sql", "create table words as select 'no json' as more"]);
+    workdir.ok(&["lake", "commit", "words"]);
     assert!(server.stop().success());
-    let refused = place.fails(&["lake", "import", "polynya-data/lake/main/words", "into"]);
+    let refused = workdir.fails(&["lake", "import", "polynya-data/lake/main/words", "into"]);
     assert!(refused.contains("row 1, column `more`: no JSON"), "{refused}");
-    assert_eq!(place.number("select count(*) from \"into\""), 2);
+    assert_eq!(workdir.number("select count(*) from \"into\""), 2);
 }
 
 /// `lake verify` reported "every value the same" for a table whose file had a flipped bit, because it compared the file with
@@ -427,15 +427,15 @@ fn a_table_of_polynyas_own_comes_back_into_one_of_its_types() {
 #[test]
 fn a_flipped_bit_in_a_file_is_named_by_verify_and_refused_by_import_ingest_and_copy() {
     let _limit = testkit::limit(240);
-    let place = Place::new();
-    let server = place.serve(&["serve"]);
-    place.ok(&[
+    let workdir = Workdir::new();
+    let server = workdir.serve(&["serve"]);
+    workdir.ok(&[
         "sql",
         "create table a as select value as n, value * 1.5 as x from generate_series(1, 5000) as t(value)",
     ]);
-    let said = place.ok(&["lake", "verify", "a"]);
+    let said = workdir.ok(&["lake", "verify", "a"]);
     assert!(said.contains("a: equal.") && said.contains("1 file as written"), "{said}");
-    let data = place.path("polynya-data/lake/main/a/data");
+    let data = workdir.path("polynya-data/lake/main/a/data");
     let file = fs::read_dir(data).unwrap().next().unwrap().unwrap().path();
     let name = file.file_name().unwrap().to_str().unwrap().to_owned();
     let reader = SerializedFileReader::new(File::open(&file).unwrap()).unwrap();
@@ -444,20 +444,20 @@ fn a_flipped_bit_in_a_file_is_named_by_verify_and_refused_by_import_ingest_and_c
     let mut bytes = fs::read(&file).unwrap();
     bytes[at] ^= 16;
     fs::write(&file, &bytes).unwrap();
-    fs::write(place.path("flipped.parquet"), &bytes).unwrap();
+    fs::write(workdir.path("flipped.parquet"), &bytes).unwrap();
 
-    let output = place.run(&["lake", "verify", "a"]);
+    let output = workdir.run(&["lake", "verify", "a"]);
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(
         said.contains("a: NOT COMPARED") && said.contains("1 file of the lake: ") && said.contains(&name),
         "{said}"
     );
-    place.ok(&["sql", "create table c (n bigint, x double)"]);
+    workdir.ok(&["sql", "create table c (n bigint, x double)"]);
     for refused in [
-        place.fails(&["ingest", "flipped.parquet", "b"]),
-        place.fails(&["sql", "copy c (n, x) from 'flipped.parquet'"]),
-        place.fails(&["lake", "import", "polynya-data/lake/main/a", "d"]),
+        workdir.fails(&["ingest", "flipped.parquet", "b"]),
+        workdir.fails(&["sql", "copy c (n, x) from 'flipped.parquet'"]),
+        workdir.fails(&["lake", "import", "polynya-data/lake/main/a", "d"]),
     ] {
         assert!(refused.contains("checksum"), "{refused}");
     }

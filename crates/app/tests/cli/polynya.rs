@@ -6,13 +6,13 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A working directory for the binary, without the settings of the user who runs the tests.
-pub struct Place {
+pub struct Workdir {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl Workdir {
     pub fn new() -> Self {
-        Place { dir: tempfile::tempdir().unwrap() }
+        Workdir { dir: tempfile::tempdir().unwrap() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -82,13 +82,13 @@ impl Place {
         let mut child = command.spawn().unwrap();
         let data = self.path(data);
         // A killed server leaves its `server.json` behind, so the pid is compared.
-        let is_here = |pid: u32| {
+        let has_pid = |pid: u32| {
             let found: Option<serde_json::Value> = std::fs::read(data.join("server.json"))
                 .ok()
                 .and_then(|text| serde_json::from_slice(&text).ok());
             found.is_some_and(|found| found["pid"] == pid)
         };
-        while !is_here(child.id()) {
+        while !has_pid(child.id()) {
             if let Some(status) = child.try_wait().unwrap() {
                 let mut said = String::new();
                 child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -161,8 +161,8 @@ impl Server {
 }
 
 /// Returns true if `polynya doctor` finds a directory sound.
-pub fn is_sound(place: &Place, data: &Path) -> bool {
-    let output = place.run(&["doctor", data.to_str().unwrap(), "--json"]);
+pub fn is_sound(workdir: &Workdir, data: &Path) -> bool {
+    let output = workdir.run(&["doctor", data.to_str().unwrap(), "--json"]);
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found["sound"] == true, output.status.success());
     if !output.status.success() {

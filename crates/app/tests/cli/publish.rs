@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::polynya::{Place, Server};
+use crate::polynya::{Server, Workdir};
 
 fn wait(what: &str, mut is: impl FnMut() -> bool) -> Duration {
     let started = Instant::now();
@@ -18,19 +18,19 @@ fn shows(server: &Server, path: &str, text: &str) -> bool {
     status == 200 && body.contains(text)
 }
 
-fn vault() -> Place {
-    let place = Place::new();
-    std::fs::create_dir(place.path("notes")).unwrap();
-    place.write("notes/open.md", "---\npublish: true\n---\n# Open water\n");
-    place.write("notes/mine.md", "# My own\nnobody reads this\n");
-    place
+fn vault() -> Workdir {
+    let workdir = Workdir::new();
+    std::fs::create_dir(workdir.path("notes")).unwrap();
+    workdir.write("notes/open.md", "---\npublish: true\n---\n# Open water\n");
+    workdir.write("notes/mine.md", "# My own\nnobody reads this\n");
+    workdir
 }
 
 #[test]
 fn a_published_folder_is_a_site_that_follows_its_files_and_survives_a_kill() {
     let _limit = testkit::limit(240);
-    let place = vault();
-    let mut server = place.serve(&["publish", "notes", "--title", "Sea"]);
+    let workdir = vault();
+    let mut server = workdir.serve(&["publish", "notes", "--title", "Sea"]);
     let said = server.lines_until("Stop with").join("\n");
     assert!(said.contains("1 of 2 notes of `notes` is public at http://127.0.0.1:"), "{said}");
     wait("the page", || shows(&server, "/open", "Open water"));
@@ -39,18 +39,18 @@ fn a_published_folder_is_a_site_that_follows_its_files_and_survives_a_kill() {
     // Another program on the machine may delay a change by a second, but not each time.
     let took: Vec<Duration> = (0..5)
         .map(|round| {
-            place.write("notes/open.md", &format!("---\npublish: true\n---\n# Changed {round}\n"));
+            workdir.write("notes/open.md", &format!("---\npublish: true\n---\n# Changed {round}\n"));
             wait("the change", || shows(&server, "/open", &format!("Changed {round}")))
         })
         .collect();
     assert!(took.iter().min() < Some(&Duration::from_secs(1)), "{took:?}");
-    assert_eq!(place.number("SELECT count(*) FROM vault WHERE published"), 1);
+    assert_eq!(workdir.number("SELECT count(*) FROM vault WHERE published"), 1);
     let ready = server.ask("GET", "/ready", &[], "").1;
     assert!(ready.contains("\"folders\""), "{ready}");
     server.kill();
 
-    place.write("notes/mine.md", "---\npublish: true\n---\nEverybody may read this now\n");
-    let server = place.serve(&["publish", "notes"]);
+    workdir.write("notes/mine.md", "---\npublish: true\n---\nEverybody may read this now\n");
+    let server = workdir.serve(&["publish", "notes"]);
     wait("what changed meanwhile", || shows(&server, "/mine", "Everybody"));
     assert!(shows(&server, "/open", "Changed"));
     // The row is counted shortly after the page has changed.
@@ -62,17 +62,17 @@ fn a_published_folder_is_a_site_that_follows_its_files_and_survives_a_kill() {
 #[test]
 fn a_pattern_in_the_settings_publishes_and_taking_it_away_takes_back() {
     let _limit = testkit::limit(240);
-    let place = vault();
-    place.write("polynya.toml", "[site]\nvault = \"notes\"\npublish = [\"**\"]\n");
-    let server = place.serve(&["serve"]);
+    let workdir = vault();
+    workdir.write("polynya.toml", "[site]\nvault = \"notes\"\npublish = [\"**\"]\n");
+    let server = workdir.serve(&["serve"]);
     wait("the page", || shows(&server, "/mine", "nobody reads this"));
     assert!(server.stop().success());
     // Without the folder and the pattern, only those notes of the table are public that say so themselves.
-    place.write("polynya.toml", "[site]\ntitle = \"Still here\"\n");
-    let server = place.serve(&["serve"]);
+    workdir.write("polynya.toml", "[site]\ntitle = \"Still here\"\n");
+    let server = workdir.serve(&["serve"]);
     wait("the page", || shows(&server, "/open", "Open water"));
     assert_eq!(server.ask("GET", "/mine", &[], "").0, 404);
-    assert_eq!(place.number("SELECT count(*) FROM vault WHERE published"), 1);
+    assert_eq!(workdir.number("SELECT count(*) FROM vault WHERE published"), 1);
     assert!(server.stop().success());
 }
 
@@ -80,20 +80,20 @@ fn a_pattern_in_the_settings_publishes_and_taking_it_away_takes_back() {
 #[test]
 fn settings_are_printed_by_whatever_serves_and_nothing_is_started() {
     let _limit = testkit::limit(60);
-    let place = vault();
+    let workdir = vault();
     for command in [vec!["demo"], vec!["publish", "notes"], vec!["serve"]] {
-        let printed = place.ok(&[command.as_slice(), &["--record", "--print-config"]].concat());
+        let printed = workdir.ok(&[command.as_slice(), &["--record", "--print-config"]].concat());
         assert!(printed.contains("server.listen") || printed.contains("[server]"), "{printed}");
     }
-    assert!(!place.path("polynya-data").exists());
+    assert!(!workdir.path("polynya-data").exists());
 }
 
 #[test]
 fn the_demo_publishes_what_it_is_given_and_says_so() {
     let _limit = testkit::limit(240);
-    let place = vault();
-    place.write("README.md", "# Read me\n[open](notes/open.md)\n");
-    let mut server = place.serve(&["demo", "=notes", "README.md"]);
+    let workdir = vault();
+    workdir.write("README.md", "# Read me\n[open](notes/open.md)\n");
+    let mut server = workdir.serve(&["demo", "=notes", "README.md"]);
     let said = server.lines_until("Your own data").join("\n");
     assert!(said.contains("Published: all Markdown in notes, README.md"), "{said}");
     wait("the pages", || shows(&server, "/mine", "nobody reads this"));
@@ -102,20 +102,20 @@ fn the_demo_publishes_what_it_is_given_and_says_so() {
 }
 
 #[test]
-fn what_cannot_be_published_is_said_in_one_sentence() {
+fn an_unpublishable_folder_is_refused_in_one_sentence() {
     let _limit = testkit::limit(60);
-    let place = vault();
-    place.write("events.csv.bak", "a,b\n");
-    assert!(place.fails(&["publish", "none"]).contains("no folder or file `none`"));
-    place.write("p.png", "a picture that nothing shows");
+    let workdir = vault();
+    workdir.write("events.csv.bak", "a,b\n");
+    assert!(workdir.fails(&["publish", "none"]).contains("no folder or file `none`"));
+    workdir.write("p.png", "a picture that nothing shows");
     for file in ["events.csv.bak", "p.png"] {
-        assert!(place.fails(&["demo", file]).contains("is no note"));
+        assert!(workdir.fails(&["demo", file]).contains("is no note"));
     }
-    let reserved = place.fails(&["publish", "--all", "v1=notes", "--listen", "127.0.0.1:0"]);
+    let reserved = workdir.fails(&["publish", "--all", "v1=notes", "--listen", "127.0.0.1:0"]);
     assert!(reserved.contains("an address of the server itself"), "{reserved}");
-    let twice = place.fails(&["publish", "x=notes", "x=.", "--listen", "127.0.0.1:0"]);
+    let twice = workdir.fails(&["publish", "x=notes", "x=.", "--listen", "127.0.0.1:0"]);
     assert!(twice.contains("same place"), "{twice}");
     let url =
-        place.fails(&["publish", "notes", "--set", "site.base_url=example.org", "--listen", "127.0.0.1:0"]);
+        workdir.fails(&["publish", "notes", "--set", "site.base_url=example.org", "--listen", "127.0.0.1:0"]);
     assert!(url.contains("is not the address of a site"), "{url}");
 }

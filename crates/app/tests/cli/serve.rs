@@ -1,39 +1,40 @@
 //! Tests of servers that start, stop, are killed, or find their directory open.
 
-use crate::polynya::{Place, is_sound};
+use crate::polynya::{Workdir, is_sound};
 
 #[test]
 fn a_server_stops_in_order_and_starts_again_with_its_data() {
     let _limit = testkit::limit(120);
-    let place = Place::new();
-    let server = place.serve(&["serve"]);
+    let workdir = Workdir::new();
+    let server = workdir.serve(&["serve"]);
     let (status, body) =
         server.ask("POST", "/v1/tables/events/rows", &["Content-Type: application/json"], "{\"kind\":\"a\"}");
     assert_eq!(status, 200, "{body}");
-    assert_eq!(place.number("SELECT count(*) FROM events"), 1);
-    let said = place.fails(&["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(workdir.number("SELECT count(*) FROM events"), 1);
+    let said = workdir.fails(&["serve", "--listen", "127.0.0.1:0"]);
     assert!(said.contains("already") && said.contains(&server.url), "{said}");
     let status = server.stop();
     assert_eq!(status.code(), Some(0));
     assert!(
-        !place.path("polynya-data/server.json").exists() && !place.path("polynya-data/control.sock").exists()
+        !workdir.path("polynya-data/server.json").exists()
+            && !workdir.path("polynya-data/control.sock").exists()
     );
-    assert_eq!(place.number("SELECT count(*) FROM events"), 1, "without a server");
-    assert!(is_sound(&place, &place.path("polynya-data")));
+    assert_eq!(workdir.number("SELECT count(*) FROM events"), 1, "without a server");
+    assert!(is_sound(&workdir, &workdir.path("polynya-data")));
 }
 
 #[test]
 fn a_killed_server_is_not_looked_for() {
     let _limit = testkit::limit(120);
-    let place = Place::new();
-    let server = place.serve(&["serve"]);
+    let workdir = Workdir::new();
+    let server = workdir.serve(&["serve"]);
     server.ask("POST", "/v1/tables/events/rows", &["Content-Type: application/json"], "{\"kind\":\"a\"}");
     server.kill();
-    assert!(place.path("polynya-data/server.json").exists(), "left behind");
-    assert!(is_sound(&place, &place.path("polynya-data")));
-    assert_eq!(place.number("SELECT count(*) FROM events"), 1);
-    let server = place.serve(&["serve"]);
-    assert_eq!(place.number("SELECT count(*) FROM events"), 1);
+    assert!(workdir.path("polynya-data/server.json").exists(), "left behind");
+    assert!(is_sound(&workdir, &workdir.path("polynya-data")));
+    assert_eq!(workdir.number("SELECT count(*) FROM events"), 1);
+    let server = workdir.serve(&["serve"]);
+    assert_eq!(workdir.number("SELECT count(*) FROM events"), 1);
     assert!(server.stop().success());
 }
 
@@ -41,9 +42,9 @@ fn a_killed_server_is_not_looked_for() {
 #[test]
 fn a_server_says_that_it_made_a_new_database_and_only_then() {
     let _limit = testkit::limit(120);
-    let place = Place::new();
+    let workdir = Workdir::new();
     let log = || {
-        let mut server = place.serve_in("new/data", &["serve", "--data", "new/data"]);
+        let mut server = workdir.serve_in("new/data", &["serve", "--data", "new/data"]);
         let mut stderr = server.child.stderr.take().unwrap();
         assert!(server.stop().success());
         let mut said = String::new();
@@ -59,8 +60,8 @@ fn a_server_says_that_it_made_a_new_database_and_only_then() {
 #[test]
 fn a_log_of_json_lines_is_json() {
     let _limit = testkit::limit(120);
-    let place = Place::new();
-    let mut server = place.serve(&["serve", "--log-json"]);
+    let workdir = Workdir::new();
+    let mut server = workdir.serve(&["serve", "--log-json"]);
     let stderr = server.child.stderr.take().unwrap();
     assert!(server.stop().success());
     let mut said = String::new();

@@ -3,14 +3,15 @@
 
 use serde_json::Value;
 
-use crate::polynya::{Place, text};
+use crate::polynya::{Workdir, text};
 
 #[test]
 fn a_short_soak_finds_every_answer_right_and_leaves_nothing_behind() {
     let _limit = testkit::limit(420);
-    let place = Place::new();
-    std::fs::create_dir(place.path("here")).unwrap();
-    let output = place.run(&["bench", "soak", "--measure", "25s", "--rate", "2", "--root", "here", "--json"]);
+    let workdir = Workdir::new();
+    std::fs::create_dir(workdir.path("here")).unwrap();
+    let output =
+        workdir.run(&["bench", "soak", "--measure", "25s", "--rate", "2", "--root", "here", "--json"]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{out}\n{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
@@ -25,5 +26,5 @@ fn a_short_soak_finds_every_answer_right_and_leaves_nothing_behind() {
     let lines = err.lines().filter(|line| line.contains("RssAnon") && line.contains("open files")).count();
     assert!(lines >= 15, "{err}");
     assert!(err.contains("kill -9 under load") && err.contains("everything is looked for"), "{err}");
-    assert_eq!(std::fs::read_dir(place.path("here")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(workdir.path("here")).unwrap().count(), 0);
 }

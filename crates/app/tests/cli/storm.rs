@@ -8,27 +8,27 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::polynya::{Place, text};
+use crate::polynya::{Workdir, text};
 
 const SMALL: [&str; 8] = ["storm", "--json", "--scale", "0.01", "--quiet-seconds", "1", "--root", "here"];
 
-fn place() -> Place {
-    let place = Place::new();
-    std::fs::create_dir(place.path("here")).unwrap();
+fn workdir() -> Workdir {
+    let workdir = Workdir::new();
+    std::fs::create_dir(workdir.path("here")).unwrap();
     // The settings of the working directory must not reach the storm's server.
-    place.write("polynya.toml", "[lake]\nenabled = false\n[site]\nvault = \"nowhere\"\n");
-    place
+    workdir.write("polynya.toml", "[lake]\nenabled = false\n[site]\nvault = \"nowhere\"\n");
+    workdir
 }
 
-fn left_behind(place: &Place) -> Vec<PathBuf> {
-    std::fs::read_dir(place.path("here")).unwrap().map(|entry| entry.unwrap().path()).collect()
+fn left_behind(workdir: &Workdir) -> Vec<PathBuf> {
+    std::fs::read_dir(workdir.path("here")).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
 #[test]
 fn a_small_storm_loses_nothing_and_every_answer_is_right() {
     let _limit = testkit::limit(300);
-    let place = place();
-    let output = place.run(&[&SMALL[..], &["--seconds", "3"]].concat());
+    let workdir = workdir();
+    let output = workdir.run(&[&SMALL[..], &["--seconds", "3"]].concat());
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     let told: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let last = told.last().unwrap_or(&Value::Null);
@@ -66,12 +66,12 @@ fn a_small_storm_loses_nothing_and_every_answer_is_right() {
     for part in ["events in", "rows indexed", "reads answered", "longest read", "0 wrong answers"] {
         assert!(line.contains(part), "{line}");
     }
-    assert_eq!(left_behind(&place), [] as [PathBuf; 0]);
+    assert_eq!(left_behind(&workdir), [] as [PathBuf; 0]);
 }
 
 /// Starts a long storm and waits until its server runs. Returns the storm's process, its output, and the server's pid.
-fn begun(place: &Place, more: &[&str]) -> (Child, BufReader<ChildStdout>, u64) {
-    let mut command = place.command(&[&SMALL[..], &["--seconds", "600", "--load", "1000"], more].concat());
+fn start_long_storm(workdir: &Workdir, more: &[&str]) -> (Child, BufReader<ChildStdout>, u64) {
+    let mut command = workdir.command(&[&SMALL[..], &["--seconds", "600", "--load", "1000"], more].concat());
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut told = BufReader::new(child.stdout.take().unwrap());
@@ -80,13 +80,13 @@ fn begun(place: &Place, more: &[&str]) -> (Child, BufReader<ChildStdout>, u64) {
         line.clear();
         assert!(told.read_line(&mut line).unwrap() > 0, "it ended early");
     }
-    let directory = left_behind(place).pop().unwrap();
+    let directory = left_behind(workdir).pop().unwrap();
     let found = std::fs::read(directory.join("data/server.json")).unwrap();
     let found: Value = serde_json::from_slice(&found).unwrap();
     (child, told, found["pid"].as_u64().unwrap())
 }
 
-fn gone(pid: u64) {
+fn wait_until_gone(pid: u64) {
     let since = Instant::now();
     // The server may stay a zombie until its parent waits for it, so a zombie counts as gone.
     let is_there = || {
@@ -102,50 +102,50 @@ fn gone(pid: u64) {
 #[test]
 fn an_interrupted_storm_ends_its_server_and_removes_its_directory() {
     let _limit = testkit::limit(300);
-    let place = place();
-    let (mut child, told, server) = begun(&place, &[]);
+    let workdir = workdir();
+    let (mut child, told, server) = start_long_storm(&workdir, &[]);
     let pid = child.id().to_string();
     assert!(std::process::Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
     let rest: Vec<String> = told.lines().map(Result::unwrap).collect();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert!(rest.last().unwrap().contains("was stopped"), "{rest:?}");
-    gone(server);
-    assert_eq!(left_behind(&place), [] as [PathBuf; 0]);
+    wait_until_gone(server);
+    assert_eq!(left_behind(&workdir), [] as [PathBuf; 0]);
 }
 
 #[test]
-fn a_storm_ends_with_whoever_started_it_and_its_server_with_it() {
+fn a_storm_and_its_server_end_with_their_parent() {
     let _limit = testkit::limit(300);
-    let place = place();
-    let (mut child, told, server) = begun(&place, &["--attached"]);
+    let workdir = workdir();
+    let (mut child, told, server) = start_long_storm(&workdir, &["--attached"]);
     // The reader of its output is gone too.
     drop(told);
     drop(child.stdin.take());
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    gone(server);
-    assert_eq!(left_behind(&place), [] as [PathBuf; 0]);
+    wait_until_gone(server);
+    assert_eq!(left_behind(&workdir), [] as [PathBuf; 0]);
 
-    let (mut child, _told, server) = begun(&place, &[]);
+    let (mut child, _told, server) = start_long_storm(&workdir, &[]);
     child.kill().unwrap();
     child.wait().unwrap();
-    gone(server);
+    wait_until_gone(server);
 }
 
 #[test]
 fn a_storm_without_room_is_refused_before_anything_is_written() {
     let _limit = testkit::limit(60);
-    let place = place();
-    let said = place.fails(&["storm", "--load", "1e12", "--root", "here"]);
+    let workdir = workdir();
+    let said = workdir.fails(&["storm", "--load", "1e12", "--root", "here"]);
     assert!(said.contains("GiB free") && said.contains("--seconds"), "{said}");
-    assert!(place.fails(&["storm", "--root", "missing"]).contains("missing"));
-    assert_eq!(left_behind(&place), [] as [PathBuf; 0]);
+    assert!(workdir.fails(&["storm", "--root", "missing"]).contains("missing"));
+    assert_eq!(left_behind(&workdir), [] as [PathBuf; 0]);
 }
 
 #[test]
 fn the_page_starts_a_storm_beside_its_server_and_ends_it() {
     let _limit = testkit::limit(300);
-    let place = Place::new();
-    let server = place.serve(&["serve"]);
+    let workdir = Workdir::new();
+    let server = workdir.serve(&["serve"]);
     let ask = |method: &str, body: &str| -> (u16, Value) {
         let (status, body) = server.ask(method, "/v1/storm", &["Content-Type: application/json"], body);
         (status, serde_json::from_str(&body).unwrap())
@@ -169,16 +169,16 @@ fn the_page_starts_a_storm_beside_its_server_and_ends_it() {
         storm["seconds"].as_array().is_some_and(|all| all.iter().any(|second| second["phase"] == "storm"))
     });
     assert_eq!(storm["seconds"][0]["kinds"].as_array().unwrap().len(), 5, "{storm}");
-    assert!(place.path("polynya-data/storm").exists());
+    assert!(workdir.path("polynya-data/storm").exists());
     assert_eq!(ask("DELETE", "").0, 202);
     let storm = until("its end", &|storm| storm["state"] == "stopped");
     assert!(storm["error"].is_null() && storm["outcome"].is_null(), "{storm}");
-    assert!(!place.path("polynya-data/storm").exists(), "nothing is left behind");
+    assert!(!workdir.path("polynya-data/storm").exists(), "nothing is left behind");
     // A storm that runs does not delay the stop of its server.
     assert_eq!(ask("POST", "{\"seconds\":600,\"load\":1000,\"scale\":0.01}").0, 202);
     assert!(server.stop().success());
     let since = Instant::now();
-    while std::fs::read_dir(place.path("polynya-data/storm")).is_ok_and(|mut all| all.next().is_some()) {
+    while std::fs::read_dir(workdir.path("polynya-data/storm")).is_ok_and(|mut all| all.next().is_some()) {
         assert!(since.elapsed() < Duration::from_secs(60), "the storm outlives its server");
         std::thread::sleep(Duration::from_millis(20));
     }

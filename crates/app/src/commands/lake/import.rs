@@ -8,11 +8,11 @@ use indicatif::ProgressBar;
 use serde_json::json;
 use types::{Error, Kind, Result};
 
-use crate::cli::Reach;
-use crate::commands::ingest::{as_json, sentence};
+use crate::cli::ServerArgs;
+use crate::commands::ingest::{as_json, summary};
 use crate::config::Config;
-use crate::door::Door;
-use crate::import::{self, Told, Wanted};
+use crate::connection::DataConnection;
+use crate::import::{self, ImportEvent, ImportRequest};
 use crate::output;
 
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    reach: Reach,
+    server: ServerArgs,
 }
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
@@ -59,21 +59,21 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
             Error::invalid(format!("--rename {text} is no pair of names")).hint("write --rename OLD=NEW")
         })
     };
-    let wanted = Wanted {
+    let wanted = ImportRequest {
         source: options.source.clone(),
         table: options.table.clone(),
         renames: options.renames.iter().map(pair).collect::<Result<_>>()?,
         again: options.again,
     };
-    let ask = async |door: &mut Door| {
+    let ask = async |connection: &mut DataConnection| {
         let bar = ProgressBar::new_spinner();
         bar.enable_steady_tick(Duration::from_millis(200));
-        let mut told = |told: Told<'_>| {
+        let mut told = |told: ImportEvent<'_>| {
             let text = match (&told, options.json) {
-                (Told::Note(note), true) => format!("{}\n", json!({ "note": note })),
-                (Told::Note(note), false) => format!("{note}\n"),
-                (Told::Done(outcome), true) => as_json(outcome),
-                (Told::Done(outcome), false) => sentence(outcome),
+                (ImportEvent::Note(note), true) => format!("{}\n", json!({ "note": note })),
+                (ImportEvent::Note(note), false) => format!("{note}\n"),
+                (ImportEvent::Done(outcome), true) => as_json(outcome),
+                (ImportEvent::Done(outcome), false) => summary(outcome),
             };
             bar.suspend(|| output::print(&output::visible(&text)));
         };
@@ -81,17 +81,16 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
             // `biased` polls the signal first, so that Ctrl-C is heard before the import begins.
             biased;
             _ = tokio::signal::ctrl_c() => {
-                let next = match options.reach.url.is_some() {
-                    true => "what was sent is stored; the same command would send it again",
-                    false => "the same command goes on where it stopped",
-                };
+                let next = if options.server.url.is_some() { "what was sent is stored; the same command would send it again" } else { "the same command goes on where it stopped" };
                 Err(Error::new(Kind::Timeout, "interrupted").hint(next))
             }
-            outcome = import::run(config, door, &wanted, &bar, &mut told) => outcome,
+            outcome = import::run(config, connection, &wanted, &bar, &mut told) => outcome,
         };
         bar.finish_and_clear();
         outcome
     };
-    super::super::block_on(async { Door::open_or_create(config, &options.reach).await?.with(ask).await })?;
+    super::super::block_on(async {
+        DataConnection::open_or_create(config, &options.server).await?.with(ask).await
+    })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,9 +6,9 @@ use http::Method;
 use serde_json::{Value, json};
 use types::{Kind, Result};
 
-use crate::client::{Client, escaped};
+use crate::client::{HttpClient, escaped};
 use crate::commands::tables::number;
-use crate::control::when;
+use crate::control::timestamp_text;
 use crate::output::Table;
 use crate::units::{ByteSize, counted, grouped};
 
@@ -19,7 +19,7 @@ const OPEN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Requests the status of a table's lake. A server that has just started gets 5 s to open the lake. A damaged lake becomes
 /// a status with an `error`.
-pub async fn status(client: &mut Client, table: &str) -> Result<Value> {
+pub async fn status(client: &mut HttpClient, table: &str) -> Result<Value> {
     let path = format!("/v1/tables/{}/lake", escaped(table));
     for _ in 0..OPEN_TRIES {
         match client.json(Method::GET, &path, None).await {
@@ -91,11 +91,11 @@ fn lag(seconds: f64) -> String {
 
 /// Formats a time in milliseconds since 1970, to the second.
 fn time(ms: &Value) -> String {
-    let text = when(ms.as_i64().unwrap_or(0).saturating_mul(1_000));
+    let text = timestamp_text(ms.as_i64().unwrap_or(0).saturating_mul(1_000));
     text.split('.').next().unwrap_or_default().trim_end_matches('Z').replace('T', " ")
 }
 
-pub async fn snapshots(client: &mut Client, table: &str) -> Result<Value> {
+pub async fn snapshots(client: &mut HttpClient, table: &str) -> Result<Value> {
     let path = format!("/v1/tables/{}/lake/snapshots", escaped(table));
     let mut answer: Value = client.json(Method::GET, &path, None).await?;
     if answer["snapshots"].as_array().is_none_or(Vec::is_empty) {
@@ -155,7 +155,7 @@ pub fn snapshots_table(answer: &Value) -> String {
 
 /// Requests all files of a table's current snapshot, in pages. If the snapshot changes meanwhile, the list starts over, so
 /// that all files are of one snapshot.
-pub async fn files(client: &mut Client, table: &str) -> Result<Value> {
+pub async fn files(client: &mut HttpClient, table: &str) -> Result<Value> {
     const PAGE: usize = 10_000;
     let mut all: Vec<Value> = Vec::new();
     let mut snapshot = Value::Null;

@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use serde_json::Value;
 use types::{Error, Kind, Result};
 
-use crate::client::{Client, escaped};
+use crate::client::{HttpClient, escaped};
 use crate::commands::tables::number;
 use crate::output;
 use crate::units::{ByteSize, counted, grouped};
@@ -16,7 +16,7 @@ use crate::units::{ByteSize, counted, grouped};
 const LOOK_MS: u64 = 1_000;
 
 /// Erases the rows that were deleted from a table up to now, and waits without a time limit while the server works on it.
-pub async fn erase(client: &mut Client, table: &str) -> Result<Value> {
+pub async fn erase(client: &mut HttpClient, table: &str) -> Result<Value> {
     let bar = spinner(format!("erasing what was deleted from {table}"));
     let marks = client.json(Method::GET, &format!("/v1/tables/{}/watermarks", escaped(table)), None).await?;
     let lsn = number(&marks["acknowledged"]["lsn"]);
@@ -27,7 +27,7 @@ pub async fn erase(client: &mut Client, table: &str) -> Result<Value> {
 }
 
 /// Runs a table's maintenance, and returns the server's report.
-pub async fn maintain(client: &mut Client, table: &str) -> Result<Value> {
+pub async fn maintain(client: &mut HttpClient, table: &str) -> Result<Value> {
     let bar = spinner(format!("maintaining {table}"));
     let path = format!("/v1/tables/{}/maintain?deadline_ms=600000", escaped(table));
     let outcome = tokio::select! {
@@ -51,7 +51,7 @@ fn interrupted() -> Error {
         .hint("a running server goes on with it; the same command tells how it went")
 }
 
-async fn ask(client: &mut Client, path: &str, bar: &ProgressBar) -> Result<Value> {
+async fn ask(client: &mut HttpClient, path: &str, bar: &ProgressBar) -> Result<Value> {
     loop {
         let answer = tokio::select! {
             // `biased` polls the signal first, so that Ctrl-C is heard before the request is sent.
@@ -70,7 +70,7 @@ async fn ask(client: &mut Client, path: &str, bar: &ProgressBar) -> Result<Value
 }
 
 /// Formats the report of an erasure for a terminal.
-pub fn erased(report: &Value) -> String {
+pub fn erasure_report(report: &Value) -> String {
     let table = report["table"].as_str().unwrap_or_default();
     let mut text = format!("{table}: erased what was deleted up to lsn {}\n", number(&report["lsn"]));
     let lake = &report["lake"];
@@ -121,14 +121,11 @@ pub fn erased(report: &Value) -> String {
 }
 
 /// Formats the report of a maintenance for a terminal.
-pub fn maintained(report: &Value) -> String {
+pub fn maintenance_report(report: &Value) -> String {
     let table = report["table"].as_str().unwrap_or_default();
     let change = |name: &str| {
         let (before, after) = (number(&report["before"][name]), number(&report["after"][name]));
-        match before == after {
-            true => grouped(after),
-            false => format!("{} → {}", grouped(before), grouped(after)),
-        }
+        if before == after { grouped(after) } else { format!("{} → {}", grouped(before), grouped(after)) }
     };
     let mut text = format!(
         "{table}: data files {}, delete files {}, manifests {}, snapshots {}\n",

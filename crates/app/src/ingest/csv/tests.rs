@@ -3,7 +3,7 @@ use std::io::Cursor;
 use super::*;
 
 fn dialect(text: &str) -> Dialect {
-    infer(text.as_bytes(), &Declared::default()).unwrap()
+    infer(text.as_bytes(), &CsvOptions::default()).unwrap()
 }
 
 fn types(text: &str) -> Vec<String> {
@@ -41,7 +41,7 @@ id,price,zip,flag,day,at,note,mixed,empty,big
 
 /// Dates in the year 0 were inferred as times, which the table then refused.
 #[test]
-fn what_lies_beyond_the_years_of_times_is_a_text() {
+fn a_date_outside_the_range_of_times_is_inferred_as_text() {
     for (first, last) in [("2024-01-01", "0000-01-01"), ("2024-01-01 00:00:00", "0000-12-31T23:59:59Z")] {
         assert_eq!(types(&format!("id,d\n1,{first}\n2,{last}\n"))[1], "d:string");
         assert_ne!(types(&format!("id,d\n1,{first}\n2,{}\n", last.replace("0000", "0001")))[1], "d:string");
@@ -63,14 +63,14 @@ fn the_delimiter_and_the_header_are_found() {
 
 #[test]
 fn declared_types_win_over_inferred_ones() {
-    let declared = Declared { types: vec![("ID".into(), DataType::String)], ..Declared::default() };
+    let declared = CsvOptions { types: vec![("ID".into(), DataType::String)], ..CsvOptions::default() };
     let found = infer(b"id,n\n1,2\n", &declared).unwrap();
     assert_eq!(found.columns, [("id".to_owned(), DataType::String), ("n".to_owned(), DataType::Int64)]);
 }
 
 #[test]
 fn two_columns_of_one_name_are_refused() {
-    assert!(infer(b"a,A\n1,2\n", &Declared::default()).unwrap_err().to_string().contains("two columns"));
+    assert!(infer(b"a,A\n1,2\n", &CsvOptions::default()).unwrap_err().to_string().contains("two columns"));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_file_read_in_pieces_is_the_file_read_at_once() {
     let text: String = std::iter::once("id,note\n".to_owned()).chain((0..120_000).map(row)).collect();
     let known = dialect(&text);
     let mut csv = pieces(&text, known.clone(), 0);
-    let cut: Vec<Piece> = std::iter::from_fn(|| csv.next().unwrap()).collect();
+    let cut: Vec<SourcePiece> = std::iter::from_fn(|| csv.next().unwrap()).collect();
     assert!(cut.len() > 1);
     assert_eq!(cut.iter().map(|piece| piece.rows).sum::<u64>(), 120_000);
     assert_eq!(cut.last().unwrap().line, 240_001);

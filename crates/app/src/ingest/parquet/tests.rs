@@ -38,7 +38,7 @@ fn write(rows: i64, is_lakes: bool) -> (tempfile::TempDir, std::path::PathBuf) {
     written(&RecordBatch::try_new(schema, batch.columns().to_vec()).unwrap())
 }
 
-fn read(piece: &Piece) -> RecordBatch {
+fn read(piece: &SourcePiece) -> RecordBatch {
     let reader =
         arrow::ipc::reader::StreamReader::try_new(std::io::Cursor::new(&piece.body[..]), None).unwrap();
     let batches: Vec<RecordBatch> = reader.map(|batch| batch.unwrap()).collect();
@@ -129,7 +129,7 @@ fn maps_become_json_and_uuids_stay_what_they_are() {
     .unwrap();
     let mut fields: Vec<Field> = batch.schema().fields().iter().map(|f| f.as_ref().clone()).collect();
     for (at, extension) in [(2, UUID), (3, JSON)] {
-        fields[at] = noted(fields[at].clone(), Some(extension));
+        fields[at] = with_extension(fields[at].clone(), Some(extension));
     }
     let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), batch.columns().to_vec()).unwrap();
     let (_dir, path) = written(&batch);
@@ -163,7 +163,7 @@ fn a_file_goes_on_from_any_row() {
 }
 
 #[test]
-fn what_is_no_parquet_is_said_so() {
+fn a_file_that_is_not_parquet_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
     std::fs::write(&path, b"PAR1 and then nothing").unwrap();
@@ -264,7 +264,7 @@ fn maps(values: ArrayRef) -> Result<String> {
 
 /// Maps within maps became JSON texts within JSON texts, and bytes became hexadecimal digits, unlike in all other answers.
 #[test]
-fn what_is_in_a_map_is_json_as_answers_have_it() {
+fn values_of_a_map_become_json_as_in_answers() {
     use arrow::array::{BinaryArray, FixedSizeBinaryArray, Float64Array};
     let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(1 << 60)]));
     let inner = map_of(vec!["a", "b", "c"], numbers, &[2, 1]);
