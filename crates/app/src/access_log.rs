@@ -6,7 +6,7 @@
 //!
 //! Real logs contain more than the format allows: TLS bytes instead of a request, quotes inside quotes, IPv6 clients,
 //! sizes of `-`. A line that cannot be parsed at all is kept as text in the column `line`, so that no line of a log is
-//! lost; `SELECT line FROM access WHERE line IS NOT NULL` shows these lines.
+//! lost. `SELECT line FROM access WHERE line IS NOT NULL` shows these lines.
 
 use types::{DataType, Micros};
 

@@ -1,7 +1,7 @@
 //! The control socket: a Unix socket in the data directory, for the commands of the directory's owner.
 //!
-//! It serves requests that must not depend on API keys or must not be reachable over a network: managing the keys, backups
-//! into folders of this machine, examinations of every byte, and ingestion whose progress moves in the same commit as its
+//! It serves requests that must not depend on API keys or must not be reachable over a network. They manage the keys, take
+//! backups into folders of this machine, examine every byte, and ingest files with their progress in the same commit as their
 //! rows. The file system grants access: the socket has mode 0600, and a user who can open it could read the directory
 //! anyway. It speaks HTTP/1.1, so that [`crate::client`] can use it. It is not a public interface.
 

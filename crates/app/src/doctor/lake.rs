@@ -1,5 +1,5 @@
-//! Checks the lake of each table that has rows only there, if the lake is on this machine: that it reaches up to the last of
-//! those rows, and that its files have the checksums that were recorded when they were written.
+//! Checks the lake of each table that has rows only there, if the lake is on this machine. The lake must reach up to the last
+//! of those rows. Its files must have the checksums that were recorded when they were written.
 
 use std::path::Path;
 
