@@ -93,7 +93,7 @@ pub(crate) struct State {
     /// Published notes with their links resolved.
     pub(crate) linked: OrdMap<Arc<str>, Arc<LinkedNote>>,
     /// Published notes, by the names that their links look up.
-    wanted: PathSets<Key>,
+    by_link_name: PathSets<Key>,
     /// Published notes that link to or embed a note, by the path of that note.
     pub(crate) backlinks: PathSets<Arc<str>>,
     /// Published notes that embed a note, by the path of that note.
@@ -101,7 +101,7 @@ pub(crate) struct State {
     /// Notes that a published note embeds, by the path of the published note.
     embeds: OrdMap<Arc<str>, Vec<Arc<str>>>,
     /// Published notes that link to or show a file, by the path of that file.
-    users: PathSets<Arc<str>>,
+    asset_users: PathSets<Arc<str>>,
     /// Published notes, by tag.
     pub(crate) tags: PathSets<Arc<str>>,
     pub(crate) folders: OrdMap<Arc<str>, Folder>,
@@ -195,12 +195,12 @@ impl Vault {
             withheld: OrdSet::new(),
             names: NameIndex::default(),
             linked: OrdMap::new(),
-            wanted: PathSets::new(),
+            by_link_name: PathSets::new(),
             backlinks: PathSets::new(),
             embedders: PathSets::new(),
             embeds: OrdMap::new(),
             list_urls: Vec::new(),
-            users: PathSets::new(),
+            asset_users: PathSets::new(),
             tags: PathSets::new(),
             folders: OrdMap::new(),
             pages: HashMap::new(),

@@ -45,7 +45,7 @@ fn the_search_box_keeps_the_words_and_the_number_has_a_noun() {
 /// Warnings for authors were collected but never logged.
 #[test]
 fn what_an_author_should_know_is_told_once_and_when_it_changes() {
-    let told = |before: &Vault, after: &Vault| -> Vec<String> {
+    let new_messages = |before: &Vault, after: &Vault| -> Vec<String> {
         after
             .new_warnings(before)
             .into_iter()
@@ -54,13 +54,13 @@ fn what_an_author_should_know_is_told_once_and_when_it_changes() {
     };
     let empty = Vault::new(options()).unwrap();
     let first = empty.apply([put("a.md", "[[gone]] [[b]]"), put("b.md", "b")]);
-    assert_eq!(told(&empty, &first), ["a.md: `gone` is linked to and does not exist"]);
+    assert_eq!(new_messages(&empty, &first), ["a.md: `gone` is linked to and does not exist"]);
     let second = first.apply([put("c.md", "nothing")]);
-    assert_eq!(told(&first, &second), [""; 0]);
+    assert_eq!(new_messages(&first, &second), [""; 0]);
     // The text of `a.md` is unchanged, but its link is broken now.
     let third = second.apply([Change::Remove("b.md".to_owned())]);
-    assert_eq!(told(&second, &third), ["a.md: `b` is linked to and does not exist"]);
+    assert_eq!(new_messages(&second, &third), ["a.md: `b` is linked to and does not exist"]);
     let healed = third.apply([put("a.md", "fine"), put("d.md", "---\npublish: [\n---\nx")]);
-    let said = told(&third, &healed);
+    let said = new_messages(&third, &healed);
     assert!(said.len() == 1 && said[0].starts_with("d.md: "), "{said:?}");
 }

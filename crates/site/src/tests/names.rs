@@ -13,27 +13,27 @@ const SECRET: (&str, &str) = (
 const SECRETS: [&str; 4] = ["zqfolder", "zqfile", "zqtitle", "zqalias"];
 
 /// Returns all text that a reader can get of a vault.
-fn told(vault: &Vault) -> String {
-    let mut told = String::new();
+fn public_text(vault: &Vault) -> String {
+    let mut readable = String::new();
     for (url, bytes) in everything(vault) {
-        told.push_str(&format!("{url}\n{}\n", String::from_utf8_lossy(&bytes)));
+        readable.push_str(&format!("{url}\n{}\n", String::from_utf8_lossy(&bytes)));
     }
     for (note, _) in vault.notes().filter(|(_, published)| *published) {
-        told.push_str(&format!("{:?} {:?}\n", vault.card(note.path()), vault.text(note.path())));
+        readable.push_str(&format!("{:?} {:?}\n", vault.card(note.path()), vault.text(note.path())));
         // The search index has these words before the vault is known.
-        told.push_str(&format!("{:?}\n", note.public_words()));
+        readable.push_str(&format!("{:?}\n", note.public_words()));
     }
-    told.to_lowercase()
+    readable.to_lowercase()
 }
 
 #[track_caller]
-fn assert_untold(text: &str) {
+fn assert_hidden(text: &str) {
     for raw_html in [false, true] {
         let options = Options { raw_html, ..super::options() };
         let vault = vault_with(options, &[("open.md", text), ("q.md", "q"), ("a.png", ""), SECRET]);
-        let told = told(&vault);
+        let readable = public_text(&vault);
         for secret in SECRETS {
-            assert!(!told.contains(secret), "{secret} in what came of {text:?}:\n{told}");
+            assert!(!readable.contains(secret), "{secret} in what came of {text:?}:\n{readable}");
         }
     }
 }
@@ -99,7 +99,7 @@ const LINKS: [&str; 14] = [
 fn a_link_to_a_private_note_names_it_nowhere() {
     for place in PLACES {
         for link in LINKS {
-            assert_untold(&place.replace("{}", link));
+            assert_hidden(&place.replace("{}", link));
         }
     }
     for wrapped in [
@@ -108,7 +108,7 @@ fn a_link_to_a_private_note_names_it_nowhere() {
         "> See [[zqfile\n> plan]] [[zqfile\n> plan|x\n> y]].",
         "- See [[zqfile\n  plan]].\n\n    And [ [[zqfile\n    plan]].",
     ] {
-        assert_untold(wrapped);
+        assert_hidden(wrapped);
     }
 }
 
@@ -176,7 +176,7 @@ fn whatever_surrounds_a_link_to_a_private_note_its_name_is_untold() {
         let front =
             format!("---\ntitle: 'T{}'\ndescription: 'D{}'\n---\n", quoted(&title), quoted(&description));
         let front = if rng.chance(0.5) { front } else { String::new() };
-        assert_untold(&format!("{front}{text}"));
+        assert_hidden(&format!("{front}{text}"));
     });
 }
 
@@ -269,7 +269,7 @@ fn a_link_to_a_heading_tells_no_more_than_the_heading() {
     let vault = vault(&[a, b, ("q.md", ""), SECRET]);
     let html = article(&vault, "/a");
     assert!(html.contains("<a href=\"/b#about\">b › …</a> <a href=\"/b#about-1\">b › About q</a>"), "{html}");
-    assert!(SECRETS.iter().all(|secret| !told(&vault).contains(secret)));
+    assert!(SECRETS.iter().all(|secret| !public_text(&vault).contains(secret)));
     let vault = vault.apply([put(SECRET.0, "public now")]);
     assert!(article(&vault, "/a").contains(">b › About zqfile plan</a>"));
 }

@@ -279,7 +279,7 @@ impl VaultUpdate {
 
     fn follow_links(&mut self) {
         for key in std::mem::take(&mut self.touched_names) {
-            self.relink.extend(self.state.wanted.get(&key).cloned());
+            self.relink.extend(self.state.by_link_name.get(&key).cloned());
         }
         // A note whose embedded text changed shows something else, too.
         let mut reshown = self.reworded.clone();
@@ -314,10 +314,10 @@ impl VaultUpdate {
             tags.iter().map(|tag| tag.as_str().into()).collect()
         };
         for key in keys(old) {
-            self.state.wanted.remove(&key, path);
+            self.state.by_link_name.remove(&key, path);
         }
         for key in keys(new) {
-            self.state.wanted.insert(&key, path);
+            self.state.by_link_name.insert(&key, path);
         }
         let (old_notes, new_notes) = (notes(old), notes(new));
         let card_changed = old.map(|old| &old.card) != new.map(|new| &new.card);
@@ -337,10 +337,10 @@ impl VaultUpdate {
         let (old_assets, new_assets) = (assets(old), assets(new));
         if old_assets != new_assets {
             for asset in &old_assets {
-                self.state.users.remove(asset, path);
+                self.state.asset_users.remove(asset, path);
             }
             for asset in &new_assets {
-                self.state.users.insert(asset, path);
+                self.state.asset_users.insert(asset, path);
             }
             self.dirty_assets.extend(old_assets.into_iter().chain(new_assets));
         }
@@ -426,7 +426,7 @@ impl VaultUpdate {
         for path in std::mem::take(&mut self.dirty_assets) {
             let url = crate::text::encode_path(&format!("/{path}"));
             match self.state.assets.get(&path).cloned() {
-                Some(asset) if self.state.users.has(&path) && !self.state.site.is_reserved(&path) => {
+                Some(asset) if self.state.asset_users.has(&path) && !self.state.site.is_reserved(&path) => {
                     if let Some((content_type, _)) = path::content_type(&path) {
                         self.put_page(&url, Page::file(content_type, asset.bytes.clone(), asset.modified));
                     }

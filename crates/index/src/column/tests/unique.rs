@@ -196,7 +196,8 @@ fn replaced(
 
 type WriteOutcome = Arc<Mutex<Option<Result<(), Kind>>>>;
 
-struct Life<'m> {
+/// One run of an engine between two crashes, with the model of its table.
+struct EngineRun<'m> {
     machine: &'m SimEnv,
     engine: Engine,
     /// The rows as the commit thread sees them.
@@ -223,7 +224,7 @@ fn open(machine: &SimEnv, rng: &mut Rng) -> types::Result<Engine> {
     Ok(engine)
 }
 
-impl Life<'_> {
+impl EngineRun<'_> {
     fn submit(&self, ops: Vec<Op>) -> WriteOutcome {
         let outcome = WriteOutcome::default();
         let told = outcome.clone();
@@ -354,7 +355,7 @@ impl Life<'_> {
     }
 }
 
-fn lives(seed: u64, seen: &Mutex<BTreeMap<&'static str, u64>>) {
+fn run_with_crashes(seed: u64, seen: &Mutex<BTreeMap<&'static str, u64>>) {
     let mut rng = Rng::new(seed);
     let mut machine = SimEnv::new(seed);
     for _ in 0..3 {
@@ -371,7 +372,7 @@ fn lives(seed: u64, seen: &Mutex<BTreeMap<&'static str, u64>>) {
             machine = machine.crash(&mut rng);
         };
         machine.disk.crash_at(machine.disk.calls() + 1 + rng.below(600));
-        let mut life = Life {
+        let mut run = EngineRun {
             machine: &machine,
             engine,
             rows: RowsById::new(),
@@ -379,32 +380,32 @@ fn lives(seed: u64, seen: &Mutex<BTreeMap<&'static str, u64>>) {
             refused: 0,
             distinct,
         };
-        if life.engine.root().table(TABLE).is_none() {
-            life.submit(vec![Op::CreateTable { def: def(), if_absent: false }]);
-            life.engine.step(Step::Commit);
-            while life.engine.step(Step::Sync) {}
+        if run.engine.root().table(TABLE).is_none() {
+            run.submit(vec![Op::CreateTable { def: def(), if_absent: false }]);
+            run.engine.step(Step::Commit);
+            while run.engine.step(Step::Sync) {}
         }
         if !machine.disk.is_dead() {
-            life.check();
-            life.rows = life.published();
+            run.check();
+            run.rows = run.published();
         }
         for _ in 0..400 {
             if machine.disk.is_dead() {
                 break;
             }
             match rng.below(20) {
-                0..=8 => life.write(&mut rng),
-                9..=11 => life.commit(),
-                12 | 13 => drop(life.engine.step(Step::Sync)),
-                14 => life.change_indexes(&mut rng),
-                _ => drop(life.engine.step(Step::Background)),
+                0..=8 => run.write(&mut rng),
+                9..=11 => run.commit(),
+                12 | 13 => drop(run.engine.step(Step::Sync)),
+                14 => run.change_indexes(&mut rng),
+                _ => drop(run.engine.step(Step::Background)),
             }
-            if machine.disk.is_dead() || life.engine.status().write_error.is_some() {
+            if machine.disk.is_dead() || run.engine.status().write_error.is_some() {
                 break;
             }
-            life.check();
+            run.check();
             let mut seen = seen.lock().unwrap();
-            for state in states(&life.engine.root()).into_values() {
+            for state in states(&run.engine.root()).into_values() {
                 let name = match state {
                     UniqueState::Checking => "checking",
                     UniqueState::Enforced => "enforced",
@@ -413,8 +414,8 @@ fn lives(seed: u64, seen: &Mutex<BTreeMap<&'static str, u64>>) {
                 *seen.entry(name).or_default() += 1;
             }
         }
-        *seen.lock().unwrap().entry("refused").or_default() += life.refused;
-        drop(life);
+        *seen.lock().unwrap().entry("refused").or_default() += run.refused;
+        drop(run);
         machine = machine.crash(&mut rng);
         if rng.one_in(4) {
             for file in machine.disk.files() {
@@ -437,7 +438,7 @@ fn lives(seed: u64, seen: &Mutex<BTreeMap<&'static str, u64>>) {
 fn no_two_rows_are_equal_under_an_enforced_index_and_nothing_else_is_refused() {
     let _limit = testkit::limit(900);
     let seen = Mutex::new(BTreeMap::new());
-    testkit::for_each_seed(60, |seed| lives(seed, &seen));
+    testkit::for_each_seed(60, |seed| run_with_crashes(seed, &seen));
     let seen = seen.into_inner().unwrap();
     for what in ["checking", "enforced", "failed", "refused"] {
         assert!(seen.get(what).is_some_and(|count| *count > 50), "{what}: {seen:?}");
@@ -478,7 +479,7 @@ fn what_a_write_reads_for_a_unique_index_does_not_grow_with_the_table() {
 
 /// Opens a stepped engine that builds every unique index before it enforces it, with a plain index over the same
 /// column.
-fn bench(machine: &SimEnv) -> Engine {
+fn stepped_engine(machine: &SimEnv) -> Engine {
     let options = Options { unique_at_once_rows: 0, ..Options::default() };
     let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options).unwrap();
     engine.register(ColumnMaterializer::new()).unwrap();
@@ -525,7 +526,7 @@ fn state(engine: &Engine) -> Option<UniqueState> {
 fn an_index_that_failed_can_be_made_again_once_its_rows_are_distinct() {
     let _limit = testkit::limit(60);
     let machine = SimEnv::new(1);
-    let engine = bench(&machine);
+    let engine = stepped_engine(&machine);
     insert(&engine, &[(1, 7), (2, 7), (3, 8)]);
     settle(&machine, &engine);
     for at_once in [false, true] {
@@ -556,7 +557,7 @@ fn an_index_that_failed_can_be_made_again_once_its_rows_are_distinct() {
 fn an_index_that_replaces_one_of_its_name_is_enforced_while_rows_keep_coming() {
     let _limit = testkit::limit(60);
     let machine = SimEnv::new(2);
-    let engine = bench(&machine);
+    let engine = stepped_engine(&machine);
     insert(&engine, &[(1, 1), (2, 2)]);
     alter(&engine, &[], true);
     settle(&machine, &engine);
@@ -629,7 +630,7 @@ fn a_row_that_comes_while_rows_are_compared_is_compared_too() {
     let options = Options { unique_at_once_rows: 0, ..Options::default() };
     let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options).unwrap();
     engine.register(ColumnMaterializer::new()).unwrap();
-    let life = Life {
+    let run = EngineRun {
         machine: &machine,
         engine,
         rows: RowsById::new(),
@@ -639,34 +640,34 @@ fn a_row_that_comes_while_rows_are_compared_is_compared_too() {
     };
     let settle = || {
         for _ in 0..20 {
-            life.engine.step(Step::Background);
-            life.engine.step(Step::Commit);
-            while life.engine.step(Step::Sync) {}
+            run.engine.step(Step::Background);
+            run.engine.step(Step::Commit);
+            while run.engine.step(Step::Sync) {}
         }
     };
     let row = |id: i64, n: i64| Row { id, a: 0, b: 0, n: Some(n) };
     let insert = |rows: &[Row]| Op::Insert { table: TABLE.into(), batch: batch(rows), mode: Mode::Append };
-    life.submit(vec![Op::CreateTable { def: def(), if_absent: false }]);
+    run.submit(vec![Op::CreateTable { def: def(), if_absent: false }]);
     settle();
-    life.submit(vec![insert(&(0..20).map(|id| row(id, id)).collect::<Vec<_>>())]);
+    run.submit(vec![insert(&(0..20).map(|id| row(id, id)).collect::<Vec<_>>())]);
     settle();
-    life.submit(vec![Op::AlterIndexes { table: TABLE.into(), drop: vec![], add: vec![unique("n")] }]);
-    life.engine.step(Step::Commit);
-    while life.engine.step(Step::Sync) {}
-    assert_eq!(states(&life.engine.root())["n"], UniqueState::Checking);
+    run.submit(vec![Op::AlterIndexes { table: TABLE.into(), drop: vec![], add: vec![unique("n")] }]);
+    run.engine.step(Step::Commit);
+    while run.engine.step(Step::Sync) {}
+    assert_eq!(states(&run.engine.root())["n"], UniqueState::Checking);
     // This row is checked before the index has any rows, and committed after the index has compared all rows that it
     // knew.
-    let outcome = life.submit(vec![insert(&[row(20, 3)])]);
+    let outcome = run.submit(vec![insert(&[row(20, 3)])]);
     for _ in 0..20 {
-        life.engine.step(Step::Background);
+        run.engine.step(Step::Background);
     }
-    life.engine.step(Step::Commit);
-    while life.engine.step(Step::Sync) {}
+    run.engine.step(Step::Commit);
+    while run.engine.step(Step::Sync) {}
     assert_eq!(*outcome.lock().unwrap(), Some(Ok(())));
-    assert_eq!(states(&life.engine.root())["n"], UniqueState::Checking, "not all rows were compared");
-    let table = life.engine.root().table(TABLE).unwrap().def().id;
-    life.engine.hurry(crate::column::NAME, table);
+    assert_eq!(states(&run.engine.root())["n"], UniqueState::Checking, "not all rows were compared");
+    let table = run.engine.root().table(TABLE).unwrap().def().id;
+    run.engine.hurry(crate::column::NAME, table);
     settle();
-    let UniqueState::Failed(why) = &states(&life.engine.root())["n"] else { panic!("two rows are equal") };
+    let UniqueState::Failed(why) = &states(&run.engine.root())["n"] else { panic!("two rows are equal") };
     assert!(why.starts_with("two rows have n = 3"), "{why}");
 }
