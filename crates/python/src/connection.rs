@@ -306,7 +306,7 @@ fn append(session: &Session, table: &str, source: ArrowSource, upsert: bool) -> 
         })?;
         Ok(())
     };
-    for batch in given {
+    for batch in source {
         let batch = batch.or_raise()?;
         let row_bytes = batch.get_array_memory_size() / batch.num_rows().max(1) + 1;
         for piece in pieces(batch) {
