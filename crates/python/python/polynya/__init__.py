@@ -9,9 +9,9 @@
         db.execute("INSERT INTO stock VALUES (?, ?)", ("bolt", 40))
         print(db.execute("SELECT n FROM stock WHERE item = $1", ("bolt",)).fetchone())
 
-``connect`` gives a ``Connection`` as DB-API 2.0 (PEP 249) describes it. Beside that there are ``Connection.append`` for
 ``connect`` returns a ``Connection`` of DB-API 2.0 (PEP 249). Beyond that standard there are ``Connection.append`` for
 Arrow data, ``Cursor.fetch_arrow_table``, ``Connection.snapshot``, ``Connection.get`` and ``Connection.changes``.
+"""
 
 from __future__ import annotations
 
