@@ -30,7 +30,7 @@
 //! | `dependent.rs`, `single.rs` | queries that depend on the rows outside; queries for a value |
 //! | `sets.rs`, `grouping_sets.rs` | INTERSECT ALL and EXCEPT ALL count; totals of no rows, sets that stand twice |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
-//! | `to_float.rs`, `whole.rs` | decimals as floats, rounded once; decimals and floats as integers |
+//! | `to_float.rs`, `whole.rs`, `decimal_text.rs` | decimals as floats, rounded once; decimals and floats as integers; texts as decimals |
 //! | `interrupt.rs`, `regexes.rs` | a statement ends inside the functions that it calls |
 //! | `budget.rs` | how large a plan may become while it is made |
 //! | `type_text.rs` | how deep types nest |

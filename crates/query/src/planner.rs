@@ -287,6 +287,11 @@ impl Planner {
         }
     }
 
+    #[cfg(test)]
+    pub fn scalar_functions(&self) -> impl Iterator<Item = String> {
+        self.state.scalar_functions().keys().cloned()
+    }
+
     pub fn context(&self) -> Arc<TaskContext> {
         self.context.clone()
     }
@@ -507,7 +512,8 @@ impl Planner {
         params: &Params,
         tables: &mut ViewTables<'_>,
     ) -> Result<LogicalPlan> {
-        budget::check_statement(&statement).map_err(from_datafusion)?;
+        budget::check_statement(&statement, &|name| self.state.aggregate_functions().contains_key(name))
+            .map_err(from_datafusion)?;
         let system = names::bind(&mut statement, tables)?;
         asof_join::spell(&mut statement)?;
         latest::spell(&mut statement);

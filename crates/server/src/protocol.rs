@@ -5,6 +5,7 @@
 //! answers are recognised where they leave and given the error that every other answer of this server has.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Uri, Version};
 use serde_json::json;
 use types::Error;
 
@@ -26,9 +27,24 @@ pub fn complete(headers: &mut HeaderMap) {
 
 /// Refuses a head that a proxy before this server may have read in another way: it would answer for another host, or take a
 /// part of one request for another one.
-pub fn unambiguous(headers: &HeaderMap) -> Result<()> {
-    if headers.get_all(header::HOST).iter().nth(1).is_some() {
-        return Err(Error::invalid("the request has two Host headers").hint("send one").into());
+pub fn unambiguous(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<()> {
+    for (header, name) in [(header::HOST, "Host"), (header::AUTHORIZATION, "Authorization")] {
+        if headers.get_all(header).iter().nth(1).is_some() {
+            return Err(Error::invalid(format!("the request has two {name} headers"))
+                .hint("send one")
+                .into());
+        }
+    }
+    let host = headers.get(header::HOST);
+    if host.is_none() && version == Version::HTTP_11 {
+        return Err(Error::invalid("the request has no Host header").hint("HTTP/1.1 requires one").into());
+    }
+    if let (Some(authority), Some(host)) = (uri.authority(), host)
+        && !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())
+    {
+        return Err(Error::invalid("the request's target and its Host header name two hosts")
+            .hint("send the path alone as the target")
+            .into());
     }
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     let is_chunked = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
@@ -67,7 +83,7 @@ pub fn instead_of(bytes: &[u8]) -> Option<Vec<u8>> {
     let body = json!({ "error": { "code": code, "message": message, "hint": hint } }).to_string() + "\n";
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nx-content-type-options: nosniff\r\n\
-        cache-control: no-store\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        vary: authorization, accept\r\ncache-control: no-store\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     Some((head + &body).into_bytes())

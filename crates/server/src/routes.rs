@@ -193,7 +193,9 @@ pub async fn handle(
     let bytes_in = request.body().size_hint().exact().unwrap_or(0);
     connection.unread.store(!request.body().is_end_stream(), Relaxed);
     let admitted = if connection.is_stream() { http2::admit(&mut request, &app) } else { Ok(()) };
-    let refused = admitted.and_then(|()| protocol::unambiguous(request.headers())).err();
+    let refused = admitted
+        .and_then(|()| protocol::unambiguous(request.uri(), request.version(), request.headers()))
+        .err();
     let (mut parts, body) = request.into_parts();
     let page = match refused {
         Some(_) => None,

@@ -10,6 +10,7 @@
 mod bytes;
 pub mod concat;
 pub mod constant;
+mod find;
 mod overlay;
 mod replace;
 
@@ -80,11 +81,15 @@ enum Grows {
     ComparesOrLooksUp,
     /// `btrim(text, signs)`: compares each of the text's with each of the others.
     Trims,
+    /// `strpos(text, part)`: DataFusion's compares each part of the text with the other, which takes hours for long ones.
+    Finds,
+    /// `to_char(time, format)`.
+    Formats,
     /// `array_position(array, item, start)`: it calculates with the start, whatever it is.
     StartsAt,
 }
 
-const FUNCTIONS: [(&str, Grows); 29] = [
+const FUNCTIONS: [(&str, Grows); 31] = [
     ("repeat", Grows::Repeats),
     ("lpad", Grows::Pads),
     ("rpad", Grows::Pads),
@@ -113,6 +118,8 @@ const FUNCTIONS: [(&str, Grows); 29] = [
     ("btrim", Grows::Trims),
     ("ltrim", Grows::Trims),
     ("rtrim", Grows::Trims),
+    ("strpos", Grows::Finds),
+    ("to_char", Grows::Formats),
     ("array_position", Grows::StartsAt),
 ];
 
@@ -274,6 +281,7 @@ impl ScalarUDFImpl for Bounded {
             Grows::ComparesOrLooksUp if args.args.iter().any(|a| matches!(a, ColumnarValue::Scalar(_))) => {}
             Grows::Compares | Grows::ComparesOrLooksUp => check_pairs(self.name(), bytes::pairs(&args)?)?,
             Grows::Trims => check_pairs(self.name(), bytes::pairs_with_many(&args)?)?,
+            Grows::Finds => {}
             Grows::StartsAt => bytes::check_start(self.name(), &args)?,
             grows => {
                 let bytes = self.bytes(&args)?;
@@ -284,6 +292,7 @@ impl ScalarUDFImpl for Bounded {
         match self.grows {
             Grows::Replaces => replace::invoke(&self.inner, args),
             Grows::Overlays => overlay::invoke(args),
+            Grows::Finds => find::invoke(args),
             _ => self.inner.invoke_with_args(args),
         }
     }

@@ -37,6 +37,8 @@ const SETS_COLUMNS_MAX: usize = 4_608;
 /// Expressions that rows are sorted by, or those of one window.
 const SORTED_MAX: usize = 256;
 const WINDOWS_MAX: usize = 256;
+/// Columns that a SELECT or VALUES writes out. As many as PostgreSQL takes.
+const COLUMNS_MAX: usize = 1_664;
 const AGGREGATES_MAX: usize = 1_000;
 /// Names what [`SORTED_MAX`] counts of a window.
 const WINDOW_WIDTH: &str = "expressions in PARTITION BY or ORDER BY of a window";
@@ -69,19 +71,20 @@ pub fn of_analyzer(
 }
 
 /// Fails where a SELECT is wider than its plan may be ([`check_width`]): making the plan takes the square of that, too.
-pub fn check_statement(statement: &Statement) -> Result<()> {
-    struct Queries;
-    impl Visitor for Queries {
+/// `is_aggregate` tells the names of aggregates.
+pub fn check_statement(statement: &Statement, is_aggregate: &dyn Fn(&str) -> bool) -> Result<()> {
+    struct Queries<'a>(&'a dyn Fn(&str) -> bool);
+    impl Visitor for Queries<'_> {
         type Break = DataFusionError;
 
         fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<DataFusionError> {
-            check_query(query).map_or_else(ControlFlow::Break, ControlFlow::Continue)
+            check_query(query, self.0).map_or_else(ControlFlow::Break, ControlFlow::Continue)
         }
     }
-    into_result(statement.visit(&mut Queries))
+    into_result(statement.visit(&mut Queries(is_aggregate)))
 }
 
-fn check_query(query: &Query) -> Result<()> {
+fn check_query(query: &Query, is_aggregate: &dyn Fn(&str) -> bool) -> Result<()> {
     if let Some(OrderByKind::Expressions(sorted)) = query.order_by.as_ref().map(|order| &order.kind) {
         check_count("expressions in ORDER BY", sorted.len(), SORTED_MAX)?;
     }
@@ -92,7 +95,12 @@ fn check_query(query: &Query) -> Result<()> {
             SetExpr::Select(select) => {
                 let joins = select.from.iter().map(|table| table.joins.len());
                 check_count("joins", joins.max().unwrap_or_default(), JOINS_MAX)?;
-                into_result(select.visit(&mut Windows(0)))?;
+                check_count("columns in SELECT", select.projection.len(), COLUMNS_MAX)?;
+                into_result(select.visit(&mut Calls { is_aggregate, aggregates: 0, windows: 0 }))?;
+            }
+            SetExpr::Values(values) => {
+                let columns = values.rows.iter().map(Vec::len).max().unwrap_or_default();
+                check_count("columns in VALUES", columns, COLUMNS_MAX)?;
             }
             _ => {}
         }
@@ -100,22 +108,32 @@ fn check_query(query: &Query) -> Result<()> {
     Ok(())
 }
 
-/// Counts the window functions of a SELECT.
-struct Windows(usize);
+/// Counts the aggregates and the window functions of a SELECT.
+struct Calls<'a> {
+    is_aggregate: &'a dyn Fn(&str) -> bool,
+    aggregates: usize,
+    windows: usize,
+}
 
-impl Visitor for Windows {
+impl Visitor for Calls<'_> {
     type Break = DataFusionError;
 
     fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<DataFusionError> {
-        let ast::Expr::Function(Function { over: Some(over), .. }) = expr else {
+        let ast::Expr::Function(Function { name, over, .. }) = expr else {
             return ControlFlow::Continue(());
         };
-        self.0 += 1;
+        let Some(over) = over else {
+            let name = name.to_string().to_lowercase();
+            self.aggregates += usize::from((self.is_aggregate)(&name));
+            return check_count("aggregates", self.aggregates, AGGREGATES_MAX)
+                .map_or_else(ControlFlow::Break, ControlFlow::Continue);
+        };
+        self.windows += 1;
         let width = match over {
             WindowType::WindowSpec(spec) => spec.partition_by.len().max(spec.order_by.len()),
             WindowType::NamedWindow(_) => 0,
         };
-        check_count("window functions", self.0, WINDOWS_MAX)
+        check_count("window functions", self.windows, WINDOWS_MAX)
             .and_then(|()| check_count(WINDOW_WIDTH, width, SORTED_MAX))
             .map_or_else(ControlFlow::Break, ControlFlow::Continue)
     }

@@ -203,7 +203,7 @@ impl CheckedArithmetic {
             }
             Expr::ScalarFunction(function) => match self.bounds.of(&function.func) {
                 Some(bounded) => call(bounded, function.args),
-                None => Transformed::no(Expr::ScalarFunction(function)),
+                None => whole::rewrite(Expr::ScalarFunction(function), schema),
             },
             other => {
                 let cast = to_float::rewrite(other, schema)?;

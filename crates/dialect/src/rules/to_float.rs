@@ -22,6 +22,8 @@ use datafusion::logical_expr::{
     Signature, Volatility,
 };
 
+use crate::values::decimal_text;
+
 /// The largest power of ten that each float holds exactly, and up to where it holds all integers.
 const POWER_MAX_64: u32 = 22;
 const INTEGER_MAX_64: u128 = 1 << 53;
@@ -34,6 +36,7 @@ pub fn cast(
     to: &Arrow,
     options: &CastOptions<'_>,
 ) -> std::result::Result<ArrayRef, ArrowError> {
+    decimal_text::check(array, to)?;
     match with_floats(array, to)? {
         Some(floats) if floats.data_type() == to => Ok(floats),
         Some(floats) => cast_with_options(&floats, to, options),

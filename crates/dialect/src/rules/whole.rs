@@ -24,26 +24,38 @@ use datafusion::logical_expr::{
 };
 
 use crate::rules::to_float::{item, of_items};
+use crate::values::decimal_text;
+use crate::values::type_text;
 
-/// A cast that rounds to integers, by this module's function.
+/// Rewrites a cast that rounds to integers, or reads decimals from texts, to a call of this module's function.
 pub fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let (of, to, or_null) = match &expr {
-        Expr::Cast(Cast { expr: of, data_type: to }) => (of, to, false),
-        Expr::TryCast(TryCast { expr: of, data_type: to }) => (of, to, true),
+        Expr::Cast(Cast { expr: of, data_type: to }) => (of.as_ref(), to.clone(), false),
+        Expr::TryCast(TryCast { expr: of, data_type: to }) => (of.as_ref(), to.clone(), true),
+        Expr::ScalarFunction(call) if call.name() == type_text::FUNCTION => match call.args.first() {
+            Some(of) => (of, expr.get_type(schema).unwrap_or(Arrow::Null), false),
+            None => return Transformed::no(expr),
+        },
         _ => return Transformed::no(expr),
     };
-    if !holds_integers(to) || !of.get_type(schema).is_ok_and(|from| rounds(&from, to)) {
+    let replaces = |from: Arrow| rounds(&from, &to) || decimal_text::is_read(&from, &to);
+    if !holds_numbers(&to) || !of.get_type(schema).is_ok_and(replaces) {
         return Transformed::no(expr);
     }
     let signature = Signature::any(1, Volatility::Immutable);
-    let function = Arc::new(ScalarUDF::new_from_impl(ToInteger { to: to.clone(), or_null, signature }));
-    Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![of.as_ref().clone()])))
+    let function = Arc::new(ScalarUDF::new_from_impl(ToInteger { to, or_null, signature }));
+    Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![of.clone()])))
 }
 
-fn holds_integers(data_type: &Arrow) -> bool {
-    match item(data_type) {
-        Some(item) => holds_integers(item),
-        None => data_type.is_integer(),
+/// Returns true for integers and decimals, and for types that hold them.
+fn holds_numbers(data_type: &Arrow) -> bool {
+    match data_type {
+        Arrow::Struct(fields) => fields.iter().any(|field| holds_numbers(field.data_type())),
+        Arrow::Dictionary(_, values) => holds_numbers(values),
+        _ => match decimal_text::item(data_type) {
+            Some(item) => holds_numbers(item),
+            None => data_type.is_integer() || data_type.is_decimal(),
+        },
     }
 }
 
@@ -66,6 +78,7 @@ fn cast(
     to: &Arrow,
     options: &CastOptions<'_>,
 ) -> std::result::Result<ArrayRef, ArrowError> {
+    decimal_text::check(array, to)?;
     let whole = rounded(array, to)?;
     cast_with_options(whole.as_ref().unwrap_or(array), to, options)
 }
@@ -121,7 +134,7 @@ impl ScalarUDFImpl for ToInteger {
     }
 
     fn name(&self) -> &str {
-        "to_integer"
+        if self.to.is_decimal() { "to_decimal" } else { "to_integer" }
     }
 
     fn signature(&self) -> &Signature {

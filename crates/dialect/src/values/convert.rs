@@ -310,6 +310,16 @@ fn texts_to_column(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     Value::to_array(&values, data_type)
 }
 
+/// Bytes of the longest text that is read as a bool, a date or a decimal.
+const SHORT_TEXT_BYTES_MAX: usize = 1_000;
+
+/// Items of the longest list that is read from a text: each takes a hundred bytes while it is read.
+const ITEMS_MAX: usize = 1_000_000;
+
+fn has_too_many_items(text: &str) -> bool {
+    text.len() > 2 * ITEMS_MAX && text.bytes().filter(|byte| *byte == b',').count() > ITEMS_MAX
+}
+
 /// What a text means as a value of a type: as in an SQL literal or a cell of a file.
 pub fn text_to_value(text: &str, data_type: &DataType) -> Result<Value> {
     let no = || Error::new(Kind::Schema, format!("`{}` is no {data_type}", name::printable(text)));
@@ -329,10 +339,18 @@ pub fn text_to_value(text: &str, data_type: &DataType) -> Result<Value> {
             None => Value::Binary(text.as_bytes().to_vec()),
         },
         DataType::Timestamp => Value::Timestamp(wire::text::parse_time(text.trim()).ok_or_else(no)?),
+        // Arrow's parser of decimals recurses over the digits.
+        DataType::Bool | DataType::Date | DataType::Decimal { .. } if text.len() > SHORT_TEXT_BYTES_MAX => {
+            return Err(no());
+        }
         DataType::Bool | DataType::Date | DataType::Decimal { .. } => {
             let array: ArrayRef = Arc::new(StringArray::from(vec![text.trim()]));
             let cast = cast_with_options(&array, &data_type.to_arrow(), &STRICT).map_err(|_| no())?;
             Value::from_array(&cast, data_type, 0)
+        }
+        DataType::List(_) | DataType::Struct(_) if has_too_many_items(text) => {
+            let message = format!("a text of more than {ITEMS_MAX} items is read as a {data_type}");
+            return Err(Error::new(Kind::TooLarge, message));
         }
         DataType::List(item) if arrays::is_braced(text) => arrays::to_value(text, item)?,
         DataType::List(_)

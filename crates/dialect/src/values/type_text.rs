@@ -62,13 +62,20 @@ pub fn check(arguments: &[Option<&ScalarValue>]) -> Result<()> {
 
 /// Refuses a type that nests too deep.
 pub fn check_depth(data_type: &Arrow) -> Result<()> {
-    if !data_type.is_nested() && !matches!(data_type, Arrow::Dictionary(..) | Arrow::FixedSizeBinary(_)) {
+    if !data_type.is_nested()
+        && !matches!(data_type, Arrow::Dictionary(..) | Arrow::RunEndEncoded(..) | Arrow::FixedSizeBinary(_))
+    {
         return Ok(());
     }
     let mut level = vec![data_type];
     let mut all = 0;
     let mut repeated = 1;
     for _ in 0..DEPTH_MAX {
+        if let Some(wrong) = level.iter().find(|data_type| !is_taken(data_type)) {
+            return Err(DataFusionError::External(Box::new(Error::invalid(format!(
+                "no value has the type {wrong}"
+            )))));
+        }
         let here = level.iter().copied().map(size_of_fixed).max().unwrap_or(1);
         repeated = here.saturating_mul(repeated);
         if repeated > FIXED_MAX {
@@ -86,6 +93,15 @@ pub fn check_depth(data_type: &Arrow) -> Result<()> {
         }
     }
     Err(too_deep())
+}
+
+/// Tells the types that casts and functions have values of. Arrow's kernels panic for others.
+fn is_taken(data_type: &Arrow) -> bool {
+    match data_type {
+        Arrow::FixedSizeBinary(size) | Arrow::FixedSizeList(_, size) => *size >= 0,
+        Arrow::RunEndEncoded(..) | Arrow::Union(..) => false,
+        _ => true,
+    }
 }
 
 /// How many items or bytes each of its values has, if all have as many.

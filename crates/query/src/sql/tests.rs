@@ -1,5 +1,7 @@
 //! What cannot be seen from outside: who holds which memory.
 
+use std::time::{Duration, Instant};
+
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use datafusion::execution::memory_pool::MemoryConsumer;
@@ -76,6 +78,93 @@ fn what_is_light_but_for_its_memory_runs_among_the_heavy_ones() {
         assert_eq!(run(text).unwrap(), wanted);
         assert_eq!(sql.status().heavy, before + round, "counted as a heavy one, once each time");
     }
+    sql.close();
+    engine.close().unwrap();
+}
+
+/// `strpos` looked for one long text in another for hours, and a cast to decimal overflowed the stack.
+#[test]
+fn every_function_and_cast_ends_soon_after_the_deadline_for_long_texts() {
+    let _limit = testkit::limit(900);
+    let dir = testkit::temp_dir("sql-functions");
+    let engine = Engine::open(vfs::Env::real(), &dir.join("data"), engine::Options::default()).unwrap();
+    let sql = Sql::new(engine.clone(), Options::new(dir.join("spill"))).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let mut answered = 0;
+    let mut run = |text: &str| {
+        let limits = Limits { deadline: Some(Duration::from_millis(500)), ..Limits::default() };
+        let start = Instant::now();
+        let outcome = match runtime.block_on(sql.run(&Principal::local(), text, Vec::new(), limits)) {
+            Ok(Answer::Rows(mut rows)) => runtime.block_on(rows.collect()).map(drop),
+            other => other.map(drop),
+        };
+        answered += usize::from(outcome.is_ok());
+        if let Err(error) = outcome {
+            assert_ne!(error.kind(), Kind::Internal, "{text}: {error}");
+        }
+        while sql.status().running > 0 {
+            assert!(start.elapsed() < Duration::from_secs(5), "{text} still runs");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let long = ["repeat('a', 3000000)", "repeat('1', 3000000)", "repeat('1,', 1500000)"];
+    let mut names: Vec<String> = sql
+        .0
+        .shared
+        .planner
+        .scalar_functions()
+        .filter(|name| name.chars().all(|c| c.is_alphanumeric() || c == '_'))
+        .collect();
+    names.sort();
+    assert!(names.len() > 200, "{}", names.len());
+    for name in names {
+        for count in 1..=3 {
+            for at in 0..=count {
+                for other in ["'a'", "2", "[2]"] {
+                    // All of them are long at the end.
+                    let argument = |i: usize| if i == at || at == count { long[0] } else { other };
+                    run(&format!(
+                        "SELECT {name}({})",
+                        (0..count).map(argument).collect::<Vec<_>>().join(", ")
+                    ));
+                }
+            }
+        }
+    }
+    let types = [
+        "decimal(38,2)",
+        "decimal(38,2)[]",
+        "bigint",
+        "bigint[]",
+        "text[]",
+        "double precision",
+        "boolean",
+        "date",
+        "timestamp",
+        "time",
+        "interval",
+        "uuid",
+        "bytea",
+        "json",
+    ];
+    for text in long.into_iter().flat_map(|text| [text.to_owned(), format!("'{{' || {text} || '1}}'")]) {
+        for data_type in types {
+            run(&format!("SELECT ({text})::{data_type}"));
+            run(&format!(
+                "SELECT TRY_CAST(x AS {data_type}) FROM (SELECT {text} AS x FROM generate_series(1, 2)) t"
+            ));
+        }
+        for data_type in
+            ["Decimal128(38, 2)", "Decimal256(76, 2)", "Dictionary(Int32, Utf8)", "Duration(Second)"]
+        {
+            run(&format!("SELECT arrow_cast({text}, '{data_type}')"));
+        }
+        for operator in ["~", "~*", "LIKE", "ILIKE", "=", "<", "||"] {
+            run(&format!("SELECT 'a' {operator} {text}"));
+            run(&format!("SELECT x {operator} x FROM (SELECT {text} AS x FROM generate_series(1, 2)) t"));
+        }
+    }
+    assert!(answered > 300, "{answered}");
     sql.close();
     engine.close().unwrap();
 }

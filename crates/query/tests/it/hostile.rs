@@ -9,8 +9,17 @@ use types::{Error, Kind};
 use crate::database::{Database, alone, open};
 
 fn run_within(database: &Database, text: &str, deadline: Duration) -> Result<(), Error> {
+    run_with(database, text, vec![], deadline)
+}
+
+fn run_with(
+    database: &Database,
+    text: &str,
+    params: Vec<types::Value>,
+    deadline: Duration,
+) -> Result<(), Error> {
     let limits = Limits { deadline: Some(deadline), ..Limits::default() };
-    match database.run(text, vec![], limits)? {
+    match database.run(text, params, limits)? {
         query::Answer::Rows(mut rows) => database.runtime.block_on(rows.collect()).map(drop),
         query::Answer::Done(_) => Ok(()),
     }
@@ -113,6 +122,98 @@ fn a_function_ends_at_the_deadline_of_its_statement() {
     assert_eq!(database.query("select regexp_count('abcabc', 'b')"), [["2"]]);
 }
 
+/// A read key ended the process: Arrow's parser of decimals calls itself once for each 38 digits.
+#[test]
+fn a_long_text_is_no_decimal_by_any_way() {
+    let _limit = testkit::limit(240);
+    let _alone = alone();
+    let database = open();
+    database.execute("create table t (v decimal(38, 2), s text)");
+    let digits = "repeat('1', 40000000)";
+    database.execute(&format!("insert into t (s) values ({digits})"));
+    for text in [
+        format!("select cast({digits} as decimal(38, 2))"),
+        format!("select try_cast({digits} as decimal(38, 2)) from t"),
+        format!("select {digits}::numeric(10, 2) = 5"),
+        format!("select ('{{' || {digits} || '}}')::decimal(20, 4)[]"),
+        format!("select arrow_cast({digits}, 'Decimal128(38, 2)')"),
+        format!("select arrow_cast(arrow_cast({digits}, 'Dictionary(Int32, Utf8)'), 'Decimal256(76, 2)')"),
+        "select arrow_cast(make_array(s), 'List(Decimal128(38, 2))') from t".into(),
+        format!("select * from generate_series(1, {digits}::decimal(38, 0)::bigint)"),
+        format!("insert into t (v) select {digits}"),
+        "select s::decimal(20, 4) from t".into(),
+        "select s::decimal(20, 4) + 1 from t where v is null".into(),
+        "insert into t (v) select s from t".into(),
+        "update t set v = s::decimal(38, 2)".into(),
+        "select count(*) from t where v = s".into(),
+        "select coalesce(v, s::decimal(38, 2)) from t".into(),
+    ] {
+        let error = run_within(&database, &text, Duration::from_secs(20)).expect_err(&text);
+        assert!(matches!(error.kind(), Kind::TooLarge | Kind::Invalid | Kind::Schema), "{text}: {error}");
+    }
+    let params = || vec![types::Value::String("1".repeat(40_000_000))];
+    for text in
+        ["select $1::decimal(20, 4)", "insert into t (v) values ($1)", "select count(*) from t where v = $1"]
+    {
+        let error = run_with(&database, text, params(), Duration::from_secs(20)).expect_err(text);
+        assert!(matches!(error.kind(), Kind::TooLarge | Kind::Invalid | Kind::Schema), "{text}: {error}");
+    }
+    assert_eq!(
+        database.query("select '0012.50'::decimal(10, 2), try_cast('x' as decimal(10, 2))"),
+        [["12.50", "NULL"]]
+    );
+    assert_eq!(database.query("select arrow_cast('1.5', 'Decimal128(10, 2)')"), [["1.50"]]);
+}
+
+/// Each took gigabytes: 30 MB of a pattern or of a list in a text.
+#[test]
+fn long_patterns_and_lists_in_texts_are_refused() {
+    let _limit = testkit::limit(240);
+    let _alone = alone();
+    let database = open();
+    database.execute("create table t (s text)");
+    database.execute("insert into t values ('a')");
+    for text in [
+        "select 'a' like repeat('%a_', 10000000)",
+        "select s ilike repeat('a', 10000000) from t",
+        "select 'a' ~ repeat('a.*', 3000000)",
+        "select regexp_like(s, repeat('a', 20000000)) from t",
+        "select regexp_count('a', repeat('(a)', 2000000))",
+        "select ('{' || repeat('1,', 30000000) || '1}')::bigint[]",
+        "select ('[' || repeat('1,', 30000000) || '1]')::text[]",
+        "select to_char(now(), repeat('%c', 20000000))",
+    ] {
+        let error = run_within(&database, text, Duration::from_secs(10)).expect_err(text);
+        assert_eq!(error.kind(), Kind::TooLarge, "{text}: {error}");
+        wait_until_idle(&database, Duration::from_secs(2), text);
+    }
+    assert_eq!(
+        database.query("select 'xay' like '%a_', strpos('käse', 'se'), strpos('a', 'b')"),
+        [["true", "3", "0"]]
+    );
+    assert_eq!(
+        database.query("select position('' in 'ab'), strpos(null, 'a'), instr(s, 'a') from t"),
+        [["1", "NULL", "1"]]
+    );
+}
+
+/// Arrow's kernels panicked for them.
+#[test]
+fn a_type_that_no_value_has_is_refused() {
+    let _limit = testkit::limit(60);
+    let database = open();
+    for text in [
+        "select arrow_cast(make_array(1), 'FixedSizeList(-1, Int64)')",
+        "select arrow_cast('a'::bytea, 'FixedSizeBinary(-1)')",
+        "select arrow_cast(null, 'FixedSizeBinary(-5)') from generate_series(1, 3)",
+        "select arrow_cast(null, 'RunEndEncoded(\"r\": Int8, \"v\": Utf8)')",
+        "select arrow_cast(null, 'Union(Sparse, 0: (\"a\": Int32))')",
+    ] {
+        let error = run_within(&database, text, Duration::from_secs(5)).expect_err(text);
+        assert_eq!(error.kind(), Kind::Invalid, "{text}: {error}");
+    }
+}
+
 /// 5,000 of each kept a thread for minutes beyond the deadline, in rules of the optimizer that go over one node.
 #[test]
 fn a_statement_wider_than_can_be_planned_in_time_is_refused() {
@@ -127,6 +228,15 @@ fn a_statement_wider_than_can_be_planned_in_time_is_refused() {
         format!("select count(*) over (partition by {}) from t", list(257, &|i| format!("a + {i}"))),
         format!("select {} from t", list(257, &|i| format!("sum(a) over (order by a + {i})"))),
         format!("select {} from t", list(1_001, &|i| format!("sum(a + {i})"))),
+        format!("select {} from t", list(1_665, &|i| format!("a + {i} as c{i}"))),
+        format!("select {} from t", list(100_000, &|_| "a x".into())),
+        format!(
+            "select {} from t",
+            (0..1_001).map(|i| format!("sum(a + {i})")).collect::<Vec<_>>().join(" + ")
+        ),
+        format!("select {} from t", list(5_000, &|i| format!("unnest([a, {i}])"))),
+        format!("values ({})", list(80_000, &|i| i.to_string())),
+        format!("update t set a = 1 returning {}", list(60_000, &|i| format!("a + {i}"))),
         format!("select count(*) from t group by {}", list(1_665, &|i| format!("a + {i}"))),
         format!("select count(*) from t group by cube ({})", list(10, &|i| format!("a % {}", i + 2))),
         format!("select t.a from t{}", " natural join (select * from t)".repeat(129)),
@@ -142,7 +252,7 @@ fn a_statement_wider_than_can_be_planned_in_time_is_refused() {
     for text in [
         format!("select a from t order by {}", list(200, &|i| format!("a * {i}"))),
         format!("select count(*) from t group by cube ({})", list(8, &|i| format!("a % {}", i + 2))),
-        vec!["select count(*) over (order by a) from t natural join (select * from t)"; 300].join(" union all "),
+        vec!["select count(*) over (order by a) from t natural join (select * from t)"; 200].join(" union all "),
         "select array_agg(a) over (order by a), sum(a) over (order by a rows 1 preceding), count(distinct s) over () from t"
             .to_owned(),
     ] {

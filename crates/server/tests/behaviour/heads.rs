@@ -64,7 +64,22 @@ fn a_head_that_can_be_read_in_two_ways_is_refused_and_its_connection_closed() {
         assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{headers:?}");
         assert!(client.is_closed(), "{headers:?}");
     }
+    for head in [
+        "POST /v1/tables/t/rows HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n",
+        "POST http://evil.example/v1/tables/t/rows HTTP/1.1\r\nHost: localhost\r\n",
+        "POST /v1/tables/t/rows HTTP/1.1\r\n",
+    ] {
+        let mut client = running.client();
+        client.send(format!("{head}Content-Length: 7\r\n\r\n{{\"a\":1}}").as_bytes()).unwrap();
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{head}");
+        assert_eq!(answer.header("vary"), Some("authorization, accept"), "{head}");
+        assert!(client.is_closed(), "{head}");
+    }
     assert!(running.engine.root().table("main.t").is_none());
+    let mut client = running.client();
+    client.send(b"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert_eq!(client.answer().status, 200);
     for coding in ["chunked", "Chunked"] {
         let mut client = running.client();
         client.head("POST", rows, &[("Transfer-Encoding", coding)]);

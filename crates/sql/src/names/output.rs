@@ -55,11 +55,18 @@ pub(super) fn apart(projection: &mut [SelectItem], scope: &Scope) {
     };
     let taken: BTreeSet<String> = projection.iter().filter_map(called).collect();
     let mut seen: BTreeSet<String> = projection.iter().flat_map(|item| scope.wildcard(item)).collect();
+    // Of each name that stands there more than once, the number to try next.
+    let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
     for item in projection {
         let Some(name) = called(item).filter(|name| !seen.insert(name.clone())) else { continue };
-        let numbered = (2..).map(|count: usize| format!("{name}_{count}"));
-        let is_free = |name: &String| !taken.contains(name) && !seen.contains(name);
-        let Some(alias) = numbered.into_iter().find(is_free) else { continue };
+        let number = numbers.entry(name.clone()).or_insert(2);
+        let alias = loop {
+            let alias = format!("{name}_{number}");
+            *number += 1;
+            if !taken.contains(&alias) && !seen.contains(&alias) {
+                break alias;
+            }
+        };
         seen.insert(alias.clone());
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', alias) };

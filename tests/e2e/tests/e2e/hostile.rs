@@ -145,6 +145,8 @@ fn hostile_clients_neither_end_the_server_nor_keep_it_busy_nor_stop_readers() {
     client.json("PUT", "/v1/tables/victim", Some(&victim)).unwrap();
     let rows: Vec<_> = (0..ROWS).map(|id| json!({"id": id, "name": format!("row {id}")})).collect();
     client.json("POST", "/v1/tables/victim/rows", Some(&json!(rows))).unwrap();
+    let decimals = json!({"columns": [{"name": "v", "type": "decimal(38,2)"}]});
+    client.json("PUT", "/v1/tables/decimals", Some(&decimals)).unwrap();
     let before = memory_bytes(server.pid());
 
     let attacks = attacks();

@@ -159,6 +159,11 @@ pub(super) fn of(grows: Grows, args: &ScalarFunctionArgs) -> Result<u128> {
             let length = length.numbers()?;
             (0..rows).map(|row| each * positive(length(row))).sum()
         }
+        (Grows::Formats, [_, format]) => {
+            // `%+` makes 32 characters of two.
+            const EACH: u128 = 16;
+            (0..rows).map(|row| format.text(row).len() as u128 * EACH).sum()
+        }
         (Grows::Counts, arguments) => counted(arguments, rows)?,
         // The function says itself what is wrong with its arguments.
         _ => 0,

@@ -15,6 +15,9 @@ use crate::execution::interrupt;
 /// second; where it has to follow all places at once this is some seconds.
 const STEPS_MAX: usize = 1_000_000_000;
 
+/// Bytes of the longest pattern: parsed and compiled it takes some hundred times as many.
+const PATTERN_BYTES_MAX: usize = 64 << 10;
+
 /// Steps, as those of [`STEPS_MAX`], after which a look is taken at the statement's deadline: about a millisecond.
 const STEPS_BETWEEN_CHECKS: usize = 1 << 20;
 
@@ -41,6 +44,7 @@ impl Patterns {
         };
         if self.last.as_ref().is_none_or(|(known, _)| *known != whole) {
             interrupt::check()?;
+            check_length(&whole)?;
             self.last = None;
             let compiled = Pattern::compile(&whole)?;
             self.last = Some((whole.into_owned(), compiled));
@@ -83,6 +87,17 @@ impl Pattern {
     }
 }
 
+fn check_length(pattern: &str) -> Result<()> {
+    if pattern.len() <= PATTERN_BYTES_MAX {
+        return Ok(());
+    }
+    let (found, most) = (pattern.len() >> 10, PATTERN_BYTES_MAX >> 10);
+    let error =
+        Error::new(Kind::TooLarge, format!("a pattern of {found} KiB; {most} KiB are searched for at most"))
+            .hint("`strpos` and `=` find texts of any length");
+    Err(DataFusionError::External(Box::new(error)))
+}
+
 fn too_long(text: &str, places: usize) -> DataFusionError {
     let most = (STEPS_MAX / places) >> 10;
     let message = format!(
@@ -94,8 +109,11 @@ fn too_long(text: &str, places: usize) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-/// [`places`] of a pattern; 1 of one that cannot be read.
+/// [`places`] of a pattern; 1 of one that cannot be read, [`usize::MAX`] of one that is [too long](PATTERN_BYTES_MAX).
 pub(super) fn places_of(pattern: &str) -> usize {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return usize::MAX;
+    }
     regex_syntax::parse(pattern).map_or(1, |hir| places(&hir))
 }
 

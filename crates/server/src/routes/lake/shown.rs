@@ -39,7 +39,7 @@ fn lake_of(found: &Found) -> Result<Arc<Lake>> {
     let table = name::short_table_name(&found.table.def().name);
     lake.ok_or_else(|| {
         Error::not_found(format!("the table `{table}` has not landed yet"))
-            .hint("POST …/commit lands it now; GET …/lake says why if it cannot")
+            .hint("`polynya lake commit`, or POST …/lake/commit, lands it now; GET …/lake says why if it cannot")
             .into()
     })
 }

@@ -36,6 +36,7 @@ fn statements() -> Vec<(&'static str, String)> {
         ("a chain of UNIONs", format!("SELECT 1 {}", "UNION ALL SELECT 1 ".repeat(10_000))),
         ("arrays in arrays", format!("SELECT {}", nested("[", "1", "]", 5_000))),
         ("groups in a pattern", format!("SELECT 'a' ~ '{}'", nested("(", "a", ")", 20_000))),
+        ("many digits", "SELECT cast(repeat('1', 40000000) AS decimal(38, 2))".into()),
         // Threads.
         ("a slow pattern", "SELECT regexp_count(repeat('a', 10000000), 'a[^z]*z|a')".into()),
         ("a slow replacement", "SELECT length(regexp_replace(repeat('a', 10000000), 'a[^z]*z|a', 'b', 'g'))".into()),
@@ -49,7 +50,15 @@ fn statements() -> Vec<(&'static str, String)> {
         ("many windows", format!("SELECT {} FROM victim", list(900, |i| format!("sum(id) OVER (ORDER BY id + {i})")))),
         ("many joins", format!("SELECT id FROM victim{}", " NATURAL JOIN (SELECT * FROM victim)".repeat(299))),
         ("a pattern a row", "SELECT count(regexp_match('aaaa', 'a{' || (value % 900 + 1) || '}{100}')) FROM generate_series(1, 8000)".into()),
+        ("a long text in a long text", "SELECT strpos(repeat('a', 60000000), repeat('a', 30000000) || 'b')".into()),
+        ("one name many times", format!("SELECT {} FROM victim", list(100_000, |_| "id a".into()))),
+        ("a wide VALUES", format!("VALUES ({})", list(80_000, |i| i.to_string()))),
+        ("many aggregates", format!("SELECT {} FROM victim", list(8_000, |i| format!("avg(id * {i})")))),
         // Memory.
+        ("a long pattern of LIKE", "SELECT 'a' LIKE repeat('%a_', 10000000)".into()),
+        ("a long regular expression", "SELECT 'a' ~ repeat('a.*', 3000000)".into()),
+        ("a long list in a text", "SELECT ('{' || repeat('1,', 30000000) || '1}')::bigint[]".into()),
+        ("a long format", "SELECT to_char(now(), repeat('%c', 20000000))".into()),
         ("a long text in CASE", "SELECT sum(length(CASE WHEN value % 2 = 0 THEN repeat('x', 6000000) ELSE repeat('y', 6000000) END)) FROM generate_series(1, 100000)".into()),
         ("parts of a long text", "SELECT sum(length(left(repeat('x', 6000000), -value))) FROM generate_series(1, 100000)".into()),
         ("lists of a window", "SELECT count(a) FROM (SELECT array_agg(value) OVER (ORDER BY value) a FROM generate_series(1, 300000))".into()),
@@ -107,5 +116,22 @@ pub fn attacks() -> Vec<Attack> {
         content_type,
         body,
     });
-    sql.chain(rows).collect()
+    let digits = "1".repeat(20_000_000);
+    let others = [
+        Attack {
+            name: "many digits in a parameter",
+            method: "POST",
+            path: "/v1/sql".into(),
+            content_type: "application/json",
+            body: json!({ "sql": "SELECT $1::decimal(20, 4)", "params": [digits] }).to_string().into_bytes(),
+        },
+        Attack {
+            name: "many digits in a file",
+            method: "POST",
+            path: "/v1/copy?sql=COPY%20decimals%20FROM%20STDIN%20WITH%20(FORMAT%20csv)".into(),
+            content_type: "text/csv",
+            body: format!("{digits}\n").into_bytes(),
+        },
+    ];
+    sql.chain(rows).chain(others).collect()
 }
