@@ -1,7 +1,8 @@
-//! AS OF: tables of a statement as they were at an earlier commit.
+//! AS OF: reads tables of a statement as they were at an earlier commit.
 //!
-//! `FROM t AS OF …` is `FROM t FOR SYSTEM_TIME AS OF …`, which the parser knows. Before anything else is made of a statement,
-//! each such point becomes the lsn that it means ([`settle`]); equal ones mean the same. Names are bound to the table of then.
+//! The parser knows `FROM t AS OF …` as `FROM t FOR SYSTEM_TIME AS OF …`. [`settle`] replaces each such point by the lsn that it
+//! means, before any other step looks at the statement; equal points get the same lsn. Names are then bound to the table at that
+//! lsn.
 
 use std::ops::ControlFlow;
 
@@ -13,10 +14,10 @@ use types::{Error, Lsn, Result};
 
 use crate::names::Ctes;
 
-/// What the parser is given for `LSN n`.
+/// Name of the function call into which the parser's input turns `LSN n`.
 pub const LSN: &str = "lsn";
 
-/// A point as it is written.
+/// The point of an AS OF clause as it is written: an lsn, or a time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Point {
     Lsn(Expr),
@@ -38,7 +39,7 @@ impl Point {
 }
 
 fn lsn_argument(expr: &Expr) -> Option<Expr> {
-    // `AS OF LSN 1 + 1`: the whole of it is no lsn.
+    // `AS OF LSN 1 + 1`: the whole expression is returned, so that it is refused as an lsn.
     if let Expr::BinaryOp { left, .. } = expr {
         return lsn_argument(left).map(|_| expr.clone());
     }
@@ -53,7 +54,8 @@ fn lsn_argument(expr: &Expr) -> Option<Expr> {
     }
 }
 
-/// Makes lsns of a statement's points. Returns whether there is any.
+/// Replaces the points of all AS OF clauses of a statement by lsns, which `meant` computes. Returns true if there is any AS OF
+/// clause.
 pub fn settle(statement: &mut Statement, meant: &mut dyn FnMut(&Point) -> Result<Lsn>) -> Result<bool> {
     let mut settle = Settle { meant, known: Vec::new() };
     match statement.visit(&mut settle) {
@@ -102,7 +104,7 @@ fn settled(lsn: Lsn) -> TableVersion {
     TableVersion::VersionAsOf(Expr::Value(SqlValue::Number(lsn.0.to_string(), false).into()))
 }
 
-/// Takes the point of a table that was settled.
+/// Removes the AS OF clause of a table and returns its lsn. It is an error if [`settle`] has not replaced the point yet.
 pub fn take(version: &mut Option<TableVersion>) -> Result<Option<Lsn>> {
     let Some(version) = version.take() else { return Ok(None) };
     let unsettled = || Error::internal("a point in time was not settled before names were bound");
@@ -114,7 +116,7 @@ pub fn take(version: &mut Option<TableVersion>) -> Result<Option<Lsn>> {
     }
 }
 
-/// The digits of a number that is written as such.
+/// Returns the digits of a numeric literal, brackets aside; `None` for any other expression.
 pub fn literal(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Value(value) => match &value.value {
@@ -126,7 +128,8 @@ pub fn literal(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// Reads the tables of a view's query at the point at which the view is asked for.
+/// Adds an AS OF clause to the tables of a view's query: the clause with which the statement reads the view. Tables that have one
+/// of their own keep it; names of WITH get none.
 pub fn apply(query: &mut Query, version: &TableVersion) {
     let mut apply = Apply { version, ctes: Ctes::default() };
     let _ = query.visit(&mut apply);
@@ -160,7 +163,7 @@ impl VisitorMut for Apply<'_> {
     }
 }
 
-/// The statement without its points.
+/// Removes all AS OF clauses of a statement. Returns true if there was any.
 pub fn without(statement: &mut Statement) -> bool {
     struct Clear(bool);
     impl VisitorMut for Clear {

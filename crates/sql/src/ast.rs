@@ -27,7 +27,7 @@ pub fn call(name: &str, args: Vec<Expr>) -> Expr {
     })
 }
 
-/// In halves, so that a long list is not deep.
+/// Joins `parts` by `op` into a balanced tree, so that a long list does not become a deep tree. No parts give `true`.
 pub fn joined(mut parts: Vec<Expr>, op: &BinaryOperator) -> Expr {
     if parts.len() > 1 {
         let right = parts.split_off(parts.len() / 2);
@@ -45,7 +45,7 @@ pub fn not(expr: Expr) -> Expr {
     Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(bracketed(expr)) }
 }
 
-/// As it is read again from its text.
+/// Puts an expression in brackets unless it needs none, so that its text parses to the same tree again.
 pub fn bracketed(expr: Expr) -> Expr {
     match expr {
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_) | Expr::Nested(_) => expr,
@@ -57,7 +57,7 @@ pub fn bool(value: bool) -> Expr {
     Expr::Value(Value::Boolean(value).into())
 }
 
-/// `SELECT projection [FROM from] [WHERE selection]`.
+/// Builds `SELECT projection [FROM from] [WHERE selection]`.
 pub fn select(
     projection: Vec<SelectItem>,
     from: Vec<TableWithJoins>,
@@ -72,9 +72,9 @@ pub fn select(
     Ok(Statement::Query(Box::new(query)))
 }
 
-/// `SELECT 1`, whose parts a caller replaces.
+/// Builds `SELECT 1`, whose parts the caller replaces.
 pub fn empty_query() -> Result<Query> {
-    // The parser knows best what an empty SELECT is made of.
+    // Parsing is the safest way to fill the many fields of an empty SELECT.
     match parse::statement("SELECT 1", 64)? {
         Statement::Query(query) => Ok(*query),
         _ => Err(Error::internal("a SELECT is no query")),

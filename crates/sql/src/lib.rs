@@ -1,4 +1,4 @@
-//! PostgreSQL's syntax: statements parsed within bounds, and their names bound to the tables that they mean.
+//! PostgreSQL's syntax: parses statements within bounds, and binds their names to tables and columns.
 //!
 //! | module | purpose |
 //! |---|---|

@@ -1,15 +1,17 @@
-//! Names in a statement: exact, else the only one that differs by case; quoted ones exact.
+//! Binds the names in a statement. A quoted name must match exactly; an unquoted one exactly, or else it must be the only match
+//! that differs by case.
 //!
-//! DataFusion folds unquoted names to lower case or takes them exactly; neither is what DESIGN promises. So it is told
-//! to take names exactly, and [`bind`] rewrites the statement first: every unquoted name that is not found as written
-//! but fits exactly one known name becomes that name. Known are, query by query, the columns of the tables in FROM, then
-//! the aliases of the SELECT, then the columns of the queries around it ([`scope`]); qualified names look only at what
-//! they are qualified by. Names of WITH are seen query by query ([`ctes`]), fields of structs by the column they are in.
+//! DataFusion either folds unquoted names to lower case or takes them exactly; Polynya promises neither. So DataFusion is
+//! configured to take names exactly, and [`bind`] rewrites the statement first: an unquoted name that matches nothing exactly,
+//! but exactly one name apart from case, becomes that name. The candidates are, query by query, the columns of the tables in
+//! FROM, then the aliases of the SELECT, then the columns of the queries around it ([`scope`]). A qualified name is looked up
+//! only among the columns of its qualifier. Names of WITH are visible query by query ([`ctes`]), fields of structs by the column
+//! that they are in.
 //!
-//! `_row_id` and `_time` are columns of every table, and `*` does not mean them. A table shows them to DataFusion only
-//! in statements that name one of them; there, `*` over tables becomes `* EXCLUDE (_row_id, _time)` ([`wildcard`]).
+//! `_row_id` and `_time` are columns of every table, and `*` leaves them out. A table shows them to DataFusion only in statements
+//! that name one of them; there, `*` over tables becomes `* EXCLUDE (_row_id, _time)` ([`wildcard`]).
 //!
-//! Columns that USING and NATURAL JOIN merge are spelled out ([`using`]).
+//! Columns that USING and NATURAL JOIN merge are written out as expressions ([`using`]).
 
 mod asof;
 mod ctes;
@@ -34,21 +36,22 @@ use known::{Known, pick};
 use scope::{Place, Rename, Scope};
 use using::Shown;
 
-/// A table as a statement names it.
+/// The name of a table in a statement: `table` or `namespace.table`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Written {
     pub namespace: Option<(String, bool)>,
-    /// The name and whether it was quoted.
+    /// The name, and true if it was quoted.
     pub table: (String, bool),
 }
 
-/// What `bind` asks about the database.
+/// The catalog that [`bind`] looks tables up in.
 pub trait Tables {
-    /// The full name and the columns of a table, as it was at an lsn if one is given: then the name says so too.
+    /// Returns the full name and the columns of a table. With `at`, it is the table as of that lsn, and the full name contains
+    /// the lsn (`namespace.table@lsn`).
     fn table(&mut self, written: &Written, at: Option<Lsn>) -> Result<(String, Vec<Named>)>;
 }
 
-/// A column of a table or a field of a struct, and the fields of the structs in it.
+/// The name of a column or of a struct's field, with the fields nested in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     pub name: String,
@@ -69,7 +72,7 @@ impl Written {
         }
     }
 
-    /// `[namespace.]table` as it was written.
+    /// Returns `[namespace.]table` as it was written.
     pub fn text(&self) -> String {
         match &self.namespace {
             Some((namespace, _)) => format!("{namespace}.{}", self.table.0),
@@ -77,7 +80,7 @@ impl Written {
         }
     }
 
-    /// Whether a table of this full name is what was meant: quoted parts must agree exactly.
+    /// Returns true if a table of this full name matches: quoted parts must agree exactly.
     pub fn admits(&self, full_name: &str) -> bool {
         let (namespace, table) = full_name.split_once('.').unwrap_or((name::DEFAULT_NAMESPACE, full_name));
         let namespace_fits =
@@ -86,9 +89,9 @@ impl Written {
     }
 }
 
-/// Rewrites the names of a statement. Returns whether a system column is mentioned, so that tables must show theirs.
+/// Rewrites the names of a statement. Returns true if it mentions a system column, so that tables must show theirs.
 pub fn bind(statement: &mut Statement, tables: &mut dyn Tables) -> Result<bool> {
-    // Of rows of one time an ASOF JOIN takes the last that was written.
+    // ASOF JOIN reads `_row_id`: of several rows of one time it takes the last one written.
     let system = mentions_system(statement) || asof::has_asof_join(statement);
     let mut known = Known { system, ..Known::default() };
     known.collect_ctes(statement);
@@ -105,7 +108,7 @@ pub fn bind(statement: &mut Statement, tables: &mut dyn Tables) -> Result<bool> 
     }
 }
 
-/// Names near `wanted` for the hint of an error: close in letters, or with it inside.
+/// Returns up to three names similar to `wanted`, for the hint of an error: those that differ by few letters, or contain it.
 pub fn near<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let wanted = wanted.to_lowercase();
     let mut ranked: Vec<(usize, &str)> = names
@@ -124,7 +127,7 @@ pub fn near<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<S
     ranked.into_iter().map(|(_, candidate)| name::printable(candidate)).collect()
 }
 
-/// Letters that are added, left out, replaced, or swapped with their neighbour.
+/// Counts the letters that are added, left out, replaced, or swapped with their neighbour. Compares the first 64 letters.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().take(64).collect();
     let b: Vec<char> = b.chars().take(64).collect();
@@ -147,7 +150,7 @@ pub fn is_system(text: &str) -> bool {
     text.eq_ignore_ascii_case(ROW_ID_NAME) || text.eq_ignore_ascii_case(TIME_NAME)
 }
 
-/// Whether `_row_id` or `_time` is named.
+/// Returns true if `_row_id` or `_time` is named.
 pub fn mentions_system(part: &impl Visit) -> bool {
     visit_expressions(part, |expr| {
         let found = match expr {
@@ -160,7 +163,7 @@ pub fn mentions_system(part: &impl Visit) -> bool {
     .is_break()
 }
 
-/// The highest `$n` of a statement.
+/// Returns the highest `$n` of a statement; 0 if it has no parameters.
 pub fn parameters(statement: &Statement) -> Result<usize> {
     let mut highest = 0;
     let broken = visit_expressions(statement, |expr| {
@@ -183,7 +186,7 @@ pub fn parameters(statement: &Statement) -> Result<usize> {
     }
 }
 
-/// Pass 1: tables are looked up, and named as they are called.
+/// Pass 1: looks tables up and replaces their names by the full ones.
 struct BindRelations<'a> {
     known: &'a mut Known,
     tables: &'a mut dyn Tables,
@@ -218,7 +221,7 @@ impl BindRelations<'_> {
         let written = Written::of(object)?;
         let (full_name, named) = self.tables.table(&written, at)?;
         if at.is_some() {
-            // Called as without a point.
+            // The table keeps the name that it would have without AS OF.
             alias.get_or_insert_with(|| {
                 let full_name = full_name.split_once('@').map_or(full_name.as_str(), |(name, _)| name);
                 let called = full_name.rsplit('.').next().unwrap_or(full_name);
@@ -234,7 +237,7 @@ impl BindRelations<'_> {
             columns.extend([ROW_ID_NAME.to_owned(), TIME_NAME.to_owned()]);
         }
         let (namespace, table) = full_name.split_once('.').expect("a full name has two parts");
-        // A table of the default namespace is called by its last name, unless a CTE somewhere has this name.
+        // A table of the default namespace is called by its last name, unless a CTE somewhere in the statement has that name.
         let bare = namespace == name::DEFAULT_NAMESPACE && !self.known.ctes.contains(table);
         let parts = if bare { vec![table] } else { vec![namespace, table] };
         *object = ObjectName(
@@ -289,7 +292,7 @@ impl VisitorMut for BindRelations<'_> {
     }
 }
 
-/// Pass 2: names that the statement itself introduces.
+/// Pass 2: collects the names that the statement itself introduces.
 struct CollectAliases<'a> {
     known: &'a mut Known,
 }
@@ -328,10 +331,10 @@ impl VisitorMut for CollectAliases<'_> {
     }
 }
 
-/// Pass 3: columns are named as they are called, and `*` leaves the system columns out.
+/// Pass 3: replaces the names of columns by their exact ones, and leaves the system columns out of `*`.
 struct Rewrite<'a> {
     known: &'a Known,
-    /// Of the queries around, from the outermost inwards.
+    /// The scopes of the enclosing queries, the outermost first.
     scopes: Vec<Scope>,
 }
 
@@ -360,7 +363,7 @@ impl Rewrite<'_> {
         Ok((scope, shown))
     }
 
-    /// The names in what follows the SELECTs: ORDER BY sees what the first of them gives.
+    /// Binds the names in ORDER BY, which sees the columns of the first SELECT of the body.
     fn order(&self, query: &mut Query, first: Option<(Scope, Shown)>) {
         let (Some((mut scope, shown)), Some(order_by)) = (first, &mut query.order_by) else { return };
         scope.add_outputs(&query.body, self.known, &self.scopes);
@@ -375,7 +378,7 @@ impl Rewrite<'_> {
         wildcard::hide_system(select, |relation| self.has_system(relation));
     }
 
-    /// Whether a relation is a table, which has system columns.
+    /// Returns true if a relation is a table that has system columns.
     fn has_system(&self, relation: &TableFactor) -> bool {
         let TableFactor::Table { name: object, args: None, .. } = relation else { return false };
         match object.0.as_slice() {
@@ -439,7 +442,7 @@ impl VisitorMut for Rewrite<'_> {
     }
 }
 
-/// The SELECTs of one query's body; those of queries within it are visited by themselves.
+/// Visits the SELECTs of one query's body; queries nested in it are visited on their own.
 pub fn each_select(body: &mut SetExpr, visit: &mut dyn FnMut(&mut Select)) {
     match body {
         SetExpr::Select(select) => visit(select),

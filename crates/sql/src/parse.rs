@@ -1,5 +1,5 @@
-//! Text to one statement: PostgreSQL's dialect, with Polynya's nested types where a column is declared. Whatever the
-//! text is, time and the depth of the tree are bounded.
+//! Parses text into one statement: PostgreSQL's dialect, with Polynya's nested types in declarations of columns. For any text,
+//! the time and the depth of the tree are bounded.
 
 mod as_of;
 mod bounds;
@@ -21,10 +21,10 @@ use types::{Error, Kind, Result, name};
 pub use growth::merge_coalesce;
 pub use text::{prepared, text_of};
 
-/// Brackets, and whatever else the parser recurses for, nest at most this deep.
+/// Levels of nesting that the parser accepts: brackets and every other form for which it recurses.
 const NESTING_MAX: usize = 64;
-/// Beginnings of expressions that the parser reads again because it guessed wrong, beyond a few for each token. About
-/// a tenth of a second.
+/// Beginnings of expressions that the parser may read again because it guessed wrong, in addition to four for each token. About a
+/// tenth of a second.
 const STEPS_WASTED_MAX: usize = 50_000;
 
 /// Parses exactly one statement. Errors are `Invalid` and end in the line and column.
@@ -82,14 +82,15 @@ pub fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
     }
 }
 
-/// Whether a statement in which views were opened could have been written so: time and depth are bounded as for any other.
+/// Checks that a statement could have been written with its views expanded: its time and depth are bounded like those of any
+/// other.
 pub fn check_size(statement: &Statement, bytes_max: usize) -> Result<()> {
     self::statement(&text_of(statement), bytes_max)
         .map(drop)
         .map_err(|error| Error::new(error.kind(), format!("with its views opened: {}", error.message())))
 }
 
-/// The words of a text: names, quoted or not, and keywords.
+/// Returns the words of a text: names, quoted or not, and keywords.
 pub fn words(text: &str) -> Result<Vec<Word>> {
     let tokens = operators::tokens(text).map_err(|e| syntax(&e.to_string()))?;
     let word = |token: TokenWithSpan| match token.token {
@@ -99,9 +100,9 @@ pub fn words(text: &str) -> Result<Vec<Word>> {
     Ok(tokens.into_iter().filter_map(word).collect())
 }
 
-/// Parses what may stand behind WHERE, and nothing behind that.
+/// Parses an expression that may follow WHERE. Anything after the expression is an error.
 pub fn predicate(text: &str, bytes_max: usize) -> Result<Expr> {
-    // In brackets, so that what ends an expression early is an error here and not the beginning of something else.
+    // The brackets turn a text that ends the expression early into an error, instead of the beginning of something else.
     let whole = statement(&format!("SELECT 1 WHERE (\n{text}\n)"), bytes_max)?;
     let wrong = || {
         Error::invalid("the filter is no predicate")
@@ -111,13 +112,13 @@ pub fn predicate(text: &str, bytes_max: usize) -> Result<Expr> {
     let Statement::Query(query) = whole else { return Err(wrong()) };
     let SetExpr::Select(select) = *query.body else { return Err(wrong()) };
     let Some(Expr::Nested(inner)) = select.selection else { return Err(wrong()) };
-    // Whatever else the text brought along (a GROUP BY, a UNION) shows here.
+    // Anything else in the text (a GROUP BY, a UNION) makes the two texts differ.
     if text == format!("SELECT 1 WHERE ({inner})") { Ok(*inner) } else { Err(wrong()) }
 }
 
 fn syntax(text: &str) -> Error {
     let text = text.trim_start_matches("sql parser error: ");
-    // The parser shows the whole of its token.
+    // The parser's message shows its whole token structure.
     let word = text.strip_prefix("No infix parser for token ").and_then(|rest| rest.split_once("value: \""));
     if let Some((word, rest)) = word.and_then(|(_, rest)| rest.split_once('"')) {
         let place = rest.rfind(" at Line: ").map_or("", |at| &rest[at..]);
@@ -134,7 +135,7 @@ fn syntax(text: &str) -> Error {
     }
 }
 
-/// Whether this is a query that DataFusion answers as it stands: reads only.
+/// Returns true if a query only reads: it has no SELECT INTO and no statement that writes.
 pub fn reads_only(query: &Query) -> bool {
     fn body(set: &SetExpr) -> bool {
         match set {
@@ -149,8 +150,8 @@ pub fn reads_only(query: &Query) -> bool {
     body(&query.body) && ctes.iter().all(|cte| reads_only(&cte.query))
 }
 
-/// The places of IF NOT EXISTS in CREATE INDEX IF NOT EXISTS ON …: the parser wants a name behind it and would take ON for
-/// one, while here an index needs none.
+/// Returns the positions of IF NOT EXISTS in CREATE INDEX IF NOT EXISTS ON …: the parser expects a name after it and would take
+/// ON for one, while Polynya's indexes need no name.
 fn nameless_index(tokens: &[TokenWithSpan]) -> Option<[usize; 3]> {
     let mut words = tokens.iter().enumerate().filter_map(|(at, t)| match &t.token {
         Token::Whitespace(_) => None,
@@ -162,7 +163,7 @@ fn nameless_index(tokens: &[TokenWithSpan]) -> Option<[usize; 3]> {
     take(Keyword::INDEX)?;
     let places = [take(Keyword::IF)?, take(Keyword::NOT)?, take(Keyword::EXISTS)?];
     take(Keyword::ON)?;
-    // Else the index is called `on`.
+    // Two ONs: the index is called `on`.
     (words.next()?.1 != Keyword::ON).then_some(places)
 }
 
@@ -176,8 +177,8 @@ fn defines_table(tokens: &[TokenWithSpan]) -> bool {
     matches!(first, Some(Token::Word(Word { keyword: Keyword::CREATE | Keyword::ALTER, .. })))
 }
 
-/// The dialect knows no `struct<…>` and no `list<…>`. Each becomes one quoted word, which the parser takes for the
-/// name of a custom type and `sql_type` reads with `types::DataType::parse`.
+/// Turns each `struct<…>` and `list<…>`, which the dialect does not know, into one quoted word. The parser takes the word for the
+/// name of a custom type, and `sql_type` reads it with `types::DataType::parse`.
 fn fold_nested_types(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut folded = Vec::with_capacity(tokens.len());
     let mut i = 0;
@@ -198,7 +199,7 @@ fn fold_nested_types(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     folded
 }
 
-/// Where the nested type that starts at `start` ends, if one does.
+/// Returns the position after the nested type that starts at `start`, if one does.
 fn nested_type_end(tokens: &[TokenWithSpan], start: usize) -> Option<usize> {
     let Token::Word(word) = &tokens[start].token else { return None };
     let is_nested = ["struct", "list", "array"].iter().any(|name| word.value.eq_ignore_ascii_case(name));

@@ -1,4 +1,4 @@
-//! SQL's names of types, Polynya's types, and Arrow's that come out of expressions.
+//! Conversions between SQL's type names, Polynya's types and the Arrow types of expressions.
 
 use arrow::datatypes::{DataType as Arrow, Field as ArrowField, TimeUnit};
 use sqlparser::ast::{
@@ -8,8 +8,8 @@ use types::{ColumnId, DataType, Error, Field, Result, name};
 
 const EXTENSION_KEY: &str = "ARROW:extension:name";
 
-/// The type that a column declared with `sql` has. Nested fields get placeholder ids; `TableDef::add_column`
-/// replaces them.
+/// Returns the type of a column that is declared with `sql`. Nested fields get placeholder ids; `TableDef::add_column` replaces
+/// them.
 pub fn from_sql(sql: &SqlType) -> Result<DataType> {
     Ok(match sql {
         SqlType::Bool | SqlType::Boolean => DataType::Bool,
@@ -17,7 +17,7 @@ pub fn from_sql(sql: &SqlType) -> Result<DataType> {
         SqlType::Int(_) | SqlType::Integer(_) | SqlType::Int4(_) | SqlType::Int32 => DataType::Int32,
         SqlType::BigInt(_) | SqlType::Int8(_) | SqlType::Int64 => DataType::Int64,
         SqlType::Real | SqlType::Float4 | SqlType::Float32 => DataType::Float32,
-        // As PostgreSQL: float(1..24) is single, everything else double.
+        // PostgreSQL's rule: float(1..24) has single precision, everything else double.
         SqlType::Float(ExactNumberInfo::Precision(1..=24)) => DataType::Float32,
         SqlType::Float(_)
         | SqlType::Double(_)
@@ -52,7 +52,7 @@ pub fn from_sql(sql: &SqlType) -> Result<DataType> {
             ArrayElemTypeDef::SquareBracket(item, None) | ArrayElemTypeDef::AngleBracket(item),
         ) => {
             let data_type = from_sql(item)?;
-            // The dialect takes any number of `[]`; storage does not.
+            // The dialect accepts any number of `[]`; storage bounds the levels.
             let list = DataType::List(Box::new(Field {
                 id: ColumnId(0),
                 name: "item".into(),
@@ -67,7 +67,7 @@ pub fn from_sql(sql: &SqlType) -> Result<DataType> {
             return Err(Error::invalid("a column without a type").hint("write `name type`"));
         }
         other => {
-            // What the dialect reads under another name may still be one of ours.
+            // A type that the dialect reads under another name may still be one of Polynya's.
             return DataType::parse(&other.to_string(), &mut ColumnId(0));
         }
     })
@@ -106,11 +106,11 @@ fn timestamp(precision: Option<u64>, sql: &SqlType) -> Result<DataType> {
     }
 }
 
-/// The Arrow type that CAST gives, where DataFusion's own choice would not be ours: timestamps are microseconds in
-/// UTC whether or not a zone is mentioned, and our own types exist. `None` leaves it to DataFusion.
+/// Returns the Arrow type that CAST gives, where DataFusion's own choice differs from Polynya's: timestamps are in microseconds
+/// and UTC, with or without a zone, and Polynya has types of its own. `None` leaves the choice to DataFusion.
 pub fn cast_target(sql: &SqlType) -> Option<Arrow> {
     match sql {
-        // PostgreSQL takes more digits for six.
+        // PostgreSQL takes a precision above six for six.
         SqlType::Timestamp(None | Some(6..), _) | SqlType::Datetime(None) => {
             Some(DataType::Timestamp.to_arrow())
         }
@@ -130,16 +130,17 @@ pub fn cast_target(sql: &SqlType) -> Option<Arrow> {
     }
 }
 
-/// The name of a type that no statement can write: a time in a zone, whose only argument is the zone.
+/// Name of a type that no statement can write: a time in a zone. Its only argument is the zone.
 pub const TIME_IN_ZONE: &str = "polynya time in zone";
 
-/// The Arrow type of [`TIME_IN_ZONE`]; `None` for other names.
+/// Returns the Arrow type of [`TIME_IN_ZONE`]; `None` for other names.
 pub fn time_in_zone(name: &[ObjectNamePart], zone: &[String]) -> Option<Arrow> {
     let ([ObjectNamePart::Identifier(name)], [zone]) = (name, zone) else { return None };
     (name.value == TIME_IN_ZONE).then(|| Arrow::Timestamp(TimeUnit::Microsecond, Some(zone.as_str().into())))
 }
 
-/// Refuses a text of limited length where nothing would cut it; `dialect::rewrites::called` spells out the casts that do.
+/// Refuses a text type with a length in positions where no cast would cut the text. `dialect::rewrites::called` rewrites the
+/// casts that do cut.
 pub fn refuse_length(sql: &SqlType) -> Result<()> {
     match sql {
         SqlType::Varchar(Some(_))
@@ -154,7 +155,7 @@ pub fn refuse_length(sql: &SqlType) -> Result<()> {
     }
 }
 
-/// The column type that holds what an expression of this Arrow type gives: for CREATE TABLE AS.
+/// Returns the column type that can hold the values of an expression of this Arrow type: for CREATE TABLE AS.
 pub fn from_arrow(field: &ArrowField) -> Result<DataType> {
     let data_type = stored_as(field)?;
     data_type.check().map_err(|e| e.with("column", name::printable(field.name())))?;
@@ -192,7 +193,7 @@ fn stored_as(field: &ArrowField) -> Result<DataType> {
     })
 }
 
-/// The type whose Arrow form this is exactly, if any.
+/// Returns the type whose Arrow form equals the field's type, if there is one.
 fn exact(field: &ArrowField) -> Option<DataType> {
     let extension = field.metadata().get(EXTENSION_KEY).map(String::as_str);
     Some(match field.data_type() {
@@ -228,7 +229,7 @@ fn exact_nested(field: &ArrowField) -> Option<Field> {
     Some(Field { id: ColumnId(0), name: field.name().clone(), data_type, nullable: field.is_nullable() })
 }
 
-/// The name of a field's type in an answer: as `types::DataType` writes it, else Arrow's in lower case.
+/// Returns the type name of a field of an answer: Polynya's name where the type is one of its own, else Arrow's in lower case.
 pub fn field_type_name(field: &ArrowField) -> String {
     if let Some(data_type) = exact(field) {
         return data_type.to_string();

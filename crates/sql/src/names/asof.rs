@@ -1,4 +1,4 @@
-//! Finds ASOF JOIN in a statement.
+//! Finds ASOF JOINs in a statement.
 
 use std::ops::ControlFlow;
 
@@ -6,7 +6,7 @@ use sqlparser::ast::{
     JoinOperator, Query, Select, SetExpr, Statement, TableFactor, TableWithJoins, Visit, Visitor,
 };
 
-/// Whether there is an ASOF JOIN in a statement.
+/// Returns true if the statement contains an ASOF JOIN.
 pub fn has_asof_join(statement: &Statement) -> bool {
     struct Find;
     impl Visitor for Find {

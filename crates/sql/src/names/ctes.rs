@@ -1,10 +1,10 @@
-//! Which names of WITH a place in a statement sees: those of its own query, then those of the queries around it.
+//! The names of WITH that are visible at a position in a statement: those of its own query, then those of the enclosing queries.
 //!
-//! A definition sees the names before its own and, under RECURSIVE, its own; what follows the definitions sees them all.
-//! So in `WITH t AS (SELECT * FROM t) SELECT * FROM t` the inner `t` is the table.
+//! A definition sees the names before its own and, under RECURSIVE, its own; the query after the definitions sees them all. So in
+//! `WITH t AS (SELECT * FROM t) SELECT * FROM t` the inner `t` is the table.
 //!
-//! DataFusion takes a name only once along the queries around a place. A name that hides another is therefore called
-//! something else, and mentioned under an alias.
+//! DataFusion accepts a name only once along the chain of enclosing queries. A name that hides another is therefore renamed, and
+//! read under an alias with its written name.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use sqlparser::ast::{Ident, ObjectName, ObjectNamePart, Query};
 
 use super::pick;
 
-/// The names that are seen while a visitor goes over a statement, which tells of every query that it enters and leaves.
+/// Tracks the visible names of WITH while a visitor walks a statement. The visitor reports each query that it enters and leaves.
 #[derive(Default)]
 pub struct Ctes {
-    /// WITH of the queries around, from the outermost inwards.
+    /// The WITH clauses of the enclosing queries, the outermost first.
     around: Vec<With>,
 }
 
@@ -23,23 +23,23 @@ pub struct Ctes {
 struct With {
     recursive: bool,
     names: Vec<Name>,
-    /// Definitions that were entered and left. A visitor meets them before every other query that stands directly in this
-    /// one, in the order of `names`.
+    /// Number of definitions that the visitor has entered, and has left. It visits them before any other query that stands
+    /// directly in this one, in the order of `names`.
     entered: usize,
     left: usize,
-    /// As they are written.
+    /// The written names that are visible at the visitor's position.
     seen: BTreeSet<String>,
 }
 
 #[derive(Clone)]
 pub struct Name {
     pub written: String,
-    /// What DataFusion is told.
+    /// The unique name that DataFusion gets.
     pub called: String,
 }
 
 impl Ctes {
-    /// Whether this is one of them.
+    /// Returns true if `object` is the name of a visible query in WITH.
     pub fn names(&self, object: &ObjectName) -> bool {
         matches!(object.0.as_slice(), [ObjectNamePart::Identifier(ident)] if self.find(ident).is_some())
     }
@@ -70,7 +70,7 @@ impl Ctes {
         }
     }
 
-    /// What is meant by the name of a table, if that is a query in WITH.
+    /// Resolves a table name to a visible query in WITH, the innermost first.
     pub fn find(&self, ident: &Ident) -> Option<&Name> {
         self.around.iter().rev().find_map(|with| {
             let written = pick(ident, &with.seen)?;

@@ -1,4 +1,4 @@
-//! What is known by name in one statement: tables, columns, fields.
+//! All names of tables, columns and fields that one statement knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -9,22 +9,24 @@ use types::name;
 use super::Named;
 use super::scope::Names;
 
-/// The names of one statement, wherever they stand in it.
+/// The names of one statement, regardless of their position in it.
 #[derive(Default)]
 pub(super) struct Known {
+    /// True if the statement mentions a system column, so that tables show theirs.
     pub system: bool,
-    /// Every name of WITH, as it is called.
+    /// Every name of WITH, as DataFusion gets it.
     pub ctes: BTreeSet<String>,
-    /// By table name or alias: its columns.
+    /// Columns by the name or alias of their table.
     pub relations: BTreeMap<String, BTreeSet<String>>,
     /// Every column and alias.
     pub columns: BTreeSet<String>,
     pub namespaces: BTreeSet<String>,
     /// The columns of tables (not of subqueries or CTEs) by the name that `bind` gave them.
     pub by_name: BTreeMap<String, Names>,
-    /// The names of fields by where they are: a column, and the fields within it. Columns of one name share an entry.
+    /// The names of fields by their path: a column, and the fields down to the one that contains them. Columns of one name share
+    /// an entry.
     pub fields: BTreeMap<Vec<String>, BTreeSet<String>>,
-    /// Of all structs: what a column may have that came through an alias.
+    /// The fields of all structs: the candidates for a column that came through an alias.
     pub all_fields: BTreeSet<String>,
 }
 
@@ -70,7 +72,7 @@ impl Known {
         path.pop();
     }
 
-    /// Renames the fields in `column.field.field`, whose column has its name.
+    /// Replaces the fields in `column.field.field` by their exact names; the column has its exact name already.
     pub fn rename_fields(&self, path: &mut [Ident]) {
         for at in 1..path.len() {
             let within: Vec<String> = path[..at].iter().map(|ident| ident.value.clone()).collect();
@@ -78,7 +80,7 @@ impl Known {
         }
     }
 
-    /// Renames `namespace.table.column`, if it is that.
+    /// Replaces the parts of `namespace.table.column` by their exact names. Returns false if `parts` is not such a name.
     pub fn full(&self, parts: &mut [Ident]) -> bool {
         let relations: BTreeSet<String> = self.relations.keys().cloned().collect();
         let [namespace, table, column, ..] = parts else { return false };
@@ -96,7 +98,7 @@ impl Known {
     }
 }
 
-/// The name that `ident` means among `names`.
+/// Returns the one of `names` that `ident` means: an exact match, else the only one that differs by case.
 pub(super) fn pick<'a>(ident: &Ident, names: &'a BTreeSet<String>) -> Option<&'a String> {
     if let Some(exact) = names.get(&ident.value) {
         return Some(exact);

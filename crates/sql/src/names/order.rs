@@ -1,5 +1,6 @@
-//! `SELECT -id AS id FROM t ORDER BY id + 0`: in ORDER BY a name that stands alone is one of the answer first, and within an
-//! expression the column of the table, as in PostgreSQL. DataFusion takes the answer's for both.
+//! ORDER BY over columns that an alias hides: `SELECT -id AS id FROM t ORDER BY id + 0`. As in PostgreSQL, a name that is the
+//! whole item of ORDER BY means the output column first; within an expression it means the table's column. DataFusion takes the
+//! output column for both.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -12,7 +13,8 @@ use sqlparser::ast::{
 use super::output;
 use super::scope::Scope;
 
-/// Where an expression reads such a column, what is ordered by is made in a query below, beside the answer. After names are bound.
+/// Moves the SELECT into a subquery that also computes the items of ORDER BY, if one of their expressions reads a hidden column.
+/// Call it after names are bound.
 pub(super) fn read_columns(query: &mut Query, scope: &Scope) {
     let SetExpr::Select(select) = query.body.as_mut() else { return };
     let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &mut query.order_by else { return };
@@ -42,7 +44,7 @@ pub(super) fn read_columns(query: &mut Query, scope: &Scope) {
     *query.body = whole;
 }
 
-/// What an item of a SELECT is called, if that is known.
+/// Returns the output name of an item of a SELECT, if it is known.
 fn called(item: &SelectItem) -> Option<Ident> {
     match item {
         SelectItem::ExprWithAlias { alias, .. } => Some(alias.clone()),
@@ -71,7 +73,7 @@ fn reads_shadowed(by: &mut OrderByExpr, select: &Select, scope: &Scope) -> bool 
     !shadowed.is_empty() && by.expr.visit(&mut Reads { shadowed, depth: 0 }).is_break()
 }
 
-/// Stops at such a name, but for those of queries within.
+/// Stops at the first hidden name, except in nested queries.
 struct Reads {
     shadowed: BTreeSet<String>,
     depth: usize,
@@ -93,7 +95,7 @@ impl VisitorMut for Reads {
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         let name = match expr {
             Expr::Identifier(name) => Some(&*name),
-            // Of which DataFusion says that it is ambiguous.
+            // DataFusion calls a qualified name of a hidden column ambiguous.
             Expr::CompoundIdentifier(parts) => parts.last(),
             _ => None,
         };

@@ -1,5 +1,5 @@
-//! What the columns of an answer are called: an expression as it was written, a second one of the same name numbered.
-//! (DataFusion would call `1` `Int64(1)`, and wants a name once.)
+//! Names the output columns of a query: an unnamed expression is called by its text, and later columns of the same name get a
+//! number. (DataFusion would call `1` `Int64(1)`, and accepts a name only once.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use super::scope::Scope;
 
 const NAME_CHARS_MAX: usize = 100;
 
-/// Names what has no name.
+/// Gives every unnamed expression of a SELECT an alias.
 pub(super) fn name(projection: &mut [SelectItem]) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for item in projection {
         let SelectItem::UnnamedExpr(expr) = item else { continue };
-        // A field of a struct is named by DataFusion.
+        // DataFusion names a field of a struct.
         if matches!(expr, Expr::CompoundIdentifier(_) | Expr::Identifier(_)) {
             continue;
         }
@@ -30,7 +30,7 @@ pub(super) fn name(projection: &mut [SelectItem]) {
     }
 }
 
-/// What an expression is called that has no name.
+/// Returns the output name of an expression that has no alias: its text, cut to [`NAME_CHARS_MAX`].
 pub(super) fn called(expr: &Expr) -> String {
     match expr {
         Expr::Subquery(_) => "subquery".to_owned(),
@@ -38,8 +38,8 @@ pub(super) fn called(expr: &Expr) -> String {
     }
 }
 
-/// Numbers what is called as something else: `id AS x, n AS x`, `a.id, b.id`, `*, id`. What a wildcard stands for keeps its
-/// name, as far as it is known. After names are bound.
+/// Numbers output columns whose name is taken already: `id AS x, n AS x`, `a.id, b.id`, `*, id`. The known columns of a wildcard
+/// keep their names. Call it after names are bound.
 pub(super) fn apart(projection: &mut [SelectItem], scope: &Scope) {
     if projection.len() < 2 {
         return;
@@ -55,7 +55,7 @@ pub(super) fn apart(projection: &mut [SelectItem], scope: &Scope) {
     };
     let taken: BTreeSet<String> = projection.iter().filter_map(called).collect();
     let mut seen: BTreeSet<String> = projection.iter().flat_map(|item| scope.wildcard(item)).collect();
-    // Of each name that stands there more than once, the number to try next.
+    // The next number to try for each name that occurs more than once.
     let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
     for item in projection {
         let Some(name) = called(item).filter(|name| !seen.insert(name.clone())) else { continue };
@@ -74,7 +74,7 @@ pub(super) fn apart(projection: &mut [SelectItem], scope: &Scope) {
     }
 }
 
-/// `FROM generate_series(1, 3) AS i`: the alias of a function that has one column is its name too.
+/// Gives the column of a function that returns one column the name of its alias: `FROM generate_series(1, 3) AS i`.
 pub(super) fn name_column(factor: &mut TableFactor) {
     let alias = match factor {
         TableFactor::Table { name, args: Some(_), alias: Some(alias), .. }
@@ -90,8 +90,9 @@ pub(super) fn name_column(factor: &mut TableFactor) {
     }
 }
 
-/// `WITH RECURSIVE n(i) AS (SELECT 1 UNION …)`: the second part reads `i`, which DataFusion knows only if the first
-/// part calls it so. Where it cannot be called so in its SELECT, it is read through one that does.
+/// Names the columns of recursive queries in their first SELECT. In `WITH RECURSIVE n(i) AS (SELECT 1 UNION …)` the second part
+/// reads `i`, which DataFusion finds only if the first part calls its column so. A first part that cannot name its columns itself
+/// becomes a subquery of a SELECT that does.
 pub(super) fn name_recursive(query: &mut Query) {
     let Some(with) = query.with.as_mut().filter(|with| with.recursive) else { return };
     for cte in &mut with.cte_tables {
@@ -99,7 +100,8 @@ pub(super) fn name_recursive(query: &mut Query) {
         if !matches!(query.body.as_ref(), SetExpr::SetOperation { .. }) {
             continue;
         }
-        // Of a UNION DataFusion reads the two parts alone. One that reads itself was refused where it was parsed.
+        // DataFusion reads only the two parts of a UNION. A query with further clauses that reads itself was refused by the
+        // parser.
         if query.with.is_some() || query.order_by.is_some() || query.limit_clause.is_some() {
             let whole = std::mem::replace(query, bare(SetExpr::Values(NO_ROWS)));
             *query.body = SetExpr::Query(Box::new(whole));
@@ -135,14 +137,14 @@ pub(super) fn name_recursive(query: &mut Query) {
 
 pub(super) const NO_ROWS: Values = Values { explicit_row: false, value_keyword: false, rows: Vec::new() };
 
-/// Whether a SELECT has so many columns, and each is written.
+/// Returns true if a SELECT lists exactly `count` expressions, none of them a wildcard.
 fn is_listed(projection: &[SelectItem], count: usize) -> bool {
     let is_one =
         |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
     projection.len() == count && projection.iter().all(is_one)
 }
 
-/// A query that is nothing but this.
+/// A query that consists of `body` and has no further clauses.
 pub(super) fn bare(body: SetExpr) -> Query {
     Query {
         with: None,
@@ -158,7 +160,7 @@ pub(super) fn bare(body: SetExpr) -> Query {
     }
 }
 
-/// `SELECT * FROM relation`.
+/// Builds `SELECT * FROM relation`.
 pub(super) fn all_of(relation: TableFactor) -> SetExpr {
     SetExpr::Select(Box::new(Select {
         select_token: AttachedToken::empty(),

@@ -1,5 +1,5 @@
-//! What an unquoted name means where it stands: a column of the tables in the same FROM, an alias of the same SELECT, or
-//! a column further out.
+//! Resolves an unquoted name by its position: to a column of the tables in the same FROM, an alias of the same SELECT, or a
+//! column of an enclosing query.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Deref};
@@ -12,25 +12,25 @@ use sqlparser::ast::{
 
 use super::{Known, output, pick, wildcard};
 
-/// Names of columns; `None` where they are not known, as of a table function.
+/// Names of columns; `None` if they are not known, which is the case for a table function.
 pub(super) type Columns = Option<Names>;
 
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     all: BTreeSet<String>,
     in_order: Vec<String>,
-    /// Whether these are all there are, and in their order.
+    /// True if `in_order` lists all columns in their order.
     whole: bool,
 }
 
 impl Names {
-    /// All, in their order, if that is known.
+    /// Returns all names in their order, if that is known.
     pub fn in_order(&self) -> Option<&[String]> {
         self.whole.then_some(self.in_order.as_slice())
     }
 
     fn insert(&mut self, name: String) {
-        // A second column of one name is called something else.
+        // DataFusion or [`output`] will call a second column of one name differently.
         self.whole &= self.all.insert(name.clone());
         self.in_order.push(name);
     }
@@ -57,23 +57,23 @@ impl Deref for Names {
     }
 }
 
-/// What the FROM and the SELECT of one query introduce; of a UNION, all of its SELECTs.
+/// The names that the FROM and the SELECT of one query introduce; for a UNION, those of all its SELECTs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
-    /// Of this query's WITH.
+    /// Names that this query's WITH defines, with their columns.
     ctes: BTreeMap<String, Columns>,
     relations: BTreeMap<String, Columns>,
-    /// Of all relations.
+    /// The columns of all relations.
     columns: BTreeSet<String>,
     aliases: BTreeSet<String>,
 }
 
-/// Where a name stands.
+/// The order in which a name is looked up, which depends on the clause that it stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Columns come before aliases.
+    /// Columns before aliases: in every clause but ORDER BY and GROUP BY.
     Inside,
-    /// ORDER BY and GROUP BY: what is written exactly so, else an alias, else a column.
+    /// In ORDER BY and GROUP BY: an exact match is left as it is; else an alias, else a column.
     Last,
 }
 
@@ -98,7 +98,7 @@ impl Scope {
         }
     }
 
-    /// What a relation is called, if it has a name, and its columns.
+    /// Returns a relation's name, if it has one, and its columns.
     pub fn relation_of(
         &self,
         factor: &TableFactor,
@@ -141,7 +141,7 @@ impl Scope {
         known.by_name.get(&name.to_string()).cloned()
     }
 
-    /// The scopes that a query within this one sees.
+    /// The scopes that a query nested in this one sees.
     fn seen(&self, outer: &[Scope]) -> Vec<Scope> {
         let mut seen = outer.to_vec();
         seen.push(Scope { ctes: self.ctes.clone(), ..Scope::default() });
@@ -159,7 +159,7 @@ impl Scope {
         scope
     }
 
-    /// The columns of the answer, by which ORDER BY may call them.
+    /// Adds the output columns of the query, which ORDER BY may name.
     pub fn add_outputs(&mut self, body: &SetExpr, known: &Known, outer: &[Scope]) {
         let mut body = body;
         while let SetExpr::SetOperation { left, .. } = body {
@@ -180,7 +180,7 @@ impl Scope {
         }
     }
 
-    /// The columns that a wildcard stands for; none of those that are not known.
+    /// Returns the columns that a wildcard stands for, as far as they are known.
     pub fn wildcard(&self, item: &SelectItem) -> BTreeSet<String> {
         let (mut columns, options) = match item {
             SelectItem::Wildcard(options) => (self.columns.clone(), options),
@@ -205,17 +205,17 @@ impl Scope {
         columns
     }
 
-    /// Whether a table, or what is called as one, has this name.
+    /// Returns true if a relation of this query has this name or alias.
     pub fn has(&self, ident: &Ident) -> bool {
         self.relation(ident).is_some()
     }
 
-    /// Whether a name without a qualifier may be one of this query, and is none of those around it.
+    /// Returns true if this query binds an unqualified name, so that no enclosing query does.
     pub fn binds(&self, ident: &Ident) -> bool {
         pick(ident, &self.columns).is_some() || pick(ident, &self.aliases).is_some() || self.has(ident)
     }
 
-    /// Whether a relation is known to have a column of this name.
+    /// Returns true if a relation is known to have a column of this name.
     pub fn has_column(&self, name: &str) -> bool {
         self.columns.contains(name)
     }
@@ -231,7 +231,7 @@ impl Scope {
     }
 }
 
-/// The columns under the names that the alias gives them.
+/// Applies the column names of an alias, if it has any.
 fn renamed(columns: Columns, alias: Option<&TableAlias>) -> Columns {
     match alias {
         Some(alias) if !alias.columns.is_empty() => {
@@ -241,7 +241,7 @@ fn renamed(columns: Columns, alias: Option<&TableAlias>) -> Columns {
     }
 }
 
-/// How the columns of a query's answer are called, as far as they can be called at all.
+/// Returns the names of a query's output columns, as far as they are known.
 fn outputs(query: &Query, known: &Known, outer: &[Scope]) -> Columns {
     let ctes = ctes(query, known, outer);
     let mut body = query.body.as_ref();
@@ -318,7 +318,7 @@ fn ctes(query: &Query, known: &Known, outer: &[Scope]) -> BTreeMap<String, Colum
     seen.pop().map(|scope| scope.ctes).unwrap_or_default()
 }
 
-/// The scope of a query as those within it see it.
+/// Builds the scope of a query as its nested queries see it.
 pub(super) fn of_query(query: &Query, known: &Known, outer: &[Scope]) -> Scope {
     let mut scope = Scope { ctes: ctes(query, known, outer), ..Scope::default() };
     let mut bodies = vec![query.body.as_ref()];
@@ -332,23 +332,23 @@ pub(super) fn of_query(query: &Query, known: &Known, outer: &[Scope]) -> Scope {
     scope
 }
 
-/// The scope of a query with the names of its answers, by which it may call them itself.
+/// Builds the scope of a query including its output columns, which the query itself may name.
 pub(super) fn with_outputs(query: &Query, known: &Known, outer: &[Scope]) -> Scope {
     let mut scope = of_query(query, known, outer);
     scope.add_outputs(&query.body, known, outer);
     scope
 }
 
-/// The scope of one SELECT of the query whose scope is `whole`.
+/// Builds the scope of one SELECT of the query whose scope is `whole`.
 pub(super) fn of_select(select: &Select, whole: &Scope, known: &Known, outer: &[Scope]) -> Scope {
     Scope::of_select(select, &whole.ctes, known, outer)
 }
 
-/// Renames what stands in one part of a query, but not in the queries within it: they have their own scope.
+/// Replaces the names in one part of a query by the exact ones. Nested queries are skipped: they have a scope of their own.
 pub(super) struct Rename<'a> {
     pub known: &'a Known,
     pub scope: &'a Scope,
-    /// From the outermost query inwards.
+    /// The scopes of the enclosing queries, the outermost first.
     pub outer: &'a [Scope],
     pub place: Place,
     pub depth: usize,
@@ -363,7 +363,7 @@ impl Rename<'_> {
         let found = inner.or_else(|| self.outer.iter().rev().find_map(|scope| pick(ident, &scope.columns)));
         match found {
             Some(name) => ident.value.clone_from(name),
-            // A name that no scope explains may be one that DataFusion makes.
+            // DataFusion may have made up a name that is in no scope.
             None => {
                 self.known.rename(ident, &self.known.columns);
             }
@@ -385,7 +385,7 @@ impl Rename<'_> {
                 parts[0].value.clone_from(relation);
                 self.known.rename_fields(&mut parts[1..]);
             }
-            // column.field
+            // The first part is a column, and the others are fields: `column.field`.
             None => {
                 self.ident(&mut parts[0]);
                 if self.known.columns.contains(&parts[0].value) {
@@ -395,7 +395,7 @@ impl Rename<'_> {
         }
     }
 
-    /// The fields in `list[1].field`, as DataFusion takes them: as texts.
+    /// Turns the fields in `list[1].field` into text literals, the form that DataFusion takes.
     fn access(&self, chain: &mut [AccessExpr]) {
         for access in chain {
             if let AccessExpr::Dot(Expr::Identifier(field)) = access {
@@ -438,7 +438,7 @@ impl VisitorMut for Rename<'_> {
     }
 }
 
-/// Renames the names in one SELECT.
+/// Replaces the names in one SELECT by the exact ones.
 pub(super) fn rename_select(select: &mut Select, known: &Known, scope: &Scope, outer: &[Scope]) {
     let mut rename = Rename { known, scope, outer, place: Place::Inside, depth: 0 };
     let nothing = GroupByExpr::Expressions(Vec::new(), Vec::new());

@@ -96,7 +96,7 @@ fn a_query_in_with_is_seen_only_in_the_query_it_belongs_to() {
         bound("select * from (with users as (select 1 as x) select X from users) s, users"),
         r#"SELECT * FROM (WITH users AS (SELECT 1 AS x) SELECT x FROM users) s, "main"."users""#
     );
-    // One that hides another is called something else.
+    // A name that hides another is renamed.
     assert_eq!(
         bound(
             "with a as (select 1 as x) select * from (with A as (select 2 as x), b as (select 3) select a.X from a) s, a"

@@ -1,8 +1,9 @@
-//! JOIN … USING and NATURAL JOIN in other words: ON, and what a merged column is wherever it is named.
+//! Rewrites JOIN … USING and NATURAL JOIN: the join gets an ON, and each merged column becomes an expression in every place that
+//! names it.
 //!
-//! To DataFusion a merged column is the left side's, also in the rows of a RIGHT or FULL JOIN that have none. To SQL it is
-//! the left side's of an inner or LEFT JOIN, the right side's of a RIGHT JOIN, and of a FULL JOIN whichever is not null;
-//! `*` gives the merged columns first, then the others of both sides.
+//! DataFusion takes a merged column from the left side, even for rows of a RIGHT or FULL JOIN that have no left side. In SQL it
+//! is the left side's column for an inner or LEFT JOIN, the right side's for a RIGHT JOIN, and the first that is not null for a
+//! FULL JOIN. `*` gives the merged columns first, then the other columns of both sides.
 
 use std::ops::ControlFlow;
 
@@ -19,22 +20,22 @@ use super::scope::{self, Columns, Scope};
 use super::wildcard::{called, idents, plain, star_of};
 use super::{Known, constraint, constraint_mut, is_system, output};
 
-/// A merged column is as long as it has relations, wherever it stands.
+/// Relations that one merged column may come from: its expression names them all, in every place that names the column.
 const MERGED_MAX: usize = 16;
 
-/// What the FROM of a SELECT shows, in the order of `*`. Empty where nothing is merged.
+/// The columns that the FROM of a SELECT shows, in the order of `*`. Empty if no columns are merged.
 #[derive(Default)]
 pub(super) struct Shown(Vec<Part>);
 
 enum Part {
     Merged(Merged),
-    /// What is left of a relation.
+    /// The columns of a relation that are not merged.
     Rest(Rest),
 }
 
 struct Merged {
     name: String,
-    /// It is the first that is not null.
+    /// The source columns; the merged value is the first that is not null.
     of: Vec<Expr>,
 }
 
@@ -44,14 +45,14 @@ struct Rest {
     merged: Vec<String>,
 }
 
-/// Which side of a join has the value of a merged column.
+/// The side of a join whose value a merged column has.
 enum Side {
     Left,
     Right,
     Either,
 }
 
-/// In a FROM that merges columns every relation has a name, and one in brackets that has a name is a query.
+/// Gives every relation of a FROM that merges columns a name. A join in brackets with an alias becomes a subquery.
 pub(super) fn name_relations(select: &mut Select) {
     fn name(from: &mut TableWithJoins, count: &mut usize) {
         let factors =
@@ -90,7 +91,7 @@ pub(super) fn name_relations(select: &mut Select) {
     }
 }
 
-/// The joins with ON, and `*` as what it shows.
+/// Gives the joins an ON, and replaces `*` by the columns that it shows.
 pub(super) fn spell_out(select: &mut Select, scope: &Scope, known: &Known, outer: &[Scope]) -> Result<Shown> {
     let mut shown = Shown::default();
     if !select.from.iter().any(merges) {
@@ -115,8 +116,8 @@ pub(super) fn spell_out(select: &mut Select, scope: &Scope, known: &Known, outer
     Ok(shown)
 }
 
-/// Puts merged columns into what was bound, for their names; and into the queries within, where these have none of the name.
-/// The FROM has none but in ON, which is spelled out.
+/// Replaces the names of merged columns by their expressions, after names are bound; in nested queries too, unless these have a
+/// column of that name. The FROM needs no change: its names occur only in ON, which [`spell_out`] wrote.
 pub(super) fn merge(select: &mut Select, shown: &Shown, known: &Known, outer: &[Scope]) {
     if shown.0.is_empty() {
         return;
@@ -133,8 +134,8 @@ pub(super) fn merge(select: &mut Select, shown: &Shown, known: &Known, outer: &[
     select.from = from;
 }
 
-/// The same in the ORDER BY of a query that is a SELECT. What is only a name is an output's first:
-/// said in full, for DataFusion looks into the FROM as well.
+/// Replaces the names of merged columns in the ORDER BY of a query that is one SELECT. An item that is only a name means an
+/// output column first; it gets its qualifier, because DataFusion also looks into the FROM.
 pub(super) fn merge_order(query: &mut Query, shown: &Shown, scope: &Scope, known: &Known, outer: &[Scope]) {
     let (false, SetExpr::Select(select)) = (shown.0.is_empty(), query.body.as_ref()) else { return };
     let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &mut query.order_by else { return };
@@ -258,7 +259,7 @@ impl Joins<'_> {
 }
 
 impl Shown {
-    /// The merged column of a name without a qualifier, if nothing else is called so.
+    /// Returns the merged column of an unqualified name, unless another column has the same name.
     fn merged(&self, ident: &Ident, exact: bool) -> Option<&Merged> {
         let mut found = None;
         for part in &self.0 {
@@ -273,7 +274,7 @@ impl Shown {
         found
     }
 
-    /// The column that USING or NATURAL JOIN names on one side, and where it stands.
+    /// Finds the column that USING or NATURAL JOIN names on one side. Returns its position in this list too.
     fn find(&self, ident: &Ident, what: &str) -> Result<(usize, Merged)> {
         let of = |rest: &Rest, name: String| Merged { of: vec![rest.expr(&name)], name };
         let (mut found, mut possible, mut rests) = (Vec::new(), Vec::new(), Vec::new());
@@ -296,7 +297,7 @@ impl Shown {
             }
         }
         let found = [found, possible].into_iter().find(|found| !found.is_empty());
-        // Of none DataFusion says so.
+        // No relation has the column: the first relation stands for it, and DataFusion reports the error.
         let found = found.unwrap_or_else(|| rests.into_iter().take(1).collect());
         match <[_; 1]>::try_from(found) {
             Ok([only]) => Ok(only),
@@ -308,7 +309,7 @@ impl Shown {
         }
     }
 
-    /// Takes away what was merged.
+    /// Removes a column that the join has merged.
     fn hide(&mut self, at: usize, name: &str) {
         match &mut self.0[at] {
             Part::Merged(_) => {
@@ -318,7 +319,7 @@ impl Shown {
         }
     }
 
-    /// The names that both sides have, in the left side's order. None of the system columns.
+    /// Returns the names that both sides have, in the left side's order, without the system columns.
     fn common(&self, right: &Shown) -> Result<Vec<Ident>> {
         let right = right.names()?;
         let mut names = self.names()?;
@@ -344,7 +345,7 @@ impl Shown {
         Ok(names)
     }
 
-    /// What `*` is.
+    /// Returns the items that `*` stands for.
     fn star(&self) -> impl Iterator<Item = SelectItem> {
         self.0.iter().map(|part| match part {
             Part::Merged(merged) => merged.item(),
@@ -369,7 +370,7 @@ impl Merged {
         }
     }
 
-    /// As a column of a SELECT: one of a relation stays one.
+    /// Builds the column as an item of a SELECT. A column of a single relation stays a qualified name.
     fn item(&self) -> SelectItem {
         match self.expr() {
             Expr::CompoundIdentifier(parts) if parts.last().is_some_and(|last| last.value == self.name) => {
@@ -381,7 +382,7 @@ impl Merged {
 }
 
 impl Rest {
-    /// The column of this name, if it was not merged.
+    /// Returns the column of this name, unless it was merged.
     fn column(&self, ident: &Ident) -> Option<String> {
         let name = pick(ident, self.columns.as_ref()?)?;
         (!self.merged.contains(name)).then(|| name.clone())
@@ -398,14 +399,14 @@ impl Rest {
     }
 }
 
-/// Puts the columns for their names.
+/// Replaces the names of merged columns by their expressions.
 struct Merge<'a> {
     shown: &'a Shown,
     known: &'a Known,
-    /// The queries around, then those within, which have names of their own.
+    /// The scopes of the enclosing queries (the first `outer`), then those of the nested queries that the visitor is in.
     scopes: Vec<Scope>,
     outer: usize,
-    /// Whether names outside of queries within are bound.
+    /// True if the names outside of nested queries are bound already.
     bound: bool,
 }
 
@@ -429,7 +430,7 @@ impl VisitorMut for Merge<'_> {
         ControlFlow::Continue(())
     }
 
-    // After the children, so that what is put in is not looked at again.
+    // After the children, so that the inserted expression is not visited again.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         let Expr::Identifier(ident) = expr else { return ControlFlow::Continue(()) };
         let within = &self.scopes[self.outer..];
@@ -442,7 +443,7 @@ impl VisitorMut for Merge<'_> {
     }
 }
 
-/// Whether columns are merged in a FROM.
+/// Returns true if a FROM merges columns.
 fn merges(from: &TableWithJoins) -> bool {
     let within = |factor: &TableFactor| matches!(factor, TableFactor::NestedJoin { table_with_joins, .. } if merges(table_with_joins));
     let is_merged = |join: &Join| {
@@ -452,7 +453,7 @@ fn merges(from: &TableWithJoins) -> bool {
     within(&from.relation) || from.joins.iter().any(|join| within(&join.relation) || is_merged(join))
 }
 
-/// A tree that is not deep.
+/// Joins the conditions by AND into a balanced tree.
 fn all(conditions: &[Expr]) -> Expr {
     match conditions {
         [] => Expr::Value(Value::Boolean(true).into()),

@@ -1,4 +1,4 @@
-//! What `*` means: not the system columns.
+//! Leaves the system columns out of `*`.
 
 use sqlparser::ast::{
     ExcludeSelectItem, Ident, ObjectName, ObjectNamePart, Select, SelectItem,
@@ -6,7 +6,7 @@ use sqlparser::ast::{
 };
 use types::{ROW_ID_NAME, TIME_NAME};
 
-/// `*` over tables that show their system columns becomes `* EXCLUDE (_row_id, _time)`; over several relations, one
+/// Turns `*` over tables that show their system columns into `* EXCLUDE (_row_id, _time)`; over several relations, into one
 /// `relation.*` for each.
 pub(super) fn hide_system(select: &mut Select, has_system: impl Fn(&TableFactor) -> bool) {
     let factors: Vec<&TableFactor> = select.from.iter().flat_map(factors_of).collect();
@@ -51,7 +51,7 @@ pub(super) fn hide_system(select: &mut Select, has_system: impl Fn(&TableFactor)
     select.projection = projection;
 }
 
-/// The relations of a FROM, those in brackets too.
+/// Returns the relations of a FROM, including those in brackets.
 fn factors_of<'a>(from: &'a TableWithJoins) -> Vec<&'a TableFactor> {
     let factors = std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation));
     let within = |factor: &'a TableFactor| match factor {
@@ -61,7 +61,7 @@ fn factors_of<'a>(from: &'a TableWithJoins) -> Vec<&'a TableFactor> {
     factors.flat_map(within).collect()
 }
 
-/// The name by which a relation's columns are qualified, if it has one.
+/// Returns the name that qualifies a relation's columns, if it has one.
 pub(super) fn called(factor: &TableFactor) -> Option<ObjectName> {
     let of = |alias: &TableAlias| ObjectName(vec![ObjectNamePart::Identifier(alias.name.clone())]);
     match factor {

@@ -1,14 +1,14 @@
-//! `AS OF …` behind a table, as people write it, in the words of the parser.
+//! Turns `AS OF …` after a table into the form that the parser knows.
 
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
 use crate::as_of::LSN;
 
-/// `AS OF x` becomes `FOR SYSTEM_TIME AS OF x`, and `LSN n` behind it `lsn(n)`. `None`: there is no point in time in the text,
-/// and the parser need not look for one: `at` and `before` are names then.
+/// Turns `AS OF x` into `FOR SYSTEM_TIME AS OF x`, and `LSN n` in it into `lsn(n)`. Returns `None` if the text has no point in
+/// time; the parser then need not look for one, and takes `at` and `before` for names.
 ///
-/// `of` may be a name too (`SELECT 1 AS of`), so what follows must begin a point.
+/// `of` may be a name too (`SELECT 1 AS of`), so the next token must begin a point.
 pub(super) fn spelled_out(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
     let seen: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
@@ -49,7 +49,7 @@ pub(super) fn spelled_out(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>
                     spelled.extend(sign.into_iter().chain([operand]).cloned().map(token));
                     at = value;
                 }
-                // It is refused where points are looked at, with the words for all that is no lsn.
+                // [`crate::as_of`] refuses NULL with the message for every value that is not an lsn.
                 None => spelled.push(token(keyword("NULL", Keyword::NULL))),
             }
             spelled.push(token(Token::RParen));
@@ -61,7 +61,7 @@ pub(super) fn spelled_out(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>
     found.then_some(spelled)
 }
 
-/// What somebody may have taken for an lsn.
+/// Returns true if a user may have meant the token as an lsn.
 fn is_operand(token: &Token) -> bool {
     match token {
         Token::Number(..) | Token::Placeholder(_) | Token::SingleQuotedString(_) => true,
@@ -72,7 +72,7 @@ fn is_operand(token: &Token) -> bool {
     }
 }
 
-/// An unquoted word.
+/// Returns the text of an unquoted word.
 fn plain(token: &Token) -> Option<&str> {
     match token {
         Token::Word(Word { value, quote_style: None, .. }) => Some(value),
@@ -84,7 +84,7 @@ fn begins_point(seen: &[usize], tokens: &[TokenWithSpan], at: usize) -> bool {
     let token = |at: usize| seen.get(at).map(|at| &tokens[*at].token);
     match token(at) {
         Some(Token::SingleQuotedString(_) | Token::Placeholder(_)) => true,
-        // As an alias `of` may have names of columns in brackets: a word, and no more.
+        // The alias `of` may be followed by column names in brackets, which are single words.
         Some(Token::LParen) => match (token(at + 1).and_then(plain), token(at + 2)) {
             (Some(_), Some(Token::Comma | Token::RParen)) => false,
             _ => begins_point(seen, tokens, at + 1),

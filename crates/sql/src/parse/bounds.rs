@@ -1,21 +1,21 @@
-//! How deep the tree of a statement becomes, seen from its tokens.
+//! Bounds the depth of a statement's tree, which it estimates from the tokens.
 //!
-//! Everything that goes over a tree (the parser's own destructor, the planner, its rules, the execution) recurses, and
-//! `a + a + …` makes a tree as deep as the text is long. So the depth is bounded before there is a tree: without
-//! recursion, never less than the tree's (but for a factor), and close to it for what people write. Operators nest: `a OR b OR …` is as
-//! deep as there are ORs, plus the deepest of its parts; so with AND, with UNION and JOIN, and with brackets. What
-//! stands between commas stands side by side.
+//! All code that walks a tree recurses (the parser's own destructor, the planner, its rules, the execution), and `a + a + …`
+//! makes a tree as deep as the text is long. So the depth is bounded before there is a tree, without recursion. The estimate is
+//! never less than the tree's depth (but for a factor), and is close to it for statements that people write. Operators nest: `a
+//! OR b OR …` is as deep as the number of its ORs, plus the deepest of its operands; AND, UNION, JOIN and brackets count alike.
+//! Items that are separated by commas stand side by side.
 
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 use types::{Error, Kind, Result};
 
-/// A statement's tree is at most about this deep. SQL's threads have stacks for a multiple of it
-/// (`sql::STACK_BYTES`); `tests/it/depth.rs` goes up to it with every form.
+/// Greatest depth of a statement's tree, approximately. SQL's threads have stacks for a multiple of it (`sql::STACK_BYTES`);
+/// `tests/it/depth.rs` goes up to it with every form.
 pub(super) const DEPTH_MAX: usize = 600;
 /// SELECTs, tables in FROM and windows of a statement. The planner puts one above the other, wherever they stand.
 const RELATIONS_MAX: usize = 1_000;
-/// EXCEPTs and INTERSECTs of a statement: each is a join of everything before it, and the planner takes minutes for two
+/// EXCEPTs and INTERSECTs of a statement. Each becomes a join with everything before it, and planning takes minutes for two
 /// hundred.
 const DIFFERENCES_MAX: usize = 64;
 /// Refuses a statement whose tree would be too deep.
@@ -41,7 +41,7 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
                 Before::Nothing
             }
             Token::RParen | Token::RBracket | Token::RBrace => {
-                // A bracket that was not opened is the parser's to complain about; so is a CASE without END.
+                // The parser reports a bracket that was not opened, and a CASE without END.
                 while frame.case && !outer.is_empty() {
                     frame = frame.close(outer.pop());
                 }
@@ -51,13 +51,13 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
                 Before::Operand
             }
             Token::Period => {
-                // `table.column` is one name; each further step is a step down.
+                // `table.column` is one name; each further step nests one level deeper.
                 frame.operators += usize::from(before == Before::Path);
                 Before::Period
             }
             Token::DoubleColon => {
                 frame.operators += 1;
-                // A type's name, whatever it reads.
+                // The next word is a type's name, even if it is a keyword.
                 Before::Period
             }
             Token::Word(word) if before == Before::Period || word.keyword == Keyword::NoKeyword => {
@@ -109,7 +109,7 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
                         frame.sets += 1;
                         Before::Nothing
                     }
-                    // Any of these may also be a name, or an operator: as deep as either.
+                    // Any of these may be an operator or a name: counted as an operator, which is the deeper of the two.
                     keyword => {
                         frame.operators += 1;
                         match keyword {
@@ -163,41 +163,41 @@ fn too_large(most: String) -> Error {
     Error::new(Kind::TooLarge, format!("the statement has more than {most}")).hint("split it")
 }
 
-/// What the last token was.
+/// The kind of the previous token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
-    /// An operator, a separator or an opening bracket: an operand is to follow, and a keyword may be its name.
+    /// An operator, a separator or an opening bracket: an operand follows, and a keyword may be its name.
     Nothing,
     Operand,
-    /// The `.` of a name, or the `::` before that of a type.
+    /// The `.` of a name, or the `::` before the name of a type.
     Period,
     /// A name with a `.` in it.
     Path,
     /// `IS` or `IS NOT` after an operand.
     Is,
-    /// These and `DISTINCT`.
+    /// `IS DISTINCT` or `IS NOT DISTINCT` after an operand.
     IsDistinct,
 }
 
-/// What stands between two brackets.
+/// Counts of the tokens between two brackets, or between CASE and END.
 #[derive(Default)]
 struct Frame {
-    /// From CASE to END.
+    /// True for a frame from CASE to END.
     case: bool,
-    /// Whether commas separate tables.
+    /// True while commas separate tables.
     from: bool,
-    /// UNIONs, and the deepest of the SELECTs between them.
+    /// UNIONs, and the depth of the deepest SELECT between them.
     sets: usize,
     deepest_select: usize,
-    /// JOINs of this SELECT, and the deepest of its items.
+    /// JOINs of this SELECT, and the depth of its deepest item.
     joins: usize,
     deepest_item: usize,
-    /// ORs of this item, and the deepest of its parts.
+    /// ORs of this item, and the depth of the deepest operand of an OR.
     ors: usize,
     deepest_or: usize,
     ands: usize,
     deepest_and: usize,
-    /// Other operators since the last AND, and the deepest of the brackets among them.
+    /// Other operators since the last AND, and the depth of the deepest bracket among them.
     operators: usize,
     deepest_bracket: usize,
 }
@@ -241,7 +241,7 @@ impl Frame {
         1 + self.sets + self.deepest_select
     }
 
-    /// The frame around this one, which has ended.
+    /// Ends this frame: returns the enclosing frame, which now contains its depth.
     fn close(self, around: Option<Frame>) -> Frame {
         let depth = self.depth();
         let mut around = around.unwrap_or_default();
@@ -250,14 +250,14 @@ impl Frame {
     }
 }
 
-/// Of a UNION, what stands on its sides.
+/// Returns true for a keyword that adds a relation to the plan. A UNION adds none: its sides do.
 fn makes_relation(keyword: Keyword) -> bool {
     use Keyword::*;
     matches!(keyword, SELECT | VALUES | TABLE | JOIN | OVER)
 }
 
-/// Whether an operand follows this keyword where it is no name. Such a keyword does not end an operand: what follows
-/// it is a name even if it reads AND.
+/// Returns true if an operand follows this keyword, unless it is a name. Such a keyword does not end an operand: the word after
+/// it is a name, even `AND`.
 fn expects_operand(keyword: Keyword) -> bool {
     use Keyword::*;
     matches!(

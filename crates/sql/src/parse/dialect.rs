@@ -1,8 +1,8 @@
 //! PostgreSQL's dialect with a bound on the parser's work.
 //!
-//! Where a word may begin a special expression or be a name (`ARRAY[…]`, `CAST(…)`), the parser tries one after the
-//! other. What is wrong far inside such brackets is then found twice on every level: 2ⁿ times. So every beginning of
-//! an expression is counted, and beyond a bound none is read any more: what is open falls back at once.
+//! Some words may be a name or begin a special expression (`ARRAY[…]`, `CAST(…)`); the parser tries one after the other. An error
+//! deep inside such brackets is then found twice on every level: 2ⁿ times. So the dialect counts the beginnings of expressions,
+//! and refuses to read any more after a limit: all open attempts then fail at once.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 
-/// See the module.
+/// PostgreSQL's dialect with a limit on the expressions that the parser begins; see the module.
 #[derive(Debug)]
 pub(super) struct Bounded {
     inner: PostgreSqlDialect,
@@ -23,7 +23,7 @@ pub(super) struct Bounded {
 }
 
 impl Bounded {
-    /// `steps_max`: beginnings of expressions that are read.
+    /// Makes a dialect that lets the parser begin `steps_max` expressions.
     pub fn new(steps_max: usize) -> Self {
         Bounded {
             inner: PostgreSqlDialect {},
@@ -34,17 +34,17 @@ impl Bounded {
         }
     }
 
-    /// Without the operators of geometric shapes, one of which begins as `a <-1` does.
+    /// Switches off the operators of geometric shapes: one of them begins like `a <-1`.
     pub fn without_shapes(self) -> Self {
         Bounded { shapes: false, ..self }
     }
 
-    /// Whether a table may be followed by a point in time.
+    /// Lets a point in time follow a table, or not.
     pub fn with_versions(self, versions: bool) -> Self {
         Bounded { versions, ..self }
     }
 
-    /// Whether an expression was not read because there were too many. Whatever error the parser gave, this is why.
+    /// Returns true if the limit stopped the parser: this is then the true reason of its error, whatever the error says.
     pub fn exhausted(&self) -> bool {
         self.exhausted.get()
     }
@@ -77,7 +77,8 @@ impl Dialect for Bounded {
         }
     }
 
-    /// The parser takes all that follows for the right side of IS DISTINCT FROM: `a IS DISTINCT FROM b AND c`.
+    /// Parses IS [NOT] DISTINCT FROM. The parser's own code would take `b AND c` for the right side of `a IS DISTINCT FROM b AND
+    /// c`.
     fn parse_infix(
         &self,
         parser: &mut Parser,
@@ -96,8 +97,8 @@ impl Dialect for Bounded {
         }))
     }
 
-    /// PostgreSQL has it for `json_object('a': 1)`, which does not exist here; with it, every argument of a function
-    /// is read twice, and within nested functions 2ⁿ times.
+    /// Returns false. PostgreSQL's dialect allows `json_object('a': 1)`, which does not exist here, and would then read every
+    /// argument of a function twice: 2ⁿ times in nested functions.
     fn supports_named_fn_args_with_expr_name(&self) -> bool {
         false
     }

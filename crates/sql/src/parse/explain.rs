@@ -1,5 +1,5 @@
-//! `EXPLAIN (ANALYZE, VERBOSE)`: PostgreSQL's other way to write `EXPLAIN ANALYZE VERBOSE`. The planner would read over what
-//! stands in the brackets.
+//! Reads the options of `EXPLAIN (ANALYZE, VERBOSE)`, PostgreSQL's other way to write `EXPLAIN ANALYZE VERBOSE`. The planner
+//! would ignore the brackets.
 
 use sqlparser::ast::{Expr, Statement, UtilityOption, Value};
 use types::{Error, Result, name};

@@ -1,6 +1,6 @@
-//! What the planner makes more of than stands in the text: names of WITH, which it replaces by their queries, what
-//! stands in CASE and COALESCE, through which it goes twice, and CUBE, of which it makes every subset. All three double
-//! with every level or column, so all are bounded here, on a tree whose depth [`bounds`](super::bounds) has bounded.
+//! Bounds the forms that the planner expands to more than their text: names of WITH, which it replaces by their queries; CASE and
+//! COALESCE, whose operands it visits twice; and CUBE, which it expands to all subsets. Each can double the plan with every level
+//! or column. The depth of the tree was bounded before, by [`bounds`](super::bounds).
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -11,15 +11,16 @@ use sqlparser::ast::{
 };
 use types::{Error, Kind, Result};
 
-/// Tables that are read when every name of WITH is replaced by its query, as the planner does.
+/// Tables that a statement reads when every name of WITH is replaced by its query, as the planner does.
 const EXPANDED_MAX: usize = 2_000;
-/// CASE and COALESCE, those within one another counted double for each level. This is half a second.
+/// Weight of all CASE and COALESCE of a statement: each counts double for every further level of nesting. The limit is half a
+/// second of planning.
 const CONDITIONS_MAX: usize = 1 << 16;
-/// Columns of all the groups that the planner writes out for CUBE, ROLLUP and GROUPING SETS. CUBE of 12 columns, the most
-/// that PostgreSQL takes, is 49,152.
+/// Columns of all the groups to which the planner expands CUBE, ROLLUP and GROUPING SETS. A CUBE of 12 columns, the most that
+/// PostgreSQL takes, has 49,152.
 const GROUPED_MAX: usize = 1 << 16;
 
-/// Refuses a statement of which the planner would make too much.
+/// Refuses a statement whose plan would grow too large.
 pub(super) fn check(statement: &Statement) -> Result<()> {
     let mut expanded = Expanded { named: BTreeMap::new(), bodies: BTreeMap::new(), open: vec![0] };
     let _ = statement.visit(&mut expanded);
@@ -47,7 +48,7 @@ pub(super) fn check(statement: &Statement) -> Result<()> {
     Ok(())
 }
 
-/// Counts columns of groups.
+/// Counts the columns of all groups.
 struct Grouped(usize);
 
 impl Visitor for Grouped {
@@ -61,7 +62,7 @@ impl Visitor for Grouped {
                 groups.unwrap_or(usize::MAX).saturating_mul(columns(of))
             }
             Expr::Rollup(of) => (of.len() + 1).saturating_mul(columns(of)),
-            // Each group has a place for each column of all of them.
+            // Each group has a slot for every column of all the sets.
             Expr::GroupingSets(of) => of.len().saturating_mul(columns(of)),
             _ => 0,
         };
@@ -70,13 +71,13 @@ impl Visitor for Grouped {
     }
 }
 
-/// Counts tables: ten queries that each read the one before twice are a thousand.
+/// Counts the tables of a statement with WITH expanded: ten queries that each read the previous one twice read a thousand.
 struct Expanded {
-    /// By the name in WITH; of several queries of one name, the most.
+    /// Tables that each name in WITH reads; the most, where several queries have one name.
     named: BTreeMap<String, usize>,
-    /// The queries behind names, by where they are in memory.
+    /// The names of queries in WITH, by the query's address in memory.
     bodies: BTreeMap<usize, String>,
-    /// What was counted so far in each query that is being walked.
+    /// Tables counted so far in each query that the visitor is in.
     open: Vec<usize>,
 }
 
@@ -120,21 +121,21 @@ impl Visitor for Expanded {
     }
 }
 
-/// Counts CASE and the functions that the planner makes one of.
+/// Sums the weights of CASE, and of the functions that the planner turns into CASE.
 #[derive(Default)]
 struct Conditions {
     weight: usize,
     levels: u32,
-    /// The expressions around.
+    /// The enclosing expressions of the visitor's position.
     around: Vec<Around>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Around {
-    /// COALESCE, or a bracket around one of its arguments: [`merge_coalesce`] takes another COALESCE in.
+    /// COALESCE, or a bracket around one of its arguments: [`merge_coalesce`] merges another COALESCE into it.
     Coalesce,
     Condition,
-    /// A COALESCE that goes into the one around it.
+    /// A COALESCE that is merged into the enclosing one.
     Merged,
     Other,
 }
@@ -169,13 +170,13 @@ impl Visitor for Conditions {
     }
 }
 
-/// `coalesce(a, coalesce(b, c))` becomes `coalesce(a, b, c)`, which is the same.
+/// Turns `coalesce(a, coalesce(b, c))` into the equal `coalesce(a, b, c)`.
 pub fn merge_coalesce(statement: &mut Statement) {
     struct Merge;
     impl VisitorMut for Merge {
         type Break = ();
 
-        // After the children: what is taken in has taken in its own.
+        // After the children, so that a merged COALESCE has merged its own arguments.
         fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
             if let Some(arguments) = coalesced(expr) {
                 let mut merged = Vec::with_capacity(arguments.len());
@@ -218,12 +219,12 @@ fn is_coalesce(function: &Function) -> bool {
     is_called(function, &["coalesce"])
 }
 
-/// Functions that the planner turns into CASE.
+/// Returns true for functions that the planner turns into CASE.
 fn is_condition(function: &Function) -> bool {
     is_called(function, &["nvl", "nvl2", "ifnull"])
 }
 
-/// Whether it is one of these functions, with nothing but arguments.
+/// Returns true if the function has one of these names, and no FILTER or OVER.
 fn is_called(function: &Function, names: &[&str]) -> bool {
     let [ObjectNamePart::Identifier(ident)] = function.name.0.as_slice() else { return false };
     let plain = function.filter.is_none() && function.over.is_none();

@@ -1,16 +1,16 @@
-//! Where operators end: `a <-1` is `a < -1`, as PostgreSQL has it. The tokenizer takes all signs that an operator may consist of
-//! for one.
+//! Splits operators as PostgreSQL does: `a <-1` is `a < -1`. The tokenizer takes the longest run of operator characters for one
+//! operator.
 
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, TokenizerError};
 
 use super::dialect::Bounded;
 
-/// Signs one of which an operator of several has that ends in a plus or minus.
+/// Characters that allow an operator of several characters to end in a plus or minus.
 const SPECIAL: [char; 10] = ['~', '!', '@', '#', '%', '^', '&', '|', '`', '?'];
 
 pub(super) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>, TokenizerError> {
     let dialect = Bounded::new(0);
-    // The tokenizer wants to see an operator between points behind these signs.
+    // The tokenizer splits at these characters only if the dialect has no operators of geometric shapes.
     let dialect = if text.contains("<-") { dialect.without_shapes() } else { dialect };
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location()?;
     if !tokens.iter().any(|token| split(&token.token).is_some()) {
@@ -26,14 +26,14 @@ pub(super) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>, TokenizerError> {
     Ok(all)
 }
 
-/// An operator and the signs of the number behind it, if the tokenizer took them for one.
+/// Splits a token into an operator and the signs of the number after it, if it is such a combination.
 fn split(token: &Token) -> Option<Vec<Token>> {
     let Token::CustomBinaryOperator(signs) = token else { return None };
-    // A comment begins within it.
+    // A comment begins within the token.
     if signs.contains(SPECIAL) || signs.contains("--") || signs.contains("/*") {
         return None;
     }
-    // Of one sign there is always something left.
+    // A single character cannot be split.
     let operator = &signs[..1] != signs;
     let end = signs.trim_end_matches(['+', '-']).len().max(1);
     let known = match &signs[..end] {
@@ -77,7 +77,7 @@ mod tests {
             ("a-+1", "a - + 1"),
             ("a->-1", "a -> - 1"),
             ("'a<-1'", "'a<-1'"),
-            // Other operators of several signs stay whole.
+            // Other operators of several characters stay whole.
             ("a <-> b", "a <-> b"),
         ] {
             assert_eq!(read(text), parts.split(' ').collect::<Vec<_>>(), "{text}");

@@ -1,5 +1,5 @@
-//! Standard SQL that is said in other words here: `FETCH FIRST 5 ROWS ONLY` is LIMIT 5, `TABLE t` is `SELECT * FROM t`, and
-//! `GROUP BY ()` makes one group of all rows.
+//! Rewrites forms of standard SQL that DataFusion does not read: `FETCH FIRST 5 ROWS ONLY` becomes LIMIT 5, `TABLE t` becomes
+//! `SELECT * FROM t`, and `GROUP BY ()` makes one group of all rows.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
 use crate::ast::{binary, call};
 
-/// A statement that begins with TABLE, as a SELECT.
+/// Turns a statement that begins with TABLE into a SELECT.
 pub(super) fn table_as_query(tokens: &mut Vec<TokenWithSpan>) {
     let Some(at) = tokens.iter().position(|token| !matches!(token.token, Token::Whitespace(_))) else {
         return;
@@ -48,7 +48,7 @@ fn fetch(query: &mut Query) {
             query.limit_clause = Some(LimitClause::LimitOffset { limit, offset: None, limit_by: Vec::new() });
         }
         Some(LimitClause::LimitOffset { limit: limit @ None, .. }) => *limit = Some(rows),
-        // Beside a LIMIT it is refused.
+        // Together with a LIMIT it is refused later.
         Some(_) => return,
     }
     query.fetch = None;
@@ -65,7 +65,7 @@ fn body(body: &mut SetExpr) {
     }
 }
 
-/// A condition that is always true, over an aggregate, groups without saying by what.
+/// Turns `GROUP BY ()` into a HAVING that is always true: its aggregate makes one group of all rows.
 fn one_group(select: &mut Select) {
     let GroupByExpr::Expressions(by, _) = &mut select.group_by else { return };
     let before = by.len();

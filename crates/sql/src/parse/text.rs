@@ -1,4 +1,4 @@
-//! Statements back into text.
+//! Turns statements back into text.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -10,11 +10,11 @@ use sqlparser::tokenizer::{Location, Token, Tokenizer, Word};
 
 use super::dialect::Bounded;
 
-/// A part of a statement as text that is read as the same.
+/// Returns a part of a statement as text that parses to the same tree.
 ///
-/// The parser's own text takes `''` in a literal's value for a quote that was doubled already, and `\'` for one that a backslash
-/// takes care of: the value `a''b` would come back as `a'b`, and one with `\'` in it would end there. It leaves quotes alone that
-/// come in pairs, so here they all do.
+/// The parser's own text takes `''` in a literal's value for a quote that was doubled already, and `\'` for an escaped one: the
+/// value `a''b` would come back as `a'b`, and a literal with `\'` in it would end there. It leaves pairs of quotes alone, so this
+/// function doubles all quotes first.
 pub fn text_of<T: Clone + Display + VisitMut>(part: &T) -> String {
     struct Double;
     impl VisitorMut for Double {
@@ -33,11 +33,11 @@ pub fn text_of<T: Clone + Display + VisitMut>(part: &T) -> String {
     part.to_string()
 }
 
-/// What a PREPARE prepares, as it is written; `None` of any other text.
+/// Returns the text of the statement inside a PREPARE, as it is written; `None` for any other text.
 pub fn prepared(text: &str) -> Option<&str> {
     let tokens = Tokenizer::new(&Bounded::new(0), text).tokenize_with_location().ok()?;
     let mut depth = 0usize;
-    // Behind PREPARE and the name, which may be `as`.
+    // Skips PREPARE and the name, which may be `as`.
     let mut tokens = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).skip(2);
     let behind = tokens.find(|token| {
         match &token.token {
@@ -51,7 +51,7 @@ pub fn prepared(text: &str) -> Option<&str> {
     Some(&text[offset(text, behind.span.end)..])
 }
 
-/// Where in the text a place of the tokenizer's is.
+/// Returns the byte offset of a location that the tokenizer reports.
 fn offset(text: &str, place: Location) -> usize {
     let (mut line, mut column) = (1, 1);
     for (at, sign) in text.char_indices() {

@@ -1,6 +1,6 @@
-//! Clauses that the parser knows and nobody would read: refused, rather than answered as if they were not there.
+//! Refuses clauses that the parser knows but neither Polynya nor DataFusion reads, instead of answering as if they were absent.
 //!
-//! Each part is taken to pieces by all its fields, so that a field that a new version of the parser adds is looked at here.
+//! Each syntax node is destructured by all its fields, so that a new field of a later parser version fails to compile here.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use types::{Error, Result};
 
 use crate::not_yet;
 
-/// An error if there is one in the statement, however deep.
+/// Returns an error for the first such clause in the statement, at any depth.
 pub(super) fn refuse(statement: &Statement) -> Result<()> {
     match statement.visit(&mut Refuse) {
         ControlFlow::Break(error) => Err(error),
@@ -91,7 +91,7 @@ fn definitions(with: &With) -> Result<()> {
         if cte.from.is_some() {
             return Err(not_yet("FROM behind a query in WITH"));
         }
-        // Of such a query nothing but the two parts of its UNION is read.
+        // Only the two parts of the UNION are read of a recursive query.
         let is_union =
             matches!(cte.query.body.as_ref(), SetExpr::SetOperation { op: SetOperator::Union, .. });
         if !with.recursive || !is_union || !names(&cte.query, &cte.alias.name.value) {
@@ -114,7 +114,7 @@ fn definitions(with: &With) -> Result<()> {
     Ok(())
 }
 
-/// Whether a query reads what is called so.
+/// Returns true if a query reads a relation of this name.
 fn names(query: &Query, name: &str) -> bool {
     let is_it = |object: &ObjectName| matches!(object.0.as_slice(), [ObjectNamePart::Identifier(ident)] if ident.value.eq_ignore_ascii_case(name));
     visit_relations(
@@ -138,7 +138,7 @@ fn selects(body: &SetExpr) -> Result<()> {
 fn select(select: &Select) -> Result<()> {
     let Select {
         select_token: _,
-        // A comment, which may be left unread.
+        // A comment, which may be ignored.
         optimizer_hint: _,
         distinct: _,
         select_modifiers,
@@ -224,7 +224,7 @@ fn table(factor: &TableFactor) -> Result<()> {
         | TableFactor::TableFunction { alias, .. }
         | TableFactor::UNNEST { alias, .. }
         | TableFactor::NestedJoin { alias, .. } => columns(alias),
-        // DataFusion has none of the others.
+        // DataFusion does not plan the other kinds.
         _ => Ok(()),
     }
 }
@@ -236,7 +236,7 @@ fn sampled(is_sampled: bool) -> Result<()> {
     }
 }
 
-/// `FROM f() AS t(a int)`: the type would be passed over.
+/// Refuses `FROM f() AS t(a int)`: the type would be ignored.
 fn columns(alias: &Option<TableAlias>) -> Result<()> {
     let typed = alias.iter().flat_map(|alias| &alias.columns).find(|column| column.data_type.is_some());
     match typed {
