@@ -1,4 +1,4 @@
-//! Bad input never harms: a clear error, the next request served, memory bounded.
+//! Bad input does no harm: it gets a clear error, the next request is served, memory stays bounded.
 
 #[path = "bad_input/bodies.rs"]
 mod bodies;
@@ -27,7 +27,7 @@ fn malformed_json_is_400_and_points_at_the_place() {
         "{}",
         answer.text()
     );
-    // The same connection serves the next request, and nothing of the bad one is there.
+    // The same connection serves the next request, and no row of the bad body was stored.
     let answer = client.ask("GET", "/v1/tables/t", &[], b"");
     assert_eq!(answer.status, 404);
     for (path, body) in [("/v1/sql", "{\"sql\":"), ("/v1/sql", "[1]"), ("/v1/sql", "")] {
@@ -61,14 +61,14 @@ fn a_wrong_type_in_row_57_is_422_and_no_row_is_taken() {
 fn a_body_of_a_gigabyte_is_refused_early() {
     let _limit = testkit::limit(60);
     let running = Running::start("gigabyte");
-    // Announced: refused before a byte of it is sent.
+    // A body with an announced length is refused before any of it is sent.
     let mut client = running.client();
     client.head("POST", "/v1/tables/t/rows", &[("Content-Length", "1073741824")]);
     let answer = client.answer();
     assert_eq!((answer.status, answer.error().0.as_str()), (413, "too_large"));
     assert!(answer.json()["error"]["hint"].is_string());
 
-    // Streamed without a length: read up to the limit, never kept beyond it.
+    // A body without a length is read up to the limit and not kept beyond it.
     let before = resident_bytes();
     let mut client = running.client();
     client.head("POST", "/v1/tables/t/rows", &[("Transfer-Encoding", "chunked")]);
@@ -167,7 +167,7 @@ fn a_limit_of_a_million_millions_is_refused() {
         assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{limit}");
     }
     assert_eq!(running.ask("GET", "/v1/tables/t/rows?from=18446744073709551615", "").status, 200);
-    // A parameter that does nothing would be believed.
+    // An unknown parameter must not be ignored: the client would believe that it has an effect.
     assert_eq!(running.ask("GET", "/v1/tables/t/rows?offset=3", "").status, 400);
     running.works();
 }
@@ -183,7 +183,7 @@ fn a_client_that_stops_in_its_body_is_ended_and_counted() {
     assert_eq!((answer.status, answer.error().0.as_str()), (408, "slow_body"));
     assert!(client.is_closed());
     assert_eq!(running.telemetry().closes(Close::SlowBody), 1);
-    // One that hangs up instead leaves nothing behind.
+    // A client that disconnects instead leaves nothing behind.
     let mut client = running.client();
     client.head("POST", "/v1/tables/t/rows", &[("Content-Length", "100")]);
     client.send(b"{\"a\":1}").unwrap();
@@ -207,7 +207,7 @@ fn a_client_that_never_finishes_its_headers_is_ended() {
 #[test]
 fn headers_over_their_limits_are_refused() {
     let _limit = testkit::limit(60);
-    // What is no HTTP gets an error like any other.
+    // Bytes that are not HTTP get an error like any other.
     let refused = |mut client: common::Client, status: u16, code: &str| {
         let answer = client.answer();
         assert_eq!((answer.status, answer.error().0.as_str()), (status, code), "{}", answer.text());
@@ -237,7 +237,7 @@ fn headers_over_their_limits_are_refused() {
     running.works();
 }
 
-/// 10,000 if `POLYNYA_TEST_CONNECTIONS` says so, as the long tests do; as many as the machine is good for otherwise.
+/// `POLYNYA_TEST_CONNECTIONS` sets the number of connections. The long tests set 10,000. By default it depends on the machine.
 #[test]
 fn many_connections_are_served_at_once_and_one_more_is_told_so() {
     const NAME: &str = "many_connections_are_served_at_once_and_one_more_is_told_so";
@@ -248,7 +248,7 @@ fn many_connections_are_served_at_once_and_one_more_is_told_so() {
     let wanted = std::env::var("POLYNYA_TEST_CONNECTIONS").ok().map(|n| n.parse::<usize>().unwrap());
     let files = raise_files();
     let count = wanted.unwrap_or_else(|| testkit::scaled(10_000).min(files / 2));
-    // The other ends are in a process of their own.
+    // The client ends of the connections are held by another process.
     assert!(files / 4 * 3 >= count, "{count} connections want more than {files} files (ulimit -Hn)");
     let running = Running::with("connections", |o| o.connections_max = count + 1);
     let before = resident_bytes();
@@ -258,7 +258,7 @@ fn many_connections_are_served_at_once_and_one_more_is_told_so() {
     assert_eq!(crowd.gather(running.address, count), count);
     let each = || resident_bytes().saturating_sub(before) / count as u64;
     let started = Instant::now();
-    // Other tests of this process take memory and give it back; connections keep what they have.
+    // Other tests of this process allocate and free memory meanwhile. The memory of the connections stays.
     while each() >= 64 << 10 {
         assert!(started.elapsed() < Duration::from_secs(20), "{} bytes for each connection", each());
         std::thread::yield_now();
@@ -267,7 +267,7 @@ fn many_connections_are_served_at_once_and_one_more_is_told_so() {
     let answer = late.answer();
     assert_eq!((answer.status, answer.error().0.as_str()), (503, "too_many_connections"));
     assert!(running.telemetry().closes(Close::TooMany) >= 1);
-    // Among all of them a write becomes durable, and is read.
+    // A write succeeds among all those connections, and is read.
     let answer = ours.ask("POST", "/v1/tables/t/rows", &[], b"{\"a\":7}");
     assert_eq!(answer.status, 200, "{}", answer.text());
     let answer = ours.ask("POST", "/v1/sql", &[], br#"{"sql":"SELECT a FROM t"}"#);
@@ -303,7 +303,7 @@ fn arrow_that_lies_is_refused() {
     running.works();
 }
 
-/// `repeat('x', 1000000000)` was a gigabyte of answer, made over a minute, past a deadline of a second.
+/// `repeat('x', 1000000000)` built an answer of a gigabyte for a minute, past its deadline of a second.
 #[test]
 fn functions_that_make_much_of_little_are_refused() {
     let _limit = testkit::limit(300);
@@ -340,7 +340,7 @@ fn functions_that_make_much_of_little_are_refused() {
         );
     }
     assert!(resident_bytes().saturating_sub(before) < 1 << 30, "grew by {}", resident_bytes() - before);
-    // What is in proportion goes on working, nulls and wrong directions included.
+    // Results of moderate size still work, including nulls and ranges in the wrong direction.
     for (sql, row) in [
         (
             "SELECT repeat('ab', 3), lpad('x', 3, '-'), rpad('x', 3), replace('aXbX', 'X', 'yz')",
@@ -364,7 +364,7 @@ fn functions_that_make_much_of_little_are_refused() {
     running.works();
 }
 
-/// 24 KB of a type that nests 4,000 deep ended the process.
+/// A type of 24 KB that nests 4,000 levels deep ended the process.
 #[test]
 fn a_type_that_nests_without_end_is_refused_and_the_server_goes_on() {
     let _limit = testkit::limit(120);
@@ -389,7 +389,7 @@ fn a_row_that_is_too_large_for_an_answer_is_refused() {
         let answer = running.client().ask("POST", "/v1/sql", &[("Accept", accept)], body.as_bytes());
         assert_eq!((answer.status, answer.error().0.as_str()), (413, "too_large"), "{accept}");
     }
-    // Two thirds of it fit, in one piece.
+    // Two of the three columns fit into one piece.
     let body = serde_json::json!({ "sql": row.replace(", repeat('z', 30000000) AS c", "") }).to_string();
     assert_eq!(
         running.ask("POST", "/v1/sql", &body).json()["rows"][0][1].as_str().unwrap().len(),
@@ -398,7 +398,7 @@ fn a_row_that_is_too_large_for_an_answer_is_refused() {
     running.works();
 }
 
-/// A broken answer ended like a whole one: its last line was the error, and the connection went on.
+/// A failed answer ended like a complete one: its last line was the error, and the connection stayed open.
 #[test]
 fn an_answer_of_lines_that_fails_half_way_breaks_the_connection() {
     let _limit = testkit::limit(120);
@@ -423,7 +423,7 @@ fn an_answer_of_lines_that_fails_half_way_breaks_the_connection() {
     running.works();
 }
 
-/// What stands behind a key names no row: it must not be cut off, least of all by a DELETE.
+/// Characters after a key must make it invalid. Ignoring them could let a DELETE remove the wrong row.
 #[test]
 fn a_key_with_something_behind_it_names_no_row() {
     let _limit = testkit::limit(60);
@@ -449,7 +449,7 @@ fn a_key_with_something_behind_it_names_no_row() {
     }
     let refused = running.ask("GET", "/v1/tables/k/rows/1abc", "");
     assert_eq!(refused.error().1, "the key does not fit: int64 expected, `1abc` found");
-    // Rows without a key are named by their row id.
+    // Rows of a table without a key are named by their row id.
     assert_eq!(running.ask("POST", "/v1/tables/n/rows", r#"{"a":1}"#).status, 200);
     for bad in ["1x", "%2B1", "1,", "%201", "1.0"] {
         assert_eq!(running.ask("DELETE", &format!("/v1/tables/n/rows/{bad}"), "").status, 400, "{bad}");
@@ -485,7 +485,7 @@ fn a_parameter_that_nobody_reads_is_refused() {
         assert!(answer.error().1.contains("`wait`"), "{method} {path}: {}", answer.text());
     }
     assert_eq!(running.ask("GET", "/v1/tables/t", "").json()["rows"], 1);
-    // The page's own files may be asked for with anything.
+    // The page's own files accept any parameters.
     assert_eq!(running.ask("GET", "/_/?v=1", "").status, 200);
 }
 
@@ -558,18 +558,19 @@ fn a_site_is_made_by_no_definition_and_a_second_index_over_a_column_by_none() {
     assert!(twice.error().1.starts_with("`t` is indexed by `w_t_idx`"), "{}", twice.text());
     let new = put("x", &format!(r#"{text},{{"kind":"text","columns":["path","t"]}}"#));
     assert_eq!((new.status, new.error().0.as_str()), (422, "schema"), "{}", new.text());
-    // Refused at once: nothing that another writer does will change that.
+    // This is refused at once: no write of another client can make it valid.
     let started = std::time::Instant::now();
     let named = put("w", &format!(r#"{text},{{"kind":"text","columns":["path"],"name":"w_t_idx"}}"#));
     assert_eq!((named.status, named.error().0.as_str()), (409, "exists"), "{}", named.text());
     assert!(named.error().1.contains("there is an index `w_t_idx` already"), "{}", named.text());
     assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
-    // Other columns may have one of their own, and the list may take another in the place of the first.
+    // Other columns may be indexed too, and a new definition may replace the index.
     assert_eq!(put("w", &format!(r#"{text},{{"kind":"text","columns":["path"]}}"#)).status, 200);
     assert_eq!(put("w", r#"{"kind":"text","columns":["path","t"]}"#).status, 200);
 }
 
-/// A note with raw HTML could hold a form whose `text/plain` body is a statement, sent by whoever pressed its button.
+/// A note with raw HTML could hold a form whose `text/plain` body is a statement. Any reader who pressed its button would send
+/// it.
 #[test]
 fn a_form_of_a_page_says_nothing_and_a_program_may_name_any_media_type() {
     let _limit = testkit::limit(60);
@@ -598,13 +599,13 @@ fn a_form_of_a_page_says_nothing_and_a_program_may_name_any_media_type() {
                 let answer = client.ask("POST", path, &headers, body.as_bytes());
                 let said = (answer.status, answer.error().0);
                 assert_eq!(said, (415, "unsupported_media_type".to_owned()), "{path} {media} {browser:?}");
-                // What is left of a body that nobody reads ends the connection.
+                // The server closes the connection, because it did not read the body.
                 client = running.client();
             }
         }
     }
     let count = r#"{"sql":"SELECT count(*) FROM t"}"#;
-    // curl -d, and the page's own scripts.
+    // `curl -d`, and the page's own scripts.
     for headers in [
         vec![("Content-Type", "application/x-www-form-urlencoded")],
         vec![("Host", host.as_str()), ("Content-Type", "application/json"), ("Origin", own.as_str())],

@@ -1,4 +1,4 @@
-//! What a conversation of single answers does not show: keys, feeds, compression, streams, the record, the end.
+//! Behaviour that single requests and answers do not show: keys, feeds, compression, streams, request records, shutdown.
 
 #[path = "behaviour/again.rs"]
 mod again;
@@ -64,10 +64,10 @@ fn a_key_decides_what_may_be_done_and_what_exists() {
         }
         answer
     };
-    // Once there is a key, this machine is nobody special.
+    // Once a key exists, requests from this machine need one too.
     assert_eq!(ask(None, "GET", "/v1/tables", "").status, 401);
     assert_eq!(ask(Some("pk_wrong"), "GET", "/v1/tables", "").status, 401);
-    // Pages and health stay open.
+    // Health checks and pages need no key.
     assert_eq!(ask(None, "GET", "/health", "").status, 200);
     assert_eq!(ask(None, "GET", "/_/", "").status, 200);
     assert_eq!(ask(None, "GET", "/_/live", "").status, 401);
@@ -75,7 +75,7 @@ fn a_key_decides_what_may_be_done_and_what_exists() {
     let tables = ask(Some(&reader), "GET", "/v1/tables", "").json();
     assert_eq!(tables["tables"].as_array().unwrap().len(), 1);
     assert_eq!(ask(Some(&reader), "GET", "/v1/tables/a/rows", "").status, 200);
-    // A1: what may not be seen is as if it were not there.
+    // Invariant A1: a hidden table is answered like a missing one.
     let hidden = ask(Some(&reader), "GET", "/v1/tables/b/rows", "");
     let absent = ask(Some(&reader), "GET", "/v1/tables/c/rows", "");
     assert_eq!((hidden.status, absent.status), (404, 404));
@@ -86,7 +86,7 @@ fn a_key_decides_what_may_be_done_and_what_exists() {
     assert_eq!(ask(Some(&writer), "POST", "/v1/tables/b/rows", r#"{"x":2}"#).status, 200);
 }
 
-/// The next event with data, as (event, data, id).
+/// Returns the next event that has data, as (event, data, id).
 fn event(client: &mut Client, rest: &mut String) -> (String, String, Option<u64>) {
     loop {
         while let Some(end) = rest.find("\n\n") {
@@ -128,7 +128,7 @@ fn a_tail_shows_inserts_and_deletes_and_resumes_where_it_was_cut() {
     let (_, _, first_commit) = event(&mut client, &mut rest);
     assert!(first_commit.is_some(), "the last event of a commit carries its lsn");
 
-    // What happens while it runs comes by itself: an update is a delete and an insert of one commit.
+    // Later commits arrive on the open feed. An update is a delete and an insert in one commit.
     running.ask("POST", "/v1/tables/t/rows", r#"{"id":1,"v":"c"}"#);
     let (kind, data, id) = event(&mut client, &mut rest);
     assert_eq!((kind.as_str(), data.as_str(), id), ("delete", r#"{"_row_id":1}"#, None));
@@ -225,7 +225,7 @@ fn a_large_answer_is_streamed_whole_and_cancelled_when_its_reader_leaves() {
     assert_eq!(running.sql.status().running, 1);
     drop(client);
     wait_until(|| running.sql.status().running == 0);
-    // An error that comes late stands at the end of the answer.
+    // An error that occurs late stands at the end of the answer.
     let late = running.ask(
         "POST",
         "/v1/sql",
@@ -256,7 +256,7 @@ fn requests_are_recorded_but_not_those_about_the_record() {
     assert_eq!(running.ask("POST", "/v1/tables/polynya.requests/rows", r#"{"status":1}"#).status, 403);
 }
 
-/// A statement with `polynya.` anywhere in its text was not recorded, nor was a request to a path that is none.
+/// A statement that had `polynya.` anywhere in its text was not recorded, nor was a request to an unknown path.
 #[test]
 fn nobody_can_keep_a_request_out_of_the_record() {
     let _limit = testkit::limit(60);
@@ -275,7 +275,7 @@ fn nobody_can_keep_a_request_out_of_the_record() {
     }
     running.ask("GET", "/nowhere/at/all", "");
     running.ask("DELETE", "/v1/tables/polynya.requests", "");
-    // These only read the record, so that watching it does not fill it.
+    // These requests read only the record and are not recorded, so that watching the record does not fill it.
     let count = r#"{"sql":"SELECT route, status FROM polynya.requests ORDER BY time"}"#;
     running.ask("POST", "/v1/sql", count);
     assert_eq!(running.ask("GET", "/v1/tables/polynya.requests/rows", "").status, 200);
@@ -292,7 +292,7 @@ fn nobody_can_keep_a_request_out_of_the_record() {
     );
 }
 
-/// A feed went on with the rights of a key that was gone, or had become another of the same name.
+/// A feed kept the rights of a key that was removed or replaced by another of the same name.
 #[test]
 fn feeds_end_with_the_key_that_they_were_asked_with() {
     let _limit = testkit::limit(60);
@@ -310,7 +310,7 @@ fn feeds_end_with_the_key_that_they_were_asked_with() {
         })
         .collect();
     assert!(feeds[0].chunk().is_some());
-    // Same name, same tables, same scope, another secret.
+    // The new key has the name, the tables and the scope of the old one, and another secret.
     let remove = Op::RemoveKey { name: "watcher".into() };
     running.engine.commit(&Principal::local(), Transaction::new(vec![remove])).unwrap();
     let new = format!("Bearer {}", put_key(&running, "watcher", Scope::Read, TableSet::All));
@@ -344,7 +344,7 @@ fn the_live_feed_shows_what_happens() {
     }
 }
 
-/// Whoever looked first after an hour saw that hour's errors and rows as one second's.
+/// The first reader after an hour saw the errors and rows of that hour as those of one second.
 #[test]
 fn the_first_sample_tells_of_a_second_and_not_of_all_since_somebody_watched() {
     let _limit = testkit::limit(60);
@@ -353,7 +353,7 @@ fn the_first_sample_tells_of_a_second_and_not_of_all_since_somebody_watched() {
         assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
         assert_eq!(running.ask("GET", "/v1/tables/none", "").status, 404);
     }
-    // Of these seconds a sample may tell of the last one, in which nothing happened.
+    // The sample may cover only the last of these seconds, in which nothing happened.
     std::thread::sleep(Duration::from_millis(2_500));
     let mut client = running.client();
     client.head("GET", "/_/live", &[]);
@@ -393,7 +393,7 @@ fn stopping_lets_an_answer_end_and_ends_feeds() {
     let mut feed = running.client();
     feed.head("GET", "/v1/tables/t/tail", &[]);
     assert_eq!(feed.answer_head().status, 200);
-    // Half a request when the stop comes: it is still answered.
+    // A request is half sent when the server is stopped. It is still answered.
     let mut half = running.client();
     half.head("POST", "/v1/tables/t/rows", &[("Content-Length", "7")]);
     half.send(b"{\"a\"").unwrap();
@@ -410,7 +410,7 @@ fn stopping_lets_an_answer_end_and_ends_feeds() {
     assert!(std::net::TcpStream::connect(running.address).is_err());
 }
 
-/// Each of them found the table missing, and made it; on a slow disk those who lost gave up before the winner's was durable.
+/// Each client found the table missing and created it. On a slow disk the losers gave up before the winner's table was durable.
 #[test]
 fn many_first_events_at_once_make_one_table_however_slow_the_disk() {
     let _limit = testkit::limit(120);
@@ -420,7 +420,7 @@ fn many_first_events_at_once_make_one_table_however_slow_the_disk() {
         for n in 0..clients {
             let running = &running;
             scope.spawn(move || {
-                // Half of them bring a column that the others do not know.
+                // Every other client brings a column that the rest do not have.
                 let body =
                     if n % 2 == 0 { format!("{{\"n\":{n}}}") } else { format!("{{\"n\":{n},\"odd\":true}}") };
                 let answer = running.ask("POST", "/v1/tables/first/rows", &body);
@@ -432,7 +432,7 @@ fn many_first_events_at_once_make_one_table_however_slow_the_disk() {
     assert_eq!(view.table("first").unwrap().rows(), clients);
 }
 
-/// What is wrong with a value, by the part of JSON Schema that `/openapi.json` uses.
+/// Returns the first mismatch between a value and a schema. Supports the part of JSON Schema that `/openapi.json` uses.
 fn misfit(api: &serde_json::Value, schema: &serde_json::Value, value: &serde_json::Value) -> Option<String> {
     use serde_json::Value as Json;
     if let Some(name) = schema["$ref"].as_str() {
@@ -581,10 +581,10 @@ fn a_transaction_has_the_rights_of_its_key_in_all_its_operations() {
     assert_eq!(ask(&admin, "/v1/sql", count).json()["rows"], serde_json::json!([[1], [1]]));
     assert_eq!(ask(&admin, "/v1/transactions", &both).status, 200);
     assert_eq!(ask(&admin, "/v1/sql", count).json()["rows"], serde_json::json!([[2], [2]]));
-    // Polynya's own tables are written by it alone, in here too.
+    // Only Polynya writes its own tables, and a transaction is no way around that.
     let own = r#"{"ops":[{"op":"sql","sql":"DELETE FROM polynya.requests"}]}"#;
     wait_until(|| running.engine.root().table("polynya.requests").is_some_and(|table| table.rows() > 0));
     assert_eq!(ask(&admin, "/v1/transactions", own).status, 403);
-    // The statement that was refused lets go of its transaction when its task has ended.
+    // The refused statement releases its transaction when its task ends.
     wait_until(|| running.engine.status().transactions_open == 0);
 }

@@ -1,5 +1,5 @@
-//! Every kind of file of a database changed in every way that a disk or a person changes files. Each trial answers every
-//! question as before, or says what is wrong; none answers wrongly.
+//! Changes every kind of file of a database in every way that a disk or a person may change one. After each change the database
+//! must answer every question as before or report an error. It must never answer wrongly.
 
 #[path = "changed_files/sample.rs"]
 mod sample;
@@ -11,10 +11,10 @@ use sample::{Database, Sample};
 use sim::FileChange;
 use types::Kind;
 
-/// The changes are tried in so many parts, one a seed: `make test` tries one, `make test-full` all.
+/// Number of parts that the changes are divided into, one for each seed. `make test` tries one part, `make test-full` all.
 const PARTS: usize = 200;
 
-/// How the trials of one kind of file ended.
+/// Outcomes of the trials of one kind of file.
 #[derive(Debug, Default)]
 struct Counts {
     right: u64,
@@ -22,7 +22,7 @@ struct Counts {
     silent: Vec<String>,
 }
 
-/// What a file is, by its path: the class that trials are counted under.
+/// Returns the kind of a file by its path. Trials are counted by kind.
 fn kind(path: &Path) -> &'static str {
     let text = path.to_string_lossy();
     let ends = |suffix: &str| text.ends_with(suffix);
@@ -46,7 +46,7 @@ fn kind(path: &Path) -> &'static str {
 
 const AT_ONCE: &str = "at once";
 
-/// Opens the sample's database after a change, asks, lets background work run, and asks again.
+/// Opens the sample's database after a change, asks all questions, lets background work run, and asks again.
 fn trial(sample: &Sample, path: &Path, change: &FileChange, counts: &mut Counts) {
     let machine = sample.machine.kill();
     machine.disk.change(path, change);
@@ -59,17 +59,17 @@ fn trial(sample: &Sample, path: &Path, change: &FileChange, counts: &mut Counts)
         for (question, expected) in &sample.answers {
             match database.ask(question) {
                 Ok(answer) if answer == *expected => {}
-                // What lies behind damage of the log is unknown, and every write says so.
+                // Commits after damage in the log are unknown, and every write reports that.
                 Ok(_) if database.engine.status().write_error.is_some() => said = true,
                 Ok(answer) => {
                     let what = format!("{} {change:?}, {round}: {question:?}", path.display());
                     counts.silent.push(format!("{what}: {answer:?} instead of {expected:?}"));
                     return;
                 }
-                // What is opened in the background after a start is not there at once.
+                // Indexes and the lake are opened in the background after a start, so they may be busy in the first round.
                 Err(error)
                     if matches!(error.kind(), Kind::Busy | Kind::IndexBuilding) && round == AT_ONCE => {}
-                // The damage is the answer, not the advice to try again.
+                // Later a busy answer is wrong: it advises to try again instead of reporting the damage.
                 Err(error) if error.kind() == Kind::Busy => {
                     let what = format!("{} {change:?}, {round}: {question:?}", path.display());
                     counts.silent.push(format!("{what}: {error}"));
@@ -87,8 +87,8 @@ fn trial(sample: &Sample, path: &Path, change: &FileChange, counts: &mut Counts)
     }
 }
 
-/// A flipped bit in the header of the newest log file made acknowledged commits vanish, one in a page of Parquet gave wrong
-/// values, and nothing said so.
+/// A flipped bit in the header of the newest log file made acknowledged commits vanish. One in a page of Parquet returned wrong
+/// values. Neither was reported.
 #[test]
 fn no_changed_file_of_a_database_is_answered_from_in_silence() {
     let _limit = testkit::limit(3_000);

@@ -1,4 +1,4 @@
-//! Alone in its process, whose limit of open files it lowers.
+//! Runs alone in its process, because it lowers the limit of open files.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{Crowd, Running};
 use polynya_server::telemetry::Close;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// 600 idle connections took every file that a process of 400 may have; the log then could not be synced, which latched
+/// 600 idle connections took all file descriptors of a process that may have 400. The log could then not be synced, which latched
 /// it until the next start.
 #[test]
 fn idle_connections_leave_files_to_the_log() {
@@ -19,10 +19,10 @@ fn idle_connections_leave_files_to_the_log() {
     let running = Running::start("few-files");
     let mut ours = running.client();
     assert_eq!(ours.ask("GET", "/health", &[], b"").status, 200);
-    // The soft limit was raised to the hard one, and 256 of it are kept.
+    // The server raises the soft limit to the hard one and reserves 256 descriptors for files.
     assert_eq!(crowd.gather(running.address, 600), 400 - 256 - 1);
     assert!(running.telemetry().closes(Close::TooMany) >= 600 - 143);
-    // Through many files of the log, and with new segments.
+    // These rows fill several log files and are sealed into segments.
     let row = format!("{{\"text\":\"{}\"}}\n", "x".repeat(1_000));
     let mut ask = |method: &str, path: &str, body: &str| ours.ask(method, path, &[], body.as_bytes()).status;
     for _ in 0..24 {

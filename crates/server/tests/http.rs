@@ -1,9 +1,9 @@
-//! The conversations in `tests/http/`: requests and the answers they must get, as anybody can read them.
+//! Runs the conversations in `tests/http/`: readable files of requests and the answers that they must get.
 //!
-//! A file is one conversation with a fresh server. `### ` begins a step and says what it shows. The request follows as
-//! HTTP writes it; `<<<` begins the answer: its status, headers that must be there, an empty line, the body. A body of
-//! JSON is compared as JSON; `"*"` stands for anything, and a key `"..."` allows further fields. `~ text` asks for a
-//! body that contains the text.
+//! Each file is one conversation with a fresh server. `### ` begins a step and says what it shows. The request follows in HTTP's
+//! own notation. `<<<` begins the expected answer: its status, required headers, an empty line, and the body. A JSON body is
+//! compared as JSON: `"*"` matches any value, and a key `"..."` allows further fields. `~ text` requires a body that contains the
+//! text.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn header(line: &str) -> (String, String) {
     (name.trim().to_lowercase(), value.trim().to_owned())
 }
 
-/// Headers up to an empty line, then the body.
+/// Splits lines into headers, which end at an empty line, and the body.
 fn head_and_body(lines: &[&str]) -> (Vec<(String, String)>, String) {
     let end = lines.iter().position(|line| line.is_empty()).unwrap_or(lines.len());
     let headers = lines[..end].iter().map(|line| header(line)).collect();
@@ -80,7 +80,7 @@ fn fits(found: &Json, expected: &Json) -> bool {
 }
 
 fn converse(name: &str, text: &str) {
-    // The record would be a table of its own.
+    // Recorded requests would create a table that the conversations do not expect.
     let running = Running::with(name, |options| options.record_requests = false);
     let mut client = running.client();
     for step in parse(text) {

@@ -1,4 +1,4 @@
-//! The Iceberg REST catalog: every route, what it answers, whom it refuses and why.
+//! The Iceberg REST catalog: every route, its answers, and its refusals.
 
 #[path = "iceberg/commits.rs"]
 mod commits;
@@ -59,7 +59,7 @@ impl Catalog {
         }
     }
 
-    /// The status, type and message of a refusal, which is in the words of Iceberg.
+    /// Returns the status, type and message of a refusal, which has the form of Iceberg's errors.
     fn refused(&self, method: &str, path: &str, body: Json) -> (u16, String, String) {
         refusal(&self.ask(method, path, body))
     }
@@ -99,7 +99,7 @@ impl Catalog {
         secret
     }
 
-    /// The directory beside the data in which tables may be, too.
+    /// Returns a path below the directory outside of the data directory in which tables may be.
     fn elsewhere(&self, rest: &str) -> String {
         let path = self.0.engine.dir().parent().unwrap().join("elsewhere").join(rest);
         path.to_str().unwrap().to_owned()
@@ -171,7 +171,7 @@ fn a_client_is_told_of_every_route_and_the_key_is_its_own_token() {
         (&granted.json()["access_token"], &granted.json()["token_type"]),
         (&json!(secret), &json!("bearer"))
     );
-    // "me:pk_reader"
+    // The encoded credentials are "me:pk_reader".
     let basic = ask("grant_type=client_credentials", &[("Authorization", "Basic bWU6cGtfcmVhZGVy")]);
     assert_eq!(basic.json()["access_token"], json!(secret));
     let exchange = "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Atoken-exchange&subject_token=";
@@ -185,7 +185,7 @@ fn a_client_is_told_of_every_route_and_the_key_is_its_own_token() {
         let answer = ask(form, &[]);
         assert_eq!((answer.status, &answer.json()["error"]), (status, &json!(error)), "{form}");
     }
-    // Refusals before any route are in the same words.
+    // Refusals that precede any route have the same form.
     let (status, kind, _) = refusal(&catalog.ask("GET", ROOT, Json::Null));
     assert_eq!((status, kind.as_str()), (401, "NotAuthorizedException"));
     let (status, kind, _) = refusal(&catalog.ask_as(&secret, "POST", ROOT, json!({ "namespace": ["a"] })));

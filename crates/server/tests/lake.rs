@@ -1,4 +1,4 @@
-//! Landing a table on request: what is answered, to whom, and what when it cannot be done.
+//! Landing a table on request: the answers, the rights it needs, and its failures.
 
 mod common;
 #[path = "lake/erasure.rs"]
@@ -50,7 +50,7 @@ fn everything_acknowledged_has_landed_when_the_commit_is_answered() {
             })
             .unwrap();
         assert_eq!((reader.row.0, rows), (200 * round, 200 * round));
-        // Nothing is missing, so nothing is committed.
+        // Nothing is missing in the lake, so nothing is committed.
         assert_eq!(
             ok(&running, "POST", "/v1/tables/events/commit", "")["snapshot_id"],
             landed["snapshot_id"]
@@ -111,7 +111,7 @@ fn who_may_write_may_land_and_only_admins_see_paths() {
     }
 }
 
-/// What was told to an admin alone by `watermarks` was told to whoever might write by `commit`.
+/// `watermarks` named the path only to admins, `commit` named it to every writer.
 #[test]
 fn why_a_table_does_not_land_names_no_path_to_others_than_admins() {
     let _limit = testkit::limit(120);
@@ -138,7 +138,7 @@ fn why_a_table_does_not_land_names_no_path_to_others_than_admins() {
     }
 }
 
-/// Each commit failed until the server was started again.
+/// Each commit failed until the server was restarted.
 #[test]
 fn a_lake_that_was_removed_is_made_again() {
     let _limit = testkit::limit(120);
@@ -149,7 +149,7 @@ fn a_lake_that_was_removed_is_made_again() {
     ok(&running, "POST", "/v1/tables/events/rows", r#"{"n":3}"#);
     assert_eq!(ok(&running, "POST", "/v1/tables/events/commit", "")["rows"], 3);
     assert!(ok(&running, "GET", "/v1/tables/events/watermarks", "").get("lake_error").is_none());
-    // Also where no row came since that would show it.
+    // The loss is also noticed when no row has arrived since.
     std::fs::remove_dir_all(running.engine.dir().join("lake/main")).unwrap();
     let error = ok(&running, "GET", "/v1/tables/events/watermarks", "")["lake_error"].clone();
     assert!(error.as_str().is_some_and(|error| error.contains("is gone")), "{error}");
@@ -159,7 +159,7 @@ fn a_lake_that_was_removed_is_made_again() {
     assert!(ok(&running, "GET", "/v1/tables/events/watermarks", "").get("lake_error").is_none());
 }
 
-/// Whoever waits is told why, and not only that it took too long.
+/// A waiting client gets the reason of the failure, not only a timeout.
 #[test]
 fn a_lake_that_cannot_land_says_why_and_goes_on_when_it_can() {
     let _limit = testkit::limit(120);
@@ -172,10 +172,10 @@ fn a_lake_that_cannot_land_says_why_and_goes_on_when_it_can() {
     assert_eq!(refused.status, 503, "{}", refused.text());
     let marks = ok(&running, "GET", "/v1/tables/events/watermarks", "");
     assert!(marks["lake_error"].is_string(), "{marks}");
-    // Writers and readers notice nothing.
+    // Writers and readers are not affected.
     ok(&running, "POST", "/v1/tables/events/rows", r#"{"n":2}"#);
     std::fs::remove_file(dir.join("main")).unwrap();
-    // At once: whoever cured it need not wait for the next try, nor hear of the failure before.
+    // The commit succeeds at once: it neither waits for the next retry nor reports the earlier failure.
     assert_eq!(ok(&running, "POST", "/v1/tables/events/commit", "")["rows"], 2);
     assert!(ok(&running, "GET", "/v1/tables/events/watermarks", "").get("lake_error").is_none());
 }

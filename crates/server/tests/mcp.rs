@@ -1,4 +1,4 @@
-//! `/mcp` with a real client of the protocol, and with what a client must not send.
+//! Tests `/mcp` with a real client of the protocol and with invalid messages.
 
 mod common;
 
@@ -17,7 +17,7 @@ use serde_json::{Value as Json, json};
 use tokio::net::{TcpStream, UnixListener};
 use types::{Principal, Scope, TableSet};
 
-/// A client of the protocol. rmcp's own goes over a Unix socket, whose bytes are passed on to the server's port.
+/// A client of the protocol. rmcp's HTTP client speaks over a Unix socket, so its bytes are forwarded to the server's port.
 struct Client {
     running: RunningService<RoleClient, ()>,
     socket: PathBuf,
@@ -61,7 +61,7 @@ impl Client {
         self.running.call_tool(call).await.unwrap_or_else(|e| panic!("{tool}: {e}"))
     }
 
-    /// What a tool answers; it must not fail.
+    /// Calls a tool that must succeed and returns its structured answer.
     async fn get(&self, tool: &'static str, arguments: Json) -> Json {
         let result = self.call(tool, arguments).await;
         assert_eq!(result.is_error, Some(false), "{tool}: {result:?}");
@@ -69,7 +69,7 @@ impl Client {
         result.structured_content.unwrap_or_else(|| panic!("{tool}: no structured content"))
     }
 
-    /// Why a tool refuses.
+    /// Calls a tool that must refuse and returns its message.
     async fn refused(&self, tool: &'static str, arguments: Json) -> String {
         let result = self.call(tool, arguments).await;
         assert_eq!(result.is_error, Some(true), "{tool}: {result:?}");
@@ -123,7 +123,7 @@ fn started(name: &str) -> Running {
     running
 }
 
-/// Two notes, one of them published.
+/// Creates a vault with two notes, one of them published.
 fn vault(running: &Running) {
     use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
     let def = site::definition("main.vault").unwrap();
@@ -141,7 +141,7 @@ fn vault(running: &Running) {
     running.engine.commit(&Principal::local(), Transaction::new(vec![create, insert])).unwrap();
 }
 
-/// The server has threads of its own, so it ends outside of the client's.
+/// Runs a test against a server. The server is dropped outside of the client's runtime, because it stops threads of its own.
 fn with_server(name: &str, test: impl AsyncFnOnce(&Running)) {
     let server = started(name);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -185,7 +185,7 @@ fn a_client_lists_the_tools_and_calls_each() {
             (&found["total"], &found["hits"][0]["key"], &found["hits"][0]["row"]["id"]),
             (&json!(1), &json!("m1"), &json!("m1"))
         );
-        // What names a row, and why it was found; all of it only to who asks.
+        // A hit has the columns that identify its row and a snippet. Other columns are returned only on request.
         assert_eq!(found["hits"][0]["row"], json!({"id": "m1"}));
         assert!(found["hits"][0]["snippets"]["body"].as_str().unwrap().contains("<mark>falafel</mark>"));
         let whole = json!({"query": "falafel", "tables": ["mails"], "fields": ["body"]});
@@ -235,7 +235,7 @@ fn a_client_lists_the_tools_and_calls_each() {
 fn nothing_can_be_written() {
     let _limit = testkit::limit(120);
     with_server("mcp-writes", async |server: &Running| {
-        // Not even by an admin.
+        // Even an admin may not write.
         let client = Client::connect(server, None).await.unwrap();
         for statement in [
             "INSERT INTO orders VALUES (9, 'FR', 1)",
@@ -255,7 +255,7 @@ fn nothing_can_be_written() {
         }
         let why = client.refused("sql", json!({"sql": "DELETE FROM orders"})).await;
         assert!(why.starts_with("forbidden: DELETE writes, and here is only read"), "{why}");
-        // How rows would be found may be asked.
+        // EXPLAIN of a write is allowed.
         client.get("sql", json!({"sql": "EXPLAIN DELETE FROM orders"})).await;
         let rows = client.get("sql", json!({"sql": "SELECT count(*), sum(price) FROM orders"})).await;
         assert_eq!(rows["rows"], json!([[3, 90.0]]));
@@ -298,7 +298,7 @@ fn mistakes_are_told_with_their_cure() {
     });
 }
 
-/// 24 KB of a type that nests 4,000 deep ended the process.
+/// A type of 24 KB that nests 4,000 levels deep ended the process.
 #[test]
 fn a_type_that_nests_without_end_is_refused_and_the_server_goes_on() {
     let _limit = testkit::limit(120);
@@ -349,7 +349,7 @@ fn a_key_sees_what_it_may_and_nothing_else() {
         }
         client.end().await;
 
-        // Of a vault whoever is no admin gets what is published.
+        // A key that is not an admin's sees only the published notes of a vault.
         let client = Client::connect(server, Some(&notes)).await.unwrap();
         let note = client.get("get", json!({"note": "open.md"})).await;
         assert_eq!(note["row"]["text"], "the boiler wants pressure");
@@ -365,11 +365,11 @@ fn a_key_sees_what_it_may_and_nothing_else() {
         assert!(answer.contains("open.md") && !answer.contains("diary"), "{answer}");
         client.end().await;
 
-        // Without a key, or with a wrong one, there is nothing.
+        // A client without a key, or with a wrong one, cannot connect.
         assert!(Client::connect(server, None).await.is_err());
         assert!(Client::connect(server, Some("pk_wrong")).await.is_err());
 
-        // A key that is removed ends what it could do at once.
+        // Removing a key stops a connected client at once.
         let client = Client::connect(server, Some(&one_table)).await.unwrap();
         client.get("tables", json!({})).await;
         server
@@ -382,8 +382,8 @@ fn a_key_sees_what_it_may_and_nothing_else() {
     });
 }
 
-/// Rows are numbered over the whole table, and `/metrics` counted all of them: beside the number of published notes that told
-/// how many others there are.
+/// Row ids are numbered over the whole table, and `/metrics` counted all rows. Compared with the number of published notes, both
+/// told how many private ones there are.
 #[test]
 fn how_many_notes_are_private_is_told_by_no_number() {
     let _limit = testkit::limit(120);
@@ -422,7 +422,7 @@ fn how_many_notes_are_private_is_told_by_no_number() {
                 assert_eq!(metrics.contains(figure), sees, "{figure} for {bearer}");
             }
         }
-        // A table that is seen whole keeps its numbers.
+        // The hits of other tables keep their row ids.
         let client = Client::connect(server, Some(&all)).await.unwrap();
         assert_eq!(client.get("search", json!({"query": "falafel"})).await["hits"][0]["row_id"], 1);
         client.end().await;
@@ -457,7 +457,7 @@ fn what_is_no_message_is_refused_as_json_and_the_server_goes_on() {
             "{body}: {error}"
         );
     }
-    // A method that is not there, and tools that are called wrongly.
+    // Requests with an unknown method and with invalid arguments of a tool.
     let answer = send(&[json_type], r#"{"jsonrpc":"2.0","id":7,"method":"nothing/there"}"#);
     assert!(answer.json()["error"]["code"].is_i64(), "{}", answer.text());
     let answer = send(
@@ -465,14 +465,14 @@ fn what_is_no_message_is_refused_as_json_and_the_server_goes_on() {
         r#"{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"sql","arguments":[1]}}"#,
     );
     assert!(answer.json()["error"]["code"].is_i64(), "{}", answer.text());
-    // One message by itself, without a handshake.
+    // A single message without a handshake is answered.
     let answer = send(
         &[json_type],
         r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"tables","arguments":{}}}"#,
     );
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!((&answer.json()["id"], &answer.json()["result"]["isError"]), (&json!(9), &json!(false)));
-    // Not JSON by its type, another site's page, another host's name, another method.
+    // Requests with another media type, from another site's page, for another host name, and by another method.
     assert_eq!(
         send(&[("Content-Type", "text/plain")], r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).status,
         415
@@ -487,7 +487,7 @@ fn what_is_no_message_is_refused_as_json_and_the_server_goes_on() {
         assert_eq!(server.ask(method, "/mcp", "").status, 405, "{method}");
     }
     server.works();
-    // A page of another site is refused with a key too; one of this server is not.
+    // A request from another site's page is refused even with a key, one from this server's own page is not.
     let secret = key(&server, "reader", Scope::Read, TableSet::All);
     let bearer = format!("Bearer {secret}");
     for (origin, status) in [("https://evil.example", 403), ("null", 403), ("http://localhost", 200)] {

@@ -1,6 +1,6 @@
-//! What an answer of the site costs in memory: nothing that grows with the page.
+//! The memory that one answer of the site allocates must not grow with the page.
 //!
-//! A test of its own, because its allocator counts for the whole process.
+//! This test has its own binary, because its allocator counts for the whole process.
 
 mod common;
 
@@ -17,7 +17,7 @@ use engine::{Mode, Op, Transaction};
 use site::{Materializer, Note, Options, Row, TABLE};
 use types::Principal;
 
-/// Counts what other threads than the client's ask for, while it is told to.
+/// An allocator that counts the allocations of all threads but the client's, while `ON` is set.
 struct Counting;
 
 static ON: AtomicBool = AtomicBool::new(false);
@@ -35,22 +35,22 @@ fn count(bytes: usize) {
     }
 }
 
-// SAFETY: everything is the system allocator's; counting touches atomics and a thread local without a destructor.
+// SAFETY: all memory comes from the system allocator. Counting touches only atomics and a thread local without a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract of `alloc`, which is passed on unchanged.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
+        // SAFETY: the caller upholds the contract of `dealloc`, which is passed on unchanged.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size);
-        // SAFETY: as above.
+        // SAFETY: the caller upholds the contract of `realloc`, which is passed on unchanged.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -60,7 +60,7 @@ static ALLOCATOR: Counting = Counting;
 
 const REQUESTS: usize = 40;
 
-/// Asks for a page again and again on one connection, without an allocation of its own. Returns its size.
+/// Requests a page `REQUESTS` times on one connection without allocating. Returns the size of its body in bytes.
 fn read(socket: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> usize {
     let mut size = 0;
     for _ in 0..REQUESTS {
@@ -90,7 +90,7 @@ fn nothing_that_is_allocated_for_an_answer_grows_with_the_page() {
     let _limit = testkit::limit(120);
     IS_CLIENT.set(true);
     let running = Running::with("page-memory", |options| options.site = Some(TABLE.to_owned()));
-    // Hexadecimal digits: gzip halves them, so both forms are large.
+    // The text is random hexadecimal digits. Gzip only halves them, so both encodings of the page are large.
     let mut rng = testkit::Rng::new(1);
     let digits: String =
         (0..3 << 20).map(|_| char::from(b"0123456789abcdef"[rng.below(16) as usize])).collect();
@@ -139,7 +139,7 @@ fn nothing_that_is_allocated_for_an_answer_grows_with_the_page() {
         let (_, _, small) = measure("/small", encoding);
         let (size, largest, each) = measure("/large", encoding);
         assert!(size > 1 << 20, "{encoding}: {size} bytes are no large page");
-        // Other threads are counted too: what records requests makes its batches meanwhile.
+        // Other threads are counted too: the request recorder builds its batches meanwhile.
         assert!(largest < 256 << 10, "{encoding}: {largest} bytes at once for a page of {size}");
         assert!(
             each < small + (64 << 10),

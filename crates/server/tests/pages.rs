@@ -1,4 +1,4 @@
-//! The published site as browsers and proxies meet it.
+//! The published site as seen by browsers and proxies.
 
 mod common;
 
@@ -67,7 +67,7 @@ impl Site {
         }
     }
 
-    /// Whether every file is in what is published.
+    /// Returns true if the site has reached the newest row of the vault.
     fn is_whole(&self) -> bool {
         let root = self.0.engine.root();
         let table = root.tables().find(|table| table.def().is_vault()).unwrap();
@@ -116,7 +116,7 @@ fn without_a_vault_the_root_leads_to_the_page_and_says_how_to_have_one() {
     assert_eq!((root.status, root.header("location")), (307, Some("/_/")));
     assert!(root.text().contains("polynya publish"), "{}", root.text());
     assert_eq!(site.get("/open").status, 404);
-    // A vault whose pages are not made yet.
+    // The vault exists and its pages are not rendered yet.
     site.put(&[("open.md", OPEN)]);
     let early = site.get("/open");
     assert_eq!((early.status, early.header("retry-after")), (503, Some("1")), "{}", early.text());
@@ -247,7 +247,8 @@ fn pages_need_no_key_and_private_notes_stay_private_whoever_asks() {
         }
         if status == 404 {
             let row = r#"{"path":"x.md","published":true,"size":1,"source":"x"}"#;
-            // The reader may not write; the writer's attempt to make the table went round for half a minute.
+            // The reader may not write. The writer's attempt used to be retried for half a minute, since it tried to create the
+            // table.
             assert_eq!(asked("POST", "/v1/tables/vault/rows", row).status, 403);
             assert!(
                 asked("PUT", "/v1/tables/vault", r#"{"columns":[{"name":"x","type":"int64"}]}"#).status
@@ -282,7 +283,7 @@ fn the_site_finds_what_is_published_and_nothing_tells_of_the_rest() {
     assert!(text.contains("&lt;b&gt;<mark>floe</mark>&lt;/b&gt;"), "{text}");
     let packed = site.ask("GET", "/?q=floe", &[("Accept-Encoding", "gzip")]);
     assert_eq!(unpacked(&packed), text);
-    // What only a private note says, what it is called, where it is, and by every column that there is.
+    // Searches for the text, the title and the path of a private note, also by each column name.
     for words in
         ["torpedo", "Submarine", "torp*", "path:Submarine", "source:torpedo", "text:torpedo", "-sea", "lies"]
     {
@@ -295,7 +296,7 @@ fn the_site_finds_what_is_published_and_nothing_tells_of_the_rest() {
         }
         assert!(!text.contains("Under the") && !text.contains("/Submarine"), "{words}: {text}");
     }
-    // The score of a public note does not depend on how often a private one has the word.
+    // The score of a public note does not depend on how often private notes contain the word.
     let reader = site.key("reader", Scope::Read);
     let asked = |path: &str| site.ask("GET", path, &[("Authorization", &reader)]).text();
     let before = asked("/v1/tables/vault/search?q=floe");
@@ -307,7 +308,7 @@ fn the_site_finds_what_is_published_and_nothing_tells_of_the_rest() {
     let after = asked("/v1/tables/vault/search?q=floe");
     assert!(score(&before).is_some());
     assert_eq!(score(&before), score(&after));
-    // Keys exist now, and a reader of the site still needs none.
+    // API keys exist by now, and readers of the site still need none.
     assert_eq!(site.get("/?q=floe").status, 200);
     assert_eq!(site.get("/?q=").status, 200);
     let script = site.get("/?q=%3Cscript%3Ealert(1)%3C/script%3E").text();
@@ -337,7 +338,7 @@ impl server::Part for Counting {
     }
 }
 
-/// `/ready`, which needs no key, and `/metrics` told every reader how many files there are, and so how many are private.
+/// `/ready`, which needs no key, and `/metrics` told every reader the number of files, and so the number of private ones.
 #[test]
 fn how_much_is_private_is_for_admins() {
     let _limit = testkit::limit(60);

@@ -1,5 +1,5 @@
-//! What a key may do at each route, for every spelling of a name. The requests are made of the table of routes: a route without a
-//! request here fails the tests.
+//! Tests what a key may do at each route, for every spelling of a name. The requests are generated from the table of routes: a
+//! route without a request here fails the tests.
 
 mod common;
 #[path = "scopes/requests.rs"]
@@ -16,21 +16,21 @@ use requests::{Name, Wanted};
 use serde_json::json;
 use types::{Principal, Scope, TableSet, name};
 
-/// A server with keys, tables, and something in each of Polynya's own tables.
+/// A server with keys, tables, and a row in each of Polynya's own tables.
 struct World {
     running: Running,
     client: Client,
 }
 
-/// Sees `main` alone.
+/// Keys that see only the namespace `main`.
 const LIMITED: [(&str, Scope); 3] =
     [("some_read", Scope::Read), ("some_write", Scope::Write), ("some_admin", Scope::Admin)];
-/// See everything.
+/// Keys that see all tables.
 const UNLIMITED: [(&str, Scope); 2] = [("all_write", Scope::Write), ("all_admin", Scope::Admin)];
 
-/// A table, and another that an Iceberg client made, of a namespace that limited keys do not have.
+/// Names that limited keys do not see: a table, and another that an Iceberg client made.
 const HIDDEN: [&str; 2] = ["secret.plums", "secret.pears"];
-/// Names of the same lengths that nothing has.
+/// Names of the same lengths that do not exist.
 const MISSING: [&str; 2] = ["absent.plums", "secret.grape"];
 
 impl World {
@@ -66,7 +66,7 @@ impl World {
         self.running.engine.commit(&Principal::local(), put).unwrap();
     }
 
-    /// Sends one request with a key, whose secret is its name. Of a feed only the head is read.
+    /// Sends one request with a key, whose secret is its name. Only the head of a feed's answer is read.
     fn ask(&mut self, key: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let bearer = format!("Bearer {key}");
         let mut all = vec![("Authorization", bearer.as_str())];
@@ -93,7 +93,7 @@ impl World {
         self.ask(key, wanted.method.as_str(), &wanted.path, &headers, &wanted.body)
     }
 
-    /// Whether a request with an idempotency key was sent before.
+    /// Sends a request with an idempotency key and returns true if the server had seen it before.
     fn is_remembered(&mut self) -> bool {
         let headers = [("Idempotency-Key", "k")];
         let answer = self.ask("all_admin", "POST", "/v1/tables/open/rows", &headers, r#"{"a":2}"#);
@@ -101,7 +101,8 @@ impl World {
         answer.header("idempotency-replayed") == Some("true")
     }
 
-    /// What there is: of each table that `counts` its identity, its columns, its rows and which was the last.
+    /// Describes the tables and views whose names pass `counts`: id, columns, indexes, number of rows and next row id of each
+    /// table, the query of each view.
     fn contents(&self, counts: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
         let root = self.running.engine.root();
         let tables = root.tables().filter(|table| counts(&table.def().name)).map(|table| {
@@ -115,7 +116,8 @@ impl World {
     }
 }
 
-/// An answer without what differs between any two: the names that were asked for, numbers, and whether the same was asked before.
+/// Returns an answer with everything removed that differs between equal requests: the requested name, numbers, and the flag of a
+/// cached answer.
 fn shape(answer: &Answer, name: &Name) -> (u16, String) {
     let mut text = answer.text().replace("\"cached\":true", "\"cached\":false");
     for part in [&name.full(), &name.namespace, &name.table] {
@@ -125,7 +127,7 @@ fn shape(answer: &Answer, name: &Name) -> (u16, String) {
     (answer.status, parts.collect::<Vec<_>>().join("#"))
 }
 
-/// Whether an answer names something that is not for its reader, besides what the request named itself.
+/// Returns true if an answer contains a hidden name that its request did not contain.
 fn is_named(wanted: &Wanted, text: &str) -> bool {
     let asked = [&wanted.path, &wanted.body].iter().any(|part| part.contains("secret"));
     !asked && (text.contains("secret") || text.contains("pears"))
@@ -142,7 +144,7 @@ fn a_route_asks_for_its_scope_before_anything_else() {
             let wanted = requests::of(method, path, &Name::parse(text));
             assert_eq!(world.send("nobody", &wanted).status, 401, "{wanted:?}");
             for (key, has) in LIMITED {
-                // What is asked of admins is about the whole process.
+                // Admin routes concern the whole process, so they refuse admins of some tables.
                 if has < scope || scope == Scope::Admin {
                     let answer = world.send(key, &wanted);
                     assert_eq!(answer.status, 403, "{key} {wanted:?}: {}", answer.text());
@@ -153,7 +155,7 @@ fn a_route_asks_for_its_scope_before_anything_else() {
     assert_eq!(world.contents(|_| true), before);
 }
 
-/// A1.
+/// Invariant A1.
 #[test]
 fn what_a_key_may_not_see_is_answered_like_what_is_not_there() {
     let _limit = testkit::limit(240);
@@ -203,11 +205,11 @@ fn no_route_changes_what_is_reserved_whatever_its_name_looks_like() {
                     let answer = world.send(key, &wanted);
                     assert!(answer.status < 500, "{key} {wanted:?}: {}", answer.text());
                     let now = world.contents(name::is_reserved);
-                    // A consumer of one of these tables has its place there, like every other.
+                    // Cursors on Polynya's own tables are allowed. They are stored like all others in `polynya.cursors`.
                     if let (true, Some(cursors)) = (path.contains("/cursors/"), now.get("polynya.cursors")) {
                         before.insert("polynya.cursors".into(), cursors.clone());
                     }
-                    // What is not reserved may be a name of others.
+                    // An Iceberg client may create a table whose name only resembles a reserved one.
                     let is_free = path.starts_with("/iceberg/") && !name::is_reserved(&spelled.full());
                     if let (true, Some(catalog)) = (is_free, now.get("polynya.catalog")) {
                         before.insert("polynya.catalog".into(), catalog.clone());
@@ -256,7 +258,7 @@ fn no_statement_changes_what_is_reserved_whatever_its_name_looks_like() {
     assert!(world.is_remembered());
 }
 
-/// Answers to others, among them rows that RETURNING gave, stand in `polynya.idempotency`.
+/// `polynya.idempotency` stores answers to other keys, among them rows that RETURNING returned.
 #[test]
 fn a_key_for_the_records_does_not_read_what_was_answered_to_others() {
     let _limit = testkit::limit(120);

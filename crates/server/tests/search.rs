@@ -1,5 +1,5 @@
-//! Search beside writers: what was acknowledged is found, what was deleted is not, at one lsn, and nobody sees more than
-//! it may.
+//! Searches beside writers find acknowledged rows, do not find deleted ones, stand at one lsn, and show no row that the key may
+//! not see.
 
 mod common;
 
@@ -58,14 +58,14 @@ fn a_row_is_found_once_it_is_acknowledged_and_not_once_its_end_is() {
     }
 }
 
-/// Each commit changes how many rows have the word, so an answer's count tells its lsn.
+/// Each commit changes the number of rows with the word, so that the total of an answer implies its lsn.
 #[test]
 fn two_hundred_searches_beside_ingest_are_right_at_their_lsn() {
     let _limit = testkit::limit(280);
     let running = with_docs("search-crowd");
     let mut writer = running.client();
     let first = write(&mut writer, r#"{"id":0,"body":"river zero"}"#);
-    // By lsn: rows with the word.
+    // The number of rows with the word, by lsn.
     let known = Mutex::new(BTreeMap::from([(first["lsn"].as_u64().unwrap(), 1u64)]));
     let answers = Mutex::new(Vec::new());
     let (stop, asked) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -109,7 +109,7 @@ fn two_hundred_searches_beside_ingest_are_right_at_their_lsn() {
             let lsn = done["lsn"].as_u64().unwrap();
             known.lock().unwrap().insert(lsn, rows);
             if id % 5 == 0 {
-                // An update without the word.
+                // This update removes the word from a row.
                 let done = write(&mut writer, &json!({"id": id, "body": "a lake"}).to_string());
                 rows -= 1;
                 known.lock().unwrap().insert(done["lsn"].as_u64().unwrap(), rows);
@@ -165,7 +165,7 @@ fn a_key_finds_what_is_in_its_tables_and_nothing_else() {
     assert!(metrics.contains("table=\"mine\"") && !metrics.contains("theirs"), "{metrics}");
     let ready = ask("/ready").text();
     assert!(ready.contains("missing_rows_max") && !ready.contains("theirs"), "{ready}");
-    // A filter cannot look into other tables either.
+    // A filter cannot read other tables either.
     let path = "/v1/tables/mine/search?q=river&filter=EXISTS%20(SELECT%201%20FROM%20theirs)";
     assert_eq!(ask(path).status, 404);
 }
@@ -193,7 +193,7 @@ fn a_search_during_the_first_build_is_whole_or_says_how_far_the_build_is() {
             let hint = answer.json()["error"]["hint"].as_str().unwrap_or_default().to_owned();
             assert!(hint.contains("of 150000 rows are indexed"), "{hint}");
             refused += 1;
-            // The table stays writable and readable.
+            // Meanwhile tables can be written and read.
             let row = br#"{"body":"dry"}"#;
             assert_eq!(client.ask("POST", "/v1/tables/other/rows", &[], row).status, 200);
             assert_eq!(client.ask("GET", "/v1/tables/logs/rows/1", &[], b"").status, 200);

@@ -1,4 +1,4 @@
-//! Alone in its process, so that the memory it measures is its own.
+//! Runs alone in its process, because it measures the process's memory.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::{Client, Running, resident_bytes, wait_until};
 use polynya_server::telemetry::Close;
 
-/// A reader of a byte a second holds no more than what was promised to it: little memory, and not for ever.
+/// A client that reads a byte a second occupies only bounded memory, and only for a bounded time.
 #[test]
 fn a_reader_of_a_byte_a_second_is_ended_in_time_and_holds_little() {
     let _limit = testkit::limit(120);
@@ -39,7 +39,7 @@ fn a_reader_of_a_byte_a_second_is_ended_in_time_and_holds_little() {
     }
     assert!(started.elapsed() < Duration::from_secs(60));
     assert!(resident_bytes().saturating_sub(before) < 512 << 20, "grew by {}", resident_bytes() - before);
-    // Their statements ended with them.
+    // The end of a connection ends its statement.
     wait_until(|| running.sql.status().running == 0);
     running.works();
 }

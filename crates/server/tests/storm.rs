@@ -1,4 +1,4 @@
-//! Who may start a storm, and from where. What one does is tested where the program is.
+//! Tests who may start a storm, and from where. The storm itself is tested in the crate of the program.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn only_an_admin_at_this_machine_starts_and_watches_a_storm() {
         for key in ["reader", "writer"] {
             assert_eq!(ask(method, key, &[], "").status, 403, "{method} {key}");
         }
-        // It takes the machine of all tables, not of some.
+        // A storm loads the machine that serves all tables, so a key for some tables may not start one.
         let limited = ask(method, "limited", &[], "");
         assert_eq!((limited.status, limited.error().0.as_str()), (403, "forbidden"), "{method}");
         assert!(limited.error().1.contains("all tables"), "{method}: {}", limited.text());

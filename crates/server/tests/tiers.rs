@@ -1,4 +1,4 @@
-//! One table, hot and in the lake: statements, rows, searches and feeds over rows that have left this machine.
+//! A table whose older rows are only in the lake: statements, row reads, searches and feeds over rows that were evicted.
 
 mod common;
 
@@ -10,10 +10,10 @@ use serde_json::{Value as Json, json};
 use types::{HotLimit, Lsn};
 
 const ROWS: u64 = 60_000;
-/// A head is sealed from so many rows on.
+/// Number of rows from which a head is sealed.
 const SEAL_ROWS: u64 = 10_000;
 
-/// What a table is laid out by in the lake.
+/// Options that lay the table out in the lake: partitions and sort orders.
 const LAYOUTS: [&str; 4] = [
     "",
     r#","partition_by":["bucket(8, who)"]"#,
@@ -26,7 +26,7 @@ fn begin(name: &str, layout: &str) -> (Running, Arc<lake::Materializer>) {
     let running = Running::on(name, engine, |options| options.record_requests = false);
     let warehouse = running.engine.dir().join("lake");
     let mut options = lake::Options::new(&warehouse, warehouse.to_str().unwrap());
-    // Sorted rows all lie in one file, others in one for each round.
+    // The sorted layout lands all rows in one file, the others one file a round.
     let at_once = layout == LAYOUTS[3];
     options.commit_wait = Duration::from_secs(if at_once { 600 } else { 1 });
     options.trickle_wait = options.commit_wait;
@@ -42,7 +42,7 @@ fn begin(name: &str, layout: &str) -> (Running, Arc<lake::Materializer>) {
     for first in (0..ROWS).step_by(SEAL_ROWS as usize) {
         let mut text = String::from("who,region,amount,at,note\n");
         for n in first..first + SEAL_ROWS {
-            // A minute each.
+            // The rows are one minute apart.
             let at = types_time(n);
             let note = if n % 5_000 == 7 { format!("needle number {n}") } else { String::new() };
             text += &format!("{},r{},{}.25,{at},{note}\n", n * 7 % 50, n % 6, n % 1_000);
@@ -77,7 +77,7 @@ fn table(running: &Running) -> Arc<table::Snapshot> {
     running.engine.root().table("main.events").unwrap().clone()
 }
 
-/// Lets go of all sealed rows, and waits until they are in the lake alone.
+/// Evicts all sealed rows and waits until they are only in the lake.
 fn let_go(running: &Running, rows: u64) {
     sql(running, "ALTER TABLE events SET (hot = '0 MB')");
     assert_eq!(table(running).def().options.hot, Some(HotLimit::Bytes(0)));
@@ -145,7 +145,7 @@ fn every_answer_is_the_same_after_rows_have_left() {
         for (at, (before, after)) in before.iter().zip(&after).enumerate() {
             assert_eq!(before, after, "{layout}: {}", STATEMENTS.get(at).unwrap_or(&"a path"));
         }
-        // Deletes of rows that are there alone, at once and when the lake has them too.
+        // Deletes reach rows that are only in the lake, both at once and after the deletes have landed.
         let gone = sql(&running, "DELETE FROM events WHERE who = 7 AND at < '2026-01-20'");
         let left = "SELECT count(*), sum(amount) FROM events WHERE who = 7";
         let (at_once, gone_lake) = (sql(&running, left), running.ask("POST", "/v1/tables/events/commit", ""));
@@ -164,7 +164,7 @@ fn every_answer_is_the_same_after_rows_have_left() {
     }
 }
 
-/// The feed goes on in rows that are there alone.
+/// A feed that resumes at the beginning reads rows that are only in the lake.
 #[test]
 fn a_feed_is_resumed_in_rows_that_have_left() {
     let _limit = testkit::limit(300);
@@ -199,7 +199,8 @@ fn bounds_and_partitions_leave_out_what_a_statement_does_not_want() {
     for (nth, (layout, statement)) in asked.into_iter().enumerate() {
         let (running, lake) = begin(&format!("tiers-bounds-{nth}"), layout);
         let_go(&running, ROWS - SEAL_ROWS);
-        // Segments that are about to leave are compared with the lake meanwhile, and those reads count too.
+        // The least of five counts is taken: a segment that is about to be evicted is compared with the lake, and those reads
+        // count too.
         let read = |statement: &str| {
             let one = |_| {
                 let before = lake.read_counts();
@@ -247,7 +248,7 @@ fn what_cannot_leave_is_refused_with_what_to_do() {
     let shown = running.ask("GET", "/v1/tables/t", "").json();
     assert_eq!(shown["retention"], json!({"hot": {"hours": 24.0}, "expire": 2_592_000}), "{shown}");
     assert_eq!((&shown["ttl"], &shown["lake"]), (&json!(2_592_000), &json!(true)), "{shown}");
-    // What has a lake that its rows may be in alone keeps it.
+    // The lake of a table cannot be turned off while some of its rows may be only there.
     let refused = put("t", r#"{"lake":false}"#);
     assert_eq!(refused.status, 422, "{}", refused.text());
     let changed = put("t", r#"{"retention":{"hot":{"bytes":1000000}}}"#);

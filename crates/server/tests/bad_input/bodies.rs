@@ -1,5 +1,5 @@
-//! Bad bodies as a table: whatever is wrong with one, in whatever form, nothing of it is stored, nothing that was there is lost, and
-//! where bad rows are left out every row is in its table or beside it.
+//! Bad bodies in every format: nothing of a bad body is stored and no stored row is lost. With `on_error=skip` every row is in
+//! its table or in the table of bad rows.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub const CSV: &str = "text/csv";
 pub const ARROW: &str = "application/vnd.apache.arrow.stream";
 pub const PROTOBUF: &str = "application/x-protobuf";
 
-/// The tables of clients, with their rows and versions of their schemas. Those of the server itself grow by the clock.
+/// Returns the clients' tables with their row counts and schema versions. The server's own tables grow by themselves.
 pub fn state(running: &Running) -> Vec<(String, u64, u32)> {
     let root = running.engine.root();
     let table = |t: &Arc<table::Snapshot>| (t.def().name.clone(), t.rows(), t.def().schema.version.0);
@@ -26,7 +26,7 @@ pub fn rows(running: &Running, table: &str) -> u64 {
     running.engine.root().table(&format!("main.{table}")).map_or(0, |table| table.rows())
 }
 
-/// A keyed table with a row.
+/// Starts a server with a keyed table that has one row.
 pub fn prepared(name: &str) -> Running {
     let running = Running::with(name, |o| o.body_bytes_max = 1 << 20);
     let def = r#"{"columns":[{"name":"id","type":"int64"},{"name":"s","type":"string"},{"name":"n","type":"int64"},{"name":"at","type":"timestamp"}],"primary_key":["id"]}"#;
@@ -39,7 +39,7 @@ pub fn send(running: &Running, query: &str, headers: &[(&str, &str)], body: &[u8
     running.client().ask("POST", &format!("/v1/tables/t/rows{query}"), headers, body)
 }
 
-/// Refused with this status and code, in pieces as well as at once, and nothing has changed.
+/// Asserts that a body is refused with this status and code, chunked or not, and that nothing has changed.
 pub fn refused(running: &Running, headers: &[(&str, &str)], body: &[u8], status: u16, code: &str) {
     let before = state(running);
     for query in ["", "?chunked=true", "?mode=insert"] {
@@ -94,7 +94,7 @@ pub fn gzip(plain: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A good body of each kind: rows 1 and 2.
+/// Returns a valid body of each media type, with rows 1 and 2.
 pub fn good() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         (JSON, br#"[{"id":1,"s":"a"},{"id":2,"s":"b"}]"#.to_vec()),
@@ -146,7 +146,7 @@ fn what_is_malformed_changes_nothing() {
         for query in ["", "?chunked=true", "?mode=insert"] {
             let answer = send(&running, query, &[("Content-Type", media)], body);
             let code_found = answer.error().0;
-            // What announces more than a piece may have is refused for that.
+            // A chunked body is refused with another code if it announces more than a piece may have.
             let is_long =
                 query == "?chunked=true" && (answer.status, code_found.as_str()) == (413, "too_large");
             assert!(
@@ -155,17 +155,17 @@ fn what_is_malformed_changes_nothing() {
                 "{query} {media} {body:?}: {}",
                 answer.text()
             );
-            // Of several commits the answer tells what those before the error have written.
+            // The pieces before the error are committed, and the answer says so.
             if query == "?chunked=true" && answer.error().1.contains("rows committed before 1") {
                 before = state(&running);
             }
             assert_eq!(state(&running), before, "{query} {media} {body:?}");
         }
     }
-    // The second of two streams was left out, and the first one's rows acknowledged as if they were all.
+    // The second of two streams was ignored, and the rows of the first were acknowledged as if they were all.
     let stream = |id| arrow(vec![("id", ints(&[Some(id)]))]);
     refused(&running, &[("Content-Type", ARROW)], &[stream(1), stream(2)].concat(), 400, "invalid");
-    // Nothing at all.
+    // An empty body is refused.
     for (media, _) in good() {
         refused(&running, &[("Content-Type", media), ("Content-Length", "0")], b"", 400, "invalid");
     }
@@ -215,7 +215,7 @@ fn what_clashes_with_the_table_changes_nothing_and_can_be_left_out() {
         refused(&running, &headers, &body, 422, "schema");
         for query in ["?on_error=skip", "?on_error=skip&chunked=true", "?on_error=skip&mode=insert_if_absent"]
         {
-            // Keys of their own each time would hide that a row was written twice: these are there from the second time on.
+            // The keys repeat from the second request on: fresh keys each time would hide a row that is written twice.
             let (good, dead) = (rows(&running, "t"), rows(&running, "t_dead"));
             let answer = send(&running, query, &headers, &body);
             let shown = String::from_utf8_lossy(&body).into_owned();
@@ -294,7 +294,7 @@ fn what_is_cut_anywhere_is_not_half_stored() {
                 let answer = client.ask("POST", &path, &headers, &body[..cut]);
                 let after = (rows(&running, "t"), rows(&running, "t_dead"));
                 match answer.status {
-                    // Behind a whole row a body may end; rows of CSV may lack their last letters and be rows all the same.
+                    // A body may end after a whole row, and a truncated row of CSV may still be a row.
                     200 => assert!(after.0 <= 3 && after.0 >= before.0, "{media} {query} {cut}"),
                     status => {
                         assert!(
@@ -313,7 +313,7 @@ fn what_is_cut_anywhere_is_not_half_stored() {
             }
         }
     }
-    // Cut on its way: the length says that more was to come.
+    // The body is cut on its way: its announced length is longer.
     let before = state(&running);
     for (media, body) in good() {
         for query in ["", "?chunked=true", "?on_error=skip", "?on_error=skip&chunked=true"] {
@@ -365,7 +365,7 @@ fn what_is_packed_or_written_another_way_changes_nothing() {
             );
         }
     }
-    // Texts of another kind.
+    // Texts that are not UTF-8.
     let utf16: Vec<u8> = "{\"id\":1}".encode_utf16().flat_map(u16::to_le_bytes).collect();
     refused(&running, &[("Content-Type", JSON)], &utf16, 400, "invalid");
     refused(&running, &[("Content-Type", JSON)], b"{\"id\":1,\"s\":\"\xe9\"}", 400, "invalid");
@@ -411,7 +411,7 @@ fn what_is_too_large_changes_nothing() {
             }
         }
     }
-    // Few bytes that would be many once they are columns.
+    // Bodies of few bytes that become large columns.
     let def = r#"{"columns":[{"name":"v","type":"vector(65536)"},{"name":"n","type":"int64"}]}"#;
     assert_eq!(running.ask("PUT", "/v1/tables/wide", def).status, 201);
     let (many, mut stored) = (1_100, 0);
@@ -435,7 +435,7 @@ fn what_is_too_large_changes_nothing() {
             );
             assert_eq!(rows(&running, "wide"), stored);
         }
-        // What may be several commits comes in as some.
+        // A chunked body may become several commits.
         let answer = send("?chunked=true&on_error=skip");
         assert_eq!(
             (answer.status, &answer.json()["count"], &answer.json()["commits"]),
@@ -446,12 +446,12 @@ fn what_is_too_large_changes_nothing() {
         stored += many as u64;
         assert_eq!(rows(&running, "wide"), stored);
     }
-    // Once what came in is sealed.
+    // Writes are accepted again once the rows are sealed.
     wait_until(|| running.ask("POST", "/v1/tables/calm/rows", "{\"n\":1}").status == 200);
     running.works();
 }
 
-/// Several tables: one that is bad, and none of the others was touched.
+/// A bad table among several leaves the others unchanged.
 #[test]
 fn one_bad_table_among_several_changes_none() {
     let _limit = testkit::limit(60);
@@ -480,7 +480,7 @@ fn one_bad_table_among_several_changes_none() {
     running.works();
 }
 
-/// Logs of OTLP, which have their own forms and their own table.
+/// OTLP logs have their own formats and their own table.
 #[test]
 fn an_export_that_cannot_be_taken_changes_nothing() {
     let _limit = testkit::limit(120);

@@ -1,5 +1,5 @@
-//! Every kind of body with every kind of fault around it: headers that say something else, bytes that are not what was packed, keys
-//! that are wrong. A fault is refused with its code, the table is as it was, and the same body without it is taken.
+//! Combines every kind of body with every kind of fault: contradictory headers, damaged compression, wrong keys. A fault is
+//! refused with its code, the table stays as it was, and the same body without the fault is accepted.
 
 use engine::{ApiKey, Op, Transaction};
 use types::{Principal, Scope, TableSet};
@@ -10,11 +10,11 @@ use super::bodies::{
 };
 use super::common::Running;
 
-/// What is done to a good request.
+/// A way to spoil a valid request.
 struct Fault {
     name: &'static str,
     headers: Vec<(&'static str, &'static str)>,
-    /// What its body becomes.
+    /// Derives the body from the valid one.
     bytes: fn(&[u8]) -> Vec<u8>,
     status: u16,
     code: &'static str,
@@ -28,7 +28,7 @@ fn zstd(body: &[u8]) -> Vec<u8> {
     zstd::encode_all(body, 1).unwrap()
 }
 
-/// The packed body with its middle byte changed.
+/// Flips a bit in the middle of a compressed body.
 fn spoiled(mut packed: Vec<u8>) -> Vec<u8> {
     let middle = packed.len() / 2;
     packed[middle] ^= 0x20;
@@ -133,7 +133,7 @@ fn every_kind_of_body_with_every_fault_changes_nothing() {
             }
         }
     }
-    // The text is another one than is said, or is said to be one that is not read.
+    // The charset is not UTF-8, or differs from the text.
     for media in [JSON, NDJSON, CSV] {
         for charset in ["iso-8859-1", "utf-16", "\"Windows-1252\"", "none"] {
             let said = format!("{media}; charset={charset}");
@@ -161,7 +161,7 @@ fn every_kind_of_body_with_every_fault_changes_nothing() {
             }
         }
     }
-    // Without a fault each is taken, as it is and packed, and said to be UTF-8.
+    // Without a fault each body is accepted, plain and compressed, with UTF-8 as its charset.
     for (media, body) in good() {
         let text = format!("{media}; charset=\"UTF-8\"");
         for (encoding, bytes) in [("identity", body.clone()), ("gzip", gzip(&body)), ("zstd", zstd(&body))] {
@@ -193,7 +193,7 @@ fn a_column_that_is_named_twice_is_refused_in_every_kind_of_body() {
     running.works();
 }
 
-/// Whichever bit is another one on the way: what was packed with a checksum is taken as it was, or not at all.
+/// A bit flips on the way, whichever it is: a body with a checksum is stored unchanged or not at all.
 #[test]
 fn no_bit_of_a_packed_body_changes_what_is_stored() {
     let _limit = testkit::limit(120);
@@ -211,7 +211,7 @@ fn no_bit_of_a_packed_body_changes_what_is_stored() {
                 let answer = client.ask("POST", "/v1/tables/t/rows", &headers, &sent);
                 let what = format!("{media} {encoding} bit {bit}: {}", answer.text());
                 assert!(matches!(answer.status, 200 | 400 | 413), "{what}");
-                // Bits of a header that say nothing.
+                // Some bits of a compression header carry no meaning.
                 let count = &answer.json()["count"];
                 assert!(answer.status != 200 || *count == 2, "{what}");
                 if answer.header("connection") == Some("close") {
@@ -251,7 +251,7 @@ fn a_wrong_key_stores_nothing_whatever_it_sends() {
                 (Some("Bearer "), 401),
                 (Some("Basic YWRtaW46YWRtaW4="), 401),
                 (Some(reader.as_str()), 403),
-                // To it the table is one that it would have to make.
+                // This key does not see the table, so the request would create it.
                 (Some(other.as_str()), 403),
             ] {
                 let mut headers = vec![("Content-Type", media)];

@@ -1,5 +1,5 @@
-//! What nests in what comes from outside is bounded before anything goes down into it; and what no table can hold is refused at
-//! each door alike.
+//! The nesting of input is bounded before anything recurses into it. Columns that no table can hold are refused by every
+//! interface.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn varint(mut value: usize) -> Vec<u8> {
     bytes
 }
 
-/// A file of Parquet that is its footer: so many groups within each other, and a column of int32 in the last.
+/// Returns a Parquet file that consists of its footer: nested groups, and an int32 column in the innermost.
 fn parquet(groups: usize) -> Vec<u8> {
     let mut footer = [&[0x15, 2, 0x19, 0xfc][..], &varint(groups + 1)].concat();
     footer.extend([0x35, 0, 0x18, 1, b'a', 0x15, 2, 0].repeat(groups));
@@ -30,7 +30,7 @@ fn parquet(groups: usize) -> Vec<u8> {
     [&b"PAR1"[..], &footer, &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat()
 }
 
-/// A record of a log whose body is so many arrays within each other.
+/// Returns an OTLP export of one record whose body is nested arrays.
 fn otlp(levels: usize) -> Vec<u8> {
     let within = |field: u8, inner: &[u8]| [&[field << 3 | 2][..], &varint(inner.len()), inner].concat();
     let value = (0..levels).fold(vec![0x10, 1], |inner, _| within(5, &within(1, &inner)));
@@ -41,7 +41,8 @@ fn arrow_of(schema: &Schema) -> Vec<u8> {
     StreamWriter::try_new(Vec::new(), schema).and_then(StreamWriter::into_inner).unwrap()
 }
 
-/// Arrow whose one column is so many structs within each other. Its type is made, and never taken apart, where there is room.
+/// Returns an Arrow stream whose only column is nested structs. The type is built on a thread with a large stack and leaked,
+/// because dropping it recurses.
 fn arrow_nested(levels: usize) -> Vec<u8> {
     let made = std::thread::Builder::new().stack_size(1 << 30).spawn(move || {
         let within = |inner, _| DataType::Struct(vec![Field::new("f", inner, true)].into());
@@ -57,7 +58,7 @@ fn rows(running: &Running, media: &str, body: &[u8]) -> Answer {
     running.client().ask("POST", "/v1/tables/t/rows", &[("Content-Type", media)], body)
 }
 
-/// A write key aborted the process with 80 KB: COPY of Parquet whose footer nests 10,000 groups.
+/// A COPY of Parquet with a footer of 10,000 nested groups, 80 KB sent with a write key, aborted the process.
 #[test]
 fn ten_thousand_levels_at_any_door_are_an_error_and_the_next_request_is_served() {
     let _limit = testkit::limit(120);
@@ -75,7 +76,7 @@ fn ten_thousand_levels_at_any_door_are_an_error_and_the_next_request_is_served()
         assert_eq!((answer.status, answer.error().0.as_str()), (422, "schema"), "{}", answer.text());
         assert!(answer.error().1.contains("nests more than 64 levels deep"), "{}", answer.text());
     }
-    // A list that says that it has two thousand million items.
+    // This footer claims a list of two thousand million items.
     let mut claims = b"PAR1\x15\x02\x19\xfc\xff\xff\xff\xff\x07".to_vec();
     claims.extend([9, 0, 0, 0]);
     claims.extend(b"PAR1");
@@ -101,7 +102,7 @@ fn ten_thousand_levels_at_any_door_are_an_error_and_the_next_request_is_served()
     ] {
         let method = if path == "/v1/tables/u" { "PUT" } else { "POST" };
         let answer = running.client().ask(method, path, &[("Content-Type", media)], &body);
-        // A record among others that is bad is said so, and the others are taken.
+        // A bad record among others is reported, and the others are stored.
         let is_refused = (400..500).contains(&answer.status)
             || ["rejectedLogRecords", "recursion limit"].iter().any(|said| answer.text().contains(said));
         assert!(is_refused, "{method} {path} {media}: {} {}", answer.status, answer.text());
@@ -109,7 +110,7 @@ fn ten_thousand_levels_at_any_door_are_an_error_and_the_next_request_is_served()
     }
 }
 
-/// `struct<>` was taken with 200, and the table's lake stopped for good; fields without a name or with a control character in it
+/// `struct<>` was answered 200, and the table's lake stopped for good. Fields without a name, or with a control character in it,
 /// made the table unreadable for other engines.
 #[test]
 fn a_column_that_no_lake_can_hold_is_refused_at_every_door() {

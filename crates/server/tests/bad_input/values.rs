@@ -1,11 +1,11 @@
-//! Bodies of JSON with far more values than a request needs: two bytes each, and hundreds once they were read.
+//! JSON bodies with far more values than a request needs. A value is two bytes in the body and hundreds in memory.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::bodies::{rows, state};
 use super::common::{Answer, Running, wait_until};
 
-/// `before`, so many times `0`, and `after`.
+/// Returns `before`, then `count` zeros separated by commas, then `after`.
 fn zeros(before: &str, count: usize, after: &str) -> String {
     format!("{before}{}0{after}", "0,".repeat(count - 1))
 }
@@ -24,7 +24,7 @@ fn with_table(name: &str) -> Running {
     running
 }
 
-/// 31 million parameters in 60 MB were 10 GB of memory.
+/// 31 million parameters in a body of 60 MB took 10 GB of memory.
 #[test]
 fn a_body_of_too_many_values_is_refused_before_it_is_read() {
     let _limit = testkit::limit(120);
@@ -77,7 +77,7 @@ fn as_many_values_as_a_request_needs_are_taken() {
     let any = zeros(r#"{"sql":"SELECT id FROM t WHERE id = ANY($1)","params":[[2,"#, 20_000, "]]}");
     let answer = running.ask("POST", "/v1/sql", &any);
     assert_eq!(answer.json()["rows"], serde_json::json!([[2]]), "{}", answer.text());
-    // Rows are read by other bounds.
+    // Rows have other bounds.
     let row = zeros(r#"{"id":4,"j":["#, 1_100_000, "]}");
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", &row).status, 200);
     let ops = format!(
@@ -88,7 +88,7 @@ fn as_many_values_as_a_request_needs_are_taken() {
     let answer = running.ask("POST", "/v1/transactions", &ops);
     assert_eq!((answer.status, &answer.json()["ops"][1]["count"]), (200, &2.into()), "{}", answer.text());
     assert_eq!(rows(&running, "t"), 3);
-    // What is no array is told in words.
+    // The message says that an array is expected.
     for (field, op) in
         [("keys", r#""op":"delete","table":"t""#), ("params", r#""op":"sql","sql":"SELECT 1""#)]
     {
@@ -101,7 +101,8 @@ fn as_many_values_as_a_request_needs_are_taken() {
     running.works();
 }
 
-/// Statements that wait would refuse each other's parameters.
+/// Parameters belong to their statement once it runs. Otherwise waiting statements would exhaust the share of bodies for each
+/// other.
 #[test]
 fn parameters_are_the_statements_once_they_are_made() {
     let _limit = testkit::limit(120);
@@ -114,18 +115,18 @@ fn parameters_are_the_statements_once_they_are_made() {
         let asked = scope.spawn(|| running.ask("POST", "/v1/sql", &body));
         wait_until(|| running.sql.status().running > 0);
         assert_eq!(held(), 0);
-        // It is far too much to be done.
+        // The statement is too long for its deadline.
         let answer = asked.join().unwrap();
         assert_ne!(answer.status, 200, "{}", answer.text());
     });
-    // Where all bodies have less room, so has one.
+    // The bound on values shrinks with the share of all bodies.
     let small = Running::with("values-small", |o| o.body_bytes_total_max = 1 << 20);
     let body = |count| zeros(r#"{"sql":"SELECT 1 WHERE 1 = ANY($1)","params":[["#, count, "]]}");
     is_refused(&small.ask("POST", "/v1/sql", &body(8_200)), "at most 8192 values", "small");
     assert_eq!(small.ask("POST", "/v1/sql", &body(8_100)).status, 200);
 }
 
-/// A query by a vector of 1,536 numbers was refused where bodies have little room.
+/// A query by a vector of 1,536 numbers was refused where the share of bodies is small.
 #[test]
 fn a_vector_takes_no_share_beside_its_body() {
     let _limit = testkit::limit(120);

@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: a request that is sent again.
+//! `Idempotency-Key`: requests that are sent again.
 
 use std::collections::BTreeSet;
 
@@ -28,14 +28,14 @@ fn a_request_that_is_sent_again_gets_the_first_answer() {
     let first = send(&running, "k-1", ROWS, body);
     assert_eq!(first.status, 200, "{}", first.text());
     assert!(!is_replayed(&first));
-    // Something else happens in between.
+    // Another commit happens in between.
     assert_eq!(running.ask("POST", ROWS, r#"{"a":3,"b":"new"}"#).status, 200);
     let again = send(&running, "k-1", ROWS, body);
     assert_eq!((again.status, again.text()), (200, first.text()));
     assert!(is_replayed(&again));
     assert_eq!(count(&running, "t"), 3);
 
-    // The same bytes packed are the same request; other rows, another mode or another media type are not.
+    // The same body, compressed, is the same request. Other rows or other parameters make another one.
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, body.as_bytes()).unwrap();
     let headers = [("Idempotency-Key", "k-1"), ("Content-Encoding", "gzip")];
@@ -45,15 +45,15 @@ fn a_request_that_is_sent_again_gets_the_first_answer() {
         let other = send(&running, "k-1", path, body);
         assert_eq!((other.status, other.error().0.as_str()), (422, "idempotency_key_reused"), "{path}");
     }
-    // For another table it is another key.
+    // The same key for another table is another key.
     assert_eq!(send(&running, "k-1", "/v1/tables/u/rows", body).status, 200);
     assert_eq!((count(&running, "t"), count(&running, "u")), (3, 2));
 
-    // What was refused is not remembered.
+    // A refused request is not remembered.
     let misfit = send(&running, "k-2", ROWS, r#"{"a":"text"}"#);
     assert_eq!(misfit.status, 422);
     assert_eq!(send(&running, "k-2", ROWS, r#"{"a":4}"#).status, 200);
-    // Nothing to commit, so nothing to remember.
+    // A request without rows commits nothing, so nothing is remembered.
     assert_eq!(send(&running, "k-3", ROWS, "[]").json()["count"], 0);
 
     let metrics = running.ask("GET", "/metrics", "").text();
@@ -88,7 +88,7 @@ fn a_key_belongs_to_who_sends_it_and_must_be_plain() {
     assert_eq!(count(&running, "t"), 2);
 }
 
-/// A key of the same name, made later and with fewer tables, was given the answer that the first one had got.
+/// A key of the same name, made later and for fewer tables, received the answer that was given to the first one.
 #[test]
 fn an_answer_belongs_to_the_key_that_asked_and_not_to_its_name() {
     let _limit = testkit::limit(120);
@@ -122,13 +122,13 @@ fn an_answer_belongs_to_the_key_that_asked_and_not_to_its_name() {
         let answer = ask(&second, path, body);
         assert!(!is_replayed(&answer) && matches!(answer.status, 403 | 404), "{path}: {}", answer.text());
     }
-    // One that may do the same asks for the first time as well.
+    // A new key with the same rights does not receive the old answer either.
     let third = super::put_key(&running, "loader", Scope::Write, TableSet::All);
     let answer = ask(&third, "/v1/tables/secret.t/rows", r#"{"a":1}"#);
     assert_eq!((answer.status, is_replayed(&answer)), (200, false), "{}", answer.text());
 }
 
-/// A loader that begins again with a new table and the same keys got nothing but first answers once.
+/// A loader that started over with a new table and the same idempotency keys received only the old answers and wrote no row.
 #[test]
 fn a_key_does_not_outlive_its_table() {
     let _limit = testkit::limit(120);
@@ -146,7 +146,7 @@ fn a_key_does_not_outlive_its_table() {
             }
         }
     }
-    // Where one of several is gone, the rows of the others must not be written twice.
+    // If only one of several tables is gone, the rows of the others must not be written twice.
     send(&running, "k", "/v1/rows", several);
     assert_eq!(running.ask("DELETE", "/v1/tables/a", "").status, 200);
     let again = send(&running, "k", "/v1/rows", several);
@@ -169,7 +169,7 @@ fn a_key_does_not_outlive_its_table() {
 fn a_key_is_the_same_however_its_table_is_written() {
     let _limit = testkit::limit(120);
     let running = Running::start("again-names");
-    // The first of them makes the table.
+    // The first request creates the table.
     let paths = ["Idem", "idem", "IDEM", "main.Idem", "Main.iDEM"];
     for (at, path) in paths.iter().enumerate() {
         let answer = send(&running, "k", &format!("/v1/tables/{path}/rows"), r#"{"a":1}"#);
@@ -178,7 +178,7 @@ fn a_key_is_the_same_however_its_table_is_written() {
     assert_eq!(count(&running, "Idem"), 1);
 }
 
-/// Who sends one believes that the request may be sent again.
+/// A client that sends an idempotency key relies on being able to send the request again.
 #[test]
 fn a_key_is_refused_where_none_is_kept() {
     let _limit = testkit::limit(120);
@@ -210,13 +210,13 @@ fn a_key_is_refused_where_none_is_kept() {
     assert_eq!(reads.status, 200);
 }
 
-/// Clients that time out send again while the first request still waits for the disk.
+/// Clients that time out send a request again while the first one still waits for the disk.
 #[test]
 fn of_equal_requests_at_once_one_is_committed_and_all_get_its_answer() {
     let _limit = testkit::limit(300);
     let slow = std::time::Duration::from_millis(20);
     let running = Running::on_a_slow_disk("again-at-once", slow);
-    // The first ones make the table, too, and its column.
+    // The first requests create the table, and each key's requests add a column.
     for key in ["first", "second", "third"] {
         let body = format!(r#"[{{"{key}":1}},{{"{key}":2}},{{"{key}":3}}]"#);
         let answers: BTreeSet<(u16, String)> = std::thread::scope(|scope| {
@@ -255,7 +255,7 @@ fn a_row_whose_id_is_there_is_left_out() {
     let _limit = testkit::limit(120);
     let running = Running::start("again-ids");
     with_ids(&running);
-    // Twice within the body, too; the first counts. Those without an id are all new.
+    // An id that repeats within the body counts once, and the first row wins. Rows without an id are all new.
     let body = r#"[{"id":"a","n":1},{"id":"b","n":2},{"id":"a","n":3},{"n":4},{"n":5}]"#;
     assert_eq!(counts(&running.ask("POST", ROWS, body)), (4, 1));
     let nothing = running.ask("POST", ROWS, r#"[{"id":"a","n":6},{"id":"b","n":7}]"#);
@@ -266,20 +266,20 @@ fn a_row_whose_id_is_there_is_left_out() {
     let rows = serde_json::json!([["a", 1], ["b", 2], [null, 4], [null, 5], ["c", 9]]);
     assert_eq!(running.ask("POST", "/v1/sql", sql).json()["rows"], rows);
 
-    // With a key of the request as well the first answer comes again, and not what would be true now.
+    // A request with an idempotency key gets its first answer again, not the counts that a new write would return.
     let body = r#"[{"id":"c","n":1},{"id":"d","n":2}]"#;
     let first = send(&running, "k", ROWS, body);
     assert_eq!(counts(&first), (1, 1));
     let again = send(&running, "k", ROWS, body);
     assert_eq!((again.text(), is_replayed(&again)), (first.text(), true));
-    // In pieces, and beside bad rows.
+    // Ids are also checked in chunked bodies and beside rows that are skipped as bad.
     let pieces = running.ask("POST", "/v1/tables/t/rows?chunked=true", body);
     assert_eq!(counts(&pieces), (0, 2));
     let skips = r#"[{"id":"d","n":"x"},{"id":"e","n":1},{"id":"c","n":1}]"#;
     let skips = running.ask("POST", "/v1/tables/t/rows?on_error=skip", skips);
     assert_eq!((counts(&skips), skips.json()["skipped"].as_u64()), ((1, 1), Some(1)));
 
-    // Who says so gets them refused, and so does SQL.
+    // `mode=insert` and SQL refuse repeated ids instead of leaving them out.
     for (path, body) in [
         ("/v1/tables/t/rows?mode=insert", r#"{"id":"a","n":1}"#),
         ("/v1/sql", r#"{"sql":"INSERT INTO t VALUES ('a', 1)"}"#),
@@ -288,7 +288,7 @@ fn a_row_whose_id_is_there_is_left_out() {
     }
     let op = r#"{"ops":[{"op":"insert_if_absent","table":"t","rows":[{"id":"a"},{"id":"f"}]}]}"#;
     assert_eq!(running.ask("POST", TRANSACTIONS, op).json()["ops"][0]["count"], 1);
-    // Without its index the table takes what comes.
+    // Without the unique index the table accepts repeated ids.
     assert_eq!(running.ask("PUT", "/v1/tables/t", r#"{"indexes":[]}"#).status, 200);
     let answer = running.ask("POST", ROWS, r#"{"id":"a","n":1}"#);
     assert_eq!((answer.json()["count"].as_u64(), answer.json()["repeated"].is_null()), (Some(1), true));
@@ -324,7 +324,7 @@ fn of_equal_rows_that_come_at_once_one_is_there() {
 
 const TRANSACTIONS: &str = "/v1/transactions";
 
-/// Without what is measured anew.
+/// Returns an answer without the time that it took.
 fn timeless(answer: &Answer) -> serde_json::Value {
     let mut json = answer.json();
     json.as_object_mut().unwrap().remove("took_ms");
@@ -363,7 +363,7 @@ fn a_transaction_that_is_sent_again_gets_the_first_answer() {
     assert_eq!((first.status, is_replayed(&first)), (200, false), "{}", first.text());
     assert_eq!(first.json()["ops"][0]["rows"], serde_json::json!([[400]]));
     assert_eq!(first.json()["ops"][3]["last_row_id"], 2);
-    // Something else happens in between.
+    // Another commit happens in between.
     assert_eq!(running.ask("POST", TRANSACTIONS, TRANSFER).status, 200);
     let again = send(&running, "k-1", TRANSACTIONS, TRANSFER);
     assert_eq!((again.status, is_replayed(&again)), (200, true), "{}", again.text());
@@ -373,7 +373,7 @@ fn a_transaction_that_is_sent_again_gets_the_first_answer() {
 
     let other = send(&running, "k-1", TRANSACTIONS, r#"{"ops":[{"op":"sql","sql":"DELETE FROM wallets"}]}"#);
     assert_eq!((other.status, other.error().0.as_str()), (422, "idempotency_key_reused"));
-    // What was refused is not remembered, nor what changes nothing.
+    // Neither a refused request nor one that changes nothing is remembered.
     let bad = r#"{"ops":[{"op":"insert","table":"wallets","rows":{"owner":"ann","cents":0}}]}"#;
     assert_eq!(send(&running, "k-2", TRANSACTIONS, bad).status, 409);
     let nobody = r#"{"ops":[{"op":"sql","sql":"DELETE FROM wallets WHERE owner = 'dan'"}]}"#;
@@ -384,7 +384,7 @@ fn a_transaction_that_is_sent_again_gets_the_first_answer() {
     assert_eq!(send(&running, "k-2", TRANSACTIONS, TRANSFER).status, 200);
 }
 
-/// Three such requests once left 45 MB behind, for a day.
+/// Three requests whose answers were remembered once left 45 MB behind for a day.
 #[test]
 fn what_is_kept_beside_a_key_is_small() {
     let _limit = testkit::limit(120);
@@ -405,10 +405,10 @@ fn what_is_kept_beside_a_key_is_small() {
             refused.text()
         );
         assert_eq!(count(&running, "log"), at as u64);
-        // Without a key nothing is kept of it.
+        // Without an idempotency key no answer is stored, so its size does not matter.
         assert_eq!(running.ask("POST", TRANSACTIONS, &body).status, 200);
     }
-    // All operations of a transaction together.
+    // The bound holds for all operations of a transaction together.
     let one = returning("repeat(chr(97), 40000)");
     let op = one.trim_start_matches(r#"{"ops":["#).trim_end_matches("]}");
     let two = send(&running, "two", TRANSACTIONS, &format!(r#"{{"ops":[{op},{op}]}}"#));
@@ -420,7 +420,7 @@ fn what_is_kept_beside_a_key_is_small() {
     assert_eq!(count(&running, "log"), 3);
 }
 
-/// A key is for the name that it was sent to, and lives as long as the table does.
+/// An idempotency key belongs to the path that it was sent to. It lives as long as the table, even if that is renamed.
 #[test]
 fn a_key_belongs_to_the_path_that_it_was_sent_to() {
     let _limit = testkit::limit(120);
@@ -436,7 +436,7 @@ fn a_key_belongs_to_the_path_that_it_was_sent_to() {
     assert_eq!(count(&running, "u"), 2);
 }
 
-/// Each thinks of the table of what is remembered, and all but one have written what another one has changed.
+/// Each transaction plans its write of the remembered keys, and all but one of them conflict there.
 #[test]
 fn of_equal_transactions_at_once_one_is_committed_and_all_get_its_answer() {
     let _limit = testkit::limit(300);
@@ -459,7 +459,7 @@ fn of_equal_transactions_at_once_one_is_committed_and_all_get_its_answer() {
     assert_eq!(count(&running, "log"), 6);
 }
 
-/// Half of such requests were refused as conflicts once: each had thought of another definition.
+/// Half of such requests were refused as conflicts: each had been planned against another definition of the table.
 #[test]
 fn clients_that_bring_new_columns_at_once_are_all_served() {
     let _limit = testkit::limit(300);

@@ -1,4 +1,4 @@
-//! Bad rows named by their numbers in the body, and names that are in the way for good.
+//! Bad rows are named by their numbers in the body, and names that can never be used are refused at once.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::common::Running;
 
 const NDJSON: &str = "application/x-ndjson";
 
-/// Rows that the table refuses were counted from the beginning of their piece, and one alone was named.
+/// Rows that the table refused were counted from the beginning of their piece, and only one of them was named.
 #[test]
 fn rows_that_the_table_refuses_are_all_named_and_counted_from_the_beginning_of_the_body() {
     let _limit = testkit::limit(120);
@@ -55,7 +55,7 @@ fn rows_that_the_table_refuses_are_all_named_and_counted_from_the_beginning_of_t
     assert_eq!((&shown["rows"][0]["row"], &shown["rows"][1]["row"]), (&json!(2), &json!(3)), "{shown}");
 }
 
-/// They were taken for races, and tried again for 15 s.
+/// These conflicts were taken for races and retried for 15 s.
 #[test]
 fn a_name_that_stays_in_the_way_is_refused_at_once() {
     let _limit = testkit::limit(60);

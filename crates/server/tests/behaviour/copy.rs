@@ -26,7 +26,7 @@ fn count(running: &Running, query: &str) -> i64 {
     value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or_else(|| panic!("{}", answer.text()))
 }
 
-/// The path of a COPY … FROM STDIN.
+/// Returns the path of a `COPY … FROM STDIN`.
 fn way(statement: &str) -> String {
     let escaped: String = statement
         .bytes()
@@ -53,8 +53,8 @@ fn fill(running: &Running) {
     );
 }
 
-/// Binary values were base64 in rows that are posted and hexadecimal in files, json was a string in files: what one wrote, the
-/// other took for something else.
+/// Binary values were base64 in posted rows and hexadecimal in files, and json was a string in files. Each side misread the
+/// values that the other had written.
 #[test]
 fn a_file_of_rows_can_be_posted_and_an_answer_copied_in() {
     let _limit = testkit::limit(120);
@@ -131,7 +131,7 @@ fn a_table_goes_out_as_a_file_and_comes_back_the_same() {
         }
         done(&running, "DROP TABLE back");
     }
-    // The past, and what is not a whole table.
+    // COPY of the past, and of queries.
     done(&running, "UPDATE t SET s = 'later' WHERE id = 1");
     let lsn = sql(&running, "SELECT 1").header("polynya-lsn").unwrap().parse::<u64>().unwrap() - 1;
     let body = serde_json::json!({ "sql": "COPY (SELECT s FROM t WHERE id = 1) TO STDOUT", "as_of": lsn });
@@ -148,7 +148,7 @@ fn gzip(plain: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Behind the file stands how many rows it has, for those who ask for trailers.
+/// A trailer after the file states the number of its rows, for clients that accept trailers.
 #[test]
 fn a_copy_says_at_its_end_how_many_rows_there_were() {
     let _limit = testkit::limit(60);
@@ -201,7 +201,7 @@ fn what_does_not_fit_is_named_with_its_line_and_changes_nothing() {
         assert!(answer.error().1.contains(wanted), "{body}: {}", answer.text());
     }
     assert_eq!(count(&running, "SELECT count(*) FROM t"), 1);
-    // Half of a gzip is no gzip, and half of what it holds is not copied.
+    // A truncated gzip stream is refused, and none of its rows are copied.
     let packed = gzip("1,2\n3,4\n".repeat(1_000).as_bytes());
     let cut = &packed[..packed.len() / 2];
     let headers = [("Content-Encoding", "gzip")];
@@ -303,7 +303,7 @@ fn chunk(client: &mut Client, bytes: &[u8]) -> std::io::Result<()> {
     client.send(b"\r\n")
 }
 
-/// About 90 MB in memory: two pieces.
+/// Lines that take about 90 MB in memory, which is two pieces.
 fn large(rows: std::ops::Range<u64>) -> Vec<u8> {
     rows.flat_map(|id| format!("{id},{}\n", "x".repeat(200)).into_bytes()).collect()
 }
@@ -324,7 +324,7 @@ fn a_large_file_comes_in_pieces_and_an_error_says_what_is_there() {
     assert!(answer.json()["commits"].as_u64().unwrap() > 1, "{}", answer.text());
     assert_eq!(count(&running, "SELECT count(*) FROM t WHERE length(s) = 200"), 600_000);
 
-    // All of it out again, as a stream.
+    // The whole table is copied out again as a stream.
     let body = r#"{"sql":"COPY (SELECT * FROM t ORDER BY id) TO STDOUT"}"#;
     let out = running.ask("POST", "/v1/sql", body);
     assert!(out.body == large(0..600_000), "{} bytes", out.body.len());
@@ -334,7 +334,7 @@ fn a_large_file_comes_in_pieces_and_an_error_says_what_is_there() {
     for first in (0..400_000).step_by(10_000) {
         chunk(&mut client, &large(first..first + 10_000)).unwrap();
     }
-    // It answers before all has come.
+    // The server answers before the body is complete.
     let _ = chunk(&mut client, b"bad,row\n");
     let _ = client.send(b"0\r\n\r\n");
     let answer = client.answer();
@@ -352,7 +352,7 @@ fn a_client_that_leaves_half_way_leaves_nothing_of_the_piece() {
     done(&running, "CREATE TABLE t (id bigint, s text)");
     for how in ["", "WITH (FORMAT ndjson)", "WITH (FORMAT parquet)"] {
         let mut client = begin(&running, &format!("COPY t FROM STDIN {how}"));
-        // Whole lines, so that what came could be taken for a file.
+        // The rows end with a complete line, so that they could be taken for a whole file.
         let rows = if how.contains("json") { b"{\"id\":1}\n".to_vec() } else { b"1,x\n".to_vec() };
         chunk(&mut client, &rows.repeat(1_000)).unwrap();
         wait_until(|| running.server.as_ref().unwrap().copies_running() == 1);
@@ -360,7 +360,7 @@ fn a_client_that_leaves_half_way_leaves_nothing_of_the_piece() {
         wait_until(|| running.server.as_ref().unwrap().copies_running() == 0);
     }
     assert_eq!(count(&running, "SELECT count(*) FROM t"), 0);
-    // Whoever reads a file and leaves ends its statement.
+    // A client that reads a file and disconnects ends its statement.
     let mut client = running.client();
     let body = r#"{"sql":"COPY (SELECT a.i FROM generate_series(1, 100000) AS a(i), generate_series(1, 100000) AS b(i)) TO STDOUT"}"#;
     client.head("POST", "/v1/sql", &[("Content-Length", &body.len().to_string())]);
@@ -386,7 +386,7 @@ fn a_file_that_breaks_off_is_never_taken_for_whole() {
         client.send(body.as_bytes()).unwrap();
         let status = client.answer_head().status;
         if status == 400 && how.contains("parquet") {
-            // Its first group of rows was not written yet.
+            // The error came before the first row group was written.
             continue;
         }
         assert_eq!(status, 200, "{how}");
@@ -411,7 +411,7 @@ fn a_body_that_stops_is_ended_and_says_so() {
     assert_eq!(count(&running, "SELECT count(*) FROM t"), 0);
 }
 
-/// What the columns that are not in the file take was more than a commit may, and the copy could not be made at all.
+/// The columns that the file lacks took more memory than a commit may, and the copy could not be made at all.
 #[test]
 fn a_file_of_short_rows_comes_into_a_wide_table() {
     let _limit = testkit::limit(300);
@@ -428,7 +428,7 @@ fn a_file_of_short_rows_comes_into_a_wide_table() {
     }
 }
 
-/// Files of Parquet do not say what is JSON, and whatever text they had stood in json columns.
+/// Parquet files do not mark JSON, and any text of theirs was stored in json columns.
 #[test]
 fn text_of_parquet_that_is_no_json_comes_into_no_json_column() {
     let _limit = testkit::limit(120);
@@ -471,7 +471,7 @@ fn what_parquet_takes_of_the_disk_is_bounded_and_given_back() {
     for _ in 0..3 {
         assert_eq!(send(&running, statement, &out.body).json()["count"], 1_000);
     }
-    // SQL's own directory stands there, with nothing in it.
+    // The spill directory of SQL is there and must be empty.
     let is_used = |entry: &std::fs::DirEntry| {
         let path = entry.path();
         !path.is_dir() || std::fs::read_dir(path).unwrap().next().is_some()
@@ -490,7 +490,7 @@ fn a_row_without_end_is_refused_in_bounded_memory() {
         let mut client = begin(&running, &format!("COPY t FROM STDIN {how}"));
         chunk(&mut client, begin_of_row.as_bytes()).unwrap();
         let part = vec![b'x'; 1 << 20];
-        // Until it has had enough.
+        // The client sends until the server refuses.
         let sent = (0..100).take_while(|_| chunk(&mut client, &part).is_ok()).count();
         let answer = client.answer();
         assert_eq!((answer.status, answer.error().0.as_str()), (413, "too_large"), "{}", answer.text());

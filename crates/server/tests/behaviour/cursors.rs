@@ -38,7 +38,7 @@ fn a_key_that_may_read_may_be_a_consumer_of_its_tables_alone() {
     assert_eq!(moved.status, 200, "{}", moved.text());
     assert_eq!(ask(&reader, "GET", "/v1/tables/a/cursors", "").json()["cursors"][0]["row"], 0);
     assert_eq!(ask(&reader, "GET", "/v1/tables/a/rows?cursor=c", "").json()["rows"][0]["x"], 1);
-    // A1: a table that it may not see has no cursors, and one with cursors is told from none by nothing.
+    // Invariant A1: a hidden table answers like a missing one, whether or not it has cursors.
     for (method, path, body) in [
         ("GET", "cursors/c", ""),
         ("GET", "cursors", ""),
@@ -54,7 +54,7 @@ fn a_key_that_may_read_may_be_a_consumer_of_its_tables_alone() {
     }
     let sql = r#"{"sql":"SELECT * FROM polynya.cursors"}"#;
     assert_eq!(ask(&reader, "POST", "/v1/sql", sql).status, 404);
-    // The table is Polynya's own: it is read, and written by nobody but through its routes.
+    // The table is Polynya's own: keys read it and write it only through its routes.
     assert_eq!(ask(&writer, "POST", "/v1/sql", sql).json()["rows"].as_array().unwrap().len(), 2);
     let sql = r#"{"sql":"DELETE FROM polynya.cursors"}"#;
     assert_eq!(ask(&writer, "POST", "/v1/sql", sql).status, 403);
@@ -62,7 +62,7 @@ fn a_key_that_may_read_may_be_a_consumer_of_its_tables_alone() {
     assert_eq!(none.status, 401);
 }
 
-/// Consumers of one name, each of which compares: none of their moves is lost, and none is made twice.
+/// Consumers with the same cursor name compare before they move it: no move is lost and none is made twice.
 #[test]
 fn two_consumers_with_one_name_notice_each_other() {
     let _limit = testkit::limit(120);
@@ -96,7 +96,7 @@ fn two_consumers_with_one_name_notice_each_other() {
     });
     let cursor = running.ask("GET", path, "");
     assert_eq!(cursor.json()["row"], 100, "{} were refused", refused.load(Relaxed));
-    // An old version neither moves nor removes it, nor one that is gone.
+    // An old version neither moves nor removes a cursor, nor does the version of a removed one.
     let old = first.header("etag").unwrap();
     for (method, body) in [("PUT", r#"{"row":1}"#), ("DELETE", "")] {
         let refused = running.client().ask(method, path, &[("If-Match", old)], body.as_bytes());
@@ -127,14 +127,14 @@ fn cursors_survive_a_restart_and_end_with_their_table() {
     assert_eq!((after.json(), after.header("etag")), (before.json(), before.header("etag")));
     assert_eq!((&after.json()["row"], &after.json()["lsn"]), (&json!(2), &Json::Null));
     assert_eq!(kept(&running), 2);
-    // A table of the same name is another one.
+    // A new table of the same name does not inherit the cursors.
     assert_eq!(running.ask("DELETE", "/v1/tables/t", "").status, 200);
     assert_eq!(running.ask("GET", "/v1/tables/t/cursors/c", "").status, 404);
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"n":1}"#).status, 200);
     let gone = running.ask("GET", "/v1/tables/t/cursors/c", "");
     assert_eq!(gone.error(), ("not_found".into(), "there is no cursor `c` (table t)".into()));
     assert_eq!(running.ask("GET", "/v1/tables/t/cursors", "").json(), json!({"cursors": []}));
-    // What was kept of it goes when the next one is made, and nothing else does.
+    // The next cursor that is made removes the rows of the dropped table's cursors, and nothing else.
     let made = put(&running, "/v1/tables/t/cursors/d", r#"{"row":1}"#, &[]);
     assert_eq!(made.status, 201, "{}", made.text());
     assert_eq!(kept(&running), 2);
@@ -161,7 +161,7 @@ fn what_is_read_begins_behind_the_cursor_and_does_not_move_it() {
     assert_eq!(client.answer_head().status, 200);
     let told = String::from_utf8(client.chunk().unwrap()).unwrap();
     assert!(told.contains("\"n\":4") && !told.contains("\"n\":3"), "{told}");
-    // A reconnecting browser says where it stopped, which is further.
+    // A reconnecting browser sends the lsn where it stopped, which overrides the cursor.
     let mut client = running.client();
     let last = lsns[3].to_string();
     client.head("GET", "/v1/tables/t/tail?cursor=c", &[("Last-Event-ID", &last)]);
@@ -169,7 +169,7 @@ fn what_is_read_begins_behind_the_cursor_and_does_not_move_it() {
     let told = String::from_utf8(client.chunk().unwrap()).unwrap();
     assert!(told.contains("\"n\":5") && !told.contains("\"n\":4"), "{told}");
     assert_eq!(running.ask("GET", path, "").json()["row"], 2);
-    // At the end there is nothing, and that is no mistake.
+    // Reading at the end returns no rows and is not an error.
     assert_eq!(put(&running, path, r#"{"row":5}"#, &[]).status, 200);
     assert_eq!(running.ask("GET", "/v1/tables/t/rows?cursor=c", "").json()["rows"], json!([]));
     let refused = running.ask("GET", "/v1/tables/t/tail?cursor=c", "");
@@ -227,7 +227,7 @@ fn a_cursor_that_makes_no_sense_is_refused() {
         assert_eq!(running.ask("GET", &format!("/v1/tables/t/{path}"), "").status, 404, "{path}");
     }
     assert_eq!(running.ask("DELETE", "/v1/tables/t/cursors/c", "").status, 404);
-    // What fits is everything else.
+    // Other names are accepted.
     for name in ["x".repeat(128).as_str(), "a.b-c_d:e@f", "%C3%A4", "1"] {
         assert_eq!(put(&running, &format!("/v1/tables/t/cursors/{name}"), good, &[]).status, 201, "{name}");
     }
@@ -254,7 +254,7 @@ fn a_table_has_so_many_cursors_and_no_more() {
     ]);
     let transaction = Transaction::insert("polynya.cursors", batch.unwrap(), Mode::Append).internal();
     running.engine.commit(&Principal::local(), transaction).unwrap();
-    // One more there is room for; of several that come at once, one.
+    // There is room for one more cursor, and only one of several concurrent requests gets it.
     let made: Vec<u16> = std::thread::scope(|scope| {
         let ask =
             |n: i32| put(&running, &format!("/v1/tables/t/cursors/last{n}"), r#"{"row":1}"#, &[]).status;
@@ -268,7 +268,7 @@ fn a_table_has_so_many_cursors_and_no_more() {
     let names: Vec<_> =
         list["cursors"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
     assert!(names.len() == 10_000 && names.is_sorted());
-    // Those that are there move, another table has its own, and a removed one leaves room.
+    // Existing cursors can move, another table has its own bound, and removing a cursor makes room.
     assert_eq!(put(&running, "/v1/tables/t/cursors/more7", r#"{"row":1}"#, &[]).status, 200);
     assert_eq!(put(&running, "/v1/tables/u/cursors/first", r#"{"row":1}"#, &[]).status, 201);
     assert_eq!(running.ask("DELETE", "/v1/tables/t/cursors/more8", "").status, 200);

@@ -1,8 +1,8 @@
-//! What every answer says of itself, and heads of requests that could be read in two ways.
+//! Headers of every answer, and request heads that can be read in two ways.
 
 use super::common::Running;
 
-/// Answers of the interface were kept by browsers and proxies, and guessed to be what they are not.
+/// Answers of the interface were cached by browsers and proxies, and their media types were guessed.
 #[test]
 fn every_answer_of_the_interface_is_kept_by_nobody_and_guessed_by_nobody() {
     let _limit = testkit::limit(120);
@@ -30,9 +30,9 @@ fn every_answer_of_the_interface_is_kept_by_nobody_and_guessed_by_nobody() {
         assert_eq!(header("cache-control"), "no-store", "{method} {path}");
         assert_eq!(header("vary"), "authorization, accept", "{method} {path}");
     }
-    // The page says how long it is good itself.
+    // The page sets its own caching header.
     assert_eq!(running.ask("GET", "/_/", "").header("cache-control"), Some("no-cache"));
-    // What is no HTTP.
+    // Bytes that are not HTTP.
     let mut client = running.client();
     client.send(b"no\x00thing\r\n\r\n").unwrap();
     let answer = client.answer();
@@ -42,7 +42,8 @@ fn every_answer_of_the_interface_is_kept_by_nobody_and_guessed_by_nobody() {
     );
 }
 
-/// A proxy takes the first of two Host headers, a server the last; and where one reads a body as chunked twice, it ends elsewhere.
+/// A proxy may use the first of two Host headers and a server the last. Two readers may also disagree where a body ends that is
+/// declared chunked twice.
 #[test]
 fn a_head_that_can_be_read_in_two_ways_is_refused_and_its_connection_closed() {
     let _limit = testkit::limit(120);

@@ -1,4 +1,4 @@
-//! An answer that its client does not take: how long it is held is shown, and it ends.
+//! An answer that its client does not read: its age is shown, and it ends at its deadline.
 
 use std::time::Duration;
 
@@ -27,9 +27,9 @@ fn an_answer_that_is_not_taken_shows_its_age_and_ends_at_its_deadline_with_an_er
         let metrics = running.ask("GET", "/metrics", "").text();
         let age = metrics.lines().find_map(|line| line.strip_prefix("polynya_sql_oldest_seconds "));
         assert!(age.unwrap().parse::<f64>().unwrap() > 0.2, "{metrics}");
-        // Nobody reads it, and it ends all the same.
+        // The statement ends although nobody reads its answer.
         wait_until(|| running.sql.status().running == 0 && running.sql.status().oldest.is_zero());
-        // Whoever comes back late is told.
+        // A client that reads late finds the error at the end of the answer.
         let (bytes, whole) = client.chunks_until_it_breaks();
         assert_eq!(whole, framed, "{accept}");
         let text = String::from_utf8_lossy(&bytes);

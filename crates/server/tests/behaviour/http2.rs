@@ -29,7 +29,7 @@ async fn connect(address: SocketAddr, window: Option<u32>) -> Sender {
         builder.initial_stream_window_size(window).initial_connection_window_size(1 << 20);
     }
     let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.unwrap();
-    // Ends with the server's farewell, or ours.
+    // The task ends when the server or the client closes the connection.
     tokio::spawn(async move { drop(connection.await) });
     sender
 }
@@ -55,7 +55,7 @@ fn many_requests_share_a_connection() {
     let running = Running::start("h2");
     runtime().block_on(async {
         let sender = connect(running.address, None).await;
-        // More at once than there may be streams: the client waits for a free one.
+        // These are more requests than streams are allowed: the client waits for a free one.
         let writes = (0..300).map(|n| {
             let sender = sender.clone();
             tokio::spawn(async move {
@@ -69,12 +69,12 @@ fn many_requests_share_a_connection() {
         let sql = r#"{"sql":"SELECT count(*), sum(n) FROM t"}"#;
         let (status, body) = ask(&sender, "POST", "/v1/sql", sql).await;
         assert_eq!((status, &body["rows"]), (200, &json!([[300, 300 * 299 / 2]])));
-        // Errors and their statuses are the same.
+        // Errors have the same statuses as over HTTP/1.1.
         assert_eq!(ask(&sender, "GET", "/v1/tables/none", "").await.0, 404);
         assert_eq!(ask(&sender, "GET", "/v1/tables/t/rows?limit=0", "").await.0, 400);
         assert_eq!(ask(&sender, "POST", "/v1/tables/t/rows", "{").await.0, 400);
         assert_eq!(ask(&sender, "PATCH", "/v1/tables/t/rows", "").await.0, 405);
-        // A body that nobody reads costs its stream alone.
+        // An unread body blocks only its own stream.
         let (status, _) = ask(&sender, "POST", "/v1/nothing", vec![b'x'; 8 << 20]).await;
         assert_eq!(status, 404);
         assert_eq!(ask(&sender, "GET", "/health", "").await.0, 200);
@@ -92,7 +92,7 @@ fn large_bodies_come_whole_both_ways() {
     let rows: Vec<String> =
         (0..8_000).map(|n| json!({"n": n, "text": "x".repeat(1_000)}).to_string()).collect();
     runtime().block_on(async {
-        // A window far below the answer.
+        // The window is far smaller than the answer.
         let sender = connect(running.address, Some(65_535)).await;
         let (status, body) = ask(&sender, "POST", "/v1/tables/t/rows", rows.join("\n")).await;
         assert_eq!((status, &body["count"]), (200, &json!(8_000)));
@@ -103,7 +103,7 @@ fn large_bodies_come_whole_both_ways() {
         assert_eq!(body.len(), length);
         let plain = running.ask("GET", path, "");
         assert!(plain.body == body, "{} and {} bytes", plain.body.len(), body.len());
-        // One that is streamed, and one with trailers.
+        // One answer is streamed and another has trailers.
         let sql = r#"{"sql":"SELECT n, text FROM t ORDER BY n"}"#;
         let (status, body) = ask(&sender, "POST", "/v1/sql", sql).await;
         assert_eq!((status, body["rows"].as_array().unwrap().len()), (200, 8_000));
@@ -132,7 +132,7 @@ fn feeds_follow_and_end_with_the_server() {
         let mut feed =
             sender.clone().send_request(request("GET", "/v1/tables/t/tail?after=0", "")).await.unwrap();
         assert!(text(&mut feed).await.unwrap().contains("\"n\":1"));
-        // A connection that is followed is not idle, however long ago its last request was.
+        // A connection with an open feed is not idle, however long ago its last request was.
         let other = connect(running.address, None).await;
         assert_eq!(ask(&other, "GET", "/health", "").await.0, 200);
         while !other.is_closed() {
@@ -149,7 +149,7 @@ fn feeds_follow_and_end_with_the_server() {
     });
 }
 
-/// What one answer's reader does not take ends that answer, and no other of its connection.
+/// A client that does not read one answer loses that answer and no other of the connection.
 #[test]
 fn a_stream_that_is_not_read_is_ended_alone() {
     let _limit = testkit::limit(120);
@@ -165,7 +165,7 @@ fn a_stream_that_is_not_read_is_ended_alone() {
             stalled.push(sender.clone().send_request(request("GET", path, "")).await.unwrap());
         }
         while running.telemetry().closes(Close::StalledReader) < 2 {
-            // Those beside them are answered meanwhile.
+            // Other streams of the connection are answered meanwhile.
             assert_eq!(ask(&sender, "GET", "/v1/tables/t/rows?limit=3", "").await.0, 200);
         }
         for response in stalled {
@@ -186,7 +186,7 @@ fn who_asks_is_known_by_the_authority() {
             ("localhost:8484", None, 200),
             ("127.0.0.1", None, 200),
             ("evil.example", None, 403),
-            // Whatever else is sent.
+            // The Host header does not override the authority.
             ("evil.example", Some("localhost"), 403),
         ] {
             let mut asked = Request::get(format!("http://{authority}/v1/tables"));
@@ -224,7 +224,8 @@ fn too_many_headers_are_refused() {
         let body = refused.into_body().collect().await.unwrap().to_bytes();
         let body: Json = serde_json::from_slice(&body).unwrap();
         assert_eq!(body["error"]["code"], "too_large", "{body}");
-        // More than 64 KiB together: the server says so, or its client knows from the settings.
+        // These headers are larger than 64 KiB together: the server refuses them, or the client does because it knows the
+        // settings.
         if let Ok(response) = sender.send_request(with(40, 4_000)).await {
             assert_eq!(response.status(), 431);
         }
@@ -232,7 +233,7 @@ fn too_many_headers_are_refused() {
     running.works();
 }
 
-/// What a client sends of its own making.
+/// A connection that sends hand-made frames.
 struct Raw(TcpStream);
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -256,7 +257,7 @@ impl Raw {
         frame
     }
 
-    /// The next frame's kind and payload; `None` once the server closed the connection.
+    /// Returns the type and the payload of the next frame, `None` once the server closed the connection.
     fn read(&mut self) -> Option<(u8, Vec<u8>)> {
         let mut head = [0; 9];
         self.fill(&mut head)?;
@@ -276,13 +277,13 @@ impl Raw {
         }
     }
 
-    /// Reads until the server closes the connection, with a farewell or without.
+    /// Reads until the server closes the connection.
     fn ends(&mut self) {
         while self.read().is_some() {}
     }
 }
 
-/// `GET /health` of localhost, out of HPACK's static table.
+/// Returns the header block of `GET /health` to localhost, by HPACK's static table.
 fn get() -> Vec<u8> {
     [&[0x82, 0x86, 0x04, 7][..], b"/health", &[0x41, 9], b"localhost"].concat()
 }
@@ -304,11 +305,11 @@ fn the_server_says_its_bounds_and_keeps_them() {
         found.map(|setting| u32::from_be_bytes(setting[2..].try_into().unwrap()))
     };
     assert_eq!((setting(3), setting(6)), (Some(128), Some(64 << 10)), "streams at once, bytes of headers");
-    // Nothing asked: it is as idle as any other.
+    // A connection without requests is closed as idle.
     raw.ends();
     assert_eq!(running.telemetry().closes(Close::Idle), 1);
 
-    // Half a preface is half a head, and one that is none is HTTP/1.1.
+    // Half a preface counts as an incomplete head, and a connection that does not begin with the preface is HTTP/1.1.
     let mut half = Raw::connect(running.address);
     half.0.write_all(&PREFACE[..10]).unwrap();
     half.ends();
@@ -320,14 +321,15 @@ fn the_server_says_its_bounds_and_keeps_them() {
     garbage.0.write_all(&[PREFACE, &[0xff; 64]].concat()).unwrap();
     garbage.ends();
 
-    // Requests that are taken back at once, and a head without an end: the connection goes, the server stays.
+    // Requests that are reset at once, and a header block without an end, cost the client its connection and do not harm the
+    // server.
     let mut resets = Raw::connect(running.address);
     let mut flood = [PREFACE, &Raw::frame(SETTINGS, 0, 0, &[])].concat();
     for n in 0..5_000u32 {
         flood.extend(Raw::frame(HEADERS, 0x5, 2 * n + 1, &get()));
         flood.extend(Raw::frame(RST_STREAM, 0, 2 * n + 1, &8u32.to_be_bytes()));
     }
-    // It may be gone before all of it was sent.
+    // The server may close the connection before all frames are sent.
     let _ = resets.0.write_all(&flood);
     resets.ends();
     let mut endless = Raw::connect(running.address);

@@ -1,4 +1,4 @@
-//! `/v1/logs`: what exporters of OpenTelemetry send.
+//! `/v1/logs`: the requests of OpenTelemetry exporters.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ const EXPORT: &str = r#"{"resourceLogs":[{"resource":{"attributes":[{"key":"serv
   "scopeLogs":[{"logRecords":[{"timeUnixNano":"1767323045123456789","severityNumber":13,"body":{"stringValue":"slow"}},
   {"severityNumber":9,"body":{"stringValue":"paid"},"attributes":[{"key":"cents","value":{"intValue":"250"}}]}]}]}]}"#;
 
-/// The same first record: `shop`, WARN, `slow`.
+/// Returns an export with the first record of [`EXPORT`]: `shop`, WARN, `slow`.
 fn protobuf() -> Vec<u8> {
     let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
     let text = |text: &str| field(1, text.as_bytes());
@@ -50,16 +50,16 @@ fn logs_come_in_as_json_and_protobuf_packed_or_not() {
     let paid = serde_json::json!([null, "INFO", "shop", "paid", {"cents": 250}]);
     assert_eq!(rows(&running, "otel.logs"), serde_json::json!([slow, paid, slow, slow]));
 
-    // Into a table of one's own, which has other columns too.
+    // Records can go into a table of the user that has other columns too.
     assert_eq!(running.ask("POST", "/v1/tables/mine/rows", r#"{"note":1}"#).status, 200);
     assert_eq!(send("/v1/logs?table=mine", "application/json", "", EXPORT.as_bytes()).status, 200);
     assert_eq!(rows(&running, "mine").as_array().unwrap().len(), 3);
-    // Nothing to say makes nothing.
+    // An export without records creates no table.
     assert_eq!(send("/v1/logs?table=none", "application/json", "", b"{}").status, 200);
     assert!(running.engine.root().table("main.none").is_none());
 }
 
-/// The others were gone, since exporters do not send again what was answered with 400.
+/// The good records of such an export were lost, since exporters do not resend after a 400.
 #[test]
 fn a_record_that_cannot_be_read_is_kept_beside_those_that_can() {
     let _limit = testkit::limit(120);
@@ -84,7 +84,7 @@ fn a_record_that_cannot_be_read_is_kept_beside_those_that_can() {
     let dead = running.ask("POST", "/v1/sql", dead).json()["rows"].clone();
     assert_eq!(dead, serde_json::json!([[2, r#"{"traceId":"zz"}"#]]));
 
-    // Nothing but that, and in Protobuf.
+    // An export in Protobuf that has only a bad record.
     let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
     let broken = field(1, &field(2, &field(2, &field(3, &[0xff]))));
     let answer = send("/v1/logs?table=bare", "application/x-protobuf", "bare", &broken);
@@ -96,7 +96,7 @@ fn a_record_that_cannot_be_read_is_kept_beside_those_that_can() {
     assert_eq!(running.engine.root().table("main.bare_dead").unwrap().rows(), 1);
 }
 
-/// Bad records made a table of their own for each case that theirs was written in.
+/// For each spelling of the table's name another table of bad records was made.
 #[test]
 fn bad_records_go_beside_the_table_that_is_there_in_whatever_case_it_is_asked_for() {
     let _limit = testkit::limit(120);
@@ -115,7 +115,7 @@ fn bad_records_go_beside_the_table_that_is_there_in_whatever_case_it_is_asked_fo
     assert_eq!(made("otel.logs_dead"), Some(("otel.logs_dead".into(), 1)));
 }
 
-/// What a body unpacks into was not counted.
+/// The unpacked size of a body was not counted.
 #[test]
 fn a_packed_export_takes_its_share_of_the_memory_of_bodies() {
     let _limit = testkit::limit(120);
@@ -134,7 +134,7 @@ fn a_packed_export_takes_its_share_of_the_memory_of_bodies() {
     super::common::wait_until(|| held() == 0);
 }
 
-/// A record that was there refused those beside it.
+/// A record that was already stored made the whole export fail.
 #[test]
 fn what_is_there_is_skipped_where_the_table_says_so() {
     let _limit = testkit::limit(120);
@@ -183,7 +183,7 @@ fn what_is_no_export_is_refused_in_the_form_that_it_came_in() {
     let cut = send("/v1/logs", "application/x-protobuf", &whole[..whole.len() - 1]);
     assert_eq!(cut.status, 400);
     assert_eq!(cut.header("content-type"), Some("application/x-protobuf"));
-    // A Status whose message (field 2) says why.
+    // The answer is a Status whose message (field 2) gives the reason.
     assert_eq!(cut.body[0], 2 << 3 | 2);
     assert!(cut.text().contains("ExportLogsServiceRequest"), "{}", cut.text());
     assert_eq!(send("/v1/logs", "text/csv", b"a,b").status, 415);

@@ -1,4 +1,4 @@
-//! Writers that are too fast: slowed down, then refused, and nothing that was answered for is lost without a word.
+//! Writers that are too fast are slowed down, then refused, and no accepted row is lost uncounted.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn count(running: &Running) -> u64 {
     answer.json()["rows"][0][0].as_u64().unwrap()
 }
 
-/// On a full disk every one of them was answered 202, counted as committed, and lost.
+/// On a full disk every one of these rows was answered 202, counted as committed, and lost.
 #[test]
 fn on_a_full_disk_rows_in_memory_are_refused_as_durable_ones_are() {
     let _limit = testkit::limit(120);
@@ -43,12 +43,12 @@ fn on_a_full_disk_rows_in_memory_are_refused_as_durable_ones_are() {
     };
     let refused = accept_until_refused();
     assert_eq!((refused.status, refused.error().0.as_str()), (503, "disk_full"), "{}", refused.text());
-    // It may have been refused along with others that were committed in one frame: the log may have room for one row alone.
+    // The first refusal may have hit a whole frame of rows: the log may still have room for a single row.
     accept_until_refused();
     for _ in 0..50 {
         assert_eq!(in_memory().status, 503);
     }
-    // None of those is lost without a word that were answered before anybody knew that the disk was full.
+    // Every row that was accepted before the disk was known to be full is counted as committed or as lost.
     wait_until(|| known().0 + known().1 == answered + 1);
     let (there, lost) = known();
     assert_eq!((count(&running), metric(&running, "polynya_ingest_lost_rows_total")), (there, lost));
@@ -59,7 +59,7 @@ fn on_a_full_disk_rows_in_memory_are_refused_as_durable_ones_are() {
     assert_eq!((count(&running), known().1), (there + 2, lost));
 }
 
-/// An append was lost since the table got another column between its answer and its commit.
+/// A row was lost if its table got a new column between the row's answer and its commit.
 #[test]
 fn rows_in_memory_are_not_lost_to_new_columns() {
     let _limit = testkit::limit(240);
@@ -86,7 +86,7 @@ fn rows_in_memory_are_not_lost_to_new_columns() {
     assert_eq!((count(&running), telemetry.rows_lost.load(Relaxed)), (CLIENTS * EACH + 1, 0));
 }
 
-/// Those that do not fit to what is there by then are lost, and counted.
+/// Rows whose key is taken by the time of their commit are lost, and counted.
 #[test]
 fn rows_in_memory_whose_key_is_taken_are_counted_as_lost() {
     let _limit = testkit::limit(60);
@@ -100,7 +100,7 @@ fn rows_in_memory_whose_key_is_taken_are_counted_as_lost() {
     assert_eq!((count(&running), running.telemetry().rows_lost.load(Relaxed)), (2, 0));
     let answer = running.ask("POST", "/v1/tables/t/rows?ack=memory&mode=insert", r#"{"id":1}"#);
     match answer.status {
-        // Before it was admitted.
+        // The conflict was found before the row was accepted.
         409 => assert_eq!(running.telemetry().rows_lost.load(Relaxed), 0),
         _ => wait_until(|| running.telemetry().rows_lost.load(Relaxed) == 1),
     }
@@ -121,7 +121,7 @@ fn writers_are_slowed_down_then_refused_and_counted_and_readers_are_answered() {
     let body = json!({"text": "x".repeat(10_000)}).to_string();
     let write = || running.ask("POST", "/v1/tables/t/rows", &body);
     assert_eq!(write().status, 200);
-    // Nothing can be sealed; the log has room.
+    // Without free space nothing can be sealed, but the log has room.
     machine.disk.set_free_bytes(Some(0));
     let mut acknowledged = 1;
     let paced = || metric(&running, "polynya_paced_requests_total");
@@ -146,7 +146,7 @@ fn writers_are_slowed_down_then_refused_and_counted_and_readers_are_answered() {
     machine.disk.set_free_bytes(None);
     let mut answer = write();
     while answer.status == 429 {
-        // What failed for want of room is tried again after a while.
+        // Sealing is tried again some time after it failed for want of space.
         machine.clock.advance(Duration::from_secs(60));
         running.engine.wait_for_commit(running.engine.root().lsn(), Duration::from_millis(20)).unwrap();
         answer = write();

@@ -1,4 +1,4 @@
-//! `/openapi.json` and the routes speak of the same query parameters.
+//! `/openapi.json` must describe the query parameters that the routes accept.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use crate::common::Running;
 
-/// What an operation is said to take in its query string.
+/// Returns the query parameters that the description lists for an operation.
 fn described(api: &Json, path: &Json, operation: &Json) -> BTreeSet<String> {
     let lists = [&path["parameters"], &operation["parameters"]];
     let parameters = lists.into_iter().filter_map(Json::as_array).flatten().map(|parameter| {
@@ -19,7 +19,7 @@ fn described(api: &Json, path: &Json, operation: &Json) -> BTreeSet<String> {
     query.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What a route says that it takes, when it is asked with something else. `None`: it takes anything.
+/// Returns the query parameters that a route lists when it refuses an unknown one, `None` if it accepts any.
 fn taken(running: &Running, method: &str, path: &str) -> Option<BTreeSet<String>> {
     let answer = running.client().ask(
         method,
@@ -46,7 +46,7 @@ fn the_description_names_the_query_parameters_that_routes_take_and_no_others() {
     let api = running.ask("GET", "/openapi.json", "").json();
     let (mut differing, mut compared) = (Vec::new(), 0);
     for (path, operations) in api["paths"].as_object().unwrap() {
-        // Clients of other systems may say more than is known here, and pages take any.
+        // Iceberg clients may send parameters that are unknown here, and pages accept any.
         if path.starts_with("/iceberg") || path.starts_with("/_/") || matches!(path.as_str(), "/" | "/{page}")
         {
             continue;
@@ -58,7 +58,8 @@ fn the_description_names_the_query_parameters_that_routes_take_and_no_others() {
             let place = path.replace("{table}", "t").replace("{key}", "1").replace("{name}", "c");
             let described = described(&api, operations, operation);
             let mut taken = taken(&running, &method.to_uppercase(), &place);
-            // They refuse in words of their own: a table for a search of one, and any query string beside a body.
+            // These routes refuse with messages of their own: `tables` in the search of one table, and any query string beside a
+            // body.
             match (method.as_str(), path.as_str()) {
                 ("get", "/v1/tables/{table}/search") => {
                     taken.as_mut().unwrap().remove("tables");

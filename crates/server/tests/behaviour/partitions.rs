@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use crate::common::Running;
 
-/// With segments and a head, and pages of blocks in both.
+/// Starts a server whose tables soon have segments and a head, each with several pages of blocks.
 fn start(name: &str) -> Running {
     let options = engine::Options { seal_rows: 700, ..engine::Options::default() };
     Running::on(name, options, |options| options.record_requests = false)
@@ -37,7 +37,7 @@ fn write(running: &Running, rows: std::ops::Range<u64>) -> u64 {
     answer.json()["lsn"].as_u64().unwrap()
 }
 
-/// All of a partition, page by page.
+/// Reads all rows of a partition, page by page.
 fn read(running: &Running, partition: &str, limit: usize) -> Vec<u64> {
     let mut found = Vec::new();
     let mut from = json!(1);
@@ -63,7 +63,7 @@ fn the_rows_of_a_partition_come_in_their_order_wherever_they_lie() {
     for first in (0..ROWS).step_by(250) {
         write(&running, first..first + 250);
     }
-    // Some are gone again.
+    // Some rows are deleted.
     let gone = running.ask("POST", "/v1/sql", r#"{"sql":"DELETE FROM t WHERE n % 11 = 3"}"#);
     assert_eq!(gone.status, 200, "{}", gone.text());
     let live = || (0..ROWS).filter(|n| n % 11 != 3);
@@ -79,7 +79,7 @@ fn the_rows_of_a_partition_come_in_their_order_wherever_they_lie() {
     assert_eq!(read(&running, "at_day=2025-11-03", 1_000), [0u64; 0]);
     let both: Vec<u64> = day(3).into_iter().filter(|n| row(*n)["country"] == "it").collect();
     assert_eq!(read(&running, "country=it/at_day=2026-11-03", 50), both);
-    // Each row is in one bucket, and rows of one user in the same.
+    // Each row is in one bucket, and all rows of a user are in the same one.
     let buckets: Vec<Vec<u64>> =
         (0..4).map(|n| read(&running, &format!("user_bucket_4={n}"), 10_000)).collect();
     let mut all = buckets.concat();
@@ -91,7 +91,7 @@ fn the_rows_of_a_partition_come_in_their_order_wherever_they_lie() {
         let others = buckets.iter().enumerate().filter(|(other, _)| *other != at);
         assert!(others.flat_map(|(_, rows)| rows).all(|n| !users.contains(&(n * 31 % 97))));
     }
-    // Beside the other parameters, and in the other forms.
+    // `partition` combines with other parameters and other formats.
     let path = "/v1/tables/t/rows?partition=country=de&since=2000-01-01T00:00:00Z&columns=n&limit=2";
     let mut client = running.client();
     let csv = client.ask("GET", path, &[("Accept", "text/csv")], b"");
@@ -100,7 +100,7 @@ fn the_rows_of_a_partition_come_in_their_order_wherever_they_lie() {
     assert_eq!(csv.header("polynya-next"), Some((wanted[1] + 2).to_string().as_str()));
 }
 
-/// A partition of which there is little: bounds of columns rule out what they can, and what is read for the rest is bounded.
+/// A rare partition: zone maps rule out most blocks, and the number of other rows that one request reads is bounded.
 #[test]
 fn what_one_request_looks_at_is_bounded() {
     let _limit = testkit::limit(240);
@@ -118,7 +118,7 @@ fn what_one_request_looks_at_is_bounded() {
     let next = first["next"].as_u64().unwrap();
     assert!((262_144..300_000).contains(&next), "{next}");
     assert_eq!(read(&running, "country=b", 10), [300_000]);
-    // Outside of all bounds nothing is read.
+    // A value outside of all zone maps reads nothing.
     let none = running.ask("GET", "/v1/tables/t/rows?partition=country=d", "").json();
     assert_eq!((&none["rows"], &none["next"]), (&json!([]), &Json::Null));
     let none = running.ask("GET", "/v1/tables/t/rows?partition=user_bucket_4=1", "").json();
@@ -144,12 +144,12 @@ fn a_feed_of_a_partition_tells_its_rows_and_all_deletes() {
     let wanted: Vec<Json> =
         (0..3_005).map(row).filter(|row| row["country"] == "fr").map(|row| row["n"].clone()).collect();
     assert_eq!(rows.iter().map(|row| row["n"].clone()).collect::<Vec<_>>(), wanted);
-    // Which partition a row that is gone was in is not known any more.
+    // The partition of a deleted row is no longer known, so the feed shows all deletes.
     let gone = running.ask("POST", "/v1/sql", r#"{"sql":"DELETE FROM t WHERE n < 10"}"#).json();
     let deleted = gone["lsn"].as_u64().unwrap();
     let told = follow(&format!("/v1/tables/t/tail?after={lsn}&partition=country=fr"), deleted);
     assert_eq!(told.matches("event: delete").count(), 10, "{told}");
-    // Where it has nothing to tell it may be resumed all the same, once somebody else's rows are told or a while has passed.
+    // A feed with nothing to show still sends resume points, along with other rows or after a while.
     let other = write(&running, 3_005..3_006);
     assert_ne!(row(3_005)["country"], "fr");
     let mine = write(&running, 3_006..3_016);
@@ -181,7 +181,7 @@ fn a_partition_that_there_is_not_is_refused() {
         );
         assert!(refused.error().1.contains(why), "{path}: {}", refused.text());
     }
-    // A feed whose table is partitioned otherwise from then on cannot say what belongs to it.
+    // A feed ends when its table loses the partition field.
     let mut client = running.client();
     client.head("GET", "/v1/tables/t/tail?partition=country=de", &[]);
     assert_eq!(client.answer_head().status, 200);
@@ -198,7 +198,7 @@ fn a_partition_that_there_is_not_is_refused() {
     );
 }
 
-/// An answer that was full just at the end of a page of 256 rows failed in the middle.
+/// An answer that reached its size limit exactly at the end of a page of 256 rows failed in the middle.
 #[test]
 fn an_answer_that_is_full_at_the_end_of_a_page_says_where_to_go_on() {
     let _limit = testkit::limit(60);

@@ -1,4 +1,4 @@
-//! A key is removed while what it began goes on: statements, answers that are read slowly, uploads.
+//! Removing a key ends the work that was begun with it: statements, answers that are read slowly, uploads.
 
 use engine::{Op, Transaction};
 use types::{Principal, Scope, TableSet};
@@ -19,14 +19,14 @@ fn post(running: &Running, secret: &str, path: &str, headers: &[(&str, &str)]) -
     client
 }
 
-/// A statement that began before its key was removed went on to its end, an hour if it was allowed one.
+/// A statement that began before its key was removed ran to its end, up to an hour if its deadline allowed that.
 #[test]
 fn a_statement_ends_soon_after_its_key_was_removed() {
     let _limit = testkit::limit(120);
     let running = Running::start("revoked-statement");
     let _admin = put_key(&running, "admin", Scope::Admin, TableSet::All);
     let secret = put_key(&running, "reader", Scope::Read, TableSet::All);
-    // Long enough that only its end can end it.
+    // The statement runs so long that only the removal of the key can end it.
     let sql = r#"{"sql":"SELECT count(*) FROM generate_series(1, 10000000000) AS a(x) WHERE x % 7 = 3","deadline_ms":3600000}"#;
     let length = sql.len().to_string();
     let mut client = post(&running, &secret, "/v1/sql", &[("Content-Length", &length)]);
@@ -82,7 +82,7 @@ fn an_upload_ends_soon_after_its_key_was_removed() {
     assert!(running.engine.root().table("main.t").is_none());
 }
 
-/// Of an answer only its key's own change counts.
+/// An answer ends when its own key changes, not when another one does.
 #[test]
 fn keys_of_others_come_and_go_without_ending_anything() {
     let _limit = testkit::limit(120);
@@ -94,7 +94,7 @@ fn keys_of_others_come_and_go_without_ending_anything() {
         other = put_key(&running, "other", Scope::Read, TableSet::All);
     }
     remove(&running, "other");
-    // One that waits for this very change has seen it.
+    // The refusal shows that the server has seen the removal.
     let sql = r#"{"sql":"SELECT 1"}"#;
     let length = sql.len().to_string();
     let mut refused = post(&running, &other, "/v1/sql", &[("Content-Length", &length)]);

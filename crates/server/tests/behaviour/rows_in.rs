@@ -1,4 +1,4 @@
-//! Rows in every kind of body: Protobuf and Arrow, pieces of bodies of any size, several tables at once, rows left out.
+//! Rows in every kind of body: Protobuf and Arrow, chunked bodies of any size, several tables at once, skipped rows.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -35,7 +35,7 @@ fn gzip(plain: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A field of Protobuf whose length is said.
+/// Encodes a length-delimited field of Protobuf.
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let (mut out, mut len) = (vec![number << 3 | 2], content.len());
     while len > 127 {
@@ -57,7 +57,7 @@ fn varint(mut value: u64) -> Vec<u8> {
     out
 }
 
-/// A `Value` that is a number, and one that is a text.
+/// Encodes a `Value` that is a number. [`text`] encodes one that is a text.
 fn int(value: i64) -> Vec<u8> {
     [vec![3 << 3], varint(value as u64)].concat()
 }
@@ -123,7 +123,7 @@ fn protobuf_makes_a_table_and_fills_it() {
     running.works();
 }
 
-/// Rows of Arrow are bad by what is in them, by the table's own checks.
+/// Arrow rows are checked by the table like all others, and bad ones can be skipped.
 #[test]
 fn rows_of_arrow_can_be_left_out() {
     let _limit = testkit::limit(60);
@@ -158,7 +158,7 @@ fn rows_of_arrow_can_be_left_out() {
         sql(&running, "SELECT raw FROM t_dead WHERE at_row = 2"),
         json!([["{\"id\":null,\"n\":2,\"at\":null,\"s\":\"b\"}"]])
     );
-    // What a stream says of a column is a matter of all rows.
+    // A column of the wrong type in the stream is an error of the whole body.
     let texts = RecordBatch::try_from_iter([
         ("id", Arc::new(Int64Array::from(vec![1])) as ArrayRef),
         ("n", Arc::new(StringArray::from(vec!["x"]))),
@@ -169,7 +169,7 @@ fn rows_of_arrow_can_be_left_out() {
     running.works();
 }
 
-/// A row that is bad in many ways at once, and many rows that are bad, are left out together with nothing else.
+/// A replayed request reports the skipped rows again and stores nothing twice.
 #[test]
 fn a_request_that_is_sent_again_says_again_what_was_left_out() {
     let _limit = testkit::limit(60);
@@ -214,7 +214,7 @@ fn whoever_may_not_write_beside_a_table_leaves_nothing_out() {
     assert_eq!(rows, [json!(2), json!(1)]);
 }
 
-/// Rows of a body in pieces, sent piece by piece over the wire.
+/// A chunked request body, sent piece by piece.
 struct Sender {
     client: Client,
 }
@@ -265,7 +265,7 @@ fn a_body_of_any_size_is_committed_in_pieces_of_whole_rows() {
     let answer = sender.end();
     assert_eq!(answer.status, 200, "{}", answer.text());
     let said = answer.json();
-    // About 220 bytes a row, 16 MiB a piece.
+    // A row takes about 220 bytes, a piece 16 MiB.
     let pieces = rows as u64 * 220 / (16 << 20);
     assert!((pieces..pieces + 4).contains(&said["commits"].as_u64().unwrap()), "{said}");
     assert_eq!(
@@ -282,7 +282,7 @@ fn a_body_of_any_size_is_committed_in_pieces_of_whole_rows() {
         json!([[0]]),
         "in their order"
     );
-    // Without it the body is too large.
+    // The same body is too large without `chunked=true`.
     let refused = post(&running, "/v1/tables/t/rows", NDJSON, lines(0, 10_000).as_bytes());
     assert_eq!((refused.status, refused.error().0.as_str()), (413, "too_large"));
     running.works();
@@ -331,7 +331,7 @@ fn every_kind_of_body_can_come_in_pieces() {
     }
 }
 
-/// The rows of a few bytes of body were more than a commit takes, and so they were whenever the body was sent again.
+/// A body of few bytes became more memory than a commit may take, and so it did each time the body was sent again.
 #[test]
 fn rows_of_few_bytes_come_into_a_wide_table_in_as_many_commits_as_it_takes() {
     let _limit = testkit::limit(300);
@@ -358,7 +358,7 @@ fn rows_of_few_bytes_come_into_a_wide_table_in_as_many_commits_as_it_takes() {
     }
 }
 
-/// A half that began with such a line was taken for an array, and refused.
+/// A piece that began with such a line was taken for an array and refused.
 #[test]
 fn a_line_that_begins_with_a_bracket_is_left_out_wherever_its_piece_is_cut() {
     let _limit = testkit::limit(300);
@@ -407,11 +407,11 @@ fn what_is_bad_in_a_later_piece_leaves_what_was_committed_and_says_how_much() {
                 .unwrap()
                 .ends_with("those before are there: send the rest")
         );
-        // A prefix, without a gap.
+        // The committed rows are a prefix without gaps.
         let found = sql(&running, &format!("SELECT count(*), max(n) FROM t{at}"));
         assert_eq!(found, json!([[committed, committed - 1]]));
     }
-    // Left out, it stops nothing; its number is the one in the whole body.
+    // A skipped row does not stop the body, and its number counts from the beginning of the body.
     let answer = post(
         &running,
         "/v1/tables/s/rows?chunked=true&on_error=skip",
@@ -422,7 +422,7 @@ fn what_is_bad_in_a_later_piece_leaves_what_was_committed_and_says_how_much() {
     assert_eq!((&said["count"], &said["skipped"]), (&json!(good + 10), &json!(1)), "{said}");
     assert_eq!(said["reasons"][0]["row"], good + 1);
     assert_eq!(sql(&running, "SELECT at_row, raw FROM s_dead"), json!([[good + 1, "{\"n\":\"x\"}"]]));
-    // In the first piece: nothing is there.
+    // An error in the first piece leaves nothing behind.
     let answer = post(&running, "/v1/tables/none/rows?chunked=true", NDJSON, b"{\"n\":1}\n{\"n\":\"x\"}\n");
     assert_eq!(answer.status, 422, "{}", answer.text());
     assert!(!answer.error().1.contains("committed before"));
@@ -438,7 +438,7 @@ fn a_client_that_leaves_or_stops_leaves_whole_pieces() {
     for piece in 0..10 {
         assert!(sender.send(lines(piece * 10_000, (piece + 1) * 10_000).as_bytes()));
     }
-    // Half a row, and no more.
+    // The client sends half a row and stops.
     assert!(sender.send(b"{\"n\":1"));
     let answer = sender.client.answer();
     assert_eq!((answer.status, answer.error().0.as_str()), (408, "slow_body"), "{}", answer.text());
@@ -447,7 +447,7 @@ fn a_client_that_leaves_or_stops_leaves_whole_pieces() {
     let count = sql(&running, "SELECT count(*) FROM t")[0][0].as_u64().unwrap();
     assert!(count > 0 && count < 100_000, "{count}");
     assert_eq!(sql(&running, "SELECT max(n) FROM t")[0][0].as_u64().unwrap(), count - 1);
-    // One that hangs up: nothing of the piece that was not whole.
+    // A client that disconnects leaves no rows of its incomplete piece.
     let mut sender = Sender::begin(&running, "/v1/tables/u/rows?chunked=true", &[("Content-Type", NDJSON)]);
     assert!(sender.send(lines(0, 100).as_bytes()));
     drop(sender);
@@ -479,7 +479,7 @@ fn what_several_commits_cannot_do_is_refused() {
     assert_eq!((answer.status, answer.error().1.as_str()), (400, "the body is empty"));
     assert_eq!(running.ask("POST", path, "[]").json()["commits"], 0);
     assert_eq!(running.ask("GET", "/v1/tables/t", "").status, 404);
-    // A table that only the first piece makes is there for the others; a keyed one is upserted.
+    // The first piece creates the table for the later ones, and rows of a keyed table are upserted.
     let def = r#"{"columns":[{"name":"id","type":"int64"}],"primary_key":["id"]}"#;
     assert_eq!(running.ask("PUT", "/v1/tables/k", def).status, 201);
     let answer = running.ask("POST", "/v1/tables/k/rows?chunked=true", "{\"id\":1}\n{\"id\":1,\"new\":2}\n");

@@ -24,10 +24,10 @@ const HANDSHAKE: [(&str, &str); 4] = [
     ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
 ];
 
-/// The other end of a WebSocket, which does what it is told.
+/// The client's end of a WebSocket, which can also break the protocol.
 struct Socket {
     client: Client,
-    /// Whether pings are answered.
+    /// True if the client answers pings.
     polite: bool,
 }
 
@@ -37,7 +37,7 @@ impl Socket {
         client.head("GET", path, &[&HANDSHAKE, headers].concat());
         let head = client.answer_head();
         if head.status == 101 {
-            // RFC 6455's own example.
+            // The key and its answer are the example of RFC 6455.
             assert_eq!(head.header("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
             return Ok(Socket { client, polite: true });
         }
@@ -46,7 +46,7 @@ impl Socket {
         Err(Answer { body, ..head })
     }
 
-    /// A masked frame.
+    /// Sends a masked frame.
     fn send(&mut self, opcode: u8, payload: &[u8]) {
         let mask = [1, 2, 3, 4];
         let mut frame = vec![0x80 | opcode];
@@ -85,7 +85,7 @@ impl Socket {
         Some((head[0] & 0x0f, payload))
     }
 
-    /// The next message; pings are answered. A close is told as its code.
+    /// Returns the next message and answers pings. A close frame returns `Err` with its code.
     fn message(&mut self) -> Result<Json, Option<u16>> {
         loop {
             match self.frame() {
@@ -101,7 +101,7 @@ impl Socket {
         }
     }
 
-    /// Messages up to one that says from where to resume, which behind an lsn there is.
+    /// Returns messages up to a `resume` of at least this lsn.
     fn until(&mut self, lsn: u64) -> Vec<Json> {
         let mut messages = Vec::new();
         loop {
@@ -115,7 +115,7 @@ impl Socket {
         }
     }
 
-    /// The code that it is closed with.
+    /// Reads to the end and returns the code of the close frame.
     fn closed(&mut self) -> Option<u16> {
         loop {
             if let Err(code) = self.message() {
@@ -153,7 +153,7 @@ fn a_websocket_tells_inserts_and_deletes_and_resumes_where_it_was_cut() {
             (&resume, &lsn, &null, &null)
         ]
     );
-    // An update is a delete and an insert of one commit, deletes first.
+    // An update is a delete and an insert in one commit, deletes first.
     let update = write(r#"{"k":"a","n":3}"#);
     let delete = lsn_of(&running, "DELETE", "/v1/tables/t/rows/a", "");
     let mut told = socket.until(update);
@@ -166,18 +166,18 @@ fn a_websocket_tells_inserts_and_deletes_and_resumes_where_it_was_cut() {
     let seen_at_once = vec![("delete", &one), ("delete", &three)];
     let seen_one_by_one = vec![("delete", &one), ("insert", &three), ("delete", &three)];
     assert!(short == seen_at_once || short == seen_one_by_one, "{told:?}");
-    // Cut, and taken up again from where it said.
+    // A new connection resumes at the lsn of the last message.
     drop(socket);
     let missed = write(r#"{"k":"b","n":4}"#);
     let mut socket = Socket::open(&running, &format!("/v1/tables/t/tail?after={delete}"), &[]).unwrap();
     let told = socket.until(missed);
     assert_eq!((&told[0]["event"], &told[0]["row"]["k"]), (&json!("insert"), &json!("b")));
-    // Without a place it begins now.
+    // Without `after` the feed begins at the present.
     let mut now = Socket::open(&running, "/v1/tables/t/tail", &[]).unwrap();
     let new = write(r#"{"k":"c","n":5}"#);
     assert_eq!(now.until(new)[0]["row"]["k"], "c");
     assert_eq!(socket.until(new)[0]["row"]["k"], "c");
-    // The client's farewell is answered, and the connection ends.
+    // The server answers the client's close frame and closes the connection.
     socket.send(CLOSE, &1000u16.to_be_bytes());
     assert_eq!(socket.closed(), Some(1000));
     assert!(socket.client.is_closed());
@@ -203,7 +203,7 @@ fn a_handshake_is_admitted_like_every_other_request() {
         Ok(_) => panic!("{headers:?} was let in"),
         Err(answer) => (answer.status, answer.error().0),
     };
-    // Without keys: this machine's programs and pages, not those of other sites.
+    // Without API keys, programs and pages of this machine are admitted and pages of other sites are not.
     let own = format!("http://localhost:{}", running.address.port());
     let host = format!("localhost:{}", running.address.port());
     open(&[("Host", &host), ("Origin", &own)]).unwrap();
@@ -219,7 +219,7 @@ fn a_handshake_is_admitted_like_every_other_request() {
     assert_eq!(refused(&[]), (401, "unauthorized".into()));
     let bearer = format!("Bearer {admin}");
     open(&[("Authorization", &bearer)]).unwrap();
-    // A page cannot send the header, but say which protocols it would like.
+    // A page cannot set the `Authorization` header, but it can request protocols.
     let protocols = format!("polynya, bearer.{admin}");
     let mut client = running.client();
     let asked =
@@ -230,10 +230,10 @@ fn a_handshake_is_admitted_like_every_other_request() {
     for wrong in ["polynya, bearer.pk_wrong", "polynya", "bearer."] {
         assert_eq!(refused(&[("Sec-WebSocket-Protocol", wrong)]).0, 401, "{wrong}");
     }
-    // It opens nothing but WebSockets.
+    // A key in the protocols opens only WebSockets.
     let mut client = running.client();
     assert_eq!(client.ask("GET", "/v1/tables", &[("Sec-WebSocket-Protocol", &protocols)], b"").status, 401);
-    // A1: what may not be seen is as if it were not there.
+    // Invariant A1: a hidden table is answered like a missing one.
     let protocols = format!("polynya, bearer.{reader}");
     assert_eq!(refused(&[("Sec-WebSocket-Protocol", &protocols)]), (404, "not_found".into()));
     running
@@ -268,7 +268,7 @@ fn what_is_no_handshake_is_refused() {
     }
     let answer = running.client().ask("GET", path, &HANDSHAKE, b"body");
     assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{}", answer.text());
-    // What the feed itself refuses, it refuses before it is one.
+    // Errors of the feed itself are answered before the protocol changes.
     for (path, status) in [
         ("/v1/tables/t/tail?after=99999", 400),
         ("/v1/tables/t/tail?after=x", 400),
@@ -277,7 +277,7 @@ fn what_is_no_handshake_is_refused() {
     ] {
         assert_eq!(running.client().ask("GET", path, &HANDSHAKE, b"").status, status, "{path}");
     }
-    // An old client cannot change protocols; it is not left in between.
+    // HTTP/1.0 cannot change protocols, so the server must not answer 101.
     let mut old = running.client();
     let head: String = HANDSHAKE.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     old.send(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{head}\r\n").as_bytes()).unwrap();
@@ -293,11 +293,11 @@ fn it_closes_with_the_reason() {
         assert_eq!(running.ask("POST", &format!("/v1/tables/{table}/rows"), r#"{"a":1}"#).status, 200);
     }
     let open = |running: &Running, path: &str| Socket::open(running, path, &[]).unwrap();
-    // It takes no messages.
+    // The feed accepts no messages.
     let mut talker = open(&running, "/v1/tables/t/tail");
     talker.send(TEXT, b"{\"after\":0}");
     assert_eq!(talker.closed(), Some(1003));
-    // Nothing that breaks the protocol, nor more than a message can be.
+    // Violations of the protocol and oversized messages close the connection.
     let mut large = open(&running, "/v1/tables/t/tail");
     large.send(TEXT, &vec![b'x'; 60_000]);
     assert_eq!(large.closed(), Some(1002));
@@ -330,7 +330,7 @@ fn it_closes_with_the_reason() {
     assert_eq!(ended.join().unwrap(), 0, "no connection was cut");
 }
 
-/// One commit of more than what sockets hold, told whole and in order, to who reads; and read no further for who does not.
+/// A reader gets a commit larger than the socket buffers complete and in order. A client that does not read is sent no more.
 #[test]
 fn a_client_that_does_not_read_holds_up_its_own_feed_alone() {
     let _limit = testkit::limit(120);
@@ -344,7 +344,7 @@ fn a_client_that_does_not_read_holds_up_its_own_feed_alone() {
     let lsn = lsn_of(&running, "POST", "/v1/tables/t/rows", &body.join("\n"));
     let mut idle = Socket::open(&running, "/v1/tables/t/tail?after=0", &[]).unwrap();
     idle.polite = false;
-    // It is ended for taking nothing, with most of the commit unread.
+    // The idle client is disconnected with most of the commit unread.
     wait_until(|| running.telemetry().closes(Close::StalledReader) == 1);
     wait_until(|| running.telemetry().connections_open.load(Relaxed) == 0);
     let sent = running.telemetry().bytes_out.load(Relaxed);
@@ -354,7 +354,7 @@ fn a_client_that_does_not_read_holds_up_its_own_feed_alone() {
     let told = reading.until(lsn);
     assert_eq!(told.len() as u64, ROWS + 1, "every row, and one resume at the end of the commit");
     assert!(told.iter().zip(1..=ROWS).all(|(message, n)| message["row"]["n"] == n));
-    // As events it is the same.
+    // The same changes arrive as server-sent events.
     let mut client = running.client();
     client.head("GET", "/v1/tables/t/tail?after=0", &[]);
     assert_eq!(client.answer_head().status, 200);
@@ -381,7 +381,7 @@ fn who_answers_no_ping_is_gone_and_who_does_stays() {
     let stays = std::thread::spawn(move || (polite.message(), polite));
     assert_eq!(ended.join().unwrap(), None, "it is cut");
     assert_eq!(running.telemetry().closes(Close::StalledReader), 1);
-    // Far beyond the time of an idle connection, and of an answer's pause.
+    // By now the time limits of idle connections and of unread answers have long passed.
     let lsn = lsn_of(&running, "POST", "/v1/tables/t/rows", r#"{"a":2}"#);
     let (message, _polite) = stays.join().unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A small database with every kind of file, at rest after a kill, and questions that read all of them.
+//! A small database with every kind of file, at rest after a kill, and questions that together read all of the files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use types::{DataType, HotLimit, IndexDef, Principal, Result, RowId, TableDef, Ta
 
 const DIR: &str = "db";
 
-/// Rows that leave for the lake, rows with a key and an index, rows with a text index, rows in the head alone.
+/// The tables: rows that leave for the lake, rows with a key and an index, rows with a text index, rows only in the head.
 const TABLES: [&str; 4] = ["main.hot", "main.keyed", "main.notes", "main.late"];
 
 #[derive(Debug)]
@@ -24,13 +24,13 @@ pub enum Question {
 
 pub struct Sample {
     pub machine: SimEnv,
-    /// Files that held other bytes earlier, with those.
+    /// Files that once had other contents, each with its most recent earlier contents.
     pub older: Vec<(PathBuf, Vec<u8>)>,
-    /// Every question with its answer.
+    /// Every question with its correct answer.
     pub answers: Vec<(Question, String)>,
 }
 
-/// A database that is open without threads of the engine.
+/// An open database whose engine has no threads: the test steps it.
 pub struct Database {
     pub engine: Engine,
     sql: Sql,
@@ -131,7 +131,7 @@ impl Sample {
     }
 }
 
-/// For each file what it held last before it held what it holds now.
+/// Returns, for each file that was changed, the last contents that differ from the current ones.
 fn newest_other(now: &[(PathBuf, Vec<u8>)], earlier: &[Vec<(PathBuf, Vec<u8>)>]) -> Vec<(PathBuf, Vec<u8>)> {
     let other = |(path, bytes): &(PathBuf, Vec<u8>)| {
         let held = earlier.iter().rev().flatten().find(|(known, held)| known == path && held != bytes);
@@ -181,7 +181,7 @@ impl Database {
         while self.engine.step(Step::Commit) || self.engine.step(Step::Sync) {}
     }
 
-    /// Background work until nothing is due, over some minutes of the machine's clock.
+    /// Runs background work until none is due, while the machine's clock advances by two minutes.
     pub fn work(&self) {
         for _ in 0..4 {
             for _ in 0..100 {
@@ -195,7 +195,7 @@ impl Database {
         self.settle();
     }
 
-    /// The answer as text.
+    /// Returns the answer as text.
     pub fn ask(&self, question: &Question) -> Result<String> {
         match question {
             Question::Sql(text) => self.runtime.block_on(async {
@@ -216,7 +216,7 @@ impl Database {
     }
 }
 
-/// A line of text for each row.
+/// Formats a batch as text, one line a row.
 fn text_of(batch: &RecordBatch) -> String {
     let options = FormatOptions::default().with_null("NULL");
     let columns: Vec<_> =

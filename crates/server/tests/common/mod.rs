@@ -1,4 +1,4 @@
-//! A server on a directory of its own, and a client that does exactly what it is told: also what a good one would not.
+//! A server on its own directory, and an HTTP client that sends exactly the bytes it is given, including invalid requests.
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,9 +15,9 @@ pub struct Running {
     pub engine: engine::Engine,
     pub sql: query::Sql,
     pub address: SocketAddr,
-    /// What lands tables, once a test registers it.
+    /// The materializer of the lake. A test registers it with the engine if it needs one.
     pub lake: std::sync::Arc<lake::Materializer>,
-    /// Gone when the next process has it.
+    /// The directory of the server. `restart` takes it out and hands it to the next server.
     dir: Option<TempDir>,
 }
 
@@ -30,7 +30,7 @@ impl Running {
         Running::on(name, engine::Options::default(), change)
     }
 
-    /// On a disk whose every fsync takes so much longer.
+    /// Starts a server whose every fsync takes `delay` longer.
     pub fn on_a_slow_disk(name: &str, delay: std::time::Duration) -> Running {
         let mut options = engine::Options::default();
         options.log.sync_delay = Some(delay);
@@ -41,13 +41,13 @@ impl Running {
         Running::in_dir(testkit::temp_dir(name), vfs::Env::real(), options, change)
     }
 
-    /// On a simulated machine.
+    /// Starts a server on a simulated machine.
     pub fn on_machine(name: &str, machine: &sim::SimEnv, options: engine::Options) -> Running {
         let change = |options: &mut Options| options.record_requests = false;
         Running::in_dir(testkit::temp_dir(name), machine.env(), options, change)
     }
 
-    /// Ends it, and starts anew on what it left.
+    /// Stops the server and starts a new one on the same directory.
     pub fn restart(mut self) -> Running {
         let dir = self.dir.take().unwrap();
         drop(self);
@@ -66,7 +66,7 @@ impl Running {
         let text = index::text::TextMaterializer::new();
         engine.register(text.clone()).unwrap();
         let search = query::Search::new(engine.clone(), text, sql.clone()).unwrap();
-        // The lake itself comes where a test registers it.
+        // The materializer is created here and registered only by the tests that need it.
         let warehouse = engine.dir().join("lake");
         let lake = lake::Options::new(&warehouse, warehouse.to_str().unwrap());
         let elsewhere = vec![dir.path().join("elsewhere")];
@@ -90,7 +90,7 @@ impl Running {
         Client::connect(self.address)
     }
 
-    /// A request on a connection of its own.
+    /// Sends a request on a connection of its own.
     pub fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
         self.client().ask(method, path, &[], body.as_bytes())
     }
@@ -99,7 +99,7 @@ impl Running {
         self.server.as_ref().unwrap().telemetry()
     }
 
-    /// That the server still does its work: after each misuse.
+    /// Asserts that the server still accepts and returns rows. Tests call it after each misuse.
     pub fn works(&self) {
         let answer = self.ask("POST", "/v1/tables/still_works/rows", r#"{"a":1}"#);
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -142,7 +142,7 @@ impl Answer {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// `error.code` and `error.message`.
+    /// Returns `error.code` and `error.message`.
     pub fn error(&self) -> (String, String) {
         let error = &self.json()["error"];
         let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
@@ -162,7 +162,7 @@ impl Client {
         self.reader.get_mut().write_all(bytes)
     }
 
-    /// Line and headers; `content-length` only if given.
+    /// Sends the request line and the headers. `Content-Length` is sent only if `headers` has it.
     pub fn head(&mut self, method: &str, path: &str, headers: &[(&str, &str)]) {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -182,7 +182,7 @@ impl Client {
             all.push(("Content-Length", &length));
         }
         self.head(method, path, &all);
-        // A server that refused early may not read the rest.
+        // The send may fail: a server that refused the request early may not read the rest.
         let _ = self.send(body);
         if method == "HEAD" { self.answer_head() } else { self.answer() }
     }
@@ -209,7 +209,7 @@ impl Client {
         Answer { status, headers, body: Vec::new() }
     }
 
-    /// The status of an answer whose rest stays unread; `None` if the connection ended without one.
+    /// Returns the status of an answer and leaves the rest unread. Returns `None` if the connection ended without one.
     pub fn status(&mut self) -> Option<u16> {
         let mut line = String::new();
         self.reader.read_line(&mut line).ok()?;
@@ -234,7 +234,7 @@ impl Client {
         answer
     }
 
-    /// A chunked body as far as it came, and whether it came to its end.
+    /// Returns the part of a chunked body that arrived, and true if the body was complete.
     pub fn chunks_until_it_breaks(&mut self) -> (Vec<u8>, bool) {
         let mut body = Vec::new();
         loop {
@@ -254,7 +254,7 @@ impl Client {
         }
     }
 
-    /// The next piece of a chunked answer; `None` at its end.
+    /// Returns the next chunk of an answer, `None` at its end.
     pub fn chunk(&mut self) -> Option<Vec<u8>> {
         let size = usize::from_str_radix(&self.line(), 16).expect("a chunk's size");
         let mut chunk = vec![0; size];
@@ -263,7 +263,8 @@ impl Client {
         (size > 0).then_some(chunk)
     }
 
-    /// A change feed up to an event that it may be resumed behind, with an lsn or later: background work takes lsns too.
+    /// Reads a change feed up to an event with an id, which is where a reader may resume, of at least this lsn. It cannot be an
+    /// exact lsn, because background work takes lsns too.
     pub fn events_until(&mut self, lsn: u64) -> String {
         let mut text = String::new();
         let is_told =
@@ -274,26 +275,26 @@ impl Client {
         text
     }
 
-    /// Whether the server closed the connection: nothing more comes.
+    /// Returns true if the server closed the connection without sending anything more.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.reader.read_to_end(&mut rest) {
             Ok(0) => true,
             Ok(_) => false,
-            // A reset ends it as well.
+            // A reset ends the connection as well.
             Err(e) => !matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
         }
     }
 }
 
-/// What this process takes of the memory, in bytes.
+/// Resident memory of this process, in bytes.
 pub fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Waits for something that another thread does; the test's limit ends it if it never happens.
+/// Waits until a condition holds that another thread brings about. The test's time limit ends the wait if it never does.
 pub fn wait_until(what: impl Fn() -> bool) {
     while !what() {
         std::thread::yield_now();
@@ -301,10 +302,10 @@ pub fn wait_until(what: impl Fn() -> bool) {
     }
 }
 
-/// Set in the environment of a child process that is to be a crowd.
+/// Environment variable that makes a child process play the clients.
 const CROWD: &str = "POLYNYA_TEST_CROWD";
 
-/// Many open connections, held by a process of its own: their files are not this one's.
+/// Many open connections, held by a child process so that they use none of this process's file descriptors.
 pub struct Crowd {
     child: Child,
     words: BufReader<std::process::ChildStdout>,
@@ -324,8 +325,8 @@ impl Crowd {
         Crowd { child, words }
     }
 
-    /// Opens `count` connections in the place of those that there are, each with one request. Returns how many of them
-    /// were answered 200.
+    /// Closes the open connections and opens `count` new ones, each with one request. Returns the number of requests that were
+    /// answered 200.
     pub fn gather(&mut self, address: SocketAddr, count: usize) -> usize {
         let stdin = self.child.stdin.as_mut().unwrap();
         stdin.write_all(format!("{address} {count}\n").as_bytes()).unwrap();
@@ -334,7 +335,8 @@ impl Crowd {
         served.expect("the child says how many were served")
     }
 
-    /// In the child: plays the crowd until the parent lets go of it, and says true.
+    /// Plays the clients if this is the child process, until the parent ends it, and then returns true. Returns false in the
+    /// parent.
     pub fn is_here() -> bool {
         if std::env::var_os(CROWD).is_none() {
             return false;
@@ -347,11 +349,11 @@ impl Crowd {
             let (address, count): (SocketAddr, usize) = (address.parse().unwrap(), count.parse().unwrap());
             clients.clear();
             let mut served = 0;
-            // In steps: the server's queue of connections that are not accepted yet is bounded.
+            // Connections are opened in steps, because the server's accept queue is bounded.
             while clients.len() < count {
                 let step = (count - clients.len()).min(64);
                 let mut new: Vec<Client> = (0..step).map(|_| Client::connect(address)).collect();
-                // Whoever is refused may be told so, and cut off, before it could ask.
+                // The server may refuse a connection and close it before the request is sent.
                 new.iter_mut().for_each(|client| {
                     let _ = client.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
                 });
@@ -373,7 +375,7 @@ impl Drop for Crowd {
     }
 }
 
-/// As many files as this process may have; returns how many.
+/// Raises the limit of open files of this process to the hard limit, but to no more than 40,000. Returns the new limit.
 pub fn raise_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let files = getrlimit(Resource::Nofile);

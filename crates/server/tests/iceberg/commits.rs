@@ -1,4 +1,4 @@
-//! Commits to tables of others: swaps of pointers, one at a time, each whole.
+//! Commits to other programs' tables: each replaces a pointer to metadata, one at a time and completely.
 
 use super::*;
 
@@ -23,10 +23,10 @@ fn a_commit_that_was_overtaken_is_refused_and_leaves_nothing() {
     let second = catalog.commit("lab", "t", at(json!(1)), json!([snapshot(2, 2, &location), main_is(2)]));
     assert_eq!(second.json()["metadata"]["current-snapshot-id"], 2);
     assert_eq!(second.json(), catalog.load("lab", "t"));
-    // Whoever did not get the answer asks again and is told of success: that very snapshot is there.
+    // A client that lost the answer sends the commit again and succeeds, because its snapshot is there.
     let again = catalog.commit("lab", "t", at(json!(1)), json!([snapshot(2, 2, &location), main_is(2)]));
     assert_eq!((again.status, again.json()), (200, second.json()));
-    // What changes nothing writes nothing.
+    // A commit that changes nothing writes nothing.
     let nothing = catalog.commit("lab", "t", at(json!(2)), json!([main_is(2)]));
     assert_eq!(nothing.json()["metadata-location"], second.json()["metadata-location"]);
     let files = std::fs::read_dir(Path::new(&location).join("metadata")).unwrap().count();
@@ -58,7 +58,7 @@ fn a_staged_table_is_there_from_its_first_commit_on() {
     assert_eq!(catalog.refused("GET", &table("lab", "t"), Json::Null).0, 404);
     let metadata = &staged["metadata"];
     let location = metadata["location"].as_str().unwrap();
-    // There are its directories, and nothing in them.
+    // The directories of the table exist and are empty.
     let is_empty = |sub: &str| Path::new(location).join(sub).read_dir().unwrap().next().is_none();
     assert!(is_empty("data") && is_empty("metadata"));
     let updates = json!([
@@ -80,7 +80,8 @@ fn a_staged_table_is_there_from_its_first_commit_on() {
     assert_eq!(made.json()["metadata"]["table-uuid"], metadata["table-uuid"]);
     assert_eq!(made.json()["metadata"]["metadata-log"], json!([]));
     assert_eq!(catalog.load("lab", "t"), made.json());
-    // Whoever did not get the answer asks again and is told of success: it is that very table. So also after other commits.
+    // A client that lost the answer sends the commit again and succeeds, because the table is the same. That holds after other
+    // commits too.
     let again = catalog.commit("lab", "t", create.clone(), updates.clone());
     assert_eq!((again.status, again.json()), (200, made.json()));
     let next = catalog.commit("lab", "t", json!([]), json!([snapshot(2, 2, location), main_is(2)]));
@@ -88,7 +89,7 @@ fn a_staged_table_is_there_from_its_first_commit_on() {
     let again = catalog.commit("lab", "t", create.clone(), updates.clone());
     assert_eq!((again.status, again.json()), (200, next.json()));
     assert_eq!(catalog.load("lab", "t"), next.json());
-    // Another table of the name is another one, and so is one that lacks a snapshot.
+    // A commit for another table of that name is refused, and so is one with a snapshot that the table lacks.
     for (at, change) in [
         (0, json!({ "action": "assign-uuid", "uuid": "00000000-0000-4000-8000-000000000001" })),
         (0, json!({ "action": "upgrade-format-version", "format-version": 2 })),
@@ -99,7 +100,7 @@ fn a_staged_table_is_there_from_its_first_commit_on() {
         let (status, _, message) = refusal(&catalog.commit("lab", "t", create.clone(), other));
         assert_eq!((status, message.as_str()), (409, "Requirement failed: table already exists"), "{at}");
     }
-    // The same place under another name is refused.
+    // The same location under another name is refused.
     assert_eq!(catalog.commit("lab", "u", create, updates).status, 400);
 }
 
@@ -131,7 +132,7 @@ fn a_transaction_changes_all_of_its_tables_or_none() {
         "NoSuchTableException"
     );
     assert_eq!(rounds(), ["1", "1", "1"]);
-    // Files of what did not happen are gone.
+    // The files of failed transactions are removed.
     for one in &made {
         let dir = Path::new(one["metadata"]["location"].as_str().unwrap()).join("metadata");
         assert_eq!(std::fs::read_dir(dir).unwrap().count(), 2);
@@ -144,7 +145,7 @@ fn a_transaction_changes_all_of_its_tables_or_none() {
     );
 }
 
-/// Each adds one to a number that all of them read before: what was lost would be missing at the end.
+/// Each writer adds a snapshot to the newest one that it read. A lost commit would be missing at the end.
 #[test]
 fn of_many_writers_each_commit_counts_once() {
     let _limit = testkit::limit(240);
@@ -187,7 +188,7 @@ fn of_many_writers_each_commit_counts_once() {
     for pair in snapshots.windows(2) {
         assert_eq!(pair[1]["parent-snapshot-id"], pair[0]["snapshot-id"]);
     }
-    // One file of each commit and the first: those of whoever lost are gone.
+    // There is one file for each commit and the first: the files of failed commits are removed.
     let files = std::fs::read_dir(Path::new(&location).join("metadata")).unwrap().count();
     assert_eq!(files as i64, WRITERS * COMMITS + 1);
 }
@@ -218,7 +219,7 @@ fn old_metadata_files_go_where_the_table_says_so() {
         let before = std::fs::read_dir(&dir).unwrap().count();
         assert_eq!(set(json!({ "n": n.to_string() })), before, "one comes, one goes");
     }
-    // Only what a table's own directory holds: its metadata may name others' files.
+    // Only files in the table's own directory are removed: its metadata may name files of other tables.
     let other = catalog.table("lab", "u");
     let mut evil = catalog.load("lab", "t")["metadata"].clone();
     evil["location"] = json!(catalog.elsewhere("evil"));

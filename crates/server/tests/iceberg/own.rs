@@ -1,4 +1,4 @@
-//! Polynya's own tables in the catalog: who sees them, and that nobody else changes them or takes their names.
+//! Polynya's own tables in the catalog: who sees them, and that no other program changes them or takes their names.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn polynyas_tables_are_there_with_their_newest_metadata() {
     assert_eq!(refs["metadata"]["snapshots"].as_array().unwrap().len(), 1);
     assert_eq!(catalog.ask("HEAD", &table("main", "events"), Json::Null).status, 204);
     assert_eq!(catalog.ask("HEAD", &table("main", "Events"), Json::Null).status, 404);
-    // A table is there before it has a row.
+    // A table is in the catalog before it has rows.
     assert_eq!(
         catalog
             .ask("PUT", "/v1/tables/empty", json!({ "columns": [{ "name": "a", "type": "int64" }] }))
@@ -43,8 +43,8 @@ fn polynyas_tables_are_there_with_their_newest_metadata() {
     assert_eq!(catalog.load("main", "empty")["metadata"].get("current-snapshot-id"), None);
 }
 
-/// A table that is made anew begins with metadata in the same place as the one before, and a client that knew that one was told
-/// that nothing had changed.
+/// The metadata of a recreated table begins at the same path as that of the old one. A client that knew the old one was told that
+/// nothing had changed.
 #[test]
 fn what_a_client_knows_of_a_table_is_not_taken_for_the_one_that_came_after_it() {
     let _limit = testkit::limit(120);
@@ -80,7 +80,7 @@ fn nobody_else_commits_to_polynyas_tables_or_drops_them() {
         add["snapshot"]["summary"]["operation"] = json!(operation);
         let (status, kind, message) =
             refusal(&catalog.commit("main", "events", json!([]), json!([add, main_is(7)])));
-        // No conflict: PyIceberg and Spark would try again, and say nothing of the reason meanwhile.
+        // The answer is not a conflict: PyIceberg and Spark would retry without showing the reason.
         assert_eq!((status, kind.as_str()), (403, "ForbiddenException"));
         assert!(message.contains("a table that Polynya writes") && message.contains(operation), "{message}");
     }
@@ -96,7 +96,7 @@ fn nobody_else_commits_to_polynyas_tables_or_drops_them() {
             "{updates}"
         );
     }
-    // What changes nothing is no commit; what it requires has to hold.
+    // Updates that change nothing are accepted, but their requirements are checked.
     let same = json!([{ "action": "assign-uuid", "uuid": loaded["metadata"]["table-uuid"] }]);
     assert_eq!(catalog.commit("main", "events", json!([]), same.clone()).json(), loaded);
     let wrong = json!([{ "type": "assert-table-uuid", "uuid": "x" }]);
@@ -126,10 +126,10 @@ fn nobody_else_commits_to_polynyas_tables_or_drops_them() {
         catalog.refused("DELETE", &format!("{ROOT}/main"), Json::Null).1,
         "NamespaceNotEmptyException"
     );
-    // Nothing of it reached the table.
+    // None of the refused changes reached the table.
     landed(&catalog, "events", json!([{ "n": 2 }]));
     assert_eq!(catalog.load("main", "events")["metadata"]["table-uuid"], loaded["metadata"]["table-uuid"]);
-    // Nor may its files become another's.
+    // Its files cannot be registered as another table.
     let body = json!({ "name": "mine", "metadata-location": loaded["metadata-location"] });
     assert_eq!(catalog.refused("POST", &format!("{ROOT}/main/register"), body).0, 400);
 }
@@ -150,7 +150,7 @@ fn a_name_belongs_to_polynya_or_to_others_and_never_to_both() {
         staged["stage-create"] = json!(true);
         assert_eq!(catalog.refused("POST", &tables, staged).0, 409);
     }
-    // The other way round, by whatever means a table comes to be.
+    // The reverse also holds, for every way to create a table.
     let made = catalog.ok("POST", &tables, new("theirs"));
     let body = json!({ "columns": [{ "name": "a", "type": "int64" }] });
     for (method, path, body) in [
@@ -165,7 +165,7 @@ fn a_name_belongs_to_polynya_or_to_others_and_never_to_both() {
     }
     assert_eq!(catalog.load("main", "theirs"), made);
     assert!(!catalog.0.engine.dir().join("lake/main/theirs").exists());
-    // A failed attempt keeps no name, a dropped table gives it back.
+    // A failed attempt reserves no name, and dropping a table frees its name.
     assert_eq!(catalog.refused("POST", &tables, json!({ "name": "free", "schema": {} })).0, 400);
     landed(&catalog, "free", json!([{ "a": 1 }]));
     catalog.ok("DELETE", &table("main", "theirs"), Json::Null);
@@ -196,7 +196,7 @@ fn a_key_sees_what_it_may_and_nothing_else() {
     assert_eq!(listed["identifiers"], json!([{ "namespace": ["lab"], "name": "open" }]));
     assert_eq!(ask("GET", &table("main", "events"), Json::Null).status, 200);
     assert_eq!(ask("GET", &table("lab", "open"), Json::Null).status, 200);
-    // What it may not see is not there, whatever it asks.
+    // A hidden table is answered like a missing one at every route.
     let missing = refusal(&ask("GET", &table("lab", "nothing"), Json::Null));
     for (method, path, body) in [
         ("GET", table("lab", "closed"), Json::Null),
@@ -211,7 +211,7 @@ fn a_key_sees_what_it_may_and_nothing_else() {
     }
     assert_eq!(ask("HEAD", &table("sensors", "secret"), Json::Null).status, 404);
     assert_eq!(refusal(&ask("GET", &format!("{ROOT}/sensors"), Json::Null)).1, "NoSuchNamespaceException");
-    // Names that it may not see are not its to take: the same answer whether they are taken or not.
+    // A key cannot take names that it may not see, and the answer does not tell if they are taken.
     let new = |name: &str| json!({ "name": name, "schema": schema() });
     let of = |answer: Answer| (answer.status, answer.text().replace("closed", "…").replace("nothing", "…"));
     let taken = of(ask("POST", &format!("{ROOT}/lab/tables"), new("closed")));
@@ -220,11 +220,11 @@ fn a_key_sees_what_it_may_and_nothing_else() {
     let rename = json!({ "source": { "namespace": ["lab"], "name": "open" }, "destination": { "namespace": ["lab"], "name": "closed" } });
     assert_eq!(ask("POST", "/iceberg/v1/tables/rename", rename).status, 403);
     assert_eq!(ask("POST", ROOT, json!({ "namespace": ["sensors"] })).status, 403);
-    // What is its own it may make and drop.
+    // The key may create and drop tables in its own namespace.
     assert_eq!(ask("POST", ROOT, json!({ "namespace": ["own"] })).status, 200);
     assert_eq!(ask("POST", &format!("{ROOT}/own/tables"), new("t")).status, 200);
     assert_eq!(ask("DELETE", &table("own", "t"), Json::Null).status, 204);
-    // A vault's rows are for admins, and so are its files.
+    // Only admins see the rows of a vault, and so its files.
     let mut vault = site::definition("main.notes").unwrap();
     vault.options.lake = Some(true);
     let create = Transaction::new(vec![Op::CreateTable { def: vault, if_absent: false }]);

@@ -1,4 +1,4 @@
-//! What others may commit to Polynya's own tables: files of the same rows, and nothing else.
+//! Other programs may commit only one change to Polynya's own tables: other files with the same rows.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use iceberg::spec::{find, specs_of};
 
 use super::*;
 
-/// Some files with rows that were deleted, all in the lake.
+/// Creates a table with several files and deleted rows, all landed.
 fn events(catalog: &Catalog) {
     let keyed = json!({ "columns": [{ "name": "k", "type": "int64" }, { "name": "v", "type": "int64" }], "primary_key": ["k"] });
     assert_eq!(catalog.ask("PUT", "/v1/tables/events", keyed).status, 201);
@@ -29,7 +29,7 @@ fn in_sql(catalog: &Catalog) -> Json {
     catalog.ok("POST", "/v1/sql", sql)["rows"].clone()
 }
 
-/// What a reader of the lake's files finds: rows, and the sums of the columns.
+/// Reads the lake's files and returns the number of rows and the sum of each column.
 fn in_lake(catalog: &Catalog) -> (u64, BTreeMap<String, Option<i128>>) {
     let dir = catalog.0.engine.dir().join("lake/main/events");
     let reader = lake::reader::Reader::open(&lake::Store::local(&vfs::Env::real()), &dir).unwrap();
@@ -38,8 +38,7 @@ fn in_lake(catalog: &Catalog) -> (u64, BTreeMap<String, Option<i128>>) {
     (digest.rows, digest.columns.into_iter().map(|(name, column)| (name, column.sum)).collect())
 }
 
-/// A commit that has the table's data files under other names, as a program's that wrote them anew. `change` has a say in
-/// which files those are.
+/// Builds a commit that renames the table's data files, as a program would that rewrites them. `change` edits the list of files.
 fn copied(catalog: &Catalog, id: i64, change: impl FnOnce(&mut Vec<Entry>)) -> Json {
     let loaded = catalog.load("main", "events");
     let metadata = Metadata::parse(loaded["metadata"].to_string().as_bytes()).unwrap();
@@ -86,12 +85,12 @@ fn copied(catalog: &Catalog, id: i64, change: impl FnOnce(&mut Vec<Entry>)) -> J
     })
 }
 
-/// The file that came last: none of its rows was replaced by later ones.
+/// Returns the newest file, none of whose rows was replaced later.
 fn last(entries: &mut [Entry]) -> &mut Entry {
     entries.iter_mut().max_by_key(|entry| entry.sequence).unwrap()
 }
 
-/// Gives it another name.
+/// Renames the newest file.
 #[expect(clippy::ptr_arg, reason = "one of several changes, some of which add entries")]
 fn newest(entries: &mut Vec<Entry>) {
     let entry = last(entries);
@@ -130,7 +129,7 @@ fn files_of_the_same_rows_are_taken_and_shown_at_once() {
     }
     let admin = |method: &str, path: &str, body: Json| catalog.ask_as(&writer, method, path, body);
     assert_eq!(admin("GET", &path, Json::Null).json(), answer.json(), "whoever asks next sees it");
-    // The answer was lost, and it is sent again: also when rows have landed since.
+    // The client lost the answer and sends the commit again. That works after rows have landed too.
     assert_eq!(admin("POST", &path, body.clone()).json(), answer.json());
     assert_eq!(
         admin("POST", "/v1/tables/events/rows", json!([{ "k": 1_000, "v": 1 }, { "k": 149, "v": 9 }])).status,
@@ -155,7 +154,7 @@ fn other_rows_and_other_changes_are_refused_with_the_reason() {
     let refused = |body: &Json, why: &str| {
         let (status, kind, message) =
             refusal(&catalog.commit("main", "events", body["requirements"].clone(), body["updates"].clone()));
-        // What may be right the next time is a conflict; what never is, is none.
+        // A commit that may be valid later is a conflict, one that never is valid is forbidden.
         let expected = match message.contains("a table that Polynya writes") {
             true => (403, "ForbiddenException"),
             false => (409, "CommitFailedException"),
@@ -164,7 +163,7 @@ fn other_rows_and_other_changes_are_refused_with_the_reason() {
         assert!(message.contains("main.events") && message.contains(why), "{message}");
         assert_eq!(catalog.load("main", "events"), before);
     };
-    // A file less, a file twice, one that is not there, one of another place.
+    // Cases: a file is missing, listed twice, does not exist, lies elsewhere.
     refused(&copied(&catalog, 71, |files| drop(files.pop())), "rows in the place of");
     refused(&copied(&catalog, 72, |files| files.push(files[0].clone())), "twice");
     refused(
@@ -192,7 +191,7 @@ fn other_rows_and_other_changes_are_refused_with_the_reason() {
         .unwrap()
         .push(json!({ "action": "set-properties", "updates": { "a": "b" } }));
     refused(&more, "`set-properties`");
-    // With another table's commit, which then does not happen either.
+    // A transaction with another table is refused as a whole.
     catalog.namespace("lab");
     catalog.table("lab", "t");
     let own = json!({ "identifier": { "namespace": ["main"], "name": "events" },
@@ -204,13 +203,13 @@ fn other_rows_and_other_changes_are_refused_with_the_reason() {
     assert!(status == 403 && message.contains("by itself"), "{message}");
     assert_eq!(catalog.load("lab", "t")["metadata"]["properties"].get("a"), None);
     assert_eq!(in_lake(&catalog), rows);
-    // Over a snapshot that is not the newest any more.
+    // The commit replaces a snapshot that is no longer the newest.
     landed(&catalog, json!([{ "k": 1_000, "v": 1 }]));
     let (status, kind, message) =
         refusal(&catalog.commit("main", "events", good["requirements"].take(), good["updates"].take()));
     assert_eq!((status, kind.as_str()), (409, "CommitFailedException"), "{message}");
     assert!(message.contains("Requirement failed"), "{message}");
-    // Alone in a transaction it is a commit like any other.
+    // A transaction with this one table is an ordinary commit.
     let good = copied(&catalog, 76, newest);
     let alone = json!({ "table-changes": [{ "identifier": { "namespace": ["main"], "name": "events" },
         "requirements": good["requirements"], "updates": good["updates"] }] });

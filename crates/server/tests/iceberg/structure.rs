@@ -1,4 +1,4 @@
-//! Namespaces, tables and views: made, listed, moved, dropped.
+//! Namespaces, tables and views are created, listed, renamed and dropped.
 
 use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,7 +33,7 @@ fn namespaces_have_properties_and_parts_and_go_when_they_are_empty() {
         json!({ "removals": ["a", "b"], "updates": { "c": "3" } }),
     );
     assert_eq!(told, json!({ "updated": ["c"], "removed": ["a"], "missing": ["b"] }));
-    // Where nothing was said, it is told where new tables are, and they may be put there.
+    // A namespace without a location shows the default one, and new tables may be placed there.
     let place = |of: &str| format!("{}/_catalog/{of}", catalog.0.engine.dir().join("lake").to_str().unwrap());
     assert_eq!(
         catalog.ok("GET", &lab, Json::Null)["properties"],
@@ -52,7 +52,7 @@ fn namespaces_have_properties_and_parts_and_go_when_they_are_empty() {
         catalog.refused("POST", &format!("{lab}/properties"), json!({ "updates": { "c": 4 } })).0,
         400
     );
-    // The one that is always there has properties too.
+    // The namespace `main`, which always exists, has properties too.
     catalog.ok("POST", &format!("{ROOT}/main/properties"), json!({ "updates": { "x": "y" } }));
     assert_eq!(
         catalog.ok("GET", &format!("{ROOT}/main"), Json::Null)["properties"],
@@ -60,7 +60,7 @@ fn namespaces_have_properties_and_parts_and_go_when_they_are_empty() {
     );
     assert_eq!(catalog.refused("DELETE", &format!("{ROOT}/main"), Json::Null).0, 400);
 
-    // Parts below parts.
+    // Nested namespaces.
     assert_eq!(catalog.refused("POST", ROOT, json!({ "namespace": ["up", "down"] })).0, 404);
     catalog.ok("POST", ROOT, json!({ "namespace": ["lab", "deep"] }));
     assert_eq!(catalog.ok("GET", ROOT, Json::Null)["namespaces"], json!([["lab"], ["main"]]));
@@ -116,7 +116,7 @@ fn long_lists_come_in_pages() {
     }
     assert_eq!(found, catalog.tables("lab"));
     assert_eq!(found.len(), 7);
-    // Whoever asks for no page gets everything.
+    // A request without a page token gets everything.
     let all = catalog.ok("GET", &format!("{ROOT}?pageSize=2"), Json::Null);
     assert_eq!((all["namespaces"].as_array().unwrap().len(), &all["next-page-token"]), (9, &Json::Null));
     let page = catalog.ok("GET", &format!("{ROOT}?pageToken=&pageSize=8"), Json::Null);
@@ -139,7 +139,7 @@ fn a_table_is_made_loaded_renamed_and_dropped() {
     assert!(file(&made["metadata-location"]).exists());
     let loaded = catalog.ask("GET", &table("lab", "t"), Json::Null);
     assert_eq!(loaded.json(), made);
-    // Nothing is sent twice.
+    // An unchanged table is not sent twice.
     let etag = loaded.header("etag").unwrap().to_owned();
     let again = catalog.0.client().ask("GET", &table("lab", "t"), &[("If-None-Match", &etag)], b"");
     assert_eq!((again.status, again.body.len()), (304, 0));
@@ -170,7 +170,7 @@ fn a_table_is_made_loaded_renamed_and_dropped() {
     assert_eq!(rename(("lab", "t"), ("attic", "t")).status, 204);
     assert_eq!(catalog.load("attic", "t"), made, "its files stay where they are");
     assert!(catalog.tables("lab").is_empty());
-    // A name may hold what a path may not.
+    // Names may hold characters that paths may not.
     catalog.namespace("a/b");
     let odd = catalog.table("a%2Fb", "x/y\\z");
     let location = odd["metadata"]["location"].as_str().unwrap();
@@ -179,7 +179,7 @@ fn a_table_is_made_loaded_renamed_and_dropped() {
         "{location}"
     );
     assert!(location.contains("/_catalog/a_b~"), "{location}");
-    // A table of the old name has files of its own.
+    // A new table of the old name has its own files.
     let other = catalog.table("lab", "t");
     assert_ne!(other["metadata"]["location"], made["metadata"]["location"]);
 
@@ -193,7 +193,7 @@ fn a_table_is_made_loaded_renamed_and_dropped() {
     catalog.ok("DELETE", &table("attic", "t"), Json::Null);
     assert_eq!(catalog.refused("DELETE", &table("attic", "t"), Json::Null).1, "NoSuchTableException");
     assert!(file(&made["metadata-location"]).exists(), "dropped without purge, its files stay");
-    // And can be taken in again.
+    // The table can be registered again.
     let body = json!({ "name": "back", "metadata-location": made["metadata-location"] });
     assert_eq!(catalog.ok("POST", &format!("{ROOT}/attic/register"), body.clone()), made);
     assert_eq!(
@@ -212,8 +212,8 @@ fn a_table_is_made_loaded_renamed_and_dropped() {
     );
 }
 
-/// Iceberg's Java library leaves out the sequence numbers of what a table got while it was of format 1, and has snapshots without
-/// a summary.
+/// Iceberg's Java library omits sequence numbers of snapshots that a table got while it was in format 1, and also their
+/// summaries.
 #[test]
 fn a_table_that_was_upgraded_from_format_1_is_registered_and_committed_to() {
     let _limit = testkit::limit(120);
@@ -237,7 +237,7 @@ fn a_table_that_was_upgraded_from_format_1_is_registered_and_committed_to() {
     assert_eq!(second.json()["metadata"]["current-snapshot-id"], 2);
 }
 
-/// One bit made a column `id` a column `kd`, and was served.
+/// One flipped bit made a column `id` a column `kd`, and it was served.
 #[test]
 fn a_flipped_bit_in_the_metadata_of_a_table_is_never_served() {
     let _limit = testkit::limit(120);
@@ -252,7 +252,7 @@ fn a_flipped_bit_in_the_metadata_of_a_table_is_never_served() {
         flipped[at] ^= 1 << (at % 8);
         std::fs::write(&path, flipped).unwrap();
         let answer = catalog.ask("GET", &table("lab", "t"), Json::Null);
-        // Without the name of its checksum a file is as one that has none.
+        // If the flip hits the name of the checksum, the file counts as one without a checksum.
         let mut found = answer.json();
         if answer.status == 200 {
             let others = found["metadata"].as_object_mut().unwrap();
@@ -297,7 +297,7 @@ fn files_are_written_and_read_nowhere_but_where_tables_may_be() {
     assert!(!Path::new(dir).join("lake/main").exists());
     let elsewhere = catalog.elsewhere("t");
     assert_eq!(new(&elsewhere).json()["metadata"]["location"], json!(elsewhere));
-    // A commit moves a table no further than a client may make one.
+    // A commit may move a table only to a place where a client may create one.
     let moved = |to: &str| {
         catalog.commit("lab", "new", json!([]), json!([{ "action": "set-location", "location": to }]))
     };
@@ -306,7 +306,7 @@ fn files_are_written_and_read_nowhere_but_where_tables_may_be() {
     let further = catalog.elsewhere("further");
     assert_eq!(moved(&format!("file://{further}")).status, 200);
     assert!(catalog.load("lab", "new")["metadata-location"].as_str().unwrap().contains(&further));
-    // What is taken in lies there too, with everything that it calls its own.
+    // A registered metadata file must lie in such a place, and so must all files that it names.
     let register = |location: &str| {
         let body = json!({ "name": "found", "metadata-location": location });
         refusal(&catalog.ask("POST", &format!("{ROOT}/lab/register"), body))
@@ -348,7 +348,7 @@ fn views_are_kept_beside_tables_under_names_of_their_own() {
     let listed = catalog.ok("GET", &views, Json::Null);
     assert_eq!(listed["identifiers"], json!([{ "namespace": ["lab"], "name": "v" }]));
     assert!(catalog.tables("lab").is_empty());
-    // One name, one thing.
+    // Tables and views share one set of names.
     assert_eq!(catalog.refused("POST", &views, new("v")).2, "View already exists: lab.v");
     let as_table =
         catalog.refused("POST", &format!("{ROOT}/lab/tables"), json!({ "name": "v", "schema": schema() }));
@@ -393,7 +393,7 @@ fn views_are_kept_beside_tables_under_names_of_their_own() {
     assert_eq!(catalog.refused("DELETE", &view("w"), Json::Null).1, "NoSuchViewException");
 }
 
-/// Only the packed bytes took their share.
+/// The compressed size of a body was counted, the unpacked one was not.
 #[test]
 fn a_packed_body_takes_its_share_of_the_memory_of_bodies() {
     let _limit = testkit::limit(120);
@@ -412,8 +412,8 @@ fn a_packed_body_takes_its_share_of_the_memory_of_bodies() {
     assert_eq!(catalog.0.telemetry().body_bytes_held.load(Relaxed), 0);
 }
 
-/// A key for `lab.*` put a table where another namespace's tables go. From then on nobody could make one there, and the refusals
-/// told what lies in a namespace that the key does not know of.
+/// A key for `lab.*` placed a table in another namespace's directory. No table could be created there any more, and the refusals
+/// revealed the contents of a namespace that the key may not see.
 #[test]
 fn a_key_puts_tables_nowhere_but_below_its_own_namespace_or_where_the_owner_said() {
     let _limit = testkit::limit(120);
@@ -472,7 +472,7 @@ fn a_key_puts_tables_nowhere_but_below_its_own_namespace_or_where_the_owner_said
         ] {
             let (status, _, message) = refusal(&answer);
             assert_eq!(status, 400, "{location}: {message}");
-            // The same words wherever it is, and whatever is there.
+            // The message is the same for every place and its contents.
             let (_, why) = message.split_once("is no place for a table of this namespace").expect(&message);
             assert!(!why.contains("finance"), "{message}");
         }
@@ -494,7 +494,7 @@ fn a_key_puts_tables_nowhere_but_below_its_own_namespace_or_where_the_owner_said
 fn namespaces_whose_names_look_alike_in_paths_have_places_of_their_own() {
     let _limit = testkit::limit(60);
     let catalog = Catalog::start("iceberg-alike");
-    // Two namespaces whose directories would be called the same.
+    // The directories of these namespaces would have the same name.
     for namespace in ["a b", "a_b"] {
         catalog.namespace(namespace);
     }

@@ -1,4 +1,4 @@
-//! Erasure: what was deleted is in no file any more, of the lake nor of the table, and the answer says what was done.
+//! Erasure: deleted rows are removed from every file of the lake and of the table, and the answer reports the work.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ fn below(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The texts in any column of a Parquet file, whatever names it.
+/// Returns all texts of a Parquet file, from any column.
 fn texts(path: &Path) -> Vec<String> {
     let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(path).unwrap()).unwrap();
     let mut all = Vec::new();
@@ -32,7 +32,7 @@ fn texts(path: &Path) -> Vec<String> {
     all
 }
 
-/// Files of the data directory that have a text in them: Parquet is unpacked, everything else is taken as it is.
+/// Returns the files of the data directory that contain a text. Parquet files are decoded, others are searched as bytes.
 fn files_with(running: &Running, subs: &[&str], text: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     subs.iter().for_each(|sub| below(&running.engine.dir().join(sub), &mut files));
@@ -49,7 +49,7 @@ fn sql(running: &Running, sql: &str) -> Json {
     ok(running, "POST", "/v1/sql", &json!({ "sql": sql }).to_string())
 }
 
-/// People, one of whom is to be forgotten: in a data file of the lake, in older snapshots, and in a segment.
+/// Creates a table of people. One of them is to be erased: from a data file of the lake, from older snapshots and from a segment.
 fn people(running: &Running) {
     let table = json!({
         "columns": [{"name": "id", "type": "int64"}, {"name": "name", "type": "string"}],
@@ -84,7 +84,7 @@ fn no_file_and_no_snapshot_shows_what_was_erased() {
 
     let report = ok(&running, "POST", "/v1/tables/people/erase", "");
     assert_eq!(files_with(&running, &PLACES, secret), [] as [PathBuf; 0]);
-    // Also what it was before: the row that was replaced has ended as well.
+    // The replaced version of the row is erased as well.
     assert_eq!(files_with(&running, &["tables"], "person 7person 8"), [] as [PathBuf; 0]);
     assert!(!files_with(&running, &["tables"], "person 6person 8").is_empty());
     assert!(!files_with(&running, &["lake"], "person 8").is_empty(), "what lives stays");
@@ -101,11 +101,11 @@ fn no_file_and_no_snapshot_shows_what_was_erased() {
         assert!(elsewhere.iter().any(|of| of["what"] == what && of["until"].is_string()), "{report}");
     }
     assert_eq!(sql(&running, "SELECT count(*) FROM people")["rows"], json!([[500]]));
-    // The past begins there.
+    // Snapshots from before the erasure can no longer be read.
     let then = json!({ "sql": "SELECT count(*) FROM people", "as_of": report["lsn"].as_u64().unwrap() - 1 });
     assert_ne!(running.ask("POST", "/v1/sql", &then.to_string()).status, 200);
 
-    // Asked for the same again, the same is told and nothing is done.
+    // The same request again returns the same report and does nothing.
     let marks = ok(&running, "GET", "/v1/tables/people/lake", "")["lake"]["snapshot_id"].clone();
     let same = format!("/v1/tables/people/erase?lsn={}", report["lsn"]);
     let again = ok(&running, "POST", &same, "");
@@ -115,7 +115,7 @@ fn no_file_and_no_snapshot_shows_what_was_erased() {
     );
     assert_eq!(ok(&running, "GET", "/v1/tables/people/lake", "")["lake"]["snapshot_id"], marks);
 
-    // After a start nothing is known of it; asked again, there is nothing to do.
+    // After a restart the report is forgotten. A new erasure finds nothing to do.
     let running = running.restart();
     running.engine.register(running.lake.clone()).unwrap();
     let anew = ok(&running, "POST", "/v1/tables/people/erase", "");
@@ -147,14 +147,14 @@ fn a_table_without_a_lake_is_erased_here() {
     assert_eq!(files_with(&running, &["tables"], "Zebediah"), [] as [PathBuf; 0]);
     assert!(!files_with(&running, &["tables"], "stays").is_empty(), "what lives stays");
     assert_eq!(sql(&running, "SELECT what FROM dry")["rows"], json!([["stays"]]));
-    // A table from which nothing was deleted.
+    // A table without deletes.
     assert_eq!(running.ask("PUT", "/v1/tables/calm", columns).status, 201);
     let report = ok(&running, "POST", "/v1/tables/calm/erase", "");
     assert_eq!(report["local"]["segments_rewritten"], 0, "{report}");
 }
 
-/// What an erasure seals leaves at once, while the lake is written anew: it was read there as it had been before, and the erasure
-/// waited for that for ever.
+/// Segments that an erasure seals are evicted at once, while the lake is being rewritten. The eviction compared them with the old
+/// files, and the erasure waited for it for ever.
 #[test]
 fn an_erasure_ends_though_rows_leave_for_the_lake_meanwhile() {
     let _limit = testkit::limit(240);
@@ -190,7 +190,7 @@ fn mistakes_are_told_and_a_deadline_does_not_end_it() {
         let answer = running.ask("POST", path, "");
         assert_eq!(answer.status, status, "{path}: {}", answer.text());
     }
-    // A reader holds what is replaced, so it cannot be done as long as that is so.
+    // A reader holds the replaced segments, so the erasure cannot finish.
     ok(&running, "POST", "/v1/tables/people/erase", "");
     sql(&running, "DELETE FROM people WHERE id = 8");
     let held = running.engine.root();
@@ -205,7 +205,7 @@ fn mistakes_are_told_and_a_deadline_does_not_end_it() {
     assert_eq!(files_with(&running, &PLACES, "Zebediah"), [] as [PathBuf; 0]);
 }
 
-/// The reason why the lake cannot be changed reaches whoever asked; once it is cured, asking again does it.
+/// The client gets the reason why the lake cannot be changed. Once it is repaired, the next request erases the rows.
 #[test]
 fn a_lake_that_cannot_be_changed_says_why() {
     let _limit = testkit::limit(240);
@@ -221,14 +221,14 @@ fn a_lake_that_cannot_be_changed_says_why() {
     assert_eq!(files_with(&running, &PLACES, "Zebediah"), [] as [PathBuf; 0]);
 }
 
-/// Where the lake is elsewhere since, an erasure said nothing of the copy that was written before, and it kept the rows.
+/// After the lake had moved, an erasure did not mention the old copy, which still had the rows.
 #[test]
 fn a_copy_that_was_written_before_the_lake_was_elsewhere_is_named() {
     let _limit = testkit::limit(240);
     let former = testkit::temp_dir("erasure-former");
     let running = Running::with("erasure-moved", |options| {
         options.record_requests = false;
-        // A store of which nothing is to be had.
+        // This object store cannot be reached.
         let objects = lake::objects::Objects::without_key("s3://bucket/lake", &Default::default(), "");
         let lake = lake::Options::remote(objects.unwrap());
         let lake = lake::Materializer::new(lake::Options { former: Some(former.path().into()), ..lake });
@@ -236,12 +236,12 @@ fn a_copy_that_was_written_before_the_lake_was_elsewhere_is_named() {
     });
     let made = r#"{"columns":[{"name":"n","type":"int64"}],"lake":false}"#;
     assert_eq!(running.ask("PUT", "/v1/tables/people", made).status, 201);
-    // As it was written then: of the first table of a database, so it has the same id.
+    // The old copy was written for the first table of a database, so its table has the same id.
     let before = with_lake("erasure-before");
     people(&before);
     let mut files = Vec::new();
     below(&before.engine.dir().join("lake"), &mut files);
-    // It had another name.
+    // The table had another name when the copy was written.
     let dir = former.path().join("main/persons");
     for file in files {
         let to = dir.join(file.strip_prefix(before.engine.dir().join("lake/main/people")).unwrap());
@@ -256,7 +256,7 @@ fn a_copy_that_was_written_before_the_lake_was_elsewhere_is_named() {
     assert_eq!(report["local"]["old_lake_removed"], false, "others may read it, and there is no other");
     let [copy] = &named(&report)[..] else { panic!("{report}") };
     assert_eq!(copy["path"].as_str(), dir.to_str(), "{report}");
-    // What only has its name is another table's.
+    // A table that only has the same name does not own the copy.
     sql(&running, "DROP TABLE people");
     assert_eq!(running.ask("PUT", "/v1/tables/people", made).status, 201);
     let report = ok(&running, "POST", "/v1/tables/people/erase", "");

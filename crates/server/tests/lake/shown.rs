@@ -1,4 +1,4 @@
-//! What a lake consists of, and its maintenance on request.
+//! The status, the snapshots and the files of a lake, and its maintenance on request.
 
 use engine::{ApiKey, Op, Transaction};
 use serde_json::{Value as Json, json};
@@ -7,7 +7,7 @@ use types::{Principal, Scope, TableSet};
 use crate::common::Running;
 use crate::{code, ok, with_lake};
 
-/// A partitioned table with several commits, deletes among them.
+/// Creates a partitioned table with several lake commits, deletes among them.
 fn events(running: &Running) {
     let columns =
         r#"{"columns":[{"name":"n","type":"int64"},{"name":"day","type":"date"}],"partition_by":["day"]}"#;
@@ -52,7 +52,7 @@ fn status_snapshots_and_files_add_up() {
         assert!(["2026-01-01", "2026-01-02"].contains(&day), "{file}");
         assert!(std::path::Path::new(file["path"].as_str().unwrap()).exists(), "{file}");
     }
-    // Page by page it is the same.
+    // Paging returns the same files.
     let mut paged: Vec<Json> = Vec::new();
     let mut from = json!(0);
     while !from.is_null() {
@@ -62,7 +62,7 @@ fn status_snapshots_and_files_add_up() {
     }
     assert_eq!(&paged, all);
 
-    // Rows that have not landed.
+    // These rows have not landed.
     ok(
         &running,
         "POST",

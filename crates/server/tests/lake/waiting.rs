@@ -1,4 +1,4 @@
-//! `GET …/watermarks?wait=`: until rows are somewhere, without hurrying anybody.
+//! `GET …/watermarks?wait=` waits until rows are durable, sealed or in the lake, without speeding that up.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
@@ -12,14 +12,14 @@ use types::{Principal, Scope, TableSet};
 use crate::common::{Answer, Client, Running, wait_until};
 use crate::{code, ok, with_lake};
 
-/// One that waits in a thread of its own.
+/// A request that waits on its own thread.
 struct Waiting {
     answered: mpsc::Receiver<Answer>,
     thread: JoinHandle<()>,
 }
 
 impl Waiting {
-    /// Returns once the server works on it, beside so many others.
+    /// Sends the request and returns once the server handles it, beside `others` other requests.
     fn start(running: &Running, others: usize, path: &str, headers: &[(&str, &str)]) -> Waiting {
         let are_running = |count: usize| {
             wait_until(|| running.telemetry().requests_running.load(Relaxed) == count);
@@ -57,25 +57,25 @@ fn a_row_to_come_is_waited_for() {
     let _limit = testkit::limit(120);
     let running = with_lake("wait-row");
     ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":1}"#);
-    // What is there already is answered at once, by row and by lsn.
+    // Rows that are already there are answered at once, by row id and by lsn.
     for passed in ["", "&row=0", "&row=1", "&lsn=0", "&lsn=1"] {
         let marks = ok(&running, "GET", &format!("/v1/tables/t/watermarks?wait=acknowledged{passed}"), "");
         assert_eq!(marks["acknowledged"]["row"], 1, "{passed}");
     }
     let waiting = Waiting::start(&running, 0, "/v1/tables/t/watermarks?wait=acknowledged&row=3", &[]);
     ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":2}"#);
-    // Rows of another table are none of this one's, though they are commits.
+    // Commits of another table do not count, although they take lsns.
     ok(&running, "POST", "/v1/tables/u/rows", r#"[{"n":1},{"n":2},{"n":3}]"#);
     assert!(waiting.is_waiting());
     let lsn = ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":3}"#)["lsn"].clone();
     let answer = waiting.answer();
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.json()["acknowledged"], json!({"row": 3, "lsn": lsn}));
-    // Edits are commits too, and nobody knows when one comes.
+    // Edits take lsns too, at any time, so the lsn to wait for is well ahead.
     let next = lsn.as_u64().unwrap() + 20;
     let path = format!("/v1/tables/t/watermarks?wait=acknowledged&lsn={next}");
     let waiting = Waiting::start(&running, 0, &path, &[]);
-    // Whatever table the commit is of: then this one's part of it is known.
+    // A commit of any table passes the lsn, since this table's part of it is then known.
     while running.engine.root().lsn().0 < next {
         ok(&running, "POST", "/v1/tables/u/rows", r#"{"n":4}"#);
     }
@@ -91,7 +91,7 @@ fn the_lake_is_waited_for_and_not_hurried() {
     assert_eq!((late.status, code(&late.json())), (429, "timeout"), "{}", late.text());
     let hint = late.json()["error"]["hint"].to_string();
     assert!(hint.contains("so far: acknowledged row 2, sealed row 0"), "{hint}");
-    // Nobody was hurried: rows land ten seconds after the first of them came.
+    // The wait did not speed up landing: rows land ten seconds after the first of them arrived.
     let marks = ok(&running, "GET", "/v1/tables/t/watermarks", "");
     assert_eq!(marks["lake"]["row"].as_u64().unwrap_or(0), 0, "{marks}");
 
@@ -111,7 +111,7 @@ fn the_lake_is_waited_for_and_not_hurried() {
     assert_eq!(third.answer().json()["lake"]["row"], 3);
 }
 
-/// A delete has no row, and an update has two: what is waited for says which of them are there or gone.
+/// A delete has no row id and an update has two, so a wait by lsn is the way to wait for them.
 #[test]
 fn updates_and_deletes_have_passed_with_their_commit() {
     let _limit = testkit::limit(120);
@@ -151,7 +151,7 @@ fn updates_and_deletes_have_passed_with_their_commit() {
     assert_eq!(values, [2]);
 }
 
-/// What changes nothing of the rows leaves the lake where it stands, and must not be waited for in vain.
+/// A commit that changes no rows does not move the lake, and a wait for it must not hang.
 #[test]
 fn a_lake_that_lacks_nothing_has_passed_every_commit() {
     let _limit = testkit::limit(120);
@@ -185,7 +185,7 @@ fn segments_are_waited_for() {
         let marks = waiting.answer().json();
         assert!(marks["sealed"]["row"].as_u64().unwrap() >= 1, "{marks}");
     }
-    // A server without a lake has none to wait for.
+    // A server without a lake refuses to wait for it.
     let refused = running.ask("GET", "/v1/tables/t/watermarks?wait=lake", "");
     assert_eq!((refused.status, code(&refused.json())), (400, "invalid"), "{}", refused.text());
 }
@@ -227,13 +227,13 @@ fn a_lake_that_cannot_land_tells_who_waits_and_names_no_path_to_others_than_admi
     std::fs::write(dir.join("main"), "in the way").unwrap();
     ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":1}"#);
     let waiting = Waiting::start(&running, 0, "/v1/tables/t/watermarks?wait=lake", &[]);
-    // It fails, and says so, to who asked for it and to who only waits.
+    // The failure is reported both to the client that requested the commit and to the one that only waits.
     assert_eq!(running.ask("POST", "/v1/tables/t/commit", "").status, 503);
     let told = waiting.answer();
     assert_eq!((told.status, told.error().0.as_str()), (503, "io"), "{}", told.text());
     let path = running.engine.dir().to_str().unwrap().to_owned();
     assert!(told.text().contains(&path), "{}", told.text());
-    // It was `"ok":true` beside `"failing":1`. Rows are taken in all the same.
+    // `/ready` said `"ok":true` beside `"failing":1`. Rows are still accepted.
     let ready = running.ask("GET", "/ready", "");
     let derived = &ready.json()["parts"]["derived"];
     assert_eq!(
@@ -245,7 +245,7 @@ fn a_lake_that_cannot_land_tells_who_waits_and_names_no_path_to_others_than_admi
         running.client().ask("GET", "/v1/tables/t/watermarks?wait=lake", &[("Authorization", &reader)], b"");
     assert_eq!(told.status, 503, "{}", told.text());
     assert!(!told.text().contains(&path) && !told.text().contains("lake/main"), "{}", told.text());
-    // Other marks do not depend on it.
+    // The other watermarks do not depend on the lake.
     let admin = put_key(&running, "admin", Scope::Admin);
     let ask = |path: &str| running.client().ask("GET", path, &[("Authorization", &admin)], b"");
     assert_eq!(ask("/v1/tables/t/watermarks?wait=acknowledged").status, 200);
@@ -253,7 +253,7 @@ fn a_lake_that_cannot_land_tells_who_waits_and_names_no_path_to_others_than_admi
     let landed = running.client().ask("POST", "/v1/tables/t/commit", &[("Authorization", &admin)], b"");
     assert_eq!(landed.status, 200, "{}", landed.text());
     assert_eq!(ask("/v1/tables/t/watermarks?wait=lake").json()["lake"], landed.json());
-    // Somebody removed what had landed: nothing is there that a reader could open.
+    // The landed files were removed, so no reader could open the table.
     std::fs::remove_dir_all(dir.join("main")).unwrap();
     let gone = ask("/v1/tables/t/watermarks?wait=lake");
     assert_eq!((gone.status, gone.error().0.as_str()), (503, "damaged"), "{}", gone.text());
@@ -278,7 +278,7 @@ fn what_makes_no_sense_is_refused() {
         assert!(refused.error().1.contains(why), "{query}: {}", refused.text());
     }
     assert_eq!(running.ask("GET", "/v1/tables/none/watermarks?wait=lake", "").status, 404);
-    // The largest numbers are waited for like others.
+    // The largest row id is waited for like any other.
     let most = format!("wait=acknowledged&row={}&deadline_ms=20", u64::MAX);
     assert_eq!(running.ask("GET", &format!("/v1/tables/t/watermarks?{most}"), "").status, 429);
 }

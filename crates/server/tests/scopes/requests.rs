@@ -1,14 +1,14 @@
-//! One request of each route, about a name.
+//! Builds one request for each route, about a given name.
 
 use http::Method;
 use serde_json::json;
 
-/// A table or a view, as a request spells it.
+/// The name of a table or a view, as a request spells it.
 #[derive(Clone, Debug)]
 pub struct Name {
     pub namespace: String,
     pub table: String,
-    /// As it stands in a path below `/v1/tables/`, if it is not to be encoded as it is.
+    /// The spelling in paths below `/v1/tables/`. `None` means the percent-encoded full name.
     raw: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl Name {
     }
 }
 
-/// Ways to write the name of one of Polynya's own tables, and what looks like one.
+/// Returns spellings of the name of one of Polynya's own tables, and names that resemble it.
 pub fn spellings(table: &str) -> Vec<Name> {
     let raw = |text: String| Name { raw: Some(text), ..Name::parse(&format!("polynya.{table}")) };
     let mut names: Vec<Name> = [
@@ -54,7 +54,7 @@ pub fn spellings(table: &str) -> Vec<Name> {
     names
 }
 
-/// A request that is to be sent.
+/// A request to be sent.
 #[derive(Debug)]
 pub struct Wanted {
     pub method: Method,
@@ -63,7 +63,7 @@ pub struct Wanted {
     pub body: String,
 }
 
-/// Whether a request of the route says a name.
+/// Returns true if requests of this route contain a name.
 pub fn names_something(path: &str) -> bool {
     let silent = [
         "/v1/tables",
@@ -102,7 +102,7 @@ fn iceberg_view(name: &str) -> String {
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
-/// A request of this route about this name.
+/// Builds a request of this route about this name.
 pub fn of(method: &Method, path: &str, name: &Name) -> Wanted {
     let (full, ident) = (name.full(), json!({ "namespace": [name.namespace], "name": name.table }));
     let free = json!({ "namespace": ["main"], "name": "moved" });
@@ -177,7 +177,7 @@ pub fn of(method: &Method, path: &str, name: &Name) -> Wanted {
                 .to_string()
         }
         ("POST", "/iceberg/v1/oauth/tokens") => "grant_type=client_credentials".to_owned(),
-        // Whoever may start one is refused for this.
+        // This body is refused even when the key may start a storm.
         ("POST", "/v1/storm") => r#"{"seconds":0}"#.to_owned(),
         ("GET" | "DELETE", _) => String::new(),
         (method, path) => panic!("say here what is sent by {method} {path}"),

@@ -1,6 +1,6 @@
-//! Statements of every kind about a name.
+//! Builds SQL statements of every kind about a given name.
 
-/// Ways to write the name of one of Polynya's own tables in SQL.
+/// Returns spellings of the name of one of Polynya's own tables in SQL.
 pub fn spellings(table: &str) -> Vec<String> {
     vec![
         format!("polynya.{table}"),
@@ -19,7 +19,7 @@ pub fn spellings(table: &str) -> Vec<String> {
     ]
 }
 
-/// What might make, change or remove something of this name.
+/// Returns statements that might create, change or remove an object of this name.
 pub fn all(name: &str) -> Vec<String> {
     vec![
         format!("CREATE TABLE {name} (id bigint primary key)"),
