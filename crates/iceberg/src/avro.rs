@@ -1,7 +1,7 @@
-//! Avro object container files, as much of them as Iceberg's manifests need.
+//! Avro object container files, limited to the parts that Iceberg's manifests need.
 //!
-//! Written: one block, no compression, a schema that is a constant text. Read: any schema of records, arrays, maps and
-//! unions, since a manifest may come from another program; what a field means is told by its `field-id`.
+//! Writing produces one uncompressed block with a constant schema. Reading accepts any schema of records, arrays, maps and
+//! unions, since another program may have written the manifest; the `field-id` of a field tells its meaning.
 
 mod reader;
 
@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 const MAGIC: &[u8; 4] = b"Obj\x01";
 const SYNC_LEN: usize = 16;
 
-/// The body of a container: values one after the other.
+/// The records of a container, encoded one after the other.
 #[derive(Debug, Default)]
 pub struct Body {
     bytes: Vec<u8>,
@@ -24,23 +24,23 @@ impl Body {
         Self::default()
     }
 
-    /// Says that a record ends here.
+    /// Marks the end of a record.
     pub fn end_record(&mut self) {
         self.records += 1;
     }
 
-    /// An `int` or a `long`.
+    /// Writes an `int` or a `long`.
     pub fn long(&mut self, value: i64) {
         put_long(&mut self.bytes, value);
     }
 
-    /// `bytes` or a `string`.
+    /// Writes `bytes` or a `string`.
     pub fn blob(&mut self, value: &[u8]) {
         self.long(value.len() as i64);
         self.bytes.extend_from_slice(value);
     }
 
-    /// Bytes of a known length: `fixed`, or a float.
+    /// Writes bytes of a fixed length: a `fixed`, `float` or `double`.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -49,7 +49,7 @@ impl Body {
         self.bytes.push(value.into());
     }
 
-    /// A union of null and something: which of the two follows.
+    /// Writes the branch of a union of null and another type: 1 if a value follows, 0 for null.
     pub fn some(&mut self, is_some: bool) {
         self.long(is_some.into());
     }
@@ -61,7 +61,7 @@ impl Body {
         }
     }
 
-    /// An array, in one block.
+    /// Writes an array as one block.
     pub fn array<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T)) {
         if !items.is_empty() {
             self.long(items.len() as i64);
@@ -70,7 +70,7 @@ impl Body {
         self.long(0);
     }
 
-    /// The whole file. `metadata` are further texts for its head.
+    /// Returns the whole file. `metadata` adds keys and values to the file's header.
     pub fn into_file(self, schema: &str, metadata: &[(&str, &str)]) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.bytes.len() + schema.len() + 256);
         out.extend_from_slice(MAGIC);
@@ -83,7 +83,7 @@ impl Body {
             }
         }
         put_long(&mut out, 0);
-        // Any 16 bytes do that are unlikely within the data.
+        // The sync marker may be any 16 bytes that are unlikely to occur in the data.
         let sync = xxh3_128(&self.bytes).to_le_bytes();
         out.extend_from_slice(&sync);
         if self.records > 0 {
@@ -96,7 +96,7 @@ impl Body {
     }
 }
 
-/// Zigzag, then seven bits a byte, the lowest first.
+/// Writes a zigzag-encoded varint: seven bits per byte, the lowest first.
 fn put_long(out: &mut Vec<u8>, value: i64) {
     let mut rest = ((value << 1) ^ (value >> 63)) as u64;
     while rest >= 0x80 {

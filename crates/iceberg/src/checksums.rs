@@ -1,26 +1,27 @@
-//! Checksums of a file's bytes, kept apart from the file: the manifest that names a file says what its bytes were when it was
-//! written, the list says so of manifests, and the snapshot of its list.
+//! Checksums of a file's bytes, kept apart from the file. A manifest holds those of the data files that it names, a
+//! manifest list those of its manifests, and a snapshot's summary that of its manifest list. Each is of the bytes that were
+//! written.
 //!
-//! A data file has one for each [`CHUNK_BYTES`], so that a reader of few rows checks only what it reads. Everything in the file
-//! is covered: headers of pages and the footer too, of which Parquet's own checksums of pages say nothing.
+//! A data file has one checksum for each [`CHUNK_BYTES`], so that a reader of few rows checks only the chunks it reads.
+//! They cover the whole file, page headers and footer included; Parquet's own page checksums leave those out.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use types::{Error, Result};
 
-/// Bytes that one checksum of a data file covers. Another size needs another [`KEY`].
+/// Bytes covered by one checksum of a data file. A change of this size needs a new [`KEY`].
 pub const CHUNK_BYTES: u64 = 1 << 20;
-/// What the checksums are called in the heads of manifests and of their lists.
+/// Key of the checksums in the Avro headers of manifests and manifest lists.
 pub const KEY: &str = "polynya.crc32c-of-mib";
-/// What the checksum of a manifest list is called in its snapshot's summary.
+/// Key of a manifest list's checksum in the summary of its snapshot.
 pub const LIST_KEY: &str = "polynya.manifest-list-crc32c";
 
-/// CRC-32C of each chunk of a file, and which of them this process compared already.
+/// The CRC-32C of each chunk of a file. It also remembers the chunks that this process has compared already.
 #[derive(Debug)]
 pub struct Checksums {
     chunks: Box<[u32]>,
-    /// One bit for each chunk.
+    /// One bit per chunk, set once the chunk was compared successfully.
     compared: Box<[AtomicU64]>,
 }
 
@@ -40,7 +41,8 @@ impl Checksums {
         Checksums::new(bytes.chunks(CHUNK_BYTES as usize).map(crc32c::crc32c).collect())
     }
 
-    /// Compares a whole file, whatever was compared before.
+    /// Compares a whole file, chunks that were compared before included. Fails with `Damaged` if its length or any chunk
+    /// differs.
     pub fn compare(&self, bytes: &[u8]) -> Result<()> {
         if bytes.len().div_ceil(CHUNK_BYTES as usize) != self.chunks.len() {
             return Err(Error::damaged("a file of the lake is not as long as it was when it was written"));
@@ -49,7 +51,7 @@ impl Checksums {
         (0..).zip(&mut chunks).try_for_each(|(nth, chunk)| self.compare_chunk(nth, chunk))
     }
 
-    /// Compares one chunk.
+    /// Compares one chunk. Fails with `Damaged` if it differs.
     pub fn compare_chunk(&self, nth: u64, chunk: &[u8]) -> Result<()> {
         let found = crc32c::crc32c(chunk);
         match self.chunks.get(nth as usize) {
@@ -67,7 +69,8 @@ impl Checksums {
         }
     }
 
-    /// Compares the chunks of a mapped file that a range is in, each once in the life of this process.
+    /// Compares the chunks of a mapped file that overlap a range, each successfully at most once in the life of this
+    /// process.
     pub fn compare_once(&self, bytes: &[u8], range: Range<u64>) -> Result<()> {
         for nth in range.start / CHUNK_BYTES..range.end.div_ceil(CHUNK_BYTES) {
             let (word, bit) = (self.compared.get((nth / 64) as usize), 1u64 << (nth % 64));
@@ -88,7 +91,7 @@ impl Checksums {
         self.chunks.iter().map(|crc| format!("{crc:08x}")).collect()
     }
 
-    /// `None`: the text is empty, or no text of checksums.
+    /// Parses eight hex digits per chunk. Returns `None` if the text is empty or malformed.
     fn parse(text: &str) -> Option<Checksums> {
         let chunks: Option<Vec<u32>> = (0..text.len())
             .step_by(8)
@@ -98,24 +101,26 @@ impl Checksums {
     }
 }
 
-/// What the head of a manifest says of its files, in the order of its entries; nothing of those that nobody knows.
+/// Formats the checksums of a manifest's files for its header, in the order of its entries. An unknown one becomes an empty
+/// text.
 pub fn all_to_text<'a>(all: impl Iterator<Item = Option<&'a Checksums>>) -> String {
     let texts: Vec<String> = all.map(|of| of.map_or(String::new(), Checksums::to_text)).collect();
     texts.join(",")
 }
 
-/// The other way round; `text` is `None` in the head of a manifest that another program wrote, or an older version of this one.
+/// Parses the checksums of a manifest's files, the inverse of [`all_to_text`]. The iterator never ends: it continues with
+/// `None`. `text` is `None` for a manifest of another program or of an older version of this one.
 pub fn parse_all(text: Option<&[u8]>) -> impl Iterator<Item = Option<Checksums>> {
     let text = text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default();
     text.split(',').map(Checksums::parse).chain(std::iter::repeat_with(|| None))
 }
 
-/// The checksum of a manifest or of a list of manifests, as text.
+/// Returns the checksum of a manifest or manifest list, as text.
 pub fn text_of(bytes: &[u8]) -> String {
     format!("{:08x}", crc32c::crc32c(bytes))
 }
 
-/// Compares a manifest or a list of manifests with what was said of it when it was written.
+/// Compares a manifest or manifest list with the checksum that was recorded when it was written. Without one it passes.
 pub fn compare_text(bytes: &[u8], expected: Option<&str>) -> Result<()> {
     let found = text_of(bytes);
     match expected {
@@ -127,7 +132,7 @@ pub fn compare_text(bytes: &[u8], expected: Option<&str>) -> Result<()> {
     }
 }
 
-/// Adds up the checksums of a file while it is written.
+/// Computes the checksums of a file while it is written.
 #[derive(Debug, Default)]
 pub struct Builder {
     chunks: Vec<u32>,

@@ -1,9 +1,9 @@
-//! How the rows of a table lie in its files: which of them share one, and in which order.
+//! The layout of a table's rows in its files: the partitions that divide them and the order within a file.
 
 use serde_json::{Value as Json, json};
 use types::{ColumnId, Error, ROW_ID, Result, SortBy, TIME, TableDef, Transform};
 
-/// What follows from `partition_by` and `sort_by` of a definition.
+/// The partitions and sort order of a table, derived from `partition_by` and `sort_by` of its definition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     pub partitions: Vec<PartitionColumn>,
@@ -12,12 +12,12 @@ pub struct Layout {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionColumn {
-    /// Where the column is in a batch of all columns.
+    /// Index of the column in a batch of all columns, the system columns included.
     pub at: usize,
-    /// Its field id.
+    /// Field id of the column.
     pub source: i32,
     pub transform: Transform,
-    /// As Iceberg names it.
+    /// Name of the partition field in Iceberg.
     pub name: String,
 }
 
@@ -30,8 +30,8 @@ pub struct SortColumn {
 }
 
 impl Layout {
-    /// Of a definition whose expressions were not checked when it was made, nothing: rather than not landing at all its
-    /// rows lie as if it said none.
+    /// Returns the layout that a definition asks for. A definition whose expressions were not checked when it was made, and
+    /// do not parse, yields the plain layout: its rows land unpartitioned and unsorted instead of not at all.
     pub fn of(def: &TableDef) -> Result<Layout> {
         let (partitions, sorts) =
             (def.partitions().unwrap_or_default(), def.sort_columns().unwrap_or_default());
@@ -57,12 +57,12 @@ impl Layout {
         })
     }
 
-    /// Whether rows simply lie in the order of their ids.
+    /// Returns true if rows lie unpartitioned, in row-id order.
     pub fn is_plain(&self) -> bool {
         self.partitions.is_empty() && self.sorts.is_empty()
     }
 
-    /// The fields of the Iceberg sort order.
+    /// Returns the fields of the Iceberg sort order, as JSON.
     pub fn sort_fields(&self) -> Json {
         let field = |sort: &SortColumn| {
             json!({
@@ -76,7 +76,7 @@ impl Layout {
     }
 }
 
-/// Where a column is in batches of all columns, and its name in Iceberg.
+/// Returns the index of a column in batches of all columns, and its Iceberg name.
 fn place(def: &TableDef, id: ColumnId) -> Result<(usize, &str)> {
     match id {
         ROW_ID => Ok((0, crate::schema::ROW_ID_NAME)),

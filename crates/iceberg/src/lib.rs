@@ -1,16 +1,17 @@
-//! The format of Apache Iceberg: metadata, manifests and their Avro, schemas, partition specs, transforms and single values.
+//! The format of Apache Iceberg: metadata files, manifests and their Avro encoding, schemas, partition specs, transforms
+//! and single values.
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`metadata`] | a table's metadata file: schemas, specs, snapshots; parsed, changed and written |
-//! | [`manifest`], [`avro`] | manifests and manifest lists, and the container files of Avro that hold them |
-//! | [`schema`], [`layout`] | Iceberg's schemas of Polynya's tables, and ids of fields |
+//! | [`metadata`] | a table's metadata file (schemas, specs, snapshots): parsing, changing, writing |
+//! | [`manifest`], [`avro`] | manifests and manifest lists, and the Avro container files that hold them |
+//! | [`schema`], [`layout`] | Iceberg schemas and field ids of Polynya's tables; their partitions and sort order |
 //! | [`spec`], [`transform`] | partition specs and the transforms of their fields |
-//! | [`single`] | single values, as bounds and partitions hold them |
+//! | [`single`] | single values: the encoding of bounds and partition values |
 //! | [`shown`] | partition values as text |
-//! | [`checksums`] | checksums of files, in the files that name them |
+//! | [`checksums`] | checksums of files, stored in the files that name them |
 //!
-//! Not here: files and stores, tables of Polynya, commits: `lake`.
+//! This crate does no I/O and knows no stores and no commits: they are in `lake`.
 
 #![forbid(unsafe_code)]
 

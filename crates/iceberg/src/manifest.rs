@@ -1,5 +1,5 @@
-//! Manifests and manifest lists: which files a snapshot has. Their Avro schemas are constants but for the values of
-//! partitions, which a [`Spec`] has once and for all (O1); they are read whatever their schema, by field id.
+//! Manifests and manifest lists: the files of a snapshot. The Avro schemas that are written are constants, except for the
+//! partition values, whose part each [`Spec`] makes once (O1). Files with any schema are read, by field id.
 
 use std::sync::Arc;
 
@@ -10,47 +10,49 @@ use crate::checksums::{self, Checksums};
 use crate::metadata::Snapshot;
 use crate::spec::{self, Partition, Spec, Specs};
 
-/// What a file holds, as Iceberg numbers it.
+/// The content of a file, with Iceberg's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     Data = 0,
-    /// Positions of rows that are deleted in data files. (Equality deletes, 2, are of tables of others: `foreign` reads them.)
+    /// Positions of deleted rows in data files. Equality deletes (2) occur only in tables of other programs, which
+    /// `foreign` reads.
     Deletes = 1,
 }
 
-/// A Parquet file as a manifest describes it.
+/// A Parquet file as described in a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DataFile {
     pub content: Content,
     pub path: String,
-    /// The partition spec that it was written under, and its values.
+    /// Id of the partition spec that the file was written under.
     pub spec: i32,
     pub partition: Arc<Partition>,
     pub rows: u64,
     pub bytes: u64,
     pub metrics: Metrics,
-    /// Where row groups begin.
+    /// Offsets at which row groups begin.
     pub split_offsets: Vec<i64>,
-    /// The sort order that its rows are in; `None`: that of no certain one.
+    /// Id of the sort order of its rows; `None` if they are in no known order.
     pub sort_order: Option<i32>,
-    /// What was written; `None`: another program wrote it and nobody looked, or an older version of this one.
+    /// Checksums of the bytes that were written. `None` if an older version of this program wrote the file, or another
+    /// program whose file was not read through.
     pub checksums: Option<Arc<Checksums>>,
 }
 
-/// What is known of columns, by field id.
+/// Statistics of the file's columns, by field id.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
     pub column_bytes: Vec<(i32, i64)>,
     pub values: Vec<(i32, i64)>,
     pub nulls: Vec<(i32, i64)>,
     pub nans: Vec<(i32, i64)>,
-    /// As Iceberg writes single values.
+    /// Bounds, encoded as Iceberg's single values.
     pub lower: Vec<(i32, Vec<u8>)>,
     pub upper: Vec<(i32, Vec<u8>)>,
 }
 
 impl Metrics {
-    /// Of a file of so many rows that was written before there was a column: all of its values are null.
+    /// Adds a column of nulls only: the file has `rows` rows and is older than the column.
     pub fn add_nulls(&mut self, column: i32, rows: u64) {
         self.values.push((column, rows as i64));
         self.nulls.push((column, rows as i64));
@@ -64,43 +66,43 @@ pub enum Status {
     Deleted = 2,
 }
 
-/// A file in a manifest, with everything inherited filled in.
+/// A file in a manifest, with inherited numbers resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub status: Status,
-    /// The snapshot that added (or deleted) the file.
+    /// Id of the snapshot that added the file, or deleted it.
     pub snapshot_id: i64,
     pub sequence: i64,
     pub file_sequence: i64,
     pub file: Arc<DataFile>,
 }
 
-/// A manifest as the list describes it.
+/// A manifest as described in a manifest list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestFile {
     pub path: String,
     pub bytes: u64,
-    /// The partition spec of its files.
+    /// Id of the partition spec of its files.
     pub spec: i32,
     pub content: Content,
     pub sequence: i64,
     pub min_sequence: i64,
     pub snapshot_id: i64,
-    /// Files and rows by [`Status`]: existing, added, deleted.
+    /// Numbers of files and of rows, indexed by [`Status`]: existing, added, deleted.
     pub files: [u64; 3],
     pub rows: [u64; 3],
-    /// Of each field of the spec.
+    /// One summary for each field of the spec.
     pub partitions: Vec<Summary>,
-    /// Of its bytes, as text; `None` as in [`DataFile::checksums`].
+    /// Checksum of its bytes as text; `None` in the cases of [`DataFile::checksums`].
     pub checksum: Option<String>,
 }
 
-/// What all files of a manifest have in one field of their partitions.
+/// The range of all files of a manifest in one partition field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub contains_null: bool,
     pub contains_nan: bool,
-    /// As Iceberg writes single values; of those that are neither null nor NaN.
+    /// Bounds of the values that are neither null nor NaN, encoded as Iceberg's single values.
     pub lower: Option<Vec<u8>>,
     pub upper: Option<Vec<u8>>,
 }
@@ -117,33 +119,33 @@ impl Content {
 }
 
 impl ManifestFile {
-    /// Files that are in the table.
+    /// Number of files that are in the table, that is, not deleted.
     pub fn live_files(&self) -> u64 {
         self.files[Status::Existing as usize] + self.files[Status::Added as usize]
     }
 }
 
 impl Entry {
-    /// What a manifest says of the file's bytes; nothing of one that is gone.
+    /// Returns the checksums to record in the manifest; `None` for a deleted file.
     fn checksums(&self) -> Option<&Checksums> {
         self.file.checksums.as_deref().filter(|_| self.status != Status::Deleted)
     }
 }
 
-/// What a manifest says of itself beside its entries.
+/// The header of a manifest.
 pub struct Of<'a> {
     pub path: String,
     pub content: Content,
     pub spec: &'a Spec,
-    /// The table's, as JSON text.
+    /// The table's schema, as JSON text.
     pub schema: &'a str,
     pub schema_id: i32,
-    /// The commit's.
+    /// Id of the snapshot that writes the manifest.
     pub snapshot_id: i64,
     pub sequence: i64,
 }
 
-/// A manifest's bytes and what its list says of it. All entries are of its spec.
+/// Writes a manifest. Returns its bytes and its description for the manifest list. All entries must have the header's spec.
 pub fn write(of: Of<'_>, entries: &[Entry]) -> (Vec<u8>, ManifestFile) {
     let mut manifest = ManifestFile {
         path: of.path,
@@ -189,7 +191,7 @@ fn put_entry(body: &mut Body, entry: &Entry, spec: &Spec) {
     let file = &entry.file;
     body.long(entry.status as i64);
     body.optional_long(Some(entry.snapshot_id));
-    // What a snapshot adds inherits its number.
+    // An added file inherits the sequence number of its snapshot.
     let inherits = entry.status == Status::Added;
     body.optional_long((!inherits).then_some(entry.sequence));
     body.optional_long((!inherits).then_some(entry.file_sequence));
@@ -199,7 +201,7 @@ fn put_entry(body: &mut Body, entry: &Entry, spec: &Spec) {
     spec.put_avro(body, &file.partition);
     body.long(file.rows as i64);
     body.long(file.bytes as i64);
-    // Who looks for what a commit removed needs its name, not what was in it.
+    // Readers of a deleted entry need the file's name, not its metrics.
     let nothing = Metrics::default();
     let metrics = if entry.status == Status::Deleted { &nothing } else { &file.metrics };
     for counts in [&metrics.column_bytes, &metrics.values, &metrics.nulls, &metrics.nans] {
@@ -230,7 +232,8 @@ fn put_entry(body: &mut Body, entry: &Entry, spec: &Spec) {
     body.end_record();
 }
 
-/// The entries of a manifest. `of` is what the list says of it, `specs` the table's.
+/// Reads the entries of a manifest. `of` is its description in the manifest list, `specs` are the table's. Fails with
+/// `Damaged` if the bytes differ from the recorded checksum.
 pub fn read(bytes: &[u8], of: &ManifestFile, specs: &Specs) -> Result<Vec<Entry>> {
     checksums::compare_text(bytes, of.checksum.as_deref())?;
     let (head, records) = avro::read(bytes)?;
@@ -295,7 +298,7 @@ fn entry(record: &Record, of: &ManifestFile, spec: &Spec, checksums: Option<Chec
     })
 }
 
-/// A manifest list's bytes.
+/// Returns the bytes of a manifest list.
 pub fn write_list(
     manifests: &[ManifestFile],
     snapshot_id: i64,
@@ -349,7 +352,7 @@ pub fn read_list(bytes: &[u8]) -> Result<Vec<ManifestFile>> {
     records.iter().zip(checksums).map(|(record, checksum)| list_entry(record, checksum)).collect()
 }
 
-/// A manifest list of a snapshot of ours, compared with what the snapshot's summary says of it.
+/// Reads the manifest list of a snapshot and compares it with the checksum in the snapshot's summary, if there is one.
 pub fn read_list_of(bytes: &[u8], snapshot: &Snapshot) -> Result<Vec<ManifestFile>> {
     let expected = snapshot.summary.get(checksums::LIST_KEY).map(String::as_str);
     checksums::compare_text(bytes, expected)?;
@@ -376,7 +379,7 @@ fn list_entry(record: &Record, checksum: Option<&str>) -> Result<ManifestFile> {
         content: Content::of(record.long(517).unwrap_or(0))?,
         sequence: record.long(515).unwrap_or(0),
         min_sequence: record.long(516).unwrap_or(0),
-        // Format 1 may leave it out; the entries have their own then.
+        // Format 1 may leave the snapshot id out; the entries then have their own.
         snapshot_id: record.long(503).unwrap_or(0),
         files: [count(505), count(504), count(506)],
         rows: [count(513), count(512), count(514)],
@@ -385,7 +388,7 @@ fn list_entry(record: &Record, checksum: Option<&str>) -> Result<ManifestFile> {
     })
 }
 
-/// The schema of entries whose partitions have these fields.
+/// Returns the Avro schema of manifest entries with these partition fields.
 pub fn entry_schema(partition_fields: &str) -> String {
     const PARTITION: &str = r#""name":"r102","fields":["#;
     let schema = ENTRY_SCHEMA.trim_end();

@@ -1,6 +1,6 @@
-//! A table's metadata file, as Iceberg v2 defines it: `vN.metadata.json`.
+//! The metadata file of a table, as Iceberg format 2 defines it: `vN.metadata.json`.
 //!
-//! What other programs put in and this one does not know is kept.
+//! Members that other programs added and this one does not know are kept.
 
 mod layout;
 
@@ -19,19 +19,20 @@ use crate::checksums;
 use crate::layout::Layout;
 pub use layout::UNSORTED;
 
-/// The table's position in its table property and in each snapshot's summary (K1).
+/// Keys of the table's position (K1): every row with an id up to `ROW` has landed, as of `LSN`. They occur in the table's
+/// properties and in each snapshot's summary.
 pub const ROW: &str = "polynya.row";
 pub const LSN: &str = "polynya.lsn";
-/// The run of the database that committed this position.
+/// Property with the run of the database that committed the position.
 pub const RUN: &str = "polynya.run";
-/// The id of the table that this is the lake of.
+/// Property with the id of the Polynya table that this Iceberg table mirrors.
 pub const TABLE_ID: &str = "polynya.table-id";
-/// The database that writes a table, where several could.
+/// Property with the id of the database that writes the table, for stores and catalogs that several databases can reach.
 const DATABASE: &str = "polynya.database";
-/// The last snapshots that other programs committed, whether they are kept or not.
+/// Property with the ids of the last snapshots that other programs committed, expired ones included.
 const TAKEN: &str = "polynya.taken";
 const TAKEN_MAX: usize = 16;
-/// The branch that the table is.
+/// Name of the branch that readers of the table see.
 pub const MAIN: &str = "main";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -72,7 +73,7 @@ pub struct Snapshot {
     pub snapshot_id: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_snapshot_id: Option<i64>,
-    /// Left out where it is 0, as in tables that were of format 1 once.
+    /// Missing, which means 0, in snapshots of a table that was upgraded from format 1.
     #[serde(default)]
     pub sequence_number: i64,
     pub timestamp_ms: i64,
@@ -85,15 +86,15 @@ pub struct Snapshot {
     pub other: Map<String, Json>,
 }
 
-/// A snapshot with what metadata files say of it.
+/// A snapshot with its JSON text.
 pub type Kept = Once<Snapshot>;
 
-/// A part of the metadata that never changes. What files say of it is made once, however many of them it is in (O1).
+/// A part of the metadata that never changes. Its JSON text is made once, however many metadata files contain it (O1).
 #[derive(Debug)]
 pub struct Once<T>(Arc<(T, OnceLock<Box<RawValue>>)>);
 
 impl<T: Serialize> Once<T> {
-    /// As JSON.
+    /// Returns the part as JSON.
     pub fn text(&self) -> serde_json::Result<&str> {
         self.raw().map(RawValue::get)
     }
@@ -113,7 +114,7 @@ thread_local! {
     static TEXTS_MADE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns how often this thread has made the text of a part that never changes, for tests of what a commit costs.
+/// Returns the number of texts of unchanging parts that this thread has made, for tests of the cost of a commit.
 pub fn texts_made() -> u64 {
     TEXTS_MADE.get()
 }
@@ -164,20 +165,20 @@ pub struct MetadataLog {
     pub metadata_file: String,
 }
 
-/// About what a snapshot takes in a metadata file, and everything else.
+/// Approximate bytes of one snapshot in a metadata file, and of everything else together. They size the buffer.
 const SNAPSHOT_BYTES: usize = 900;
 const BYTES_BESIDE: usize = 16 << 10;
 
-/// Old writers say -1 where there is none.
+/// Reads an optional snapshot id. Old writers use -1 for none.
 fn no_snapshot<'de, D: serde::Deserializer<'de>>(d: D) -> std::result::Result<Option<i64>, D::Error> {
     Ok(Option::<i64>::deserialize(d)?.filter(|id| *id != -1))
 }
 
-/// The schema that a table of a definition begins with.
+/// Id of the schema that a new table begins with.
 pub const FIRST_SCHEMA: i32 = 0;
 
 impl Metadata {
-    /// Of a table without a snapshot. `schema` without its id.
+    /// Builds the metadata of a table without a snapshot. `schema` has no `schema-id` yet.
     pub fn new(
         uuid: String,
         location: String,
@@ -226,14 +227,15 @@ impl Metadata {
     }
 
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        // One piece of memory: growing step by step would copy what is known to be much again and again.
+        // Reserves the whole buffer at once: a growing buffer would copy its long content repeatedly.
         let mut bytes = Vec::with_capacity(BYTES_BESIDE + self.snapshots.len() * SNAPSHOT_BYTES);
         serde_json::to_writer(&mut bytes, self)
             .map_err(|e| Error::internal(format!("writing Iceberg metadata: {e}")))?;
         Ok(bytes)
     }
 
-    /// What a metadata file of ours holds: it ends with a checksum of all before.
+    /// Returns the bytes of a metadata file that Polynya writes: the JSON, whose last member is a checksum of everything
+    /// before it.
     pub fn to_file(&self) -> Result<Vec<u8>> {
         self.to_bytes().map(sealed)
     }
@@ -246,21 +248,22 @@ impl Metadata {
         self.snapshot(self.current_snapshot_id?)
     }
 
-    /// A snapshot and those that it came from, as far as they are kept; the newest first.
+    /// Iterates over a snapshot and its ancestors, the newest first, as far as they are retained.
     pub fn ancestors(&self, of: i64) -> impl Iterator<Item = &Snapshot> {
         let parent = |snapshot: &&Snapshot| self.snapshot(snapshot.parent_snapshot_id?);
-        // What others wrote may lead around.
+        // Metadata of other programs may contain a cycle, so the length is bounded.
         std::iter::successors(self.snapshot(of), parent).take(self.snapshots.len())
     }
 
-    /// Branches beside `main`, which others made in a catalog, and the snapshots that they are at.
+    /// Returns the branches other than `main`, which other programs created in a catalog, each with the id of its snapshot.
     pub fn branches(&self) -> BTreeMap<&str, i64> {
         let is_other = |(name, of): &(&String, &Json)| *name != MAIN && of["type"] != "tag";
         let all = self.refs.iter().filter(is_other);
         all.filter_map(|(name, of)| Some((name.as_str(), of["snapshot-id"].as_i64()?))).collect()
     }
 
-    /// The snapshots that stay as long as their branches do: those that branches are at, and what led there beside `main`.
+    /// Returns the snapshots that are retained as long as their branches exist: the snapshot of each branch other than
+    /// `main`, and those of its ancestors that `main` does not have.
     pub fn held(&self) -> HashSet<i64> {
         let branches = self.branches();
         if branches.is_empty() {
@@ -275,7 +278,7 @@ impl Metadata {
         branches.into_values().flat_map(beside).collect()
     }
 
-    /// The snapshots that led to the current one, and it: the oldest first, without those that are [held](Metadata::held).
+    /// Returns the current snapshot and its ancestors, the oldest first, without those that are [held](Metadata::held).
     pub fn line(&self) -> Vec<i64> {
         let Some(current) = self.current_snapshot_id else { return Vec::new() };
         let held = self.held();
@@ -293,12 +296,12 @@ impl Metadata {
         self.schemas.iter().find(|s| s["schema-id"] == json!(self.current_schema_id))
     }
 
-    /// Whether the current schema is `schema`, which has no id.
+    /// Returns true if the current schema equals `schema`, which has no `schema-id`.
     pub fn has_schema(&self, schema: &Json) -> bool {
         self.schema().is_some_and(|current| same_schema(current, schema))
     }
 
-    /// Makes `schema` the current one, under its old id if there was such a one.
+    /// Makes `schema` the current one. If the table has had an equal schema before, its id is used again.
     pub fn set_schema(&mut self, schema: &Json, last_column_id: i32) {
         self.last_column_id = self.last_column_id.max(last_column_id);
         let id_of = |s: &Json| s["schema-id"].as_i64().and_then(|id| i32::try_from(id).ok());
@@ -314,7 +317,7 @@ impl Metadata {
         self.current_schema_id = id;
     }
 
-    /// Puts a snapshot on the main branch.
+    /// Adds a snapshot at the head of the main branch.
     pub fn add_snapshot(&mut self, snapshot: Snapshot) {
         let id = snapshot.snapshot_id;
         self.last_sequence_number = self.last_sequence_number.max(snapshot.sequence_number);
@@ -324,8 +327,8 @@ impl Metadata {
         self.snapshots.push(snapshot.into());
     }
 
-    /// Where the table stands: the newest ancestor of the current snapshot that says so wins (commits of other programs
-    /// say nothing), and the table property must say the same.
+    /// Returns the position of the table. The newest ancestor of the current snapshot that records one decides, since
+    /// commits of other programs record none. Fails with `Damaged` if the table's properties record another position.
     pub fn position(&self) -> Result<(RowId, Lsn)> {
         let property = position_in(&self.properties)?.ok_or_else(|| {
             Error::damaged(format!("the Iceberg table has no property `{ROW}` and `{LSN}`"))
@@ -372,7 +375,7 @@ impl Metadata {
         }
     }
 
-    /// The last snapshots that other programs committed.
+    /// Returns the ids of the last snapshots that other programs committed.
     pub fn taken(&self) -> impl Iterator<Item = i64> {
         let listed = self.properties.get(TAKEN).map(String::as_str).unwrap_or_default();
         listed.split(',').filter_map(|id| id.parse().ok())
@@ -398,10 +401,10 @@ impl Metadata {
     }
 }
 
-/// The last member of a metadata file of ours, which readers of Iceberg do not know and pass over.
+/// Key of the checksum, the last member of a metadata file that Polynya writes. Other readers of Iceberg ignore it.
 const SEAL: &str = "polynya-crc32c";
 
-/// Ends a JSON object with a checksum of all before.
+/// Appends the checksum of a JSON object to it, as its last member.
 pub fn sealed(mut object: Vec<u8>) -> Vec<u8> {
     if object.pop_if(|last| *last == b'}').is_some() {
         let checksum = checksums::text_of(&object);
@@ -410,13 +413,14 @@ pub fn sealed(mut object: Vec<u8>) -> Vec<u8> {
     object
 }
 
-/// Takes the checksum from the end of a JSON object, if it has one, and compares it.
+/// Compares the checksum at the end of a JSON object and returns the object without it. An object without one is returned
+/// unchanged.
 pub fn unsealed(object: Bytes) -> Result<Bytes> {
     let Some(content) = compared(&object)? else { return Ok(object) };
     Ok([content, b"}"].concat().into())
 }
 
-/// Compares metadata with the checksum that they end with. Returns what stands before it; `None` if they have none.
+/// Compares the checksum at the end of a metadata file. Returns the bytes before it, or `None` if the file has no checksum.
 fn compared(bytes: &[u8]) -> Result<Option<&[u8]>> {
     let parts = bytes.strip_suffix(b"\"}").and_then(|rest| rest.split_last_chunk::<8>());
     let Some((rest, checksum)) = parts else { return Ok(None) };
@@ -426,7 +430,7 @@ fn compared(bytes: &[u8]) -> Result<Option<&[u8]>> {
 }
 
 fn same_schema(a: &Json, b: &Json) -> bool {
-    // A set, which catalogs write in an order of their own.
+    // The key is a set: catalogs write its fields in an order of their own.
     let key = |of: &Json| -> BTreeSet<i64> {
         of["identifier-field-ids"].as_array().into_iter().flatten().filter_map(Json::as_i64).collect()
     };

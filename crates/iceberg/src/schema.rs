@@ -1,4 +1,4 @@
-//! How a table's columns look in Iceberg and in Parquet.
+//! The schema of a table's columns in Iceberg and in Parquet.
 //!
 //! | column | Iceberg | Parquet |
 //! |---|---|---|
@@ -15,9 +15,8 @@
 //! | `vector(n)` | `list<float>`, elements required | three-level list of FLOAT |
 //! | `point`, `point3d` | `struct<lon, lat>`, `struct<x, y, z>` of required `double` | group |
 //!
-//! Field ids are the column ids. The row id, `_row_id` elsewhere, has a name of its own here ([`ROW_ID_NAME`]). The fields
-//! inside vectors and points have no column id; theirs follow from the column's ([`inner_id`]), far above any that a table
-//! gives out.
+//! Field ids are the column ids. The row id, `_row_id` elsewhere, is named [`ROW_ID_NAME`] here. The fields inside vectors
+//! and points have no column id; their field ids derive from the column's ([`inner_id`]) and are far above any column id.
 
 use std::sync::Arc;
 
@@ -30,42 +29,42 @@ use types::{ColumnId, DataType, Error, ROW_ID, Result, TIME, TIME_NAME, TableDef
 use crate::layout::Layout;
 use crate::single::SingleType;
 
-/// What Iceberg and Parquet call the row id. Iceberg keeps `_row_id` for itself, as it does `_file`, `_pos`, `_deleted`,
+/// Name of the row id in Iceberg and Parquet. Iceberg reserves `_row_id`, as well as `_file`, `_pos`, `_deleted`,
 /// `_spec_id`, `_partition`, `_last_updated_sequence_number`, `_commit_snapshot_id`, `_change_type` and `_change_ordinal`:
-/// its runtime for Spark refuses every query that has a column of such a name. Names that begin with `_` are no user's.
+/// its Spark runtime refuses every query of a table that has such a column. User columns never begin with `_`.
 pub const ROW_ID_NAME: &str = "_polynya_row_id";
 
-/// What follows from a definition alone; made once for it (O1).
+/// The schemas that derive from a table definition alone; made once per definition (O1).
 #[derive(Debug)]
 pub struct Columns {
     pub def: Arc<TableDef>,
-    /// The Iceberg schema but for its `schema-id`.
+    /// The Iceberg schema without its `schema-id`.
     pub iceberg: Json,
-    /// The highest field id.
+    /// The highest field id in use.
     pub last_id: i32,
     pub parquet: SchemaDescriptor,
-    /// The batches that are written.
+    /// Schema of the batches that are written.
     pub arrow: SchemaRef,
-    /// What manifests tell of.
+    /// The leaf columns that manifests have metrics for.
     pub leaves: Vec<Leaf>,
-    /// How its files are laid out.
+    /// Partitions and sort order of the files.
     pub layout: Layout,
-    /// Columns that show a value where older rows have none stored.
+    /// Columns with an initial value, which rows older than the column show because they store none.
     pub initial: Vec<ColumnId>,
 }
 
-/// A column of single values, or a field of them in structs, as manifests tell of it.
+/// A leaf column with single values: a column itself, or a field in a struct. Manifests record metrics for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// Its number in Parquet.
+    /// Index of the leaf among Parquet's columns.
     pub at: usize,
     pub id: i32,
     pub single: SingleType,
-    /// Where it is in a batch: the column, then fields of structs.
+    /// Its path in a batch: the index of the column, then those of struct fields.
     pub path: Vec<usize>,
 }
 
-/// Bounds are told of so many, as other writers of Iceberg do.
+/// Number of leaves with bounds per file, the same as in other writers of Iceberg.
 pub const BOUNDED_LEAVES_MAX: usize = 100;
 
 impl Columns {
@@ -113,7 +112,7 @@ impl Columns {
     }
 }
 
-/// Refuses structs without fields, wherever in a column: Parquet has none.
+/// Refuses structs without fields at any depth, because Parquet does not support them.
 fn refuse_empty_structs(column: &str, data_type: &DataType) -> Result<()> {
     match data_type {
         DataType::Struct(fields) if fields.is_empty() => {
@@ -132,17 +131,17 @@ fn refuse_empty_structs(column: &str, data_type: &DataType) -> Result<()> {
     }
 }
 
-/// Where a type stands.
+/// The context of a type: its field id and nullability.
 #[derive(Clone, Copy)]
 struct Place {
     id: i32,
-    /// The column, or the field of one, that it is the type of.
+    /// Id of the column, or of the nested field, that has this type. Ids inside vectors and points derive from it.
     column: ColumnId,
     required: bool,
 }
 
 impl Place {
-    /// Of a field in a list or struct, which has an id of its own, as columns do.
+    /// Returns the context of a field in a list or struct, which has a column id of its own.
     fn inside(field: &types::Field) -> Result<Place> {
         Ok(Place { id: field_id(field.id)?, column: field.id, required: !field.nullable })
     }
@@ -154,10 +153,11 @@ pub fn field_id(id: ColumnId) -> Result<i32> {
     })
 }
 
-/// Ids below are columns'; Iceberg keeps those from 2147483447 on for itself.
+/// The first field id inside vectors and points; column ids are below it. Iceberg reserves the ids from 2147483447 on.
 const INNER_FIRST: i32 = 1 << 29;
 
-/// The field id of the `nth` field inside the vector or point of a column, or of a field in one.
+/// Returns the id of the `nth` field inside a vector or point, where `column` is the id of that vector's or point's column
+/// or field.
 fn inner_id(column: ColumnId, nth: usize) -> Result<i32> {
     let inner = i64::from(INNER_FIRST) + 4 * i64::from(column.0) + nth as i64;
     i32::try_from(inner).ok().filter(|id| *id < 2_147_483_447).ok_or_else(|| {
@@ -172,7 +172,7 @@ fn point_fields(data_type: &DataType) -> &'static [&'static str] {
     }
 }
 
-/// The leaves that are told of, while they are counted.
+/// Collects the leaves with metrics while it counts Parquet's columns.
 #[derive(Default)]
 struct Told {
     leaves: Vec<Leaf>,
@@ -183,7 +183,7 @@ impl Told {
     fn add(&mut self, data_type: &DataType, at: Place, path: Vec<usize>) -> Result<()> {
         let deeper = |field: usize| path.iter().copied().chain([field]).collect();
         match data_type {
-            // What is in lists has no bounds in Iceberg.
+            // Iceberg records no bounds inside lists.
             DataType::List(_) | DataType::Vector(_) => self.next += leaves(data_type),
             DataType::Struct(fields) => {
                 for (nth, field) in fields.iter().enumerate() {
@@ -345,7 +345,7 @@ fn parquet_type(name: &str, data_type: &DataType, at: Place) -> Result<TypePtr> 
     builder.build().map(Arc::new).map_err(parquet_error)
 }
 
-/// The fewest bytes that hold every number of so many digits, two's complement.
+/// Returns the number of bytes that hold every number of `precision` decimal digits in two's complement.
 pub fn decimal_bytes(precision: u32) -> i32 {
     let largest = 10i128.pow(precision) - 1;
     (1..=16).find(|bytes| largest < 1i128 << (8 * bytes - 1).min(126)).unwrap_or(16)
@@ -354,7 +354,7 @@ pub fn decimal_bytes(precision: u32) -> i32 {
 pub fn parquet_error(error: parquet::errors::ParquetError) -> Error {
     use parquet::errors::ParquetError;
     match error {
-        // Ours, on its way through the writer, which sees what any `Write` may say.
+        // An error of this workspace comes back wrapped, because the writer passes on any error of `Write`.
         ParquetError::External(inner) => match inner.downcast::<Error>() {
             Ok(ours) => *ours,
             Err(inner) => match inner.downcast::<std::io::Error>().map(|error| error.downcast::<Error>()) {

@@ -1,10 +1,10 @@
-//! Values of partitions as people read them.
+//! Partition values as human-readable text.
 
 use crate::single::{Single, SingleType};
 use crate::spec::{Partition, Spec, SpecField};
 use crate::transform::date;
 
-/// The names of a spec's fields, each with a file's value as text; `None` for null.
+/// Returns the name of each field of a spec with a file's value as text; `None` stands for null.
 pub fn values(spec: &Spec, partition: &Partition) -> Vec<(String, Option<String>)> {
     let value = |(at, field): (usize, &SpecField)| {
         let value = partition.values.get(at).and_then(Option::as_ref);

@@ -1,4 +1,4 @@
-//! Single values as Iceberg keeps them: bounds of columns, values of partitions.
+//! Single values in Iceberg's encodings: bounds of columns and partition values.
 
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use types::DataType;
 use crate::avro::{Body, Datum};
 use crate::schema::decimal_bytes;
 
-/// A type that has single values.
+/// A type whose values Iceberg can encode as single values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SingleType {
     Bool,
@@ -30,14 +30,14 @@ impl SingleType {
     }
 }
 
-/// A value, without the width of its type: a column may become wider than the files that it is in.
+/// A value without the width of its type, since a column may be wider now than it was in older files.
 #[derive(Clone, Debug)]
 pub enum Single {
     Bool(bool),
-    /// Integers, dates, times.
+    /// An integer, date or time.
     Int(i64),
     Float(f64),
-    /// Texts, binary, uuids.
+    /// A text, binary or uuid.
     Bytes(Vec<u8>),
     Decimal(i128),
 }
@@ -49,7 +49,7 @@ impl PartialEq for Single {
 }
 
 impl PartialOrd for Single {
-    /// `None` between values of different types. Floats in their total order.
+    /// Returns `None` for values of different types. Floats compare in their total order.
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Single::Bool(a), Single::Bool(b)) => Some(a.cmp(b)),
@@ -63,7 +63,7 @@ impl PartialOrd for Single {
 }
 
 impl SingleType {
-    /// `None`: lists and structs have none.
+    /// Returns `None` for lists, structs, vectors and points.
     pub fn of(data_type: &DataType) -> Option<SingleType> {
         Some(match data_type {
             DataType::Bool => SingleType::Bool,
@@ -87,7 +87,7 @@ impl SingleType {
         })
     }
 
-    /// From a type as an Iceberg schema writes it.
+    /// Parses a type in the notation of Iceberg schemas.
     pub fn parse(iceberg: &str) -> Option<SingleType> {
         Some(match iceberg {
             "boolean" => SingleType::Bool,
@@ -109,7 +109,7 @@ impl SingleType {
         })
     }
 
-    /// The bytes of a bound.
+    /// Encodes a bound.
     pub fn to_bytes(self, value: &Single) -> Vec<u8> {
         match (value, self) {
             (Single::Bool(value), _) => vec![(*value).into()],
@@ -120,8 +120,8 @@ impl SingleType {
             (Single::Float(value), SingleType::Float) => (*value as f32).to_le_bytes().to_vec(),
             (Single::Float(value), _) => value.to_le_bytes().to_vec(),
             (Single::Bytes(bytes), _) => bytes.clone(),
-            // As few bytes as hold it would do, and DuckDB 1.4 takes less than 16 of these for another number: a filter
-            // would lose rows.
+            // The specification asks for the fewest bytes. DuckDB 1.4 misreads fewer than 16 bytes here, and a filter would
+            // lose rows.
             (Single::Decimal(value), SingleType::Decimal { precision: 19.., .. }) => {
                 value.to_be_bytes().to_vec()
             }
@@ -129,7 +129,7 @@ impl SingleType {
         }
     }
 
-    /// The Avro type of a value, within `fields` of a record. Named types are told apart by `id`.
+    /// Returns the Avro type of a value for a field of a record. `id` makes the names of named types unique.
     pub fn avro(self, id: i32) -> String {
         let mut out = String::new();
         let written = match self {
@@ -157,7 +157,7 @@ impl SingleType {
         out
     }
 
-    /// A value as [`SingleType::avro`] says.
+    /// Writes a value in the Avro type that [`SingleType::avro`] returns.
     pub fn put_avro(self, body: &mut Body, value: &Single) {
         match (value, self) {
             (Single::Bool(value), _) => body.raw(&[(*value).into()]),
@@ -174,7 +174,8 @@ impl SingleType {
         }
     }
 
-    /// A value that an Avro file has, whatever width it was written in; `None` for null and for what is no such value.
+    /// Converts a value from an Avro file, in whatever width it was written. Returns `None` for null and for values of
+    /// other types.
     pub fn of_datum(self, datum: &Datum) -> Option<Single> {
         Some(match (datum, self) {
             (Datum::Bool(value), _) => Single::Bool(*value),
@@ -187,7 +188,7 @@ impl SingleType {
     }
 }
 
-/// Two's complement, most significant byte first, as few bytes as hold it.
+/// Encodes a number in big-endian two's complement with the fewest bytes.
 pub fn shortest(value: i128) -> Vec<u8> {
     let bytes = value.to_be_bytes();
     let sign = if value < 0 { 0xff } else { 0 };
@@ -196,7 +197,7 @@ pub fn shortest(value: i128) -> Vec<u8> {
     bytes[first..].to_vec()
 }
 
-/// Of bytes as [`shortest`] writes them, or of more; `None` beyond 16.
+/// Decodes big-endian two's complement of any length up to 16 bytes; `None` if it is longer.
 pub fn decimal(bytes: &[u8]) -> Option<i128> {
     let sign = if bytes.first().is_some_and(|b| *b >= 0x80) { 0xff } else { 0 };
     let mut wide = [sign; 16];

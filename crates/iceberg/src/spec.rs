@@ -1,7 +1,7 @@
-//! Partition specs: by which values the files of a table are told apart, as metadata and manifests say it.
+//! Partition specs, as written in metadata files and manifests.
 //!
-//! A table has as many as it was partitioned in different ways; a file keeps the one that it was written under. What
-//! depends on a spec alone, the Avro schema of its manifests among it, is made when it is read (O1).
+//! A table has one for each partitioning in its history; a file keeps the spec that it was written under. Everything that
+//! depends on a spec alone, such as the Avro schema of its manifests, is made once when the spec is parsed (O1).
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -16,16 +16,16 @@ use crate::manifest::Summary;
 use crate::metadata::Metadata;
 use crate::single::{Single, SingleType};
 
-/// All specs of a table by their ids.
+/// The specs of a table by id.
 pub type Specs = BTreeMap<i32, Arc<Spec>>;
 
 #[derive(Debug)]
 pub struct Spec {
     pub id: i32,
     pub fields: Vec<SpecField>,
-    /// The fields as a manifest's head says them.
+    /// The fields as JSON, for a manifest's header.
     pub json: String,
-    /// The Avro schema of entries of its manifests.
+    /// The Avro schema of entries in its manifests.
     pub entry_schema: String,
 }
 
@@ -33,19 +33,19 @@ pub struct Spec {
 pub struct SpecField {
     pub id: i32,
     pub name: String,
-    /// The column's field id.
+    /// Field id of the source column.
     pub source: i32,
-    /// As Iceberg writes it.
+    /// The transform in Iceberg's notation.
     pub transform: String,
-    /// `None`: neither the column nor the transform says it.
+    /// Type of the values; `None` if the column's type or the transform is unknown.
     pub result: Option<SingleType>,
 }
 
-/// The values that the rows of a file have in common: one for each field of its spec, `None` for null.
+/// The partition values that all rows of a file share: one for each field of its spec, `None` for null.
 #[derive(Clone, Debug, Default)]
 pub struct Partition {
     pub values: Vec<Option<Single>>,
-    /// The values as bytes, for comparing.
+    /// The values encoded as bytes, for equality and hashing.
     key: Vec<u8>,
 }
 
@@ -91,13 +91,13 @@ fn put(key: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
     key.extend_from_slice(bytes);
 }
 
-/// The specs that metadata has.
+/// Parses all specs of a table's metadata.
 pub fn specs_of(metadata: &Metadata) -> Result<Specs> {
     let spec = |json: &Json| Spec::parse(json, metadata).map(|spec| (spec.id, Arc::new(spec)));
     metadata.partition_specs.iter().map(spec).collect()
 }
 
-/// One of them.
+/// Returns the spec with this id. Fails with `Damaged` if there is none.
 pub fn find(specs: &Specs, id: i32) -> Result<&Arc<Spec>> {
     specs.get(&id).ok_or_else(|| {
         Error::damaged(format!("a file is of the partition spec {id}, which the metadata does not have"))
@@ -130,12 +130,12 @@ impl Spec {
         })
     }
 
-    /// Whether files of this spec are not partitioned.
+    /// Returns true if files of this spec are not partitioned.
     pub fn is_plain(&self) -> bool {
         self.fields.is_empty()
     }
 
-    /// Writes the values of a file of this spec.
+    /// Writes a file's partition values as an Avro record.
     pub fn put_avro(&self, body: &mut Body, partition: &Partition) {
         for (at, field) in self.fields.iter().enumerate() {
             let value = partition.values.get(at).and_then(Option::as_ref).zip(field.result);
@@ -146,7 +146,7 @@ impl Spec {
         }
     }
 
-    /// Reads them.
+    /// Reads a file's partition values from an Avro record.
     pub fn partition(&self, record: Option<&Record>) -> Arc<Partition> {
         let value = |field: &SpecField| {
             let datum = record.and_then(|record| record.get(field.id))?;
@@ -155,7 +155,7 @@ impl Spec {
         Arc::new(Partition::new(self.fields.iter().map(value).collect()))
     }
 
-    /// What a manifest list says of files of this spec.
+    /// Returns one summary for each field, over the partitions of all files in a manifest.
     pub fn summaries<'a>(&self, partitions: impl Iterator<Item = &'a Partition> + Clone) -> Vec<Summary> {
         let of_field = |(at, field): (usize, &SpecField)| {
             let values = partitions.clone().map(|p| p.values.get(at).and_then(Option::as_ref));
@@ -180,13 +180,13 @@ impl Spec {
     }
 }
 
-/// The type of a field's values.
+/// Returns the type of a transform's results.
 fn result_of(transform: &str, source: Option<SingleType>) -> Option<SingleType> {
     match transform {
         "identity" => source,
         "year" | "month" | "hour" => Some(SingleType::Int),
         "day" => Some(SingleType::Date),
-        // Always null, whatever it was.
+        // A void field is always null, whatever its transform was before.
         "void" => source.or(Some(SingleType::Int)),
         other if other.starts_with("bucket[") => Some(SingleType::Int),
         other if other.starts_with("truncate[") => source,
@@ -194,7 +194,7 @@ fn result_of(transform: &str, source: Option<SingleType>) -> Option<SingleType> 
     }
 }
 
-/// The fields of an entry's partition, in Avro.
+/// Returns the Avro fields of an entry's partition record, as JSON text.
 fn partition_fields(fields: &[SpecField]) -> String {
     let mut out = String::new();
     let mut taken = HashSet::new();
@@ -219,7 +219,7 @@ fn partition_fields(fields: &[SpecField]) -> String {
     out
 }
 
-/// A name as Avro takes it: what is no letter, digit or `_` as its number, as Iceberg does it.
+/// Returns a valid Avro name: other characters than letters, digits and `_` become their code point, as Iceberg prescribes.
 fn avro_name(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for (at, c) in name.chars().enumerate() {

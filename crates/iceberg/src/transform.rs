@@ -1,9 +1,8 @@
-//! Iceberg's partition transforms over columns.
+//! Iceberg's partition transforms, applied to columns.
 //!
-//! Hashes are 32-bit Murmur3 (x86, seed 0) of what the specification says for each type: integers, dates and times as
-//! eight bytes, the lowest first; decimals as the fewest bytes of their two's complement, the highest first; texts as
-//! UTF-8; uuids and binary as they are. Times round towards the past, and so do widths: -1 is in the hour before 1970
-//! and in the multiple of ten at -10.
+//! Hashes are 32-bit Murmur3 (x86, seed 0) over the bytes that the specification prescribes: integers, dates and times as
+//! eight little-endian bytes; decimals as the shortest big-endian two's complement; texts as UTF-8; uuids and binary
+//! unchanged. Times and widths round down: -1 is in the hour before 1970, and truncates to -10 with width ten.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::single::{Single, shortest};
 const HOUR_US: i64 = 3_600_000_000;
 const DAY_US: i64 = 24 * HOUR_US;
 
-/// A transform as Iceberg writes it; `None`: it is none of these.
+/// Parses a transform in Iceberg's notation. Returns `None` for any other, `void` included.
 pub fn parse(text: &str) -> Option<Transform> {
     let (called, number) = match text.strip_suffix(']').and_then(|text| text.split_once('[')) {
         Some((called, number)) => (called, Some(number.parse().ok().filter(|n: &u32| *n > 0)?)),
@@ -37,7 +36,7 @@ pub fn parse(text: &str) -> Option<Transform> {
     })
 }
 
-/// Each value under a transform; nulls stay null.
+/// Applies a transform to each value; nulls stay null.
 pub fn apply(transform: Transform, column: &ArrayRef) -> Result<ArrayRef> {
     match transform {
         Transform::Identity => Ok(one_nan(column)),
@@ -55,7 +54,7 @@ pub fn apply(transform: Transform, column: &ArrayRef) -> Result<ArrayRef> {
     }
 }
 
-/// The value at a row, as a partition has it.
+/// Returns the value at a row as a partition value; `None` for null.
 pub fn single(column: &ArrayRef, row: usize) -> Result<Option<Single>> {
     if column.is_null(row) {
         return Ok(None);
@@ -84,7 +83,7 @@ fn micros(column: &ArrayRef) -> Result<&arrow::array::PrimitiveArray<TimestampMi
     column.as_primitive_opt().ok_or_else(|| unknown(column.data_type()))
 }
 
-/// NaNs differ in bits that mean nothing.
+/// Makes all NaNs equal: their payload bits have no meaning.
 fn one_nan(column: &ArrayRef) -> ArrayRef {
     match column.data_type() {
         Arrow::Float32 => {
@@ -104,7 +103,7 @@ fn times(
     of_micros: impl Fn(i64) -> i64,
     of_days: impl Fn(i64) -> i64,
 ) -> Result<ArrayRef> {
-    // The years that a table takes are far from where this ends.
+    // The years that a table accepts are far inside this range.
     let narrow = |n: i64| n.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
     Ok(match column.data_type() {
         Arrow::Date32 => {
@@ -116,14 +115,14 @@ fn times(
     })
 }
 
-/// Year and month (1 to 12) of a day since 1970, in the Gregorian calendar also before it was introduced. The year is
-/// taken to begin in March, so that the day that comes and goes is its last.
+/// Returns the year and month (1 to 12) of a day since 1970, in the proleptic Gregorian calendar.
 fn civil(days: i64) -> (i64, i64) {
     let (year, month, _) = date(days);
     (year, month)
 }
 
-/// Year, month and day.
+/// Returns the year, month and day of the month of a day since 1970. The computed year begins in March, so that a leap day
+/// is its last.
 pub fn date(days: i64) -> (i64, i64, i64) {
     const DAYS_OF_400_YEARS: i64 = 146_097;
     let from_march_0 = days + 719_468;
@@ -163,7 +162,7 @@ fn bucket(column: &ArrayRef, count: u32) -> Result<ArrayRef> {
 
 fn truncate(column: &ArrayRef, width: u32) -> Result<ArrayRef> {
     Ok(match column.data_type() {
-        // At the very least value there may be no multiple below; the value itself then is the nearest.
+        // The least value of the type may have no multiple below it; then the value itself is the result.
         Arrow::Int32 => {
             let of =
                 |n: i32| (i64::from(n) - i64::from(n).rem_euclid(width.into())).max(i32::MIN.into()) as i32;

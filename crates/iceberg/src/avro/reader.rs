@@ -1,4 +1,4 @@
-//! Reading a container with the schema that stands in it.
+//! Reads a container file with the schema in its own header.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -8,20 +8,21 @@ use types::{Error, Result};
 
 use super::{MAGIC, SYNC_LEN};
 
-/// A value of any Avro type. Numbers are one kind each: readers of manifests do not care for widths.
+/// A value of any Avro type. Integers and floats have one variant each, because readers of manifests do not depend on
+/// widths.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Datum {
     Null,
     Bool(bool),
     Long(i64),
     Double(f64),
-    /// `bytes`, `string`, `fixed`.
+    /// A `bytes`, `string` or `fixed`.
     Bytes(Vec<u8>),
     Array(Vec<Datum>),
     Record(Record),
 }
 
-/// A record's fields with their Iceberg field ids, those without one left out.
+/// The fields of a record by Iceberg field id. Fields without an id are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record(Vec<(i32, Datum)>);
 
@@ -55,7 +56,7 @@ impl Record {
         }
     }
 
-    /// The items of an array; none if it is null.
+    /// Returns the items of an array; none if it is null.
     pub fn items(&self, id: i32) -> &[Datum] {
         match self.get(id) {
             Some(Datum::Array(items)) => items,
@@ -64,10 +65,10 @@ impl Record {
     }
 }
 
-/// The texts in a file's head.
+/// The metadata in a file's header: bytes by key.
 pub type Head = HashMap<String, Vec<u8>>;
 
-/// The head's texts and the records of a container file.
+/// Reads a container file: its header and its records.
 pub fn read(file: &[u8]) -> Result<(Head, Vec<Record>)> {
     let mut input = Input { rest: file };
     if input.take(MAGIC.len())? != MAGIC {
@@ -118,7 +119,7 @@ pub fn read(file: &[u8]) -> Result<(Head, Vec<Record>)> {
     Ok((head, records))
 }
 
-/// A manifest unpacks to no more than this.
+/// Bytes of one block after decompression, at most.
 const BLOCK_BYTES_MAX: u64 = 256 << 20;
 
 fn inflate(bytes: &[u8]) -> Result<Vec<u8>> {
@@ -135,7 +136,7 @@ fn damaged(what: &str) -> Error {
     Error::damaged(format!("an Avro file with {what}"))
 }
 
-/// Types nest at most this deep; Iceberg's manifests need five.
+/// Levels of nested types in a schema, at most. Iceberg's manifests need five.
 const NESTING_MAX: usize = 16;
 
 #[derive(Clone, Debug)]
@@ -153,19 +154,19 @@ enum Schema {
     Record(Vec<(Option<i32>, Schema)>),
 }
 
-/// Knows the named types that were seen so far.
+/// Parses a schema. Remembers its named types, which later parts may refer to.
 #[derive(Default)]
 struct Parser {
     named: HashMap<String, Schema>,
-    /// That stand in named ones.
+    /// Number of types that references to named ones have added so far.
     types: usize,
 }
 
-/// A schema has no more of them.
+/// Number of types that references to named ones may add to a schema.
 const TYPES_MAX: usize = 10_000;
 
 impl Schema {
-    /// How many types it is made of, and how deep.
+    /// Returns the number of types in the schema, and its depth.
     fn measure(&self) -> (usize, usize) {
         let inner: Vec<&Schema> = match self {
             Schema::Array(item) | Schema::Map(item) => vec![item],
@@ -222,7 +223,7 @@ impl Parser {
                 let (types, levels) = known.measure();
                 self.types += types;
                 if self.types > TYPES_MAX || depth + levels > NESTING_MAX {
-                    // Names within names could make any number of a few.
+                    // References within referenced types could multiply a few types without bound.
                     return Err(damaged("a schema that is too large"));
                 }
                 return Ok(known);
@@ -263,7 +264,7 @@ impl<'a> Input<'a> {
         self.take(usize::try_from(len).map_err(|_| damaged("a negative length"))?)
     }
 
-    /// The items of an array or map, block by block.
+    /// Calls `item` for each item of an array or map, block by block.
     fn blocks(&mut self, mut item: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         loop {
             let mut count = self.long()?;
@@ -271,7 +272,7 @@ impl<'a> Input<'a> {
                 return Ok(());
             }
             if count < 0 {
-                // The block's length in bytes follows, for those that skip it.
+                // A negative count is followed by the block's length in bytes, for readers that skip it.
                 self.long()?;
                 count = count.checked_neg().ok_or_else(|| damaged("a count out of range"))?;
             }
@@ -279,14 +280,14 @@ impl<'a> Input<'a> {
                 let before = self.rest.len();
                 item(self)?;
                 if self.rest.len() == before {
-                    // Else a few bytes could ask for any number of items.
+                    // A few bytes could otherwise announce any number of items.
                     return Err(damaged("items of no length"));
                 }
             }
         }
     }
 
-    /// Recurs no deeper than the schema, whose depth was checked.
+    /// Decodes one value. The recursion is no deeper than the schema, whose depth is bounded.
     fn datum(&mut self, schema: &Schema) -> Result<Datum> {
         Ok(match schema {
             Schema::Null => Datum::Null,
@@ -310,7 +311,7 @@ impl<'a> Input<'a> {
                 Datum::Array(items)
             }
             Schema::Map(value) => {
-                // No field of a manifest is one; skipped.
+                // No field of a manifest is a map, so its entries are skipped.
                 self.blocks(|input| {
                     input.blob()?;
                     input.datum(value).map(drop)

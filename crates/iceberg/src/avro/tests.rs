@@ -44,7 +44,7 @@ fn what_was_written_is_read_back() {
 fn cut_or_changed_bytes_are_refused_and_never_panic() {
     let whole = file(&[5, 6, 7]);
     for cut in 0..whole.len() {
-        // Cut after the head, it is a file without records.
+        // A file that is cut right after its header is valid and has no records.
         if let Ok((_, records)) = read(&whole[..cut]) {
             assert!(records.is_empty(), "{cut}");
         }
@@ -57,7 +57,7 @@ fn cut_or_changed_bytes_are_refused_and_never_panic() {
     }
 }
 
-/// Each level names the one before twice: 40 lines would be 2^40 types.
+/// Each level names the one before twice: 40 levels would unfold to 2^40 types.
 #[test]
 fn a_schema_that_unfolds_without_end_is_refused() {
     let field = |n: usize| match n {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::single::Single;
 
-/// The specs of a table: one without fields, one by a day and a text.
+/// Returns two specs: number 0 without fields, number 4 by a day and a text.
 fn specs() -> Specs {
     let schema = serde_json::json!({ "type": "struct", "fields": [
         { "id": 16, "name": "at", "required": false, "type": "timestamptz" },
@@ -58,7 +58,7 @@ fn a_manifest_is_read_back_with_inherited_numbers() {
     assert_eq!(written.bytes, bytes.len() as u64);
     let found = read(&bytes, &written, &specs).unwrap();
     assert_eq!(found[..2], entries[..2]);
-    // Of what is gone nothing is told but its name.
+    // A deleted entry keeps nothing of the file's statistics and checksums.
     let gone = DataFile { metrics: Metrics::default(), checksums: None, ..(*entries[2].file).clone() };
     assert_eq!(found[2], Entry { file: Arc::new(gone), ..entries[2].clone() });
 
@@ -113,7 +113,7 @@ fn changed_bytes_never_panic() {
     }
 }
 
-/// What readers look for by field id: a schema without one is what made another gateway's tables unreadable.
+/// Readers find fields by their id. Schemas without ids once made another gateway's tables unreadable.
 #[test]
 fn every_field_of_the_schemas_has_an_id() {
     fn check(json: &serde_json::Value, seen: &mut Vec<i64>) {

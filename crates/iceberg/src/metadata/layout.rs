@@ -1,5 +1,5 @@
-//! How the table is laid out from now on: its default partition spec and sort order. Specs and orders of before stay, since
-//! files are of them.
+//! The layout of future rows in a table's metadata: its default partition spec and sort order. Earlier specs and orders
+//! stay, because files refer to them.
 
 use std::collections::HashSet;
 
@@ -9,13 +9,13 @@ use super::Metadata;
 use crate::layout::Layout;
 use crate::single::SingleType;
 
-/// Partition fields are numbered from here on.
+/// Field id of the first partition field, as Iceberg prescribes.
 pub(super) const FIRST_PARTITION_FIELD: i32 = 1_000;
-/// The order of files that are in none.
+/// Id of the sort order of unsorted files.
 pub const UNSORTED: i32 = 0;
 
 impl Metadata {
-    /// Whether rows to come are to be laid out like this.
+    /// Returns true if the default spec and sort order are those of `layout`.
     pub fn has_layout(&self, layout: &Layout) -> bool {
         let spec = by_id(&self.partition_specs, "spec-id", self.default_spec_id);
         let order = by_id(&self.sort_orders, "order-id", self.default_sort_order_id);
@@ -23,7 +23,7 @@ impl Metadata {
             && order.is_some_and(|order| order["fields"] == layout.sort_fields())
     }
 
-    /// Lays rows to come out like this, under the spec and order of before that say the same, if there are any.
+    /// Makes the spec and sort order of `layout` the default ones. Earlier ones that are equal are used again.
     pub fn set_layout(&mut self, layout: &Layout) {
         self.set_spec(layout);
         self.set_order(layout);
@@ -39,7 +39,7 @@ impl Metadata {
         for wanted in &layout.partitions {
             let transform = wanted.transform.to_string();
             let mut known = self.partition_specs.iter().flat_map(fields_of);
-            // The same values under the same number, whatever else a spec has.
+            // A field with equal source and transform keeps its field id in every spec.
             let same = |field: &&Json| {
                 field["source-id"] == json!(wanted.source) && field["transform"] == json!(transform)
             };
@@ -72,7 +72,8 @@ impl Metadata {
         self.default_sort_order_id = id;
     }
 
-    /// A field of a spec may not have the name of a column that it is not the value of, and columns come later than specs.
+    /// Renames partition fields whose name a column has taken. Iceberg allows an equal name only for the identity of that
+    /// very column, and columns may be added after the spec.
     fn give_way_to_columns(&mut self) {
         let Some(schema) = self.schema() else { return };
         let columns: Vec<(String, i64)> = fields_of(schema)
@@ -97,7 +98,7 @@ impl Metadata {
         }
     }
 
-    /// The type of a column, in the newest schema that has it.
+    /// Returns the type of a column in the newest schema that has it.
     pub fn type_of(&self, column: i32) -> Option<SingleType> {
         let current = self.schema().into_iter();
         let mut schemas = current.chain(self.schemas.iter().rev().map(|schema| &**schema));
@@ -105,7 +106,7 @@ impl Metadata {
         SingleType::parse(json.as_str()?)
     }
 
-    /// Columns that partition files and are not in the current schema any more.
+    /// Returns the field ids of columns that a partition spec uses and that the current schema lacks.
     pub fn lost_sources(&self) -> Vec<i32> {
         let sources = self.partition_specs.iter().flat_map(fields_of).map(|field| number(field, "source-id"));
         let lost = |source: &i32| self.schema().is_some_and(|schema| column_type(schema, *source).is_none());
@@ -113,7 +114,7 @@ impl Metadata {
     }
 }
 
-/// The type of a column, or of a field in a struct.
+/// Returns the type of a column, or of a field nested in one.
 fn column_type(of: &Json, column: i32) -> Option<&Json> {
     fields_of(of).find_map(|field| match field["id"] == json!(column) {
         true => Some(&field["type"]),
@@ -133,7 +134,7 @@ fn number(json: &Json, key: &str) -> i32 {
     json[key].as_i64().and_then(|n| i32::try_from(n).ok()).unwrap_or(0)
 }
 
-/// Whether a spec has just the partitions of a layout, in their order.
+/// Returns true if a spec has exactly the partition fields of a layout, in their order.
 fn is_spec(spec: &Json, layout: &Layout) -> bool {
     let fields: Vec<&Json> = fields_of(spec).collect();
     fields.len() == layout.partitions.len()

@@ -57,13 +57,13 @@ fn the_newest_ancestor_that_says_where_it_stands_wins() {
     assert_eq!(metadata.position().unwrap(), (RowId(0), Lsn(3)));
     metadata.add_snapshot(snapshot(7, None, Some((4, 5))));
     metadata.set_position(RowId(4), Lsn(5));
-    // A rewrite of another program.
+    // Another program rewrote files, twice.
     metadata.add_snapshot(snapshot(8, Some(7), None));
     metadata.add_snapshot(snapshot(9, Some(8), None));
     assert_eq!(metadata.position().unwrap(), (RowId(4), Lsn(5)));
 }
 
-/// K1: a table that disagrees with itself is not written to: rows could land twice.
+/// K1: a table that contradicts itself is not written to, because rows could land twice.
 #[test]
 fn a_table_that_disagrees_with_itself_is_refused() {
     let mut changed = metadata();
@@ -113,7 +113,7 @@ fn the_text_of_a_part_that_never_changes_is_made_once() {
     let made = texts_made();
     for id in 1..=20 {
         metadata.add_snapshot(snapshot(id, None, Some((1, 4))));
-        // As each commit does: a copy, which is written.
+        // Each commit does the same: it copies the metadata and writes the copy.
         metadata = metadata.clone();
         metadata.to_bytes().unwrap();
     }

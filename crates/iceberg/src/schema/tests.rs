@@ -28,7 +28,7 @@ fn field_ids_are_the_column_ids_and_system_columns_come_first() {
     assert_eq!(fields[3]["type"]["element"]["fields"][0]["id"], 19);
     assert_eq!(fields[4]["type"], "decimal(10, 2)");
     assert_eq!(columns.last_id, 20);
-    // Parquet says the same ids, and what is in lists has no bounds.
+    // Parquet has the same ids. List elements have no bounds.
     let ids: Vec<i32> =
         columns.parquet.root_schema().get_fields().iter().map(|f| f.get_basic_info().id()).collect();
     assert_eq!(ids, [1, 2, 16, 17, 20]);
@@ -66,7 +66,7 @@ fn what_is_in_structs_is_told_of_and_found_in_batches() {
     assert_eq!(told, expected.map(|(name, path)| (name.to_owned(), path)));
 }
 
-/// Once the fields of two points in one struct had the same ids.
+/// The fields of two points in one struct once had equal ids.
 #[test]
 fn ids_inside_vectors_and_points_are_unique_and_stable() {
     let columns = [
@@ -127,7 +127,7 @@ fn decimals_take_as_many_bytes_as_the_widest_number_needs() {
     assert_eq!(decimal_bytes(22), 10);
     assert_eq!(decimal_bytes(38), 16);
     for precision in 19..=38u8 {
-        // As the Parquet writer reckons it.
+        // The Parquet writer's formula.
         let theirs = (((10f64.powi(precision.into()) + 1.0).log2() + 1.0) / 8.0).ceil();
         assert_eq!(f64::from(decimal_bytes(precision.into())), theirs, "{precision}");
     }
@@ -144,7 +144,7 @@ fn a_struct_without_fields_is_refused_with_its_table_and_column_wherever_it_is()
     for data_type in [empty, in_list.clone(), in_struct].into_iter().chain(inside(in_list)) {
         let mut def = TableDef::new(TableId(1), "main.t");
         def.add_column("fine", &DataType::Int64, true, None).unwrap();
-        // As of a table that an earlier version made.
+        // An earlier version let such a definition pass.
         def.add_column("c", &DataType::Int64, true, None).unwrap();
         def.schema.columns[1].data_type = data_type;
         let error = Columns::of(&Arc::new(def)).unwrap_err();

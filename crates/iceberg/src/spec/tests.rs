@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::layout::Layout;
 
-/// A spec over columns of these types, each by this transform.
+/// Returns a spec of `fields`: each a transform and the type of its source column.
 fn spec(fields: &[(&str, &str)]) -> Spec {
     let columns: Vec<Json> = fields
         .iter()
@@ -100,7 +100,7 @@ fn partitions_are_equal_if_their_values_are() {
     let of = |values: &[Single]| Partition::new(values.iter().cloned().map(Some).collect());
     assert_eq!(of(&[Single::Float(f64::NAN)]), of(&[Single::Float(f64::NAN)]));
     assert_ne!(of(&[Single::Float(0.0)]), of(&[Single::Float(-0.0)]));
-    // Widened columns keep their partitions.
+    // A column's widening keeps its partitions.
     assert_eq!(of(&[Single::Float(1.5f32.into())]), of(&[Single::Float(1.5)]));
     let texts = |a: &str, b: &str| of(&[Single::Bytes(a.into()), Single::Bytes(b.into())]);
     assert_ne!(texts("a", "bc"), texts("ab", "c"));

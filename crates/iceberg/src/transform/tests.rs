@@ -6,7 +6,7 @@ fn array(data_type: &str, values: &[Value]) -> ArrayRef {
     Value::to_array(values, &DataType::parse(data_type, &mut ColumnId(0)).unwrap()).unwrap()
 }
 
-/// Of one value and a null.
+/// Transforms a column of one value and a null; returns the result for the value.
 fn of(transform: Transform, data_type: &str, value: Value) -> Single {
     let column = array(data_type, &[value, Value::Null]);
     let out = apply(transform, &column).unwrap();
@@ -14,7 +14,7 @@ fn of(transform: Transform, data_type: &str, value: Value) -> Single {
     single(&out, 0).unwrap().unwrap()
 }
 
-/// The values of the specification's appendix B.
+/// The values are from appendix B of the specification.
 #[test]
 fn hashes_are_those_of_the_specification() {
     for (hash, bytes) in [
@@ -38,7 +38,7 @@ fn buckets_are_the_same_for_the_same_value_of_each_width() {
     let expected = Single::Int(i64::from(2_017_239_379 % 100));
     assert_eq!(of(bucket, "int32", Value::Int32(34)), expected);
     assert_eq!(of(bucket, "int64", Value::Int64(34)), expected);
-    // A hash below zero loses its sign first.
+    // A negative hash loses its sign bit first.
     let decimal = Single::Int(i64::from((-500_754_589i32 & i32::MAX) % 100));
     for data_type in ["decimal(9,2)", "decimal(18,2)", "decimal(38,2)"] {
         assert_eq!(of(bucket, data_type, Value::Decimal(1420)), decimal);
@@ -87,7 +87,7 @@ fn times_round_towards_the_past() {
         (-1, -1, -1, -1, -1),
         (-hour - 1, -1, -1, -1, -2),
         (DAY_US * 31, 0, 1, 31, 31 * 24),
-        // The last moment of February in a leap year, of one that is none, of 1969.
+        // The last microsecond of February 2000, a moment of 2017, and the limits of the range.
         (951_868_800_000_000 - 1, 30, 361, 11_016, 264_407),
         (1_510_871_468_000_000, 47, 574, 17_486, 419_686),
         (-62_135_596_800_000_000, -1969, -23_628, -719_162, -17_259_888),
@@ -109,7 +109,7 @@ fn times_round_towards_the_past() {
     }
 }
 
-/// Against days counted one by one.
+/// Compares with days counted one by one.
 #[test]
 fn years_and_months_are_those_of_the_calendar() {
     let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
