@@ -3,8 +3,8 @@
 #[path = "bad_input/bodies.rs"]
 mod bodies;
 mod common;
-#[path = "bad_input/matrix.rs"]
-mod matrix;
+#[path = "bad_input/faults.rs"]
+mod faults;
 #[path = "bad_input/nesting.rs"]
 mod nesting;
 #[path = "bad_input/values.rs"]
@@ -12,13 +12,13 @@ mod values;
 
 use std::time::{Duration, Instant};
 
-use common::{Crowd, Running, raise_files, resident_bytes, wait_until};
+use common::{ClientProcess, TestServer, raise_files, resident_bytes, wait_until};
 use polynya_server::telemetry::{Class, Close};
 
 #[test]
 fn malformed_json_is_400_and_points_at_the_place() {
     let _limit = testkit::limit(60);
-    let running = Running::start("malformed");
+    let running = TestServer::start("malformed");
     let mut client = running.client();
     let answer = client.ask("POST", "/v1/tables/t/rows", &[], b"{\"a\":1}\n{\"a\":");
     assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"));
@@ -33,13 +33,13 @@ fn malformed_json_is_400_and_points_at_the_place() {
     for (path, body) in [("/v1/sql", "{\"sql\":"), ("/v1/sql", "[1]"), ("/v1/sql", "")] {
         assert_eq!(client.ask("POST", path, &[], body.as_bytes()).status, 400, "{path} {body}");
     }
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn a_wrong_type_in_row_57_is_422_and_no_row_is_taken() {
     let _limit = testkit::limit(60);
-    let running = Running::start("row57");
+    let running = TestServer::start("row57");
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"n":0}"#).status, 200);
     let rows: Vec<String> = (1..=100)
         .map(|i| if i == 57 { "{\"n\":\"x\"}".to_owned() } else { format!("{{\"n\":{i}}}") })
@@ -54,13 +54,13 @@ fn a_wrong_type_in_row_57_is_422_and_no_row_is_taken() {
         answer.text()
     );
     assert_eq!(running.ask("GET", "/v1/tables/t", "").json()["rows"], 1);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn a_body_of_a_gigabyte_is_refused_early() {
     let _limit = testkit::limit(60);
-    let running = Running::start("gigabyte");
+    let running = TestServer::start("gigabyte");
     // A body with an announced length is refused before any of it is sent.
     let mut client = running.client();
     client.head("POST", "/v1/tables/t/rows", &[("Content-Length", "1073741824")]);
@@ -84,26 +84,26 @@ fn a_body_of_a_gigabyte_is_refused_early() {
     assert!(resident_bytes().saturating_sub(before) < 400 << 20, "grew to {}", resident_bytes());
     assert!(running.telemetry().closes(Close::LargeBody) >= 2);
     wait_until(|| running.telemetry().body_bytes_held.load(std::sync::atomic::Ordering::Relaxed) == 0);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn a_small_body_cannot_unpack_into_a_large_one() {
     let _limit = testkit::limit(60);
-    let running = Running::start("bomb");
+    let running = TestServer::start("bomb");
     let bomb = zstd::encode_all(&vec![b' '; 200 << 20][..], 3).unwrap();
     let mut client = running.client();
     let answer = client.ask("POST", "/v1/tables/t/rows", &[("Content-Encoding", "zstd")], &bomb);
     assert_eq!((answer.status, answer.error().0.as_str()), (413, "too_large"));
     let answer = client.ask("POST", "/v1/tables/t/rows", &[("Content-Encoding", "br")], b"x");
     assert_eq!((answer.status, answer.error().0.as_str()), (415, "unsupported_media_type"));
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn deep_nesting_is_refused_and_no_stack_overflows() {
     let _limit = testkit::limit(60);
-    let running = Running::start("deep");
+    let running = TestServer::start("deep");
     let deep = format!("{{\"a\":{}1{}}}", "[".repeat(1_000_000), "]".repeat(1_000_000));
     let answer = running.ask("POST", "/v1/tables/t/rows", &deep);
     assert_eq!(answer.status, 400);
@@ -115,38 +115,38 @@ fn deep_nesting_is_refused_and_no_stack_overflows() {
     assert_eq!(running.ask("PUT", "/v1/tables/t", &types).status, 400);
     let sql = format!("{{\"sql\":\"SELECT {}1{}\"}}", "(".repeat(20_000), ")".repeat(20_000));
     assert_eq!(running.ask("POST", "/v1/sql", &sql).status, 413);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn a_nul_in_a_name_is_refused() {
     let _limit = testkit::limit(60);
-    let running = Running::start("nul");
+    let running = TestServer::start("nul");
     let answer = running.ask("POST", "/v1/tables/t/rows", r#"{"a\u0000b":1}"#);
     assert_eq!(answer.status, 422);
     assert!(answer.error().1.contains("control character"), "{}", answer.text());
     assert_eq!(running.ask("POST", "/v1/tables/a%00b/rows", r#"{"a":1}"#).status, 400);
     assert_eq!(running.ask("GET", "/v1/tables/a%00b", "").status, 400);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn a_path_in_a_table_name_goes_nowhere() {
     let _limit = testkit::limit(60);
-    let running = Running::start("path");
+    let running = TestServer::start("path");
     for name in ["..%2F..%2Fetc%2Fpasswd", "%2e%2e", "a%2Fb", "%5c..%5cx", "a.b.c"] {
         let answer = running.ask("POST", &format!("/v1/tables/{name}/rows"), r#"{"a":1}"#);
         assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{name}");
     }
     assert_eq!(running.ask("GET", "/v1/tables/../../etc/passwd", "").status, 404);
     assert_eq!(running.ask("GET", "/_/..%2f..%2fetc%2fpasswd", "").status, 404);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn twenty_thousand_new_columns_are_refused() {
     let _limit = testkit::limit(60);
-    let running = Running::start("columns");
+    let running = TestServer::start("columns");
     let fields: Vec<String> = (0..20_000).map(|i| format!("\"c{i}\":1")).collect();
     let answer = running.ask("POST", "/v1/tables/t/rows", &format!("{{{}}}", fields.join(",")));
     assert_eq!((answer.status, answer.error().0.as_str()), (422, "schema"));
@@ -154,13 +154,13 @@ fn twenty_thousand_new_columns_are_refused() {
     let columns: Vec<String> = (0..20_000).map(|i| format!(r#"{{"name":"c{i}","type":"int64"}}"#)).collect();
     let answer = running.ask("PUT", "/v1/tables/t", &format!(r#"{{"columns":[{}]}}"#, columns.join(",")));
     assert_eq!(answer.status, 422);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn a_limit_of_a_million_millions_is_refused() {
     let _limit = testkit::limit(60);
-    let running = Running::start("limit");
+    let running = TestServer::start("limit");
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
     for limit in ["1000000000000", "18446744073709551615", "99999999999999999999999", "0", "-1", "x"] {
         let answer = running.ask("GET", &format!("/v1/tables/t/rows?limit={limit}"), "");
@@ -169,13 +169,13 @@ fn a_limit_of_a_million_millions_is_refused() {
     assert_eq!(running.ask("GET", "/v1/tables/t/rows?from=18446744073709551615", "").status, 200);
     // An unknown parameter must not be ignored: the client would believe that it has an effect.
     assert_eq!(running.ask("GET", "/v1/tables/t/rows?offset=3", "").status, 400);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn a_client_that_stops_in_its_body_is_ended_and_counted() {
     let _limit = testkit::limit(60);
-    let running = Running::with("stops", |o| o.body_pause_max = Duration::from_millis(300));
+    let running = TestServer::with_options("stops", |o| o.body_pause_max = Duration::from_millis(300));
     let mut client = running.client();
     client.head("POST", "/v1/tables/t/rows", &[("Content-Length", "100")]);
     client.send(b"{\"a\":1}").unwrap();
@@ -190,18 +190,18 @@ fn a_client_that_stops_in_its_body_is_ended_and_counted() {
     drop(client);
     wait_until(|| running.telemetry().body_bytes_held.load(std::sync::atomic::Ordering::Relaxed) == 0);
     assert_eq!(running.ask("GET", "/v1/tables/t", "").status, 404);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn a_client_that_never_finishes_its_headers_is_ended() {
     let _limit = testkit::limit(60);
-    let running = Running::with("head", |o| o.head_time_max = Duration::from_millis(200));
+    let running = TestServer::with_options("head", |o| o.head_time_max = Duration::from_millis(200));
     let mut client = running.client();
     client.send(b"GET /health HTTP/1.1\r\nHost: loc").unwrap();
     assert!(client.is_closed());
     assert_eq!(running.telemetry().closes(Close::SlowHead), 1);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn headers_over_their_limits_are_refused() {
         assert_eq!((answer.status, answer.error().0.as_str()), (status, code), "{}", answer.text());
         assert!(client.is_closed());
     };
-    let running = Running::start("headers");
+    let running = TestServer::start("headers");
     let long = "x".repeat(100 << 10);
     let mut client = running.client();
     let request = format!("GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: {long}\r\n\r\n");
@@ -234,14 +234,14 @@ fn headers_over_their_limits_are_refused() {
     let _ = client.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 no http at all\r\n\r\n");
     refused(client, 400, "invalid");
     wait_until(|| running.telemetry().closes(Close::BadRequest) >= 5);
-    running.works();
+    running.assert_works();
 }
 
 /// `POLYNYA_TEST_CONNECTIONS` sets the number of connections. The long tests set 10,000. By default it depends on the machine.
 #[test]
-fn many_connections_are_served_at_once_and_one_more_is_told_so() {
-    const NAME: &str = "many_connections_are_served_at_once_and_one_more_is_told_so";
-    if Crowd::is_here() {
+fn many_connections_are_served_at_once_and_one_more_is_refused() {
+    const NAME: &str = "many_connections_are_served_at_once_and_one_more_is_refused";
+    if ClientProcess::run_if_child() {
         return;
     }
     let _limit = testkit::limit(300);
@@ -250,12 +250,12 @@ fn many_connections_are_served_at_once_and_one_more_is_told_so() {
     let count = wanted.unwrap_or_else(|| testkit::scaled(10_000).min(files / 2));
     // The client ends of the connections are held by another process.
     assert!(files / 4 * 3 >= count, "{count} connections want more than {files} files (ulimit -Hn)");
-    let running = Running::with("connections", |o| o.connections_max = count + 1);
+    let running = TestServer::with_options("connections", |o| o.connections_max = count + 1);
     let before = resident_bytes();
     let mut ours = running.client();
     assert_eq!(ours.ask("GET", "/health", &[], b"").status, 200);
-    let mut crowd = Crowd::hire(NAME);
-    assert_eq!(crowd.gather(running.address, count), count);
+    let mut clients = ClientProcess::spawn(NAME);
+    assert_eq!(clients.connect(running.address, count), count);
     let each = || resident_bytes().saturating_sub(before) / count as u64;
     let started = Instant::now();
     // Other tests of this process allocate and free memory meanwhile. The memory of the connections stays.
@@ -274,40 +274,40 @@ fn many_connections_are_served_at_once_and_one_more_is_told_so() {
     assert_eq!(answer.json()["rows"], serde_json::json!([[7]]), "{}", answer.text());
     let open = || running.telemetry().connections_open.load(std::sync::atomic::Ordering::Relaxed);
     assert!(open() > count, "nobody was cut off");
-    drop(crowd);
+    drop(clients);
     wait_until(|| open() < count);
-    running.works();
+    running.assert_works();
     assert_eq!(running.telemetry().statuses(Class::Other)[3], 0);
 }
 
 #[test]
 fn an_idle_connection_is_closed_between_answers_only() {
     let _limit = testkit::limit(60);
-    let running = Running::with("idle", |o| o.idle_time_max = Duration::from_millis(300));
+    let running = TestServer::with_options("idle", |o| o.idle_time_max = Duration::from_millis(300));
     let mut client = running.client();
     assert_eq!(client.ask("GET", "/health", &[], b"").status, 200);
     assert!(client.is_closed());
     assert_eq!(running.telemetry().closes(Close::Idle), 1);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
-fn arrow_that_lies_is_refused() {
+fn invalid_arrow_is_refused() {
     let _limit = testkit::limit(60);
-    let running = Running::start("arrow");
+    let running = TestServer::start("arrow");
     let media = ("Content-Type", "application/vnd.apache.arrow.stream");
     for body in [&b"not arrow"[..], &[0xff; 64], &[0xff, 0xff, 0xff, 0xff, 0x10, 0, 0, 0, 1, 2, 3]] {
         let answer = running.client().ask("POST", "/v1/tables/t/rows", &[media], body);
         assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{body:?}");
     }
-    running.works();
+    running.assert_works();
 }
 
 /// `repeat('x', 1000000000)` built an answer of a gigabyte for a minute, past its deadline of a second.
 #[test]
-fn functions_that_make_much_of_little_are_refused() {
+fn functions_with_huge_results_are_refused() {
     let _limit = testkit::limit(300);
-    let running = Running::start("much");
+    let running = TestServer::start("much");
     assert_eq!(
         running.ask("POST", "/v1/tables/t/rows", r#"[{"n":1000000000,"s":"x"},{"n":1,"s":"y"}]"#).status,
         200
@@ -361,26 +361,26 @@ fn functions_that_make_much_of_little_are_refused() {
         let expected: serde_json::Value = serde_json::from_str(row).unwrap();
         assert_eq!(answer.json()["rows"][0], expected, "{sql}: {}", answer.text());
     }
-    running.works();
+    running.assert_works();
 }
 
 /// A type of 24 KB that nests 4,000 levels deep ended the process.
 #[test]
 fn a_type_that_nests_without_end_is_refused_and_the_server_goes_on() {
     let _limit = testkit::limit(120);
-    let running = Running::start("deep-type");
+    let running = TestServer::start("deep-type");
     for levels in [65, 4_000, 100_000] {
         let sql = format!("SELECT arrow_cast(1, '{}Int8{}')", "List(".repeat(levels), ")".repeat(levels));
         let answer = running.ask("POST", "/v1/sql", &serde_json::json!({ "sql": sql }).to_string());
         assert_eq!((answer.status, answer.error().0.as_str()), (413, "too_large"), "{levels}");
     }
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn a_row_that_is_too_large_for_an_answer_is_refused() {
     let _limit = testkit::limit(120);
-    let running = Running::start("large-row");
+    let running = TestServer::start("large-row");
     let row = "SELECT repeat('x', 30000000) AS a, repeat('y', 30000000) AS b, repeat('z', 30000000) AS c";
     for accept in
         ["application/json", "application/x-ndjson", "text/csv", "application/vnd.apache.arrow.stream"]
@@ -395,14 +395,14 @@ fn a_row_that_is_too_large_for_an_answer_is_refused() {
         running.ask("POST", "/v1/sql", &body).json()["rows"][0][1].as_str().unwrap().len(),
         30_000_000
     );
-    running.works();
+    running.assert_works();
 }
 
 /// A failed answer ended like a complete one: its last line was the error, and the connection stayed open.
 #[test]
 fn an_answer_of_lines_that_fails_half_way_breaks_the_connection() {
     let _limit = testkit::limit(120);
-    let running = Running::start("breaks");
+    let running = TestServer::start("breaks");
     let body: String = (0..100_000).map(|i| format!("{{\"n\":{i},\"s\":\"row number {i}\"}}\n")).collect();
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", &body).status, 200);
     let sql = r#"{"sql":"SELECT 1 / (n - 99999) AS x, s FROM t","rows_max":1000000}"#;
@@ -420,14 +420,14 @@ fn an_answer_of_lines_that_fails_half_way_breaks_the_connection() {
             assert!(last["error"]["message"].is_string(), "{last}");
         }
     }
-    running.works();
+    running.assert_works();
 }
 
 /// Characters after a key must make it invalid. Ignoring them could let a DELETE remove the wrong row.
 #[test]
 fn a_key_with_something_behind_it_names_no_row() {
     let _limit = testkit::limit(60);
-    let running = Running::start("keys-whole");
+    let running = TestServer::start("keys-whole");
     for (table, kind, good) in [("k", "int64", "2"), ("i", "int32", "2"), ("b", "bool", "true")] {
         let def = format!(r#"{{"columns":[{{"name":"id","type":"{kind}"}}],"primary_key":["id"]}}"#);
         assert_eq!(running.ask("PUT", &format!("/v1/tables/{table}"), &def).status, 201);
@@ -460,7 +460,7 @@ fn a_key_with_something_behind_it_names_no_row() {
 #[test]
 fn a_parameter_that_nobody_reads_is_refused() {
     let _limit = testkit::limit(60);
-    let running = Running::start("no-parameter");
+    let running = TestServer::start("no-parameter");
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
     for (method, path, body) in [
         ("GET", "/v1/tables", ""),
@@ -490,9 +490,9 @@ fn a_parameter_that_nobody_reads_is_refused() {
 }
 
 #[test]
-fn a_deadline_of_nothing_is_a_mistake_wherever_it_is_sent() {
+fn a_deadline_of_zero_is_refused_everywhere() {
     let _limit = testkit::limit(60);
-    let running = Running::start("no-deadline");
+    let running = TestServer::start("no-deadline");
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":"x"}"#).status, 200);
     for (method, path, body) in [
         ("POST", "/v1/sql", r#"{"sql":"SELECT 1","deadline_ms":0}"#),
@@ -518,9 +518,9 @@ fn a_deadline_of_nothing_is_a_mistake_wherever_it_is_sent() {
 }
 
 #[test]
-fn a_slip_is_answered_with_what_was_probably_meant() {
+fn a_typing_error_is_answered_with_a_suggestion() {
     let _limit = testkit::limit(60);
-    let running = Running::start("slips");
+    let running = TestServer::start("slips");
     assert_eq!(running.ask("POST", "/v1/tables/events/rows", r#"{"kind":"x"}"#).status, 200);
     for (method, path, hint) in [
         ("GET", "/v1/tabels", "did you mean `/v1/tables`?"),
@@ -538,9 +538,9 @@ fn a_slip_is_answered_with_what_was_probably_meant() {
 }
 
 #[test]
-fn a_site_is_made_by_no_definition_and_a_second_index_over_a_column_by_none() {
+fn a_definition_creates_neither_a_site_nor_a_second_text_index_of_a_column() {
     let _limit = testkit::limit(60);
-    let running = Running::start("definitions");
+    let running = TestServer::start("definitions");
     let columns = r#""columns":[{"name":"path","type":"string"},{"name":"public","type":"bool"},{"name":"t","type":"string"}]"#;
     let put = |table: &str, indexes: &str| {
         running.ask("PUT", &format!("/v1/tables/{table}"), &format!("{{{columns},\"indexes\":[{indexes}]}}"))
@@ -572,9 +572,9 @@ fn a_site_is_made_by_no_definition_and_a_second_index_over_a_column_by_none() {
 /// A note with raw HTML could hold a form whose `text/plain` body is a statement. Any reader who pressed its button would send
 /// it.
 #[test]
-fn a_form_of_a_page_says_nothing_and_a_program_may_name_any_media_type() {
+fn html_forms_are_refused_and_programs_may_send_any_media_type() {
     let _limit = testkit::limit(60);
-    let running = Running::start("forms");
+    let running = TestServer::start("forms");
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
     let host = running.address.to_string();
     let own = format!("http://{host}");

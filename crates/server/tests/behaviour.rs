@@ -1,7 +1,5 @@
 //! Behaviour that single requests and answers do not show: keys, feeds, compression, streams, request records, shutdown.
 
-#[path = "behaviour/again.rs"]
-mod again;
 #[path = "behaviour/bad_rows.rs"]
 mod bad_rows;
 mod common;
@@ -9,12 +7,14 @@ mod common;
 mod copy;
 #[path = "behaviour/cursors.rs"]
 mod cursors;
-#[path = "behaviour/heads.rs"]
-mod heads;
-#[path = "behaviour/held.rs"]
-mod held;
+#[path = "behaviour/headers.rs"]
+mod headers;
 #[path = "behaviour/http2.rs"]
 mod http2;
+#[path = "behaviour/idempotency.rs"]
+mod idempotency;
+#[path = "behaviour/ingest.rs"]
+mod ingest;
 #[path = "behaviour/otlp.rs"]
 mod otlp;
 #[path = "behaviour/pacing.rs"]
@@ -23,22 +23,22 @@ mod pacing;
 mod parameters;
 #[path = "behaviour/partitions.rs"]
 mod partitions;
-#[path = "behaviour/revoked.rs"]
-mod revoked;
-#[path = "behaviour/rows_in.rs"]
-mod rows_in;
+#[path = "behaviour/revoked_keys.rs"]
+mod revoked_keys;
+#[path = "behaviour/unread_answers.rs"]
+mod unread_answers;
 #[path = "behaviour/websocket.rs"]
 mod websocket;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use common::{Client, Running, wait_until};
+use common::{Client, TestServer, wait_until};
 use engine::{ApiKey, Op, Transaction};
 use polynya_server as server;
 use types::{Principal, Scope, TableSet};
 
-fn put_key(running: &Running, name: &str, scope: Scope, tables: TableSet) -> String {
+fn put_key(running: &TestServer, name: &str, scope: Scope, tables: TableSet) -> String {
     let secret = server::new_secret(&*running.engine.env().random);
     let key = ApiKey { name: name.into(), hash: server::hash_of(&secret), scope, tables, created: 0 };
     running.engine.commit(&Principal::local(), Transaction::new(vec![Op::PutKey(key)])).unwrap();
@@ -48,7 +48,7 @@ fn put_key(running: &Running, name: &str, scope: Scope, tables: TableSet) -> Str
 #[test]
 fn a_key_decides_what_may_be_done_and_what_exists() {
     let _limit = testkit::limit(60);
-    let running = Running::start("keys");
+    let running = TestServer::start("keys");
     for table in ["a", "b"] {
         assert_eq!(running.ask("POST", &format!("/v1/tables/{table}/rows"), r#"{"x":1}"#).status, 200);
     }
@@ -87,7 +87,7 @@ fn a_key_decides_what_may_be_done_and_what_exists() {
 }
 
 /// Returns the next event that has data, as (event, data, id).
-fn event(client: &mut Client, rest: &mut String) -> (String, String, Option<u64>) {
+fn next_event(client: &mut Client, rest: &mut String) -> (String, String, Option<u64>) {
     loop {
         while let Some(end) = rest.find("\n\n") {
             let block: String = rest.drain(..end + 2).collect();
@@ -109,7 +109,7 @@ fn event(client: &mut Client, rest: &mut String) -> (String, String, Option<u64>
 #[test]
 fn a_tail_shows_inserts_and_deletes_and_resumes_where_it_was_cut() {
     let _limit = testkit::limit(60);
-    let running = Running::start("tail");
+    let running = TestServer::start("tail");
     running.ask(
         "PUT",
         "/v1/tables/t",
@@ -122,17 +122,17 @@ fn a_tail_shows_inserts_and_deletes_and_resumes_where_it_was_cut() {
     let head = client.answer_head();
     assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
     let mut rest = String::new();
-    let (kind, data, id) = event(&mut client, &mut rest);
+    let (kind, data, id) = next_event(&mut client, &mut rest);
     let row: serde_json::Value = serde_json::from_str(&data).unwrap();
     assert_eq!((kind.as_str(), &row["id"], &row["v"], id), ("insert", &1.into(), &"a".into(), None));
-    let (_, _, first_commit) = event(&mut client, &mut rest);
+    let (_, _, first_commit) = next_event(&mut client, &mut rest);
     assert!(first_commit.is_some(), "the last event of a commit carries its lsn");
 
     // Later commits arrive on the open feed. An update is a delete and an insert in one commit.
     running.ask("POST", "/v1/tables/t/rows", r#"{"id":1,"v":"c"}"#);
-    let (kind, data, id) = event(&mut client, &mut rest);
+    let (kind, data, id) = next_event(&mut client, &mut rest);
     assert_eq!((kind.as_str(), data.as_str(), id), ("delete", r#"{"_row_id":1}"#, None));
-    let (kind, _, second_commit) = event(&mut client, &mut rest);
+    let (kind, _, second_commit) = next_event(&mut client, &mut rest);
     assert_eq!(kind, "insert");
     drop(client);
 
@@ -141,11 +141,11 @@ fn a_tail_shows_inserts_and_deletes_and_resumes_where_it_was_cut() {
     client.head("GET", "/v1/tables/t/tail?after=0", &[("Last-Event-ID", &last)]);
     assert_eq!(client.answer_head().status, 200);
     let mut rest = String::new();
-    assert_eq!(event(&mut client, &mut rest).0, "delete");
-    assert_eq!(event(&mut client, &mut rest).2, second_commit);
+    assert_eq!(next_event(&mut client, &mut rest).0, "delete");
+    assert_eq!(next_event(&mut client, &mut rest).2, second_commit);
 
     running.ask("DELETE", "/v1/tables/t", "");
-    let (kind, data, _) = event(&mut client, &mut rest);
+    let (kind, data, _) = next_event(&mut client, &mut rest);
     assert!(kind == "error" && data.contains("was dropped"), "{data}");
     assert_eq!(running.ask("GET", "/v1/tables/t/tail?after=999999", "").status, 404);
 }
@@ -153,7 +153,7 @@ fn a_tail_shows_inserts_and_deletes_and_resumes_where_it_was_cut() {
 #[test]
 fn compressed_bodies_are_the_same_rows() {
     let _limit = testkit::limit(60);
-    let running = Running::start("compressed");
+    let running = TestServer::start("compressed");
     let body = "{\"a\":1}\n".repeat(10_000);
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(body.as_bytes()).unwrap();
@@ -170,7 +170,7 @@ fn compressed_bodies_are_the_same_rows() {
 #[test]
 fn an_arrow_stream_goes_in_and_comes_out() {
     let _limit = testkit::limit(60);
-    let running = Running::start("arrow");
+    let running = TestServer::start("arrow");
     let batch = arrow::record_batch::RecordBatch::try_from_iter([
         ("a", std::sync::Arc::new(arrow::array::Int64Array::from(vec![1, 2, 3])) as arrow::array::ArrayRef),
         ("s", std::sync::Arc::new(arrow::array::StringArray::from(vec![Some("x"), None, Some("z")])) as _),
@@ -204,7 +204,7 @@ fn an_arrow_stream_goes_in_and_comes_out() {
 #[test]
 fn a_large_answer_is_streamed_whole_and_cancelled_when_its_reader_leaves() {
     let _limit = testkit::limit(120);
-    let running = Running::start("stream");
+    let running = TestServer::start("stream");
     let body: String = (0..20_000).map(|i| format!("{{\"n\":{i},\"s\":\"row number {i}\"}}\n")).collect();
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", &body).status, 200);
     let answer = running.ask("POST", "/v1/sql", r#"{"sql":"SELECT n, s FROM t"}"#);
@@ -238,7 +238,7 @@ fn a_large_answer_is_streamed_whole_and_cancelled_when_its_reader_leaves() {
 #[test]
 fn requests_are_recorded_but_not_those_about_the_record() {
     let _limit = testkit::limit(60);
-    let running = Running::start("record");
+    let running = TestServer::start("record");
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
     assert_eq!(running.ask("GET", "/v1/tables/nothing", "").status, 404);
     running.ask("GET", "/health", "");
@@ -260,7 +260,7 @@ fn requests_are_recorded_but_not_those_about_the_record() {
 #[test]
 fn nobody_can_keep_a_request_out_of_the_record() {
     let _limit = testkit::limit(60);
-    let running = Running::start("hidden");
+    let running = TestServer::start("hidden");
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
     wait_until(|| running.engine.root().table("polynya.requests").is_some_and(|t| t.rows() >= 1));
     for sql in [
@@ -296,7 +296,7 @@ fn nobody_can_keep_a_request_out_of_the_record() {
 #[test]
 fn feeds_end_with_the_key_that_they_were_asked_with() {
     let _limit = testkit::limit(60);
-    let running = Running::start("feeds");
+    let running = TestServer::start("feeds");
     running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#);
     put_key(&running, "admin", Scope::Admin, TableSet::All);
     let old = format!("Bearer {}", put_key(&running, "watcher", Scope::Read, TableSet::All));
@@ -326,13 +326,13 @@ fn feeds_end_with_the_key_that_they_were_asked_with() {
 #[test]
 fn the_live_feed_shows_what_happens() {
     let _limit = testkit::limit(60);
-    let running = Running::start("live");
+    let running = TestServer::start("live");
     running.ask("POST", "/v1/tables/t/rows", r#"[{"a":1},{"a":2}]"#);
     let mut client = running.client();
     client.head("GET", "/_/live", &[]);
     assert_eq!(client.answer_head().status, 200);
     let mut rest = String::new();
-    let (_, data, _) = event(&mut client, &mut rest);
+    let (_, data, _) = next_event(&mut client, &mut rest);
     let sample: serde_json::Value = serde_json::from_str(&data).unwrap();
     assert_eq!((&sample["tables"][0]["name"], &sample["tables"][0]["rows"]), (&"t".into(), &2.into()));
     for (part, fields) in [
@@ -346,9 +346,9 @@ fn the_live_feed_shows_what_happens() {
 
 /// The first reader after an hour saw the errors and rows of that hour as those of one second.
 #[test]
-fn the_first_sample_tells_of_a_second_and_not_of_all_since_somebody_watched() {
+fn the_first_sample_covers_a_second_and_not_the_time_since_the_last_watcher() {
     let _limit = testkit::limit(60);
-    let running = Running::start("live-first");
+    let running = TestServer::start("live-first");
     for _ in 0..20 {
         assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
         assert_eq!(running.ask("GET", "/v1/tables/none", "").status, 404);
@@ -358,7 +358,7 @@ fn the_first_sample_tells_of_a_second_and_not_of_all_since_somebody_watched() {
     let mut client = running.client();
     client.head("GET", "/_/live", &[]);
     assert_eq!(client.answer_head().status, 200);
-    let (_, data, _) = event(&mut client, &mut String::new());
+    let (_, data, _) = next_event(&mut client, &mut String::new());
     let sample: serde_json::Value = serde_json::from_str(&data).unwrap();
     for field in ["rows_per_s", "bytes_per_s", "requests_per_s"] {
         assert_eq!(sample["ingest"][field], 0.0, "{field}: {sample}");
@@ -369,7 +369,7 @@ fn the_first_sample_tells_of_a_second_and_not_of_all_since_somebody_watched() {
 #[test]
 fn the_page_is_compressed_tagged_and_not_sent_twice() {
     let _limit = testkit::limit(60);
-    let running = Running::start("page");
+    let running = TestServer::start("page");
     let mut client = running.client();
     let plain = client.ask("GET", "/_/", &[], b"");
     let packed = client.ask("GET", "/_/", &[("Accept-Encoding", "gzip, br")], b"");
@@ -386,7 +386,7 @@ fn the_page_is_compressed_tagged_and_not_sent_twice() {
 #[test]
 fn stopping_lets_an_answer_end_and_ends_feeds() {
     let _limit = testkit::limit(60);
-    let mut running = Running::start("stop");
+    let mut running = TestServer::start("stop");
     running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#);
     let mut idle = running.client();
     assert_eq!(idle.ask("GET", "/health", &[], b"").status, 200);
@@ -414,7 +414,7 @@ fn stopping_lets_an_answer_end_and_ends_feeds() {
 #[test]
 fn many_first_events_at_once_make_one_table_however_slow_the_disk() {
     let _limit = testkit::limit(120);
-    let running = Running::on_a_slow_disk("first-events", std::time::Duration::from_millis(30));
+    let running = TestServer::on_a_slow_disk("first-events", std::time::Duration::from_millis(30));
     let clients = 40;
     std::thread::scope(|scope| {
         for n in 0..clients {
@@ -433,19 +433,23 @@ fn many_first_events_at_once_make_one_table_however_slow_the_disk() {
 }
 
 /// Returns the first mismatch between a value and a schema. Supports the part of JSON Schema that `/openapi.json` uses.
-fn misfit(api: &serde_json::Value, schema: &serde_json::Value, value: &serde_json::Value) -> Option<String> {
+fn schema_mismatch(
+    api: &serde_json::Value,
+    schema: &serde_json::Value,
+    value: &serde_json::Value,
+) -> Option<String> {
     use serde_json::Value as Json;
     if let Some(name) = schema["$ref"].as_str() {
-        return misfit(api, api.pointer(name.trim_start_matches('#')).unwrap(), value);
+        return schema_mismatch(api, api.pointer(name.trim_start_matches('#')).unwrap(), value);
     }
     if let Some(several) = schema["oneOf"].as_array() {
-        let fits = several.iter().any(|one| misfit(api, one, value).is_none());
-        return (!fits).then(|| format!("{value} is none of {schema}"));
+        let fits = several.iter().any(|one| schema_mismatch(api, one, value).is_none());
+        return (!fits).then(|| format!("{value} matches no schema of {schema}"));
     }
     if schema.get("const").is_some_and(|only| only != value)
         || schema["enum"].as_array().is_some_and(|all| !all.contains(value))
     {
-        return Some(format!("{value} is not as {schema}"));
+        return Some(format!("{value} does not match {schema}"));
     }
     let is = |name: &str| match name {
         "object" => value.is_object(),
@@ -455,7 +459,7 @@ fn misfit(api: &serde_json::Value, schema: &serde_json::Value, value: &serde_jso
         "integer" => value.is_i64() || value.is_u64(),
         "number" => value.is_number(),
         "null" => value.is_null(),
-        other => panic!("{other} is no type"),
+        other => panic!("{other} is not a type"),
     };
     let fits = match &schema["type"] {
         Json::String(name) => is(name),
@@ -463,10 +467,10 @@ fn misfit(api: &serde_json::Value, schema: &serde_json::Value, value: &serde_jso
         _ => true,
     };
     if !fits {
-        return Some(format!("{value} is no {}", schema["type"]));
+        return Some(format!("{value} is not of type {}", schema["type"]));
     }
     if let Json::Array(items) = value {
-        return items.iter().find_map(|item| misfit(api, &schema["items"], item));
+        return items.iter().find_map(|item| schema_mismatch(api, &schema["items"], item));
     }
     let fields = value.as_object()?;
     for name in schema["required"].as_array().into_iter().flatten() {
@@ -475,19 +479,19 @@ fn misfit(api: &serde_json::Value, schema: &serde_json::Value, value: &serde_jso
         }
     }
     fields.iter().find_map(|(name, value)| match (schema["properties"].get(name), schema.get("properties")) {
-        (Some(known), _) => misfit(api, known, value),
+        (Some(known), _) => schema_mismatch(api, known, value),
         (None, Some(_)) => Some(format!("{name} is not described")),
         (None, None) => match &schema["additionalProperties"] {
-            known @ Json::Object(_) => misfit(api, known, value),
+            known @ Json::Object(_) => schema_mismatch(api, known, value),
             _ => None,
         },
     })
 }
 
 #[test]
-fn answers_are_as_the_description_says() {
+fn answers_match_their_description() {
     let _limit = testkit::limit(60);
-    let running = Running::start("described");
+    let running = TestServer::start("described");
     let api = running.ask("GET", "/openapi.json", "").json();
     let docs = r#"{"columns":[{"name":"id","type":"int64"},{"name":"body","type":"string","default":"x"}],
         "primary_key":["id"],"indexes":[{"kind":"text","columns":["body"]}]}"#;
@@ -543,7 +547,7 @@ fn answers_are_as_the_description_says() {
         }
         let schema = &described["content"]["application/json"]["schema"];
         assert!(schema.is_object(), "{method} {path}: {} has no schema", answer.status);
-        let found = misfit(&api, schema, &answer.json());
+        let found = schema_mismatch(&api, schema, &answer.json());
         assert_eq!(found, None, "{method} {path}: {}", answer.text());
     }
 }
@@ -551,7 +555,7 @@ fn answers_are_as_the_description_says() {
 #[test]
 fn a_transaction_has_the_rights_of_its_key_in_all_its_operations() {
     let _limit = testkit::limit(60);
-    let running = Running::start("transactions");
+    let running = TestServer::start("transactions");
     for table in ["a", "b"] {
         assert_eq!(running.ask("POST", &format!("/v1/tables/{table}/rows"), r#"{"x":1}"#).status, 200);
     }

@@ -16,10 +16,10 @@ const PARTS: usize = 200;
 
 /// Outcomes of the trials of one kind of file.
 #[derive(Debug, Default)]
-struct Counts {
-    right: u64,
-    said: u64,
-    silent: Vec<String>,
+struct TrialCounts {
+    correct: u64,
+    reported: u64,
+    wrong: Vec<String>,
 }
 
 /// Returns the kind of a file by its path. Trials are counted by kind.
@@ -47,23 +47,23 @@ fn kind(path: &Path) -> &'static str {
 const AT_ONCE: &str = "at once";
 
 /// Opens the sample's database after a change, asks all questions, lets background work run, and asks again.
-fn trial(sample: &Sample, path: &Path, change: &FileChange, counts: &mut Counts) {
+fn trial(sample: &Sample, path: &Path, change: &FileChange, counts: &mut TrialCounts) {
     let machine = sample.machine.kill();
     machine.disk.change(path, change);
     let Ok(database) = Database::open(&machine) else {
-        counts.said += 1;
+        counts.reported += 1;
         return;
     };
-    let mut said = database.engine.status().write_error.is_some();
+    let mut reported = database.engine.status().write_error.is_some();
     for round in [AT_ONCE, "after background work"] {
         for (question, expected) in &sample.answers {
             match database.ask(question) {
                 Ok(answer) if answer == *expected => {}
                 // Commits after damage in the log are unknown, and every write reports that.
-                Ok(_) if database.engine.status().write_error.is_some() => said = true,
+                Ok(_) if database.engine.status().write_error.is_some() => reported = true,
                 Ok(answer) => {
                     let what = format!("{} {change:?}, {round}: {question:?}", path.display());
-                    counts.silent.push(format!("{what}: {answer:?} instead of {expected:?}"));
+                    counts.wrong.push(format!("{what}: {answer:?} instead of {expected:?}"));
                     return;
                 }
                 // Indexes and the lake are opened in the background after a start, so they may be busy in the first round.
@@ -72,29 +72,29 @@ fn trial(sample: &Sample, path: &Path, change: &FileChange, counts: &mut Counts)
                 // Later a busy answer is wrong: it advises to try again instead of reporting the damage.
                 Err(error) if error.kind() == Kind::Busy => {
                     let what = format!("{} {change:?}, {round}: {question:?}", path.display());
-                    counts.silent.push(format!("{what}: {error}"));
+                    counts.wrong.push(format!("{what}: {error}"));
                     return;
                 }
-                Err(_) => said = true,
+                Err(_) => reported = true,
             }
         }
         database.work();
     }
-    if said {
-        counts.said += 1;
+    if reported {
+        counts.reported += 1;
     } else {
-        counts.right += 1;
+        counts.correct += 1;
     }
 }
 
 /// A flipped bit in the header of the newest log file made acknowledged commits vanish. One in a page of Parquet returned wrong
 /// values. Neither was reported.
 #[test]
-fn no_changed_file_of_a_database_is_answered_from_in_silence() {
+fn no_changed_file_of_a_database_leads_to_a_silent_wrong_answer() {
     let _limit = testkit::limit(3_000);
     let sample = Sample::make();
     let files = sample.machine.disk.files_with_contents();
-    let mut counts: BTreeMap<&str, Counts> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, TrialCounts> = BTreeMap::new();
     testkit::for_each_seed(1, |seed| {
         for (path, bytes) in &files {
             let older = sample.older.iter().find(|(older, _)| older == path).map(|(_, bytes)| &bytes[..]);
@@ -105,15 +105,20 @@ fn no_changed_file_of_a_database_is_answered_from_in_silence() {
     });
     let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
     println!("{} files, {bytes} bytes", files.len());
-    let mut silent = Vec::new();
+    let mut wrong = Vec::new();
     for (kind, counts) in counts {
-        println!("{kind}: {} right, {} said, {} silent", counts.right, counts.said, counts.silent.len());
-        silent.extend(counts.silent);
+        println!(
+            "{kind}: {} correct, {} reported, {} wrong",
+            counts.correct,
+            counts.reported,
+            counts.wrong.len()
+        );
+        wrong.extend(counts.wrong);
     }
     assert!(
-        silent.is_empty(),
+        wrong.is_empty(),
         "{} wrong answers, the first:\n{}",
-        silent.len(),
-        silent[..silent.len().min(10)].join("\n")
+        wrong.len(),
+        wrong[..wrong.len().min(10)].join("\n")
     );
 }

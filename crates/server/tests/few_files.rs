@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Crowd, Running};
+use common::{ClientProcess, TestServer};
 use polynya_server::telemetry::Close;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -10,17 +10,17 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 /// it until the next start.
 #[test]
 fn idle_connections_leave_files_to_the_log() {
-    if Crowd::is_here() {
+    if ClientProcess::run_if_child() {
         return;
     }
     let _limit = testkit::limit(120);
-    let mut crowd = Crowd::hire("idle_connections_leave_files_to_the_log");
+    let mut clients = ClientProcess::spawn("idle_connections_leave_files_to_the_log");
     setrlimit(Resource::Nofile, Rlimit { current: Some(200), maximum: Some(400) }).unwrap();
-    let running = Running::start("few-files");
+    let running = TestServer::start("few-files");
     let mut ours = running.client();
     assert_eq!(ours.ask("GET", "/health", &[], b"").status, 200);
     // The server raises the soft limit to the hard one and reserves 256 descriptors for files.
-    assert_eq!(crowd.gather(running.address, 600), 400 - 256 - 1);
+    assert_eq!(clients.connect(running.address, 600), 400 - 256 - 1);
     assert!(running.telemetry().closes(Close::TooMany) >= 600 - 143);
     // These rows fill several log files and are sealed into segments.
     let row = format!("{{\"text\":\"{}\"}}\n", "x".repeat(1_000));

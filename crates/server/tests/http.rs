@@ -7,10 +7,10 @@
 
 mod common;
 
-use common::Running;
+use common::TestServer;
 use serde_json::Value as Json;
 
-struct Step {
+struct ConversationStep {
     name: String,
     method: String,
     path: String,
@@ -22,7 +22,7 @@ struct Step {
 }
 
 fn header(line: &str) -> (String, String) {
-    let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("no header: {line}"));
+    let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("not a header: {line}"));
     (name.trim().to_lowercase(), value.trim().to_owned())
 }
 
@@ -34,7 +34,7 @@ fn head_and_body(lines: &[&str]) -> (Vec<(String, String)>, String) {
     (headers, body.trim_end().to_owned())
 }
 
-fn parse(text: &str) -> Vec<Step> {
+fn parse(text: &str) -> Vec<ConversationStep> {
     let mut steps = Vec::new();
     for part in text.split("\n### ").skip(1) {
         let lines: Vec<&str> = part.lines().collect();
@@ -47,7 +47,7 @@ fn parse(text: &str) -> Vec<Step> {
         let (headers, body) = head_and_body(&lines[2..split]);
         let status = lines[split][3..].trim().parse().unwrap_or_else(|_| panic!("{name}: no status"));
         let (answer_headers, answer_body) = head_and_body(&lines[split + 1..]);
-        steps.push(Step {
+        steps.push(ConversationStep {
             name,
             method: method.to_owned(),
             path: path.to_owned(),
@@ -79,9 +79,9 @@ fn fits(found: &Json, expected: &Json) -> bool {
     }
 }
 
-fn converse(name: &str, text: &str) {
+fn run_conversation(name: &str, text: &str) {
     // Recorded requests would create a table that the conversations do not expect.
-    let running = Running::with(name, |options| options.record_requests = false);
+    let running = TestServer::with_options(name, |options| options.record_requests = false);
     let mut client = running.client();
     for step in parse(text) {
         let headers: Vec<(&str, &str)> = step.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
@@ -114,7 +114,7 @@ macro_rules! conversations {
         #[test]
         fn $test() {
             let _limit = testkit::limit(60);
-            converse($file, include_str!(concat!("http/", $file, ".http")));
+            run_conversation($file, include_str!(concat!("http/", $file, ".http")));
         }
     )*};
 }

@@ -3,17 +3,17 @@
 #[path = "iceberg/commits.rs"]
 mod commits;
 mod common;
-#[path = "iceberg/own.rs"]
-mod own;
-#[path = "iceberg/replaced.rs"]
-mod replaced;
+#[path = "iceberg/own_tables.rs"]
+mod own_tables;
+#[path = "iceberg/replaced_files.rs"]
+mod replaced_files;
 #[path = "iceberg/structure.rs"]
 mod structure;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{Answer, Running};
+use common::{Response, TestServer};
 use engine::{ApiKey, Op, Transaction};
 use serde_json::{Value as Json, json};
 use types::{Principal, Scope, TableSet};
@@ -21,7 +21,7 @@ use types::{Principal, Scope, TableSet};
 const ROOT: &str = "/iceberg/v1/namespaces";
 
 /// A server with a lake and a catalog.
-struct Catalog(Running);
+struct Catalog(TestServer);
 
 impl Catalog {
     fn start(name: &str) -> Catalog {
@@ -29,19 +29,19 @@ impl Catalog {
     }
 
     fn with(name: &str, change: impl FnOnce(&mut polynya_server::Options)) -> Catalog {
-        let running = Running::with(name, change);
+        let running = TestServer::with_options(name, change);
         let warehouse = running.engine.dir().join("lake");
         let options = lake::Options::new(&warehouse, warehouse.to_str().unwrap());
         running.engine.register(Arc::new(lake::Materializer::new(options))).unwrap();
         Catalog(running)
     }
 
-    fn ask(&self, method: &str, path: &str, body: Json) -> Answer {
+    fn ask(&self, method: &str, path: &str, body: Json) -> Response {
         let text = if body.is_null() { String::new() } else { body.to_string() };
         self.0.ask(method, path, &text)
     }
 
-    fn ask_as(&self, key: &str, method: &str, path: &str, body: Json) -> Answer {
+    fn ask_as(&self, key: &str, method: &str, path: &str, body: Json) -> Response {
         let text = if body.is_null() { String::new() } else { body.to_string() };
         let key = format!("Bearer {key}");
         self.0.client().ask(method, path, &[("Authorization", &key)], text.as_bytes())
@@ -86,7 +86,7 @@ impl Catalog {
         self.ok("GET", &table(namespace, name), Json::Null)
     }
 
-    fn commit(&self, namespace: &str, name: &str, requirements: Json, updates: Json) -> Answer {
+    fn commit(&self, namespace: &str, name: &str, requirements: Json, updates: Json) -> Response {
         let body = json!({ "requirements": requirements, "updates": updates });
         self.ask("POST", &table(namespace, name), body)
     }
@@ -100,13 +100,13 @@ impl Catalog {
     }
 
     /// Returns a path below the directory outside of the data directory in which tables may be.
-    fn elsewhere(&self, rest: &str) -> String {
+    fn outside_path(&self, rest: &str) -> String {
         let path = self.0.engine.dir().parent().unwrap().join("elsewhere").join(rest);
         path.to_str().unwrap().to_owned()
     }
 }
 
-fn refusal(answer: &Answer) -> (u16, String, String) {
+fn refusal(answer: &Response) -> (u16, String, String) {
     let error = &answer.json()["error"];
     assert_eq!(error["code"], answer.status, "{}", answer.text());
     let text = |key: &str| error[key].as_str().unwrap_or_else(|| panic!("{}", answer.text())).to_owned();
@@ -129,7 +129,7 @@ fn snapshot(id: i64, sequence: i64, location: &str) -> Json {
         "manifest-list": format!("{location}/metadata/snap-{id}.avro") } })
 }
 
-fn main_is(id: i64) -> Json {
+fn set_main(id: i64) -> Json {
     json!({ "action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": id })
 }
 
@@ -197,9 +197,9 @@ fn a_client_is_told_of_every_route_and_the_key_is_its_own_token() {
 #[test]
 fn without_a_lake_there_is_no_catalog() {
     let _limit = testkit::limit(120);
-    let running = Running::with("iceberg-none", |options| options.catalog = None);
+    let running = TestServer::with_options("iceberg-none", |options| options.catalog = None);
     for path in [ROOT, "/iceberg/v1/config"] {
         assert_eq!(refusal(&running.ask("GET", path, "")).0, 404, "{path}");
     }
-    running.works();
+    running.assert_works();
 }

@@ -3,23 +3,23 @@
 mod common;
 #[path = "lake/erasure.rs"]
 mod erasure;
-#[path = "lake/shown.rs"]
-mod shown;
-#[path = "lake/waiting.rs"]
-mod waiting;
+#[path = "lake/status.rs"]
+mod status;
+#[path = "lake/watermarks.rs"]
+mod watermarks;
 
-use common::Running;
+use common::TestServer;
 use engine::{ApiKey, Op, Transaction};
 use serde_json::{Value as Json, json};
 use types::{Principal, Scope, TableSet};
 
-fn with_lake(name: &str) -> Running {
-    let running = Running::with(name, |options| options.record_requests = false);
+fn with_lake(name: &str) -> TestServer {
+    let running = TestServer::with_options(name, |options| options.record_requests = false);
     running.engine.register(running.lake.clone()).unwrap();
     running
 }
 
-fn ok(running: &Running, method: &str, path: &str, body: &str) -> Json {
+fn ok(running: &TestServer, method: &str, path: &str, body: &str) -> Json {
     let answer = running.ask(method, path, body);
     assert_eq!(answer.status, 200, "{method} {path}: {}", answer.text());
     answer.json()
@@ -85,7 +85,7 @@ fn an_empty_table_is_there_and_a_table_without_a_lake_is_a_mistake() {
 }
 
 #[test]
-fn who_may_write_may_land_and_only_admins_see_paths() {
+fn writers_may_land_a_table_and_only_admins_see_paths() {
     let _limit = testkit::limit(120);
     let running = with_lake("lake-keys");
     ok(&running, "POST", "/v1/tables/events/rows", r#"{"n":1}"#);
@@ -113,7 +113,7 @@ fn who_may_write_may_land_and_only_admins_see_paths() {
 
 /// `watermarks` named the path only to admins, `commit` named it to every writer.
 #[test]
-fn why_a_table_does_not_land_names_no_path_to_others_than_admins() {
+fn the_reason_of_a_failed_landing_names_paths_only_to_admins() {
     let _limit = testkit::limit(120);
     let running = with_lake("lake-paths");
     let dir = running.engine.dir().join("lake");

@@ -5,7 +5,7 @@ mod common;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::Running;
+use common::TestServer;
 use engine::{ApiKey, Op, Transaction};
 use polynya_server as server;
 use rmcp::ServiceExt;
@@ -25,7 +25,7 @@ struct Client {
 }
 
 impl Client {
-    async fn connect(server: &Running, key: Option<&str>) -> Result<Client, String> {
+    async fn connect(server: &TestServer, key: Option<&str>) -> Result<Client, String> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let nth = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let socket = std::env::temp_dir().join(format!("pn-mcp-{}-{nth}", std::process::id()));
@@ -88,8 +88,8 @@ fn text(result: &CallToolResult) -> String {
     json.as_array().unwrap().iter().filter_map(|part| part["text"].as_str()).collect()
 }
 
-fn started(name: &str) -> Running {
-    let running = Running::with(name, |options| {
+fn start_server(name: &str) -> TestServer {
+    let running = TestServer::with_options(name, |options| {
         options.record_requests = false;
         options.site = Some("main.vault".into());
     });
@@ -119,12 +119,12 @@ fn started(name: &str) -> Running {
     ] {
         assert_eq!(running.ask("POST", path, body).status, 200);
     }
-    vault(&running);
+    create_vault(&running);
     running
 }
 
 /// Creates a vault with two notes, one of them published.
-fn vault(running: &Running) {
+fn create_vault(running: &TestServer) {
     use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
     let def = site::definition("main.vault").unwrap();
     let strings = |texts: [&str; 2]| Arc::new(StringArray::from_iter_values(texts)) as ArrayRef;
@@ -142,13 +142,13 @@ fn vault(running: &Running) {
 }
 
 /// Runs a test against a server. The server is dropped outside of the client's runtime, because it stops threads of its own.
-fn with_server(name: &str, test: impl AsyncFnOnce(&Running)) {
-    let server = started(name);
+fn with_server(name: &str, test: impl AsyncFnOnce(&TestServer)) {
+    let server = start_server(name);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(test(&server));
 }
 
-fn key(running: &Running, name: &str, scope: Scope, tables: TableSet) -> String {
+fn put_key(running: &TestServer, name: &str, scope: Scope, tables: TableSet) -> String {
     let secret = server::new_secret(&*running.engine.env().random);
     let key = ApiKey { name: name.into(), hash: server::hash_of(&secret), scope, tables, created: 0 };
     running.engine.commit(&Principal::local(), Transaction::new(vec![Op::PutKey(key)])).unwrap();
@@ -158,7 +158,7 @@ fn key(running: &Running, name: &str, scope: Scope, tables: TableSet) -> String 
 #[test]
 fn a_client_lists_the_tools_and_calls_each() {
     let _limit = testkit::limit(120);
-    with_server("mcp-tools", async |server: &Running| {
+    with_server("mcp-tools", async |server: &TestServer| {
         let client = Client::connect(server, None).await.unwrap();
         let tools = client.running.list_all_tools().await.unwrap();
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_ref()).collect();
@@ -234,7 +234,7 @@ fn a_client_lists_the_tools_and_calls_each() {
 #[test]
 fn nothing_can_be_written() {
     let _limit = testkit::limit(120);
-    with_server("mcp-writes", async |server: &Running| {
+    with_server("mcp-writes", async |server: &TestServer| {
         // Even an admin may not write.
         let client = Client::connect(server, None).await.unwrap();
         for statement in [
@@ -267,7 +267,7 @@ fn nothing_can_be_written() {
 #[test]
 fn mistakes_are_told_with_their_cure() {
     let _limit = testkit::limit(120);
-    with_server("mcp-mistakes", async |server: &Running| {
+    with_server("mcp-mistakes", async |server: &TestServer| {
         let client = Client::connect(server, None).await.unwrap();
         for (tool, arguments, part) in [
             ("sql", json!({"sql": "SELECT * FROM ordres"}), "did you mean `orders`"),
@@ -302,7 +302,7 @@ fn mistakes_are_told_with_their_cure() {
 #[test]
 fn a_type_that_nests_without_end_is_refused_and_the_server_goes_on() {
     let _limit = testkit::limit(120);
-    with_server("mcp-deep", async |server: &Running| {
+    with_server("mcp-deep", async |server: &TestServer| {
         let client = Client::connect(server, None).await.unwrap();
         let sql = format!("SELECT arrow_cast(1, '{}Int8{}')", "List(".repeat(4_000), ")".repeat(4_000));
         let said = client.refused("sql", json!({ "sql": sql })).await;
@@ -315,9 +315,9 @@ fn a_type_that_nests_without_end_is_refused_and_the_server_goes_on() {
 #[test]
 fn a_key_sees_what_it_may_and_nothing_else() {
     let _limit = testkit::limit(120);
-    with_server("mcp-keys", async |server: &Running| {
-        let one_table = key(server, "one", Scope::Read, TableSet::Only(vec!["main.orders".into()]));
-        let notes = key(server, "notes", Scope::Write, TableSet::Only(vec!["main.vault".into()]));
+    with_server("mcp-keys", async |server: &TestServer| {
+        let one_table = put_key(server, "one", Scope::Read, TableSet::Only(vec!["main.orders".into()]));
+        let notes = put_key(server, "notes", Scope::Write, TableSet::Only(vec!["main.vault".into()]));
 
         let client = Client::connect(server, Some(&one_table)).await.unwrap();
         let tables = client.get("tables", json!({})).await;
@@ -357,7 +357,7 @@ fn a_key_sees_what_it_may_and_nothing_else() {
         let why = client.refused("get", json!({"note": "diary.md"})).await;
         assert!(why.starts_with("not_found"), "{why}");
         let why = client.refused("get", json!({"note": "dairy.md"})).await;
-        assert!(!why.contains("diary"), "a private note is no suggestion: {why}");
+        assert!(!why.contains("diary"), "a private note is never suggested: {why}");
         let why = client.refused("get", json!({"note": "opne.md"})).await;
         assert!(why.contains("did you mean `open.md`?"), "{why}");
         assert_eq!(client.get("search", json!({"query": "boiler"})).await["total"], 1);
@@ -385,13 +385,13 @@ fn a_key_sees_what_it_may_and_nothing_else() {
 /// Row ids are numbered over the whole table, and `/metrics` counted all rows. Compared with the number of published notes, both
 /// told how many private ones there are.
 #[test]
-fn how_many_notes_are_private_is_told_by_no_number() {
+fn no_figure_reveals_how_many_notes_are_private() {
     let _limit = testkit::limit(120);
-    with_server("mcp-counts", async |server: &Running| {
+    with_server("mcp-counts", async |server: &TestServer| {
         let vault = TableSet::Only(vec!["main.vault".into()]);
-        let some = key(server, "some", Scope::Read, vault);
-        let all = key(server, "all", Scope::Read, TableSet::All);
-        let admin = key(server, "admin", Scope::Admin, TableSet::All);
+        let some = put_key(server, "some", Scope::Read, vault);
+        let all = put_key(server, "all", Scope::Read, TableSet::All);
+        let admin = put_key(server, "admin", Scope::Admin, TableSet::All);
         for (secret, sees_engine, sees_rows) in
             [(&some, false, false), (&all, true, false), (&admin, true, true)]
         {
@@ -430,9 +430,9 @@ fn how_many_notes_are_private_is_told_by_no_number() {
 }
 
 #[test]
-fn what_is_no_message_is_refused_as_json_and_the_server_goes_on() {
+fn invalid_messages_are_refused_as_json_and_the_server_goes_on() {
     let _limit = testkit::limit(60);
-    let server = started("mcp-malformed");
+    let server = start_server("mcp-malformed");
     let json_type = ("Content-Type", "application/json");
     let send =
         |headers: &[(&str, &str)], body: &str| server.client().ask("POST", "/mcp", headers, body.as_bytes());
@@ -486,9 +486,9 @@ fn what_is_no_message_is_refused_as_json_and_the_server_goes_on() {
     for method in ["GET", "DELETE", "PUT"] {
         assert_eq!(server.ask(method, "/mcp", "").status, 405, "{method}");
     }
-    server.works();
+    server.assert_works();
     // A request from another site's page is refused even with a key, one from this server's own page is not.
-    let secret = key(&server, "reader", Scope::Read, TableSet::All);
+    let secret = put_key(&server, "reader", Scope::Read, TableSet::All);
     let bearer = format!("Bearer {secret}");
     for (origin, status) in [("https://evil.example", 403), ("null", 403), ("http://localhost", 200)] {
         let headers = [json_type, ("Authorization", bearer.as_str()), ("Origin", origin)];

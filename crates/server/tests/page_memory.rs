@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use common::Running;
+use common::TestServer;
 use engine::{Mode, Op, Transaction};
 use site::{Materializer, Note, Options, Row, TABLE};
 use types::Principal;
 
 /// An allocator that counts the allocations of all threads but the client's, while `ON` is set.
-struct Counting;
+struct CountingAllocator;
 
 static ON: AtomicBool = AtomicBool::new(false);
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
@@ -36,7 +36,7 @@ fn count(bytes: usize) {
 }
 
 // SAFETY: all memory comes from the system allocator. Counting touches only atomics and a thread local without a destructor.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
         // SAFETY: the caller upholds the contract of `alloc`, which is passed on unchanged.
@@ -56,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const REQUESTS: usize = 40;
 
@@ -89,7 +89,7 @@ fn read(socket: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> usize {
 fn nothing_that_is_allocated_for_an_answer_grows_with_the_page() {
     let _limit = testkit::limit(120);
     IS_CLIENT.set(true);
-    let running = Running::with("page-memory", |options| options.site = Some(TABLE.to_owned()));
+    let running = TestServer::with_options("page-memory", |options| options.site = Some(TABLE.to_owned()));
     // The text is random hexadecimal digits. Gzip only halves them, so both encodings of the page are large.
     let mut rng = testkit::Rng::new(1);
     let digits: String =
@@ -138,7 +138,7 @@ fn nothing_that_is_allocated_for_an_answer_grows_with_the_page() {
     for encoding in ["identity", "gzip"] {
         let (_, _, small) = measure("/small", encoding);
         let (size, largest, each) = measure("/large", encoding);
-        assert!(size > 1 << 20, "{encoding}: {size} bytes are no large page");
+        assert!(size > 1 << 20, "{encoding}: a page of {size} bytes is not large");
         // Other threads are counted too: the request recorder builds its batches meanwhile.
         assert!(largest < 256 << 10, "{encoding}: {largest} bytes at once for a page of {size}");
         assert!(

@@ -5,17 +5,17 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Answer, Running};
+use common::{Response, TestServer};
 use engine::{ApiKey, Mode, Op, Transaction};
 use polynya_server as server;
 use site::{Materializer, Note, Options, Row, TABLE};
 use types::{Principal, Scope, TableSet};
 
-struct Site(Running);
+struct Site(TestServer);
 
 impl Site {
     fn start(name: &str) -> Site {
-        let running = Running::with(name, |options| options.site = Some(TABLE.to_owned()));
+        let running = TestServer::with_options(name, |options| options.site = Some(TABLE.to_owned()));
         Site(running)
     }
 
@@ -51,11 +51,11 @@ impl Site {
         self.0.engine.commit(&Principal::local(), Transaction::new(vec![insert])).unwrap();
     }
 
-    fn get(&self, path: &str) -> Answer {
+    fn get(&self, path: &str) -> Response {
         self.ask("GET", path, &[])
     }
 
-    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
         self.0.client().ask(method, path, headers, b"")
     }
 
@@ -101,7 +101,7 @@ fn site(name: &str) -> Site {
     Site::with(name, &files)
 }
 
-fn unpacked(answer: &Answer) -> String {
+fn unpacked(answer: &Response) -> String {
     let mut text = String::new();
     let mut reader = flate2::read::GzDecoder::new(&answer.body[..]);
     std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
@@ -168,7 +168,7 @@ fn a_page_is_sent_packed_or_plain_tagged_and_not_twice() {
 }
 
 #[test]
-fn other_spellings_lead_to_the_page_and_what_is_not_there_is_a_page_too() {
+fn other_spellings_redirect_to_the_page_and_a_missing_page_is_a_page_too() {
     let _limit = testkit::limit(60);
     let site = site("pages-moved");
     for (asked, address) in [
@@ -212,7 +212,7 @@ fn a_file_is_sent_in_parts_and_only_if_a_published_note_has_it() {
     assert_eq!(packed.status, 200, "parts of pages are not sent");
     site.put(&[("open.md", "---\npublish: false\n---\n")]);
     site.wait(|site| site.get("/open").status == 404);
-    assert_eq!(site.get("/p.png").status, 404, "nothing public shows it any more");
+    assert_eq!(site.get("/p.png").status, 404, "no published note shows it any more");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn pages_need_no_key_and_private_notes_stay_private_whoever_asks() {
     let _limit = testkit::limit(60);
     let site = site("pages-keys");
     let forwarded = site.ask("GET", "/open", &[("X-Forwarded-For", "1.2.3.4")]);
-    assert_eq!(forwarded.status, 403, "before the first key this machine alone is answered");
+    assert_eq!(forwarded.status, 403, "before the first key only this machine is answered");
     let reader = site.key("reader", Scope::Read);
     let writer = site.key("writer", Scope::Write);
     let admin = site.key("admin", Scope::Admin);
@@ -264,7 +264,7 @@ fn pages_need_no_key_and_private_notes_stay_private_whoever_asks() {
 }
 
 #[test]
-fn the_site_finds_what_is_published_and_nothing_tells_of_the_rest() {
+fn the_site_finds_published_notes_and_reveals_no_others() {
     let _limit = testkit::limit(60);
     let site = Site::with(
         "pages-search",
@@ -318,9 +318,9 @@ fn the_site_finds_what_is_published_and_nothing_tells_of_the_rest() {
     assert!(broken.header("content-type").unwrap().starts_with("text/html"));
 }
 
-struct Counting;
+struct FolderPart;
 
-impl server::Part for Counting {
+impl server::Part for FolderPart {
     fn name(&self) -> &'static str {
         "folders"
     }
@@ -340,9 +340,10 @@ impl server::Part for Counting {
 
 /// `/ready`, which needs no key, and `/metrics` told every reader the number of files, and so the number of private ones.
 #[test]
-fn how_much_is_private_is_for_admins() {
+fn only_admins_see_how_much_is_private() {
     let _limit = testkit::limit(60);
-    let running = Running::with("pages-figures", |options| options.parts = vec![Arc::new(Counting)]);
+    let running =
+        TestServer::with_options("pages-figures", |options| options.parts = vec![Arc::new(FolderPart)]);
     let site = Site(running);
     let (reader, admin) = (site.key("reader", Scope::Read), site.key("admin", Scope::Admin));
     for (key, sees) in [(&reader, false), (&admin, true)] {

@@ -9,16 +9,16 @@ mod statements;
 
 use std::collections::BTreeMap;
 
-use common::{Answer, Client, Running};
+use common::{Client, Response, TestServer};
 use engine::{ApiKey, Op, Transaction};
 use polynya_server as server;
-use requests::{Name, Wanted};
+use requests::{Name, RouteRequest};
 use serde_json::json;
 use types::{Principal, Scope, TableSet, name};
 
 /// A server with keys, tables, and a row in each of Polynya's own tables.
 struct World {
-    running: Running,
+    running: TestServer,
     client: Client,
 }
 
@@ -35,7 +35,7 @@ const MISSING: [&str; 2] = ["absent.plums", "secret.grape"];
 
 impl World {
     fn new(name: &str) -> World {
-        let running = Running::with(name, |options| options.record_requests = false);
+        let running = TestServer::with_options(name, |options| options.record_requests = false);
         let client = running.client();
         let mut world = World { running, client };
         for (name, scope) in LIMITED {
@@ -67,7 +67,7 @@ impl World {
     }
 
     /// Sends one request with a key, whose secret is its name. Only the head of a feed's answer is read.
-    fn ask(&mut self, key: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    fn ask(&mut self, key: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
         let bearer = format!("Bearer {key}");
         let mut all = vec![("Authorization", bearer.as_str())];
         all.extend(headers);
@@ -78,19 +78,17 @@ impl World {
         self.client.head(method, path, &all);
         self.client.send(body.as_bytes()).unwrap();
         let is_feed = path.ends_with("/tail");
-        let answer = match method == "HEAD" || is_feed {
-            true => self.client.answer_head(),
-            false => self.client.answer(),
-        };
+        let answer =
+            if method == "HEAD" || is_feed { self.client.answer_head() } else { self.client.answer() };
         if is_feed || answer.header("connection") == Some("close") {
             self.client = self.running.client();
         }
         answer
     }
 
-    fn send(&mut self, key: &str, wanted: &Wanted) -> Answer {
-        let headers: Vec<_> = wanted.headers.to_vec();
-        self.ask(key, wanted.method.as_str(), &wanted.path, &headers, &wanted.body)
+    fn send(&mut self, key: &str, request: &RouteRequest) -> Response {
+        let headers: Vec<_> = request.headers.to_vec();
+        self.ask(key, request.method.as_str(), &request.path, &headers, &request.body)
     }
 
     /// Sends a request with an idempotency key and returns true if the server had seen it before.
@@ -118,7 +116,7 @@ impl World {
 
 /// Returns an answer with everything removed that differs between equal requests: the requested name, numbers, and the flag of a
 /// cached answer.
-fn shape(answer: &Answer, name: &Name) -> (u16, String) {
+fn normalized(answer: &Response, name: &Name) -> (u16, String) {
     let mut text = answer.text().replace("\"cached\":true", "\"cached\":false");
     for part in [&name.full(), &name.namespace, &name.table] {
         text = text.replace(part, "NAME");
@@ -128,8 +126,8 @@ fn shape(answer: &Answer, name: &Name) -> (u16, String) {
 }
 
 /// Returns true if an answer contains a hidden name that its request did not contain.
-fn is_named(wanted: &Wanted, text: &str) -> bool {
-    let asked = [&wanted.path, &wanted.body].iter().any(|part| part.contains("secret"));
+fn leaks_hidden_name(request: &RouteRequest, text: &str) -> bool {
+    let asked = [&request.path, &request.body].iter().any(|part| part.contains("secret"));
     !asked && (text.contains("secret") || text.contains("pears"))
 }
 
@@ -141,13 +139,13 @@ fn a_route_asks_for_its_scope_before_anything_else() {
     for (method, path, scope) in server::routes() {
         let Some(scope) = scope else { continue };
         for text in ["main.open", "secret.plums", "polynya.catalog", "absent.plums"] {
-            let wanted = requests::of(method, path, &Name::parse(text));
-            assert_eq!(world.send("nobody", &wanted).status, 401, "{wanted:?}");
+            let request = requests::request_for(method, path, &Name::parse(text));
+            assert_eq!(world.send("nobody", &request).status, 401, "{request:?}");
             for (key, has) in LIMITED {
                 // Admin routes concern the whole process, so they refuse admins of some tables.
                 if has < scope || scope == Scope::Admin {
-                    let answer = world.send(key, &wanted);
-                    assert_eq!(answer.status, 403, "{key} {wanted:?}: {}", answer.text());
+                    let answer = world.send(key, &request);
+                    assert_eq!(answer.status, 403, "{key} {request:?}: {}", answer.text());
                 }
             }
         }
@@ -157,11 +155,11 @@ fn a_route_asks_for_its_scope_before_anything_else() {
 
 /// Invariant A1.
 #[test]
-fn what_a_key_may_not_see_is_answered_like_what_is_not_there() {
+fn hidden_objects_are_answered_like_missing_ones() {
     let _limit = testkit::limit(240);
     let mut world = World::new("scopes-hidden");
     let before = world.contents(|_| true);
-    for (method, path, scope) in server::routes().filter(|(_, path, _)| requests::names_something(path)) {
+    for (method, path, scope) in server::routes().filter(|(_, path, _)| requests::contains_name(path)) {
         for (key, has) in LIMITED {
             if scope.is_some_and(|scope| has < scope || scope == Scope::Admin) {
                 continue;
@@ -169,10 +167,10 @@ fn what_a_key_may_not_see_is_answered_like_what_is_not_there() {
             for text in HIDDEN {
                 let asked = |world: &mut World, text: &str| {
                     let name = Name::parse(text);
-                    let wanted = requests::of(method, path, &name);
-                    let answer = world.send(key, &wanted);
-                    assert!(!is_named(&wanted, &answer.text()), "{wanted:?}: {}", answer.text());
-                    shape(&answer, &name)
+                    let request = requests::request_for(method, path, &name);
+                    let answer = world.send(key, &request);
+                    assert!(!leaks_hidden_name(&request, &answer.text()), "{request:?}: {}", answer.text());
+                    normalized(&answer, &name)
                 };
                 let hidden = asked(&mut world, text);
                 for missing in MISSING {
@@ -193,17 +191,17 @@ fn what_a_key_may_not_see_is_answered_like_what_is_not_there() {
 
 /// `DELETE /v1/tables/POLYNYA.catalog` was answered 200.
 #[test]
-fn no_route_changes_what_is_reserved_whatever_its_name_looks_like() {
+fn no_route_changes_reserved_tables_in_any_spelling() {
     let _limit = testkit::limit(400);
     let mut world = World::new("scopes-reserved");
     let mut before = world.contents(name::is_reserved);
-    for (method, path, _) in server::routes().filter(|(_, path, _)| requests::names_something(path)) {
+    for (method, path, _) in server::routes().filter(|(_, path, _)| requests::contains_name(path)) {
         for table in ["idempotency", "catalog", "cursors", "new"] {
             for spelled in requests::spellings(table) {
-                let wanted = requests::of(method, path, &spelled);
+                let request = requests::request_for(method, path, &spelled);
                 for key in ["some_write", "some_admin", "all_write", "all_admin"] {
-                    let answer = world.send(key, &wanted);
-                    assert!(answer.status < 500, "{key} {wanted:?}: {}", answer.text());
+                    let answer = world.send(key, &request);
+                    assert!(answer.status < 500, "{key} {request:?}: {}", answer.text());
                     let now = world.contents(name::is_reserved);
                     // Cursors on Polynya's own tables are allowed. They are stored like all others in `polynya.cursors`.
                     if let (true, Some(cursors)) = (path.contains("/cursors/"), now.get("polynya.cursors")) {
@@ -214,7 +212,7 @@ fn no_route_changes_what_is_reserved_whatever_its_name_looks_like() {
                     if let (true, Some(catalog)) = (is_free, now.get("polynya.catalog")) {
                         before.insert("polynya.catalog".into(), catalog.clone());
                     }
-                    assert_eq!(now, before, "{key} {wanted:?}: {}", answer.text());
+                    assert_eq!(now, before, "{key} {request:?}: {}", answer.text());
                 }
             }
         }
@@ -225,7 +223,7 @@ fn no_route_changes_what_is_reserved_whatever_its_name_looks_like() {
 }
 
 #[test]
-fn no_statement_changes_what_is_reserved_whatever_its_name_looks_like() {
+fn no_statement_changes_reserved_tables_in_any_spelling() {
     let _limit = testkit::limit(400);
     let mut world = World::new("scopes-statements");
     let before = world.contents(name::is_reserved);
@@ -260,7 +258,7 @@ fn no_statement_changes_what_is_reserved_whatever_its_name_looks_like() {
 
 /// `polynya.idempotency` stores answers to other keys, among them rows that RETURNING returned.
 #[test]
-fn a_key_for_the_records_does_not_read_what_was_answered_to_others() {
+fn a_key_for_the_records_does_not_read_answers_to_others() {
     let _limit = testkit::limit(120);
     let mut world = World::new("scopes-records");
     world.key("records", Scope::Admin, TableSet::Only(vec!["polynya.*".into()]));

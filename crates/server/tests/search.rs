@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Client, Running};
+use common::{Client, TestServer};
 use engine::{ApiKey, Op, Transaction};
 use serde_json::{Value as Json, json};
 use types::{Principal, Scope, TableSet};
@@ -16,8 +16,8 @@ use types::{Principal, Scope, TableSet};
 const DOCS: &str = r#"{"columns":[{"name":"id","type":"int64"},{"name":"body","type":"string"}],"primary_key":["id"],
     "indexes":[{"kind":"text","columns":["body"]}]}"#;
 
-fn with_docs(name: &str) -> Running {
-    let running = Running::with(name, |options| options.record_requests = false);
+fn with_docs(name: &str) -> TestServer {
+    let running = TestServer::with_options(name, |options| options.record_requests = false);
     let answer = running.ask("PUT", "/v1/tables/docs", DOCS);
     assert_eq!(answer.status, 201, "{}", answer.text());
     running
@@ -86,10 +86,7 @@ fn two_hundred_searches_beside_ingest_are_right_at_their_lsn() {
                         assert!(hit["snippets"]["body"].as_str().unwrap().contains("<mark>river"), "{hit}");
                     }
                     let (lsn, total) = (found["lsn"].as_u64().unwrap(), found["total"].as_u64().unwrap());
-                    assert!(
-                        lsn >= before,
-                        "an answer is not older than what was there before it was asked for"
-                    );
+                    assert!(lsn >= before, "an answer is at least as new as the root before its request");
                     assert_eq!(hits.len() as u64, total.min(limit));
                     answers.lock().unwrap().push((lsn, total));
                     asked.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +124,7 @@ fn two_hundred_searches_beside_ingest_are_right_at_their_lsn() {
     }
 }
 
-fn put_key(running: &Running, name: &str, tables: TableSet) -> String {
+fn put_key(running: &TestServer, name: &str, tables: TableSet) -> String {
     let secret = polynya_server::new_secret(&*running.engine.env().random);
     let key = ApiKey {
         name: name.into(),
@@ -173,7 +170,7 @@ fn a_key_finds_what_is_in_its_tables_and_nothing_else() {
 #[test]
 fn a_search_during_the_first_build_is_whole_or_says_how_far_the_build_is() {
     let _limit = testkit::limit(280);
-    let running = Running::with("search-building", |options| options.record_requests = false);
+    let running = TestServer::with_options("search-building", |options| options.record_requests = false);
     let mut client = running.client();
     let rows: String = (0..10_000)
         .map(|i| format!("{{\"body\":\"the river number {i} with a few more words around it\"}}\n"))
@@ -220,7 +217,7 @@ fn a_search_during_the_first_build_is_whole_or_says_how_far_the_build_is() {
 #[test]
 fn a_scan_ends_at_its_deadline() {
     let _limit = testkit::limit(120);
-    let running = Running::with("search-deadline", |options| options.record_requests = false);
+    let running = TestServer::with_options("search-deadline", |options| options.record_requests = false);
     let mut client = running.client();
     let long = "lorem ipsum dolor sit amet ".repeat(40);
     let rows: String = (0..2_000).map(|_| format!("{{\"body\":\"{long}\"}}\n")).collect();
@@ -229,5 +226,5 @@ fn a_scan_ends_at_its_deadline() {
     }
     let answer = client.ask("GET", "/v1/tables/logs/search?q=dolor&deadline_ms=20", &[], b"");
     assert_eq!((answer.status, answer.error().0.as_str()), (429, "timeout"), "{}", answer.text());
-    running.works();
+    running.assert_works();
 }

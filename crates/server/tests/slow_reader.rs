@@ -5,14 +5,14 @@ mod common;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use common::{Client, Running, resident_bytes, wait_until};
+use common::{Client, TestServer, resident_bytes, wait_until};
 use polynya_server::telemetry::Close;
 
 /// A client that reads a byte a second occupies only bounded memory, and only for a bounded time.
 #[test]
-fn a_reader_of_a_byte_a_second_is_ended_in_time_and_holds_little() {
+fn a_reader_of_a_byte_a_second_is_disconnected_in_time_and_occupies_little_memory() {
     let _limit = testkit::limit(120);
-    let running = Running::with("slow_reader", |o| o.answer_time_max = Duration::from_secs(2));
+    let running = TestServer::with_options("slow_reader", |o| o.answer_time_max = Duration::from_secs(2));
     let row = format!("{{\"text\":\"{}\"}}\n", "x".repeat(1_000));
     for _ in 0..8 {
         assert_eq!(running.ask("POST", "/v1/tables/t/rows", &row.repeat(4_000)).status, 200);
@@ -41,5 +41,5 @@ fn a_reader_of_a_byte_a_second_is_ended_in_time_and_holds_little() {
     assert!(resident_bytes().saturating_sub(before) < 512 << 20, "grew by {}", resident_bytes() - before);
     // The end of a connection ends its statement.
     wait_until(|| running.sql.status().running == 0);
-    running.works();
+    running.assert_works();
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::net::SocketAddr;
 
-use common::Running;
+use common::TestServer;
 use engine::{ApiKey, Op, Transaction};
 use polynya_server as server;
 use types::{Principal, Scope, TableSet};
@@ -12,7 +12,7 @@ use types::{Principal, Scope, TableSet};
 #[test]
 fn only_an_admin_at_this_machine_starts_and_watches_a_storm() {
     let _limit = testkit::limit(120);
-    let running = Running::with("storm-rights", |options| {
+    let running = TestServer::with_options("storm-rights", |options| {
         options.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         options.storm = Some(server::StormSettings {
             program: "/does/not/exist".into(),
@@ -64,9 +64,9 @@ fn only_an_admin_at_this_machine_starts_and_watches_a_storm() {
 #[test]
 fn a_server_without_a_program_starts_none_and_says_where_one_is() {
     let _limit = testkit::limit(60);
-    let running = Running::start("storm-none");
+    let running = TestServer::start("storm-none");
     let answer = running.ask("POST", "/v1/storm", "");
     assert_eq!(answer.status, 404);
     assert!(answer.text().contains("polynya storm"), "{}", answer.text());
-    running.works();
+    running.assert_works();
 }

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::Running;
+use common::TestServer;
 use serde_json::{Value as Json, json};
 use types::{HotLimit, Lsn};
 
@@ -21,9 +21,9 @@ const LAYOUTS: [&str; 4] = [
     r#","sort_by":["who desc"]"#,
 ];
 
-fn begin(name: &str, layout: &str) -> (Running, Arc<lake::Materializer>) {
+fn start_with_rows(name: &str, layout: &str) -> (TestServer, Arc<lake::Materializer>) {
     let engine = engine::Options { seal_rows: SEAL_ROWS, ..engine::Options::default() };
-    let running = Running::on(name, engine, |options| options.record_requests = false);
+    let running = TestServer::with_engine_options(name, engine, |options| options.record_requests = false);
     let warehouse = running.engine.dir().join("lake");
     let mut options = lake::Options::new(&warehouse, warehouse.to_str().unwrap());
     // The sorted layout lands all rows in one file, the others one file a round.
@@ -43,7 +43,7 @@ fn begin(name: &str, layout: &str) -> (Running, Arc<lake::Materializer>) {
         let mut text = String::from("who,region,amount,at,note\n");
         for n in first..first + SEAL_ROWS {
             // The rows are one minute apart.
-            let at = types_time(n);
+            let at = time_of_row(n);
             let note = if n % 5_000 == 7 { format!("needle number {n}") } else { String::new() };
             text += &format!("{},r{},{}.25,{at},{note}\n", n * 7 % 50, n % 6, n % 1_000);
         }
@@ -58,14 +58,14 @@ fn begin(name: &str, layout: &str) -> (Running, Arc<lake::Materializer>) {
     (running, lake)
 }
 
-fn types_time(n: u64) -> String {
+fn time_of_row(n: u64) -> String {
     let (day, minute) = (1 + n / 1_440, n % 1_440);
     let (month, day) = if day > 31 { (2, day - 31) } else { (1, day) };
     let (month, day) = if month == 2 && day > 28 { (3, day - 28) } else { (month, day) };
     format!("2026-{month:02}-{day:02}T{:02}:{:02}:00Z", minute / 60, minute % 60)
 }
 
-fn sql(running: &Running, text: &str) -> Json {
+fn sql(running: &TestServer, text: &str) -> Json {
     let answer = running.ask("POST", "/v1/sql", &json!({ "sql": text }).to_string());
     assert_eq!(answer.status, 200, "{text}: {}", answer.text());
     let mut answer = answer.json();
@@ -73,12 +73,12 @@ fn sql(running: &Running, text: &str) -> Json {
     answer
 }
 
-fn table(running: &Running) -> Arc<table::Snapshot> {
+fn table(running: &TestServer) -> Arc<table::Snapshot> {
     running.engine.root().table("main.events").unwrap().clone()
 }
 
 /// Evicts all sealed rows and waits until they are only in the lake.
-fn let_go(running: &Running, rows: u64) {
+fn evict_rows(running: &TestServer, rows: u64) {
     sql(running, "ALTER TABLE events SET (hot = '0 MB')");
     assert_eq!(table(running).def().options.hot, Some(HotLimit::Bytes(0)));
     for _ in 0..1_000 {
@@ -112,7 +112,7 @@ const STATEMENTS: [&str; 16] = [
     "SELECT count(DISTINCT who), avg(CAST(amount AS DOUBLE)) FROM events WHERE region <> 'r2'",
 ];
 
-fn answers(running: &Running) -> Vec<Json> {
+fn answers(running: &TestServer) -> Vec<Json> {
     let mut all: Vec<Json> = STATEMENTS.iter().map(|text| sql(running, text)).collect();
     let paths = [
         "/v1/tables/events/rows?from=1&limit=3",
@@ -138,9 +138,9 @@ fn answers(running: &Running) -> Vec<Json> {
 fn every_answer_is_the_same_after_rows_have_left() {
     let _limit = testkit::limit(600);
     for (nth, layout) in LAYOUTS.iter().enumerate() {
-        let (running, _) = begin(&format!("tiers-{nth}"), layout);
+        let (running, _) = start_with_rows(&format!("tiers-{nth}"), layout);
         let before = answers(&running);
-        let_go(&running, ROWS - SEAL_ROWS);
+        evict_rows(&running, ROWS - SEAL_ROWS);
         let after = answers(&running);
         for (at, (before, after)) in before.iter().zip(&after).enumerate() {
             assert_eq!(before, after, "{layout}: {}", STATEMENTS.get(at).unwrap_or(&"a path"));
@@ -168,8 +168,8 @@ fn every_answer_is_the_same_after_rows_have_left() {
 #[test]
 fn a_feed_is_resumed_in_rows_that_have_left() {
     let _limit = testkit::limit(300);
-    let (running, _) = begin("tiers-feed", "");
-    let_go(&running, ROWS - SEAL_ROWS);
+    let (running, _) = start_with_rows("tiers-feed", "");
+    evict_rows(&running, ROWS - SEAL_ROWS);
     let snapshot = table(&running);
     let projection = snapshot.all_columns();
     let (mut after, mut rows) = (Lsn(0), 0);
@@ -182,7 +182,7 @@ fn a_feed_is_resumed_in_rows_that_have_left() {
 }
 
 #[test]
-fn bounds_and_partitions_leave_out_what_a_statement_does_not_want() {
+fn bounds_and_partitions_prune_files_that_a_statement_does_not_need() {
     let _limit = testkit::limit(600);
     let asked = [
         (
@@ -197,8 +197,8 @@ fn bounds_and_partitions_leave_out_what_a_statement_does_not_want() {
         (LAYOUTS[3], "SELECT sum(amount) FROM events WHERE who = 49"),
     ];
     for (nth, (layout, statement)) in asked.into_iter().enumerate() {
-        let (running, lake) = begin(&format!("tiers-bounds-{nth}"), layout);
-        let_go(&running, ROWS - SEAL_ROWS);
+        let (running, lake) = start_with_rows(&format!("tiers-bounds-{nth}"), layout);
+        evict_rows(&running, ROWS - SEAL_ROWS);
         // The least of five counts is taken: a segment that is about to be evicted is compared with the lake, and those reads
         // count too.
         let read = |statement: &str| {
@@ -217,9 +217,9 @@ fn bounds_and_partitions_leave_out_what_a_statement_does_not_want() {
 }
 
 #[test]
-fn what_cannot_leave_is_refused_with_what_to_do() {
+fn tables_that_cannot_be_evicted_are_refused_with_advice() {
     let _limit = testkit::limit(60);
-    let running = Running::with("tiers-refused", |options| options.record_requests = false);
+    let running = TestServer::with_options("tiers-refused", |options| options.record_requests = false);
     let warehouse = running.engine.dir().join("lake");
     let options = lake::Options::new(&warehouse, warehouse.to_str().unwrap());
     running.engine.register(Arc::new(lake::Materializer::new(options))).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::ipc::writer::StreamWriter;
 
-use super::common::{Answer, Running, wait_until};
+use super::common::{Response, TestServer, wait_until};
 
 pub const JSON: &str = "application/json";
 pub const NDJSON: &str = "application/x-ndjson";
@@ -16,31 +16,31 @@ pub const ARROW: &str = "application/vnd.apache.arrow.stream";
 pub const PROTOBUF: &str = "application/x-protobuf";
 
 /// Returns the clients' tables with their row counts and schema versions. The server's own tables grow by themselves.
-pub fn state(running: &Running) -> Vec<(String, u64, u32)> {
+pub fn state(running: &TestServer) -> Vec<(String, u64, u32)> {
     let root = running.engine.root();
     let table = |t: &Arc<table::Snapshot>| (t.def().name.clone(), t.rows(), t.def().schema.version.0);
     root.tables().map(table).filter(|(name, ..)| name.starts_with("main.")).collect()
 }
 
-pub fn rows(running: &Running, table: &str) -> u64 {
+pub fn rows(running: &TestServer, table: &str) -> u64 {
     running.engine.root().table(&format!("main.{table}")).map_or(0, |table| table.rows())
 }
 
 /// Starts a server with a keyed table that has one row.
-pub fn prepared(name: &str) -> Running {
-    let running = Running::with(name, |o| o.body_bytes_max = 1 << 20);
+pub fn start_with_table(name: &str) -> TestServer {
+    let running = TestServer::with_options(name, |o| o.body_bytes_max = 1 << 20);
     let def = r#"{"columns":[{"name":"id","type":"int64"},{"name":"s","type":"string"},{"name":"n","type":"int64"},{"name":"at","type":"timestamp"}],"primary_key":["id"]}"#;
     assert_eq!(running.ask("PUT", "/v1/tables/t", def).status, 201);
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"id":0,"s":"first"}"#).status, 200);
     running
 }
 
-pub fn send(running: &Running, query: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+pub fn send(running: &TestServer, query: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
     running.client().ask("POST", &format!("/v1/tables/t/rows{query}"), headers, body)
 }
 
 /// Asserts that a body is refused with this status and code, chunked or not, and that nothing has changed.
-pub fn refused(running: &Running, headers: &[(&str, &str)], body: &[u8], status: u16, code: &str) {
+pub fn assert_refused(running: &TestServer, headers: &[(&str, &str)], body: &[u8], status: u16, code: &str) {
     let before = state(running);
     for query in ["", "?chunked=true", "?mode=insert"] {
         let answer = send(running, query, headers, body);
@@ -57,7 +57,7 @@ pub fn refused(running: &Running, headers: &[(&str, &str)], body: &[u8], status:
 }
 
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
-    assert!(content.len() < 128, "one byte says how long it is");
+    assert!(content.len() < 128, "the length takes one byte");
     [&[number << 3 | 2, content.len() as u8][..], content].concat()
 }
 
@@ -95,7 +95,7 @@ pub fn gzip(plain: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a valid body of each media type, with rows 1 and 2.
-pub fn good() -> Vec<(&'static str, Vec<u8>)> {
+pub fn valid_bodies() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         (JSON, br#"[{"id":1,"s":"a"},{"id":2,"s":"b"}]"#.to_vec()),
         (NDJSON, b"{\"id\":1,\"s\":\"a\"}\n{\"id\":2,\"s\":\"b\"}\n".to_vec()),
@@ -112,9 +112,9 @@ pub fn good() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn what_is_malformed_changes_nothing() {
+fn malformed_bodies_change_nothing() {
     let _limit = testkit::limit(120);
-    let running = prepared("bodies-malformed");
+    let running = start_with_table("bodies-malformed");
     for (media, body, status, code) in [
         (JSON, &b"{"[..], 400, "invalid"),
         (JSON, b"{\"id\":1,}", 400, "invalid"),
@@ -164,18 +164,18 @@ fn what_is_malformed_changes_nothing() {
     }
     // The second of two streams was ignored, and the rows of the first were acknowledged as if they were all.
     let stream = |id| arrow(vec![("id", ints(&[Some(id)]))]);
-    refused(&running, &[("Content-Type", ARROW)], &[stream(1), stream(2)].concat(), 400, "invalid");
+    assert_refused(&running, &[("Content-Type", ARROW)], &[stream(1), stream(2)].concat(), 400, "invalid");
     // An empty body is refused.
-    for (media, _) in good() {
-        refused(&running, &[("Content-Type", media), ("Content-Length", "0")], b"", 400, "invalid");
+    for (media, _) in valid_bodies() {
+        assert_refused(&running, &[("Content-Type", media), ("Content-Length", "0")], b"", 400, "invalid");
     }
-    running.works();
+    running.assert_works();
 }
 
 #[test]
-fn what_clashes_with_the_table_changes_nothing_and_can_be_left_out() {
+fn rows_that_do_not_fit_the_table_change_nothing_and_can_be_skipped() {
     let _limit = testkit::limit(120);
-    let running = prepared("bodies-clash");
+    let running = start_with_table("bodies-clash");
     for (media, body, column) in [
         (JSON, br#"[{"id":1},{"id":2,"n":"x"},{"id":3}]"#.to_vec(), Some("n")),
         (JSON, br#"[{"id":1},{"id":2,"n":1.5},{"id":3}]"#.to_vec(), Some("n")),
@@ -212,7 +212,7 @@ fn what_clashes_with_the_table_changes_nothing_and_can_be_left_out() {
         (PROTOBUF, protobuf(&["id"], &[vec![int(1)], vec![int(2), int(2)], vec![int(3)]]), None),
     ] {
         let headers = [("Content-Type", media)];
-        refused(&running, &headers, &body, 422, "schema");
+        assert_refused(&running, &headers, &body, 422, "schema");
         for query in ["?on_error=skip", "?on_error=skip&chunked=true", "?on_error=skip&mode=insert_if_absent"]
         {
             // The keys repeat from the second request on: fresh keys each time would hide a row that is written twice.
@@ -232,13 +232,13 @@ fn what_clashes_with_the_table_changes_nothing_and_can_be_left_out() {
         }
     }
     assert_eq!(rows(&running, "t"), 3, "rows 0, 1 and 3 however often they came");
-    running.works();
+    running.assert_works();
 }
 
 #[test]
-fn keys_that_are_taken_and_versions_that_are_not_those_change_nothing() {
+fn existing_keys_and_wrong_versions_change_nothing() {
     let _limit = testkit::limit(120);
-    let running = prepared("bodies-keys");
+    let running = start_with_table("bodies-keys");
     let before = state(&running);
     for query in [
         "?mode=insert",
@@ -274,15 +274,15 @@ fn keys_that_are_taken_and_versions_that_are_not_those_change_nothing() {
         assert_eq!(answer.status, status, "{header:?}: {}", answer.text());
         assert_eq!(state(&running), before, "{header:?}");
     }
-    running.works();
+    running.assert_works();
 }
 
 #[test]
-fn what_is_cut_anywhere_is_not_half_stored() {
+fn a_body_cut_at_any_byte_is_not_half_stored() {
     let _limit = testkit::limit(300);
-    let running = prepared("bodies-cut");
+    let running = start_with_table("bodies-cut");
     let mut client = running.client();
-    for (media, body) in good() {
+    for (media, body) in valid_bodies() {
         for query in ["", "?chunked=true", "?on_error=skip"] {
             for cut in 0..body.len() {
                 let before = (rows(&running, "t"), rows(&running, "t_dead"));
@@ -315,7 +315,7 @@ fn what_is_cut_anywhere_is_not_half_stored() {
     }
     // The body is cut on its way: its announced length is longer.
     let before = state(&running);
-    for (media, body) in good() {
+    for (media, body) in valid_bodies() {
         for query in ["", "?chunked=true", "?on_error=skip", "?on_error=skip&chunked=true"] {
             let mut client = running.client();
             let length = (body.len() + 10).to_string();
@@ -336,14 +336,14 @@ fn what_is_cut_anywhere_is_not_half_stored() {
             assert_eq!(state(&running), before, "{media} {query}");
         }
     }
-    running.works();
+    running.assert_works();
 }
 
 #[test]
-fn what_is_packed_or_written_another_way_changes_nothing() {
+fn wrong_encodings_and_media_types_change_nothing() {
     let _limit = testkit::limit(120);
-    let running = prepared("bodies-encoding");
-    for (media, body) in good() {
+    let running = start_with_table("bodies-encoding");
+    for (media, body) in valid_bodies() {
         let packed = gzip(&body);
         let other = zstd::encode_all(&body[..], 1).unwrap();
         for (encoding, sent, status, code) in [
@@ -356,7 +356,7 @@ fn what_is_packed_or_written_another_way_changes_nothing() {
             ("br", body.clone(), 415, "unsupported_media_type"),
             ("gzip, zstd", packed.clone(), 415, "unsupported_media_type"),
         ] {
-            refused(
+            assert_refused(
                 &running,
                 &[("Content-Type", media), ("Content-Encoding", encoding)],
                 &sent,
@@ -367,9 +367,9 @@ fn what_is_packed_or_written_another_way_changes_nothing() {
     }
     // Texts that are not UTF-8.
     let utf16: Vec<u8> = "{\"id\":1}".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    refused(&running, &[("Content-Type", JSON)], &utf16, 400, "invalid");
-    refused(&running, &[("Content-Type", JSON)], b"{\"id\":1,\"s\":\"\xe9\"}", 400, "invalid");
-    refused(&running, &[("Content-Type", CSV)], b"id,s\n1,\xe9\n", 422, "schema");
+    assert_refused(&running, &[("Content-Type", JSON)], &utf16, 400, "invalid");
+    assert_refused(&running, &[("Content-Type", JSON)], b"{\"id\":1,\"s\":\"\xe9\"}", 400, "invalid");
+    assert_refused(&running, &[("Content-Type", CSV)], b"id,s\n1,\xe9\n", 422, "schema");
     for media in [
         "application/xml",
         "text/html",
@@ -377,15 +377,15 @@ fn what_is_packed_or_written_another_way_changes_nothing() {
         "text/csv; header=absent",
         "application/vnd.apache.parquet",
     ] {
-        refused(&running, &[("Content-Type", media)], b"id,s\n1,a\n", 415, "unsupported_media_type");
+        assert_refused(&running, &[("Content-Type", media)], b"id,s\n1,a\n", 415, "unsupported_media_type");
     }
-    running.works();
+    running.assert_works();
 }
 
 #[test]
-fn what_is_too_large_changes_nothing() {
+fn bodies_that_are_too_large_change_nothing() {
     let _limit = testkit::limit(120);
-    let running = prepared("bodies-large");
+    let running = start_with_table("bodies-large");
     let pad = "x".repeat(1_200);
     let many = 1_000;
     let mut csv = String::from("id,s\n");
@@ -448,14 +448,14 @@ fn what_is_too_large_changes_nothing() {
     }
     // Writes are accepted again once the rows are sealed.
     wait_until(|| running.ask("POST", "/v1/tables/calm/rows", "{\"n\":1}").status == 200);
-    running.works();
+    running.assert_works();
 }
 
 /// A bad table among several leaves the others unchanged.
 #[test]
 fn one_bad_table_among_several_changes_none() {
     let _limit = testkit::limit(60);
-    let running = prepared("bodies-several");
+    let running = start_with_table("bodies-several");
     let before = state(&running);
     for (query, body, status) in [
         ("", r#"{"tables":{"new":[{"a":1}],"t":[{"id":"x"}]}}"#, 422),
@@ -477,14 +477,14 @@ fn one_bad_table_among_several_changes_none() {
     let many: Vec<String> = (0..101).map(|n| format!("\"t{n}\":[]")).collect();
     let answer = running.ask("POST", "/v1/rows", &format!("{{\"tables\":{{{}}}}}", many.join(",")));
     assert_eq!((answer.status, answer.error().0.as_str()), (413, "too_large"));
-    running.works();
+    running.assert_works();
 }
 
 /// OTLP logs have their own formats and their own table.
 #[test]
 fn an_export_that_cannot_be_taken_changes_nothing() {
     let _limit = testkit::limit(120);
-    let running = Running::with("bodies-otlp", |o| o.body_bytes_max = 8 << 20);
+    let running = TestServer::with_options("bodies-otlp", |o| o.body_bytes_max = 8 << 20);
     let send = |media: &str, encoding: &str, body: &[u8]| {
         let headers = [("Content-Type", media), ("Content-Encoding", encoding)];
         running.client().ask("POST", "/v1/logs?table=logs", &headers, body)
@@ -531,5 +531,5 @@ fn an_export_that_cannot_be_taken_changes_nothing() {
         }
     }
     assert_eq!((rows(&running, "logs"), rows(&running, "logs_dead")), (4, 0));
-    running.works();
+    running.assert_works();
 }

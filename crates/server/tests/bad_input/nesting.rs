@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ipc::writer::StreamWriter;
 
 use super::bodies::{ARROW, JSON, PROTOBUF};
-use super::common::{Answer, Running};
+use super::common::{Response, TestServer};
 
 const LEVELS: usize = 10_000;
 
@@ -54,7 +54,7 @@ fn arrow_nested(levels: usize) -> Vec<u8> {
     made.unwrap().join().unwrap()
 }
 
-fn rows(running: &Running, media: &str, body: &[u8]) -> Answer {
+fn rows(running: &TestServer, media: &str, body: &[u8]) -> Response {
     running.client().ask("POST", "/v1/tables/t/rows", &[("Content-Type", media)], body)
 }
 
@@ -62,7 +62,7 @@ fn rows(running: &Running, media: &str, body: &[u8]) -> Answer {
 #[test]
 fn ten_thousand_levels_at_any_door_are_an_error_and_the_next_request_is_served() {
     let _limit = testkit::limit(120);
-    let running = Running::start("levels");
+    let running = TestServer::start("levels");
     assert_eq!(
         running.ask("PUT", "/v1/tables/t", r#"{"columns":[{"name":"a","type":"int32"}]}"#).status,
         201
@@ -81,7 +81,7 @@ fn ten_thousand_levels_at_any_door_are_an_error_and_the_next_request_is_served()
     claims.extend([9, 0, 0, 0]);
     claims.extend(b"PAR1");
     assert_eq!(copy(&claims).status, 422);
-    running.works();
+    running.assert_works();
 
     let answer = rows(&running, ARROW, &arrow_nested(LEVELS));
     assert_eq!(answer.status, 400, "{}", answer.text());
@@ -106,7 +106,7 @@ fn ten_thousand_levels_at_any_door_are_an_error_and_the_next_request_is_served()
         let is_refused = (400..500).contains(&answer.status)
             || ["rejectedLogRecords", "recursion limit"].iter().any(|said| answer.text().contains(said));
         assert!(is_refused, "{method} {path} {media}: {} {}", answer.status, answer.text());
-        running.works();
+        running.assert_works();
     }
 }
 
@@ -115,7 +115,7 @@ fn ten_thousand_levels_at_any_door_are_an_error_and_the_next_request_is_served()
 #[test]
 fn a_column_that_no_lake_can_hold_is_refused_at_every_door() {
     let _limit = testkit::limit(120);
-    let running = Running::start("no_lake_holds");
+    let running = TestServer::start("no_lake_holds");
     let of_struct = |fields: Vec<Field>| DataType::Struct(fields.into());
     let list_of = |data_type| DataType::List(Arc::new(Field::new("item", data_type, true)));
     let int = |name: &str| Field::new(name, DataType::Int64, true);
@@ -158,5 +158,5 @@ fn a_column_that_no_lake_can_hold_is_refused_at_every_door() {
         assert_eq!((answer.status, answer.error().0.as_str()), (422, "schema"), "{sql}: {}", answer.text());
     }
     assert_eq!(running.ask("GET", "/v1/tables/t", "").status, 404);
-    running.works();
+    running.assert_works();
 }

@@ -3,21 +3,21 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::bodies::{rows, state};
-use super::common::{Answer, Running, wait_until};
+use super::common::{Response, TestServer, wait_until};
 
 /// Returns `before`, then `count` zeros separated by commas, then `after`.
 fn zeros(before: &str, count: usize, after: &str) -> String {
     format!("{before}{}0{after}", "0,".repeat(count - 1))
 }
 
-fn is_refused(answer: &Answer, said: &str, what: &str) {
+fn assert_too_large(answer: &Response, said: &str, what: &str) {
     let (code, message) = answer.error();
     assert_eq!((answer.status, code.as_str()), (413, "too_large"), "{what}: {}", answer.text());
     assert!(message.contains(said), "{what}: {message}");
 }
 
-fn with_table(name: &str) -> Running {
-    let running = Running::start(name);
+fn with_table(name: &str) -> TestServer {
+    let running = TestServer::start(name);
     let def = r#"{"columns":[{"name":"id","type":"int64"},{"name":"j","type":"json"}],"primary_key":["id"]}"#;
     assert_eq!(running.ask("PUT", "/v1/tables/t", def).status, 201);
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"[{"id":1},{"id":2},{"id":3}]"#).status, 200);
@@ -47,27 +47,31 @@ fn a_body_of_too_many_values_is_refused_before_it_is_read() {
         ("POST", "/mcp", zeros(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":["#, MANY, "]}")),
     ] {
         let answer = running.ask(method, path, &body);
-        is_refused(&answer, "at most 1000000 values of JSON", &format!("{path} {}", &body[..40]));
+        assert_too_large(&answer, "at most 1000000 values of JSON", &format!("{path} {}", &body[..40]));
     }
     let params = zeros(r#"{"sql":"SELECT 1","params":["#, 65_536, "]}");
-    is_refused(&running.ask("POST", "/v1/sql", &params), "65535 parameters, 65536 were sent", "params");
+    assert_too_large(&running.ask("POST", "/v1/sql", &params), "65535 parameters, 65536 were sent", "params");
     let params = zeros(r#"{"ops":[{"op":"sql","sql":"SELECT 1","params":["#, 65_536, "]}]}");
-    is_refused(&running.ask("POST", "/v1/transactions", &params), "65536 were sent", "params of an op");
+    assert_too_large(&running.ask("POST", "/v1/transactions", &params), "65536 were sent", "params of an op");
     for list in ["tables", "columns", "fields"] {
         let names = vec![r#""a""#; 1_001].join(",");
         let body = format!(r#"{{"q":"x","{list}":[{names}]}}"#);
         let said = format!("at most 1000 `{list}`, 1001 were sent");
-        is_refused(&running.ask("POST", "/v1/search", &body), &said, list);
+        assert_too_large(&running.ask("POST", "/v1/search", &body), &said, list);
     }
     let sources = format!(r#"{{"q":"x","sources":[{}]}}"#, vec![r#""notes""#; 51].join(","));
-    is_refused(&running.ask("POST", "/v1/ask/stream", &sources), "at most 50 sources", "sources");
+    assert_too_large(&running.ask("POST", "/v1/ask/stream", &sources), "at most 50 sources", "sources");
     let ops = format!(r#"{{"ops":[{}{{}}]}}"#, r#"{"op":"sql"},"#.repeat(1_000_000));
     let said = "at most 10000 operations, 1000001 were sent";
-    is_refused(&running.ask("POST", "/v1/transactions", &ops), said, "ops");
+    assert_too_large(&running.ask("POST", "/v1/transactions", &ops), said, "ops");
     let tables = format!(r#"{{"tables":{{{}"a":0}}}}"#, r#""a":0,"#.repeat(1_000_000));
-    is_refused(&running.ask("POST", "/v1/rows", &tables), "at most 100 tables, 1000001 were sent", "tables");
+    assert_too_large(
+        &running.ask("POST", "/v1/rows", &tables),
+        "at most 100 tables, 1000001 were sent",
+        "tables",
+    );
     assert_eq!(state(&running), before);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
@@ -98,13 +102,13 @@ fn as_many_values_as_a_request_needs_are_taken() {
         assert!(code == "invalid" && message.contains(&said), "{message}");
     }
     wait_until(|| running.telemetry().body_bytes_held.load(Relaxed) == 0);
-    running.works();
+    running.assert_works();
 }
 
 /// Parameters belong to their statement once it runs. Otherwise waiting statements would exhaust the share of bodies for each
 /// other.
 #[test]
-fn parameters_are_the_statements_once_they_are_made() {
+fn parameters_are_not_counted_as_bodies_once_their_statement_runs() {
     let _limit = testkit::limit(120);
     let running = with_table("values-held");
     let held = || running.telemetry().body_bytes_held.load(Relaxed);
@@ -120,9 +124,9 @@ fn parameters_are_the_statements_once_they_are_made() {
         assert_ne!(answer.status, 200, "{}", answer.text());
     });
     // The bound on values shrinks with the share of all bodies.
-    let small = Running::with("values-small", |o| o.body_bytes_total_max = 1 << 20);
+    let small = TestServer::with_options("values-small", |o| o.body_bytes_total_max = 1 << 20);
     let body = |count| zeros(r#"{"sql":"SELECT 1 WHERE 1 = ANY($1)","params":[["#, count, "]]}");
-    is_refused(&small.ask("POST", "/v1/sql", &body(8_200)), "at most 8192 values", "small");
+    assert_too_large(&small.ask("POST", "/v1/sql", &body(8_200)), "at most 8192 values", "small");
     assert_eq!(small.ask("POST", "/v1/sql", &body(8_100)).status, 200);
 }
 
@@ -130,7 +134,7 @@ fn parameters_are_the_statements_once_they_are_made() {
 #[test]
 fn a_vector_takes_no_share_beside_its_body() {
     let _limit = testkit::limit(120);
-    let running = Running::with("values-vector", |o| o.body_bytes_total_max = 1 << 20);
+    let running = TestServer::with_options("values-vector", |o| o.body_bytes_total_max = 1 << 20);
     let held = || running.telemetry().body_bytes_held.load(Relaxed);
     let mut slow = running.client();
     slow.head("POST", "/v1/tables/t/rows", &[("Content-Length", "1000000")]);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::common::Running;
+use crate::common::TestServer;
 
 const NDJSON: &str = "application/x-ndjson";
 
@@ -13,7 +13,7 @@ const NDJSON: &str = "application/x-ndjson";
 #[test]
 fn rows_that_the_table_refuses_are_all_named_and_counted_from_the_beginning_of_the_body() {
     let _limit = testkit::limit(120);
-    let running = Running::start("bad-rows");
+    let running = TestServer::start("bad-rows");
     let def =
         r#"{"columns":[{"name":"at","type":"timestamp","nullable":false},{"name":"pad","type":"string"}]}"#;
     assert_eq!(running.ask("PUT", "/v1/tables/t", def).status, 201);
@@ -59,7 +59,7 @@ fn rows_that_the_table_refuses_are_all_named_and_counted_from_the_beginning_of_t
 #[test]
 fn a_name_that_stays_in_the_way_is_refused_at_once() {
     let _limit = testkit::limit(60);
-    let running = Running::start("in-the-way");
+    let running = TestServer::start("in-the-way");
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
     for view in ["vv", "t_dead"] {
         let sql = json!({ "sql": format!("CREATE VIEW {view} AS SELECT a FROM t") }).to_string();

@@ -6,45 +6,49 @@ use std::time::Duration;
 use polynya_server::telemetry::Close;
 use types::{Scope, TableSet};
 
-use crate::common::{Answer, Client, Running, wait_until};
+use crate::common::{Client, Response, TestServer, wait_until};
 use crate::put_key;
 
 const COLUMNS: &str = "id bigint primary key, s text, n int, f double, d decimal(20, 4), b boolean, at timestamptz, day date, u uuid, j json";
 
-fn sql(running: &Running, text: &str) -> Answer {
+fn sql(running: &TestServer, text: &str) -> Response {
     running.ask("POST", "/v1/sql", &serde_json::json!({ "sql": text }).to_string())
 }
 
-fn done(running: &Running, text: &str) {
+fn execute(running: &TestServer, text: &str) {
     let answer = sql(running, text);
     assert_eq!(answer.status, 200, "{text}: {}", answer.text());
 }
 
-fn count(running: &Running, query: &str) -> i64 {
+fn count(running: &TestServer, query: &str) -> i64 {
     let answer = sql(running, query);
     let value = &answer.json()["rows"][0][0];
     value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or_else(|| panic!("{}", answer.text()))
 }
 
 /// Returns the path of a `COPY … FROM STDIN`.
-fn way(statement: &str) -> String {
-    let escaped: String = statement
-        .bytes()
-        .map(|byte| match byte.is_ascii_alphanumeric() {
-            true => char::from(byte).to_string(),
-            false => format!("%{byte:02X}"),
-        })
-        .collect();
+fn copy_path(statement: &str) -> String {
+    let escaped: String =
+        statement
+            .bytes()
+            .map(|byte| {
+                if byte.is_ascii_alphanumeric() {
+                    char::from(byte).to_string()
+                } else {
+                    format!("%{byte:02X}")
+                }
+            })
+            .collect();
     format!("/v1/copy?sql={escaped}")
 }
 
-fn send(running: &Running, statement: &str, body: &[u8]) -> Answer {
-    running.client().ask("POST", &way(statement), &[], body)
+fn send(running: &TestServer, statement: &str, body: &[u8]) -> Response {
+    running.client().ask("POST", &copy_path(statement), &[], body)
 }
 
-fn fill(running: &Running) {
-    done(running, &format!("CREATE TABLE t ({COLUMNS})"));
-    done(
+fn fill(running: &TestServer) {
+    execute(running, &format!("CREATE TABLE t ({COLUMNS})"));
+    execute(
         running,
         "INSERT INTO t VALUES
          (1, 'plain', 7, 0.1, 1.5, true, '2024-01-02T03:04:05.678901Z', '2024-02-29', '6f9619ff-8b86-d011-b42d-00cf4fc964ff', '{\"a\": [1, null]}'),
@@ -58,13 +62,13 @@ fn fill(running: &Running) {
 #[test]
 fn a_file_of_rows_can_be_posted_and_an_answer_copied_in() {
     let _limit = testkit::limit(120);
-    let running = Running::start("copy_codec");
+    let running = TestServer::start("copy_codec");
     let columns =
         "id bigint primary key, raw bytea, j json, d decimal(20, 4), u uuid, at timestamptz, l list<bigint>";
     for table in ["t", "posted", "copied"] {
-        done(&running, &format!("CREATE TABLE {table} ({columns})"));
+        execute(&running, &format!("CREATE TABLE {table} ({columns})"));
     }
-    done(
+    execute(
         &running,
         "INSERT INTO t VALUES
          (9223372036854775807, X'00ff10', '{\"a\": [1, null]}', 1.5, '6f9619ff-8b86-d011-b42d-00cf4fc964ff', '2024-01-02T03:04:05.678901Z', [9007199254740993, -1]),
@@ -90,13 +94,13 @@ fn a_file_of_rows_can_be_posted_and_an_answer_copied_in() {
             );
         }
     }
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn a_table_goes_out_as_a_file_and_comes_back_the_same() {
     let _limit = testkit::limit(120);
-    let running = Running::start("copy_round");
+    let running = TestServer::start("copy_round");
     fill(&running);
     for (how, media) in [
         ("", "text/csv; charset=utf-8"),
@@ -107,14 +111,14 @@ fn a_table_goes_out_as_a_file_and_comes_back_the_same() {
         let out = sql(&running, &format!("COPY t TO STDOUT {how}"));
         assert_eq!((out.status, out.header("content-type")), (200, Some(media)), "{how}: {}", out.text());
         assert!(out.header("polynya-lsn").is_some());
-        done(&running, &format!("CREATE TABLE back ({COLUMNS})"));
+        execute(&running, &format!("CREATE TABLE back ({COLUMNS})"));
         for (encoding, body) in [
             ("identity", out.body.clone()),
             ("zstd", zstd::encode_all(&out.body[..], 3).unwrap()),
             ("gzip", gzip(&out.body)),
         ] {
             let headers = [("Content-Encoding", encoding), ("Content-Type", media)];
-            let path = way(&format!("COPY back FROM STDIN {how}"));
+            let path = copy_path(&format!("COPY back FROM STDIN {how}"));
             let answer = running.client().ask("POST", &path, &headers, &body);
             assert_eq!(answer.status, 200, "{how} {encoding}: {}", answer.text());
             let said = answer.json();
@@ -127,12 +131,12 @@ fn a_table_goes_out_as_a_file_and_comes_back_the_same() {
                 let differ = format!("SELECT count(*) FROM (SELECT * FROM {a} EXCEPT SELECT * FROM {b})");
                 assert_eq!(count(&running, &differ), 0, "{how} {encoding}");
             }
-            done(&running, "DELETE FROM back");
+            execute(&running, "DELETE FROM back");
         }
-        done(&running, "DROP TABLE back");
+        execute(&running, "DROP TABLE back");
     }
     // COPY of the past, and of queries.
-    done(&running, "UPDATE t SET s = 'later' WHERE id = 1");
+    execute(&running, "UPDATE t SET s = 'later' WHERE id = 1");
     let lsn = sql(&running, "SELECT 1").header("polynya-lsn").unwrap().parse::<u64>().unwrap() - 1;
     let body = serde_json::json!({ "sql": "COPY (SELECT s FROM t WHERE id = 1) TO STDOUT", "as_of": lsn });
     assert_eq!(running.ask("POST", "/v1/sql", &body.to_string()).text(), "plain\n");
@@ -150,9 +154,9 @@ fn gzip(plain: &[u8]) -> Vec<u8> {
 
 /// A trailer after the file states the number of its rows, for clients that accept trailers.
 #[test]
-fn a_copy_says_at_its_end_how_many_rows_there_were() {
+fn a_copy_ends_with_the_number_of_its_rows() {
     let _limit = testkit::limit(60);
-    let running = Running::start("copy_count");
+    let running = TestServer::start("copy_count");
     let body = r#"{"sql":"COPY (SELECT i FROM generate_series(1, 100000) AS g(i)) TO STDOUT"}"#;
     let mut client = running.client();
     client.head("POST", "/v1/sql", &[("TE", "trailers"), ("Content-Length", &body.len().to_string())]);
@@ -175,11 +179,11 @@ fn a_copy_says_at_its_end_how_many_rows_there_were() {
 }
 
 #[test]
-fn what_does_not_fit_is_named_with_its_line_and_changes_nothing() {
+fn invalid_rows_are_named_by_line_and_change_nothing() {
     let _limit = testkit::limit(120);
-    let running = Running::start("copy_bad");
-    done(&running, "CREATE TABLE t (id bigint primary key, n int default 5)");
-    done(&running, "INSERT INTO t VALUES (100, 1)");
+    let running = TestServer::start("copy_bad");
+    execute(&running, "CREATE TABLE t (id bigint primary key, n int default 5)");
+    execute(&running, "INSERT INTO t VALUES (100, 1)");
     for (how, body, status, wanted) in [
         ("", "1,2\n3\n", 422, "line 2: 2 values expected, 1 found"),
         ("", "1,2\n\"3\",\"a\nb\"\n", 422, "line 2, column `n`"),
@@ -205,35 +209,35 @@ fn what_does_not_fit_is_named_with_its_line_and_changes_nothing() {
     let packed = gzip("1,2\n3,4\n".repeat(1_000).as_bytes());
     let cut = &packed[..packed.len() / 2];
     let headers = [("Content-Encoding", "gzip")];
-    let answer = running.client().ask("POST", &way("COPY t FROM STDIN"), &headers, cut);
+    let answer = running.client().ask("POST", &copy_path("COPY t FROM STDIN"), &headers, cut);
     assert_eq!((answer.status, count(&running, "SELECT count(*) FROM t")), (400, 1), "{}", answer.text());
 }
 
 #[test]
-fn files_of_the_server_and_what_goes_the_other_way_are_refused_with_the_way_that_works() {
+fn files_of_the_server_and_copies_in_the_wrong_direction_are_refused_with_the_right_way() {
     let _limit = testkit::limit(60);
-    let running = Running::start("copy_refused");
-    done(&running, "CREATE TABLE t (id bigint)");
-    let inside = |answer: &Answer| answer.json()["error"]["hint"].as_str().unwrap_or_default().to_owned();
+    let running = TestServer::start("copy_refused");
+    execute(&running, "CREATE TABLE t (id bigint)");
+    let hint = |answer: &Response| answer.json()["error"]["hint"].as_str().unwrap_or_default().to_owned();
     for text in ["COPY t TO '/no/x.csv'", "COPY t FROM '/etc/passwd'"] {
         let answers = [sql(&running, text), send(&running, text, b"1\n")];
         for answer in &answers {
             let expected = if text.contains(" TO ") && answer.status == 400 { 400 } else { 403 };
             assert_eq!(answer.status, expected, "{text}: {}", answer.text());
-            assert!(inside(answer).contains("STDOUT"), "{text}: {}", answer.text());
+            assert!(hint(answer).contains("STDOUT"), "{text}: {}", answer.text());
         }
     }
     for text in ["COPY t FROM STDIN", "COPY t FROM STDIN;\n1\n\\."] {
         let answer = sql(&running, text);
         assert_eq!(
-            (answer.status, inside(&answer).contains("POST /v1/copy")),
+            (answer.status, hint(&answer).contains("POST /v1/copy")),
             (400, true),
             "{}",
             answer.text()
         );
     }
     let answer = send(&running, "COPY t TO STDOUT", b"");
-    assert_eq!((answer.status, inside(&answer).contains("POST /v1/sql")), (400, true), "{}", answer.text());
+    assert_eq!((answer.status, hint(&answer).contains("POST /v1/sql")), (400, true), "{}", answer.text());
     for (text, status) in [
         ("SELECT 1", 400),
         ("COPY t FROM PROGRAM 'ls'", 400),
@@ -256,10 +260,10 @@ fn files_of_the_server_and_what_goes_the_other_way_are_refused_with_the_way_that
 #[test]
 fn a_key_copies_what_it_may_read_and_write() {
     let _limit = testkit::limit(60);
-    let running = Running::start("copy_keys");
+    let running = TestServer::start("copy_keys");
     for table in ["a", "b"] {
-        done(&running, &format!("CREATE TABLE {table} (id bigint)"));
-        done(&running, &format!("INSERT INTO {table} VALUES (1)"));
+        execute(&running, &format!("CREATE TABLE {table} (id bigint)"));
+        execute(&running, &format!("INSERT INTO {table} VALUES (1)"));
     }
     let only = |table: &str| TableSet::Only(vec![format!("main.{table}")]);
     let reader = put_key(&running, "reader", Scope::Read, only("a"));
@@ -270,7 +274,7 @@ fn a_key_copies_what_it_may_read_and_write() {
         running.client().ask("POST", path, &headers, body.as_bytes()).status
     };
     let (out_a, out_b) = (r#"{"sql":"COPY a TO STDOUT"}"#, r#"{"sql":"COPY b TO STDOUT"}"#);
-    let (in_a, in_b) = (way("COPY a FROM STDIN"), way("COPY b FROM STDIN"));
+    let (in_a, in_b) = (copy_path("COPY a FROM STDIN"), copy_path("COPY b FROM STDIN"));
     let delete = r#"{"sql":"COPY (DELETE FROM a RETURNING id) TO STDOUT"}"#;
     for (secret, path, body, status) in [
         (None, "/v1/sql", out_a, 401),
@@ -291,9 +295,9 @@ fn a_key_copies_what_it_may_read_and_write() {
     assert_eq!(root.table("b").unwrap().rows(), 1);
 }
 
-fn begin(running: &Running, statement: &str) -> Client {
+fn begin_copy(running: &TestServer, statement: &str) -> Client {
     let mut client = running.client();
-    client.head("POST", &way(statement), &[("Transfer-Encoding", "chunked")]);
+    client.head("POST", &copy_path(statement), &[("Transfer-Encoding", "chunked")]);
     client
 }
 
@@ -311,9 +315,9 @@ fn large(rows: std::ops::Range<u64>) -> Vec<u8> {
 #[test]
 fn a_large_file_comes_in_pieces_and_an_error_says_what_is_there() {
     let _limit = testkit::limit(240);
-    let running = Running::start("copy_large");
-    done(&running, "CREATE TABLE t (id bigint primary key, s text)");
-    let mut client = begin(&running, "COPY t FROM STDIN");
+    let running = TestServer::start("copy_large");
+    execute(&running, "CREATE TABLE t (id bigint primary key, s text)");
+    let mut client = begin_copy(&running, "COPY t FROM STDIN");
     for first in (0..600_000).step_by(10_000) {
         chunk(&mut client, &large(first..first + 10_000)).unwrap();
     }
@@ -329,8 +333,8 @@ fn a_large_file_comes_in_pieces_and_an_error_says_what_is_there() {
     let out = running.ask("POST", "/v1/sql", body);
     assert!(out.body == large(0..600_000), "{} bytes", out.body.len());
 
-    done(&running, "TRUNCATE t");
-    let mut client = begin(&running, "COPY t FROM STDIN");
+    execute(&running, "TRUNCATE t");
+    let mut client = begin_copy(&running, "COPY t FROM STDIN");
     for first in (0..400_000).step_by(10_000) {
         chunk(&mut client, &large(first..first + 10_000)).unwrap();
     }
@@ -348,10 +352,10 @@ fn a_large_file_comes_in_pieces_and_an_error_says_what_is_there() {
 #[test]
 fn a_client_that_leaves_half_way_leaves_nothing_of_the_piece() {
     let _limit = testkit::limit(120);
-    let running = Running::start("copy_cut");
-    done(&running, "CREATE TABLE t (id bigint, s text)");
+    let running = TestServer::start("copy_cut");
+    execute(&running, "CREATE TABLE t (id bigint, s text)");
     for how in ["", "WITH (FORMAT ndjson)", "WITH (FORMAT parquet)"] {
-        let mut client = begin(&running, &format!("COPY t FROM STDIN {how}"));
+        let mut client = begin_copy(&running, &format!("COPY t FROM STDIN {how}"));
         // The rows end with a complete line, so that they could be taken for a whole file.
         let rows = if how.contains("json") { b"{\"id\":1}\n".to_vec() } else { b"1,x\n".to_vec() };
         chunk(&mut client, &rows.repeat(1_000)).unwrap();
@@ -371,13 +375,13 @@ fn a_client_that_leaves_half_way_leaves_nothing_of_the_piece() {
     wait_until(|| {
         running.server.as_ref().unwrap().copies_running() == 0 && running.sql.status().running == 0
     });
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn a_file_that_breaks_off_is_never_taken_for_whole() {
     let _limit = testkit::limit(120);
-    let running = Running::start("copy_breaks");
+    let running = TestServer::start("copy_breaks");
     for how in ["", "WITH (FORMAT ndjson)", "WITH (FORMAT parquet)"] {
         let mut client = running.client();
         let query = "SELECT i, 1 / (900000 - i) AS x, repeat(md5(cast(i AS text)), 4) AS s FROM generate_series(1, 1000000) AS g(i)";
@@ -401,9 +405,9 @@ fn a_file_that_breaks_off_is_never_taken_for_whole() {
 #[test]
 fn a_body_that_stops_is_ended_and_says_so() {
     let _limit = testkit::limit(120);
-    let running = Running::with("copy_slow", |o| o.body_pause_max = Duration::from_millis(200));
-    done(&running, "CREATE TABLE t (id bigint)");
-    let mut client = begin(&running, "COPY t FROM STDIN");
+    let running = TestServer::with_options("copy_slow", |o| o.body_pause_max = Duration::from_millis(200));
+    execute(&running, "CREATE TABLE t (id bigint)");
+    let mut client = begin_copy(&running, "COPY t FROM STDIN");
     chunk(&mut client, b"1\n2\n").unwrap();
     let answer = client.answer();
     assert_eq!((answer.status, answer.error().0.as_str()), (408, "slow_body"), "{}", answer.text());
@@ -415,25 +419,25 @@ fn a_body_that_stops_is_ended_and_says_so() {
 #[test]
 fn a_file_of_short_rows_comes_into_a_wide_table() {
     let _limit = testkit::limit(300);
-    let running = Running::start("copy_wide");
+    let running = TestServer::start("copy_wide");
     let lines: String = (0..8_500).map(|id| format!("{{\"id\":{id}}}\n")).collect();
     let numbers: String = (0..8_500).map(|id| format!("{id}\n")).collect();
     for (how, body) in [("(id) FROM STDIN", &numbers), ("FROM STDIN (FORMAT ndjson)", &lines)] {
-        done(&running, "CREATE TABLE wide (id bigint, v vector(8192))");
+        execute(&running, "CREATE TABLE wide (id bigint, v vector(8192))");
         let answer = send(&running, &format!("COPY wide {how}"), body.as_bytes());
         assert_eq!(answer.status, 200, "{how}: {}", answer.text());
         assert_eq!((&answer.json()["count"], &answer.json()["commits"]), (&8_500.into(), &2.into()), "{how}");
         assert_eq!(count(&running, "SELECT count(DISTINCT id) FROM wide WHERE id = _row_id - 1"), 8_500);
-        done(&running, "DROP TABLE wide");
+        execute(&running, "DROP TABLE wide");
     }
 }
 
 /// Parquet files do not mark JSON, and any text of theirs was stored in json columns.
 #[test]
-fn text_of_parquet_that_is_no_json_comes_into_no_json_column() {
+fn parquet_text_that_is_not_json_is_refused_for_json_columns() {
     let _limit = testkit::limit(120);
-    let running = Running::start("copy_json");
-    done(&running, "CREATE TABLE t (id bigint, j json, l list<json>)");
+    let running = TestServer::start("copy_json");
+    execute(&running, "CREATE TABLE t (id bigint, j json, l list<json>)");
     for (values, wanted) in [
         ("(1, '{\"a\": [1]}', NULL), (2, NULL, NULL), (3, 'no json', NULL)", Some("row 3, column `j`")),
         ("(1, '{\"a\": [1]}', '[1, 2]'), (2, '', '[1]')", Some("row 2, column `j`")),
@@ -457,10 +461,10 @@ fn text_of_parquet_that_is_no_json_comes_into_no_json_column() {
 }
 
 #[test]
-fn what_parquet_takes_of_the_disk_is_bounded_and_given_back() {
+fn disk_space_for_parquet_is_bounded_and_freed() {
     let _limit = testkit::limit(120);
-    let running = Running::with("copy_spool", |o| o.spool_bytes_max = 1 << 20);
-    done(&running, "CREATE TABLE t (id bigint)");
+    let running = TestServer::with_options("copy_spool", |o| o.spool_bytes_max = 1 << 20);
+    execute(&running, "CREATE TABLE t (id bigint)");
     let out = sql(
         &running,
         "COPY (SELECT i AS id FROM generate_series(1, 1000) AS g(i)) TO STDOUT (FORMAT parquet)",
@@ -484,10 +488,10 @@ fn what_parquet_takes_of_the_disk_is_bounded_and_given_back() {
 #[test]
 fn a_row_without_end_is_refused_in_bounded_memory() {
     let _limit = testkit::limit(120);
-    let running = Running::start("copy_row");
-    done(&running, "CREATE TABLE t (id bigint, s text)");
+    let running = TestServer::start("copy_row");
+    execute(&running, "CREATE TABLE t (id bigint, s text)");
     for (how, begin_of_row) in [("", "1,\""), ("WITH (FORMAT ndjson)", "{\"id\":1,\"s\":\"")] {
-        let mut client = begin(&running, &format!("COPY t FROM STDIN {how}"));
+        let mut client = begin_copy(&running, &format!("COPY t FROM STDIN {how}"));
         chunk(&mut client, begin_of_row.as_bytes()).unwrap();
         let part = vec![b'x'; 1 << 20];
         // The client sends until the server refuses.

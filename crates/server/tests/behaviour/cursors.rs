@@ -8,14 +8,14 @@ use engine::{Mode, Transaction};
 use serde_json::{Value as Json, json};
 use types::{Principal, Scope, TableSet};
 
-use crate::common::{Answer, Client, Running};
+use crate::common::{Client, Response, TestServer};
 use crate::put_key;
 
-fn put(running: &Running, path: &str, body: &str, headers: &[(&str, &str)]) -> Answer {
+fn put(running: &TestServer, path: &str, body: &str, headers: &[(&str, &str)]) -> Response {
     running.client().ask("PUT", path, headers, body.as_bytes())
 }
 
-fn kept(running: &Running) -> Json {
+fn stored_cursors(running: &TestServer) -> Json {
     let sql = r#"{"sql":"SELECT count(*) FROM polynya.cursors"}"#;
     running.ask("POST", "/v1/sql", sql).json()["rows"][0][0].clone()
 }
@@ -23,7 +23,7 @@ fn kept(running: &Running) -> Json {
 #[test]
 fn a_key_that_may_read_may_be_a_consumer_of_its_tables_alone() {
     let _limit = testkit::limit(60);
-    let running = Running::start("cursors-keys");
+    let running = TestServer::start("cursors-keys");
     for table in ["a", "b"] {
         assert_eq!(running.ask("POST", &format!("/v1/tables/{table}/rows"), r#"{"x":1}"#).status, 200);
         assert_eq!(put(&running, &format!("/v1/tables/{table}/cursors/c"), r#"{"row":1}"#, &[]).status, 201);
@@ -66,7 +66,7 @@ fn a_key_that_may_read_may_be_a_consumer_of_its_tables_alone() {
 #[test]
 fn two_consumers_with_one_name_notice_each_other() {
     let _limit = testkit::limit(120);
-    let running = Running::start("cursors-compare");
+    let running = TestServer::start("cursors-compare");
     let rows: Vec<Json> = (0..200).map(|n| json!({"n": n})).collect();
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", &json!(rows).to_string()).status, 200);
     let path = "/v1/tables/t/cursors/both";
@@ -111,7 +111,7 @@ fn two_consumers_with_one_name_notice_each_other() {
 #[test]
 fn cursors_survive_a_restart_and_end_with_their_table() {
     let _limit = testkit::limit(120);
-    let running = Running::start("cursors-restart");
+    let running = TestServer::start("cursors-restart");
     for table in ["t", "u"] {
         assert_eq!(
             running.ask("POST", &format!("/v1/tables/{table}/rows"), r#"[{"n":1},{"n":2}]"#).status,
@@ -126,7 +126,7 @@ fn cursors_survive_a_restart_and_end_with_their_table() {
     let after = running.ask("GET", "/v1/tables/t/cursors/c", "");
     assert_eq!((after.json(), after.header("etag")), (before.json(), before.header("etag")));
     assert_eq!((&after.json()["row"], &after.json()["lsn"]), (&json!(2), &Json::Null));
-    assert_eq!(kept(&running), 2);
+    assert_eq!(stored_cursors(&running), 2);
     // A new table of the same name does not inherit the cursors.
     assert_eq!(running.ask("DELETE", "/v1/tables/t", "").status, 200);
     assert_eq!(running.ask("GET", "/v1/tables/t/cursors/c", "").status, 404);
@@ -137,14 +137,14 @@ fn cursors_survive_a_restart_and_end_with_their_table() {
     // The next cursor that is made removes the rows of the dropped table's cursors, and nothing else.
     let made = put(&running, "/v1/tables/t/cursors/d", r#"{"row":1}"#, &[]);
     assert_eq!(made.status, 201, "{}", made.text());
-    assert_eq!(kept(&running), 2);
+    assert_eq!(stored_cursors(&running), 2);
     assert_eq!(running.ask("GET", "/v1/tables/u/cursors/c", "").json()["lsn"], 1);
 }
 
 #[test]
-fn what_is_read_begins_behind_the_cursor_and_does_not_move_it() {
+fn reading_begins_after_the_cursor_and_does_not_move_it() {
     let _limit = testkit::limit(60);
-    let running = Running::start("cursors-read");
+    let running = TestServer::start("cursors-read");
     let write = |n: u64| {
         let answer = running.ask("POST", "/v1/tables/t/rows", &json!({"n": n}).to_string());
         answer.json()["lsn"].as_u64().unwrap()
@@ -182,7 +182,7 @@ fn what_is_read_begins_behind_the_cursor_and_does_not_move_it() {
 #[test]
 fn a_cursor_that_makes_no_sense_is_refused() {
     let _limit = testkit::limit(60);
-    let running = Running::start("cursors-mistakes");
+    let running = TestServer::start("cursors-mistakes");
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"n":1}"#).status, 200);
     let good = r#"{"row":1}"#;
     let long = "x".repeat(129);
@@ -231,13 +231,13 @@ fn a_cursor_that_makes_no_sense_is_refused() {
     for name in ["x".repeat(128).as_str(), "a.b-c_d:e@f", "%C3%A4", "1"] {
         assert_eq!(put(&running, &format!("/v1/tables/t/cursors/{name}"), good, &[]).status, 201, "{name}");
     }
-    running.works();
+    running.assert_works();
 }
 
 #[test]
-fn a_table_has_so_many_cursors_and_no_more() {
+fn the_number_of_cursors_of_a_table_is_bounded() {
     let _limit = testkit::limit(120);
-    let running = Running::start("cursors-many");
+    let running = TestServer::start("cursors-many");
     for table in ["t", "u"] {
         assert_eq!(running.ask("POST", &format!("/v1/tables/{table}/rows"), r#"{"n":1}"#).status, 200);
     }

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use polynya_server::telemetry::Close;
 use serde_json::{Value as Json, json};
 
-use crate::common::{Running, wait_until};
+use crate::common::{TestServer, wait_until};
 
 type Sender = SendRequest<Full<Bytes>>;
 
@@ -52,7 +52,7 @@ async fn ask(sender: &Sender, method: &str, path: &str, body: impl Into<Bytes>) 
 #[test]
 fn many_requests_share_a_connection() {
     let _limit = testkit::limit(120);
-    let running = Running::start("h2");
+    let running = TestServer::start("h2");
     runtime().block_on(async {
         let sender = connect(running.address, None).await;
         // These are more requests than streams are allowed: the client waits for a free one.
@@ -82,13 +82,13 @@ fn many_requests_share_a_connection() {
     assert_eq!(running.telemetry().connections_total.load(Relaxed), 1);
     wait_until(|| running.telemetry().connections_open.load(Relaxed) == 0);
     assert_eq!(running.telemetry().requests_running.load(Relaxed), 0);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn large_bodies_come_whole_both_ways() {
     let _limit = testkit::limit(120);
-    let running = Running::start("h2-large");
+    let running = TestServer::start("h2-large");
     let rows: Vec<String> =
         (0..8_000).map(|n| json!({"n": n, "text": "x".repeat(1_000)}).to_string()).collect();
     runtime().block_on(async {
@@ -125,7 +125,8 @@ async fn text(response: &mut Response<Incoming>) -> Option<String> {
 #[test]
 fn feeds_follow_and_end_with_the_server() {
     let _limit = testkit::limit(120);
-    let mut running = Running::with("h2-feeds", |options| options.idle_time_max = Duration::from_millis(200));
+    let mut running =
+        TestServer::with_options("h2-feeds", |options| options.idle_time_max = Duration::from_millis(200));
     runtime().block_on(async {
         let sender = connect(running.address, None).await;
         ask(&sender, "POST", "/v1/tables/t/rows", r#"{"n":1}"#).await;
@@ -143,7 +144,7 @@ fn feeds_follow_and_end_with_the_server() {
         assert!(text(&mut feed).await.unwrap().contains("\"n\":2"));
         let server = running.server.take().unwrap();
         let ended = tokio::task::spawn_blocking(move || server.stop(Duration::from_secs(20)));
-        let rest = feed.into_body().collect().await.expect("it ends, and is not cut");
+        let rest = feed.into_body().collect().await.expect("the feed ends in order");
         assert!(rest.to_bytes().is_empty());
         assert_eq!(ended.await.unwrap(), 0, "no connection was cut");
     });
@@ -153,8 +154,9 @@ fn feeds_follow_and_end_with_the_server() {
 #[test]
 fn a_stream_that_is_not_read_is_ended_alone() {
     let _limit = testkit::limit(120);
-    let running =
-        Running::with("h2-stalled", |options| options.answer_pause_max = Duration::from_millis(1_500));
+    let running = TestServer::with_options("h2-stalled", |options| {
+        options.answer_pause_max = Duration::from_millis(1_500)
+    });
     let row = json!({"text": "x".repeat(1_000)}).to_string();
     runtime().block_on(async {
         let sender = connect(running.address, Some(65_535)).await;
@@ -177,9 +179,9 @@ fn a_stream_that_is_not_read_is_ended_alone() {
 }
 
 #[test]
-fn who_asks_is_known_by_the_authority() {
+fn the_authority_decides_if_a_request_is_local() {
     let _limit = testkit::limit(60);
-    let running = Running::start("h2-authority");
+    let running = TestServer::start("h2-authority");
     runtime().block_on(async {
         let mut sender = connect(running.address, None).await;
         for (authority, host, status) in [
@@ -207,7 +209,7 @@ fn who_asks_is_known_by_the_authority() {
 #[test]
 fn too_many_headers_are_refused() {
     let _limit = testkit::limit(60);
-    let running = Running::start("h2-headers");
+    let running = TestServer::start("h2-headers");
     runtime().block_on(async {
         let mut sender = connect(running.address, None).await;
         let with = |count: usize, bytes: usize| {
@@ -230,11 +232,11 @@ fn too_many_headers_are_refused() {
             assert_eq!(response.status(), 431);
         }
     });
-    running.works();
+    running.assert_works();
 }
 
 /// A connection that sends hand-made frames.
-struct Raw(TcpStream);
+struct RawConnection(TcpStream);
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEADERS: u8 = 1;
@@ -242,11 +244,11 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const CONTINUATION: u8 = 9;
 
-impl Raw {
-    fn connect(address: SocketAddr) -> Raw {
+impl RawConnection {
+    fn connect(address: SocketAddr) -> RawConnection {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Raw(socket)
+        RawConnection(socket)
     }
 
     fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -278,7 +280,7 @@ impl Raw {
     }
 
     /// Reads until the server closes the connection.
-    fn ends(&mut self) {
+    fn read_to_end(&mut self) {
         while self.read().is_some() {}
     }
 }
@@ -291,12 +293,12 @@ fn get() -> Vec<u8> {
 #[test]
 fn the_server_says_its_bounds_and_keeps_them() {
     let _limit = testkit::limit(120);
-    let running = Running::with("h2-bounds", |options| {
+    let running = TestServer::with_options("h2-bounds", |options| {
         options.head_time_max = Duration::from_millis(300);
         options.idle_time_max = Duration::from_millis(900);
     });
-    let mut raw = Raw::connect(running.address);
-    raw.0.write_all(&[PREFACE, &Raw::frame(SETTINGS, 0, 0, &[])].concat()).unwrap();
+    let mut raw = RawConnection::connect(running.address);
+    raw.0.write_all(&[PREFACE, &RawConnection::frame(SETTINGS, 0, 0, &[])].concat()).unwrap();
     let (kind, payload) = raw.read().unwrap();
     assert_eq!(kind, SETTINGS);
     let setting = |wanted: u16| {
@@ -306,36 +308,38 @@ fn the_server_says_its_bounds_and_keeps_them() {
     };
     assert_eq!((setting(3), setting(6)), (Some(128), Some(64 << 10)), "streams at once, bytes of headers");
     // A connection without requests is closed as idle.
-    raw.ends();
+    raw.read_to_end();
     assert_eq!(running.telemetry().closes(Close::Idle), 1);
 
     // Half a preface counts as an incomplete head, and a connection that does not begin with the preface is HTTP/1.1.
-    let mut half = Raw::connect(running.address);
+    let mut half = RawConnection::connect(running.address);
     half.0.write_all(&PREFACE[..10]).unwrap();
-    half.ends();
+    half.read_to_end();
     assert_eq!(running.telemetry().closes(Close::SlowHead), 1);
     let mut other = running.client();
     other.send(b"PRI /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert_eq!(other.status(), Some(405));
-    let mut garbage = Raw::connect(running.address);
+    let mut garbage = RawConnection::connect(running.address);
     garbage.0.write_all(&[PREFACE, &[0xff; 64]].concat()).unwrap();
-    garbage.ends();
+    garbage.read_to_end();
 
     // Requests that are reset at once, and a header block without an end, cost the client its connection and do not harm the
     // server.
-    let mut resets = Raw::connect(running.address);
-    let mut flood = [PREFACE, &Raw::frame(SETTINGS, 0, 0, &[])].concat();
+    let mut resets = RawConnection::connect(running.address);
+    let mut flood = [PREFACE, &RawConnection::frame(SETTINGS, 0, 0, &[])].concat();
     for n in 0..5_000u32 {
-        flood.extend(Raw::frame(HEADERS, 0x5, 2 * n + 1, &get()));
-        flood.extend(Raw::frame(RST_STREAM, 0, 2 * n + 1, &8u32.to_be_bytes()));
+        flood.extend(RawConnection::frame(HEADERS, 0x5, 2 * n + 1, &get()));
+        flood.extend(RawConnection::frame(RST_STREAM, 0, 2 * n + 1, &8u32.to_be_bytes()));
     }
     // The server may close the connection before all frames are sent.
     let _ = resets.0.write_all(&flood);
-    resets.ends();
-    let mut endless = Raw::connect(running.address);
-    let mut head = [PREFACE, &Raw::frame(SETTINGS, 0, 0, &[]), &Raw::frame(HEADERS, 0x1, 1, &get())].concat();
+    resets.read_to_end();
+    let mut endless = RawConnection::connect(running.address);
+    let mut head =
+        [PREFACE, &RawConnection::frame(SETTINGS, 0, 0, &[]), &RawConnection::frame(HEADERS, 0x1, 1, &get())]
+            .concat();
     for _ in 0..5_000 {
-        head.extend(Raw::frame(
+        head.extend(RawConnection::frame(
             CONTINUATION,
             0,
             1,
@@ -343,8 +347,8 @@ fn the_server_says_its_bounds_and_keeps_them() {
         ));
     }
     let _ = endless.0.write_all(&head);
-    endless.ends();
+    endless.read_to_end();
     wait_until(|| running.telemetry().connections_open.load(Relaxed) == 0);
     assert_eq!(running.telemetry().requests_running.load(Relaxed), 0);
-    running.works();
+    running.assert_works();
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use types::{Scope, TableSet};
 
-use super::common::Running;
+use super::common::TestServer;
 
 const EXPORT: &str = r#"{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"shop"}}]},
   "scopeLogs":[{"logRecords":[{"timeUnixNano":"1767323045123456789","severityNumber":13,"body":{"stringValue":"slow"}},
@@ -21,7 +21,7 @@ fn protobuf() -> Vec<u8> {
     field(1, &[resource, field(2, &field(2, &record))].concat())
 }
 
-fn rows(running: &Running, table: &str) -> serde_json::Value {
+fn rows(running: &TestServer, table: &str) -> serde_json::Value {
     let sql =
         format!(r#"{{"sql":"SELECT time, level, service, body, attributes FROM {table} ORDER BY _row_id"}}"#);
     running.ask("POST", "/v1/sql", &sql).json()["rows"].clone()
@@ -30,7 +30,7 @@ fn rows(running: &Running, table: &str) -> serde_json::Value {
 #[test]
 fn logs_come_in_as_json_and_protobuf_packed_or_not() {
     let _limit = testkit::limit(120);
-    let running = Running::start("otlp");
+    let running = TestServer::start("otlp");
     let send = |path: &str, media: &str, encoding: &str, body: &[u8]| {
         let headers = [("Content-Type", media), ("Content-Encoding", encoding)];
         let headers = if encoding.is_empty() { &headers[..1] } else { &headers[..] };
@@ -63,7 +63,7 @@ fn logs_come_in_as_json_and_protobuf_packed_or_not() {
 #[test]
 fn a_record_that_cannot_be_read_is_kept_beside_those_that_can() {
     let _limit = testkit::limit(120);
-    let running = Running::start("otlp-partly");
+    let running = TestServer::start("otlp-partly");
     let send = |path: &str, media: &str, key: &str, body: &[u8]| {
         let headers = [("Content-Type", media), ("Idempotency-Key", key)];
         running.client().ask("POST", path, &headers[..if key.is_empty() { 1 } else { 2 }], body)
@@ -100,7 +100,7 @@ fn a_record_that_cannot_be_read_is_kept_beside_those_that_can() {
 #[test]
 fn bad_records_go_beside_the_table_that_is_there_in_whatever_case_it_is_asked_for() {
     let _limit = testkit::limit(120);
-    let running = Running::start("otlp-case");
+    let running = TestServer::start("otlp-case");
     let send = |path: &str, body: &str| {
         running.client().ask("POST", path, &[("Content-Type", "application/json")], body.as_bytes())
     };
@@ -119,7 +119,7 @@ fn bad_records_go_beside_the_table_that_is_there_in_whatever_case_it_is_asked_fo
 #[test]
 fn a_packed_export_takes_its_share_of_the_memory_of_bodies() {
     let _limit = testkit::limit(120);
-    let running = Running::with("otlp-packed", |options| options.body_bytes_total_max = 1 << 20);
+    let running = TestServer::with_options("otlp-packed", |options| options.body_bytes_total_max = 1 << 20);
     let send = |spaces: usize| {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         packed.write_all(EXPORT.as_bytes()).unwrap();
@@ -136,9 +136,9 @@ fn a_packed_export_takes_its_share_of_the_memory_of_bodies() {
 
 /// A record that was already stored made the whole export fail.
 #[test]
-fn what_is_there_is_skipped_where_the_table_says_so() {
+fn stored_records_are_skipped_if_the_table_says_so() {
     let _limit = testkit::limit(120);
-    let running = Running::start("otlp-repeats");
+    let running = TestServer::start("otlp-repeats");
     let send = |body: &str| {
         let headers = [("Content-Type", "application/json")];
         running.client().ask("POST", "/v1/logs", &headers, body.as_bytes())
@@ -155,7 +155,7 @@ fn what_is_there_is_skipped_where_the_table_says_so() {
 #[test]
 fn many_exporters_that_begin_at_once_make_one_table() {
     let _limit = testkit::limit(120);
-    let running = Running::on_a_slow_disk("otlp-at-once", std::time::Duration::from_millis(10));
+    let running = TestServer::on_a_slow_disk("otlp-at-once", std::time::Duration::from_millis(10));
     std::thread::scope(|scope| {
         for _ in 0..12 {
             scope.spawn(|| {
@@ -169,9 +169,9 @@ fn many_exporters_that_begin_at_once_make_one_table() {
 }
 
 #[test]
-fn what_is_no_export_is_refused_in_the_form_that_it_came_in() {
+fn an_invalid_export_is_refused_in_the_format_that_it_came_in() {
     let _limit = testkit::limit(120);
-    let running = Running::start("otlp-bad");
+    let running = TestServer::start("otlp-bad");
     let send = |path: &str, media: &str, body: &[u8]| {
         running.client().ask("POST", path, &[("Content-Type", media)], body)
     };

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::common::{Running, wait_until};
+use crate::common::{TestServer, wait_until};
 
-fn metric(running: &Running, name: &str) -> u64 {
+fn metric(running: &TestServer, name: &str) -> u64 {
     let metrics = running.ask("GET", "/metrics", "").text();
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
 }
 
-fn count(running: &Running) -> u64 {
+fn count(running: &TestServer) -> u64 {
     let answer = running.ask("POST", "/v1/sql", r#"{"sql":"SELECT count(*) FROM t"}"#);
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json()["rows"][0][0].as_u64().unwrap()
@@ -24,7 +24,7 @@ fn count(running: &Running) -> u64 {
 fn on_a_full_disk_rows_in_memory_are_refused_as_durable_ones_are() {
     let _limit = testkit::limit(120);
     let machine = sim::SimEnv::new(1);
-    let running = Running::on_machine("memory-full", &machine, engine::Options::default());
+    let running = TestServer::on_simulated_machine("memory-full", &machine, engine::Options::default());
     let body = json!({"text": "x".repeat(100_000)}).to_string();
     let in_memory = || running.ask("POST", "/v1/tables/t/rows?ack=memory", &body);
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", &body).status, 200);
@@ -63,7 +63,7 @@ fn on_a_full_disk_rows_in_memory_are_refused_as_durable_ones_are() {
 #[test]
 fn rows_in_memory_are_not_lost_to_new_columns() {
     let _limit = testkit::limit(240);
-    let running = Running::on_a_slow_disk("memory-columns", Duration::from_millis(5));
+    let running = TestServer::on_a_slow_disk("memory-columns", Duration::from_millis(5));
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"n":0}"#).status, 200);
     const CLIENTS: u64 = 32;
     const EACH: u64 = 20;
@@ -90,7 +90,7 @@ fn rows_in_memory_are_not_lost_to_new_columns() {
 #[test]
 fn rows_in_memory_whose_key_is_taken_are_counted_as_lost() {
     let _limit = testkit::limit(60);
-    let running = Running::start("memory-taken");
+    let running = TestServer::start("memory-taken");
     let table = r#"{"columns":[{"name":"id","type":"int64"}],"primary_key":["id"]}"#;
     assert_eq!(running.ask("PUT", "/v1/tables/t", table).status, 201);
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"id":1}"#).status, 200);
@@ -117,7 +117,7 @@ fn writers_are_slowed_down_then_refused_and_counted_and_readers_are_answered() {
         pace_max: Duration::from_millis(20),
         ..engine::Options::default()
     };
-    let running = Running::on_machine("pacing", &machine, options);
+    let running = TestServer::on_simulated_machine("pacing", &machine, options);
     let body = json!({"text": "x".repeat(10_000)}).to_string();
     let write = || running.ask("POST", "/v1/tables/t/rows", &body);
     assert_eq!(write().status, 200);
@@ -161,7 +161,7 @@ fn a_body_waits_for_room_before_it_is_refused() {
     let bodies = "polynya_refused_busy_total{reason=\"bodies\"}";
     let body = json!({"text": "x".repeat(50_000)}).to_string();
     for (wait, status) in [(Duration::from_millis(50), 429), (Duration::from_secs(60), 200)] {
-        let running = Running::with("bodies", |options| {
+        let running = TestServer::with_options("bodies", |options| {
             options.body_bytes_total_max = 80_000;
             options.body_room_wait = wait;
             options.record_requests = false;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
-use crate::common::Running;
+use crate::common::TestServer;
 
 /// Returns the query parameters that the description lists for an operation.
-fn described(api: &Json, path: &Json, operation: &Json) -> BTreeSet<String> {
+fn documented_parameters(api: &Json, path: &Json, operation: &Json) -> BTreeSet<String> {
     let lists = [&path["parameters"], &operation["parameters"]];
     let parameters = lists.into_iter().filter_map(Json::as_array).flatten().map(|parameter| {
         match parameter["$ref"].as_str() {
@@ -20,7 +20,7 @@ fn described(api: &Json, path: &Json, operation: &Json) -> BTreeSet<String> {
 }
 
 /// Returns the query parameters that a route lists when it refuses an unknown one, `None` if it accepts any.
-fn taken(running: &Running, method: &str, path: &str) -> Option<BTreeSet<String>> {
+fn accepted_parameters(running: &TestServer, method: &str, path: &str) -> Option<BTreeSet<String>> {
     let answer = running.client().ask(
         method,
         &format!("{path}?no_such_parameter=1"),
@@ -41,7 +41,7 @@ fn taken(running: &Running, method: &str, path: &str) -> Option<BTreeSet<String>
 #[test]
 fn the_description_names_the_query_parameters_that_routes_take_and_no_others() {
     let _limit = testkit::limit(60);
-    let running = Running::with("parameters", |options| options.record_requests = false);
+    let running = TestServer::with_options("parameters", |options| options.record_requests = false);
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"n":1}"#).status, 200);
     let api = running.ask("GET", "/openapi.json", "").json();
     let (mut differing, mut compared) = (Vec::new(), 0);
@@ -56,24 +56,24 @@ fn the_description_names_the_query_parameters_that_routes_take_and_no_others() {
                 continue;
             }
             let place = path.replace("{table}", "t").replace("{key}", "1").replace("{name}", "c");
-            let described = described(&api, operations, operation);
-            let mut taken = taken(&running, &method.to_uppercase(), &place);
+            let documented = documented_parameters(&api, operations, operation);
+            let mut accepted = accepted_parameters(&running, &method.to_uppercase(), &place);
             // These routes refuse with messages of their own: `tables` in the search of one table, and any query string beside a
             // body.
             match (method.as_str(), path.as_str()) {
                 ("get", "/v1/tables/{table}/search") => {
-                    taken.as_mut().unwrap().remove("tables");
+                    accepted.as_mut().unwrap().remove("tables");
                 }
                 ("post", "/v1/search" | "/v1/tables/{table}/search") => {
                     let answer = running.ask("POST", &format!("{place}?q=x"), r#"{"q":"x"}"#);
                     assert_eq!(answer.status, 400, "{}", answer.text());
-                    taken = Some(BTreeSet::new());
+                    accepted = Some(BTreeSet::new());
                 }
                 _ => {}
             }
             compared += 1;
-            if taken.as_ref() != Some(&described) {
-                differing.push(format!("{method} {path}: described {described:?}, taken {taken:?}"));
+            if accepted.as_ref() != Some(&documented) {
+                differing.push(format!("{method} {path}: documented {documented:?}, accepted {accepted:?}"));
             }
         }
     }

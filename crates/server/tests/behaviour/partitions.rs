@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value as Json, json};
 
-use crate::common::Running;
+use crate::common::TestServer;
 
 /// Starts a server whose tables soon have segments and a head, each with several pages of blocks.
-fn start(name: &str) -> Running {
+fn start(name: &str) -> TestServer {
     let options = engine::Options { seal_rows: 700, ..engine::Options::default() };
-    Running::on(name, options, |options| options.record_requests = false)
+    TestServer::with_engine_options(name, options, |options| options.record_requests = false)
 }
 
-fn make(running: &Running, by: &[&str]) {
+fn create_table(running: &TestServer, by: &[&str]) {
     let columns = json!({
         "columns": [
             {"name": "n", "type": "int64"}, {"name": "country", "type": "string"},
@@ -30,7 +30,7 @@ fn row(n: u64) -> Json {
     json!({"n": n, "country": country, "user": n * 31 % 97, "at": format!("2026-11-{day:02}T{:02}:00:00Z", n % 24)})
 }
 
-fn write(running: &Running, rows: std::ops::Range<u64>) -> u64 {
+fn write(running: &TestServer, rows: std::ops::Range<u64>) -> u64 {
     let rows: Vec<Json> = rows.map(row).collect();
     let answer = running.ask("POST", "/v1/tables/t/rows", &json!(rows).to_string());
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -38,7 +38,7 @@ fn write(running: &Running, rows: std::ops::Range<u64>) -> u64 {
 }
 
 /// Reads all rows of a partition, page by page.
-fn read(running: &Running, partition: &str, limit: usize) -> Vec<u64> {
+fn read(running: &TestServer, partition: &str, limit: usize) -> Vec<u64> {
     let mut found = Vec::new();
     let mut from = json!(1);
     while !from.is_null() {
@@ -58,7 +58,7 @@ fn read(running: &Running, partition: &str, limit: usize) -> Vec<u64> {
 fn the_rows_of_a_partition_come_in_their_order_wherever_they_lie() {
     let _limit = testkit::limit(120);
     let running = start("partitions");
-    make(&running, &["country", "days(at)", "bucket(4, user)"]);
+    create_table(&running, &["country", "days(at)", "bucket(4, user)"]);
     const ROWS: u64 = 4_000;
     for first in (0..ROWS).step_by(250) {
         write(&running, first..first + 250);
@@ -102,10 +102,10 @@ fn the_rows_of_a_partition_come_in_their_order_wherever_they_lie() {
 
 /// A rare partition: zone maps rule out most blocks, and the number of other rows that one request reads is bounded.
 #[test]
-fn what_one_request_looks_at_is_bounded() {
+fn one_request_reads_a_bounded_number_of_rows() {
     let _limit = testkit::limit(240);
-    let running = Running::with("partitions-bounded", |options| options.record_requests = false);
-    make(&running, &["country", "bucket(4, user)"]);
+    let running = TestServer::with_options("partitions-bounded", |options| options.record_requests = false);
+    create_table(&running, &["country", "bucket(4, user)"]);
     let mut lines = String::new();
     for n in 0..300_000u64 {
         let country = if n % 2 == 0 { "a" } else { "c" };
@@ -129,7 +129,7 @@ fn what_one_request_looks_at_is_bounded() {
 fn a_feed_of_a_partition_tells_its_rows_and_all_deletes() {
     let _limit = testkit::limit(120);
     let running = start("partitions-tail");
-    make(&running, &["country"]);
+    create_table(&running, &["country"]);
     write(&running, 0..3_000);
     let lsn = write(&running, 3_000..3_005);
     let follow = |path: &str, lsn: u64| {
@@ -158,11 +158,11 @@ fn a_feed_of_a_partition_tells_its_rows_and_all_deletes() {
 }
 
 #[test]
-fn a_partition_that_there_is_not_is_refused() {
+fn an_unknown_partition_is_refused() {
     let _limit = testkit::limit(60);
     let running = start("partitions-none");
     assert_eq!(running.ask("POST", "/v1/tables/plain/rows", r#"{"n":1}"#).status, 200);
-    make(&running, &["country", "days(_time)"]);
+    create_table(&running, &["country", "days(_time)"]);
     write(&running, 0..3);
     for (path, why) in [
         ("plain/rows?partition=n=1", "there is no partition field `n`"),
@@ -203,7 +203,7 @@ fn a_partition_that_there_is_not_is_refused() {
 fn an_answer_that_is_full_at_the_end_of_a_page_says_where_to_go_on() {
     let _limit = testkit::limit(60);
     for bytes_max in [1, 2_700, 2_800, 4_000] {
-        let running = Running::with("rows-full", |options| options.rows_bytes_max = bytes_max);
+        let running = TestServer::with_options("rows-full", |options| options.rows_bytes_max = bytes_max);
         let rows: Vec<Json> = (1_000..2_000).map(|n| json!({"n": n})).collect();
         assert_eq!(running.ask("POST", "/v1/tables/t/rows", &json!(rows).to_string()).status, 200);
         let (mut from, mut read) = (json!(1), 0);

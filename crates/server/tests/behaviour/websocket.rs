@@ -9,7 +9,7 @@ use polynya_server::telemetry::Close;
 use serde_json::{Value as Json, json};
 use types::{Principal, Scope, TableSet};
 
-use crate::common::{Answer, Client, Running, wait_until};
+use crate::common::{Client, Response, TestServer, wait_until};
 use crate::put_key;
 
 const TEXT: u8 = 1;
@@ -28,22 +28,22 @@ const HANDSHAKE: [(&str, &str); 4] = [
 struct Socket {
     client: Client,
     /// True if the client answers pings.
-    polite: bool,
+    answers_pings: bool,
 }
 
 impl Socket {
-    fn open(running: &Running, path: &str, headers: &[(&str, &str)]) -> Result<Socket, Answer> {
+    fn open(running: &TestServer, path: &str, headers: &[(&str, &str)]) -> Result<Socket, Response> {
         let mut client = running.client();
         client.head("GET", path, &[&HANDSHAKE, headers].concat());
         let head = client.answer_head();
         if head.status == 101 {
             // The key and its answer are the example of RFC 6455.
             assert_eq!(head.header("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
-            return Ok(Socket { client, polite: true });
+            return Ok(Socket { client, answers_pings: true });
         }
         let mut body = vec![0; head.header("content-length").map_or(0, |length| length.parse().unwrap())];
         client.reader.read_exact(&mut body).unwrap();
-        Err(Answer { body, ..head })
+        Err(Response { body, ..head })
     }
 
     /// Sends a masked frame.
@@ -90,7 +90,7 @@ impl Socket {
         loop {
             match self.frame() {
                 Some((TEXT, text)) => return Ok(serde_json::from_slice(&text).unwrap()),
-                Some((PING, payload)) if self.polite => self.send(PONG, &payload),
+                Some((PING, payload)) if self.answers_pings => self.send(PONG, &payload),
                 Some((PING | PONG, _)) => {}
                 Some((CLOSE, payload)) => {
                     return Err(payload.first_chunk().map(|code| u16::from_be_bytes(*code)));
@@ -102,7 +102,7 @@ impl Socket {
     }
 
     /// Returns messages up to a `resume` of at least this lsn.
-    fn until(&mut self, lsn: u64) -> Vec<Json> {
+    fn messages_until(&mut self, lsn: u64) -> Vec<Json> {
         let mut messages = Vec::new();
         loop {
             let message = self.message().unwrap();
@@ -116,7 +116,7 @@ impl Socket {
     }
 
     /// Reads to the end and returns the code of the close frame.
-    fn closed(&mut self) -> Option<u16> {
+    fn close_code(&mut self) -> Option<u16> {
         loop {
             if let Err(code) = self.message() {
                 return code;
@@ -125,7 +125,7 @@ impl Socket {
     }
 }
 
-fn lsn_of(running: &Running, method: &str, path: &str, body: &str) -> u64 {
+fn lsn_of(running: &TestServer, method: &str, path: &str, body: &str) -> u64 {
     let answer = running.ask(method, path, body);
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json()["lsn"].as_u64().unwrap()
@@ -134,14 +134,14 @@ fn lsn_of(running: &Running, method: &str, path: &str, body: &str) -> u64 {
 #[test]
 fn a_websocket_tells_inserts_and_deletes_and_resumes_where_it_was_cut() {
     let _limit = testkit::limit(60);
-    let running = Running::start("ws");
+    let running = TestServer::start("ws");
     let columns =
         r#"{"columns":[{"name":"k","type":"string"},{"name":"n","type":"int64"}],"primary_key":["k"]}"#;
     assert_eq!(running.ask("PUT", "/v1/tables/t", columns).status, 201);
     let write = |body: &str| lsn_of(&running, "POST", "/v1/tables/t/rows", body);
     let first = write(r#"[{"k":"a","n":1},{"k":"ä","n":2}]"#);
     let mut socket = Socket::open(&running, "/v1/tables/t/tail?after=0", &[]).unwrap();
-    let told = socket.until(first);
+    let told = socket.messages_until(first);
     let rows: Vec<_> =
         told.iter().map(|m| (&m["event"], &m["lsn"], &m["row"]["k"], &m["row"]["n"])).collect();
     let (insert, resume, null, lsn) = (json!("insert"), json!("resume"), Json::Null, json!(first));
@@ -156,9 +156,9 @@ fn a_websocket_tells_inserts_and_deletes_and_resumes_where_it_was_cut() {
     // An update is a delete and an insert in one commit, deletes first.
     let update = write(r#"{"k":"a","n":3}"#);
     let delete = lsn_of(&running, "DELETE", "/v1/tables/t/rows/a", "");
-    let mut told = socket.until(update);
+    let mut told = socket.messages_until(update);
     if told.last().unwrap()["lsn"] == update {
-        told.extend(socket.until(delete));
+        told.extend(socket.messages_until(delete));
     }
     told.retain(|message| message["event"] != "resume");
     let short: Vec<_> = told.iter().map(|m| (m["event"].as_str().unwrap(), &m["row"]["_row_id"])).collect();
@@ -170,16 +170,16 @@ fn a_websocket_tells_inserts_and_deletes_and_resumes_where_it_was_cut() {
     drop(socket);
     let missed = write(r#"{"k":"b","n":4}"#);
     let mut socket = Socket::open(&running, &format!("/v1/tables/t/tail?after={delete}"), &[]).unwrap();
-    let told = socket.until(missed);
+    let told = socket.messages_until(missed);
     assert_eq!((&told[0]["event"], &told[0]["row"]["k"]), (&json!("insert"), &json!("b")));
     // Without `after` the feed begins at the present.
     let mut now = Socket::open(&running, "/v1/tables/t/tail", &[]).unwrap();
     let new = write(r#"{"k":"c","n":5}"#);
-    assert_eq!(now.until(new)[0]["row"]["k"], "c");
-    assert_eq!(socket.until(new)[0]["row"]["k"], "c");
+    assert_eq!(now.messages_until(new)[0]["row"]["k"], "c");
+    assert_eq!(socket.messages_until(new)[0]["row"]["k"], "c");
     // The server answers the client's close frame and closes the connection.
     socket.send(CLOSE, &1000u16.to_be_bytes());
-    assert_eq!(socket.closed(), Some(1000));
+    assert_eq!(socket.close_code(), Some(1000));
     assert!(socket.client.is_closed());
     now.send(PING, b"there?");
     loop {
@@ -196,7 +196,7 @@ fn a_websocket_tells_inserts_and_deletes_and_resumes_where_it_was_cut() {
 #[test]
 fn a_handshake_is_admitted_like_every_other_request() {
     let _limit = testkit::limit(60);
-    let running = Running::start("ws-admitted");
+    let running = TestServer::start("ws-admitted");
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
     let open = |headers: &[(&str, &str)]| Socket::open(&running, "/v1/tables/t/tail", headers);
     let refused = |headers: &[(&str, &str)]| match open(headers) {
@@ -244,9 +244,9 @@ fn a_handshake_is_admitted_like_every_other_request() {
 }
 
 #[test]
-fn what_is_no_handshake_is_refused() {
+fn an_invalid_handshake_is_refused() {
     let _limit = testkit::limit(60);
-    let running = Running::start("ws-handshake");
+    let running = TestServer::start("ws-handshake");
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
     let with = |name: &str, value: Option<&'static str>| -> Vec<(&str, &str)> {
         let kept = HANDSHAKE.iter().copied().filter(|(other, _)| *other != name);
@@ -282,37 +282,37 @@ fn what_is_no_handshake_is_refused() {
     let head: String = HANDSHAKE.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     old.send(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{head}\r\n").as_bytes()).unwrap();
     assert_ne!(old.status(), Some(101));
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn it_closes_with_the_reason() {
     let _limit = testkit::limit(60);
-    let mut running = Running::start("ws-closes");
+    let mut running = TestServer::start("ws-closes");
     for table in ["t", "dropped"] {
         assert_eq!(running.ask("POST", &format!("/v1/tables/{table}/rows"), r#"{"a":1}"#).status, 200);
     }
-    let open = |running: &Running, path: &str| Socket::open(running, path, &[]).unwrap();
+    let open = |running: &TestServer, path: &str| Socket::open(running, path, &[]).unwrap();
     // The feed accepts no messages.
     let mut talker = open(&running, "/v1/tables/t/tail");
     talker.send(TEXT, b"{\"after\":0}");
-    assert_eq!(talker.closed(), Some(1003));
+    assert_eq!(talker.close_code(), Some(1003));
     // Violations of the protocol and oversized messages close the connection.
     let mut large = open(&running, "/v1/tables/t/tail");
     large.send(TEXT, &vec![b'x'; 60_000]);
-    assert_eq!(large.closed(), Some(1002));
+    assert_eq!(large.close_code(), Some(1002));
     let mut bare = open(&running, "/v1/tables/t/tail");
     bare.client.send(b"\x81\x01x").unwrap();
-    assert_eq!(bare.closed(), Some(1002), "frames of a client are masked");
+    assert_eq!(bare.close_code(), Some(1002), "frames of a client are masked");
     let mut garbage = open(&running, "/v1/tables/t/tail");
     garbage.client.send(b"GET /health HTTP/1.1\r\n\r\n").unwrap();
-    assert_eq!(garbage.closed(), Some(1002));
+    assert_eq!(garbage.close_code(), Some(1002));
 
     let mut dropped = open(&running, "/v1/tables/dropped/tail");
     lsn_of(&running, "DELETE", "/v1/tables/dropped", "");
     let last = dropped.message().unwrap();
     assert_eq!((&last["event"], &last["error"]["code"]), (&json!("error"), &json!("not_found")), "{last}");
-    assert_eq!(dropped.closed(), Some(4404));
+    assert_eq!(dropped.close_code(), Some(4404));
 
     let secret = put_key(&running, "watcher", Scope::Read, TableSet::All);
     let bearer = format!("Bearer {secret}");
@@ -320,21 +320,21 @@ fn it_closes_with_the_reason() {
     let remove = Op::RemoveKey { name: "watcher".into() };
     running.engine.commit(&Principal::local(), Transaction::new(vec![remove])).unwrap();
     assert_eq!(barred.message().unwrap()["error"]["code"], "unauthorized");
-    assert_eq!(barred.closed(), Some(1008));
+    assert_eq!(barred.close_code(), Some(1008));
 
     let mut stopped = open(&running, "/v1/tables/t/tail");
     let server = running.server.take().unwrap();
     let ended = std::thread::spawn(move || server.stop(Duration::from_secs(20)));
-    assert_eq!(stopped.closed(), Some(1001));
+    assert_eq!(stopped.close_code(), Some(1001));
     drop(stopped);
     assert_eq!(ended.join().unwrap(), 0, "no connection was cut");
 }
 
 /// A reader gets a commit larger than the socket buffers complete and in order. A client that does not read is sent no more.
 #[test]
-fn a_client_that_does_not_read_holds_up_its_own_feed_alone() {
+fn a_client_that_does_not_read_holds_up_only_its_own_feed() {
     let _limit = testkit::limit(120);
-    let running = Running::with("ws-slow", |options| {
+    let running = TestServer::with_options("ws-slow", |options| {
         options.record_requests = false;
         options.answer_pause_max = Duration::from_secs(2);
     });
@@ -343,7 +343,7 @@ fn a_client_that_does_not_read_holds_up_its_own_feed_alone() {
     let body: Vec<String> = (1..=ROWS).map(row).collect();
     let lsn = lsn_of(&running, "POST", "/v1/tables/t/rows", &body.join("\n"));
     let mut idle = Socket::open(&running, "/v1/tables/t/tail?after=0", &[]).unwrap();
-    idle.polite = false;
+    idle.answers_pings = false;
     // The idle client is disconnected with most of the commit unread.
     wait_until(|| running.telemetry().closes(Close::StalledReader) == 1);
     wait_until(|| running.telemetry().connections_open.load(Relaxed) == 0);
@@ -351,7 +351,7 @@ fn a_client_that_does_not_read_holds_up_its_own_feed_alone() {
     assert!(sent < 20 << 20, "{sent} bytes of 40 MB went nowhere");
 
     let mut reading = Socket::open(&running, "/v1/tables/t/tail?after=0", &[]).unwrap();
-    let told = reading.until(lsn);
+    let told = reading.messages_until(lsn);
     assert_eq!(told.len() as u64, ROWS + 1, "every row, and one resume at the end of the commit");
     assert!(told.iter().zip(1..=ROWS).all(|(message, n)| message["row"]["n"] == n));
     // The same changes arrive as server-sent events.
@@ -366,9 +366,9 @@ fn a_client_that_does_not_read_holds_up_its_own_feed_alone() {
 }
 
 #[test]
-fn who_answers_no_ping_is_gone_and_who_does_stays() {
+fn a_client_that_answers_no_pings_is_disconnected_and_others_stay() {
     let _limit = testkit::limit(60);
-    let running = Running::with("ws-silent", |options| {
+    let running = TestServer::with_options("ws-silent", |options| {
         options.record_requests = false;
         options.answer_pause_max = Duration::from_millis(800);
         options.idle_time_max = Duration::from_millis(300);
@@ -376,8 +376,8 @@ fn who_answers_no_ping_is_gone_and_who_does_stays() {
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
     let mut polite = Socket::open(&running, "/v1/tables/t/tail", &[]).unwrap();
     let mut silent = Socket::open(&running, "/v1/tables/t/tail", &[]).unwrap();
-    silent.polite = false;
-    let ended = std::thread::spawn(move || silent.closed());
+    silent.answers_pings = false;
+    let ended = std::thread::spawn(move || silent.close_code());
     let stays = std::thread::spawn(move || (polite.message(), polite));
     assert_eq!(ended.join().unwrap(), None, "it is cut");
     assert_eq!(running.telemetry().closes(Close::StalledReader), 1);
@@ -394,7 +394,7 @@ fn who_answers_no_ping_is_gone_and_who_does_stays() {
 #[test]
 fn websockets_count_as_connections() {
     let _limit = testkit::limit(60);
-    let running = Running::with("ws-count", |options| options.connections_max = 3);
+    let running = TestServer::with_options("ws-count", |options| options.connections_max = 3);
     assert_eq!(running.ask("POST", "/v1/tables/t/rows", r#"{"a":1}"#).status, 200);
     wait_until(|| running.telemetry().connections_open.load(Relaxed) == 0);
     let sockets: Vec<Socket> =

@@ -121,7 +121,7 @@ impl Sample {
         let reopened = Database::open(&machine.kill()).unwrap();
         reopened.work();
         let table = reopened.engine.root().table("main.hot").unwrap().clone();
-        assert!(table.has_evicted(), "no rows are in the lake alone");
+        assert!(table.has_evicted(), "no rows are only in the lake");
         let with_answer = |question: Question| {
             let answer = reopened.ask(&question).unwrap_or_else(|e| panic!("{question:?}: {e}"));
             (question, answer)
@@ -201,7 +201,7 @@ impl Database {
             Question::Sql(text) => self.runtime.block_on(async {
                 let local = Principal::local();
                 let run = self.sql.run(&local, text, Vec::new(), Limits::default());
-                let Answer::Rows(mut rows) = run.await? else { panic!("{text} answers no rows") };
+                let Answer::Rows(mut rows) = run.await? else { panic!("{text} does not return rows") };
                 let batches = rows.collect().await?;
                 Ok(batches.iter().map(text_of).collect())
             }),

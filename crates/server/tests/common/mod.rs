@@ -10,7 +10,7 @@ use polynya_server as server;
 use polynya_server::{Options, Server};
 use testkit::TempDir;
 
-pub struct Running {
+pub struct TestServer {
     pub server: Option<Server>,
     pub engine: engine::Engine,
     pub sql: query::Sql,
@@ -21,37 +21,41 @@ pub struct Running {
     dir: Option<TempDir>,
 }
 
-impl Running {
-    pub fn start(name: &str) -> Running {
-        Running::with(name, |_| {})
+impl TestServer {
+    pub fn start(name: &str) -> TestServer {
+        TestServer::with_options(name, |_| {})
     }
 
-    pub fn with(name: &str, change: impl FnOnce(&mut Options)) -> Running {
-        Running::on(name, engine::Options::default(), change)
+    pub fn with_options(name: &str, change: impl FnOnce(&mut Options)) -> TestServer {
+        TestServer::with_engine_options(name, engine::Options::default(), change)
     }
 
     /// Starts a server whose every fsync takes `delay` longer.
-    pub fn on_a_slow_disk(name: &str, delay: std::time::Duration) -> Running {
+    pub fn on_a_slow_disk(name: &str, delay: std::time::Duration) -> TestServer {
         let mut options = engine::Options::default();
         options.log.sync_delay = Some(delay);
-        Running::on(name, options, |_| {})
+        TestServer::with_engine_options(name, options, |_| {})
     }
 
-    pub fn on(name: &str, options: engine::Options, change: impl FnOnce(&mut Options)) -> Running {
-        Running::in_dir(testkit::temp_dir(name), vfs::Env::real(), options, change)
+    pub fn with_engine_options(
+        name: &str,
+        options: engine::Options,
+        change: impl FnOnce(&mut Options),
+    ) -> TestServer {
+        TestServer::in_dir(testkit::temp_dir(name), vfs::Env::real(), options, change)
     }
 
     /// Starts a server on a simulated machine.
-    pub fn on_machine(name: &str, machine: &sim::SimEnv, options: engine::Options) -> Running {
+    pub fn on_simulated_machine(name: &str, machine: &sim::SimEnv, options: engine::Options) -> TestServer {
         let change = |options: &mut Options| options.record_requests = false;
-        Running::in_dir(testkit::temp_dir(name), machine.env(), options, change)
+        TestServer::in_dir(testkit::temp_dir(name), machine.env(), options, change)
     }
 
     /// Stops the server and starts a new one on the same directory.
-    pub fn restart(mut self) -> Running {
+    pub fn restart(mut self) -> TestServer {
         let dir = self.dir.take().unwrap();
         drop(self);
-        Running::in_dir(dir, vfs::Env::real(), engine::Options::default(), |_| {})
+        TestServer::in_dir(dir, vfs::Env::real(), engine::Options::default(), |_| {})
     }
 
     fn in_dir(
@@ -59,7 +63,7 @@ impl Running {
         env: vfs::Env,
         mut options: engine::Options,
         change: impl FnOnce(&mut Options),
-    ) -> Running {
+    ) -> TestServer {
         options.log.file_bytes = 4 << 20;
         let engine = engine::Engine::open(env, &dir.path().join("data"), options).unwrap();
         let sql = query::Sql::new(engine.clone(), query::Options::new(dir.path().join("spill"))).unwrap();
@@ -83,7 +87,7 @@ impl Running {
         change(&mut options);
         let server = Server::start(engine.clone(), sql.clone(), options).unwrap();
         let address = server.local_addr();
-        Running { server: Some(server), engine, sql, address, lake, dir: Some(dir) }
+        TestServer { server: Some(server), engine, sql, address, lake, dir: Some(dir) }
     }
 
     pub fn client(&self) -> Client {
@@ -91,7 +95,7 @@ impl Running {
     }
 
     /// Sends a request on a connection of its own.
-    pub fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+    pub fn ask(&self, method: &str, path: &str, body: &str) -> Response {
         self.client().ask(method, path, &[], body.as_bytes())
     }
 
@@ -100,7 +104,7 @@ impl Running {
     }
 
     /// Asserts that the server still accepts and returns rows. Tests call it after each misuse.
-    pub fn works(&self) {
+    pub fn assert_works(&self) {
         let answer = self.ask("POST", "/v1/tables/still_works/rows", r#"{"a":1}"#);
         assert_eq!(answer.status, 200, "{}", answer.text());
         let answer = self.ask("GET", "/v1/tables/still_works/rows?limit=1", "");
@@ -108,7 +112,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for TestServer {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             server.stop(Duration::from_secs(2));
@@ -123,19 +127,19 @@ pub struct Client {
 }
 
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("no JSON ({e}): {}", self.text()))
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("not JSON ({e}): {}", self.text()))
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -175,7 +179,7 @@ impl Client {
         self.send(head.as_bytes()).unwrap();
     }
 
-    pub fn ask(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub fn ask(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let length = body.len().to_string();
         let mut all = headers.to_vec();
         if !body.is_empty() {
@@ -193,7 +197,7 @@ impl Client {
         line.trim_end().to_owned()
     }
 
-    pub fn answer_head(&mut self) -> Answer {
+    pub fn answer_head(&mut self) -> Response {
         let status_line = self.line();
         let status = status_line.split(' ').nth(1).and_then(|s| s.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no answer: {status_line:?}"));
@@ -206,7 +210,7 @@ impl Client {
             let (name, value) = line.split_once(':').unwrap();
             headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
-        Answer { status, headers, body: Vec::new() }
+        Response { status, headers, body: Vec::new() }
     }
 
     /// Returns the status of an answer and leaves the rest unread. Returns `None` if the connection ended without one.
@@ -216,7 +220,7 @@ impl Client {
         line.split(' ').nth(1)?.parse().ok()
     }
 
-    pub fn answer(&mut self) -> Answer {
+    pub fn answer(&mut self) -> Response {
         let mut answer = self.answer_head();
         if matches!(answer.status, 204 | 304) {
             return answer;
@@ -267,9 +271,9 @@ impl Client {
     /// exact lsn, because background work takes lsns too.
     pub fn events_until(&mut self, lsn: u64) -> String {
         let mut text = String::new();
-        let is_told =
+        let has_lsn =
             |line: &str| line.strip_prefix("id: ").is_some_and(|id| id.parse::<u64>().unwrap() >= lsn);
-        while !(text.ends_with("\n\n") && text.lines().any(is_told)) {
+        while !(text.ends_with("\n\n") && text.lines().any(has_lsn)) {
             text += std::str::from_utf8(&self.chunk().expect("the feed goes on")).unwrap();
         }
         text
@@ -295,50 +299,50 @@ pub fn resident_bytes() -> u64 {
 }
 
 /// Waits until a condition holds that another thread brings about. The test's time limit ends the wait if it never does.
-pub fn wait_until(what: impl Fn() -> bool) {
-    while !what() {
+pub fn wait_until(holds: impl Fn() -> bool) {
+    while !holds() {
         std::thread::yield_now();
         std::thread::park_timeout(Duration::from_millis(2));
     }
 }
 
 /// Environment variable that makes a child process play the clients.
-const CROWD: &str = "POLYNYA_TEST_CROWD";
+const CLIENT_PROCESS: &str = "POLYNYA_TEST_CLIENTS";
 
 /// Many open connections, held by a child process so that they use none of this process's file descriptors.
-pub struct Crowd {
+pub struct ClientProcess {
     child: Child,
-    words: BufReader<std::process::ChildStdout>,
+    stdout: BufReader<std::process::ChildStdout>,
 }
 
-impl Crowd {
-    /// Starts the process. `test` must begin with [`Crowd::is_here`].
-    pub fn hire(test: &str) -> Crowd {
+impl ClientProcess {
+    /// Starts the process. `test` must begin with [`ClientProcess::run_if_child`].
+    pub fn spawn(test: &str) -> ClientProcess {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([test, "--exact", "--nocapture"])
-            .env(CROWD, "1")
+            .env(CLIENT_PROCESS, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let words = BufReader::new(child.stdout.take().unwrap());
-        Crowd { child, words }
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        ClientProcess { child, stdout }
     }
 
     /// Closes the open connections and opens `count` new ones, each with one request. Returns the number of requests that were
     /// answered 200.
-    pub fn gather(&mut self, address: SocketAddr, count: usize) -> usize {
+    pub fn connect(&mut self, address: SocketAddr, count: usize) -> usize {
         let stdin = self.child.stdin.as_mut().unwrap();
         stdin.write_all(format!("{address} {count}\n").as_bytes()).unwrap();
-        let lines = (&mut self.words).lines().map(Result::unwrap);
+        let lines = (&mut self.stdout).lines().map(Result::unwrap);
         let served = lines.into_iter().find_map(|line| line.strip_prefix("served ")?.parse().ok());
         served.expect("the child says how many were served")
     }
 
     /// Plays the clients if this is the child process, until the parent ends it, and then returns true. Returns false in the
     /// parent.
-    pub fn is_here() -> bool {
-        if std::env::var_os(CROWD).is_none() {
+    pub fn run_if_child() -> bool {
+        if std::env::var_os(CLIENT_PROCESS).is_none() {
             return false;
         }
         raise_files();
@@ -368,7 +372,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for ClientProcess {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();

@@ -14,20 +14,20 @@ fn a_commit_that_was_overtaken_is_refused_and_leaves_nothing() {
         { "type": "assert-table-uuid", "uuid": made["metadata"]["table-uuid"] },
         { "type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": id } ])
     };
-    let first = catalog.commit("lab", "t", at(Json::Null), json!([snapshot(1, 1, &location), main_is(1)]));
+    let first = catalog.commit("lab", "t", at(Json::Null), json!([snapshot(1, 1, &location), set_main(1)]));
     assert_eq!(first.status, 200, "{}", first.text());
-    let late = catalog.commit("lab", "t", at(Json::Null), json!([snapshot(2, 1, &location), main_is(2)]));
+    let late = catalog.commit("lab", "t", at(Json::Null), json!([snapshot(2, 1, &location), set_main(2)]));
     let (status, kind, message) = refusal(&late);
     assert_eq!((status, kind.as_str()), (409, "CommitFailedException"));
     assert!(message.starts_with("Requirement failed: branch main was created concurrently"), "{message}");
-    let second = catalog.commit("lab", "t", at(json!(1)), json!([snapshot(2, 2, &location), main_is(2)]));
+    let second = catalog.commit("lab", "t", at(json!(1)), json!([snapshot(2, 2, &location), set_main(2)]));
     assert_eq!(second.json()["metadata"]["current-snapshot-id"], 2);
     assert_eq!(second.json(), catalog.load("lab", "t"));
     // A client that lost the answer sends the commit again and succeeds, because its snapshot is there.
-    let again = catalog.commit("lab", "t", at(json!(1)), json!([snapshot(2, 2, &location), main_is(2)]));
+    let again = catalog.commit("lab", "t", at(json!(1)), json!([snapshot(2, 2, &location), set_main(2)]));
     assert_eq!((again.status, again.json()), (200, second.json()));
     // A commit that changes nothing writes nothing.
-    let nothing = catalog.commit("lab", "t", at(json!(2)), json!([main_is(2)]));
+    let nothing = catalog.commit("lab", "t", at(json!(2)), json!([set_main(2)]));
     assert_eq!(nothing.json()["metadata-location"], second.json()["metadata-location"]);
     let files = std::fs::read_dir(Path::new(&location).join("metadata")).unwrap().count();
     assert_eq!(files, 3, "one of each commit that was taken");
@@ -71,7 +71,7 @@ fn a_staged_table_is_there_from_its_first_commit_on() {
         { "action": "add-sort-order", "sort-order": metadata["sort-orders"][0] },
         { "action": "set-default-sort-order", "sort-order-id": -1 },
         { "action": "set-location", "location": location },
-        snapshot(1, 1, location), main_is(1) ]);
+        snapshot(1, 1, location), set_main(1) ]);
     let create = json!([{ "type": "assert-create" }]);
     let missing = catalog.commit("no", "t", create.clone(), updates.clone());
     assert_eq!(refusal(&missing).1, "NoSuchNamespaceException");
@@ -84,7 +84,7 @@ fn a_staged_table_is_there_from_its_first_commit_on() {
     // commits too.
     let again = catalog.commit("lab", "t", create.clone(), updates.clone());
     assert_eq!((again.status, again.json()), (200, made.json()));
-    let next = catalog.commit("lab", "t", json!([]), json!([snapshot(2, 2, location), main_is(2)]));
+    let next = catalog.commit("lab", "t", json!([]), json!([snapshot(2, 2, location), set_main(2)]));
     assert_eq!(next.status, 200, "{}", next.text());
     let again = catalog.commit("lab", "t", create.clone(), updates.clone());
     assert_eq!((again.status, again.json()), (200, next.json()));
@@ -147,7 +147,7 @@ fn a_transaction_changes_all_of_its_tables_or_none() {
 
 /// Each writer adds a snapshot to the newest one that it read. A lost commit would be missing at the end.
 #[test]
-fn of_many_writers_each_commit_counts_once() {
+fn each_commit_of_many_writers_counts_once() {
     let _limit = testkit::limit(240);
     let catalog = Catalog::start("iceberg-many");
     catalog.namespace("lab");
@@ -171,7 +171,7 @@ fn of_many_writers_each_commit_counts_once() {
                     }
                     let requirement =
                         json!([{ "type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": at }]);
-                    let answer = catalog.commit("lab", "t", requirement, json!([add, main_is(id)]));
+                    let answer = catalog.commit("lab", "t", requirement, json!([add, set_main(id)]));
                     match answer.status {
                         200 => done += 1,
                         409 => {}
@@ -222,10 +222,10 @@ fn old_metadata_files_go_where_the_table_says_so() {
     // Only files in the table's own directory are removed: its metadata may name files of other tables.
     let other = catalog.table("lab", "u");
     let mut evil = catalog.load("lab", "t")["metadata"].clone();
-    evil["location"] = json!(catalog.elsewhere("evil"));
+    evil["location"] = json!(catalog.outside_path("evil"));
     evil["metadata-log"] = json!([{ "timestamp-ms": 1, "metadata-file": other["metadata-location"] },
         { "timestamp-ms": 2, "metadata-file": other["metadata-location"] }]);
-    let path = catalog.elsewhere("evil.metadata.json");
+    let path = catalog.outside_path("evil.metadata.json");
     std::fs::write(&path, evil.to_string()).unwrap();
     catalog.ok("POST", &format!("{ROOT}/lab/register"), json!({ "name": "evil", "metadata-location": path }));
     for n in 0..3 {

@@ -221,7 +221,7 @@ fn a_table_that_was_upgraded_from_format_1_is_registered_and_committed_to() {
     catalog.namespace("lab");
     let made = catalog.table("lab", "t");
     let location = made["metadata"]["location"].as_str().unwrap().to_owned();
-    let first = catalog.commit("lab", "t", json!([]), json!([snapshot(1, 1, &location), main_is(1)]));
+    let first = catalog.commit("lab", "t", json!([]), json!([snapshot(1, 1, &location), set_main(1)]));
     let mut metadata = first.json()["metadata"].clone();
     catalog.ok("DELETE", &table("lab", "t"), Json::Null);
     let upgraded = metadata["snapshots"][0].as_object_mut().unwrap();
@@ -233,7 +233,7 @@ fn a_table_that_was_upgraded_from_format_1_is_registered_and_committed_to() {
     let found = catalog.ok("POST", &format!("{ROOT}/lab/register"), body);
     assert_eq!(found["metadata"]["current-snapshot-id"], 1);
     assert_eq!(catalog.load("lab", "t")["metadata"]["snapshots"].as_array().unwrap().len(), 1);
-    let second = catalog.commit("lab", "t", json!([]), json!([snapshot(2, 1, &location), main_is(2)]));
+    let second = catalog.commit("lab", "t", json!([]), json!([snapshot(2, 1, &location), set_main(2)]));
     assert_eq!(second.json()["metadata"]["current-snapshot-id"], 2);
 }
 
@@ -295,7 +295,7 @@ fn files_are_written_and_read_nowhere_but_where_tables_may_be() {
         assert_eq!(status, 400, "{bad}: {kind}");
     }
     assert!(!Path::new(dir).join("lake/main").exists());
-    let elsewhere = catalog.elsewhere("t");
+    let elsewhere = catalog.outside_path("t");
     assert_eq!(new(&elsewhere).json()["metadata"]["location"], json!(elsewhere));
     // A commit may move a table only to a place where a client may create one.
     let moved = |to: &str| {
@@ -303,7 +303,7 @@ fn files_are_written_and_read_nowhere_but_where_tables_may_be() {
     };
     assert_eq!(moved("/etc").status, 400);
     assert_eq!(moved(taken).status, 400);
-    let further = catalog.elsewhere("further");
+    let further = catalog.outside_path("further");
     assert_eq!(moved(&format!("file://{further}")).status, 200);
     assert!(catalog.load("lab", "new")["metadata-location"].as_str().unwrap().contains(&further));
     // A registered metadata file must lie in such a place, and so must all files that it names.
@@ -315,12 +315,12 @@ fn files_are_written_and_read_nowhere_but_where_tables_may_be() {
         "/etc/passwd",
         "/etc/x.metadata.json",
         &format!("{dir}/MANIFEST"),
-        &catalog.elsewhere("none.metadata.json"),
+        &catalog.outside_path("none.metadata.json"),
     ] {
         assert_eq!(register(bad).0, 400, "{bad}");
     }
     let text = made["metadata"].to_string().replace(taken, &format!("{dir}/lake/main/events"));
-    let path = catalog.elsewhere("evil.metadata.json");
+    let path = catalog.outside_path("evil.metadata.json");
     std::fs::write(&path, text).unwrap();
     assert_eq!(register(&path).0, 400);
     std::fs::write(&path, "{}").unwrap();
@@ -487,7 +487,7 @@ fn a_key_puts_tables_nowhere_but_below_its_own_namespace_or_where_the_owner_said
     );
 
     assert_eq!(create("below", &below("lab/chosen"), false).status, 200);
-    assert_eq!(create("listed", &catalog.elsewhere("listed"), false).status, 200);
+    assert_eq!(create("listed", &catalog.outside_path("listed"), false).status, 200);
 }
 
 #[test]

@@ -6,13 +6,13 @@ use arrow::array::{Array, AsArray};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value as Json, json};
 
-use crate::common::Running;
+use crate::common::TestServer;
 use crate::{code, ok, with_lake};
 
-fn below(dir: &Path, found: &mut Vec<PathBuf>) {
+fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).into_iter().flatten() {
         let path = entry.unwrap().path();
-        if path.is_dir() { below(&path, found) } else { found.push(path) }
+        if path.is_dir() { files_below(&path, found) } else { found.push(path) }
     }
 }
 
@@ -33,9 +33,9 @@ fn texts(path: &Path) -> Vec<String> {
 }
 
 /// Returns the files of the data directory that contain a text. Parquet files are decoded, others are searched as bytes.
-fn files_with(running: &Running, subs: &[&str], text: &str) -> Vec<PathBuf> {
+fn files_with(running: &TestServer, subs: &[&str], text: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    subs.iter().for_each(|sub| below(&running.engine.dir().join(sub), &mut files));
+    subs.iter().for_each(|sub| files_below(&running.engine.dir().join(sub), &mut files));
     let has = |path: &PathBuf| {
         let bytes = std::fs::read(path).unwrap();
         let is_parquet = path.extension().is_some_and(|extension| extension == "parquet");
@@ -45,12 +45,12 @@ fn files_with(running: &Running, subs: &[&str], text: &str) -> Vec<PathBuf> {
     files.into_iter().filter(has).collect()
 }
 
-fn sql(running: &Running, sql: &str) -> Json {
+fn sql(running: &TestServer, sql: &str) -> Json {
     ok(running, "POST", "/v1/sql", &json!({ "sql": sql }).to_string())
 }
 
 /// Creates a table of people. One of them is to be erased: from a data file of the lake, from older snapshots and from a segment.
-fn people(running: &Running) {
+fn people(running: &TestServer) {
     let table = json!({
         "columns": [{"name": "id", "type": "int64"}, {"name": "name", "type": "string"}],
         "primary_key": ["id"],
@@ -67,7 +67,7 @@ fn people(running: &Running) {
     ok(running, "POST", "/v1/tables/people/commit", "");
 }
 
-const PLACES: [&str; 3] = ["lake", "tables", "derived"];
+const SUBDIRECTORIES: [&str; 3] = ["lake", "tables", "derived"];
 
 #[test]
 fn no_file_and_no_snapshot_shows_what_was_erased() {
@@ -76,14 +76,14 @@ fn no_file_and_no_snapshot_shows_what_was_erased() {
     people(&running);
     let secret = "Zebediah Secret";
     assert!(!files_with(&running, &["lake"], secret).is_empty(), "a delete alone leaves it in history");
-    let snapshots = |running: &Running| {
+    let snapshots = |running: &TestServer| {
         let all = ok(running, "GET", "/v1/tables/people/lake/snapshots", "");
         all["snapshots"].as_array().unwrap().len()
     };
     assert!(snapshots(&running) >= 3);
 
     let report = ok(&running, "POST", "/v1/tables/people/erase", "");
-    assert_eq!(files_with(&running, &PLACES, secret), [] as [PathBuf; 0]);
+    assert_eq!(files_with(&running, &SUBDIRECTORIES, secret), [] as [PathBuf; 0]);
     // The replaced version of the row is erased as well.
     assert_eq!(files_with(&running, &["tables"], "person 7person 8"), [] as [PathBuf; 0]);
     assert!(!files_with(&running, &["tables"], "person 6person 8").is_empty());
@@ -124,7 +124,7 @@ fn no_file_and_no_snapshot_shows_what_was_erased() {
         (&json!(0), &json!(0)),
         "{anew}"
     );
-    assert_eq!(files_with(&running, &PLACES, secret), [] as [PathBuf; 0]);
+    assert_eq!(files_with(&running, &SUBDIRECTORIES, secret), [] as [PathBuf; 0]);
     assert_eq!(sql(&running, "SELECT count(*) FROM people")["rows"], json!([[500]]));
 }
 
@@ -202,7 +202,7 @@ fn mistakes_are_told_and_a_deadline_does_not_end_it() {
     let report = ok(&running, "POST", &format!("/v1/tables/people/erase?lsn={lsn}&deadline_ms=60000"), "");
     assert!(report["local"]["segments_removed"].as_u64() >= Some(1), "{report}");
     assert_eq!(files_with(&running, &["tables"], "person 8person 9"), [] as [PathBuf; 0]);
-    assert_eq!(files_with(&running, &PLACES, "Zebediah"), [] as [PathBuf; 0]);
+    assert_eq!(files_with(&running, &SUBDIRECTORIES, "Zebediah"), [] as [PathBuf; 0]);
 }
 
 /// The client gets the reason why the lake cannot be changed. Once it is repaired, the next request erases the rows.
@@ -218,7 +218,7 @@ fn a_lake_that_cannot_be_changed_says_why() {
     assert_eq!(refused.status, 503, "{}", refused.text());
     std::fs::rename(&away, &data).unwrap();
     ok(&running, "POST", "/v1/tables/people/erase", "");
-    assert_eq!(files_with(&running, &PLACES, "Zebediah"), [] as [PathBuf; 0]);
+    assert_eq!(files_with(&running, &SUBDIRECTORIES, "Zebediah"), [] as [PathBuf; 0]);
 }
 
 /// After the lake had moved, an erasure did not mention the old copy, which still had the rows.
@@ -226,7 +226,7 @@ fn a_lake_that_cannot_be_changed_says_why() {
 fn a_copy_that_was_written_before_the_lake_was_elsewhere_is_named() {
     let _limit = testkit::limit(240);
     let former = testkit::temp_dir("erasure-former");
-    let running = Running::with("erasure-moved", |options| {
+    let running = TestServer::with_options("erasure-moved", |options| {
         options.record_requests = false;
         // This object store cannot be reached.
         let objects = lake::objects::Objects::without_key("s3://bucket/lake", &Default::default(), "");
@@ -240,7 +240,7 @@ fn a_copy_that_was_written_before_the_lake_was_elsewhere_is_named() {
     let before = with_lake("erasure-before");
     people(&before);
     let mut files = Vec::new();
-    below(&before.engine.dir().join("lake"), &mut files);
+    files_below(&before.engine.dir().join("lake"), &mut files);
     // The table had another name when the copy was written.
     let dir = former.path().join("main/persons");
     for file in files {

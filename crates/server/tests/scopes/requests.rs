@@ -56,7 +56,7 @@ pub fn spellings(table: &str) -> Vec<Name> {
 
 /// A request to be sent.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct RouteRequest {
     pub method: Method,
     pub path: String,
     pub headers: Vec<(&'static str, &'static str)>,
@@ -64,7 +64,7 @@ pub struct Wanted {
 }
 
 /// Returns true if requests of this route contain a name.
-pub fn names_something(path: &str) -> bool {
+pub fn contains_name(path: &str) -> bool {
     let silent = [
         "/v1/tables",
         "/v1/storm",
@@ -103,7 +103,7 @@ fn iceberg_view(name: &str) -> String {
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
 /// Builds a request of this route about this name.
-pub fn of(method: &Method, path: &str, name: &Name) -> Wanted {
+pub fn request_for(method: &Method, path: &str, name: &Name) -> RouteRequest {
     let (full, ident) = (name.full(), json!({ "namespace": [name.namespace], "name": name.table }));
     let free = json!({ "namespace": ["main"], "name": "moved" });
     let sql = format!("SELECT * FROM {}.{}", quoted(&name.namespace), quoted(&name.table));
@@ -193,7 +193,7 @@ pub fn of(method: &Method, path: &str, name: &Name) -> Wanted {
     if body.is_empty() {
         headers.clear();
     }
-    Wanted { method: method.clone(), path: path + &query, headers, body }
+    RouteRequest { method: method.clone(), path: path + &query, headers, body }
 }
 
 fn quoted(text: &str) -> String {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn landed(catalog: &Catalog, table: &str, rows: Json) {
+fn insert_and_land(catalog: &Catalog, table: &str, rows: Json) {
     let answer = catalog.ask("POST", &format!("/v1/tables/{table}/rows"), rows);
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(catalog.ask("POST", &format!("/v1/tables/{table}/commit"), Json::Null).status, 200);
@@ -12,12 +12,12 @@ fn landed(catalog: &Catalog, table: &str, rows: Json) {
 fn polynyas_tables_are_there_with_their_newest_metadata() {
     let _limit = testkit::limit(120);
     let catalog = Catalog::start("iceberg-own");
-    landed(&catalog, "events", json!([{ "n": 1 }, { "n": 2 }]));
-    landed(&catalog, "sensors.readings", json!([{ "c": 1.5 }]));
+    insert_and_land(&catalog, "events", json!([{ "n": 1 }, { "n": 2 }]));
+    insert_and_land(&catalog, "sensors.readings", json!([{ "c": 1.5 }]));
     let dry = json!({ "columns": [{ "name": "a", "type": "int64" }], "lake": false });
     assert_eq!(catalog.ask("PUT", "/v1/tables/dry", dry).status, 201);
     assert_eq!(catalog.ok("GET", ROOT, Json::Null)["namespaces"], json!([["main"], ["sensors"]]));
-    assert_eq!(catalog.tables("main"), ["events"], "what has no lake is no Iceberg table");
+    assert_eq!(catalog.tables("main"), ["events"], "a table without a lake is not an Iceberg table");
     assert_eq!(catalog.refused("GET", &table("main", "dry"), Json::Null).0, 404);
     let loaded = catalog.load("main", "events");
     assert!(file(&loaded["metadata-location"]).exists());
@@ -25,7 +25,7 @@ fn polynyas_tables_are_there_with_their_newest_metadata() {
         serde_json::from_slice(&std::fs::read(file(&loaded["metadata-location"])).unwrap()).unwrap();
     assert_eq!(loaded["metadata"]["current-snapshot-id"], stored["current-snapshot-id"]);
     assert_eq!(loaded["metadata"]["schemas"], stored["schemas"]);
-    landed(&catalog, "events", json!([{ "n": 3 }]));
+    insert_and_land(&catalog, "events", json!([{ "n": 3 }]));
     let newer = catalog.load("main", "events");
     assert_ne!(newer["metadata-location"], loaded["metadata-location"]);
     assert_eq!(newer["metadata"]["snapshots"].as_array().unwrap().len(), 2);
@@ -46,10 +46,10 @@ fn polynyas_tables_are_there_with_their_newest_metadata() {
 /// The metadata of a recreated table begins at the same path as that of the old one. A client that knew the old one was told that
 /// nothing had changed.
 #[test]
-fn what_a_client_knows_of_a_table_is_not_taken_for_the_one_that_came_after_it() {
+fn the_etag_of_a_dropped_table_does_not_match_the_next_one_of_its_name() {
     let _limit = testkit::limit(120);
     let catalog = Catalog::start("iceberg-anew");
-    landed(&catalog, "events", json!([{ "a": 1 }]));
+    insert_and_land(&catalog, "events", json!([{ "a": 1 }]));
     let knows = |etag: &str| {
         let headers = [("If-None-Match", etag)];
         catalog.0.client().ask("GET", &table("main", "events"), &headers, b"")
@@ -58,11 +58,15 @@ fn what_a_client_knows_of_a_table_is_not_taken_for_the_one_that_came_after_it() 
     let etag = first.header("etag").unwrap().to_owned();
     assert_eq!(knows(&etag).status, 304);
     assert_eq!(catalog.ask("POST", "/v1/sql", json!({ "sql": "DROP TABLE events" })).status, 200);
-    landed(&catalog, "events", json!([{ "b": 2 }]));
+    insert_and_land(&catalog, "events", json!([{ "b": 2 }]));
     let second = knows(&etag);
     assert_eq!(second.status, 200, "{}", second.text());
-    let of = |answer: &Answer, key: &str| answer.json()[key].clone();
-    assert_eq!(of(&second, "metadata-location"), of(&first, "metadata-location"), "else this shows nothing");
+    let of = |answer: &Response, key: &str| answer.json()[key].clone();
+    assert_eq!(
+        of(&second, "metadata-location"),
+        of(&first, "metadata-location"),
+        "otherwise the test proves nothing"
+    );
     assert_ne!(of(&second, "metadata")["table-uuid"], of(&first, "metadata")["table-uuid"]);
     assert_ne!(second.header("etag").unwrap(), etag);
 }
@@ -71,7 +75,7 @@ fn what_a_client_knows_of_a_table_is_not_taken_for_the_one_that_came_after_it() 
 fn nobody_else_commits_to_polynyas_tables_or_drops_them() {
     let _limit = testkit::limit(120);
     let catalog = Catalog::start("iceberg-own-commits");
-    landed(&catalog, "events", json!([{ "n": 1 }]));
+    insert_and_land(&catalog, "events", json!([{ "n": 1 }]));
     let loaded = catalog.load("main", "events");
     let location = loaded["metadata"]["location"].as_str().unwrap();
     let sequence = loaded["metadata"]["last-sequence-number"].as_i64().unwrap() + 1;
@@ -79,7 +83,7 @@ fn nobody_else_commits_to_polynyas_tables_or_drops_them() {
         let mut add = snapshot(7, sequence, location);
         add["snapshot"]["summary"]["operation"] = json!(operation);
         let (status, kind, message) =
-            refusal(&catalog.commit("main", "events", json!([]), json!([add, main_is(7)])));
+            refusal(&catalog.commit("main", "events", json!([]), json!([add, set_main(7)])));
         // The answer is not a conflict: PyIceberg and Spark would retry without showing the reason.
         assert_eq!((status, kind.as_str()), (403, "ForbiddenException"));
         assert!(message.contains("a table that Polynya writes") && message.contains(operation), "{message}");
@@ -127,7 +131,7 @@ fn nobody_else_commits_to_polynyas_tables_or_drops_them() {
         "NamespaceNotEmptyException"
     );
     // None of the refused changes reached the table.
-    landed(&catalog, "events", json!([{ "n": 2 }]));
+    insert_and_land(&catalog, "events", json!([{ "n": 2 }]));
     assert_eq!(catalog.load("main", "events")["metadata"]["table-uuid"], loaded["metadata"]["table-uuid"]);
     // Its files cannot be registered as another table.
     let body = json!({ "name": "mine", "metadata-location": loaded["metadata-location"] });
@@ -140,7 +144,7 @@ fn a_name_belongs_to_polynya_or_to_others_and_never_to_both() {
     let catalog = Catalog::start("iceberg-names");
     let new = |name: &str| json!({ "name": name, "schema": schema() });
     let tables = format!("{ROOT}/main/tables");
-    landed(&catalog, "events", json!([{ "n": 1 }]));
+    insert_and_land(&catalog, "events", json!([{ "n": 1 }]));
     let dry = json!({ "columns": [{ "name": "a", "type": "int64" }], "lake": false });
     assert_eq!(catalog.ask("PUT", "/v1/tables/dry", dry).status, 201);
     for taken in ["events", "dry"] {
@@ -167,9 +171,9 @@ fn a_name_belongs_to_polynya_or_to_others_and_never_to_both() {
     assert!(!catalog.0.engine.dir().join("lake/main/theirs").exists());
     // A failed attempt reserves no name, and dropping a table frees its name.
     assert_eq!(catalog.refused("POST", &tables, json!({ "name": "free", "schema": {} })).0, 400);
-    landed(&catalog, "free", json!([{ "a": 1 }]));
+    insert_and_land(&catalog, "free", json!([{ "a": 1 }]));
     catalog.ok("DELETE", &table("main", "theirs"), Json::Null);
-    landed(&catalog, "theirs", json!([{ "a": 1 }]));
+    insert_and_land(&catalog, "theirs", json!([{ "a": 1 }]));
     assert_eq!(catalog.tables("main"), ["events", "free", "theirs"]);
     assert!(file(&made["metadata-location"]).exists(), "dropped without purge");
     assert_eq!(catalog.ask("DELETE", "/v1/tables/theirs", Json::Null).status, 200);
@@ -181,8 +185,8 @@ fn a_name_belongs_to_polynya_or_to_others_and_never_to_both() {
 fn a_key_sees_what_it_may_and_nothing_else() {
     let _limit = testkit::limit(120);
     let catalog = Catalog::start("iceberg-keys");
-    landed(&catalog, "events", json!([{ "n": 1 }]));
-    landed(&catalog, "sensors.secret", json!([{ "n": 1 }]));
+    insert_and_land(&catalog, "events", json!([{ "n": 1 }]));
+    insert_and_land(&catalog, "sensors.secret", json!([{ "n": 1 }]));
     catalog.namespace("lab");
     for name in ["open", "closed"] {
         catalog.table("lab", name);
@@ -213,7 +217,7 @@ fn a_key_sees_what_it_may_and_nothing_else() {
     assert_eq!(refusal(&ask("GET", &format!("{ROOT}/sensors"), Json::Null)).1, "NoSuchNamespaceException");
     // A key cannot take names that it may not see, and the answer does not tell if they are taken.
     let new = |name: &str| json!({ "name": name, "schema": schema() });
-    let of = |answer: Answer| (answer.status, answer.text().replace("closed", "…").replace("nothing", "…"));
+    let of = |answer: Response| (answer.status, answer.text().replace("closed", "…").replace("nothing", "…"));
     let taken = of(ask("POST", &format!("{ROOT}/lab/tables"), new("closed")));
     assert_eq!(taken, of(ask("POST", &format!("{ROOT}/lab/tables"), new("nothing"))));
     assert_eq!(taken.0, 403);

@@ -11,7 +11,7 @@ use polynya_server::telemetry::Close;
 use serde_json::{Value as Json, json};
 use types::{Scope, TableSet};
 
-use crate::common::{Answer, Client, Running, resident_bytes, wait_until};
+use crate::common::{Client, Response, TestServer, resident_bytes, wait_until};
 use crate::put_key;
 
 const CSV: &str = "text/csv";
@@ -19,11 +19,11 @@ const NDJSON: &str = "application/x-ndjson";
 const ARROW: &str = "application/vnd.apache.arrow.stream";
 const PROTOBUF: &str = "application/x-protobuf";
 
-fn post(running: &Running, path: &str, media: &str, body: &[u8]) -> Answer {
+fn post(running: &TestServer, path: &str, media: &str, body: &[u8]) -> Response {
     running.client().ask("POST", path, &[("Content-Type", media)], body)
 }
 
-fn sql(running: &Running, text: &str) -> Json {
+fn sql(running: &TestServer, text: &str) -> Json {
     let answer = running.ask("POST", "/v1/sql", &json!({ "sql": text }).to_string());
     assert_eq!(answer.status, 200, "{text}: {}", answer.text());
     answer.json()["rows"].clone()
@@ -84,7 +84,7 @@ fn arrow(batches: &[RecordBatch]) -> Vec<u8> {
 #[test]
 fn protobuf_makes_a_table_and_fills_it() {
     let _limit = testkit::limit(60);
-    let running = Running::start("protobuf");
+    let running = TestServer::start("protobuf");
     let body = protobuf(&["id", "name"], &[vec![int(1), text("one")], vec![int(2)], vec![int(-3), text("")]]);
     for (media, encoding, body) in [
         (PROTOBUF, "identity", body.clone()),
@@ -120,14 +120,14 @@ fn protobuf_makes_a_table_and_fills_it() {
         json!([[2, "{\"id\":\"five\"}"], [3, "{\"id\":6,\"2\":7}"]])
     );
     assert_eq!(sql(&running, "SELECT count(*) FROM p"), json!([[10]]));
-    running.works();
+    running.assert_works();
 }
 
 /// Arrow rows are checked by the table like all others, and bad ones can be skipped.
 #[test]
 fn rows_of_arrow_can_be_left_out() {
     let _limit = testkit::limit(60);
-    let running = Running::start("arrow-skip");
+    let running = TestServer::start("arrow-skip");
     let def = r#"{"columns":[{"name":"id","type":"int64","nullable":false},{"name":"n","type":"int32"},{"name":"at","type":"timestamp"}]}"#;
     assert_eq!(running.ask("PUT", "/v1/tables/t", def).status, 201);
     let batch = RecordBatch::try_from_iter_with_nullable([
@@ -166,14 +166,14 @@ fn rows_of_arrow_can_be_left_out() {
     .unwrap();
     let answer = post(&running, "/v1/tables/t/rows?on_error=skip", ARROW, &arrow(&[texts]));
     assert_eq!((answer.status, answer.error().0.as_str()), (422, "schema"), "{}", answer.text());
-    running.works();
+    running.assert_works();
 }
 
 /// A replayed request reports the skipped rows again and stores nothing twice.
 #[test]
 fn a_request_that_is_sent_again_says_again_what_was_left_out() {
     let _limit = testkit::limit(60);
-    let running = Running::start("skip-again");
+    let running = TestServer::start("skip-again");
     let body = "{\"n\":1}\n{\"n\":\"x\"}\n{\"n\":2}\n";
     let send = || {
         let headers = [("Idempotency-Key", "k"), ("Content-Type", NDJSON)];
@@ -191,9 +191,9 @@ fn a_request_that_is_sent_again_says_again_what_was_left_out() {
 }
 
 #[test]
-fn whoever_may_not_write_beside_a_table_leaves_nothing_out() {
+fn a_key_that_may_not_write_the_table_of_bad_rows_cannot_skip_them() {
     let _limit = testkit::limit(60);
-    let running = Running::start("skip-rights");
+    let running = TestServer::start("skip-rights");
     let tables = |names: &[&str]| TableSet::Only(names.iter().map(|name| (*name).to_owned()).collect());
     let admin = put_key(&running, "admin", Scope::Admin, TableSet::All);
     let narrow = put_key(&running, "narrow", Scope::Write, tables(&["main.t"]));
@@ -215,17 +215,17 @@ fn whoever_may_not_write_beside_a_table_leaves_nothing_out() {
 }
 
 /// A chunked request body, sent piece by piece.
-struct Sender {
+struct ChunkedUpload {
     client: Client,
 }
 
-impl Sender {
-    fn begin(running: &Running, path: &str, headers: &[(&str, &str)]) -> Self {
+impl ChunkedUpload {
+    fn begin(running: &TestServer, path: &str, headers: &[(&str, &str)]) -> Self {
         let mut client = running.client();
         let mut all = vec![("Transfer-Encoding", "chunked")];
         all.extend_from_slice(headers);
         client.head("POST", path, &all);
-        Sender { client }
+        ChunkedUpload { client }
     }
 
     fn send(&mut self, bytes: &[u8]) -> bool {
@@ -235,7 +235,7 @@ impl Sender {
         self.client.send(&chunk).is_ok()
     }
 
-    fn end(mut self) -> Answer {
+    fn end(mut self) -> Response {
         let _ = self.client.send(b"0\r\n\r\n");
         self.client.answer()
     }
@@ -252,10 +252,11 @@ fn lines(from: usize, to: usize) -> String {
 #[test]
 fn a_body_of_any_size_is_committed_in_pieces_of_whole_rows() {
     let _limit = testkit::limit(300);
-    let running = Running::with("chunked", |o| o.body_bytes_max = 1 << 20);
+    let running = TestServer::with_options("chunked", |o| o.body_bytes_max = 1 << 20);
     let rows = testkit::scaled(400_000).max(200_000);
     let before = resident_bytes();
-    let mut sender = Sender::begin(&running, "/v1/tables/t/rows?chunked=true", &[("Content-Type", NDJSON)]);
+    let mut sender =
+        ChunkedUpload::begin(&running, "/v1/tables/t/rows?chunked=true", &[("Content-Type", NDJSON)]);
     let mut sent = 0;
     while sent < rows {
         let next = (sent + 997).min(rows);
@@ -285,13 +286,13 @@ fn a_body_of_any_size_is_committed_in_pieces_of_whole_rows() {
     // The same body is too large without `chunked=true`.
     let refused = post(&running, "/v1/tables/t/rows", NDJSON, lines(0, 10_000).as_bytes());
     assert_eq!((refused.status, refused.error().0.as_str()), (413, "too_large"));
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn every_kind_of_body_can_come_in_pieces() {
     let _limit = testkit::limit(300);
-    let running = Running::start("chunked-kinds");
+    let running = TestServer::start("chunked-kinds");
     let count = 150_000;
     let pad = "y".repeat(120);
     let objects: Vec<String> = (0..count).map(|n| format!("{{\"n\":{n},\"s\":\"{pad}\"}}")).collect();
@@ -335,7 +336,7 @@ fn every_kind_of_body_can_come_in_pieces() {
 #[test]
 fn rows_of_few_bytes_come_into_a_wide_table_in_as_many_commits_as_it_takes() {
     let _limit = testkit::limit(300);
-    let running = Running::start("chunked-wide");
+    let running = TestServer::start("chunked-wide");
     let rows = 8_500;
     let ids = Int64Array::from_iter_values(0..rows);
     let batch = RecordBatch::try_from_iter([("id", Arc::new(ids) as ArrayRef)]).unwrap();
@@ -362,7 +363,7 @@ fn rows_of_few_bytes_come_into_a_wide_table_in_as_many_commits_as_it_takes() {
 #[test]
 fn a_line_that_begins_with_a_bracket_is_left_out_wherever_its_piece_is_cut() {
     let _limit = testkit::limit(300);
-    let running = Running::start("chunked-brackets");
+    let running = TestServer::start("chunked-brackets");
     sql(&running, "CREATE TABLE wide (id bigint, v vector(8192))");
     let rows = 4_250;
     let lines: String = (0..rows).map(|id| format!("{{\"id\":{}}}\n", id + 1_000)).collect();
@@ -377,9 +378,9 @@ fn a_line_that_begins_with_a_bracket_is_left_out_wherever_its_piece_is_cut() {
 }
 
 #[test]
-fn what_is_bad_in_a_later_piece_leaves_what_was_committed_and_says_how_much() {
+fn an_error_in_a_later_piece_keeps_the_committed_rows_and_reports_their_number() {
     let _limit = testkit::limit(300);
-    let running = Running::start("chunked-bad");
+    let running = TestServer::start("chunked-bad");
     let good = 100_000;
     let tail = |bad: &str| format!("{}{bad}\n{}", lines(0, good), lines(good, good + 10));
     for (at, (bad, code, said)) in [
@@ -432,9 +433,10 @@ fn what_is_bad_in_a_later_piece_leaves_what_was_committed_and_says_how_much() {
 #[test]
 fn a_client_that_leaves_or_stops_leaves_whole_pieces() {
     let _limit = testkit::limit(300);
-    let running = Running::with("chunked-leaves", |o| o.body_pause_max = Duration::from_millis(500));
+    let running =
+        TestServer::with_options("chunked-leaves", |o| o.body_pause_max = Duration::from_millis(500));
     let path = "/v1/tables/t/rows?chunked=true";
-    let mut sender = Sender::begin(&running, path, &[("Content-Type", NDJSON)]);
+    let mut sender = ChunkedUpload::begin(&running, path, &[("Content-Type", NDJSON)]);
     for piece in 0..10 {
         assert!(sender.send(lines(piece * 10_000, (piece + 1) * 10_000).as_bytes()));
     }
@@ -448,18 +450,19 @@ fn a_client_that_leaves_or_stops_leaves_whole_pieces() {
     assert!(count > 0 && count < 100_000, "{count}");
     assert_eq!(sql(&running, "SELECT max(n) FROM t")[0][0].as_u64().unwrap(), count - 1);
     // A client that disconnects leaves no rows of its incomplete piece.
-    let mut sender = Sender::begin(&running, "/v1/tables/u/rows?chunked=true", &[("Content-Type", NDJSON)]);
+    let mut sender =
+        ChunkedUpload::begin(&running, "/v1/tables/u/rows?chunked=true", &[("Content-Type", NDJSON)]);
     assert!(sender.send(lines(0, 100).as_bytes()));
     drop(sender);
     wait_until(|| running.telemetry().requests_running.load(std::sync::atomic::Ordering::Relaxed) == 0);
     assert_eq!(running.ask("GET", "/v1/tables/u", "").status, 404);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
-fn what_several_commits_cannot_do_is_refused() {
+fn options_that_need_a_single_commit_are_refused_for_chunked_bodies() {
     let _limit = testkit::limit(60);
-    let running = Running::start("chunked-refused");
+    let running = TestServer::start("chunked-refused");
     let path = "/v1/tables/t/rows?chunked=true";
     for (path, header) in [
         (path, ("Idempotency-Key", "k")),

@@ -14,23 +14,23 @@ fn events(catalog: &Catalog) {
     assert_eq!(catalog.ask("PUT", "/v1/tables/events", keyed).status, 201);
     for round in 0..3 {
         let rows: Json = (0..100).map(|k| json!({ "k": k + 50 * round, "v": round })).collect();
-        landed(catalog, rows);
+        insert_and_land(catalog, rows);
     }
 }
 
-fn landed(catalog: &Catalog, rows: Json) {
+fn insert_and_land(catalog: &Catalog, rows: Json) {
     let answer = catalog.ask("POST", "/v1/tables/events/rows", rows);
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(catalog.ask("POST", "/v1/tables/events/commit", Json::Null).status, 200);
 }
 
-fn in_sql(catalog: &Catalog) -> Json {
+fn sums_by_sql(catalog: &Catalog) -> Json {
     let sql = json!({ "sql": "SELECT count(*), sum(k), sum(v) FROM events" });
     catalog.ok("POST", "/v1/sql", sql)["rows"].clone()
 }
 
 /// Reads the lake's files and returns the number of rows and the sum of each column.
-fn in_lake(catalog: &Catalog) -> (u64, BTreeMap<String, Option<i128>>) {
+fn sums_in_lake(catalog: &Catalog) -> (u64, BTreeMap<String, Option<i128>>) {
     let dir = catalog.0.engine.dir().join("lake/main/events");
     let reader = lake::reader::Reader::open(&lake::Store::local(&vfs::Env::real()), &dir).unwrap();
     let mut digest = lake::digest::Digest::of_columns(reader.schema());
@@ -39,7 +39,7 @@ fn in_lake(catalog: &Catalog) -> (u64, BTreeMap<String, Option<i128>>) {
 }
 
 /// Builds a commit that renames the table's data files, as a program would that rewrites them. `change` edits the list of files.
-fn copied(catalog: &Catalog, id: i64, change: impl FnOnce(&mut Vec<Entry>)) -> Json {
+fn rewrite_commit(catalog: &Catalog, id: i64, change: impl FnOnce(&mut Vec<Entry>)) -> Json {
     let loaded = catalog.load("main", "events");
     let metadata = Metadata::parse(loaded["metadata"].to_string().as_bytes()).unwrap();
     let (specs, current) = (specs_of(&metadata).unwrap(), metadata.current().unwrap());
@@ -80,20 +80,20 @@ fn copied(catalog: &Catalog, id: i64, change: impl FnOnce(&mut Vec<Entry>)) -> J
             { "action": "add-snapshot", "snapshot": { "snapshot-id": id, "parent-snapshot-id": parent,
                 "sequence-number": sequence, "timestamp-ms": 1_800_000_000_000_i64, "schema-id": 0,
                 "summary": { "operation": "replace", "engine-name": "test" }, "manifest-list": list } },
-            main_is(id),
+            set_main(id),
         ],
     })
 }
 
 /// Returns the newest file, none of whose rows was replaced later.
-fn last(entries: &mut [Entry]) -> &mut Entry {
+fn newest_entry(entries: &mut [Entry]) -> &mut Entry {
     entries.iter_mut().max_by_key(|entry| entry.sequence).unwrap()
 }
 
 /// Renames the newest file.
 #[expect(clippy::ptr_arg, reason = "one of several changes, some of which add entries")]
-fn newest(entries: &mut Vec<Entry>) {
-    let entry = last(entries);
+fn rename_newest(entries: &mut Vec<Entry>) {
+    let entry = newest_entry(entries);
     let file = Arc::make_mut(&mut entry.file);
     let new = file.path.replace(".parquet", "-anew.parquet");
     std::fs::copy(&file.path, &new).unwrap();
@@ -106,10 +106,10 @@ fn files_of_the_same_rows_are_taken_and_shown_at_once() {
     let _limit = testkit::limit(120);
     let catalog = Catalog::start("iceberg-replaced");
     events(&catalog);
-    let before = (in_sql(&catalog), in_lake(&catalog));
+    let before = (sums_by_sql(&catalog), sums_in_lake(&catalog));
     assert_eq!(before.1.0, 200);
     let old = catalog.load("main", "events");
-    let body = copied(&catalog, 77, newest);
+    let body = rewrite_commit(&catalog, 77, rename_newest);
     let path = table("main", "events");
     let reader = catalog.key("reader", Scope::Read, TableSet::All);
     let writer = catalog.key("writer", Scope::Write, TableSet::All);
@@ -139,10 +139,10 @@ fn files_of_the_same_rows_are_taken_and_shown_at_once() {
     let again = admin("POST", &path, body);
     assert_eq!(again.status, 200, "{}", again.text());
     assert_ne!(again.json()["metadata"]["current-snapshot-id"], 77);
-    let (rows, sums) = in_lake(&catalog);
+    let (rows, sums) = sums_in_lake(&catalog);
     assert_eq!(rows, 201);
     assert_eq!(sums["k"], Some((0..200).sum::<i128>() + 1_000));
-    assert_ne!(in_lake(&catalog), before.1);
+    assert_ne!(sums_in_lake(&catalog), before.1);
 }
 
 #[test]
@@ -150,36 +150,37 @@ fn other_rows_and_other_changes_are_refused_with_the_reason() {
     let _limit = testkit::limit(120);
     let catalog = Catalog::start("iceberg-replaced-not");
     events(&catalog);
-    let (before, rows) = (catalog.load("main", "events"), in_lake(&catalog));
+    let (before, rows) = (catalog.load("main", "events"), sums_in_lake(&catalog));
     let refused = |body: &Json, why: &str| {
         let (status, kind, message) =
             refusal(&catalog.commit("main", "events", body["requirements"].clone(), body["updates"].clone()));
         // A commit that may be valid later is a conflict, one that never is valid is forbidden.
-        let expected = match message.contains("a table that Polynya writes") {
-            true => (403, "ForbiddenException"),
-            false => (409, "CommitFailedException"),
+        let expected = if message.contains("a table that Polynya writes") {
+            (403, "ForbiddenException")
+        } else {
+            (409, "CommitFailedException")
         };
         assert_eq!((status, kind.as_str()), expected, "{message}");
         assert!(message.contains("main.events") && message.contains(why), "{message}");
         assert_eq!(catalog.load("main", "events"), before);
     };
     // Cases: a file is missing, listed twice, does not exist, lies elsewhere.
-    refused(&copied(&catalog, 71, |files| drop(files.pop())), "rows in the place of");
-    refused(&copied(&catalog, 72, |files| files.push(files[0].clone())), "twice");
+    refused(&rewrite_commit(&catalog, 71, |files| drop(files.pop())), "rows in the place of");
+    refused(&rewrite_commit(&catalog, 72, |files| files.push(files[0].clone())), "twice");
     refused(
-        &copied(&catalog, 73, |files| {
-            let file = Arc::make_mut(&mut last(files).file);
+        &rewrite_commit(&catalog, 73, |files| {
+            let file = Arc::make_mut(&mut newest_entry(files).file);
             file.path = file.path.replace(".parquet", "-not.parquet");
         }),
         "is not there",
     );
     refused(
-        &copied(&catalog, 74, |files| {
-            Arc::make_mut(&mut files[0].file).path = catalog.elsewhere("x.parquet")
+        &rewrite_commit(&catalog, 74, |files| {
+            Arc::make_mut(&mut files[0].file).path = catalog.outside_path("x.parquet")
         }),
         "is not in",
     );
-    let mut good = copied(&catalog, 75, newest);
+    let mut good = rewrite_commit(&catalog, 75, rename_newest);
     for operation in ["append", "overwrite", "delete"] {
         let mut body = good.clone();
         body["updates"][0]["snapshot"]["summary"]["operation"] = json!(operation);
@@ -202,18 +203,18 @@ fn other_rows_and_other_changes_are_refused_with_the_reason() {
     let (status, _, message) = catalog.refused("POST", "/iceberg/v1/transactions/commit", both);
     assert!(status == 403 && message.contains("by itself"), "{message}");
     assert_eq!(catalog.load("lab", "t")["metadata"]["properties"].get("a"), None);
-    assert_eq!(in_lake(&catalog), rows);
+    assert_eq!(sums_in_lake(&catalog), rows);
     // The commit replaces a snapshot that is no longer the newest.
-    landed(&catalog, json!([{ "k": 1_000, "v": 1 }]));
+    insert_and_land(&catalog, json!([{ "k": 1_000, "v": 1 }]));
     let (status, kind, message) =
         refusal(&catalog.commit("main", "events", good["requirements"].take(), good["updates"].take()));
     assert_eq!((status, kind.as_str()), (409, "CommitFailedException"), "{message}");
     assert!(message.contains("Requirement failed"), "{message}");
     // A transaction with this one table is an ordinary commit.
-    let good = copied(&catalog, 76, newest);
+    let good = rewrite_commit(&catalog, 76, rename_newest);
     let alone = json!({ "table-changes": [{ "identifier": { "namespace": ["main"], "name": "events" },
         "requirements": good["requirements"], "updates": good["updates"] }] });
     catalog.ok("POST", "/iceberg/v1/transactions/commit", alone);
     assert_eq!(catalog.load("main", "events")["metadata"]["current-snapshot-id"], 76);
-    assert_eq!(in_lake(&catalog).0, rows.0 + 1);
+    assert_eq!(sums_in_lake(&catalog).0, rows.0 + 1);
 }

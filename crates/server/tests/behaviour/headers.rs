@@ -1,12 +1,12 @@
 //! Headers of every answer, and request heads that can be read in two ways.
 
-use super::common::Running;
+use super::common::TestServer;
 
 /// Answers of the interface were cached by browsers and proxies, and their media types were guessed.
 #[test]
-fn every_answer_of_the_interface_is_kept_by_nobody_and_guessed_by_nobody() {
+fn no_answer_of_the_interface_is_cached_or_sniffed() {
     let _limit = testkit::limit(120);
-    let running = Running::start("heads-answers");
+    let running = TestServer::start("heads-answers");
     let rows = "/v1/tables/t/rows";
     assert_eq!(running.ask("POST", rows, r#"{"a":1}"#).status, 200);
     for (method, path, body) in [
@@ -47,7 +47,7 @@ fn every_answer_of_the_interface_is_kept_by_nobody_and_guessed_by_nobody() {
 #[test]
 fn a_head_that_can_be_read_in_two_ways_is_refused_and_its_connection_closed() {
     let _limit = testkit::limit(120);
-    let running = Running::start("heads-twice");
+    let running = TestServer::start("heads-twice");
     let rows = "/v1/tables/t/rows";
     let chunked = "7\r\n{\"a\":1}\r\n0\r\n\r\n";
     for (headers, body) in [

@@ -5,13 +5,13 @@ use engine::{ApiKey, Op, Transaction};
 use types::{Principal, Scope, TableSet};
 
 use super::bodies::{
-    ARROW, CSV, JSON, NDJSON, PROTOBUF, arrow, good, gzip, int, ints, prepared, protobuf, refused, rows,
-    send, state,
+    ARROW, CSV, JSON, NDJSON, PROTOBUF, arrow, assert_refused, gzip, int, ints, protobuf, rows, send,
+    start_with_table, state, valid_bodies,
 };
-use super::common::Running;
+use super::common::TestServer;
 
 /// A way to spoil a valid request.
-struct Fault {
+struct BodyFault {
     name: &'static str,
     headers: Vec<(&'static str, &'static str)>,
     /// Derives the body from the valid one.
@@ -20,7 +20,7 @@ struct Fault {
     code: &'static str,
 }
 
-fn as_it_is(body: &[u8]) -> Vec<u8> {
+fn unchanged(body: &[u8]) -> Vec<u8> {
     body.to_vec()
 }
 
@@ -29,14 +29,14 @@ fn zstd(body: &[u8]) -> Vec<u8> {
 }
 
 /// Flips a bit in the middle of a compressed body.
-fn spoiled(mut packed: Vec<u8>) -> Vec<u8> {
+fn flip_middle_bit(mut packed: Vec<u8>) -> Vec<u8> {
     let middle = packed.len() / 2;
     packed[middle] ^= 0x20;
     packed
 }
 
-fn faults() -> Vec<Fault> {
-    let fault = |name, headers: &[(&'static str, &'static str)], bytes, status, code| Fault {
+fn faults() -> Vec<BodyFault> {
+    let fault = |name, headers: &[(&'static str, &'static str)], bytes, status, code| BodyFault {
         name,
         headers: headers.to_vec(),
         bytes,
@@ -48,8 +48,8 @@ fn faults() -> Vec<Fault> {
                         kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
     vec![
         fault("nothing in it", &[("Content-Length", "0")], |_| Vec::new(), 400, "invalid"),
-        fault("plain, and said to be gzip", &[("Content-Encoding", "gzip")], as_it_is, 400, "invalid"),
-        fault("plain, and said to be zstd", &[("Content-Encoding", "zstd")], as_it_is, 400, "invalid"),
+        fault("plain, and said to be gzip", &[("Content-Encoding", "gzip")], unchanged, 400, "invalid"),
+        fault("plain, and said to be zstd", &[("Content-Encoding", "zstd")], unchanged, 400, "invalid"),
         fault("zstd, and said to be gzip", &[("Content-Encoding", "gzip")], zstd, 400, "invalid"),
         fault("gzip, and said to be zstd", &[("Content-Encoding", "zstd")], gzip, 400, "invalid"),
         fault(
@@ -60,7 +60,7 @@ fn faults() -> Vec<Fault> {
             "invalid",
         ),
         fault("zstd that is cut", &[("Content-Encoding", "zstd")], |b| zstd(b)[..8].to_vec(), 400, "invalid"),
-        fault("spoiled gzip", &[("Content-Encoding", "gzip")], |b| spoiled(gzip(b)), 400, "invalid"),
+        fault("spoiled gzip", &[("Content-Encoding", "gzip")], |b| flip_middle_bit(gzip(b)), 400, "invalid"),
         fault(
             "gzip with something behind it",
             &[("Content-Encoding", "gzip")],
@@ -75,7 +75,7 @@ fn faults() -> Vec<Fault> {
             400,
             "invalid",
         ),
-        fault("an unknown packing", &[("Content-Encoding", "br")], as_it_is, 415, "unsupported_media_type"),
+        fault("an unknown packing", &[("Content-Encoding", "br")], unchanged, 415, "unsupported_media_type"),
         fault(
             "two packings",
             &[("Content-Encoding", "gzip"), ("Content-Encoding", "gzip")],
@@ -86,40 +86,40 @@ fn faults() -> Vec<Fault> {
         fault(
             "one packing, and none",
             &[("Content-Encoding", "identity"), ("Content-Encoding", "gzip")],
-            as_it_is,
+            unchanged,
             400,
             "invalid",
         ),
-        fault("an empty idempotency key", &[("Idempotency-Key", "")], as_it_is, 400, "invalid"),
-        fault("a long idempotency key", &[("Idempotency-Key", LONG)], as_it_is, 400, "invalid"),
-        fault("an idempotency key of letters", &[("Idempotency-Key", "käse")], as_it_is, 400, "invalid"),
+        fault("an empty idempotency key", &[("Idempotency-Key", "")], unchanged, 400, "invalid"),
+        fault("a long idempotency key", &[("Idempotency-Key", LONG)], unchanged, 400, "invalid"),
+        fault("an idempotency key of letters", &[("Idempotency-Key", "käse")], unchanged, 400, "invalid"),
         fault(
             "two idempotency keys",
             &[("Idempotency-Key", "a"), ("Idempotency-Key", "b")],
-            as_it_is,
+            unchanged,
             400,
             "invalid",
         ),
         fault(
             "an idempotency key of another",
             &[("Idempotency-Key", "taken")],
-            as_it_is,
+            unchanged,
             422,
             "idempotency_key_reused",
         ),
-        fault("a version that is no number", &[("If-Match", "\"x\"")], as_it_is, 400, "invalid"),
-        fault("a version for two rows", &[("If-Match", "\"1\"")], as_it_is, 400, "invalid"),
+        fault("a version that is no number", &[("If-Match", "\"x\"")], unchanged, 400, "invalid"),
+        fault("a version for two rows", &[("If-Match", "\"1\"")], unchanged, 400, "invalid"),
     ]
 }
 
 #[test]
 fn every_kind_of_body_with_every_fault_changes_nothing() {
     let _limit = testkit::limit(120);
-    let running = prepared("matrix");
+    let running = start_with_table("matrix");
     let key = [("Idempotency-Key", "taken")];
     assert_eq!(send(&running, "", &key, br#"{"id":0,"s":"another"}"#).status, 200);
     let before = state(&running);
-    for (media, body) in good() {
+    for (media, body) in valid_bodies() {
         for fault in faults() {
             let mut headers = vec![("Content-Type", media)];
             headers.extend(&fault.headers);
@@ -145,7 +145,7 @@ fn every_kind_of_body_with_every_fault_changes_nothing() {
             assert_eq!(state(&running), before, "{said}");
         }
     }
-    for (media, body) in good() {
+    for (media, body) in valid_bodies() {
         let twice = [("Content-Type", media), ("Content-Type", "text/csv")];
         assert_eq!(send(&running, "", &twice, &body).status, 400, "{media}, and CSV");
         for other in [JSON, NDJSON, CSV, ARROW, PROTOBUF] {
@@ -162,7 +162,7 @@ fn every_kind_of_body_with_every_fault_changes_nothing() {
         }
     }
     // Without a fault each body is accepted, plain and compressed, with UTF-8 as its charset.
-    for (media, body) in good() {
+    for (media, body) in valid_bodies() {
         let text = format!("{media}; charset=\"UTF-8\"");
         for (encoding, bytes) in [("identity", body.clone()), ("gzip", gzip(&body)), ("zstd", zstd(&body))] {
             let headers = [("Content-Type", text.as_str()), ("Content-Encoding", encoding)];
@@ -171,13 +171,13 @@ fn every_kind_of_body_with_every_fault_changes_nothing() {
         }
     }
     assert_eq!(rows(&running, "t"), 3);
-    running.works();
+    running.assert_works();
 }
 
 #[test]
 fn a_column_that_is_named_twice_is_refused_in_every_kind_of_body() {
     let _limit = testkit::limit(60);
-    let running = prepared("matrix-twice");
+    let running = start_with_table("matrix-twice");
     for (first, second) in [("id", "id"), ("id", "ID"), ("new", "new"), ("new", "NEW")] {
         let text = format!("{{\"id\":1,\"{first}\":1,\"{second}\":2}}\n");
         for (media, body) in [
@@ -187,19 +187,19 @@ fn a_column_that_is_named_twice_is_refused_in_every_kind_of_body() {
             (ARROW, arrow(vec![(first, ints(&[Some(1)])), (second, ints(&[Some(2)]))])),
             (PROTOBUF, protobuf(&[first, second], &[vec![int(1), int(2)]])),
         ] {
-            refused(&running, &[("Content-Type", media)], &body, 422, "schema");
+            assert_refused(&running, &[("Content-Type", media)], &body, 422, "schema");
         }
     }
-    running.works();
+    running.assert_works();
 }
 
 /// A bit flips on the way, whichever it is: a body with a checksum is stored unchanged or not at all.
 #[test]
 fn no_bit_of_a_packed_body_changes_what_is_stored() {
     let _limit = testkit::limit(120);
-    let running = prepared("matrix-bits");
+    let running = start_with_table("matrix-bits");
     let mut client = running.client();
-    for (media, body) in good() {
+    for (media, body) in valid_bodies() {
         let mut summed = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
         summed.include_checksum(true).unwrap();
         std::io::Write::write_all(&mut summed, &body).unwrap();
@@ -223,10 +223,10 @@ fn no_bit_of_a_packed_body_changes_what_is_stored() {
     let found = running.ask("POST", "/v1/sql", r#"{"sql":"SELECT id, s, n FROM t ORDER BY id"}"#);
     let expected = serde_json::json!([[0, "first", null], [1, "a", null], [2, "b", null]]);
     assert_eq!(found.json()["rows"], expected, "{}", found.text());
-    running.works();
+    running.assert_works();
 }
 
-fn put_key(running: &Running, name: &str, scope: Scope, tables: TableSet) -> String {
+fn put_key(running: &TestServer, name: &str, scope: Scope, tables: TableSet) -> String {
     let secret = format!("pk_{name}");
     let hash = polynya_server::hash_of(&secret);
     let key = ApiKey { name: name.into(), hash, scope, tables, created: 0 };
@@ -237,13 +237,13 @@ fn put_key(running: &Running, name: &str, scope: Scope, tables: TableSet) -> Str
 #[test]
 fn a_wrong_key_stores_nothing_whatever_it_sends() {
     let _limit = testkit::limit(60);
-    let running = prepared("matrix-keys");
+    let running = start_with_table("matrix-keys");
     let admin = put_key(&running, "admin", Scope::Admin, TableSet::All);
     let reader = put_key(&running, "reader", Scope::Read, TableSet::All);
     let other = put_key(&running, "other", Scope::Write, TableSet::Only(vec!["main.u".into()]));
     let cut = admin[..admin.len() - 1].to_owned();
     let before = state(&running);
-    for (media, body) in good() {
+    for (media, body) in valid_bodies() {
         for query in ["", "?chunked=true", "?on_error=skip", "?mode=insert"] {
             for (key, status) in [
                 (None, 401),

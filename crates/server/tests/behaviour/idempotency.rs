@@ -4,26 +4,26 @@ use std::collections::BTreeSet;
 
 use types::{Scope, TableSet};
 
-use super::common::{Answer, Running};
+use super::common::{Response, TestServer};
 
-fn send(running: &Running, key: &str, path: &str, body: &str) -> Answer {
+fn send(running: &TestServer, key: &str, path: &str, body: &str) -> Response {
     running.client().ask("POST", path, &[("Idempotency-Key", key)], body.as_bytes())
 }
 
 const ROWS: &str = "/v1/tables/t/rows";
 
-fn is_replayed(answer: &Answer) -> bool {
+fn is_replayed(answer: &Response) -> bool {
     answer.header("idempotency-replayed") == Some("true")
 }
 
-fn count(running: &Running, table: &str) -> u64 {
+fn count(running: &TestServer, table: &str) -> u64 {
     running.engine.root().table(&format!("main.{table}")).map_or(0, |table| table.rows())
 }
 
 #[test]
 fn a_request_that_is_sent_again_gets_the_first_answer() {
     let _limit = testkit::limit(120);
-    let running = Running::start("again");
+    let running = TestServer::start("again");
     let body = r#"[{"a":1},{"a":2}]"#;
     let first = send(&running, "k-1", ROWS, body);
     assert_eq!(first.status, 200, "{}", first.text());
@@ -66,9 +66,9 @@ fn a_request_that_is_sent_again_gets_the_first_answer() {
 }
 
 #[test]
-fn a_key_belongs_to_who_sends_it_and_must_be_plain() {
+fn a_key_belongs_to_its_sender_and_must_be_plain() {
     let _limit = testkit::limit(120);
-    let running = Running::start("again-keys");
+    let running = TestServer::start("again-keys");
     for key in ["", &"x".repeat(256), "caf\u{e9}", "tab\there"] {
         let answer = send(&running, key, ROWS, r#"{"a":1}"#);
         assert_eq!(answer.error().0, "invalid", "{key:?}");
@@ -76,7 +76,7 @@ fn a_key_belongs_to_who_sends_it_and_must_be_plain() {
     let twice = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")];
     assert_eq!(running.client().ask("POST", ROWS, &twice, br#"{"a":1}"#).error().0, "invalid");
     let memory = send(&running, "k", "/v1/tables/t/rows?ack=memory", r#"{"a":1}"#);
-    assert_eq!(memory.error().0, "invalid", "what may be lost is not remembered");
+    assert_eq!(memory.error().0, "invalid", "an answer that may be lost is not remembered");
     assert_eq!(count(&running, "t"), 0);
 
     let ann = super::put_key(&running, "ann", Scope::Write, TableSet::All);
@@ -92,7 +92,7 @@ fn a_key_belongs_to_who_sends_it_and_must_be_plain() {
 #[test]
 fn an_answer_belongs_to_the_key_that_asked_and_not_to_its_name() {
     let _limit = testkit::limit(120);
-    let running = Running::start("again-named");
+    let running = TestServer::start("again-named");
     let several = r#"{"tables":{"secret.t":[{"a":1}]}}"#;
     let returning = r#"{"ops":[{"op":"sql","sql":"INSERT INTO secret.t (a) VALUES (7) RETURNING a"}]}"#;
     let log = r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"x"}}]}]}]}"#;
@@ -132,7 +132,7 @@ fn an_answer_belongs_to_the_key_that_asked_and_not_to_its_name() {
 #[test]
 fn a_key_does_not_outlive_its_table() {
     let _limit = testkit::limit(120);
-    let running = Running::start("again-dropped");
+    let running = TestServer::start("again-dropped");
     let several = r#"{"tables":{"a":[{"x":1}],"b":[{"x":1},{"x":2}]}}"#;
     for (table, path, body, rows) in [("t", ROWS, r#"[{"a":1},{"a":2}]"#, 2), ("b", "/v1/rows", several, 2)] {
         for _ in 0..2 {
@@ -153,13 +153,13 @@ fn a_key_does_not_outlive_its_table() {
     assert_eq!((again.status, again.error().0.as_str()), (409, "conflict"), "{}", again.text());
     assert_eq!((count(&running, "a"), count(&running, "b")), (0, 2));
 
-    with_wallets(&running);
+    create_wallets(&running);
     let transfer = send(&running, "k", TRANSACTIONS, TRANSFER);
     assert_eq!(transfer.status, 200, "{}", transfer.text());
     for table in ["wallets", "log"] {
         assert_eq!(running.ask("DELETE", &format!("/v1/tables/{table}"), "").status, 200);
     }
-    with_wallets(&running);
+    create_wallets(&running);
     let again = send(&running, "k", TRANSACTIONS, TRANSFER);
     assert_eq!((again.status, is_replayed(&again)), (200, false), "{}", again.text());
     assert_eq!(cents(&running, "ann"), 400);
@@ -168,7 +168,7 @@ fn a_key_does_not_outlive_its_table() {
 #[test]
 fn a_key_is_the_same_however_its_table_is_written() {
     let _limit = testkit::limit(120);
-    let running = Running::start("again-names");
+    let running = TestServer::start("again-names");
     // The first request creates the table.
     let paths = ["Idem", "idem", "IDEM", "main.Idem", "Main.iDEM"];
     for (at, path) in paths.iter().enumerate() {
@@ -180,9 +180,9 @@ fn a_key_is_the_same_however_its_table_is_written() {
 
 /// A client that sends an idempotency key relies on being able to send the request again.
 #[test]
-fn a_key_is_refused_where_none_is_kept() {
+fn routes_that_do_not_store_keys_refuse_them() {
     let _limit = testkit::limit(120);
-    let running = Running::start("again-routes");
+    let running = TestServer::start("again-routes");
     let api = running.ask("GET", "/openapi.json", "").json();
     let mut refused = BTreeSet::new();
     for (path, methods) in api["paths"].as_object().unwrap() {
@@ -212,10 +212,10 @@ fn a_key_is_refused_where_none_is_kept() {
 
 /// Clients that time out send a request again while the first one still waits for the disk.
 #[test]
-fn of_equal_requests_at_once_one_is_committed_and_all_get_its_answer() {
+fn equal_concurrent_requests_commit_once_and_all_get_that_answer() {
     let _limit = testkit::limit(300);
     let slow = std::time::Duration::from_millis(20);
-    let running = Running::on_a_slow_disk("again-at-once", slow);
+    let running = TestServer::on_a_slow_disk("again-at-once", slow);
     // The first requests create the table, and each key's requests add a column.
     for key in ["first", "second", "third"] {
         let body = format!(r#"[{{"{key}":1}},{{"{key}":2}},{{"{key}":3}}]"#);
@@ -236,7 +236,7 @@ fn of_equal_requests_at_once_one_is_committed_and_all_get_its_answer() {
     assert_eq!(count(&running, "t"), 9);
 }
 
-fn with_ids(running: &Running) {
+fn create_unique_table(running: &TestServer) {
     let body = r#"{"columns":[{"name":"id","type":"string"},{"name":"n","type":"int64"}],
         "indexes":[{"kind":"column","columns":["id"],"unique":true,"options":{"repeats":"skip"}}]}"#;
     let made = running.ask("PUT", "/v1/tables/t", body);
@@ -244,7 +244,7 @@ fn with_ids(running: &Running) {
     assert_eq!(made.json()["indexes"][0]["options"]["repeats"], "skip");
 }
 
-fn counts(answer: &Answer) -> (u64, u64) {
+fn counts(answer: &Response) -> (u64, u64) {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let json = answer.json();
     (json["count"].as_u64().unwrap(), json["repeated"].as_u64().unwrap())
@@ -253,8 +253,8 @@ fn counts(answer: &Answer) -> (u64, u64) {
 #[test]
 fn a_row_whose_id_is_there_is_left_out() {
     let _limit = testkit::limit(120);
-    let running = Running::start("again-ids");
-    with_ids(&running);
+    let running = TestServer::start("again-ids");
+    create_unique_table(&running);
     // An id that repeats within the body counts once, and the first row wins. Rows without an id are all new.
     let body = r#"[{"id":"a","n":1},{"id":"b","n":2},{"id":"a","n":3},{"n":4},{"n":5}]"#;
     assert_eq!(counts(&running.ask("POST", ROWS, body)), (4, 1));
@@ -295,11 +295,11 @@ fn a_row_whose_id_is_there_is_left_out() {
 }
 
 #[test]
-fn of_equal_rows_that_come_at_once_one_is_there() {
+fn equal_concurrent_rows_are_stored_once() {
     let _limit = testkit::limit(300);
     let slow = std::time::Duration::from_millis(5);
-    let running = Running::on_a_slow_disk("again-ids-at-once", slow);
-    with_ids(&running);
+    let running = TestServer::on_a_slow_disk("again-ids-at-once", slow);
+    create_unique_table(&running);
     let (written, repeated) = std::thread::scope(|scope| {
         let one = |client: u64| {
             let (mut written, mut repeated) = (0, 0);
@@ -325,13 +325,13 @@ fn of_equal_rows_that_come_at_once_one_is_there() {
 const TRANSACTIONS: &str = "/v1/transactions";
 
 /// Returns an answer without the time that it took.
-fn timeless(answer: &Answer) -> serde_json::Value {
+fn without_time(answer: &Response) -> serde_json::Value {
     let mut json = answer.json();
     json.as_object_mut().unwrap().remove("took_ms");
     json
 }
 
-fn with_wallets(running: &Running) {
+fn create_wallets(running: &TestServer) {
     for sql in [
         "CREATE TABLE wallets (owner text PRIMARY KEY, cents bigint)",
         "CREATE TABLE log (text text)",
@@ -342,7 +342,7 @@ fn with_wallets(running: &Running) {
     }
 }
 
-fn cents(running: &Running, owner: &str) -> serde_json::Value {
+fn cents(running: &TestServer, owner: &str) -> serde_json::Value {
     let sql = format!("SELECT cents FROM wallets WHERE owner = '{owner}'");
     let answer = running.ask("POST", "/v1/sql", &serde_json::json!({ "sql": sql }).to_string());
     answer.json()["rows"][0][0].clone()
@@ -357,8 +357,8 @@ const TRANSFER: &str = r#"{"ops":[
 #[test]
 fn a_transaction_that_is_sent_again_gets_the_first_answer() {
     let _limit = testkit::limit(120);
-    let running = Running::start("again-transaction");
-    with_wallets(&running);
+    let running = TestServer::start("again-transaction");
+    create_wallets(&running);
     let first = send(&running, "k-1", TRANSACTIONS, TRANSFER);
     assert_eq!((first.status, is_replayed(&first)), (200, false), "{}", first.text());
     assert_eq!(first.json()["ops"][0]["rows"], serde_json::json!([[400]]));
@@ -367,7 +367,7 @@ fn a_transaction_that_is_sent_again_gets_the_first_answer() {
     assert_eq!(running.ask("POST", TRANSACTIONS, TRANSFER).status, 200);
     let again = send(&running, "k-1", TRANSACTIONS, TRANSFER);
     assert_eq!((again.status, is_replayed(&again)), (200, true), "{}", again.text());
-    assert_eq!(timeless(&again), timeless(&first));
+    assert_eq!(without_time(&again), without_time(&first));
     assert_eq!((cents(&running, "ann"), cents(&running, "bob")), (300.into(), 200.into()));
     assert_eq!(count(&running, "log"), 4);
 
@@ -386,10 +386,10 @@ fn a_transaction_that_is_sent_again_gets_the_first_answer() {
 
 /// Three requests whose answers were remembered once left 45 MB behind for a day.
 #[test]
-fn what_is_kept_beside_a_key_is_small() {
+fn the_answer_stored_for_a_key_is_small() {
     let _limit = testkit::limit(120);
-    let running = Running::start("again-large");
-    with_wallets(&running);
+    let running = TestServer::start("again-large");
+    create_wallets(&running);
     let returning = |what: &str| {
         let sql = format!("INSERT INTO log VALUES ('x') RETURNING {what}");
         serde_json::json!({ "ops": [{ "op": "sql", "sql": sql }] }).to_string()
@@ -416,7 +416,7 @@ fn what_is_kept_beside_a_key_is_small() {
     let first = send(&running, "fits", TRANSACTIONS, &one);
     assert_eq!((first.status, is_replayed(&first)), (200, false));
     let again = send(&running, "fits", TRANSACTIONS, &one);
-    assert_eq!((timeless(&again), is_replayed(&again)), (timeless(&first), true));
+    assert_eq!((without_time(&again), is_replayed(&again)), (without_time(&first), true));
     assert_eq!(count(&running, "log"), 3);
 }
 
@@ -424,7 +424,7 @@ fn what_is_kept_beside_a_key_is_small() {
 #[test]
 fn a_key_belongs_to_the_path_that_it_was_sent_to() {
     let _limit = testkit::limit(120);
-    let running = Running::start("again-renamed");
+    let running = TestServer::start("again-renamed");
     let first = send(&running, "k", ROWS, r#"{"a":1}"#);
     let rename = r#"{"sql":"ALTER TABLE t RENAME TO u"}"#;
     assert_eq!(running.ask("POST", "/v1/sql", rename).status, 200);
@@ -438,16 +438,16 @@ fn a_key_belongs_to_the_path_that_it_was_sent_to() {
 
 /// Each transaction plans its write of the remembered keys, and all but one of them conflict there.
 #[test]
-fn of_equal_transactions_at_once_one_is_committed_and_all_get_its_answer() {
+fn equal_concurrent_transactions_commit_once_and_all_get_that_answer() {
     let _limit = testkit::limit(300);
     let slow = std::time::Duration::from_millis(20);
-    let running = Running::on_a_slow_disk("again-transactions", slow);
-    with_wallets(&running);
+    let running = TestServer::on_a_slow_disk("again-transactions", slow);
+    create_wallets(&running);
     for key in ["first", "second", "third"] {
         let answers: BTreeSet<(u16, String)> = std::thread::scope(|scope| {
             let one = || {
                 let answer = send(&running, key, TRANSACTIONS, TRANSFER);
-                (answer.status, timeless(&answer).to_string())
+                (answer.status, without_time(&answer).to_string())
             };
             let asked: Vec<_> = (0..12).map(|_| scope.spawn(one)).collect();
             asked.into_iter().map(|asked| asked.join().unwrap()).collect()
@@ -464,7 +464,7 @@ fn of_equal_transactions_at_once_one_is_committed_and_all_get_its_answer() {
 fn clients_that_bring_new_columns_at_once_are_all_served() {
     let _limit = testkit::limit(300);
     let slow = std::time::Duration::from_millis(5);
-    let running = Running::on_a_slow_disk("again-columns", slow);
+    let running = TestServer::on_a_slow_disk("again-columns", slow);
     assert_eq!(running.ask("POST", ROWS, r#"{"a":1}"#).status, 200);
     std::thread::scope(|scope| {
         for client in 0..12 {

@@ -3,15 +3,15 @@
 use engine::{Op, Transaction};
 use types::{Principal, Scope, TableSet};
 
-use super::common::{Client, Running, wait_until};
+use super::common::{Client, TestServer, wait_until};
 use super::put_key;
 
-fn remove(running: &Running, name: &str) {
+fn remove(running: &TestServer, name: &str) {
     let op = Op::RemoveKey { name: name.into() };
     running.engine.commit(&Principal::local(), Transaction::new(vec![op])).unwrap();
 }
 
-fn post(running: &Running, secret: &str, path: &str, headers: &[(&str, &str)]) -> Client {
+fn post(running: &TestServer, secret: &str, path: &str, headers: &[(&str, &str)]) -> Client {
     let bearer = format!("Bearer {secret}");
     let mut client = running.client();
     let all = [&[("Authorization", bearer.as_str())], headers].concat();
@@ -23,7 +23,7 @@ fn post(running: &Running, secret: &str, path: &str, headers: &[(&str, &str)]) -
 #[test]
 fn a_statement_ends_soon_after_its_key_was_removed() {
     let _limit = testkit::limit(120);
-    let running = Running::start("revoked-statement");
+    let running = TestServer::start("revoked-statement");
     let _admin = put_key(&running, "admin", Scope::Admin, TableSet::All);
     let secret = put_key(&running, "reader", Scope::Read, TableSet::All);
     // The statement runs so long that only the removal of the key can end it.
@@ -41,7 +41,7 @@ fn a_statement_ends_soon_after_its_key_was_removed() {
 #[test]
 fn an_answer_that_is_being_read_breaks_off_soon_after_its_key_was_removed() {
     let _limit = testkit::limit(120);
-    let running = Running::start("revoked-answer");
+    let running = TestServer::start("revoked-answer");
     let _admin = put_key(&running, "admin", Scope::Admin, TableSet::All);
     let secret = put_key(&running, "reader", Scope::Read, TableSet::All);
     let sql = r#"{"sql":"SELECT x, repeat('a', 100) AS t FROM generate_series(1, 100000000) AS a(x)","deadline_ms":3600000}"#;
@@ -53,14 +53,14 @@ fn an_answer_that_is_being_read_breaks_off_soon_after_its_key_was_removed() {
     assert_eq!(head.status, 200);
     remove(&running, "reader");
     let (_, is_whole) = client.chunks_until_it_breaks();
-    assert!(!is_whole, "10 GB went to who has no key any more");
+    assert!(!is_whole, "10 GB were sent to a client whose key was removed");
     wait_until(|| running.sql.status().running == 0);
 }
 
 #[test]
 fn an_upload_ends_soon_after_its_key_was_removed() {
     let _limit = testkit::limit(120);
-    let running = Running::start("revoked-upload");
+    let running = TestServer::start("revoked-upload");
     let _admin = put_key(&running, "admin", Scope::Admin, TableSet::All);
     let secret = put_key(&running, "writer", Scope::Write, TableSet::All);
     for path in ["/v1/tables/t/rows", "/v1/tables/t/rows?chunked=true", "/v1/rows"] {
@@ -86,7 +86,7 @@ fn an_upload_ends_soon_after_its_key_was_removed() {
 #[test]
 fn keys_of_others_come_and_go_without_ending_anything() {
     let _limit = testkit::limit(120);
-    let running = Running::start("revoked-others");
+    let running = TestServer::start("revoked-others");
     let secret = put_key(&running, "writer", Scope::Write, TableSet::All);
     let mut client = post(&running, &secret, "/v1/tables/t/rows", &[("Content-Length", "7")]);
     let mut other = String::new();

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::common::{Running, wait_until};
+use crate::common::{TestServer, wait_until};
 
 #[test]
-fn an_answer_that_is_not_taken_shows_its_age_and_ends_at_its_deadline_with_an_error() {
+fn an_unread_answer_shows_its_age_and_ends_at_its_deadline_with_an_error() {
     let _limit = testkit::limit(120);
-    let running = Running::start("held");
+    let running = TestServer::start("held");
     let row = format!("{{\"text\":\"{}\"}}\n", "x".repeat(1_000));
     for _ in 0..8 {
         assert_eq!(running.ask("POST", "/v1/tables/t/rows", &row.repeat(4_000)).status, 200);
@@ -41,5 +41,5 @@ fn an_answer_that_is_not_taken_shows_its_age_and_ends_at_its_deadline_with_an_er
             );
         }
     }
-    running.works();
+    running.assert_works();
 }

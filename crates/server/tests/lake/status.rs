@@ -4,11 +4,11 @@ use engine::{ApiKey, Op, Transaction};
 use serde_json::{Value as Json, json};
 use types::{Principal, Scope, TableSet};
 
-use crate::common::Running;
+use crate::common::TestServer;
 use crate::{code, ok, with_lake};
 
 /// Creates a partitioned table with several lake commits, deletes among them.
-fn events(running: &Running) {
+fn events(running: &TestServer) {
     let columns =
         r#"{"columns":[{"name":"n","type":"int64"},{"name":"day","type":"date"}],"partition_by":["day"]}"#;
     assert_eq!(running.ask("PUT", "/v1/tables/events", columns).status, 201);
@@ -103,7 +103,7 @@ fn maintenance_makes_few_files_of_many_and_loses_no_row() {
 }
 
 #[test]
-fn who_may_read_sees_files_by_their_names_alone() {
+fn a_reader_sees_file_names_without_paths() {
     let _limit = testkit::limit(240);
     let running = with_lake("lake-shown-keys");
     events(&running);

@@ -9,18 +9,18 @@ use engine::{ApiKey, Op, Transaction};
 use serde_json::{Value as Json, json};
 use types::{Principal, Scope, TableSet};
 
-use crate::common::{Answer, Client, Running, wait_until};
+use crate::common::{Client, Response, TestServer, wait_until};
 use crate::{code, ok, with_lake};
 
 /// A request that waits on its own thread.
-struct Waiting {
-    answered: mpsc::Receiver<Answer>,
+struct PendingRequest {
+    answered: mpsc::Receiver<Response>,
     thread: JoinHandle<()>,
 }
 
-impl Waiting {
+impl PendingRequest {
     /// Sends the request and returns once the server handles it, beside `others` other requests.
-    fn start(running: &Running, others: usize, path: &str, headers: &[(&str, &str)]) -> Waiting {
+    fn start(running: &TestServer, others: usize, path: &str, headers: &[(&str, &str)]) -> PendingRequest {
         let are_running = |count: usize| {
             wait_until(|| running.telemetry().requests_running.load(Relaxed) == count);
         };
@@ -30,21 +30,21 @@ impl Waiting {
         are_running(others + 1);
         let (sender, answered) = mpsc::channel();
         let thread = thread::spawn(move || sender.send(client.answer()).unwrap());
-        Waiting { answered, thread }
+        PendingRequest { answered, thread }
     }
 
     fn is_waiting(&self) -> bool {
         matches!(self.answered.try_recv(), Err(mpsc::TryRecvError::Empty))
     }
 
-    fn answer(self) -> Answer {
+    fn answer(self) -> Response {
         let answer = self.answered.recv().unwrap();
         self.thread.join().unwrap();
         answer
     }
 }
 
-fn put_key(running: &Running, name: &str, scope: Scope) -> String {
+fn put_key(running: &TestServer, name: &str, scope: Scope) -> String {
     let secret = format!("pk_{name}");
     let hash = polynya_server::hash_of(&secret);
     let key = ApiKey { name: name.into(), hash, scope, tables: TableSet::All, created: 0 };
@@ -62,7 +62,7 @@ fn a_row_to_come_is_waited_for() {
         let marks = ok(&running, "GET", &format!("/v1/tables/t/watermarks?wait=acknowledged{passed}"), "");
         assert_eq!(marks["acknowledged"]["row"], 1, "{passed}");
     }
-    let waiting = Waiting::start(&running, 0, "/v1/tables/t/watermarks?wait=acknowledged&row=3", &[]);
+    let waiting = PendingRequest::start(&running, 0, "/v1/tables/t/watermarks?wait=acknowledged&row=3", &[]);
     ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":2}"#);
     // Commits of another table do not count, although they take lsns.
     ok(&running, "POST", "/v1/tables/u/rows", r#"[{"n":1},{"n":2},{"n":3}]"#);
@@ -74,7 +74,7 @@ fn a_row_to_come_is_waited_for() {
     // Edits take lsns too, at any time, so the lsn to wait for is well ahead.
     let next = lsn.as_u64().unwrap() + 20;
     let path = format!("/v1/tables/t/watermarks?wait=acknowledged&lsn={next}");
-    let waiting = Waiting::start(&running, 0, &path, &[]);
+    let waiting = PendingRequest::start(&running, 0, &path, &[]);
     // A commit of any table passes the lsn, since this table's part of it is then known.
     while running.engine.root().lsn().0 < next {
         ok(&running, "POST", "/v1/tables/u/rows", r#"{"n":4}"#);
@@ -95,9 +95,9 @@ fn the_lake_is_waited_for_and_not_hurried() {
     let marks = ok(&running, "GET", "/v1/tables/t/watermarks", "");
     assert_eq!(marks["lake"]["row"].as_u64().unwrap_or(0), 0, "{marks}");
 
-    let now = Waiting::start(&running, 0, "/v1/tables/t/watermarks?wait=lake", &[]);
-    let second = Waiting::start(&running, 1, "/v1/tables/t/watermarks?wait=lake&row=2", &[]);
-    let third = Waiting::start(&running, 2, "/v1/tables/t/watermarks?wait=lake&row=3", &[]);
+    let now = PendingRequest::start(&running, 0, "/v1/tables/t/watermarks?wait=lake", &[]);
+    let second = PendingRequest::start(&running, 1, "/v1/tables/t/watermarks?wait=lake&row=2", &[]);
+    let third = PendingRequest::start(&running, 2, "/v1/tables/t/watermarks?wait=lake&row=3", &[]);
     assert!(now.is_waiting() && second.is_waiting());
     let landed = ok(&running, "POST", "/v1/tables/t/commit", "");
     for waiting in [now, second] {
@@ -132,7 +132,7 @@ fn updates_and_deletes_have_passed_with_their_commit() {
         assert_eq!(wait(&format!("{missing}&deadline_ms=100")).status, 429, "{missing}");
     }
     let path = format!("/v1/tables/t/watermarks?wait=lake&lsn={delete}");
-    let waiting = Waiting::start(&running, 0, &path, &[]);
+    let waiting = PendingRequest::start(&running, 0, &path, &[]);
     ok(&running, "POST", "/v1/tables/t/commit", "");
     let marks = waiting.answer().json();
     assert_eq!((&marks["lake"]["row"], &marks["lake"]["rows"]), (&json!(3), &json!(1)));
@@ -173,12 +173,13 @@ fn a_lake_that_lacks_nothing_has_passed_every_commit() {
 fn segments_are_waited_for() {
     let _limit = testkit::limit(120);
     let options = engine::Options { seal_rows: 50, ..engine::Options::default() };
-    let running = Running::on("wait-sealed", options, |options| options.record_requests = false);
+    let running =
+        TestServer::with_engine_options("wait-sealed", options, |options| options.record_requests = false);
     ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":1}"#);
     let late = running.ask("GET", "/v1/tables/t/watermarks?wait=sealed&deadline_ms=50", "");
     assert_eq!((late.status, code(&late.json())), (429, "timeout"), "{}", late.text());
-    let by_row = Waiting::start(&running, 0, "/v1/tables/t/watermarks?wait=sealed&row=1", &[]);
-    let by_lsn = Waiting::start(&running, 1, "/v1/tables/t/watermarks?wait=sealed&lsn=1", &[]);
+    let by_row = PendingRequest::start(&running, 0, "/v1/tables/t/watermarks?wait=sealed&row=1", &[]);
+    let by_lsn = PendingRequest::start(&running, 1, "/v1/tables/t/watermarks?wait=sealed&lsn=1", &[]);
     let rows: Vec<Json> = (0..200).map(|n| json!({"n": n})).collect();
     ok(&running, "POST", "/v1/tables/t/rows", &json!(rows).to_string());
     for waiting in [by_row, by_lsn] {
@@ -191,26 +192,27 @@ fn segments_are_waited_for() {
 }
 
 #[test]
-fn what_ends_a_wait_is_told_at_once() {
+fn a_wait_ends_at_once_when_its_table_key_or_server_goes() {
     let _limit = testkit::limit(120);
     let mut running = with_lake("wait-ends");
     for table in ["t", "dropped"] {
         ok(&running, "POST", &format!("/v1/tables/{table}/rows"), r#"{"n":1}"#);
     }
     let started = Instant::now();
-    let dropped = Waiting::start(&running, 0, "/v1/tables/dropped/watermarks?wait=acknowledged&row=9", &[]);
+    let dropped =
+        PendingRequest::start(&running, 0, "/v1/tables/dropped/watermarks?wait=acknowledged&row=9", &[]);
     ok(&running, "DELETE", "/v1/tables/dropped", "");
     let dropped = dropped.answer();
     assert_eq!((dropped.status, dropped.error().1.as_str()), (404, "table `dropped` was dropped"));
 
     let reader = put_key(&running, "reader", Scope::Read);
     let path = "/v1/tables/t/watermarks?wait=acknowledged&row=9";
-    let barred = Waiting::start(&running, 0, path, &[("Authorization", &reader)]);
+    let barred = PendingRequest::start(&running, 0, path, &[("Authorization", &reader)]);
     let remove = Op::RemoveKey { name: "reader".into() };
     running.engine.commit(&Principal::local(), Transaction::new(vec![remove])).unwrap();
     assert_eq!(barred.answer().status, 401);
 
-    let stopped = Waiting::start(&running, 0, path, &[]);
+    let stopped = PendingRequest::start(&running, 0, path, &[]);
     let server = running.server.take().unwrap();
     assert_eq!(server.stop(Duration::from_secs(20)), 0, "no connection was cut");
     let stopped = stopped.answer();
@@ -219,14 +221,14 @@ fn what_ends_a_wait_is_told_at_once() {
 }
 
 #[test]
-fn a_lake_that_cannot_land_tells_who_waits_and_names_no_path_to_others_than_admins() {
+fn a_lake_that_cannot_land_ends_waits_and_names_paths_only_to_admins() {
     let _limit = testkit::limit(120);
     let running = with_lake("wait-blocked");
     let dir = running.engine.dir().join("lake");
     std::fs::create_dir(&dir).unwrap();
     std::fs::write(dir.join("main"), "in the way").unwrap();
     ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":1}"#);
-    let waiting = Waiting::start(&running, 0, "/v1/tables/t/watermarks?wait=lake", &[]);
+    let waiting = PendingRequest::start(&running, 0, "/v1/tables/t/watermarks?wait=lake", &[]);
     // The failure is reported both to the client that requested the commit and to the one that only waits.
     assert_eq!(running.ask("POST", "/v1/tables/t/commit", "").status, 503);
     let told = waiting.answer();
@@ -260,7 +262,7 @@ fn a_lake_that_cannot_land_tells_who_waits_and_names_no_path_to_others_than_admi
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_waits_are_refused() {
     let _limit = testkit::limit(60);
     let running = with_lake("wait-mistakes");
     ok(&running, "POST", "/v1/tables/t/rows", r#"{"n":1}"#);
