@@ -1,7 +1,7 @@
-//! Which indexes would have helped: statements that read far more rows than their filters took, by table and columns.
+//! Index advice: records statements that read far more rows than their filters accepted, by table and columns.
 //!
-//! Kept in memory, of a bounded number of such columns, and without a lock that readers could wait for. Nothing of what a
-//! statement asked for is kept, only the columns that it compared.
+//! The records are in memory, bounded in number, and updated without a lock that readers could wait for. They contain only the
+//! columns that statements compared, none of the compared values.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,16 +33,16 @@ use crate::compact::Compact;
 use crate::prune::Test;
 use crate::scan::Scan;
 
-/// A statement that reads less is quick enough.
+/// Rows that a statement must read to be recorded; one that reads fewer is quick enough.
 const ROWS_MIN: u64 = 10_000;
-/// Rows read for each that the filter took.
+/// Rows that a statement must read for each row that its filter accepts.
 const ROWS_FOR_ONE: u64 = 100;
-/// A join looks up so many values of its small side at most.
+/// Values of a join's smaller side, at most, for which an index on the other side would help.
 const JOINED_MAX: usize = 1_024;
-/// Tables and columns that are remembered; further ones are not.
+/// Number of records; further tables and columns are not recorded.
 const KNOWN_MAX: usize = 256;
 
-/// See the module.
+/// The records; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Advice {
     known: ArcSwap<imbl::OrdMap<Place, Arc<Seen>>>,
@@ -57,7 +57,7 @@ struct Seen {
     returned: AtomicU64,
 }
 
-/// What is remembered of one table's columns.
+/// A record of one table's columns, for readers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Piece {
     pub columns: Vec<ColumnId>,
@@ -67,7 +67,7 @@ pub(crate) struct Piece {
 }
 
 impl Advice {
-    /// What would help a table and does not exist yet.
+    /// Returns the records of a table for which no index exists yet.
     pub fn of(&self, def: &TableDef) -> Vec<Piece> {
         let known = self.known.load();
         let of_table = known.iter().filter(|((id, columns), _)| {
@@ -107,13 +107,13 @@ impl Advice {
         seen.returned.fetch_add(returned, Ordering::Relaxed);
     }
 
-    /// Looks at what a plan has read.
+    /// Records the reads of a finished plan.
     fn look(&self, plan: &Arc<dyn ExecutionPlan>) {
         if let Some(filter) = plan.as_any().downcast_ref::<FilterExec>()
             && let Some(scan) = scan_below(filter.input())
         {
             let returned = filter.metrics().and_then(|metrics| metrics.output_rows()).unwrap_or(0) as u64;
-            // No index would help who reads the past.
+            // An index would not help a read of the past.
             let scanned = if scan.snapshot().as_of().is_none() { scan.scanned() } else { 0 };
             if is_much(scanned) && scanned >= returned.max(1).saturating_mul(ROWS_FOR_ONE) {
                 let def = scan.snapshot().def();
@@ -135,13 +135,13 @@ impl Advice {
         plan.children().into_iter().for_each(|child| self.look(child));
     }
 
-    /// The first rows of an order, for which all were read.
+    /// Records a sort with a limit that read all rows.
     fn look_at_first(&self, sort: &SortExec) {
         let Some(count) = sort.fetch() else { return };
         let sources: Vec<_> = sort.expr().iter().map_while(|by| source(sort.input(), &by.expr)).collect();
         let Some((scan, _)) = sources.first().copied() else { return };
         let Some((_, tests)) = scan.of_all() else { return };
-        // An index is read from one end.
+        // An index is read in one direction.
         let first = sort.expr().first();
         let same_way = sort
             .expr()
@@ -162,7 +162,7 @@ impl Advice {
         self.note(scan, columns, count as u64);
     }
 
-    /// The least and greatest values of all rows that a condition takes.
+    /// Records `min` and `max` over all rows that a condition accepts.
     fn look_at_extremes(&self, aggregate: &AggregateExec) {
         let is_first = matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single);
         let figures = aggregate.aggr_expr();
@@ -187,7 +187,7 @@ impl Advice {
         }
     }
 
-    /// The larger side of a join, which was read whole for the few values of the other.
+    /// Records a join that scanned its larger side for the few values of the other.
     fn look_at_join(&self, join: &HashJoinExec) {
         let Some(metrics) = join.metrics() else { return };
         let small = metrics.sum_by_name("build_input_rows").map_or(usize::MAX, |rows| rows.as_usize());
@@ -204,7 +204,7 @@ impl Advice {
         }
     }
 
-    /// Remembers a scan that read far more than was wanted of it.
+    /// Records a scan that read far more rows than were needed.
     fn note(&self, scan: &Scan, mut columns: Vec<ColumnId>, returned: u64) {
         columns.truncate(index::column::COLUMNS_MAX);
         let scanned = scan.scanned();
@@ -214,8 +214,8 @@ impl Advice {
         }
     }
 
-    /// The same rows; when they have ended, or nobody wants more of them, it is looked at what was read for them. The plan lives as
-    /// long as the stream, and with it the memory that the plan holds.
+    /// Wraps the stream of a plan: when the stream is dropped, the plan's reads are recorded. The wrapper keeps the plan, and the
+    /// memory that the plan holds, until then.
     pub fn watching(
         self: &Arc<Self>,
         plan: &Arc<dyn ExecutionPlan>,
@@ -252,7 +252,7 @@ fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<&Scan> {
     if passes { scan_below(input) } else { None }
 }
 
-/// The scan that a column of a node comes from as it is, and which column of the table that is.
+/// Follows a column of a node down to the scan that it comes from unchanged. Returns that scan and the table's column.
 fn source<'p>(
     plan: &'p Arc<dyn ExecutionPlan>,
     expr: &Arc<dyn PhysicalExpr>,
@@ -285,7 +285,7 @@ pub(crate) fn source_at(plan: &Arc<dyn ExecutionPlan>, at: usize) -> Option<(&Sc
     if passes { source_at(input, at) } else { None }
 }
 
-/// Whether an index could be over this column.
+/// Returns true if an index could be over this column.
 fn fits(id: ColumnId, def: &TableDef) -> bool {
     let index = IndexDef {
         name: String::new(),
@@ -297,7 +297,7 @@ fn fits(id: ColumnId, def: &TableDef) -> bool {
     def.schema.column(id).is_some() && index::column::check(def, &index).is_ok()
 }
 
-/// The columns of which certain values are asked for.
+/// Returns the columns that the tests compare with single values.
 fn equal(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
     let mut equal: Vec<ColumnId> = tests
         .iter()
@@ -313,7 +313,8 @@ fn equal(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
     equal
 }
 
-/// Those of an index that would have found the rows: first what has certain values, then one of which more is known.
+/// Returns the columns of an index that would have found the rows: first those compared with single values, then one with another
+/// condition.
 fn columns(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
     let mut equal = equal(tests, def);
     let next = tests.iter().find_map(|test| match test {
@@ -331,7 +332,7 @@ struct Watched {
     stream: SendableRecordBatchStream,
     plan: Arc<dyn ExecutionPlan>,
     advice: Arc<Advice>,
-    /// What it read says nothing then, and it may be run in another way.
+    /// True if the stream failed. Its counts are then meaningless, and the statement may run again in another way.
     failed: bool,
 }
 

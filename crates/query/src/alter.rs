@@ -1,4 +1,4 @@
-//! ALTER TABLE to changes of a definition. Each action is understood against what the ones before it leave.
+//! Turns ALTER TABLE into changes of a definition. Each action is checked against the result of the previous ones.
 
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, DropBehavior, Ident,
@@ -14,7 +14,7 @@ use crate::ddl::{default_value, hot, layout, time_column, time_to_live, unique_i
 use crate::planner::table;
 use crate::write::column_position;
 
-/// What ALTER TABLE does; nothing if it changes nothing.
+/// Returns the operations of an ALTER TABLE; none if it changes nothing.
 pub(crate) fn ops(alter: &AlterTable, view: &View) -> Result<Vec<Op>> {
     if alter.table_type.is_some() || alter.location.is_some() || alter.on_cluster.is_some() {
         return Err(not_yet("this form of ALTER TABLE"));
@@ -44,7 +44,7 @@ pub(crate) fn ops(alter: &AlterTable, view: &View) -> Result<Vec<Op>> {
     Ok(vec![Op::AlterTable { table: snapshot.def().name.clone(), changes: all }])
 }
 
-/// A unique index that is added or dropped as the constraint that it is; `None` of everything else.
+/// Returns the operation that adds or drops a unique index as a constraint; `None` for any other action.
 fn constraint(operation: &AlterTableOperation, def: &TableDef) -> Result<Option<Vec<Op>>> {
     let (drop, add) = match operation {
         AlterTableOperation::AddConstraint { constraint: TableConstraint::Unique(unique), .. } => {
@@ -89,7 +89,7 @@ fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<AlterA
         AlterTableOperation::RenameTable { table_name } => {
             let (RenameTableNameKind::To(to) | RenameTableNameKind::As(to)) = table_name;
             let Written { namespace, table } = Written::of(to)?;
-            // Without a namespace it stays in its own.
+            // Without a namespace in the new name, the table stays in its own.
             let own = || def.name.split('.').next().unwrap_or(name::DEFAULT_NAMESPACE).to_owned();
             let namespace = namespace.map_or_else(own, |(namespace, _)| namespace);
             AlterAction::RenameTable { to: format!("{namespace}.{}", table.0) }
@@ -118,7 +118,7 @@ fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<AlterA
     }])
 }
 
-/// Of SET (…). What else a table was made with stays.
+/// Parses an option of SET (…). Options that are not named keep their values.
 fn option(option: &SqlOption) -> Result<AlterAction> {
     match option {
         SqlOption::KeyValue { key, value } if key.value.eq_ignore_ascii_case("ttl") => {

@@ -1,4 +1,4 @@
-//! What a statement answers: rows as they are found, or what it did.
+//! The answers of statements: streams of rows, or a summary of a change.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,27 +14,27 @@ use sql::sql_type;
 use tokio::sync::mpsc;
 use types::{Error, Kind, Lsn, Result};
 
-/// Batches that wait between the statement and its reader: the statement stops when nobody reads.
+/// Number of batches buffered between a statement and its reader: the statement stops when nobody reads.
 pub(crate) const WAITING_BATCHES_MAX: usize = 2;
 
-/// What a statement answers.
+/// The answer of a statement.
 #[derive(Debug)]
 pub enum Answer {
-    /// SELECT, EXPLAIN, SHOW, DESCRIBE, and what changes rows with RETURNING: then each row is one that was changed, and
-    /// the lsn that of the commit.
+    /// The rows of SELECT, EXPLAIN, SHOW and DESCRIBE, or of a change with RETURNING. In the latter case each row is a changed
+    /// row, and the lsn is that of the commit.
     Rows(Rows),
-    /// Everything that changes something, unless it asks for rows with RETURNING.
+    /// The summary of a statement that changes something, unless it asks for rows with RETURNING.
     Done(Done),
 }
 
-/// What a statement did.
+/// The summary of a statement that is not a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     pub kind: DoneKind,
     /// Rows inserted, updated or deleted; 0 for everything else.
     pub count: u64,
-    /// The commit that did it: what is read at this lsn or later shows it. If nothing had to be done, the lsn at
-    /// which that was found. Inside a transaction, the lsn of its beginning.
+    /// The lsn of the commit: a read at this lsn or later sees the change. If there was nothing to change, the lsn of the view
+    /// that showed this. Inside a transaction, the lsn of its beginning.
     pub lsn: Lsn,
 }
 
@@ -61,7 +61,7 @@ pub enum DoneKind {
 }
 
 impl DoneKind {
-    /// As PostgreSQL's command tag begins: `CREATE TABLE`, `INSERT`.
+    /// Returns the beginning of PostgreSQL's command tag: `CREATE TABLE`, `INSERT`.
     pub fn name(self) -> &'static str {
         match self {
             DoneKind::CreateTable => "CREATE TABLE",
@@ -90,14 +90,14 @@ impl DoneKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerColumn {
     pub name: String,
-    /// As [`types::DataType`] writes it where there is such a type, else a name of Arrow's.
+    /// The name that [`types::DataType`] writes if Polynya has the type, else the name that Arrow gives it.
     pub data_type: String,
 }
 
-/// The rows of an answer, in batches of at most 8192. A stream that may be read on any runtime, or with
-/// [`Rows::next`]. Dropping it cancels the statement.
+/// The rows of an answer, as a stream of batches of at most 8192 rows. It may be read on any runtime, or with [`Rows::next`].
+/// Dropping it cancels the statement.
 ///
-/// After an error the stream ends. The error may come after batches: an answer is whole only once `None` was seen.
+/// The stream ends after an error, which may follow after batches. An answer is complete only once `None` was returned.
 #[derive(Debug)]
 pub struct Rows {
     schema: SchemaRef,
@@ -107,11 +107,11 @@ pub struct Rows {
     ended: bool,
     only_records: bool,
     cancel: CancelOnDrop,
-    /// Of an answer that is there already: held until it goes.
+    /// Memory that a finished answer holds; released when it is dropped.
     memory: Option<MemoryReservation>,
 }
 
-/// How a statement's rows ended. Without it an answer that broke off would look whole.
+/// The end of a statement's rows. It distinguishes a complete answer from one that broke off.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     result: OnceLock<Result<()>>,
@@ -126,7 +126,7 @@ impl End {
 }
 
 impl Rows {
-    /// With `cancel`, dropping the answer sets it.
+    /// Makes the reader of a stream of batches. With `cancel`, dropping the reader cancels the statement.
     pub(crate) fn new(
         schema: SchemaRef,
         lsn: Lsn,
@@ -138,8 +138,8 @@ impl Rows {
         Rows { schema, lsn, batches, end, ended: false, only_records: false, cancel, memory: None }
     }
 
-    /// An answer of any number of rows that are there already, of which the first `rows_max` are given. `memory` is what
-    /// they hold of what statements share.
+    /// Makes an answer of a finished batch of any length, of which it returns at most `rows_max` rows. `memory` reserves the
+    /// batch's bytes in the memory that all statements share.
     pub(crate) fn whole(batch: RecordBatch, lsn: Lsn, rows_max: u64, memory: MemoryReservation) -> Self {
         let rows = batch.num_rows().min(usize::try_from(rows_max).unwrap_or(usize::MAX));
         let pieces = rows.div_ceil(table::BATCH_ROWS);
@@ -154,7 +154,7 @@ impl Rows {
         Rows { memory: Some(memory), ..Rows::new(batch.schema(), lsn, batches, end, None) }
     }
 
-    /// An answer that is there already.
+    /// Makes an answer of one finished batch of at most 8192 rows.
     pub(crate) fn of(batch: RecordBatch, lsn: Lsn) -> Self {
         let (sender, batches) = mpsc::channel(1);
         let end = Arc::new(End::default());
@@ -166,8 +166,8 @@ impl Rows {
         Rows::new(schema, lsn, batches, end, None)
     }
 
-    /// Arrow's schema of the batches. Fields that are a table's columns carry its metadata (uuid and json: Arrow's
-    /// extension names).
+    /// Returns the Arrow schema of the batches. Fields that are columns of a table carry its metadata (Arrow's extension names
+    /// for uuid and json).
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -180,22 +180,22 @@ impl Rows {
         self.schema.fields().iter().map(column).collect()
     }
 
-    /// Every row stands at this lsn (S2).
+    /// The lsn at which every row was read (S2).
     pub fn lsn(&self) -> Lsn {
         self.lsn
     }
 
-    /// [`Kind::Timeout`] once the statement's deadline has passed: for readers that take their time over a batch.
+    /// Returns [`Kind::Timeout`] once the statement's deadline has passed: for readers that work long on one batch.
     pub fn check_deadline(&self) -> Result<()> {
         self.cancel.0.as_ref().map_or(Ok(()), |cancel| cancel.check_deadline())
     }
 
-    /// Whether the rows are made of Polynya's own records, and of nothing else.
+    /// Returns true if all rows come from Polynya's own record tables.
     pub fn reads_only_records(&self) -> bool {
         self.only_records
     }
 
-    /// Whether they are the rows of RETURNING.
+    /// Returns true if these are the rows of RETURNING.
     pub fn is_returned(&self) -> bool {
         self.memory.is_some()
     }
@@ -204,7 +204,7 @@ impl Rows {
         Rows { only_records, ..self }
     }
 
-    /// Whether rows were left out because of [`crate::Overflow::Truncate`]. Final once the stream has ended.
+    /// Returns true if rows were left out because of [`crate::Overflow::Truncate`]. Final once the stream has ended.
     pub fn truncated(&self) -> bool {
         self.end.truncated.load(Ordering::Acquire)
     }
@@ -213,7 +213,7 @@ impl Rows {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
-    /// All batches at once; for answers known to be small, and tests.
+    /// Reads all batches into memory: for answers known to be small, and for tests.
     pub async fn collect(&mut self) -> Result<Vec<RecordBatch>> {
         let mut all = Vec::new();
         while let Some(batch) = self.next().await {

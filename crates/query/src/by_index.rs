@@ -1,7 +1,7 @@
-//! Which of a table's indexes finds the rows of a filter, and which rows it finds.
+//! Chooses the column index that finds the rows of a filter, and looks the rows up.
 //!
-//! As with everything that narrows a scan, it may only leave out rows that the filter would refuse: DataFusion applies the
-//! filter itself again, also to what an index found.
+//! A lookup may leave out only rows that the filter refuses: DataFusion applies the filter again, also to the rows that an index
+//! found.
 
 use std::ops::Bound;
 
@@ -13,32 +13,32 @@ use types::{ColumnId, Result, RowId, Value};
 use crate::provider::Table;
 use crate::prune::{self, Test, constants};
 
-/// Ranges of one lookup: an IN over several columns multiplies.
+/// Ranges of one lookup: an IN over several columns multiplies them.
 pub(crate) const RANGES_MAX: usize = 1_024;
-/// To find a row costs as much as to read so many one after the other.
+/// Cost of finding one row by an index, in rows that could be scanned instead.
 pub(crate) const ROWS_FOR_ONE: u64 = 32;
-/// So many are looked up without a question.
+/// Number of rows that are always looked up, whatever a scan would cost.
 pub(crate) const FEW: u64 = 64;
-/// Sides of one OR that are looked up each.
+/// Operands of one OR that are looked up one by one.
 const PARTS_MAX: usize = 64;
-/// ORs of one filter of which that is tried.
+/// ORs of one filter for which this is tried.
 const ORS_MAX: usize = 8;
-/// What the sides of all ORs may come to, in tests and in ranges, where they are looked for in one index.
+/// Tests and ranges that the operands of all ORs may add up to, for a lookup in a single index.
 const SIDES_MAX: usize = 4 * RANGES_MAX;
 
-/// Rows that an index found, or several.
+/// Rows that one or several indexes found.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The index's name.
     pub name: String,
-    /// Ascending; some may be dead, or be none that the filter wants.
+    /// The rows, ascending. Some may be deleted, or not match the filter.
     pub rows: Vec<RowId>,
-    /// The index knows of no row after this one.
+    /// The index covers rows up to this one.
     pub reached: RowId,
 }
 
 impl Found {
-    /// What is in any of them.
+    /// Returns the union of several results. It covers rows up to the least `reached`.
     pub fn either(all: Vec<Found>) -> Option<Found> {
         let reached = all.iter().map(|found| found.reached).min()?;
         let mut names: Vec<&str> = all.iter().map(|found| found.name.as_str()).collect();
@@ -47,36 +47,36 @@ impl Found {
         let mut rows: Vec<RowId> = all.into_iter().flat_map(|found| found.rows).collect();
         rows.sort_unstable();
         rows.dedup();
-        // Those are in the tail.
+        // Later rows are in the tail.
         rows.truncate(rows.partition_point(|row| *row <= reached));
         Some(Found { name, rows, reached })
     }
 }
 
-/// Where one index finds the rows of a filter.
+/// A lookup in one index: the positions of its entries.
 struct Way<'a> {
     name: &'a str,
     index: &'a Index,
-    /// Dead ones count.
+    /// The entries found; deleted rows count.
     found: column::EntrySpans,
 }
 
 impl Way<'_> {
     fn find(&self) -> Option<Found> {
-        // An index that is damaged is none; its materializer finds out too, and builds it anew.
+        // A damaged index is ignored; its materializer detects the damage too, and rebuilds it.
         let rows = self.index.rows_at(&self.found).ok()?;
         Some(Found { name: self.name.to_owned(), rows, reached: self.index.reached() })
     }
 }
 
-/// Whether to find so many rows is less work than to read all.
+/// Returns a function that decides whether finding a number of rows is less work than scanning the table.
 pub(crate) fn pays(table: &Snapshot) -> impl Fn(u64) -> bool {
     let all = table.rows();
     move |rows| rows <= FEW || rows.saturating_mul(ROWS_FOR_ONE) <= all
 }
 
-/// The rows that pass `tests` as far as the best index knows; of an OR also as the key and row ids know. `None` if reading all
-/// rows is less work.
+/// Finds the rows that pass `tests` by the best index. The operands of an OR may also be found by the key or by row ids. Returns
+/// `None` if a scan is less work.
 pub(crate) fn find(table: &Table, tests: &[Test]) -> Option<Found> {
     let pays = pays(&table.snapshot);
     let one = best(table, tests);
@@ -104,15 +104,15 @@ pub(crate) fn find(table: &Table, tests: &[Test]) -> Option<Found> {
     }
 }
 
-/// Where the rows of the sides of an OR are.
+/// Lookups for all operands of an OR.
 struct Sides<'a> {
     ways: Vec<Way<'a>>,
-    /// By the key or by row ids, which know every row.
+    /// Results of the key or of row ids, which cover all rows.
     known: Vec<Found>,
     rows: u64,
 }
 
-/// Each side is looked up by itself; `None` if of one nothing is known, or they are too many.
+/// Looks up each operand by itself. Returns `None` if one of them cannot be looked up, or if there are too many rows.
 fn sides<'a>(
     table: &'a Table,
     others: &[Test],
@@ -143,12 +143,12 @@ fn sides<'a>(
     Some(sides)
 }
 
-/// The index that finds fewest.
+/// Returns the lookup in the index that finds the fewest rows.
 fn best<'a>(table: &'a Table, tests: &[Test]) -> Option<Way<'a>> {
     let (table, indexes) = (&table.snapshot, table.indexes.as_ref()?);
     let declared = table.def().indexes.iter().filter(|index| index.kind == index::column::KIND);
     let ways = declared.filter_map(|declared| {
-        // Most tests are about another column.
+        // Skips an index that no test is about.
         let first = *declared.columns.first()?;
         if !tests.iter().any(|test| is_about(test, first)) {
             return None;
@@ -161,18 +161,19 @@ fn best<'a>(table: &'a Table, tests: &[Test]) -> Option<Way<'a>> {
     ways.min_by_key(|way| way.found.rows)
 }
 
-/// With more rows behind it than before it, nothing is won by an index.
+/// Returns true if an index covers at least half of the table; one that covers less saves too little.
 pub(crate) fn covers(table: &Snapshot, index: &Index) -> bool {
     index.reached().0 >= (table.next_row().0 - 1) / 2
 }
 
-/// How many rows pass `tests`, which say all that is wanted, as far as an index has come; `None` if it does not know.
+/// Counts the rows that pass `tests` in the part of the table that an index covers; returns its name and that part's end. The
+/// tests must be the whole condition. `None` if no index can count them.
 pub(crate) fn count(table: &Snapshot, indexes: &Indexes, tests: &[Test]) -> Option<(u64, String, RowId)> {
     let declared = table.def().indexes.iter().filter(|index| index.kind == index::column::KIND);
     let mut ways = declared.filter_map(|declared| {
         let index = indexes.of(table.def(), declared).filter(|index| covers(table, index))?;
         let ranges = exact(index.columns(), tests)?;
-        // Of what is not readable nobody knows how much lives.
+        // The number of live rows in an unreadable segment is unknown.
         let is_alive = table.segments().all(|segment| segment.check().is_ok());
         let is_alive = is_alive && index.is_all_alive(table).ok()?;
         Some((index.count(&ranges).ok().filter(|_| is_alive)?, declared.name.clone(), index.reached()))
@@ -180,7 +181,7 @@ pub(crate) fn count(table: &Snapshot, indexes: &Indexes, tests: &[Test]) -> Opti
     ways.next()
 }
 
-/// As [`ranges`], if what lies in them is exactly what passes the tests.
+/// Returns the ranges of [`ranges`] if exactly the rows that pass the tests are in them.
 fn exact(columns: &IndexColumns, tests: &[Test]) -> Option<Vec<EntryRange>> {
     let ids: Vec<ColumnId> = columns.ids().collect();
     let (mut equal, mut product) = (0, 1);
@@ -192,7 +193,7 @@ fn exact(columns: &IndexColumns, tests: &[Test]) -> Option<Vec<EntryRange>> {
         equal += 1;
     }
     let (known, next) = (&ids[..equal], ids.get(equal));
-    // What says that a column has one of some values is all that is said of it; of the next there may be several conditions.
+    // A test for single values must be the only test of its column. The next column may have several tests.
     let is_exact = |test: &Test| match test {
         Test::IsNull(column) | Test::OneOf { column, .. } => known.contains(column),
         Test::IsNotNull(column) => next == Some(column),
@@ -230,13 +231,15 @@ fn is_float(value: &Value) -> bool {
     matches!(value, Value::Float64(_) | Value::Float32(_))
 }
 
-/// Where in an index the entries of rows lie that pass the tests; `None` if the tests say nothing of its first column.
+/// Returns the ranges of an index that contain all rows which pass the tests; `None` if the tests do not restrict its first
+/// column.
 pub(crate) fn ranges(columns: &IndexColumns, tests: &[Test]) -> Result<Option<Vec<EntryRange>>> {
     let mut left = SIDES_MAX;
     ranges_of(columns, tests, &mut left)
 }
 
-/// What passes `a > 1 OR (a = 1 AND b > 2)`, which is also what `(a, b) > (1, 2)` says, lies in the range of one of its sides.
+/// Adds the ranges of ORs: a row that passes `a > 1 OR (a = 1 AND b > 2)`, which is `(a, b) > (1, 2)`, lies in the range of one
+/// operand.
 fn ranges_of(columns: &IndexColumns, tests: &[Test], left: &mut usize) -> Result<Option<Vec<EntryRange>>> {
     let mut found = ranges_of_all(columns, tests)?;
     let ors = tests.iter().filter_map(|test| match test {
@@ -308,7 +311,7 @@ fn ranges_of_all(columns: &IndexColumns, tests: &[Test]) -> Result<Option<Vec<En
     Ok(Some(EntryRange::union(all)))
 }
 
-/// The only values that a column can have, null among them, if the tests say so.
+/// Returns the only values, null included, that a column can have, if the tests restrict it to such.
 pub(crate) fn equal_to(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
     let is_null = |test: &Test| matches!(test, Test::IsNull(column) if *column == wanted);
     if tests.iter().any(is_null) {
@@ -317,7 +320,7 @@ pub(crate) fn equal_to(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
     constants(tests, wanted)
 }
 
-/// With both zeros for one.
+/// Adds the other zero to a list that contains one of them.
 fn of_either_zero(mut values: Vec<Value>) -> Vec<Value> {
     if let Some(at) = values.iter().position(is_zero) {
         let like = values[at].clone();
@@ -327,12 +330,12 @@ fn of_either_zero(mut values: Vec<Value>) -> Vec<Value> {
     values
 }
 
-/// The zeros are two values in an index, and one in some comparisons.
+/// Tells whether a float is a zero. An index has two zeros, which some comparisons treat as equal.
 pub(crate) fn is_zero(value: &Value) -> bool {
     matches!(value, Value::Float64(v) if *v == 0.0) || matches!(value, Value::Float32(v) if *v == 0.0)
 }
 
-/// What a test says of a column behind the known ones.
+/// A condition on the index column that follows the columns with single values.
 pub(crate) enum Condition<'a> {
     Between(Bound<Value>, Bound<Value>),
     StartsWith(&'a str),

@@ -1,8 +1,7 @@
-//! Which rows come first in the order of an index, and one row of each value in it.
+//! Finds the first rows in the order of an index, and one row for each distinct value in it.
 //!
-//! What is found here takes the place of a scan of all rows below a sort that keeps the first few, a least or greatest value, or
-//! a DISTINCT, which then do with those rows and the tail what they would have done with all. So, as elsewhere, rows may only be
-//! left out of which it is certain that they are not wanted.
+//! These rows replace a scan of all rows below a sort with a limit, `min` and `max`, or DISTINCT, which process them and the
+//! index's tail as they would have processed all rows. So only rows may be left out that are certainly not needed.
 
 use std::ops::Bound;
 
@@ -13,12 +12,12 @@ use crate::by_index::{self, FEW, Found, ROWS_FOR_ONE, covers, equal_to, is_zero}
 use crate::provider::Table;
 use crate::prune::Test;
 
-/// Rows that are looked at for the few that are wanted: what is left out by a filter counts.
+/// Rows that may be examined to find the few that are wanted, those that the filter refuses included.
 const LOOKED_AT_MAX: usize = 4_096;
-/// Of these at once.
+/// Rows that are examined at once.
 const CHUNK_ROWS_MAX: usize = 512;
 
-/// A column of an order.
+/// A column of a sort order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct By {
     pub column: ColumnId,
@@ -26,16 +25,16 @@ pub(crate) struct By {
     pub nulls_first: bool,
 }
 
-/// Which of these rows live and are wanted, in any order.
+/// Returns those of the given rows that are live and pass the filter, in any order.
 pub(crate) type Keep<'a> = &'a mut dyn FnMut(Vec<RowId>) -> Result<Vec<RowId>>;
 
-/// So many of an index's rows are looked up at most: a scan is not slower beyond.
+/// Returns the number of rows up to which a lookup is faster than a scan.
 pub(crate) fn rows_max(table: &Table) -> usize {
     usize::try_from((table.snapshot.rows() / ROWS_FOR_ONE).max(FEW)).unwrap_or(usize::MAX)
 }
 
-/// At least the first `count` rows of those that pass `tests` and are kept; `None` if no index is in this order, or many rows
-/// would have to be looked at.
+/// Finds at least the first `count` rows, in `order`, of those that pass `tests` and that `keep` returns. `None` if no index is
+/// in this order, or if many rows would have to be examined.
 pub(crate) fn first(
     table: &Table,
     tests: &[Test],
@@ -55,20 +54,20 @@ pub(crate) fn first(
         Some((Way::of(index, def, tests, order).ok()??, declared, index))
     });
     let (way, declared, index) = ways.max_by_key(|(way, ..)| (way.known, way.ordered))?;
-    // An index that is damaged is none.
+    // A damaged index is ignored.
     let rows = way.first(index, count, rows_max(table).max(LOOKED_AT_MAX), keep).ok()??;
     Some(Found { name: declared.name.clone(), rows, reached: index.reached() })
 }
 
-/// How an index gives rows in an order.
+/// A walk over an index in a sort order.
 struct Way {
-    /// One after the other.
+    /// The ranges to walk, one after the other.
     ranges: Vec<EntryRange>,
     descending: bool,
-    /// Columns of the index that have one value each, and those behind them that are in the order.
+    /// The number of leading index columns with a single value, and of those after them that are in the order.
     known: usize,
     ordered: usize,
-    /// Whether the order goes on behind those.
+    /// True if the order has further columns.
     more: bool,
 }
 
@@ -92,7 +91,7 @@ impl Way {
         if ordered == 0 || !is_in_order(index, def, &equal, &order)? {
             return Ok(None);
         }
-        // Whatever follows a float is in no order where zeros of both signs meet.
+        // After a float column, later columns are out of order where zeros of both signs meet.
         let later = (1..ordered).find(|at| is_float(def, order[*at].column) && at + 1 < order.len());
         let ordered = later.unwrap_or(ordered);
         let more = order.split_off(ordered);
@@ -129,7 +128,7 @@ impl Way {
         let columns = self.known + self.ordered;
         let (mut kept, mut pending, mut looked_at) = (Vec::new(), Vec::new(), 0);
         let mut chunk = count.min(CHUNK_ROWS_MAX);
-        // Rows of one such beginning may stand in any order.
+        // Rows whose entries have the same ordered columns may be in any order.
         let tie = |entry: &[u8]| index.columns().prefix_len(entry, columns).unwrap_or(entry.len());
         let is_cut = |entry: &[u8]| index.columns().prefix_len(entry, columns).is_none();
         let mut last: Option<&[u8]> = None;
@@ -167,8 +166,8 @@ impl Way {
     }
 }
 
-/// Whether an index has the floats of an order's first column as they are sorted: by their bits `-0` comes before `0`, which
-/// matters where more columns follow, and NaN with a sign, of which tables of before may have some, before all numbers.
+/// Returns true if an index sorts the floats of an order's first column like SQL does. An index sorts them by their bits: `-0`
+/// comes before `0`, which matters if more columns follow, and a negative NaN, which old tables may contain, before all numbers.
 fn is_in_order(index: &Index, def: &TableDef, equal: &[Value], order: &[&By]) -> Result<bool> {
     let Some(first) = order.first().filter(|first| is_float(def, first.column)) else { return Ok(true) };
     let is_single = def.schema.column(first.column).is_some_and(|c| c.data_type == DataType::Float32);
@@ -191,7 +190,7 @@ fn is_float(def: &TableDef, id: ColumnId) -> bool {
     column.is_some_and(|column| matches!(column.data_type, DataType::Float32 | DataType::Float64))
 }
 
-/// The only value that a column can have, null among them.
+/// Returns the only value, null included, that a column can have.
 fn constant(tests: &[Test], wanted: ColumnId) -> Option<Value> {
     match equal_to(tests, wanted)?.as_slice() {
         [value] if !is_zero(value) => Some(value.clone()),
@@ -199,8 +198,8 @@ fn constant(tests: &[Test], wanted: ColumnId) -> Option<Value> {
     }
 }
 
-/// At least one row of each combination of values in `columns`, of those rows that pass a filter. `filtered` are its columns:
-/// of rows with the same values it must say the same.
+/// Finds at least one row for each combination of values in `columns`, of the rows that pass a filter. `filtered` are the
+/// filter's columns: it must treat rows with equal values in them alike.
 pub(crate) fn distinct(
     table: &Table,
     tests: &[Test],
@@ -237,7 +236,7 @@ fn one_of_each(
     for range in ranges {
         let mut walk = index.walk(range, false)?;
         while let Some((entry, rows)) = walk.next()? {
-            // One after the other, until one lives.
+            // Tries the rows of an entry one by one, until one is live.
             for row in rows {
                 looked_at += 1;
                 if looked_at > rows_max {
@@ -245,7 +244,7 @@ fn one_of_each(
                 }
                 let Some(live) = keep(vec![row])?.first().copied() else { continue };
                 kept.push(live);
-                // Of what was cut nobody knows whether it is one value: all of it is wanted.
+                // A truncated entry may stand for several values, so all of its rows are needed.
                 if let Some(len) = index.columns().prefix_len(entry, columns) {
                     walk.skip(&entry[..len])?;
                     break;

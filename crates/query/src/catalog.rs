@@ -1,5 +1,5 @@
-//! What tables and indexes there are, as tables: `information_schema`, `polynya.indexes`, `polynya.advice`, `polynya.history`, SHOW TABLES, DESCRIBE. Only what the
-//! principal may see (A1).
+//! The catalog as tables: `information_schema`, `polynya.indexes`, `polynya.advice`, `polynya.history`, SHOW TABLES and DESCRIBE.
+//! They show only tables that the principal may see (A1).
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ const INDEXES: &str = "indexes";
 const ADVICE: &str = "advice";
 const HISTORY: &str = "history";
 
-/// `information_schema.columns`.
+/// Full name of the table of columns, which the planner fills late.
 pub(crate) const COLUMNS: &str = "information_schema.columns";
-/// The types of a view's columns, in their order; none where the view cannot be read.
+/// A function that returns the types of a view's columns in their order, or none if the view cannot be read.
 pub(crate) type TypesOf<'a> = &'a dyn Fn(&ViewDef) -> Vec<DataType>;
 
-/// The information table of this name, if it is one.
+/// Returns the catalog table of this name, if there is one.
 ///
-/// Without an engine it is not known why an index waits.
+/// Without an engine the reasons for which indexes wait are unknown.
 pub(crate) fn information(
     view: &View,
     engine: Option<&Engine>,
@@ -50,7 +50,7 @@ pub(crate) fn information(
     }
     let batch = match name.as_str() {
         "tables" => tables(view),
-        // Without the types of views, which [`columns`] has to be told.
+        // The types of views' columns are missing here; the planner adds them through [`columns`].
         "columns" => columns(view, &|_| Vec::new()),
         "schemata" => schemata(view),
         "views" => views(view),
@@ -105,7 +105,7 @@ fn schemata(view: &View) -> Result<RecordBatch> {
     batch(vec![("catalog_name", texts(catalogs)), ("schema_name", texts(namespaces))])
 }
 
-/// The columns of tables, then those of views.
+/// Returns the columns of tables, then those of views.
 pub(crate) fn columns(view: &View, types_of: TypesOf<'_>) -> Result<RecordBatch> {
     let (mut namespaces, mut names, mut columns) = (Vec::new(), Vec::new(), Vec::new());
     let (mut positions, mut types, mut nullable) = (Vec::new(), Vec::new(), Vec::new());
@@ -162,7 +162,7 @@ pub(crate) fn columns(view: &View, types_of: TypesOf<'_>) -> Result<RecordBatch>
         ("numeric_scale", number(numeric_scale)),
         ("numeric_precision_radix", number(numeric_radix)),
         ("datetime_precision", number(datetime_precision)),
-        // No text has a length of its own, and nothing has a collation, a domain or an expression that makes it.
+        // Texts have no declared length, and columns have no collation, domain or generating expression.
         ("character_maximum_length", number(|_| None)),
         ("character_octet_length", number(|_| None)),
         ("collation_name", no_texts(count)),
@@ -178,7 +178,7 @@ pub(crate) fn columns(view: &View, types_of: TypesOf<'_>) -> Result<RecordBatch>
     ])
 }
 
-/// In binary digits but for decimals, as the standard has it.
+/// The precision in binary digits, and for decimals in decimal digits, as the standard says.
 fn numeric_precision(data_type: &DataType) -> Option<i64> {
     match data_type {
         DataType::Int32 => Some(32),
@@ -198,12 +198,12 @@ fn numeric_scale(data_type: &DataType) -> Option<i64> {
     }
 }
 
-/// In which system [`numeric_precision`] counts digits.
+/// The number system in which [`numeric_precision`] counts digits.
 fn numeric_radix(data_type: &DataType) -> Option<i64> {
     numeric_precision(data_type).map(|_| if matches!(data_type, DataType::Decimal { .. }) { 10 } else { 2 })
 }
 
-/// Digits of a second.
+/// Digits of the fraction of a second.
 fn datetime_precision(data_type: &DataType) -> Option<i64> {
     match data_type {
         DataType::Timestamp => Some(6),
@@ -212,7 +212,7 @@ fn datetime_precision(data_type: &DataType) -> Option<i64> {
     }
 }
 
-/// What PostgreSQL calls a type in `pg_type`, by which its clients know how to read one; Polynya's own have their own names.
+/// The name of the type in PostgreSQL's `pg_type`, by which its clients decode values; Polynya's own types have their own names.
 fn udt_name(data_type: &DataType) -> String {
     match data_type {
         DataType::Bool => "bool".into(),
@@ -235,12 +235,12 @@ fn udt_name(data_type: &DataType) -> String {
     }
 }
 
-/// As SQL writes it.
+/// Returns a column's default as SQL text.
 fn default_text(column: &Column) -> Option<String> {
     column.default.as_ref().map(|value| dialect::values::convert::literal_text(value, &column.data_type))
 }
 
-/// What a view selects is shown to those who may see all that it names.
+/// Lists views. Their queries are shown only to principals who may see all tables.
 fn views(view: &View) -> Result<RecordBatch> {
     let all = view.views();
     let (namespaces, names): (Vec<_>, Vec<_>) = all.iter().map(|v| split_name(&v.name)).unzip();
@@ -256,12 +256,12 @@ fn views(view: &View) -> Result<RecordBatch> {
     ])
 }
 
-/// As PostgreSQL calls it.
+/// Returns PostgreSQL's name of a primary key constraint.
 fn key_name(table: &str) -> String {
     format!("{table}_pkey")
 }
 
-/// The constraints of a table: name, kind, columns. Its key first.
+/// Returns the constraints of a table (name, kind, columns), its key first.
 fn constraints(def: &TableDef, table: &str) -> Vec<(String, &'static str, Vec<ColumnId>)> {
     let key = def.is_keyed().then(|| (key_name(table), "PRIMARY KEY", def.primary_key.clone()));
     let unique = def.indexes.iter().filter(|index| index.checks_writes());
@@ -320,7 +320,7 @@ fn key_column_usage(view: &View) -> Result<RecordBatch> {
     ])
 }
 
-/// None: no table refers to another.
+/// Returns no rows: Polynya has no foreign keys.
 fn referential_constraints() -> Result<RecordBatch> {
     let names = [
         "constraint_catalog",
@@ -336,7 +336,7 @@ fn referential_constraints() -> Result<RecordBatch> {
     batch(names.into_iter().map(|name| (name, no_texts(0))).collect())
 }
 
-/// How far back each table can be read by AS OF, and what that takes.
+/// Lists how far back AS OF can read each table, and the bytes that this history takes.
 fn history(view: &View) -> Result<RecordBatch> {
     let all = view.tables();
     let (namespaces, names): (Vec<_>, Vec<_>) = all.iter().map(|t| split(t)).unzip();
@@ -351,7 +351,7 @@ fn history(view: &View) -> Result<RecordBatch> {
     ])
 }
 
-/// How far each declared index has come. Rows that an index lacks are found all the same.
+/// Lists each declared index and its progress. Queries also find the rows that an index lacks.
 fn indexes(view: &View, engine: Option<&Engine>) -> Result<RecordBatch> {
     let (mut namespaces, mut tables, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let (mut kinds, mut columns) = (Vec::new(), Vec::new());
@@ -366,7 +366,7 @@ fn indexes(view: &View, engine: Option<&Engine>) -> Result<RecordBatch> {
             let of_index = |standing: &&engine::Standing| Some(standing.materializer) == materializer;
             let failed =
                 standing.iter().flatten().find(of_index).and_then(|standing| standing.error.as_ref());
-            // Paths are for those who may see everything.
+            // Error messages contain paths, so only principals who may see everything get them.
             let failed = failed.map(|error| match view.sees_all() {
                 true => error.to_string(),
                 false => error.kind().name().to_owned(),
@@ -404,7 +404,7 @@ fn indexes(view: &View, engine: Option<&Engine>) -> Result<RecordBatch> {
     ])
 }
 
-/// Indexes that would have helped statements, those first that would have spared most.
+/// Lists indexes that would have helped statements, those first that would have saved most reads.
 fn advised(view: &View, advice: &Advice) -> Result<RecordBatch> {
     let mut all = Vec::new();
     for snapshot in view.tables() {
@@ -445,7 +445,7 @@ fn advised(view: &View, advice: &Advice) -> Result<RecordBatch> {
     ])
 }
 
-/// A name as SQL reads it again.
+/// Quotes a name if SQL would otherwise not read it back.
 fn quoted(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
@@ -455,7 +455,7 @@ fn quoted(name: &str) -> String {
     if plain && !is_word { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-/// The answer of SHOW TABLES.
+/// Returns the answer of SHOW TABLES.
 pub(crate) fn show_tables(view: &View) -> Result<RecordBatch> {
     let all = view.tables();
     let (namespaces, names): (Vec<_>, Vec<_>) = all.iter().map(|t| split(t)).unzip();
@@ -469,13 +469,13 @@ pub(crate) fn show_tables(view: &View) -> Result<RecordBatch> {
     ])
 }
 
-/// Whether the columns of a view of these types are shown. Whoever cannot read it is not told what it would show; who sees
-/// everything is, and makes it anew.
+/// Returns true if the columns of a view may be shown. A principal who cannot read the view does not learn its columns, except
+/// one who may see everything and may have to replace the view.
 fn shows_columns(view: &View, types: &[DataType]) -> bool {
     view.sees_all() || !types.is_empty()
 }
 
-/// The answer of SHOW VIEWS.
+/// Returns the answer of SHOW VIEWS.
 pub(crate) fn show_views(view: &View, types_of: TypesOf<'_>) -> Result<RecordBatch> {
     let all = view.views();
     let (namespaces, names): (Vec<_>, Vec<_>) = all.iter().map(|v| split_name(&v.name)).unzip();
@@ -490,7 +490,7 @@ pub(crate) fn show_views(view: &View, types_of: TypesOf<'_>) -> Result<RecordBat
     ])
 }
 
-/// The answer of DESCRIBE.
+/// Returns the answer of DESCRIBE.
 pub(crate) fn describe(snapshot: &Snapshot) -> Result<RecordBatch> {
     let def = snapshot.def();
     let columns = &def.schema.columns;
@@ -507,7 +507,7 @@ pub(crate) fn describe(snapshot: &Snapshot) -> Result<RecordBatch> {
     )
 }
 
-/// The answer of DESCRIBE for a view whose columns have these types.
+/// Returns the answer of DESCRIBE for a view whose columns have these types.
 pub(crate) fn describe_view(def: &ViewDef, types: &[DataType]) -> Result<RecordBatch> {
     let count = def.columns.len();
     described(

@@ -1,9 +1,9 @@
-//! Batches that hold no more memory than their rows, below what keeps them.
+//! Copies batches that are small slices of large buffers, below the nodes that keep them.
 //!
-//! A batch of a table is a piece of something larger: of what was written in one commit, or of a file's block. Whoever keeps it is
-//! taken to hold all of that, once for each batch: a sort finds no room for its first 8,192 rows of a commit of a million, and has
-//! nothing yet that it could spill. So below sorts, and below the side of a join that is kept, rows are copied out of whatever is
-//! much larger than they are. What was filtered or computed on the way is a copy already.
+//! A batch of a table is a slice of something larger: of the batch written in one commit, or of a block in a file. A node that
+//! keeps it is charged for the whole buffers, once per batch: a sort of a commit of a million rows has no memory for the first
+//! 8,192, and nothing yet that it could spill. So below sorts, and below the kept side of joins, rows are copied out of buffers
+//! that are much larger. Rows that were filtered or computed are copies already.
 
 use std::any::Any;
 use std::fmt;
@@ -25,10 +25,10 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{Stream, StreamExt};
 
-/// What an array may hold beside its rows.
+/// Bytes that an array may hold in addition to its rows.
 const SPARE_BYTES: usize = 4 << 10;
 
-/// The plan, of which nothing keeps more than its rows.
+/// Returns the plan with [`Compact`] nodes below all nodes that keep batches.
 pub(crate) fn compacted(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let compacted = plan.transform_up(|plan| {
         let any = plan.as_any();
@@ -49,7 +49,7 @@ pub(crate) fn compacted(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Executio
     compacted.data()
 }
 
-/// See the module.
+/// A plan node that compacts batches; see the module.
 #[derive(Debug)]
 pub(crate) struct Compact {
     inner: Arc<dyn ExecutionPlan>,
@@ -123,14 +123,14 @@ fn compact(batch: RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?)
 }
 
-/// Whether an array is a small part of what it holds.
+/// Returns true if an array is a small part of the buffers that it holds.
 fn is_piece(array: &ArrayRef) -> bool {
     let held = array.get_buffer_memory_size();
     let own = array.to_data().get_slice_memory_size().unwrap_or(held) + views_bytes(array);
     held > own.saturating_mul(2).saturating_add(SPARE_BYTES)
 }
 
-/// What stands behind the views of an array, whose slice knows of the views alone.
+/// Bytes of the texts that a view array refers to; its slice size counts only the views.
 fn views_bytes(array: &ArrayRef) -> usize {
     let any = array.as_any();
     match (any.downcast_ref::<StringViewArray>(), any.downcast_ref::<BinaryViewArray>()) {
@@ -177,7 +177,7 @@ mod tests {
         let own = compact(piece.clone()).unwrap();
         assert_eq!(own, piece);
         assert!(own.get_array_memory_size() < 20_000, "{}", own.get_array_memory_size());
-        // What is nearly all of it stays.
+        // A slice with most of the rows is not copied.
         let most = whole.slice(0, 9_000);
         let kept = compact(most.clone()).unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! CREATE TABLE and CREATE INDEX to definitions.
+//! Turns CREATE TABLE and CREATE INDEX into definitions.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, ColumnOption, CreateIndex, CreateTable, CreateTableOptions, Expr, Ident, IndexColumn,
@@ -11,7 +11,7 @@ use sql::not_yet;
 use sql::sql_type;
 use types::{DataType, Error, HotLimit, NewIndex, Result, TableDef, TableId, Value, name};
 
-/// The definition that a CREATE TABLE asks for. Of CREATE TABLE AS, all but the columns.
+/// Returns the table definition of a CREATE TABLE; for CREATE TABLE AS, all of it but the columns.
 pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
     refuse_what_is_missing(create)?;
     let full_name = name::full_table_name(&Written::of(&create.name)?.text())?;
@@ -70,7 +70,7 @@ pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
     Ok(def)
 }
 
-/// The index that a UNIQUE in CREATE TABLE makes, or one that ALTER TABLE adds.
+/// Returns the index of a UNIQUE constraint in CREATE TABLE or ALTER TABLE.
 pub(crate) fn unique_index(unique: &UniqueConstraint) -> Result<NewIndex> {
     if matches!(unique.nulls_distinct, NullsDistinctOption::NotDistinct) {
         return Err(not_yet("NULLS NOT DISTINCT"));
@@ -81,7 +81,7 @@ pub(crate) fn unique_index(unique: &UniqueConstraint) -> Result<NewIndex> {
     Ok(NewIndex { name: name.unwrap_or_default(), kind, columns, options: Vec::new(), unique: true })
 }
 
-/// What DEFAULT says of a column; `None`: null.
+/// Returns the value of a DEFAULT clause; `None` for null.
 pub(crate) fn default_value(expr: &Expr, data_type: &DataType, column: &str) -> Result<Option<Value>> {
     let value = literal::value(expr, data_type, &[]).ok_or_else(|| {
         Error::invalid(format!("DEFAULT {expr} is not there yet")).hint("a default is a literal")
@@ -90,7 +90,7 @@ pub(crate) fn default_value(expr: &Expr, data_type: &DataType, column: &str) -> 
     Ok(Some(value).filter(|value| *value != Value::Null))
 }
 
-/// The options of CREATE TABLE … WITH (…). The columns must be there.
+/// Applies the options of CREATE TABLE … WITH (…) to `def`, whose columns must be set.
 pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<()> {
     let given = match given {
         CreateTableOptions::None => return Ok(()),
@@ -109,7 +109,7 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
                 Some("false" | "off") => def.options.lake = Some(false),
                 _ => return Err(wrong("true or false")),
             },
-            // Earlier versions stored it and did not act on it.
+            // Earlier versions stored it without effect.
             "retention" => {
                 return Err(Error::invalid("`retention` deletes nothing")
                     .hint("write `ttl = '7 days'`: rows that are older are deleted; `hot` says what stays on this machine"));
@@ -138,7 +138,7 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
     Ok(())
 }
 
-/// What `ttl = …` says: a time as '7 days', or none.
+/// Parses the value of `ttl`: a time such as '7 days', in microseconds, or none.
 pub(crate) fn time_to_live(value: &Expr) -> Result<Option<i64>> {
     let text = text(value).unwrap_or_default();
     match duration(&text) {
@@ -150,7 +150,7 @@ pub(crate) fn time_to_live(value: &Expr) -> Result<Option<i64>> {
     }
 }
 
-/// What `hot = …` says: a time as '24 hours', bytes as '10 GB', or none.
+/// Parses the value of `hot`: a time such as '24 hours', bytes such as '10 GB', or none.
 pub(crate) fn hot(value: &Expr) -> Result<Option<HotLimit>> {
     let text = text(value).unwrap_or_default();
     match (duration(&text), bytes(&text)) {
@@ -163,7 +163,7 @@ pub(crate) fn hot(value: &Expr) -> Result<Option<HotLimit>> {
     }
 }
 
-/// `10 GB`, `512mb`, `1 TiB`.
+/// Parses bytes: `10 GB`, `512mb`, `1 TiB`.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
@@ -183,7 +183,7 @@ fn bytes(text: &str) -> Option<u64> {
     count.checked_mul(unit)
 }
 
-/// What `time = …` says of a table that exists: a column, or none.
+/// Parses the value of `time` for an existing table: a column, or none.
 pub(crate) fn time_column(value: &Expr) -> Result<Option<String>> {
     match text(value) {
         Some(text) if text.eq_ignore_ascii_case("none") => Ok(None),
@@ -192,7 +192,7 @@ pub(crate) fn time_column(value: &Expr) -> Result<Option<String>> {
     }
 }
 
-/// What `partition_by = …` and `sort_by = …` say: a list in one text, or none.
+/// Parses the value of `partition_by` or `sort_by`: a list in one text, or none.
 pub(crate) fn layout(option: &str, value: &Expr) -> Result<Vec<String>> {
     match text(value) {
         Some(text) if text.eq_ignore_ascii_case("none") => Ok(Vec::new()),
@@ -215,7 +215,7 @@ fn text(value: &Expr) -> Option<String> {
     }
 }
 
-/// `7 days`, `24h`, `90 minutes` in microseconds.
+/// Parses a time such as `7 days`, `24h` or `90 minutes` into microseconds.
 fn duration(text: &str) -> Option<i64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
@@ -258,7 +258,7 @@ fn refuse_what_is_missing(create: &CreateTable) -> Result<()> {
     }
 }
 
-/// The index that a CREATE INDEX asks for, and its table.
+/// Returns the index of a CREATE INDEX, and its table.
 pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
     let missing = [
         (!create.include.is_empty(), "INCLUDE"),
@@ -272,7 +272,7 @@ pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
     let example = "write CREATE INDEX ON goods (price), or CREATE INDEX ON notes USING text (title, body) WITH (language = 'english')";
     let kind = match &create.using {
         Some(IndexType::Custom(kind)) => kind.value.to_ascii_lowercase(),
-        // What others call an index of sorted values.
+        // Other databases call an index of sorted values a B-tree.
         None | Some(IndexType::BTree) => "column".to_owned(),
         Some(other) => {
             return Err(Error::invalid(format!(
@@ -284,7 +284,7 @@ pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
     let is_ordered = kind == "column";
     let mut columns = Vec::with_capacity(create.columns.len());
     for IndexColumn { column, operator_class } in &create.columns {
-        // An index of columns is read from either end.
+        // A column index can be read in both directions.
         let plain = is_ordered || column.options.asc.is_none() && column.options.nulls_first.is_none();
         match &column.expr {
             Expr::Identifier(ident) if plain && operator_class.is_none() => columns.push(ident.value.clone()),

@@ -1,5 +1,5 @@
-//! Until when a statement may run, and where that ends: a transaction that was handed over can no longer be taken
-//! back, so from then on the deadline answers nothing.
+//! The deadline of a statement, and its interplay with the commit: once a transaction has been handed to the engine it cannot be
+//! taken back, so from then on the deadline no longer answers.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout_at;
 use types::{Error, Kind, Result};
 
-/// How long beyond its deadline a statement waits to hear whether its transaction was committed.
+/// Time that a statement waits beyond its deadline for the outcome of its commit.
 pub(crate) const COMMIT_WAIT: Duration = Duration::from_secs(60);
 
-/// Until when a statement may run.
+/// The time at which a statement must have ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -20,7 +20,7 @@ pub(crate) struct Deadline {
 impl Deadline {
     pub fn after(after: Duration) -> Self {
         let now = Instant::now();
-        // A deadline beyond the clock's range is none.
+        // A deadline beyond the clock's range is replaced by one in 34 years.
         let at = now.checked_add(after).unwrap_or_else(|| now + Duration::from_secs(1 << 30));
         Deadline { at, after }
     }
@@ -33,7 +33,7 @@ impl Deadline {
         Instant::now() >= self.at
     }
 
-    /// The future's value, or [`Kind::Timeout`].
+    /// Returns the future's value, or [`Kind::Timeout`].
     pub async fn limit<T>(self, future: impl Future<Output = T> + Unpin) -> Result<T> {
         timeout_at(self.at.into(), future).await.map_err(|_| self.passed())
     }
@@ -44,7 +44,7 @@ impl Deadline {
     }
 }
 
-/// `20 ms`, `1.5 s`.
+/// Formats a time as `20 ms` or `1.5 s`.
 fn in_words(time: Duration) -> String {
     match time.as_millis() {
         ms @ 0..1_000 => format!("{ms} ms"),
@@ -61,17 +61,17 @@ const EXPIRED: u8 = 2;
 pub(crate) struct Phase(AtomicU8);
 
 impl Phase {
-    /// Whether the transaction may be handed over; from here on [`Phase::expire`] is refused.
+    /// Returns true if the transaction may be handed to the engine; [`Phase::expire`] then returns false.
     pub fn begin_commit(&self) -> bool {
         self.step(RUNNING, COMMITTING)
     }
 
-    /// The transaction was refused: nothing was written, the statement may go on or be ended.
+    /// Records that the engine refused the transaction: nothing was written, and the statement may continue or time out.
     pub fn refused(&self) {
         self.step(COMMITTING, RUNNING);
     }
 
-    /// Whether the statement may be answered with a timeout; from here on [`Phase::begin_commit`] is refused.
+    /// Returns true if the statement may be answered with a timeout; [`Phase::begin_commit`] then returns false.
     pub fn expire(&self) -> bool {
         self.step(RUNNING, EXPIRED)
     }

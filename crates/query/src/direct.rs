@@ -1,9 +1,9 @@
-//! Lookups that need no plan: columns of one table's rows, found by key or by an index.
+//! Point lookups without a plan: columns of a few rows of one table, found by key or by an index.
 //!
-//! `SELECT a, b FROM t WHERE key = $1 AND c > $2 LIMIT 10` is planned once as any other statement. If its plan turns out to
-//! be that and nothing more, it is remembered as a [`Direct`], and further values are looked up where the caller stands: no
-//! thread is woken, nothing is planned. Whatever does not fit, or would be much work, goes the common way, with the same
-//! answer: conditions are evaluated by the same kernels over the same types.
+//! `SELECT a, b FROM t WHERE key = $1 AND c > $2 LIMIT 10` is planned once like any other statement. If its plan has this form,
+//! it is cached as a [`Direct`], and further values are looked up on the caller's thread, without planning or waking another
+//! thread. Other statements, and lookups that would be much work, are planned and give the same answer: conditions are evaluated
+//! by the same kernels over the same types.
 
 mod by_key;
 
@@ -23,18 +23,18 @@ use crate::prune::{self, Place, Test};
 
 pub(crate) use by_key::{ByKey, has_type};
 
-/// Whose time a lookup takes: that decides how large it may be.
+/// The kind of thread that performs a lookup: it decides how large the lookup may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// A thread for which others wait too: a server's, or one of an async runtime.
+    /// A thread that others wait for too: a server's, or one of an async runtime.
     Shared,
-    /// A thread that does nothing else until it has the answer. It reads small tables whole, too: a plan, a thread to wake
-    /// and one to be woken by take longer than the rows.
+    /// A thread that waits for this answer only. It may also scan small tables: planning, and waking another thread and being
+    /// woken by it, take longer.
     Waiting,
 }
 
 impl Caller {
-    /// More rows than these are no lookup: found ones, and those that are compared one after the other.
+    /// Limits of rows: of those found by the index, and of those scanned.
     fn rows_max(self) -> (usize, usize) {
         match self {
             Caller::Shared => (1_024, 2 * table::BATCH_ROWS),
@@ -42,7 +42,7 @@ impl Caller {
         }
     }
 
-    /// What all of its rows may take, with all columns: the answer is made at once, and no pool of memory knows of it.
+    /// Limit of the rows' bytes, with all columns: the answer is made at once, without a reservation in the memory pool.
     fn bytes_max(self) -> u64 {
         match self {
             Caller::Shared => 16 << 20,
@@ -50,7 +50,7 @@ impl Caller {
         }
     }
 
-    /// What may be read of files for the first time.
+    /// Limit of the bytes read from files for the first time.
     fn untouched_bytes_max(self) -> u64 {
         match self {
             Caller::Shared => 1 << 20,
@@ -59,22 +59,22 @@ impl Caller {
     }
 }
 
-/// See the module.
+/// A compiled point lookup; see the module.
 #[derive(Debug)]
 pub(crate) struct Direct {
-    /// What is read: the columns of the answer, then those of the conditions.
+    /// The columns to read: those of the answer, then those of the conditions.
     projection: Projection,
-    /// Of the answer.
+    /// The schema of the answer.
     schema: SchemaRef,
     terms: Vec<Term>,
     limit: usize,
 }
 
-/// A condition; all must hold.
+/// A condition; a row must meet all of them.
 #[derive(Debug)]
 struct Term {
     column: ColumnId,
-    /// In [`Direct::projection`].
+    /// Position of the column in [`Direct::projection`].
     place: usize,
     op: Operator,
     operand: Operand,
@@ -83,12 +83,12 @@ struct Term {
 #[derive(Debug)]
 enum Operand {
     Value(ScalarValue),
-    /// From 0.
+    /// A parameter, by its index from 0.
     Param(usize),
 }
 
 impl Direct {
-    /// `None` of a plan that is anything else. `params` are the types of the values that it will be given.
+    /// Compiles a plan; `None` if it has another form. `params` are the types of the values that lookups will get.
     pub fn of(plan: &LogicalPlan, table: &Snapshot, params: &[Arrow]) -> Option<Direct> {
         let schema: SchemaRef = plan.schema().inner().clone();
         let (plan, limit) = match plan {
@@ -160,7 +160,7 @@ impl Direct {
         Some(Direct { projection, schema, terms, limit })
     }
 
-    /// The answer; `None` if this is no lookup, or too much of one for this caller.
+    /// Looks rows up; `None` if no index finds them, or if that is too much work for this caller.
     pub fn run(&self, table: &Table, params: &[ScalarValue], caller: Caller) -> Result<Option<RecordBatch>> {
         let snapshot = &*table.snapshot;
         let mut tests = Vec::with_capacity(self.terms.len());
@@ -214,7 +214,7 @@ impl Direct {
         self.answer(batches).map(Some)
     }
 
-    /// The columns of the answer, of the rows that meet all conditions.
+    /// Returns the answer's columns for the rows that meet all conditions.
     fn kept(&self, batch: RecordBatch, values: &[ArrayRef]) -> Result<RecordBatch> {
         let failed = |e| Error::internal(format!("comparing the rows of a lookup failed: {e}"));
         let mut mask: Option<BooleanArray> = None;
@@ -235,7 +235,7 @@ impl Direct {
         }
         let columns = &batch.columns()[..self.schema.fields().len()];
         let columns = match mask {
-            // Gathered rows of an index: practically always all.
+            // The rows that an index found nearly always meet all conditions.
             Some(mask) if mask.true_count() < mask.len() => {
                 let filter = FilterBuilder::new(&mask).optimize().build();
                 columns.iter().map(|c| filter.filter(c).map_err(failed)).collect::<Result<_>>()?
@@ -273,7 +273,7 @@ fn is_small(table: &Snapshot, rows: &[RowId], tail: &[ScanPiece], caller: Caller
         && untouched() <= caller.untouched_bytes_max()
 }
 
-/// Whether the bits of other floats are equal to this one: they are compared where statements are planned.
+/// Returns true if floats with other bits are equal to this one: such comparisons are left to the planner.
 fn has_two_forms(value: &Value) -> bool {
     match value {
         Value::Float64(v) => *v == 0.0 || v.is_nan(),

@@ -1,4 +1,4 @@
-//! Running a plan: a stream of batches within limits, and all of it at once for statements that write.
+//! Runs physical plans: as a stream of batches within limits, or to one batch for statements that write.
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
@@ -31,19 +31,19 @@ use crate::options::Overflow;
 use crate::planner::{Joins, Planned, Planner};
 use crate::sql::of_panic;
 
-/// Rows that a statement may write: it is one transaction, and holds them until it commits.
+/// Bytes of the rows that one statement may write: it is one transaction, and holds them until it commits.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 20;
 
-/// Statements of longer texts may take long to parse and plan.
+/// Bytes of a statement's text above which parsing and planning may take long.
 pub(crate) const LONG_TEXT_BYTES: usize = 2 << 10;
 
-/// Work that does not yield. Where it may take long, this thread hands its other tasks over first, so that other
-/// statements, and the clock of this one's deadline, go on. (Handing over costs a short statement more than it takes.)
+/// Runs work that does not yield. If it may take `long`, the runtime first moves this thread's other tasks to another thread, so
+/// that other statements and this one's deadline go on. (A short statement would lose more time by the move than by its work.)
 pub(crate) fn heavy<T>(long: bool, work: impl FnOnce() -> T) -> T {
     if long { tokio::task::block_in_place(work) } else { work() }
 }
 
-/// The physical plan, which can be ended at any time.
+/// Makes the physical plan, wrapped so that `cancel` can end it at any time.
 pub(crate) async fn physical(
     planner: &Planner,
     planned: &Planned,
@@ -58,7 +58,7 @@ pub(crate) async fn physical(
     heavy(long, || guarded(tokio::runtime::Handle::current().block_on(planner.physical(planned, joins))?))
 }
 
-/// Its batches. What it does beside the one who reads them, it does on this runtime.
+/// Starts a plan and returns its batches. Work beside the reader's polls runs on the current runtime.
 pub(crate) fn stream(
     context: Arc<TaskContext>,
     plan: Arc<dyn ExecutionPlan>,
@@ -66,9 +66,9 @@ pub(crate) fn stream(
     execute_stream(plan, context).map_err(from_datafusion)
 }
 
-/// The same for a plan that may join more than fits into memory. A hash join holds one side, has given no row when that
-/// turns out to be too much, and cannot spill: then the plan that `sorted` makes takes its place ([`Joins::BySorting`]).
-/// Whatever else holds the first plan holds that memory too, so `advice` watches each of the two by itself.
+/// Starts a plan whose joins may need more memory than there is. A hash join holds one side, cannot spill, and has returned no
+/// row when it runs out of memory; the stream then continues with the plan that `sorted` makes ([`Joins::BySorting`]). The first
+/// plan must be dropped entirely to free its memory, so `advice` watches each plan by itself.
 pub(crate) fn stream_or_sorted(
     context: Arc<TaskContext>,
     plan: Arc<dyn ExecutionPlan>,
@@ -91,8 +91,8 @@ pub(crate) fn stream_or_sorted(
     Ok(or_instead(first, second))
 }
 
-/// The same for a plan that was thought to be light, in the memory of light statements. If that is too little for it, the
-/// stream that `heavy` makes takes its place.
+/// Starts a plan that was estimated to be light, in the memory of light statements. If that memory does not suffice, the stream
+/// continues with the stream that `heavy` makes.
 pub(crate) fn stream_or_heavy(
     context: Arc<TaskContext>,
     plan: Arc<dyn ExecutionPlan>,
@@ -104,7 +104,8 @@ pub(crate) fn stream_or_heavy(
     Ok(or_instead(first, second))
 }
 
-/// A stream, or the one that `second` makes where it runs out of memory before its first row. It is gone by then.
+/// Returns a stream that switches to the result of `second` if the first runs out of memory before its first row. The first
+/// stream is dropped before the switch.
 fn or_instead(
     mut first: SendableRecordBatchStream,
     second: impl Future<Output = std::result::Result<SendableRecordBatchStream, DataFusionError>> + Send + 'static,
@@ -126,7 +127,7 @@ fn or_instead(
     Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(batches).try_flatten()))
 }
 
-/// A context of one plan, which tells when the plan holds nothing any more.
+/// Makes a context for one plan, and a counter that tells when the plan has released all its memory.
 fn counted(context: &TaskContext) -> (Arc<TaskContext>, Arc<Counted>) {
     let memory = Arc::new(Counted::new(context.memory_pool().clone()));
     let runtime = RuntimeEnv { memory_pool: memory.clone(), ..RuntimeEnv::clone(&context.runtime_env()) };
@@ -150,8 +151,8 @@ fn is_out_of_memory(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
-/// All rows of a plan, for a statement that writes. What they hold counts towards the memory that all statements share
-/// for as long as the reservation is kept.
+/// Runs a plan to its end and returns all rows, for a statement that writes. Their bytes count towards the memory that all
+/// statements share, until the returned reservation is dropped.
 pub(crate) async fn collect(
     planner: &Planner,
     planned: &Planned,
@@ -166,7 +167,7 @@ pub(crate) async fn collect(
         Err(stopped) => return Err(stopped.into_error()),
         Ok(collected) => return Ok(collected),
     }
-    // As in `stream_or_sorted`.
+    // `stream_or_sorted` has the reason for this second attempt.
     let plan = physical(planner, planned, Joins::BySorting, cancel, long).await?;
     collect_plan(planner.context(), plan).await.map_err(Stopped::into_error)
 }
@@ -228,23 +229,23 @@ async fn collect_plan(
     Ok((whole, memory))
 }
 
-/// So many bytes of the memory that statements share.
+/// Reserves `bytes` of the memory that all statements share.
 pub(crate) fn reserve(planner: &Planner, bytes: usize) -> Result<MemoryReservation> {
     let memory = MemoryConsumer::new("rows to be written").register(planner.context().memory_pool());
     memory.try_grow(bytes).map_err(from_datafusion)?;
     Ok(memory)
 }
 
-/// What a copy of these rows takes.
+/// Bytes of a copy of these rows.
 fn own_bytes(batch: &RecordBatch) -> usize {
-    // What cannot be measured by its slice counts whole.
+    // An array whose slice cannot be measured counts with its whole buffers.
     let bytes = |array: &ArrayRef| {
         array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
     };
     batch.columns().iter().map(bytes).sum()
 }
 
-/// Bytes of the buffers that a batch holds and none before it did: batches of one table are often parts of the same.
+/// Bytes of the batch's buffers that no earlier batch holds: batches of one table are often slices of shared buffers.
 fn newly_held(batch: &RecordBatch, held: &mut HashSet<usize>) -> usize {
     fn of(data: &ArrayData, held: &mut HashSet<usize>) -> usize {
         let nulls = data.nulls().map(|nulls| nulls.buffer());
@@ -256,19 +257,19 @@ fn newly_held(batch: &RecordBatch, held: &mut HashSet<usize>) -> usize {
     batch.columns().iter().map(|array| of(&array.to_data(), held)).sum()
 }
 
-/// Where an answer's rows go.
+/// The receiver of an answer's rows, with its limits.
 pub(crate) struct Sink {
     pub batches: mpsc::Sender<Result<RecordBatch>>,
     pub end: Arc<End>,
     pub rows_max: u64,
     pub overflow: Overflow,
-    /// Whether SQL ends.
+    /// True while SQL is closing.
     pub closed: Arc<AtomicBool>,
 }
 
 impl Sink {
-    /// Hands the rows on as they come, until the end, a limit, or until nobody reads any more: then the stream is
-    /// dropped, and with it everything that works for it.
+    /// Passes batches on until the stream ends, a limit is reached, or the reader is gone. The stream is then dropped, which ends
+    /// all work for it.
     pub async fn pump(self, mut stream: SendableRecordBatchStream, deadline: Deadline) {
         let copied = AssertUnwindSafe(self.copy(&mut stream)).catch_unwind();
         let copied = copied.map(|copied| copied.unwrap_or_else(|panic| Err(of_panic(&*panic))));
@@ -277,7 +278,7 @@ impl Sink {
             () = self.batches.closed() => Ok(()),
             result = deadline.limit(copied.boxed()) => result.and_then(|result| result),
         };
-        // While the threads end, parts of the plan go before others, and those that are left complain of it.
+        // During the close some parts of the plan end before others, which then fail for lack of them.
         let result = match result {
             Err(_) if self.closed.load(Ordering::Acquire) => {
                 Err(Error::new(Kind::Closed, "the statement stopped before its end: SQL was closed"))
@@ -317,7 +318,7 @@ impl Sink {
     }
 
     async fn send(&self, batch: RecordBatch) {
-        // Without a reader `pump` is about to end.
+        // A failed send means that the reader is gone, and `pump` is about to end.
         let _ = self.batches.send(Ok(batch)).await;
     }
 }

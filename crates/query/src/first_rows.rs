@@ -1,8 +1,8 @@
-//! A physical rule: the first very many rows of an order are sorted like all.
+//! A physical rule: a sort with a very large limit becomes a full sort and a limit.
 //!
-//! `ORDER BY x LIMIT 10` keeps ten rows and looks whether each further one comes before them. What is kept cannot spill, so with
-//! `LIMIT 1 OFFSET 400000` a statement ends for want of memory that sorts all rows without a limit. Here such a sort spills as any
-//! other, and the limit stands behind it.
+//! `ORDER BY x LIMIT 10` keeps ten rows and compares each further one with them. The kept rows cannot spill, so a statement with
+//! `LIMIT 1 OFFSET 400000` runs out of memory where a sort of all rows succeeds. This rule lets such a sort spill like any other,
+//! and puts the limit above it.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 
 use crate::weight::newest_first;
 
-/// What a row may come to with its key, twice: the best so far are copied now and then.
+/// Bytes of a kept row and its key, counted twice: the sort copies its best rows now and then.
 const ROW_BYTES: usize = 1 << 10;
 
-/// See the module.
+/// The rule; see the module.
 #[derive(Debug)]
 pub(crate) struct FirstRows {
-    /// Kept without sorting all.
+    /// Greatest limit of a sort that keeps its rows in memory.
     rows_max: usize,
 }
 
 impl FirstRows {
-    /// A thread keeps no more than a quarter of its share of this memory.
+    /// Makes the rule. A thread may keep at most a quarter of its share of `memory_bytes`.
     pub fn within(memory_bytes: usize, threads: usize) -> FirstRows {
         FirstRows { rows_max: (memory_bytes / threads.max(1) / 4 / ROW_BYTES).clamp(1 << 10, 1 << 16) }
     }
@@ -42,7 +42,7 @@ impl PhysicalOptimizerRule for FirstRows {
             let Some(wanted) = sort.fetch().filter(|wanted| *wanted > self.rows_max) else {
                 return Ok(Transformed::no(plan));
             };
-            // What comes in this order is not read to its end.
+            // Such a sort stops reading early.
             if newest_first(sort.input()).is_some() {
                 return Ok(Transformed::no(plan));
             }

@@ -1,12 +1,15 @@
-//! The memory that sorts, joins and groupings of all statements share.
+//! The memory pool that sorts, joins and groupings of all statements share.
 //!
-//! As DataFusion's `FairSpillPool`, with four differences: a quarter is kept from those that can spill, and the merge of
-//! one sort's spill files, which takes as much as it gets, gets no more than a quarter. There, the first sort that
-//! merges its files takes all that is left, and its neighbour, or the merge above both, finds nothing: a statement
-//! fails although every part of it could have done with less. And who can spill takes at most half, even if it is alone:
-//! before a sort spills it merges what it holds, for which it has reserved twice its size, in the name of that merge. And who holds
-//! next to nothing may have half of what is free, whatever its share is: the first batch of a sort, and the last sorting of a
-//! grouping before it spills, have nothing that they could give back.
+//! It works like DataFusion's `FairSpillPool`, with four differences:
+//! - Consumers that can spill never get the last quarter of the pool.
+//! - The merge of one sort's spill files gets at most a quarter; it takes all it can. In DataFusion's pool the first merge takes
+//!   all
+//! that is left, and another sort, or the merge above both, gets nothing: a statement fails although every part of it could work
+//! with less.
+//! - A consumer that can spill gets at most half of the pool, even alone. Before a sort spills it merges its rows, and for that
+//! merge it has reserved twice their size.
+//! - A consumer that holds almost nothing may take half of the free memory, whatever its share is. The first batch of a sort, and
+//! the last sort of a grouping before it spills, have nothing to give back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,10 +20,10 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool
 use tokio::sync::Notify;
 use vfs::{Mutex, MutexGuard, Rank};
 
-/// How DataFusion's sort calls its merge of spill files.
+/// Prefix of the name that DataFusion's sort gives its merge of spill files.
 const SPILL_MERGE: &str = "ExternalSorterMerge";
 
-/// See the module.
+/// The memory pool of all statements; see the module.
 #[derive(Debug)]
 pub(crate) struct Pool {
     bytes_max: usize,
@@ -29,7 +32,7 @@ pub(crate) struct Pool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Consumers that can spill.
+    /// Number of registered consumers that can spill.
     spillers: usize,
     spillable: usize,
     unspillable: usize,
@@ -114,8 +117,8 @@ impl MemoryPool for Pool {
     }
 }
 
-/// The same memory, for one plan whose part in it has to be known: when a plan is dropped, some of its tasks end a little
-/// later, on other threads.
+/// A memory pool that counts the consumers of one plan. Some tasks of a dropped plan end a little later, on other threads, and
+/// hold memory until then.
 #[derive(Debug)]
 pub(crate) struct Counted {
     pool: Arc<dyn MemoryPool>,
@@ -128,7 +131,7 @@ impl Counted {
         Counted { pool, consumers: AtomicUsize::new(0), gone: Notify::new() }
     }
 
-    /// Waits until nothing is held any more.
+    /// Waits until the plan has no consumer any more.
     pub async fn all_gone(&self) {
         loop {
             let gone = self.gone.notified();

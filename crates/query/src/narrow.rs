@@ -1,14 +1,16 @@
-//! A physical rule: where an index knows which few rows matter to what stands above a scan, only those are read.
+//! A physical rule: a scan reads only the few rows that the nodes above need, if an index can find them.
 //!
-//! | above the scan | what is read of the rows that an index holds |
+//! The rows that are read in the part of the table that the index covers:
+//!
+//! | node above the scan | rows |
 //! |---|---|
-//! | a sort that keeps the first k | the first k that pass the filter, and those that stand level with the last |
+//! | a sort with limit k | the first k that pass the filter, and those equal to the last in the order |
 //! | only `min` and `max` | the first and the last |
-//! | a grouping without figures, as DISTINCT is one | one of each group |
+//! | a grouping without aggregates, such as DISTINCT | one of each group |
 //! | only `count(*)` | none: the index counts them |
 //!
-//! To these come the rows that the index has not reached. What stands above stays as it was, and does its work on what is left,
-//! filter and all: so the answer is that of a scan (M2).
+//! The rows of the index's tail are read in addition. The nodes above are unchanged and process these rows, including the filter,
+//! so the answer is that of a full scan (M2).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -39,10 +41,10 @@ use crate::provider::Table;
 use crate::prune::{self, Test};
 use crate::scan::Scan;
 
-/// What may be read of files for the first time to evaluate filters ahead of their plan: a plan that reads has a deadline.
+/// Bytes of files that may be read for the first time to evaluate filters while planning: only a running plan has a deadline.
 const UNTOUCHED_BYTES_MAX: u64 = 32 << 20;
 
-/// See the module.
+/// The rule; see the module.
 #[derive(Debug)]
 pub(crate) struct ByIndex;
 
@@ -80,16 +82,16 @@ impl PhysicalOptimizerRule for ByIndex {
     }
 }
 
-/// What stands between a scan of a table and something that needs few of its rows: projections, and at most one filter.
+/// The nodes between a scan and a node that needs few of its rows: projections, and at most one filter.
 struct Below<'a> {
     top: &'a Arc<dyn ExecutionPlan>,
     filter: Option<&'a FilterExec>,
     scan: &'a Scan,
     table: &'a Table,
     tests: &'a [Test],
-    /// Of a new scan.
+    /// Number of parts of the new scan.
     parts: usize,
-    /// What was read of files for the first time while rows were looked for.
+    /// Bytes of files that were read for the first time while looking for rows.
     untouched: Cell<u64>,
 }
 
@@ -107,7 +109,7 @@ fn below(top: &Arc<dyn ExecutionPlan>, parts: usize) -> Option<Below<'_>> {
         } else {
             let scan = any.downcast_ref::<Scan>()?;
             let (table, tests) = scan.of_all()?;
-            // What it takes the first time it must take again.
+            // The filter is evaluated twice, and must give the same result.
             let is_steady = match filter {
                 Some(filter) => !is_volatile(filter.predicate()),
                 None => tests.is_empty(),
@@ -178,7 +180,7 @@ impl Below<'_> {
         self.reading(found)
     }
 
-    /// `count(*)` in one of its forms.
+    /// Returns true for `count(*)` in one of its forms.
     fn counts_rows(&self, figure: &datafusion::physical_expr::aggregate::AggregateFunctionExpr) -> bool {
         let plain = figure.fun().name() == "count" && !figure.is_distinct() && figure.order_bys().is_empty();
         let is_value = |expr: &Arc<dyn PhysicalExpr>| {
@@ -188,7 +190,7 @@ impl Below<'_> {
         plain && figure.expressions().iter().all(is_value)
     }
 
-    /// As many rows without columns as the index counts, and those of the tail.
+    /// Returns as many rows without columns as the index counts, and the rows of its tail.
     fn counted(&self) -> Option<Arc<dyn ExecutionPlan>> {
         let def = self.table.snapshot.def();
         let columns: Vec<ColumnId> = self.scan.columns().collect();
@@ -202,9 +204,9 @@ impl Below<'_> {
         UnionExec::try_new(vec![Arc::new(counted), Arc::new(tail)]).ok()
     }
 
-    /// Which column of the table a column of a node is.
+    /// Returns the table's column that a column of a node comes from.
     fn column(&self, plan: &Arc<dyn ExecutionPlan>, expr: &Arc<dyn PhysicalExpr>) -> Option<ColumnId> {
-        // What is found by the bits of floats is more than what their keys tell apart.
+        // A lookup by the bits of floats distinguishes at least what their sort keys do.
         let expr = float_keys::without_keys(expr.clone()).ok()?;
         let at = expr.as_any().downcast_ref::<Column>()?.index();
         let any = plan.as_any();
@@ -222,7 +224,7 @@ impl Below<'_> {
         self.scan.column(at)
     }
 
-    /// Those of the rows that live and pass the filter.
+    /// Returns those of the rows that are live and pass the filter.
     fn wanted(&self, rows: Vec<RowId>) -> types::Result<Vec<RowId>> {
         let snapshot = &self.table.snapshot;
         let Some(node) = self.filter else {
@@ -256,7 +258,7 @@ impl Below<'_> {
         Ok(ids.values().iter().map(|id| RowId(*id as u64)).collect())
     }
 
-    /// What stands above the scan, above one of these rows and the tail.
+    /// Returns the nodes above the scan over a scan of the found rows and the tail.
     fn reading(&self, found: Found) -> Option<Arc<dyn ExecutionPlan>> {
         if self.scan.is_lookup() && self.scan.lookups() <= found.rows.len() {
             return None;

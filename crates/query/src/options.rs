@@ -1,39 +1,39 @@
-//! How much of the machine SQL may use, and how much one statement may.
+//! Limits of SQL as a whole, and of single statements.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Fixed when [`crate::Sql`] is made; shared by all statements.
+/// Settings that are fixed when a [`crate::Sql`] is made; all its statements share them.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Threads for light statements, in class `Interactive`, and as many in class `Work` for the others. Also the number of
-    /// parts into which a scan is split.
+    /// Number of threads for light statements, in class `Interactive`; the other statements have as many in class `Work`. Also
+    /// the number of parts into which a scan is split.
     pub threads: usize,
-    /// What sorts, joins and groupings of all heavy statements together may hold before they spill; those of light ones may
-    /// hold an eighth as much besides.
+    /// Bytes that sorts, joins and groupings of all heavy statements together may hold before they spill. Light statements have
+    /// an eighth of it in addition.
     pub memory_bytes: usize,
-    /// Where they spill to. Belongs to this SQL alone: what a killed process left there is removed at the start. Spill
-    /// files do not go through `vfs`: they are DataFusion's own, and no promise depends on them.
+    /// Directory of the spill files. No other process may use it: files that a killed process left there are removed at the
+    /// start. Spill files do not go through `vfs`: DataFusion writes them, and no promise depends on them.
     pub spill_dir: PathBuf,
-    /// What all spill files together may take; a statement that needs more fails with `TooLarge`.
+    /// Bytes that all spill files together may take; a statement that needs more fails with `TooLarge`.
     pub spill_bytes_max: u64,
-    /// Heavy statements that execute at once; further ones wait.
+    /// Number of heavy statements that execute at once; further ones wait.
     pub concurrent_max: usize,
-    /// Heavy statements that wait; a further one fails with `Busy` at once.
+    /// Number of heavy statements that may wait; a further one fails with `Busy` at once.
     pub waiting_max: usize,
-    /// What a statement gets at most, and one whose [`Limits::deadline`] is `None`: its time waiting, planning and being
-    /// read.
+    /// Longest time of a statement, and the time of one whose [`Limits::deadline`] is `None`. It includes waiting, planning, and
+    /// the reading of the answer.
     pub deadline: Duration,
-    /// What COPY … TO gets instead: its rows may be any number. As long as a snapshot may be held.
+    /// Longest time of COPY … TO, which may return any number of rows. It equals the longest time that a snapshot may be held.
     pub copy_deadline: Duration,
-    /// What a statement gets whose [`Limits::rows_max`] is `None`.
+    /// Rows of an answer whose [`Limits::rows_max`] is `None`.
     pub rows_max: u64,
-    /// Longest statement, in bytes.
+    /// Bytes of the longest statement.
     pub text_bytes_max: usize,
 }
 
 impl Options {
-    /// For a process that does other work too: as many threads as cores, a quarter of a gibibyte, one statement per
+    /// Options for a process that does other work too: as many threads as cores, a quarter of a gibibyte, one heavy statement per
     /// thread but at least four.
     pub fn new(spill_dir: impl Into<PathBuf>) -> Self {
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -51,7 +51,7 @@ impl Options {
         }
     }
 
-    /// For a machine with little memory: one thread for light statements and one for the others, which spill early.
+    /// Options for a machine with little memory: one thread for light statements and one for the others, which spill early.
     pub fn edge(spill_dir: impl Into<PathBuf>) -> Self {
         Options {
             threads: 1,
@@ -64,23 +64,23 @@ impl Options {
     }
 }
 
-/// What one statement may take.
+/// The limits of one statement.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// From the call to the last row read; at most [`Options::deadline`], which is also what `None` is.
+    /// Time from the call to the last row read; at most [`Options::deadline`], which is also the default.
     pub deadline: Option<Duration>,
-    /// Rows of the answer; `None` is [`Options::rows_max`].
+    /// Rows of the answer; the default is [`Options::rows_max`].
     pub rows_max: Option<u64>,
-    /// What happens when there are more.
+    /// The reaction to an answer with more rows.
     pub overflow: Overflow,
 }
 
-/// What happens when an answer has more rows than allowed. Never silence.
+/// The reaction to an answer with more rows than allowed. There is no silent one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
-    /// The answer's stream ends in an error of kind `TooLarge`.
+    /// Ends the answer's stream with an error of kind `TooLarge`.
     #[default]
     Error,
-    /// The stream ends after the limit and [`crate::Rows::truncated`] says so.
+    /// Ends the stream at the limit; [`crate::Rows::truncated`] then returns true.
     Truncate,
 }

@@ -1,8 +1,8 @@
-//! Text to an optimized plan, and a plan to a stream of batches.
+//! Plans statements: from text to an optimized logical plan, and on to a physical plan.
 //!
-//! What depends only on the text, the parameters' types and the definitions of the tables is kept (O1): a statement
-//! that was planned before only gets today's snapshots and values put in. Functions, rules, configuration and the
-//! task context are made once and shared by all statements.
+//! A plan depends only on the text, the types of the parameters and the definitions of the tables, so it is cached under these
+//! (O1). A statement that was planned before only gets the current snapshots and its values put in. Functions, rules,
+//! configuration and the task context are made once and shared by all statements.
 
 mod tables;
 mod then;
@@ -100,23 +100,23 @@ use crate::weight;
 use tables::{Catalog, OurTypes, ViewTables};
 pub(crate) use tables::{Extra, extra_schema, table};
 
-/// Plans kept; beyond it all are forgotten at once.
+/// Number of cached plans; one more empties the cache first.
 const PLANS_MAX: usize = 512;
-/// Plans of longer texts are not kept: their values stand in the text, and no text comes twice.
+/// Bytes of the longest text whose plan is cached. Longer texts contain their values, so they seldom come again.
 const KEPT_TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// Nor are those in which long constants stand, as of `repeat('x', 60000000)`.
+/// Bytes of constants in a cached plan; `repeat('x', 60000000)` has more.
 const KEPT_LITERAL_BYTES_MAX: usize = 64 << 10;
 
-/// Makes plans. One for all statements.
+/// Makes and caches plans. All statements share one planner.
 pub(crate) struct Planner {
     state: SessionState,
     context: Arc<TaskContext>,
-    /// Of light statements: with memory of their own.
+    /// The context of light statements, which have memory of their own.
     light: Arc<TaskContext>,
     pub advice: Arc<Advice>,
     pub engine: Engine,
-    /// Looked up without a lock.
+    /// The cached plans; readers take no lock.
     plans: ArcSwap<imbl::HashMap<Key, Arc<Kept>>>,
     text_bytes_max: usize,
 }
@@ -127,18 +127,19 @@ struct Key {
     types: Vec<Arrow>,
 }
 
-/// A plan that may be used again while its names mean the same tables with the same columns.
+/// A cached plan. It may be used again while its names mean the same tables with the same columns.
 struct Kept {
-    /// Over tables without rows.
+    /// The plan over tables without rows.
     plan: LogicalPlan,
     tables: Vec<(Written, TableId, SchemaVersion)>,
-    /// Views that were opened for it.
+    /// Views that were expanded in it.
     views: Vec<Used>,
-    /// If it is no more than a lookup.
+    /// The point lookup that replaces the plan, if it is no more than that.
     direct: Option<Arc<Direct>>,
-    /// [`weight::is_plain`].
+    /// The result of [`weight::is_plain`].
     plain: bool,
-    /// What it came to the last time: then it is not weighed where readers wait, and once more where it is run.
+    /// True if its last run was heavy. Then it is not estimated on the light threads, where other readers wait, but only where it
+    /// runs.
     heavy: AtomicBool,
 }
 
@@ -149,12 +150,12 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// What its columns are called.
+    /// Returns the names of its output columns.
     pub fn column_names(&self) -> Vec<String> {
         self.plan.schema().fields().iter().map(|field| field.name().clone()).collect()
     }
 
-    /// Whether it reads tables, and only such of Polynya's own namespace.
+    /// Returns true if it reads tables, and only those of Polynya's own namespace.
     pub fn reads_only_records(&self) -> bool {
         let (mut own, mut others) = (0, 0);
         let looked = self.plan.apply_with_subqueries(|plan| {
@@ -172,7 +173,7 @@ impl Planned {
     }
 }
 
-/// How equal values of two sides find each other. A hash join is faster, but holds one side in memory; sorts spill.
+/// The algorithm of equality joins. A hash join is faster but holds one side in memory; sorts can spill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joins {
     ByHash,
@@ -180,7 +181,7 @@ pub(crate) enum Joins {
 }
 
 impl Planner {
-    /// `light` is where light statements are executed, `heavy` where all others are.
+    /// Makes a planner. Light statements run in `light`, all others in `heavy`.
     pub fn new(engine: Engine, options: &Options, light: Arc<RuntimeEnv>, heavy: Arc<RuntimeEnv>) -> Self {
         let mut config = SessionConfig::new()
             .with_target_partitions(options.threads.max(1))
@@ -191,14 +192,15 @@ impl Planner {
         settings.sql_parser.enable_ident_normalization = false;
         settings.sql_parser.map_string_types_to_utf8view = false;
         settings.sql_parser.collect_spans = true;
-        // `coerce` makes floats of those that need not be exact.
+        // `coerce` turns the literals that need not be exact into floats.
         settings.sql_parser.parse_float_as_decimal = true;
         settings.execution.time_zone = Some("UTC".into());
-        // `tell` does it, of more joins and by the place of columns.
+        // `tell` does this itself: for more kinds of joins, and by the position of columns instead of their names.
         settings.optimizer.enable_join_dynamic_filter_pushdown = false;
-        // It forgets the group of nulls: `SELECT DISTINCT x … ORDER BY x LIMIT 5`.
+        // DataFusion's version loses the group of nulls: `SELECT DISTINCT x … ORDER BY x LIMIT 5`.
         settings.optimizer.enable_topk_aggregation = false;
-        // It refuses a UNION of columns of several tables, whose fields have different ids: names and types are looked at before.
+        // The check refuses a UNION of columns of several tables, because their fields have different ids. Names and types are
+        // checked before.
         settings.execution.skip_physical_aggregate_schema_check = true;
         // A few rows are not worth a second thread.
         settings.execution.use_row_number_estimates_to_optimize_partitioning = true;
@@ -231,7 +233,7 @@ impl Planner {
         physical.push(Arc::new(Tells));
         pushdown::fenced(&mut physical);
         budget::of_rules(&mut optimizer, &mut physical);
-        // Before DataFusion's own, which would take it for its own function.
+        // Before DataFusion's own planner, which would call its own function.
         let extract = Arc::new(times::Extract::default());
         let mut state = SessionStateBuilder::new()
             .with_expr_planners(vec![
@@ -272,7 +274,7 @@ impl Planner {
         state.register_expr_planner(Arc::new(TextReader)).expect("the registry takes planners");
         state.register_expr_planner(Arc::new(NamedCasts)).expect("the registry takes planners");
         let context = state.task_ctx();
-        // What sorts little need not be ready to merge what it spilled.
+        // A small sort needs little memory for the merge of spill files.
         let config = state.config().clone().with_sort_spill_reservation_bytes(per_part.min(64 << 10));
         let light = Arc::new(TaskContext::from(&state).with_runtime(light).with_session_config(config));
         let text_bytes_max = options.text_bytes_max;
@@ -304,12 +306,12 @@ impl Planner {
         self.light.clone()
     }
 
-    /// Whether there is a plan made before for this text, using it again is little work, and it was light the last time.
+    /// Returns true if this text has a cached plan that is cheap to fill with values, and that was light in its last run.
     pub fn is_light(&self, text: &str, params: &Params) -> bool {
         self.kept(text, params).is_some_and(|kept| kept.plain && !kept.heavy.load(Ordering::Relaxed))
     }
 
-    /// What a statement of this text was found to be.
+    /// Records whether the statement of this text was light.
     pub fn weighed(&self, text: &str, params: &Params, is_light: bool) {
         if let Some(kept) = self.kept(text, params) {
             kept.heavy.store(!is_light, Ordering::Relaxed);
@@ -324,8 +326,8 @@ impl Planner {
         self.plans.load().get(&key).cloned()
     }
 
-    /// The answer of a text that was planned before, and found to be a lookup; `None` if it is none, or too large a one. Takes no
-    /// lock and waits for nothing. And whether it is made of Polynya's own records.
+    /// Answers a text whose cached plan is a point lookup. Returns `None` if it is not, or if the lookup is too large for the
+    /// caller. It takes no lock and never waits. The flag is true if the rows are Polynya's own records.
     pub fn direct(
         &self,
         text: &str,
@@ -348,11 +350,11 @@ impl Planner {
         Ok(rows.map(|rows| (rows, is_record)))
     }
 
-    /// A plan made before for this text, over the tables of `view`; `None` if there is none that still holds.
+    /// Returns the cached plan of this text over the tables of `view`; `None` if there is none, or if its definitions changed.
     pub fn again(&self, text: &str, params: &Params, view: &View) -> Result<Option<Planned>> {
         let Some(kept) = self.kept(text, params) else { return Ok(None) };
         for (written, def) in &kept.views {
-            // What it reads is among the tables; it may have been replaced, or be hidden from this principal.
+            // The view's tables are checked below; the view itself may have been replaced, or be hidden from this principal.
             if view.view(&written.text()).is_none_or(|now| now != *def || !written.admits(&now.name)) {
                 return Ok(None);
             }
@@ -376,7 +378,7 @@ impl Planner {
         Ok(Some(Planned { plan, state: None }))
     }
 
-    /// Plans a query (or its EXPLAIN), whose parameters were counted. With `text`, the plan is kept for [`Planner::again`].
+    /// Plans a query (or its EXPLAIN), whose parameters were counted. With `text`, the plan is cached for [`Planner::again`].
     pub fn plan(
         &self,
         statement: Statement,
@@ -387,34 +389,34 @@ impl Planner {
         self.plan_with(statement, params, view, &[], text)
     }
 
-    /// The types that a query's parameters have by where they stand, and the tables that it reads.
+    /// Infers the types of a query's parameters from their positions, and returns the tables that it reads.
     pub fn infer(&self, statement: &Statement, parameters: usize, view: &View) -> Result<Inferred> {
         let mut statement = statement.clone();
         if as_of::without(&mut statement) {
-            // The columns are those of a point that only running it tells, and tables of then may have other names.
+            // The columns are those of a point in time that is known only when it runs, and tables may have had other names then.
             return Ok(Inferred { types: vec![None; parameters], tables: Vec::new() });
         }
         views::expand(&mut statement, view, self.text_bytes_max, None)?;
         let mut tables = ViewTables::new(self, view, &[]);
         let planned = self.logical(statement, &Params::new(Vec::new()), &mut tables);
         let types = match planned {
-            // Of a parameter that stands beside two types, nothing is known.
+            // DataFusion infers nothing for a parameter that stands beside two types.
             Ok(plan) => plan.get_parameter_types().unwrap_or_default(),
             Err(error) if parameters == 0 => return Err(error),
-            // Maybe only for want of types. If not, running it says so.
+            // Planning may have failed only for lack of the parameters' types. Any other error will come again when it runs.
             Err(_) => HashMap::new(),
         };
         let own = |at: usize| {
             let data_type = types.get(&format!("${at}"))?.as_ref()?;
             sql_type::from_arrow(&ArrowField::new("", data_type.clone(), true)).ok()
         };
-        // Text is read as whatever it is compared with.
+        // A text parameter is converted to the type that it is compared with.
         let exact = |data_type: &DataType| !matches!(data_type, DataType::Decimal { .. } | DataType::String);
         let types = (1..=parameters).map(|at| own(at).filter(exact)).collect();
         Ok(Inferred { types, tables: tables.written })
     }
 
-    /// How the rows of a text are looked up that was planned before.
+    /// Returns a handle for repeated point lookups by a text that was planned before; `None` if its plan is not a point lookup.
     pub fn lookup(&self, text: &str, params: &Params, view: &View) -> Option<Lookup> {
         let kept = self.kept(text, params)?;
         let (Some(direct), [(written, id, version)]) = (&kept.direct, &kept.tables[..]) else { return None };
@@ -428,7 +430,7 @@ impl Planner {
         Some(Lookup { by_key, direct, types, full_name, id: *id, version: *version })
     }
 
-    /// Plans a query of one time, which may read rows of its own beside the tables.
+    /// Plans a query that runs once and may read rows of its own (`extras`) beside the tables.
     pub fn plan_over(
         &self,
         statement: Statement,
@@ -452,7 +454,7 @@ impl Planner {
         let views = views::expand(&mut statement, view, self.text_bytes_max, None)?;
         if !views.is_empty() {
             if has_points {
-                // The parser's text of one says it behind the alias, where nobody reads it.
+                // The parser writes AS OF after the table's alias, where its own parser does not read it.
                 let mut text = statement.clone();
                 as_of::without(&mut text);
                 parse::check_size(&text, self.text_bytes_max)?;
@@ -472,7 +474,7 @@ impl Planner {
         state.mark_start_execution();
         let kept = if keep { Some(coerce::coerce(plan.clone())?).filter(|c| !c.needs_values) } else { None };
         let Some(kept) = kept else {
-            // Values are known: the optimizer may use them.
+            // The values are known, so the optimizer may use them.
             let plan = coerce::coerce(self.substitute(plan, params)?)?.plan;
             let plan = state.optimize(&plan).and_then(exact).map_err(from_datafusion)?;
             return Ok(Planned { plan, state: Some(state) });
@@ -492,7 +494,7 @@ impl Planner {
             let key = Key { text: text.to_owned(), types: params.types() };
             let plain = weight::is_plain(&plan);
             let heavy = AtomicBool::new(false);
-            // Whoever uses it again brings tables along; those of now are not to live as long as it.
+            // A caller of the cached plan brings its own tables; the current snapshots must not live as long as the cache.
             let bare = rebind(plan.clone(), &|table| Ok(table.without_rows())).map_err(from_datafusion)?;
             let kept = Arc::new(Kept { plan: bare, tables: written, views, direct, plain, heavy });
             self.plans.rcu(|plans| {
@@ -505,7 +507,7 @@ impl Planner {
         Ok(Planned { plan, state: Some(state) })
     }
 
-    /// What a statement's names mean, before anything is made of it.
+    /// Binds the names of a statement and makes its logical plan, before the optimizer.
     fn logical(
         &self,
         mut statement: Statement,
@@ -519,7 +521,7 @@ impl Planner {
         latest::spell(&mut statement);
         windows::spell(&mut statement)?;
         called::spell(&mut statement)?;
-        // What values stand in is not planned for others.
+        // Without the values that `arrays::spell` put in, the plan would be wrong for other parameters.
         tables.passing |= arrays::spell(&mut statement, &params.values)?;
         row_values::spell(&mut statement)?;
         distinct::in_order(&mut statement);
@@ -527,7 +529,7 @@ impl Planner {
         let catalog = Catalog::new(&self.state, sources);
         let mut context = PlannerContext::new().with_prepare_param_data_types(params.fields.clone());
         let mut parser = ParserOptions::from(&self.state.config_options().sql_parser);
-        // The first part of a recursive query says what type the others have, before any literal was looked at.
+        // The first part of a recursive query determines the types of the others, before any literal is coerced.
         parser.parse_float_as_decimal &= !is_recursive(&statement);
         merge_coalesce(&mut statement);
         coerce::prepare(&mut statement)?;
@@ -550,8 +552,8 @@ impl Planner {
         plan
     }
 
-    /// Whether each view can be read by itself: within a statement a name that is gone could be taken for another of the
-    /// query around it.
+    /// Plans each view by itself and returns its error. Inside a statement, a missing name could be taken for one of the
+    /// enclosing query.
     fn check_views(&self, views: &[Used], view: &View) -> Result<()> {
         for (_, def) in views.iter().rev() {
             self.read_view(def, view)?;
@@ -559,7 +561,7 @@ impl Planner {
         Ok(())
     }
 
-    /// A view by itself.
+    /// Plans the query of a view by itself.
     fn read_view(&self, def: &ViewDef, view: &View) -> Result<LogicalPlan> {
         let read = || {
             let query = views::query_of(def, self.text_bytes_max)?;
@@ -572,10 +574,10 @@ impl Planner {
         read().map_err(|error| unreadable(def, view, error))
     }
 
-    /// The types of a view's columns, if it can be read.
+    /// Returns the types of a view's columns; an error if it cannot be planned.
     pub fn types_of(&self, def: &ViewDef, view: &View) -> Result<Vec<DataType>> {
         let plan = coerce::coerce(self.read_view(def, view)?)?.plan;
-        // Which brings branches of one type together.
+        // The analyzer brings branches to one type.
         let analyzer = self.state.analyzer();
         let plan = analyzer
             .execute_and_check(plan, self.state.config_options(), |_, _| ())
@@ -583,7 +585,7 @@ impl Planner {
         plan.schema().fields().iter().map(|field| sql_type::from_arrow(field)).collect()
     }
 
-    /// The physical plan.
+    /// Makes the physical plan.
     pub async fn physical(&self, planned: &Planned, joins: Joins) -> Result<Arc<dyn ExecutionPlan>> {
         let mut state = planned.state.as_ref().unwrap_or(&self.state);
         let mut sorting;
@@ -591,7 +593,7 @@ impl Planner {
             sorting = state.clone();
             let options = sorting.config_mut().options_mut();
             options.optimizer.prefer_hash_join = false;
-            // In one part DataFusion joins by hash all the same.
+            // With one partition DataFusion would still join by hash.
             options.execution.target_partitions = options.execution.target_partitions.max(2);
             state = &sorting;
         }
@@ -606,7 +608,7 @@ impl Planner {
             .map_err(from_datafusion)
     }
 
-    /// Puts the values into an optimized plan, and folds what becomes constant by them.
+    /// Puts the parameters' values into an optimized plan, and folds the expressions that become constant.
     fn fill(&self, plan: LogicalPlan, params: &Params) -> Result<LogicalPlan> {
         if params.values.is_empty() {
             return Ok(plan);
@@ -626,7 +628,7 @@ impl Planner {
         }
         let scalars = params.scalars()?;
         let given = |id: &str| scalars.get(id.strip_prefix('$')?.parse::<usize>().ok()?.checked_sub(1)?);
-        // Before the optimizer could take a text that is refused for one that is refused when a row is met.
+        // This precedes the optimizer, which might turn the error of an unreadable text into one that only a row raises.
         let read = plan.transform_up_with_subqueries(|plan| {
             let name = NamePreserver::new(&plan);
             plan.map_expressions(|expr| {
@@ -661,13 +663,14 @@ fn is_recursive(statement: &Statement) -> bool {
     statement.visit(&mut Look).is_break()
 }
 
-/// Rows that go from one part of a plan to the next at once. What merges spilled rows holds two such batches of each file that it
-/// reads, and of two files at least, so they are shorter where memory is small: the sorts of all threads must find room.
+/// Rows of the batches that plan nodes pass on. A merge of spilled rows holds two batches of each of its files, and has at least
+/// two files, so batches are shorter where memory is small: the sorts of all threads must find room.
 fn batch_rows(memory_bytes: usize) -> usize {
     (memory_bytes >> 13).clamp(1_024, table::BATCH_ROWS)
 }
 
-/// Whether a plan holds a function whose value belongs to one moment, as `now()`: then it is not kept.
+/// Returns true if a plan calls a function whose value depends on the statement's time, such as `now()`. Such a plan is not
+/// cached.
 fn stands_in_time(plan: &LogicalPlan) -> DfResult<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|plan| {
@@ -688,7 +691,7 @@ fn is_record(table: &Snapshot) -> bool {
     types::name::is_reserved(&table.def().name)
 }
 
-/// Puts other tables of the same definitions into a plan.
+/// Replaces the tables of a plan by other snapshots of the same definitions.
 fn rebind(plan: LogicalPlan, other: &dyn Fn(&Table) -> DfResult<Table>) -> DfResult<LogicalPlan> {
     let bound = plan.transform_up_with_subqueries(|plan| {
         let LogicalPlan::TableScan(mut scan) = plan else { return Ok(Transformed::no(plan)) };
@@ -702,7 +705,7 @@ fn rebind(plan: LogicalPlan, other: &dyn Fn(&Table) -> DfResult<Table>) -> DfRes
     Ok(bound.data)
 }
 
-/// An optimized plan that means what was written where DataFusion would take it for something else.
+/// Rewrites an optimized plan where DataFusion would otherwise execute it with another meaning.
 fn exact(plan: LogicalPlan) -> datafusion::common::Result<LogicalPlan> {
     regexes::in_place(opaque::exact(float_keys::exact(plan, |table| table.as_any().is::<Provider>())?)?)
 }

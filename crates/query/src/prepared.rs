@@ -1,7 +1,7 @@
-//! Statements that are run many times: parsed once, planned once as long as the definitions of their tables stay.
+//! Prepared statements: parsed once, and planned once for as long as the definitions of their tables stay the same.
 //!
-//! A lookup by key or by an index has a way of its own ([`Prepared::lookup`]): the caller's thread finds the rows, and
-//! nothing is parsed, hashed or handed to another thread.
+//! A lookup by key or by an index has a fast path ([`Prepared::lookup`]): the caller's thread finds the rows, without parsing,
+//! hashing the text, or another thread.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ use crate::planner::table;
 use crate::provider::Table;
 use crate::sql::Sql;
 
-/// A statement that was prepared. Cheap to clone; clones share what is known of it.
+/// A prepared statement. Cheap to clone; clones share what was inferred about it.
 ///
-/// It stays valid when tables change: what was known of them is found out again at the next run, which fails as the
-/// statement itself would if it means nothing any more.
+/// It stays valid when tables change: types and plans are inferred again at the next run, which fails if the statement has become
+/// invalid.
 #[derive(Clone)]
 pub struct Prepared(Arc<Inner>);
 
@@ -43,19 +43,19 @@ struct Inner {
     lookup: ArcSwapOption<Lookup>,
 }
 
-/// What holds while the tables have these definitions.
+/// Facts about a statement that hold while its tables keep these definitions.
 pub(crate) struct Inferred {
-    /// Of each parameter; `None` where any value will do, or only running it shows.
+    /// The type of each parameter; `None` if any value is accepted, or if only a run shows the type.
     pub types: Vec<Option<DataType>>,
     pub tables: Vec<(Written, TableId, SchemaVersion)>,
 }
 
-/// How rows are looked up in a table of this definition.
+/// A point lookup in a table of this definition.
 pub(crate) struct Lookup {
-    /// If they are one row, and its key is given.
+    /// The lookup by key, if the statement is one.
     pub by_key: Option<ByKey>,
     pub direct: Arc<Direct>,
-    /// Those of the values with which it was planned.
+    /// The types of the parameters with which it was planned.
     pub types: Vec<Arrow>,
     pub full_name: String,
     pub id: TableId,
@@ -63,9 +63,9 @@ pub(crate) struct Lookup {
 }
 
 impl Sql {
-    /// Parses a statement, and plans it if it is a query. Runs for `principal` from then on.
+    /// Parses a statement, and plans it if it is a query. All runs have the rights of `principal`.
     ///
-    /// [`types::Kind::Invalid`] and [`types::Kind::NotFound`] as of [`Sql::run`].
+    /// Returns [`types::Kind::Invalid`] and [`types::Kind::NotFound`] like [`Sql::run`].
     pub async fn prepare(&self, principal: &Principal, text: &str) -> Result<Prepared> {
         let (sql, text, principal) = (self.clone(), text.to_owned(), principal.clone());
         let prepare = move || {
@@ -84,13 +84,13 @@ impl Sql {
             prepared.infer(&view)?;
             Ok(prepared)
         };
-        // Text of any depth is read on threads whose stack is made for it.
+        // Deeply nested text needs threads with a large stack.
         self.blocking(Deadline::after(self.deadline()), prepare).await
     }
 }
 
 impl Prepared {
-    /// The type of each parameter; `None` where any will do, or only running it shows.
+    /// Returns the type of each parameter; `None` if any value is accepted, or if only a run shows the type.
     pub fn parameter_types(&self) -> Vec<Option<DataType>> {
         match &*self.0.inferred.load() {
             Some(inferred) => inferred.types.clone(),
@@ -102,9 +102,9 @@ impl Prepared {
         &self.0.text
     }
 
-    /// The answer of a lookup, here and now; `None` if the statement is none, or was not run before: then
-    /// [`Prepared::run`] it. Waits for nobody (R1). `is_waiting`: this thread would only wait for another one to answer, so
-    /// that the lookup may be one of thousands of rows.
+    /// Answers a point lookup on the calling thread. Returns `None` if the statement is not a lookup, or has not run before: call
+    /// [`Prepared::run`] then. Never waits (R1). With `is_waiting`, the thread would only wait for another one to answer, so the
+    /// lookup may have thousands of rows.
     pub fn lookup(&self, values: &[Value], is_waiting: bool) -> Result<Option<RecordBatch>> {
         let lookup = self.0.lookup.load();
         let Some(lookup) = lookup.as_ref().filter(|_| values.len() == self.0.parameters) else {
@@ -123,7 +123,7 @@ impl Prepared {
         let found = match by_key {
             Some(row) => Some(row),
             None => {
-                // Of what stands in no expression, the common way speaks.
+                // `run` handles values that no expression can hold.
                 let Ok(scalars) = values.iter().map(params::scalar).collect::<Result<Vec<_>>>() else {
                     return Ok(None);
                 };
@@ -134,7 +134,7 @@ impl Prepared {
                 lookup.direct.run(&Table::of(&view, snapshot), &scalars, caller)?
             }
         };
-        // Of more rows than are allowed, the common way speaks.
+        // `run` handles answers with more rows than allowed.
         let found = found.filter(|rows| rows.num_rows() as u64 <= self.0.sql.rows_max());
         if found.is_some() {
             self.0.sql.counted_direct();
@@ -142,8 +142,8 @@ impl Prepared {
         Ok(found)
     }
 
-    /// Runs it with these values, one for each parameter. A value of another type than the parameter's becomes one of that
-    /// type if nothing is lost by it, else it is refused ([`types::Kind::Invalid`]).
+    /// Runs the statement with one value for each parameter. A value of another type is converted if nothing is lost, else
+    /// refused ([`types::Kind::Invalid`]).
     pub async fn run(&self, values: &[Value], limits: Limits) -> Result<Answer> {
         let inner = &self.0;
         if values.len() != inner.parameters {
@@ -156,7 +156,7 @@ impl Prepared {
             .run_parsed(&inner.principal, &inner.text, inner.statement.clone(), values.clone(), limits)
             .await?;
         if matches!(answer, Answer::Rows(_)) {
-            // Now there is a plan, which may be a lookup.
+            // There is a plan now, which may be a lookup.
             let known = inner.lookup.load();
             let holds = |lookup: &Arc<Lookup>| {
                 view.find(&lookup.full_name)
@@ -170,7 +170,7 @@ impl Prepared {
         Ok(answer)
     }
 
-    /// The values that [`Prepared::run`] gives the statement, over the tables of `view`.
+    /// Converts values as [`Prepared::run`] does, over the tables of `view`.
     pub(crate) async fn values(&self, values: &[Value], view: &View) -> Result<Vec<Value>> {
         let inner = &self.0;
         if values.len() != inner.parameters {
@@ -196,7 +196,7 @@ impl Prepared {
         values.iter().zip(&inferred.types).enumerate().map(read).collect()
     }
 
-    /// What is known of the parameters over the tables of `view`.
+    /// Infers the types of the parameters over the tables of `view`.
     fn infer(&self, view: &View) -> Result<Arc<Inferred>> {
         let inner = &self.0;
         let unknown = || Inferred { types: vec![None; inner.parameters], tables: Vec::new() };
@@ -227,7 +227,7 @@ impl Inferred {
     }
 }
 
-/// A value as one of the parameter's type.
+/// Converts a value to the parameter's type.
 fn read(value: &Value, wanted: Option<&DataType>, at: usize) -> Result<Value> {
     let Some(wanted) = wanted.filter(|wanted| *value != Value::Null && !has_type(value, wanted)) else {
         return Ok(value.clone());

@@ -1,4 +1,4 @@
-//! A table's snapshot as DataFusion's table: which columns it has, how filters narrow it, how it is split.
+//! DataFusion's table provider over a table's snapshot: its columns, the use of filters, and the division into parallel parts.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::by_index::{self, Found};
 use crate::prune::{self, Place, Test};
 use crate::scan::{Part, Scan};
 
-/// A table of a view, with what the same root holds of its indexes (S2).
+/// A table of a view, with the column indexes of the same root (S2).
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub snapshot: Arc<Snapshot>,
@@ -32,7 +32,7 @@ impl Table {
         Table { indexes: position.and_then(|position| position.published::<Indexes>()), snapshot }
     }
 
-    /// The same definition, and nothing that takes room.
+    /// Returns the same definition over an empty snapshot, which takes no memory.
     pub fn without_rows(&self) -> Table {
         Table { snapshot: self.snapshot.without_rows(), indexes: None }
     }
@@ -75,7 +75,7 @@ impl Provider {
         &self.table.snapshot
     }
 
-    /// The same table at another lsn. Its definition must be the same.
+    /// Returns a provider of the same table at another lsn. The definition must be the same.
     pub fn at(&self, table: Table) -> Self {
         debug_assert_eq!(table.snapshot.def().schema.version, self.snapshot().def().schema.version);
         Provider {
@@ -89,7 +89,8 @@ impl Provider {
 }
 
 impl Provider {
-    /// All pieces: as they lie, unless they are to be counted only or the rows are chosen by their ids, or by their arrival alone.
+    /// Returns all pieces of the table. They come in storage order, unless rows are only counted, or are chosen by id or arrival
+    /// and not by the time column.
     fn pieces(&self, columns: &[ColumnId], tests: &[Test], first: RowId, end: RowId) -> Vec<ScanPiece> {
         let snapshot = self.snapshot();
         let of_column =
@@ -105,7 +106,7 @@ impl Provider {
 }
 
 fn visible(snapshot: &Snapshot, system: bool) -> (SchemaRef, Vec<ColumnId>) {
-    // Stored batches begin with the system columns; `*` should not.
+    // Stored batches begin with the system columns, which `*` leaves out.
     let stored = snapshot.arrow_schema().fields();
     let mut fields = stored[2..].to_vec();
     let mut columns: Vec<ColumnId> = snapshot.def().schema.columns.iter().map(|c| c.id).collect();
@@ -135,7 +136,7 @@ impl TableProvider for Provider {
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        // They narrow the scan by piece; DataFusion filters the rows.
+        // The scan uses filters only to leave out pieces; DataFusion filters the rows.
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }
 
@@ -181,12 +182,12 @@ impl TableProvider for Provider {
                 } else {
                     self.pieces(&columns, &tests, first, end).into_iter().filter(fits).collect()
                 };
-                // A limit that comes this far applies to all rows: no filter stands above.
+                // DataFusion pushes a limit this far only if no filter is above it.
                 let pieces = if filters.is_empty() { enough(pieces, limit) } else { pieces };
                 split(pieces, state.config().target_partitions())
             }
         };
-        // How many rows of an unreadable segment are live is not known: such a count must meet the error.
+        // The number of live rows of an unreadable segment is unknown: a count must meet the error.
         let counted = |part: &Part| match part {
             Part::Pieces(pieces) => pieces.iter().all(ScanPiece::is_counted),
             Part::Rows(_) | Part::Count(_) => true,
@@ -195,14 +196,14 @@ impl TableProvider for Provider {
             && snapshot.segments().all(|segment| segment.check().is_ok())
             && parts.iter().all(counted);
         let limit = limit.filter(|_| exact);
-        // What was left out so far are rows that the filter refuses, or that nobody wants.
+        // The scan is complete if it left out only rows that the filters refuse.
         let of_all = limit.is_none() && by_range;
         let scan = scan(parts, exact, limit);
         Ok(Arc::new(if of_all { scan.over(self.table.clone(), tests) } else { scan }))
     }
 }
 
-/// What an index found, and what of the rows behind it may pass the tests.
+/// Makes the parts of an index lookup: the rows found, and the index's tail as far as its pieces may match the tests.
 pub(crate) fn found_parts(snapshot: &Snapshot, found: &Found, tests: &[Test], count: usize) -> Vec<Part> {
     let mut parts: Vec<Part> =
         found.rows.chunks(table::BATCH_ROWS).map(|rows| Part::Rows(rows.to_vec())).collect();
@@ -214,13 +215,13 @@ pub(crate) fn found_parts(snapshot: &Snapshot, found: &Found, tests: &[Test], co
     parts
 }
 
-/// The first pieces that hold `limit` rows.
+/// Returns the first pieces that together hold `limit` rows.
 fn enough(mut pieces: Vec<ScanPiece>, limit: Option<usize>) -> Vec<ScanPiece> {
     let Some(limit) = limit else { return pieces };
     let mut rows = 0;
     let wanted = pieces.iter().take_while(|piece| {
         let more = rows < limit;
-        // Of one that was not counted no row is sure.
+        // A piece whose live rows were not counted might have none.
         rows += if piece.is_counted() { piece.rows() } else { 0 };
         more
     });
@@ -229,10 +230,10 @@ fn enough(mut pieces: Vec<ScanPiece>, limit: Option<usize>) -> Vec<ScanPiece> {
     pieces
 }
 
-/// Neighbouring pieces in at most `count` parts of about equal rows, so that each part is in row-id order.
+/// Splits the pieces into at most `count` parts of about equal rows. Neighbours stay together, so each part is in row-id order.
 fn split(pieces: Vec<ScanPiece>, count: usize) -> Vec<Part> {
     let total: usize = pieces.iter().map(ScanPiece::rows).sum();
-    // One more thread is worth it from a full batch on.
+    // A further thread is worth it for a full batch of rows.
     let count = count.min(total.div_ceil(table::BATCH_ROWS)).max(1);
     let target = total.div_ceil(count).max(1);
     let mut parts = Vec::with_capacity(count);
@@ -240,7 +241,7 @@ fn split(pieces: Vec<ScanPiece>, count: usize) -> Vec<Part> {
     let mut rows = 0;
     let are_ordered = pieces.iter().all(ScanPiece::is_in_row_order);
     for piece in pieces {
-        // Rows of the past come behind the others and begin again at smaller ids; each part is in order.
+        // Rows of an earlier time follow the others and begin again at smaller ids; this keeps each part in order.
         if are_ordered
             && part.last().is_some_and(|last: &ScanPiece| last.row_range().1 >= piece.row_range().0)
         {
@@ -260,12 +261,12 @@ fn split(pieces: Vec<ScanPiece>, count: usize) -> Vec<Part> {
     parts
 }
 
-/// The position of the row id among a projection's columns.
+/// Returns the position of a column in a projection.
 pub(crate) fn position(projection: &Projection, wanted: ColumnId) -> Option<usize> {
     projection.columns().position(|column| column == wanted)
 }
 
-/// Row ids as the engine takes them.
+/// Returns a column of row ids as the engine's type.
 pub(crate) fn row_ids(column: &arrow::array::Int64Array) -> impl Iterator<Item = RowId> + '_ {
     column.values().iter().map(|v| RowId(*v as u64))
 }

@@ -1,6 +1,6 @@
-//! What a filter says about where the rows can be: row-id ranges, keys, and zones that cannot match.
+//! Derives from a filter the rows that can match: row-id ranges, keys, and tests against zone maps.
 //!
-//! Everything here may only leave out rows that the filter would refuse; DataFusion applies the filter itself again.
+//! Pruning may leave out only rows that the filter refuses; DataFusion applies the filter again.
 
 mod physical;
 
@@ -14,10 +14,10 @@ use dialect::rewrites::coerce::before_wildcards;
 use table::{ScanPiece, Snapshot, Zone};
 use types::{ColumnId, DataType, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TIME_NAME, TableDef, Value, key};
 
-/// A key lookup, or a lookup by row id, finds at most this many rows; beyond it a scan is not slower.
+/// Number of rows that a lookup by key or row id may find; for more rows a scan is as fast.
 const LOOKUPS_MAX: usize = 1_024;
 
-/// What is known about a filter's result before it is evaluated.
+/// A condition on one column, or a combination of such, that a filter implies.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Test {
     Compare {
@@ -29,7 +29,7 @@ pub(crate) enum Test {
         column: ColumnId,
         values: Vec<Value>,
     },
-    /// A text that begins so.
+    /// The text begins with the prefix.
     StartsWith {
         column: ColumnId,
         prefix: String,
@@ -41,16 +41,16 @@ pub(crate) enum Test {
     Unknown,
 }
 
-/// Where the rows can be.
+/// The rows that can match.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Place {
-    /// These and no others, in ascending order; some may not be live.
+    /// These rows only, in ascending order; some of them may be deleted.
     Rows(Vec<RowId>),
-    /// From the first to before the second.
+    /// The rows from the first id up to, but not including, the second.
     Range(RowId, RowId),
 }
 
-/// The tests of a scan's filters, which all must hold.
+/// Returns the tests of a scan's filters. A row must pass all of them.
 pub(crate) fn tests(filters: &[Expr], def: &TableDef) -> Vec<Test> {
     let mut all = Vec::new();
     for filter in filters {
@@ -103,7 +103,7 @@ fn test(expr: &Expr, def: &TableDef) -> Test {
     }
 }
 
-/// `a OR b OR c` has three.
+/// Returns the operands of nested ORs: `a OR b OR c` has three.
 fn sides(test: Test) -> Vec<Test> {
     match test {
         Test::Or(sides) => sides,
@@ -111,10 +111,10 @@ fn sides(test: Test) -> Vec<Test> {
     }
 }
 
-/// No row passes.
+/// A test that no row passes.
 const NEVER: Test = Test::Or(Vec::new());
 
-/// `left IS NOT DISTINCT FROM right`, whose right side is a value or null.
+/// Returns the test of `left IS NOT DISTINCT FROM right`, if the right side is a literal.
 fn same(left: &Expr, right: &Expr, def: &TableDef) -> Option<Test> {
     let Expr::Literal(scalar, _) = right else { return None };
     match scalar {
@@ -124,7 +124,8 @@ fn same(left: &Expr, right: &Expr, def: &TableDef) -> Option<Test> {
     }
 }
 
-/// What passes a CASE of conditions passes one of its branches: it meets what leads to it, and what it comes to is true.
+/// Returns the test of a searched CASE used as a condition. A row that passes meets the condition of a branch, and that branch's
+/// value is true.
 fn chosen(case: &Case, def: &TableDef) -> Option<Test> {
     if case.expr.is_some() {
         return None;
@@ -157,7 +158,7 @@ fn is_never(test: &Test) -> bool {
     }
 }
 
-/// A column of truths as a condition.
+/// Returns the test of a boolean column that is used as a condition.
 fn is_bool(expr: &Expr, wanted: bool, def: &TableDef) -> Option<Test> {
     let (id, DataType::Bool) = column(expr, def)? else { return None };
     Some(Test::Compare { column: id, op: Operator::Eq, value: Value::Bool(wanted) })
@@ -171,7 +172,7 @@ fn compare(left: &Expr, op: Operator, right: &Expr, def: &TableDef) -> Option<Te
     Some(Test::Compare { column: id, op, value: literal(right, &data_type)? })
 }
 
-/// Of `LIKE 'abc%d_'` what stands before the first sign that stands for others.
+/// Returns the test of a LIKE pattern: the text before its first wildcard is a prefix.
 fn starts_with(like: &Like, def: &TableDef) -> Option<Test> {
     let plain = !like.negated && !like.case_insensitive && like.escape_char.is_none();
     let (id, DataType::String) = column(&like.expr, def)? else { return None };
@@ -199,13 +200,13 @@ fn column(expr: &Expr, def: &TableDef) -> Option<(ColumnId, DataType)> {
     }
 }
 
-/// A literal as a value of the column's type. Types without an order are left out.
+/// Returns a literal as a value of the column's type; `None` for types without an order.
 fn literal(expr: &Expr, data_type: &DataType) -> Option<Value> {
     let Expr::Literal(scalar, _) = expr else { return None };
     value(scalar, data_type)
 }
 
-/// The same of a value that is compared with a column.
+/// Returns a scalar as a value of the type of `column`; `None` for types without an order.
 pub(crate) fn value_of(scalar: &ScalarValue, column: ColumnId, def: &TableDef) -> Option<Value> {
     match column {
         ROW_ID => value(scalar, &DataType::Int64),
@@ -240,7 +241,7 @@ fn value(scalar: &ScalarValue, data_type: &DataType) -> Option<Value> {
 
 pub(crate) use physical::{exact_tests, possible_tests};
 
-/// Where the rows of `snapshot` that pass `tests` can be.
+/// Returns the rows of `snapshot` that can pass `tests`.
 pub(crate) fn place(snapshot: &Snapshot, tests: &[Test]) -> Result<Place> {
     if let Some((_, rows)) = by_id(snapshot, tests, |_| true)? {
         return Ok(Place::Rows(rows));
@@ -277,7 +278,8 @@ pub(crate) fn place(snapshot: &Snapshot, tests: &[Test]) -> Result<Place> {
     Ok(Place::Range(first, end.max(first)))
 }
 
-/// The rows that can pass `tests`, if these name them by row id or key and are no more than it pays to find; and which it is.
+/// Returns the rows that can pass `tests`, if these name them by row id or key and `pays` accepts their number; and the name of
+/// the method.
 pub(crate) fn by_id(
     snapshot: &Snapshot,
     tests: &[Test],
@@ -335,7 +337,7 @@ fn by_key(snapshot: &Snapshot, tests: &[Test], is_few: impl Fn(usize) -> bool) -
     Ok(Some(rows))
 }
 
-/// The only values that a column can have, if the tests say so.
+/// Returns the only values that a column can have, if the tests restrict it to such.
 pub(crate) fn constants(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
     tests.iter().find_map(|test| match test {
         Test::Compare { column, op: Operator::Eq, value } if *column == wanted => Some(vec![value.clone()]),
@@ -349,7 +351,7 @@ pub(crate) fn constants(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> 
     })
 }
 
-/// From when to when a timestamp column is wanted: what the tests say of it, all of which must hold.
+/// Returns the range that the tests leave for a timestamp column. All tests must hold.
 pub(crate) fn window<'a>(tests: impl Iterator<Item = &'a Test>, column: ColumnId) -> RangeInclusive<i64> {
     let (mut low, mut high) = (i64::MIN, i64::MAX);
     for test in tests {
@@ -361,7 +363,7 @@ pub(crate) fn window<'a>(tests: impl Iterator<Item = &'a Test>, column: ColumnId
             Operator::Eq => (low, high) = (low.max(*v), high.min(*v)),
             Operator::GtEq => low = low.max(*v),
             Operator::LtEq => high = high.min(*v),
-            // Nothing is beyond the last there is.
+            // No timestamp is greater than the greatest one.
             Operator::Gt if *v == i64::MAX => (low, high) = (1, 0),
             Operator::Lt if *v == i64::MIN => (low, high) = (1, 0),
             Operator::Gt => low = low.max(v + 1),
@@ -372,12 +374,12 @@ pub(crate) fn window<'a>(tests: impl Iterator<Item = &'a Test>, column: ColumnId
     low..=high
 }
 
-/// Whether a piece can hold a row that passes all tests.
+/// Returns true if a piece can hold a row that passes all tests.
 pub(crate) fn may_match(piece: &ScanPiece, tests: &[Test]) -> bool {
     tests.iter().all(|test| possible(test, &|column| zone(piece, column)) && !lacks(piece, test))
 }
 
-/// Whether a piece is of a partition that has no row which passes a test.
+/// Returns true if a piece belongs to a partition without a row that passes the test.
 fn lacks(piece: &ScanPiece, test: &Test) -> bool {
     match test {
         Test::And(parts) => parts.iter().any(|part| lacks(piece, part)),
@@ -437,7 +439,7 @@ fn in_zone(zone: &Zone, op: Operator, value: &Value) -> bool {
     }
 }
 
-/// `None` of values that say nothing of each other.
+/// Compares two values; `None` if they cannot be ordered.
 pub(crate) fn order(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
@@ -455,7 +457,7 @@ pub(crate) fn order(a: &Value, b: &Value) -> Option<Ordering> {
     }
 }
 
-/// Zones do not tell one zero from the other, and know nothing of NaN.
+/// Compares two floats. Zone maps do not distinguish the two zeros, and know nothing of NaN.
 fn float_order(a: f64, b: f64) -> Option<Ordering> {
     if a == 0.0 && b == 0.0 { None } else { a.partial_cmp(&b) }
 }

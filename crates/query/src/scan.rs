@@ -1,4 +1,4 @@
-//! Reading a snapshot's pieces: one stream a part, batches of at most 8192 rows, in row-id order or as they lie.
+//! Scans a snapshot: one stream per part, batches of at most 8192 rows, in row-id order or in storage order.
 
 mod late;
 mod order;
@@ -33,13 +33,13 @@ use crate::prune::Test;
 use crate::tell::said::Told;
 use late::Late;
 
-/// What one partition reads.
+/// The work of one partition of a scan.
 #[derive(Clone, Debug)]
 pub(crate) enum Part {
     Pieces(Vec<ScanPiece>),
-    /// Found by key or row id.
+    /// Rows found by key, row id or index.
     Rows(Vec<RowId>),
-    /// So many rows, of which no column is wanted.
+    /// A number of rows without columns.
     Count(u64),
 }
 
@@ -49,17 +49,17 @@ pub(crate) struct Scan {
     snapshot: Arc<Snapshot>,
     projection: Projection,
     parts: Arc<Vec<Part>>,
-    /// The index that found rows, by its name.
+    /// Name of the index that found the rows.
     index: Option<String>,
-    /// Whether every row read is wanted: then the counts are exact.
+    /// True if every row read is wanted: then the counts are exact.
     exact: bool,
-    /// Rows that are wanted of each part at most.
+    /// Rows that each part returns at most.
     limit: Option<usize>,
-    /// Whether each part is read from its end: for the newest rows.
+    /// True if each part is read from its end, for the newest rows.
     newest_first: bool,
-    /// Of a scan that leaves out no row but such as these tests refuse.
+    /// The table and the tests of a scan that leaves out only rows which these tests refuse.
     of_all: Option<Arc<(Table, Vec<Test>)>>,
-    /// What those above learn while they work.
+    /// Filters of joins and sorts above, which become known while the plan runs.
     late: Arc<Late>,
     metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
@@ -90,26 +90,26 @@ impl Scan {
         }
     }
 
-    /// As many rows without columns as an index counted.
+    /// Makes a scan that returns as many rows without columns as an index counted.
     pub fn counted(snapshot: &Arc<Snapshot>, index: String, rows: u64) -> types::Result<Self> {
         let projection = snapshot.projection(&[])?;
         let scan = Scan::new(snapshot.clone(), projection, vec![Part::Count(rows)], false, None);
         Ok(scan.found_by(index))
     }
 
-    /// Says that of all rows only those are left out that these tests refuse.
+    /// Marks the scan as complete: of all rows it leaves out only those that these tests refuse.
     pub fn over(self, table: Table, tests: Vec<Test>) -> Self {
         Scan { of_all: Some(Arc::new((table, tests))), ..self }
     }
 
-    /// It hears what a join has on its other side. `None` of a scan to which it makes no difference.
+    /// Adds the dynamic filter of a join. Returns `None` if the scan cannot use it.
     pub fn told(&self, told: Arc<Told>) -> Option<Self> {
         self.of_all()?;
         let late = Arc::new(self.late.and(told));
         Some(Scan { late, ..self.with(self.limit, self.newest_first) })
     }
 
-    /// Whether rows are found by a column, if certain values of it are wanted.
+    /// Returns true if rows can be looked up by values of this column.
     pub fn finds(&self, column: ColumnId) -> bool {
         let def = self.snapshot.def();
         let is_first =
@@ -117,13 +117,13 @@ impl Scan {
         column == ROW_ID || def.primary_key.as_slice() == [column] || def.indexes.iter().any(is_first)
     }
 
-    /// What was said by [`Scan::over`]; `None` of any other scan.
+    /// Returns the arguments of [`Scan::over`]; `None` for any other scan.
     pub fn of_all(&self) -> Option<(&Table, &[Test])> {
         let (table, tests) = &**self.of_all.as_ref().filter(|_| self.limit.is_none())?;
         Some((table, tests))
     }
 
-    /// The same columns of fewer rows, in at most `parts` parts more than there are batches of them.
+    /// Returns a scan of the same columns over the rows that an index found. Its tail is split into at most `parts` parts.
     pub fn narrowed(&self, found: Found, parts: usize) -> Option<Self> {
         let (table, tests) = self.of_all()?;
         let parts = found_parts(&table.snapshot, &found, tests, parts);
@@ -135,7 +135,7 @@ impl Scan {
         &self.snapshot
     }
 
-    /// Rows that were read so far, one after the other.
+    /// Rows read so far by scanning, not by lookups.
     pub fn scanned(&self) -> u64 {
         let sum = self.metrics.clone_inner().sum_by_name(reader::ROWS_SCANNED);
         sum.map_or(0, |sum| sum.as_usize() as u64)
@@ -174,12 +174,12 @@ impl Scan {
         }
     }
 
-    /// Whether an index has found its rows already.
+    /// Returns true if the scan's rows were found by an index.
     pub fn is_lookup(&self) -> bool {
         self.index.is_some()
     }
 
-    /// Rows that are looked up one by one.
+    /// Number of rows that are looked up one by one.
     pub fn lookups(&self) -> usize {
         self.found().map(<[RowId]>::len).sum()
     }
@@ -196,8 +196,8 @@ impl Scan {
         self.parts.iter().filter_map(count).reduce(|all, rows| all + rows)
     }
 
-    /// With the pieces first that may hold the first rows of an order: what those above learn from them shows that the others
-    /// hold nothing that is wanted.
+    /// Returns a scan that reads the pieces first which may hold the first rows of an order. The filter of the sort above then
+    /// shows that the others hold no wanted rows.
     fn first_first(&self, order: &[PhysicalSortExpr]) -> Option<Self> {
         let first = order.first()?;
         let at = first.expr.as_any().downcast_ref::<Column>()?.index();
@@ -206,7 +206,7 @@ impl Scan {
         Some(Scan { parts: Arc::new(parts), properties, ..self.with(None, false) })
     }
 
-    /// Least and greatest time, if no row was deleted: those of the blocks.
+    /// Sets the least and greatest time in the statistics, if no row was deleted: those of the blocks.
     fn bounds_of_time(&self, statistics: &mut Statistics) {
         let Some(column) = self.snapshot.def().time else { return };
         let Some(at) = position(&self.projection, column) else { return };
@@ -218,7 +218,7 @@ impl Scan {
                     least = Some(least.map_or(min, |least: i64| least.min(min)));
                     greatest = Some(greatest.map_or(max, |greatest: i64| greatest.max(max)));
                 }
-                // No row of it has a time.
+                // No row of the piece has a time.
                 Some((None, _)) => {}
                 _ => return,
             }
@@ -242,18 +242,18 @@ impl Scan {
         })
     }
 
-    /// What is read of files for the first time, with all columns: so much is checked.
+    /// Bytes of files that would be read for the first time, with all columns: they must be checked against their checksums.
     pub fn untouched_bytes(&self) -> u64 {
         let looked_up = self.found().map(|rows| self.snapshot.untouched_bytes(rows)).sum::<u64>();
         looked_up + self.pieces().map(ScanPiece::untouched_bytes).sum::<u64>()
     }
 
-    /// About what a row takes, with all columns.
+    /// Approximate bytes of one row, with all columns.
     pub fn row_bytes(&self) -> u64 {
         self.snapshot.raw_bytes() / self.snapshot.rows().max(1)
     }
 
-    /// Rows that are read, of one part or of all.
+    /// Number of rows to read, of one part or of all.
     pub fn rows(&self, partition: Option<usize>) -> usize {
         let of_part = |part: &Part| {
             let rows = match part {
@@ -270,7 +270,7 @@ impl Scan {
     }
 }
 
-/// Whether each part is in row-id order.
+/// Returns true if each part is in row-id order.
 fn in_row_order(parts: &[Part]) -> bool {
     let of_piece = |pieces: &[ScanPiece]| {
         pieces.iter().all(ScanPiece::is_in_row_order)
@@ -282,8 +282,8 @@ fn in_row_order(parts: &[Part]) -> bool {
     })
 }
 
-/// `_time` never falls with the row id, so a part that is in the order of one is in that of both;
-/// read from its end, in the opposite of both.
+/// Returns the plan properties. `_time` never falls with the row id, so a part in the order of one is in the order of both; read
+/// from its end, it is in the reverse order of both.
 fn properties(projection: &Projection, parts: &[Part], newest_first: bool) -> Arc<PlanProperties> {
     let options = SortOptions { descending: newest_first, nulls_first: newest_first };
     let ordering = |id, name| {
@@ -361,7 +361,7 @@ impl ExecutionPlan for Scan {
         let rows = self.rows(partition);
         let mut statistics = Statistics::new_unknown(self.projection.schema());
         let whole = self.parts.iter().all(|part| matches!(part, Part::Pieces(_)));
-        // With a limit each part gives up to as many: the sum is not the answer's count.
+        // With a limit each part returns up to that many rows: their sum is not the answer's count.
         statistics.num_rows = if self.exact && whole && (self.limit.is_none() || partition.is_some()) {
             Precision::Exact(rows)
         } else {
@@ -377,13 +377,13 @@ impl ExecutionPlan for Scan {
         Some(self.metrics.clone_inner())
     }
 
-    /// As at first: what others have learned since is forgotten.
+    /// Forgets the filters that were learned while the plan ran.
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(Arc::new(Scan { late: Arc::default(), ..self.with(self.limit, self.newest_first) }))
     }
 
-    /// Takes what the first rows of an order let through, as far as they are known by then. It may say more than that, so they look
-    /// themselves too.
+    /// Accepts the filters that sorts push down while they run. The scan may return more rows than they accept, so the nodes
+    /// above still filter.
     fn handle_child_pushdown_result(
         &self,
         phase: FilterPushdownPhase,
@@ -414,7 +414,7 @@ impl ExecutionPlan for Scan {
         self.limit
     }
 
-    /// The newest rows first: the sort above finds its input in order then, and ends at its limit.
+    /// Accepts a descending sort by row id or arrival by reading the newest rows first: the sort above then ends at its limit.
     fn try_pushdown_sort(
         &self,
         order: &[PhysicalSortExpr],

@@ -1,19 +1,18 @@
-//! Keyword search over one view: in which tables, which rows, in which order, and what is shown of them.
+//! Keyword search over one view: finds rows in several tables, ranks them, and fetches what is shown of them.
 //!
-//! The index does the searching (`index::text`); here is what lies around it. A [`Request`] is understood against one
-//! view (S2): its tables, their text index and position, what the principal may see of them (A1). Its filter is an SQL
-//! predicate and runs as a statement over the same view. Then one piece of work without a lock finds, fuses, fetches and
-//! marks (`Job`).
+//! `index::text` does the searching itself; this module does the rest. It resolves a [`Request`] against one view (S2): its
+//! tables, their text indexes and positions, and what the principal may see of them (A1). The filter is an SQL predicate and runs
+//! as a statement over the same view. Then one `Job` without a lock finds, fuses, fetches and marks the rows.
 //!
-//! ## Who works where (R3)
-//! A search in an index begins on threads of class `Interactive` that do nothing else; one that turns out to be much work
-//! (a phrase of frequent words, a prefix of one letter) begins anew on SQL's threads, in one of SQL's places. There
-//! run from the beginning a filter, a search without an index, and one that would have to index many rows first. So they
-//! wait for each other and for nobody else.
+//! ## Threads (R3)
+//! A search in an index begins on threads of class `Interactive` that do nothing else. If it turns out to be much work (a phrase
+//! of frequent words, a prefix of one letter), it is repeated on SQL's threads, in one of SQL's slots. Filters, searches without
+//! an index, and searches that would first have to index many rows run on SQL's threads from the beginning, so such searches wait
+//! only for each other.
 //!
 //! ## Several tables
-//! Scores of different tables say nothing to each other. Their ranks are fused: a row counts 1 / (60 + its rank in its
-//! table), as reciprocal rank fusion has it.
+//! Scores of different tables are not comparable. Reciprocal rank fusion joins their ranks: a row counts 1 / (60 + its rank in
+//! its table).
 
 mod job;
 mod plan;
@@ -40,47 +39,47 @@ use plan::Part;
 
 /// Rows of one answer.
 pub const LIMIT_MAX: usize = 1_000;
-/// How far an answer may begin behind the best row, its own rows included.
+/// Rank of the last row that an answer may include.
 pub const WINDOW_MAX: usize = 10_000;
 /// Searches that run or wait; a further one is [`Kind::Busy`].
 const WAITING_MAX: usize = 4_096;
-/// What a search indexes itself on a thread that other searches wait for: rows, and about how many bytes of them.
+/// Rows, and about how many bytes, that a search may index itself on the threads of class `Interactive`.
 const INLINE_ROWS_MAX: u64 = 4_096;
 const INLINE_BYTES_MAX: u64 = 2 << 20;
-/// How long a search waits for an index that is being opened: some seconds. What it would answer instead, right after a
-/// restart, is that the index is being built.
+/// Time between two checks of an index that is being opened. A search waits some seconds for it; right after a restart the
+/// alternative would be to answer that the index is being built.
 const OPENING_PAUSE: Duration = Duration::from_millis(10);
 const OPENING_LOOKS_MAX: u32 = 500;
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What is sought.
+/// A search request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// As [`index::text::Query`] reads it.
+    /// The query text, in the syntax of [`index::text::Query`].
     pub text: String,
     /// `[namespace.]table`; empty: every table with a text index that the principal may search.
     pub tables: Vec<String>,
-    /// Columns to search in; empty: all that are indexed, or all that hold strings where none is.
+    /// Columns to search in; empty: all indexed ones, or all string columns if no column is indexed.
     pub columns: Vec<String>,
     /// An SQL predicate over the table's columns, with `$1` for `params`.
     pub filter: Option<String>,
     pub params: Vec<Value>,
-    /// At most [`LIMIT_MAX`].
+    /// Rows of the answer, at most [`LIMIT_MAX`].
     pub limit: usize,
-    /// With `limit`, at most [`WINDOW_MAX`].
+    /// Rows to skip; with `limit`, at most [`WINDOW_MAX`].
     pub offset: usize,
     /// Columns to show of each row; `None`: all.
     pub fields: Option<Vec<String>>,
-    /// Without `fields`: show only what names a row, its key and a column `title`.
+    /// Without `fields`: shows only the columns that identify a row, its key and a column `title`.
     pub brief: bool,
-    /// The length of a snippet.
+    /// Length of a snippet in characters.
     pub snippet_chars: usize,
-    /// `None`: ten seconds.
+    /// Time limit; `None`: ten seconds.
     pub deadline: Option<Duration>,
 }
 
 impl Request {
-    /// The ten best rows of all tables that have a text index.
+    /// Makes a request for the ten best rows of all tables with a text index.
     pub fn new(text: impl Into<String>) -> Self {
         Request {
             text: text.into(),
@@ -98,7 +97,7 @@ impl Request {
     }
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Best first.
@@ -107,23 +106,23 @@ pub struct Found {
     pub tables: Vec<Searched>,
     /// Rows that match, in all tables.
     pub total: u64,
-    /// Else there are at least so many.
+    /// False if `total` is only a lower bound.
     pub exact: bool,
-    /// Everything stands at this lsn (S2).
+    /// The lsn at which everything was read (S2).
     pub lsn: Lsn,
 }
 
 /// One row that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// Which of [`Found::tables`].
+    /// The row's table, as an index into [`Found::tables`].
     pub table: usize,
-    /// Which row of [`Searched::rows`] and [`Searched::keys`].
+    /// The row's position in [`Searched::rows`] and [`Searched::keys`].
     pub at: usize,
     pub row: RowId,
-    /// BM25; of several tables, the fused rank.
+    /// The BM25 score; with several tables, the fused rank.
     pub score: f64,
-    /// Column by column, HTML: escaped, the words in `<mark>`.
+    /// Column names and their snippets in HTML: escaped, with the found words in `<mark>`.
     pub snippets: Vec<(String, String)>,
 }
 
@@ -136,12 +135,13 @@ pub struct Searched {
     /// The primary key's columns of the same rows; without columns if there is no key.
     pub keys: RecordBatch,
     pub total: u64,
-    /// No index covers the columns: every row was read.
+    /// True if no index covers the columns, so that every row was read.
     pub scanned: bool,
-    /// Rows that were searched, and how many of them the index does not hold yet.
+    /// Rows that were searched, and those of them that the index does not hold yet.
     pub searched_rows: u64,
     pub tail_rows: u64,
-    /// Whoever asked may see only some of its rows. Their ids must not be told: the gaps count the others.
+    /// True if the principal may see only some rows. Their ids must not be shown: gaps between them would reveal the number of
+    /// others.
     pub filtered: bool,
 }
 
@@ -191,8 +191,8 @@ impl Search {
 
     /// Searches. May be awaited on any runtime; dropping the future ends the work.
     ///
-    /// [`Kind::NotFound`] for a table, column or field that is not there; [`Kind::IndexBuilding`] while more rows are
-    /// missing from an index than a search takes in itself; [`Kind::Timeout`] at the deadline.
+    /// Returns [`Kind::NotFound`] for an unknown table, column or field; [`Kind::IndexBuilding`] while an index lacks more rows
+    /// than a search indexes itself; and [`Kind::Timeout`] at the deadline.
     pub async fn run(&self, principal: &Principal, request: Request) -> Result<Found> {
         let _place = self.enter()?;
         let deadline = self.deadline(&request);
@@ -207,7 +207,7 @@ impl Search {
                 continue;
             }
             if self.lacks_much(&parts) && turn.is_none() {
-                // Who waited looks again, at a newer view, and finds little left to do.
+                // After the wait, a newer view probably has little left to index.
                 turn = Some(self.turn(deadline).await?);
                 continue;
             }
@@ -215,7 +215,7 @@ impl Search {
         }
     }
 
-    /// [`Search::run`] over a view that the caller has, so that it stands at one lsn with what else is read there (S2).
+    /// Searches over the caller's view, at the same lsn as the caller's other reads (S2).
     pub async fn run_in(&self, view: View, request: Request) -> Result<Found> {
         let _place = self.enter()?;
         let deadline = self.deadline(&request);
@@ -253,7 +253,7 @@ impl Search {
             drop(turn);
             let light = job.clone();
             let found = self.interactive(move || {
-                // R1: in debug builds any lock of ours would panic here.
+                // R1: in debug builds, taking one of our locks would panic here.
                 let _reading = vfs::read_path();
                 light.run_if_light()
             });
@@ -284,7 +284,7 @@ impl Search {
         Deadline::after(request.deadline.unwrap_or(DEADLINE).min(self.0.sql.deadline()))
     }
 
-    /// Whether a search would have to index many rows first.
+    /// Returns true if a search would first have to index many rows.
     fn lacks_much(&self, parts: &[Part]) -> bool {
         let (mut rows, mut bytes) = (0, 0);
         for part in parts.iter().filter(|part| !part.scanned) {
@@ -296,7 +296,7 @@ impl Search {
         rows > INLINE_ROWS_MAX || bytes > INLINE_BYTES_MAX
     }
 
-    /// Whether an index is there and only not open yet, after a restart, and a search would have to do its work again.
+    /// Returns true if, after a restart, an index exists but is not open yet, and a search would have to repeat much of its work.
     fn is_opening(&self, view: &View, parts: &[Part]) -> bool {
         let opening = |part: &Part| !part.scanned && view.is_opening(index::text::NAME, &part.snapshot);
         parts.iter().any(opening) && self.lacks_much(parts)
@@ -310,18 +310,18 @@ impl Search {
         self.0.sql.waiting(deadline, pause).await
     }
 
-    /// Only one search at a time indexes many rows, for all: what two make at once is made in vain.
+    /// Waits for the permit to index many rows: two searches at once would do the same work twice.
     async fn turn(&self, deadline: Deadline) -> Result<OwnedSemaphorePermit> {
         let waiting = self.0.turn.clone().acquire_owned();
         self.0.sql.waiting(deadline, async { waiting.await.map_err(|_| closed()) }).await
     }
 
-    /// Searches that run or wait.
+    /// Returns the number of searches that run or wait.
     pub fn waiting(&self) -> usize {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// Searches so far that turned out to be too much work for the threads where they began.
+    /// Returns the number of searches so far that were too much work for the threads on which they began.
     pub fn moved(&self) -> u64 {
         self.0.moved.load(Ordering::Relaxed)
     }
@@ -334,7 +334,7 @@ impl Search {
         }
     }
 
-    /// Counts a search as long as the place is held.
+    /// Counts a search until the returned guard is dropped.
     fn enter(&self) -> Result<Place> {
         let before = self.0.waiting.fetch_add(1, Ordering::Relaxed);
         let place = Place(self.0.waiting.clone());
@@ -351,7 +351,7 @@ impl Search {
     ) -> Result<T> {
         let (sender, receiver) = oneshot::channel();
         self.0.spawner.spawn(async move {
-            // Nobody waits any more if the client left.
+            // The receiver is gone if the client left.
             if !sender.is_closed() {
                 let _ = sender.send(job());
             }

@@ -1,9 +1,10 @@
-//! Statements one after the other that may stand between BEGIN and COMMIT, and those that are [prepared](prepared) by name.
+//! Sessions: statements in sequence, which may form a transaction between BEGIN and COMMIT, and [prepared statements](prepared)
+//! by name.
 //!
-//! As in PostgreSQL, a statement that fails inside a transaction makes the transaction fail: every further one is refused
-//! until ROLLBACK, or ROLLBACK TO a savepoint from before it. Two things differ. COMMIT of a failed transaction is an
-//! error and not a quiet rollback, and ISOLATION LEVEL SERIALIZABLE is refused, since what there is is snapshot
-//! isolation; the weaker levels get it too.
+//! As in PostgreSQL, a statement that fails inside a transaction makes the transaction fail: every further one is refused until
+//! ROLLBACK, or ROLLBACK TO an earlier savepoint. There are two differences. COMMIT of a failed transaction is an error instead
+//! of a silent rollback, and ISOLATION LEVEL SERIALIZABLE is refused, since the engine has snapshot isolation; the weaker levels
+//! get snapshot isolation too.
 
 mod prepared;
 
@@ -22,12 +23,12 @@ use crate::sql::Sql;
 
 use prepared::{Asked, Statements};
 
-/// Of the words that are looked for, `deallocate` has the most letters.
+/// Letters of `deallocate`, the longest control word.
 const WORD_MAX: usize = 11;
-/// A longer text is no BEGIN or COMMIT.
+/// Bytes of the longest BEGIN, COMMIT or other control statement.
 const CONTROL_BYTES_MAX: usize = 1 << 10;
 
-/// See the module. Dropping it rolls back what is open.
+/// A session; see the module. Dropping it rolls back an open transaction.
 #[derive(Debug)]
 pub struct Session {
     sql: Sql,
@@ -40,7 +41,7 @@ pub struct Session {
 struct Open {
     transaction: OpenTransaction,
     read_only: bool,
-    /// A statement in it failed, or was cancelled.
+    /// True after a statement in it failed or was cancelled.
     failed: bool,
 }
 
@@ -56,12 +57,12 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // A statement that is being cancelled may hold it for a moment yet. Once it was committed this does nothing.
+        // A statement that is being cancelled may still hold the transaction. After a commit this call does nothing.
         self.transaction.rollback();
     }
 }
 
-/// What decides about a transaction.
+/// A statement that controls a transaction.
 #[derive(Debug, PartialEq, Eq)]
 enum Control {
     Begin { read_only: bool },
@@ -77,8 +78,8 @@ impl Session {
         Session { sql, principal, open: None, statements: Statements::default() }
     }
 
-    /// Runs one statement: in the transaction that is open, else by itself. Dropping the future makes an open
-    /// transaction fail, as an error does.
+    /// Runs one statement: in the open transaction, or else in its own. Dropping the future makes an open transaction fail, like
+    /// an error.
     pub async fn run(&mut self, text: &str, params: Vec<Value>, limits: Limits) -> Result<Answer> {
         if prepared::is_word(&first_word(text)) {
             return self.named(text, params, limits).await;
@@ -95,15 +96,15 @@ impl Session {
         if open.failed {
             return Err(failed());
         }
-        // Unless the statement is seen to succeed.
+        // Reset below if the statement succeeds.
         open.failed = true;
         let answer = open.run(&self.sql, text, params, limits).await;
         open.failed = answer.is_err();
         answer
     }
 
-    /// Writes that are no SQL, as a statement of the transaction that is open; `None` if none is open: then nothing has
-    /// happened.
+    /// Applies operations that are not SQL, as one statement of the open transaction. Returns `None`, and does nothing, if no
+    /// transaction is open.
     pub fn apply(&mut self, ops: Vec<Op>) -> Result<Option<Vec<Written>>> {
         let Some(open) = &mut self.open else { return Ok(None) };
         if open.failed {
@@ -119,7 +120,7 @@ impl Session {
         written.map(Some)
     }
 
-    /// PREPARE, EXECUTE and DEALLOCATE. In a transaction that is open their errors are errors of a statement in it.
+    /// Runs PREPARE, EXECUTE or DEALLOCATE. Inside a transaction, their errors make it fail.
     async fn named(&mut self, text: &str, params: Vec<Value>, limits: Limits) -> Result<Answer> {
         if let Some(open) = &mut self.open {
             if open.failed {
@@ -170,7 +171,7 @@ impl Session {
         }
     }
 
-    /// Where the session reads.
+    /// Returns the lsn at which the session reads.
     fn lsn(&self) -> Result<Lsn> {
         match &self.open {
             Some(open) => open.transaction.lsn(),
@@ -178,14 +179,14 @@ impl Session {
         }
     }
 
-    /// Notes that an answer broke off while its rows were read.
+    /// Records that an answer broke off while its rows were read: an open transaction fails.
     pub fn fail(&mut self) {
         if let Some(open) = &mut self.open {
             open.failed = true;
         }
     }
 
-    /// Whether a transaction is open, a failed one included.
+    /// Returns true if a transaction is open, even a failed one.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
@@ -210,7 +211,7 @@ impl Session {
                     .hint("run it again from BEGIN"))
             }
             (Control::Commit, Some(_)) => {
-                // It ends here, whether or not somebody waits for the answer.
+                // The transaction ends here, even if the caller no longer waits.
                 let Some(open) = self.open.take() else {
                     return Err(Error::internal("it was open just now"));
                 };
@@ -218,7 +219,7 @@ impl Session {
                 Ok(done(DoneKind::Commit, outcome.committed.lsn))
             }
             (Control::Rollback, Some(open)) => {
-                // Of one that has ended by itself there is nothing left to undo.
+                // A transaction that has ended by itself has nothing left to undo.
                 let lsn = open.transaction.lsn().unwrap_or(Lsn(0));
                 open.transaction.rollback();
                 self.open = None;
@@ -244,12 +245,12 @@ impl Session {
     }
 }
 
-/// [`OpenTransaction::submit_commit`] as a future of any runtime. Once it was polled the commit is on its way, and
-/// dropping it does not take that back.
+/// Wraps [`OpenTransaction::submit_commit`] in a future for any runtime. Once it was polled the commit was handed to the engine,
+/// and dropping the future does not undo it.
 pub async fn commit(transaction: &OpenTransaction, remember: Option<Remember>) -> Result<Outcome> {
     let (sender, receiver) = oneshot::channel();
     transaction.submit_commit(remember, move |result| {
-        // Nobody waits any more if the future was dropped.
+        // The receiver is gone if the future was dropped.
         let _ = sender.send(result);
     });
     receiver.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
@@ -260,7 +261,7 @@ fn failed() -> Error {
         .hint("ROLLBACK, or ROLLBACK TO a savepoint")
 }
 
-/// The refusal of BEGIN, COMMIT and their like where statements are run one by one.
+/// Returns the error for BEGIN, COMMIT, PREPARE and the like, if they are run without a session.
 pub(crate) fn needs_session(statement: &Statement) -> Option<Error> {
     let what = match statement {
         Statement::StartTransaction { .. } => "BEGIN",
@@ -282,7 +283,7 @@ pub(crate) fn needs_session(statement: &Statement) -> Option<Error> {
     ))
 }
 
-/// `None` for every other statement.
+/// Parses a transaction control statement; returns `None` for every other statement.
 fn control(text: &str) -> Result<Option<Control>> {
     if text.len() > CONTROL_BYTES_MAX || !begins_as_control(text) {
         return Ok(None);
@@ -319,7 +320,7 @@ fn control(text: &str) -> Result<Option<Control>> {
     }))
 }
 
-/// Whether the first word is one of those.
+/// Returns true if the first word begins a transaction control statement.
 fn begins_as_control(text: &str) -> bool {
     let word = first_word(text);
     ["begin", "start", "commit", "end", "rollback", "savepoint", "release"]
@@ -327,7 +328,7 @@ fn begins_as_control(text: &str) -> bool {
         .any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// The first word behind comments, or its beginning; empty if there is none.
+/// Returns the first word after comments, cut to [`WORD_MAX`] letters; empty if there is none.
 pub(crate) fn first_word(text: &str) -> String {
     let mut rest = text.trim_start();
     loop {

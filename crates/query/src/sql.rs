@@ -1,4 +1,4 @@
-//! The door: one statement in, rows or what was done out.
+//! The entry point of SQL: admits statements to threads and memory, runs them, and answers.
 
 mod jobs;
 mod lanes;
@@ -38,16 +38,16 @@ use crate::watchdog::{GRACE, Reply, Watchdog, Why};
 use lanes::{Lanes, Runtimes};
 use statement::Job;
 
-/// How DataFusion calls the directories that it makes for spill files.
+/// Prefix of the directories that DataFusion makes for spill files.
 const SPILL_PREFIX: &str = "datafusion-";
-/// A longer text is no light statement's.
+/// Bytes of the longest text of a light statement.
 const LIGHT_TEXT_BYTES: usize = 1 << 10;
 /// Light statements that run or are being read. A further one goes among the heavy ones, whose queue is bounded too.
 const LIGHT_PLACES: usize = 256;
 /// Statements that wait to be planned: each takes a millisecond or so.
 const SHORT_WAITING_MAX: usize = 1_024;
-/// Beside the memory for sorts, joins and groupings of heavy statements, an eighth as much is theirs alone: what heavy ones
-/// hold delays none. Not out of it: a sort that spills in a small pool needs all of that.
+/// Divisor of the heavy statements' memory for sorts, joins and groupings that gives the light statements' own. Heavy statements
+/// cannot delay light ones by what they hold. It comes in addition: a sort that spills in a small pool needs all of that pool.
 const LIGHT_SHARE: usize = 8;
 
 /// SQL over an engine. Cheap to clone; all clones share threads, memory and limits.
@@ -68,10 +68,10 @@ struct Shared {
     options: Options,
     lanes: Lanes,
     light_places: Arc<Semaphore>,
-    /// Of statements with a short text that are parsed and planned, and of the others.
+    /// Queues of the statements that are parsed and planned: those with a short text, and the others.
     planning_short: Queue,
     planning: Queue,
-    /// Of heavy statements that execute.
+    /// Queue of the heavy statements that execute.
     executing: Queue,
     running: Arc<AtomicUsize>,
     started: AtomicU64,
@@ -83,21 +83,20 @@ struct Shared {
 /// Counters for `/metrics`; read without a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Statements that are planned or execute: those whose reader is slow included, and those that were answered with a
+    /// Statements that are planned or execute. It includes those whose reader is slow, and those that were answered with a
     /// timeout while a thread still works for them.
     pub running: usize,
-    /// How long ago the oldest of them began, those that wait included: what it reads stands still since then, and the files
-    /// that it may read stay.
+    /// Age of the oldest running or waiting statement. The files of its snapshot cannot be removed before it ends.
     pub oldest: Duration,
-    /// Statements that wait for others to be planned, and heavy ones that wait for one of their kind to end.
+    /// Statements that wait to be planned, and heavy ones that wait to execute.
     pub waiting: usize,
     /// Statements since the start.
     pub started: u64,
-    /// Of those, lookups that needed no plan.
+    /// Statements among these that were point lookups without a plan.
     pub direct: u64,
-    /// Of those that started, the ones that were no light work.
+    /// Statements among these that were heavy.
     pub heavy: u64,
-    /// Statements that were refused with `Busy`.
+    /// Statements refused with `Busy`.
     pub refused: u64,
     /// Bytes that sorts, joins and groupings hold.
     pub memory_bytes: usize,
@@ -108,17 +107,18 @@ pub struct Status {
 /// One statement as it comes in.
 struct Asked<'a> {
     principal: Principal,
-    /// What it reads, and then it writes only into `transaction`; `None`: the newest that its principal may see.
+    /// The view to read, which makes the statement read-only unless `transaction` is set; `None`: the newest view of the
+    /// principal.
     view: Option<View>,
     transaction: Option<OpenTransaction>,
     text: &'a str,
-    /// `text`, if it was parsed before.
+    /// The parse of `text`, if it was parsed before.
     parsed: Option<Arc<Statement>>,
-    /// Whether it was found to be no lookup, or too large a one.
+    /// True if the statement was already found to be no point lookup, or one that is too large.
     is_planned: bool,
     params: Vec<Value>,
     limits: Limits,
-    /// The longest deadline, if not that of all statements.
+    /// The longest deadline, if it is not that of all statements.
     longest: Option<Duration>,
 }
 
@@ -154,7 +154,7 @@ impl Sql {
             .with_disk_manager_builder(disk)
             .build_arc()
             .map_err(from_datafusion)?;
-        // The same files and the same bound of them.
+        // The spill files and their limit are shared.
         let light = Arc::new(RuntimeEnv {
             memory_pool: pool(options.memory_bytes / LIGHT_SHARE),
             ..RuntimeEnv::clone(&heavy)
@@ -186,11 +186,11 @@ impl Sql {
         })))
     }
 
-    /// Runs one statement. May be awaited on any runtime; the work is done by SQL's own threads. Dropping the future or
-    /// the answer cancels it (a commit that is on its way may still happen).
+    /// Runs one statement. May be awaited on any runtime; SQL's own threads do the work. Dropping the future or the answer
+    /// cancels the statement (a commit that was handed to the engine may still happen).
     ///
-    /// Everything that the statement reads stands at one lsn (S2), the newest that is durable when it starts.
-    /// UPDATE and DELETE are refused by the engine if a row that they read has changed; then they run again.
+    /// Everything that the statement reads stands at one lsn (S2), the newest that is durable when it starts. The engine refuses
+    /// an UPDATE or DELETE if a row that it read has changed; the statement then runs again.
     pub async fn run(
         &self,
         principal: &Principal,
@@ -201,13 +201,13 @@ impl Sql {
         self.start(Asked::of(principal, text, params, limits)).await
     }
 
-    /// The COPY that a text is; `None` if it is another statement.
+    /// Parses a COPY statement; returns `None` for any other statement.
     pub fn copy_of(&self, text: &str) -> Result<Option<files::Copy>> {
         files::copy(text, self.text_bytes_max())
     }
 
-    /// Runs the query of a COPY … TO: any number of rows unless there are limits, and [`Options::copy_deadline`]. Over the view
-    /// that is given it only reads.
+    /// Runs the query of a COPY … TO. It returns any number of rows unless `limits` bound them, and has
+    /// [`Options::copy_deadline`]. With a view, the query may only read.
     pub async fn copy_out(
         &self,
         principal: &Principal,
@@ -226,13 +226,13 @@ impl Sql {
         }
     }
 
-    /// Where statements spill to: a directory of this machine for bytes that are needed for a while.
+    /// Returns the directory of the spill files, which also holds other temporary files.
     pub fn spill_dir(&self) -> &Path {
         &self.0.shared.options.spill_dir
     }
 
-    /// The answer of a text that was run before and is a lookup, here and now, for a thread that would only wait for
-    /// another one to answer; `None` if it is none: then [`Sql::run_planned`].
+    /// Answers a text on the calling thread if it was run before and is a point lookup: for a thread that would otherwise wait
+    /// for another one. `None` for every other text: call [`Sql::run_planned`] then.
     pub fn lookup_here(&self, principal: &Principal, text: &str, params: &[Value]) -> Result<Option<Rows>> {
         if self.0.closed.load(Ordering::Acquire) {
             return Err(closed());
@@ -240,7 +240,7 @@ impl Sql {
         self.0.shared.direct(principal, None, text, params, &Limits::default(), Caller::Waiting)
     }
 
-    /// [`Sql::run`] of what [`Sql::lookup_here`] did not answer: it is not looked for once more.
+    /// Runs a statement that [`Sql::lookup_here`] did not answer; does not try the lookup again.
     pub async fn run_planned(
         &self,
         principal: &Principal,
@@ -251,7 +251,7 @@ impl Sql {
         self.start(Asked { is_planned: true, ..Asked::of(principal, text, params, limits) }).await
     }
 
-    /// [`Sql::run`] of a text that was parsed before.
+    /// Runs a statement whose text was parsed before.
     pub(crate) async fn run_parsed(
         &self,
         principal: &Principal,
@@ -268,11 +268,11 @@ impl Sql {
         self.0.shared.engine.begin(principal)
     }
 
-    /// Runs one statement inside a transaction, with the rights of whom it was opened for: it reads what the transaction
-    /// began with and what was written in it, and what it writes is seen by the next one. A statement that fails has
-    /// written nothing. It never runs again by itself, and at most until the transaction's time is up.
+    /// Runs one statement inside a transaction, with the rights of the principal that opened it. It reads the transaction's
+    /// snapshot and earlier writes; the next statement sees its writes. A failed statement has written nothing. It is not
+    /// retried, and ends with the transaction's time limit at the latest.
     ///
-    /// Dropping the future rolls the transaction back: nobody knows then what the statement came to.
+    /// Dropping the future rolls the transaction back, because the outcome of the statement is then unknown.
     pub async fn run_in(
         &self,
         transaction: &OpenTransaction,
@@ -300,8 +300,8 @@ impl Sql {
         answer
     }
 
-    /// Runs one statement that only reads, over a view that the caller has: several of them stand at one lsn (S2), and see
-    /// what the view's principal may see. [`Kind::Forbidden`] for a statement that would write, whoever asks.
+    /// Runs one read-only statement over the caller's view. Several statements can so read at one lsn (S2); each sees what the
+    /// view's principal may see. Returns [`Kind::Forbidden`] for a statement that would write, for every principal.
     pub async fn read(&self, view: View, text: &str, params: Vec<Value>, limits: Limits) -> Result<Rows> {
         match self.start(Asked { view: Some(view), ..Asked::of(&nobody(), text, params, limits) }).await? {
             Answer::Rows(rows) => Ok(rows),
@@ -357,7 +357,7 @@ impl Sql {
             true => Err(closed()),
             false => Err(Error::internal("the statement stopped without an answer")),
         });
-        // From here on the answer's reader keeps it alive.
+        // The reader of the answer keeps the statement alive from here on.
         guard.0.0 = None;
         guard.1.0 = None;
         answer
@@ -378,23 +378,23 @@ impl Sql {
         self.0.shared.options.text_bytes_max
     }
 
-    /// [`Planner::infer`].
+    /// Calls [`Planner::infer`].
     pub(crate) fn infer(&self, statement: &Statement, parameters: usize, view: &View) -> Result<Inferred> {
         self.0.shared.planner.infer(statement, parameters, view)
     }
 
-    /// [`Planner::lookup`].
+    /// Calls [`Planner::lookup`].
     pub(crate) fn lookup(&self, text: &str, params: &Params, view: &View) -> Option<Lookup> {
         self.0.shared.planner.lookup(text, params, view)
     }
 
-    /// A lookup was answered.
+    /// Counts a lookup that a prepared statement answered.
     pub(crate) fn counted_direct(&self) {
         self.0.shared.started.fetch_add(1, Ordering::Relaxed);
         self.0.shared.direct.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What a statement gets that asks for nothing else.
+    /// Returns the time limit of a statement that names none.
     pub(crate) fn deadline(&self) -> Duration {
         self.0.shared.options.deadline
     }
@@ -415,8 +415,8 @@ impl Sql {
         }
     }
 
-    /// Ends all statements and the threads; answers that are being read end in an error of kind `Closed`. Waits up to a
-    /// second for threads that are in the middle of a batch.
+    /// Ends all statements and threads; answers that are being read end with an error of kind `Closed`. Waits up to a second for
+    /// threads that are in the middle of a batch.
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
         let runtimes = self.0.runtimes.lock().take();
@@ -442,15 +442,15 @@ impl Drop for Handle {
     }
 }
 
-/// Whom no rights are needed for beyond a view.
+/// A principal without rights of its own, for statements that read a given view.
 fn nobody() -> Principal {
     Principal { name: "reader".into(), scope: Scope::Read, tables: types::TableSet::Only(Vec::new()) }
 }
 
-/// Makes the directory, and removes what a process that was killed left there.
+/// Makes the directory, and removes files that a killed process left there.
 fn prepare_spill_dir(dir: &Path) -> Result<()> {
     let failed = |e| Error::io(format!("preparing the spill directory {}", dir.display()), e);
-    // What spills are rows: their owner's alone. Below a directory that only he may enter, the files' own modes do not matter.
+    // Spill files contain rows, so only their owner may read them. The mode of the directory protects them, whatever theirs is.
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).map_err(failed)?;
     for entry in std::fs::read_dir(dir).map_err(failed)? {
@@ -469,7 +469,7 @@ fn closed() -> Error {
     Error::new(Kind::Closed, "SQL is closed")
 }
 
-/// The error of a statement that panicked with this. Arrow has no other answer to a batch that its offsets cannot count.
+/// Converts the panic of a statement to an error. Arrow panics if the offsets of a batch cannot hold its size.
 pub(crate) fn of_panic(panic: &(dyn std::any::Any + Send)) -> Error {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     if text.is_some_and(|text| text.contains("offset overflow") || text == "capacity overflow") {
@@ -489,7 +489,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// A place among the statements that are planned or that execute.
+/// A slot among the statements that are planned or that execute.
 struct Place {
     _permit: OwnedSemaphorePermit,
     _hold: Hold,
@@ -502,7 +502,7 @@ impl Place {
     }
 }
 
-/// Places, and a bounded number of statements that wait for one.
+/// A limited number of slots, and a limited number of statements that wait for one.
 struct Queue {
     places: Arc<Semaphore>,
     places_max: usize,
@@ -521,12 +521,12 @@ impl Queue {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// A place, if one is free.
+    /// Returns a slot if one is free.
     fn free(&self, cancel: &Arc<Cancel>) -> Option<Place> {
         Place::free(&self.places, cancel)
     }
 
-    /// Waits for a place. [`Kind::Busy`] if as many wait as may.
+    /// Waits for a slot. [`Kind::Busy`] if the queue is full.
     async fn admit(&self, cancel: &Arc<Cancel>) -> Result<Place> {
         if let Some(place) = self.free(cancel) {
             return Ok(place);
@@ -549,7 +549,7 @@ impl Queue {
 }
 
 impl Shared {
-    /// The answer of a lookup, here and now: it takes less than waking another thread.
+    /// Answers a point lookup on the calling thread: that takes less time than to wake another one.
     fn direct(
         &self,
         principal: &Principal,
@@ -577,17 +577,17 @@ impl Shared {
         Ok(Some(Rows::of(batch, view.lsn()).of_records(only_records)))
     }
 
-    /// What ends a statement at its deadline, and counts it while it runs.
+    /// Makes the handle that ends a statement at its deadline, and counts it while it runs.
     fn cancel(&self, deadline: Deadline) -> Arc<Cancel> {
         Cancel::counted(deadline.at(), self.running.clone(), self.planner.context().memory_pool().clone())
     }
 
-    /// One of the places for light statements, if one is free.
+    /// Returns a slot for a light statement, if one is free.
     fn light_place(&self, cancel: &Arc<Cancel>) -> Option<Place> {
         Place::free(&self.light_places, cancel)
     }
 
-    /// Waits for a place in a queue.
+    /// Waits for a slot in a queue, and counts refusals.
     async fn admit(&self, queue: &Queue, cancel: &Arc<Cancel>) -> Result<Place> {
         let admitted = queue.admit(cancel).await;
         if admitted.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {

@@ -1,10 +1,13 @@
-//! A physical rule: a join that reads one side first tells the other which values there are.
+//! A physical rule: pushes the join keys of the side that is read first into the scan of the other side.
 //!
-//! `WHERE x IN (SELECT …)`, EXISTS and NOT EXISTS with an equality, inner and outer joins: wherever a row of the side that is read
-//! last is of no use unless it meets one of the side that is read first. The values of the first side are [collected](values) as
-//! they pass, and the scan of the other side [hears](said) of them before it reads anything: if they are few, it looks its rows
-//! up by key, row id or index, else it leaves out the pieces that lie outside of them. Whatever is read is joined as ever, so the
-//! answer is that of a scan (M2).
+//! It applies to `WHERE x IN (SELECT …)`, EXISTS and NOT EXISTS with an equality, and inner and outer joins: wherever a row of
+//! the side that is read last is useless unless it meets one of the side that is read first. The keys of the first side are
+//! [collected](values) as its rows pass, and the scan of the other side [receives](said) them before it reads anything. If they
+//! are few, the scan looks its rows up by key, row id or index; else it leaves out the pieces whose bounds contain none of them.
+//! The join itself is unchanged, so the answer is that of a full scan (M2).
+//!
+//! DataFusion has such a rule, but only for inner joins, and it finds the column in the nodes between by its name, which another
+//! column may share. This rule follows columns by their position.
 //!
 //! DataFusion has the like of it, of inner joins alone; and it finds the column in what stands between by its name, which another
 //! column may have too. Here columns are followed by their place.
@@ -39,11 +42,11 @@ use said::{Said, Told};
 pub(crate) use sides::Sides;
 pub(crate) use values::Tell;
 
-/// How many steps below a join its values are heard. Each step of each join copies the plan above the scan, so that without a bound
-/// a statement of many joins would cost the square of them.
+/// Nodes between a join and the scan that receives its keys. Each of them copies the plan above the scan, so without a bound the
+/// cost of a statement with many joins would be quadratic.
 const DEEPEST: usize = 32;
 
-/// See the module. The last rule: what hears is joined with what is told.
+/// The rule; see the module. It must be the last: it connects nodes of the plan through shared state.
 #[derive(Debug)]
 pub(crate) struct Tells;
 
@@ -68,13 +71,13 @@ impl PhysicalOptimizerRule for Tells {
     }
 }
 
-/// The sides of a join of which the right one hears of the left one's values.
+/// Returns the sides of a join with the filter in place; `None` if the right side cannot use the left side's keys.
 fn tells(join: &HashJoinExec) -> Result<Option<Vec<Arc<dyn ExecutionPlan>>>> {
     let is_of_use = match join.join_type() {
         JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftMark | JoinType::RightSemi => {
             true
         }
-        // It asks whether the other side has any row, or a null.
+        // The join asks whether the other side has any row, or a null.
         JoinType::LeftAnti => !join.null_aware,
         JoinType::Right | JoinType::Full | JoinType::RightAnti | JoinType::RightMark => false,
     };
@@ -91,7 +94,8 @@ fn tells(join: &HashJoinExec) -> Result<Option<Vec<Arc<dyn ExecutionPlan>>>> {
     Ok(Some(vec![left, right]))
 }
 
-/// Listens before rows are dealt out: a part of the join has all of its rows when all that are told have passed.
+/// Collects keys below the repartitioning of the left side: a partition of the join has its rows when all collecting partitions
+/// have ended.
 fn telling(
     plan: &Arc<dyn ExecutionPlan>,
     keys: Vec<Arc<dyn PhysicalExpr>>,
@@ -106,10 +110,10 @@ fn telling(
     Ok(Arc::new(Tell::new(plan.clone(), keys, said.clone(), hearers)))
 }
 
-/// Which columns of the plan's rows a told key is about; `None` of a key that nothing is known of here.
+/// The columns of a plan's rows that each join key is computed from; `None` for a key that is not known here.
 type Wanted = Vec<Option<Arc<dyn PhysicalExpr>>>;
 
-/// The plan, of which a scan at most so many steps below hears what is said; `None` if none can.
+/// Returns the plan with the filter in a scan at most `deepest` nodes below; `None` if no scan can take it.
 fn heard_by(
     plan: &Arc<dyn ExecutionPlan>,
     wanted: Wanted,
@@ -117,7 +121,7 @@ fn heard_by(
     hearers: &mut Vec<String>,
     deepest: usize,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    // Of the first few rows others would take the place of those that are left out.
+    // Under a limit, other rows would take the place of those that the filter leaves out.
     if wanted.iter().all(Option::is_none) || plan.fetch().is_some() || deepest == 0 {
         return Ok(None);
     }
@@ -188,7 +192,7 @@ fn heard_by(
     if passes { hears(0, wanted) } else { Ok(None) }
 }
 
-/// A column of a join's rows as one of a side, if a row of the join is one of this side.
+/// Returns a column of a join's rows as a column of one side, if each row of the join has a row of that side.
 fn column_of(join: &HashJoinExec, at: usize, side: usize) -> Option<Arc<dyn PhysicalExpr>> {
     let at = match &join.projection {
         Some(columns) => *columns.get(at)?,
@@ -203,12 +207,12 @@ fn column_of(join: &HashJoinExec, at: usize, side: usize) -> Option<Arc<dyn Phys
         (JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark, 1) => (right, at),
         _ => return None,
     };
-    // The mark stands behind the columns.
+    // The mark follows the columns.
     let field = schema.fields().get(at)?;
     Some(Arc::new(Column::new(field.name(), at)))
 }
 
-/// What is wanted, said of the rows of an input.
+/// Rewrites the keys over the columns of an input.
 fn moved(wanted: Wanted, column: impl Fn(usize) -> Option<Arc<dyn PhysicalExpr>>) -> Result<Wanted> {
     let one = |key: Option<Arc<dyn PhysicalExpr>>| {
         let Some(key) = key else { return Ok(None) };

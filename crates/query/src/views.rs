@@ -1,4 +1,4 @@
-//! CREATE VIEW and DROP VIEW to operations.
+//! Turns CREATE VIEW and DROP VIEW into operations.
 
 mod expand;
 mod reads;
@@ -16,7 +16,7 @@ use crate::planner::Planner;
 pub(crate) use expand::{Used, expand, qualify, query_of};
 pub(crate) use reads::{check as check_reads, reads};
 
-/// What CREATE VIEW does; nothing if it need not.
+/// Returns the operation of a CREATE VIEW; none if the view exists and IF NOT EXISTS was given.
 pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Result<Vec<Op>> {
     let missing = [
         (create.materialized, "CREATE MATERIALIZED VIEW"),
@@ -37,7 +37,7 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
     if create.if_not_exists && known.is_some() {
         return Ok(Vec::new());
     }
-    // Replaced under the name that it has.
+    // A replaced view keeps the spelling of its name.
     let full_name = known.filter(|_| create.or_replace).map_or(full_name, |known| known.name.clone());
     let mut query = create.query.clone();
     let statement = |query| Statement::Query(query);
@@ -52,7 +52,7 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
     let tables = qualify(&mut query, view)?;
     let reads = reads(&query, &tables)?;
     let mut def = ViewDef { name: full_name, query: parse::text_of(&query), columns: Vec::new(), reads };
-    // Not too deep, and not in a circle, with this view around it.
+    // Checks that the view is neither too deep nor reads itself.
     expand(&mut statement(query.clone()), view, planner.text_bytes_max(), Some(&def))?;
     let planned = planner.plan(statement(query), &Params::new(Vec::new()), view, None)?;
     let from = planned.column_names();
@@ -78,13 +78,13 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
     }
     def.columns = columns;
     def.check()?;
-    // As it will be read: what is stored means the same.
+    // Plans the query as it will be read, to check that the stored text means the same.
     let read = query_of(&def, planner.text_bytes_max())?;
     planner.plan(statement(Box::new(read)), &Params::new(Vec::new()), view, None)?;
     Ok(vec![Op::PutView { view: def, replace: create.or_replace }])
 }
 
-/// The views that DROP VIEW names.
+/// Returns the operations that drop the views of a DROP VIEW.
 pub(crate) fn dropped(view: &View, names: &[ObjectName], if_exists: bool) -> Result<Vec<Op>> {
     let mut ops = Vec::new();
     for object in names {
@@ -101,7 +101,7 @@ pub(crate) fn dropped(view: &View, names: &[ObjectName], if_exists: bool) -> Res
     Ok(ops)
 }
 
-/// Why a view cannot be read. Who may not see everything is not told what it names.
+/// Wraps the error of a view that cannot be read. Only principals who may see everything learn which name is the cause.
 pub(crate) fn unreadable(def: &ViewDef, view: &View, error: Error) -> Error {
     let short = name::printable(name::short_table_name(&def.name));
     let kind = error.kind();

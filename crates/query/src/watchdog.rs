@@ -1,8 +1,8 @@
-//! Answers for statements whose threads cannot.
+//! Answers for statements whose threads are stuck.
 //!
-//! A deadline is a timer of SQL's own runtime, and all its threads may be inside one long call of a function that looks
-//! at no clock. A thread that does nothing else looks ten times a second whether a statement is overdue, and gives its
-//! waiter or reader the answer. Once it found no statement for a second it sleeps. It costs a statement two short locks.
+//! A deadline is a timer of SQL's own runtime, and all its threads may be inside one long function call that never checks a
+//! clock. The watchdog's thread checks ten times a second for overdue statements, and gives their waiters or readers the answer.
+//! After a second without statements it sleeps. Each statement costs two short locks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::answer::Answer;
 use crate::deadline::Phase;
 
 const TICK: Duration = Duration::from_millis(100);
-/// Looks without a statement until it sleeps: where many short ones come, hardly any has to wake it.
+/// Checks without a statement before the thread sleeps: if short statements come often, few of them have to wake it.
 const IDLE_TICKS: u32 = 10;
-/// How long beyond its deadline a statement has to answer itself.
+/// Time beyond its deadline that a statement has to answer by itself.
 pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Watchdog {
@@ -35,7 +35,7 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    /// In the order of their arrival.
+    /// The watched statements, in the order of their arrival.
     watched: BTreeMap<u64, Watched>,
     next: u64,
     asleep: bool,
@@ -48,7 +48,7 @@ struct Watched {
     end: Box<dyn FnOnce(Why) + Send>,
 }
 
-/// Why a statement is answered for.
+/// The reason for which the watchdog answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
     Overdue,
@@ -67,7 +67,7 @@ impl Watchdog {
         Ok(Watchdog { inner, thread: Mutex::new(Rank::new(33, "sql watchdog's thread"), Some(thread)) })
     }
 
-    /// Calls `end` at about `due`, or when SQL closes, unless the result is dropped before.
+    /// Calls `end` at about `due`, or when SQL closes, unless the returned watch is dropped before.
     pub fn watch(&self, due: Instant, end: impl FnOnce(Why) + Send + 'static) -> Watch {
         let mut state = self.inner.state.lock();
         let id = state.next;
@@ -81,14 +81,14 @@ impl Watchdog {
         Watch { inner: self.inner.clone(), id }
     }
 
-    /// How long ago the oldest of them began.
+    /// Age of the oldest watched statement.
     pub fn oldest(&self) -> Duration {
         let state = self.inner.state.lock();
-        // They are in the order of their arrival.
+        // The map is in the order of arrival.
         state.watched.values().next().map_or(Duration::ZERO, |watched| watched.since.elapsed())
     }
 
-    /// Answers for what is left.
+    /// Answers all remaining statements, and ends the thread.
     pub fn close(&self) {
         let mut state = self.inner.state.lock();
         state.closed = true;
@@ -98,7 +98,7 @@ impl Watchdog {
         left.into_values().for_each(|watched| (watched.end)(Why::Closed));
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // It is on its way out; a panic there would have no one to tell.
+            // The thread is about to end, and a panic in it could not be reported.
             let _ = thread.join();
         }
     }
@@ -129,7 +129,7 @@ impl Inner {
     }
 }
 
-/// A statement that is watched; no longer once this is dropped.
+/// Keeps a statement watched until it is dropped.
 pub(crate) struct Watch {
     inner: Arc<Inner>,
     id: u64,
@@ -142,7 +142,7 @@ impl Drop for Watch {
     }
 }
 
-/// Where a statement's answer goes, once, from whoever is first: the statement or the watchdog.
+/// The channel of a statement's only answer, given by the statement or the watchdog, whichever is first.
 pub(crate) struct Reply(Mutex<Stage>);
 
 enum Stage {
@@ -157,7 +157,7 @@ impl Reply {
         Reply(Mutex::new(Rank::new(32, "sql reply"), Stage::Waited(sender)))
     }
 
-    /// Gives the answer; false if nobody waits for it any more. `rows` is where its rows will come from.
+    /// Gives the answer; returns false if the waiter is gone or answered. `rows` is the sender of the answer's rows.
     pub fn give(&self, answer: Result<Answer>, rows: Option<mpsc::WeakSender<Result<RecordBatch>>>) -> bool {
         let mut stage = self.0.lock();
         let Stage::Waited(sender) = std::mem::replace(&mut *stage, Stage::Over) else { return false };
@@ -168,7 +168,7 @@ impl Reply {
         sender.send(answer).is_ok()
     }
 
-    /// Answers for the statement with an error, unless its transaction is on its way: then only its outcome is an answer.
+    /// Answers with an error, unless the transaction was handed to the engine: then only its outcome is an answer.
     pub fn end(&self, phase: &Phase, error: Error) {
         let mut stage = self.0.lock();
         if matches!(*stage, Stage::Waited(_)) && !phase.expire() {
@@ -180,7 +180,7 @@ impl Reply {
             Stage::Waited(sender) => drop(sender.send(Err(error))),
             Stage::Read(rows) => {
                 if let Some(rows) = rows.upgrade() {
-                    // Where there is no room, the reader is not waiting.
+                    // A full channel means that the reader is not waiting.
                     let _ = rows.try_send(Err(error));
                 }
             }

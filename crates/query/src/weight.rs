@@ -1,8 +1,8 @@
-//! How much work a plan is: whether it may run where lookups and pages are answered (R3).
+//! Estimates the cost of a plan: a light one may run on the threads that answer lookups and pages (R3).
 //!
-//! What is light is listed here; whatever is not, is heavy. Rows are counted as the scans will read them, after blocks that
-//! cannot match were left out; joins count as if all pairs matched; texts count by their length. So a light statement takes
-//! milliseconds and gives a small answer, and whoever waits behind it waits for no longer.
+//! This module lists the light operations; a plan with any other is heavy. Rows are counted as scans will read them, without the
+//! blocks that cannot match; joins count as if all pairs matched; texts count by their length. So a light statement takes
+//! milliseconds and returns a small answer, and a statement behind it waits no longer than that.
 
 use std::sync::Arc;
 
@@ -39,21 +39,21 @@ use table::BATCH_ROWS;
 use crate::scan::Scan;
 use crate::tell::Tell;
 
-/// What a light statement may cost, in units of about a nanosecond.
+/// Greatest cost of a light statement, in units of about a nanosecond.
 const LIGHT: f64 = 8e6;
-/// Rows of its answer, and about how many bytes of them: it waits for no reader.
+/// Rows of a light statement's answer, and about how many bytes: such an answer never waits for its reader.
 const ANSWER_ROWS: f64 = BATCH_ROWS as f64;
 const ANSWER_BYTES: f64 = 1e6;
-/// Of a row: a comparison or a sum, a case told, a function called, a place in a group or in an order.
+/// Costs per row: of a comparison or sum, of a CASE, of a function call, and of a place in a group or in a sort.
 const SIMPLE: f64 = 1.0;
 const CASE: f64 = 32.0;
 const FUNCTION: f64 = 128.0;
 const PLACE: f64 = 32.0;
-/// Of a row that is looked up by itself.
+/// Cost of looking up one row.
 const LOOKUP: f64 = 500.0;
-/// Of a byte: of a file that is read first, or of a text that is looked through.
+/// Cost of a byte: of a file that is read for the first time, or of a text that is searched.
 const BYTE: f64 = 0.5;
-/// Functions that cost a row no more than its text is long.
+/// Functions whose cost per row is bounded by the length of its text.
 const FUNCTIONS: [&str; 22] = [
     "abs",
     "btrim",
@@ -81,15 +81,15 @@ const FUNCTIONS: [&str; 22] = [
 const AGGREGATES: [&str; 7] = ["avg", "bool_and", "bool_or", "count", "max", "min", "sum"];
 const SINGLE: &str = "single_value";
 
-/// Whether a plan is little work.
+/// Returns true if a plan is light.
 pub(crate) fn is_light(plan: &Arc<dyn ExecutionPlan>) -> bool {
     estimate(plan).is_some_and(|all| {
         all.cost <= LIGHT && all.rows <= ANSWER_ROWS && all.rows * all.row_bytes <= ANSWER_BYTES
     })
 }
 
-/// Whether putting values into a plan and making it physical is little work: constants are folded then, and what is
-/// called may take any time.
+/// Returns true if a plan is cheap to fill with values and to make physical: constants are folded then, and some functions may
+/// take any time.
 pub(crate) fn is_plain(plan: &LogicalPlan) -> bool {
     use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
     let mut plain = true;
@@ -107,11 +107,11 @@ pub(crate) fn is_plain(plan: &LogicalPlan) -> bool {
     looked.is_ok() && plain
 }
 
-/// What comes out, at most, and what all of it costs.
+/// Upper bounds of a plan's output, and its total cost.
 #[derive(Clone, Copy)]
 struct Estimate {
     rows: f64,
-    /// Of all columns that were read.
+    /// Bytes of a row, with all columns that were read.
     row_bytes: f64,
     cost: f64,
 }
@@ -122,7 +122,7 @@ impl Estimate {
     }
 }
 
-/// `None`: nothing is known of it, or it may take any time.
+/// Estimates a plan; `None` if it is not understood, or may take any time.
 fn estimate(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
     let any = plan.as_any();
     let mut all = match any.downcast_ref::<Scan>() {
@@ -135,7 +135,7 @@ fn estimate(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
     Some(all)
 }
 
-/// A scan of which `wanted` rows are read at most, by each part.
+/// Estimates a scan of which each part reads `wanted` rows at most.
 fn of_scan(scan: &Scan, wanted: usize) -> Estimate {
     let parts = scan.properties().output_partitioning().partition_count();
     let rows = scan.rows(None);
@@ -145,7 +145,7 @@ fn of_scan(scan: &Scan, wanted: usize) -> Estimate {
     Estimate { rows: read, row_bytes: scan.row_bytes() as f64, cost }
 }
 
-/// The scan below, if it gives its rows in the order that is wanted, newest first, and nothing leaves any out.
+/// Returns the scan under a plan, if the plan returns all its rows newest first.
 pub(crate) fn newest_first(plan: &Arc<dyn ExecutionPlan>) -> Option<&Scan> {
     let any = plan.as_any();
     if let Some(scan) = any.downcast_ref::<Scan>() {
@@ -162,7 +162,7 @@ fn of_node(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
         && let Some(wanted) = sort.fetch()
         && let Some(scan) = newest_first(sort.input())
     {
-        // It ends as soon as it has them.
+        // The sort ends as soon as it has its rows.
         let read = of_scan(scan, wanted.saturating_add(2 * BATCH_ROWS));
         return Some(read.costs(read.rows * 4.0 * SIMPLE));
     }
@@ -197,7 +197,7 @@ fn of_node(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
         return Some(Estimate { rows, row_bytes, cost: cost + read * (keys + figures) });
     }
     if let Some(sort) = any.downcast_ref::<SortExec>() {
-        // Of the first few only, most rows are seen to be none after one look.
+        // A sort with a limit rejects most rows after one comparison.
         let kept = sort.fetch().map_or(1.0, |fetch| (fetch as f64 / read.max(1.0)).min(1.0));
         let place = 2.0 * SIMPLE + PLACE * kept;
         let each = sort.expr().iter().map(|by| Some(place + of(&by.expr)?)).sum::<Option<f64>>()?;
@@ -223,7 +223,7 @@ fn of_node(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
         return Some(all.costs(read * SIMPLE));
     }
     if any.is::<EmptyExec>() || any.is::<PlaceholderRowExec>() || any.is::<DataSourceExec>() {
-        // Values that stand in the statement, or what the catalog says.
+        // Literal values of the statement, or rows of the catalog.
         let known = plan.partition_statistics(None).ok()?;
         let rows = known.num_rows.get_value().copied()? as f64;
         let bytes = known.total_byte_size.get_value().copied().unwrap_or_default() as f64;
@@ -232,7 +232,7 @@ fn of_node(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
     None
 }
 
-/// What an expression costs a row of so many bytes.
+/// Estimates the cost of an expression for a row of `row_bytes` bytes.
 fn of_expression(expression: &Arc<dyn PhysicalExpr>, row_bytes: f64) -> Option<f64> {
     let any = expression.as_any();
     let text = row_bytes * BYTE;

@@ -1,5 +1,4 @@
-//! The least of all lookups: columns of the one row whose key is given. Nothing is compared, since the key's bytes are the
-//! value's.
+//! The fastest lookup: columns of the one row with a given key. It compares nothing, since equal keys have equal bytes.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -9,10 +8,10 @@ use types::{DataType, Error, Result, Value, key};
 
 use super::{Direct, Operand};
 
-/// See the module.
+/// A lookup by the whole key; see the module.
 #[derive(Debug)]
 pub(crate) struct ByKey {
-    /// Which parameter is each column of the key, from 0.
+    /// The parameter of each key column, by its index from 0.
     params: Vec<usize>,
     types: Vec<DataType>,
     projection: Projection,
@@ -20,7 +19,7 @@ pub(crate) struct ByKey {
 }
 
 impl Direct {
-    /// If the conditions say nothing but which key a row has, by parameters.
+    /// Returns the lookup by key, if the conditions are exactly one equality with a parameter for each key column.
     pub fn by_key(&self, table: &Snapshot) -> Option<ByKey> {
         let def = table.def();
         if !def.is_keyed() || self.terms.len() != def.primary_key.len() || self.limit == 0 {
@@ -33,7 +32,7 @@ impl Direct {
             params.push(*at);
         }
         let types: Vec<DataType> = def.key_columns().map(|column| column.data_type.clone()).collect();
-        // Of floats, different bytes may be equal.
+        // Different bytes of a float may be equal.
         if !types.iter().all(is_exact) {
             return None;
         }
@@ -48,7 +47,7 @@ impl Direct {
 }
 
 impl ByKey {
-    /// The row; `None` of values that are not of the key's own types, which have to be read as such first.
+    /// Returns the row, in a batch of at most one; `None` if a value is not of its key column's type and must be converted first.
     pub fn run(&self, table: &Snapshot, values: &[Value]) -> Result<Option<RecordBatch>> {
         let mut key = Vec::with_capacity(32);
         for (at, data_type) in self.params.iter().zip(&self.types) {

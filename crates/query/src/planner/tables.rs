@@ -1,4 +1,4 @@
-//! The tables that a statement names, as DataFusion asks for them.
+//! The tables that a statement names, in the form that DataFusion asks for them.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -32,16 +32,16 @@ use crate::provider::{Provider, Table};
 
 use super::Planner;
 
-/// The tables that one statement names, all out of one view (S2).
+/// The tables that one statement names, all from one view (S2).
 pub(super) struct ViewTables<'a> {
     view: &'a View,
     extras: &'a [Extra],
     planner: &'a Planner,
-    /// Whether the types of views' columns may be looked up: not while that is done.
+    /// False while the types of views' columns are being computed: that must not look them up again.
     knows_views: bool,
     found: HashMap<String, Found>,
     pub written: Vec<(Written, TableId, SchemaVersion)>,
-    /// Whether something is read that holds for this statement alone.
+    /// True if the statement reads something that holds for it alone, so that its plan is not cached.
     pub passing: bool,
 }
 
@@ -56,7 +56,7 @@ impl<'a> ViewTables<'a> {
         ViewTables { view, extras, planner, knows_views: true, found, written, passing: false }
     }
 
-    /// For a query whose columns alone are asked for.
+    /// Leaves the types of views' columns unknown: for planning a query only to learn its columns.
     pub fn without_views(self) -> Self {
         ViewTables { knows_views: false, ..self }
     }
@@ -68,7 +68,7 @@ impl ViewTables<'_> {
     }
 
     fn table_then(&mut self, written: &Written, lsn: Lsn) -> Result<(String, Vec<Named>)> {
-        // What is read at a point that one statement names is read by no other.
+        // The plan names one point in time, so no other statement can use it.
         self.passing = true;
         if self.extras.iter().any(|extra| extra.is(written)) || self.information(written)?.is_some() {
             return Err(Error::invalid(format!(
@@ -79,14 +79,14 @@ impl ViewTables<'_> {
         let view = self.view.at(lsn)?;
         let snapshot = table(&view, written)?;
         let columns = snapshot.arrow_schema().fields().iter().skip(2).map(|field| named(field)).collect();
-        // No name of a table has an `@`.
+        // The name of a table cannot contain an `@`.
         let full_name = format!("{}@{lsn}", snapshot.def().name);
         self.found.insert(full_name.clone(), Found::Table(Table::of(&view, snapshot)));
         Ok((full_name, columns))
     }
 
     pub fn sources(&mut self, system: bool) -> Result<HashMap<String, Arc<dyn TableSource>>> {
-        // Here and not where it is named, as that may be deep within a statement already.
+        // At the top level of planning: the name itself may occur deep inside a statement.
         if self.knows_views
             && let Some(columns) = self.found.get_mut(catalog::COLUMNS)
         {
@@ -129,16 +129,16 @@ impl Tables for ViewTables<'_> {
     }
 }
 
-/// Rows that one statement reads as a table of the reserved namespace, where no table of this name can be.
+/// Rows that one statement reads as a table of the reserved namespace, where no stored table can have that name.
 pub(crate) struct Extra {
     full_name: String,
-    /// Without the system columns.
+    /// The user's columns, without the system columns.
     columns: Vec<Named>,
     provider: Arc<dyn TableProvider>,
 }
 
 impl Extra {
-    /// `schema` as of [`extra_schema`].
+    /// Makes the table `polynya.name`; `schema` is one that [`extra_schema`] returned.
     pub fn of(name: &str, schema: SchemaRef, columns: Vec<ArrayRef>) -> Result<Extra> {
         let is_system = |name: &str| name == types::ROW_ID_NAME || name == types::TIME_NAME;
         let named =
@@ -155,7 +155,7 @@ impl Extra {
     }
 }
 
-/// The columns of a table, its system columns, and some more.
+/// Returns a schema of a table's columns, its system columns, and `more` fields.
 pub(crate) fn extra_schema(snapshot: &Snapshot, more: &[ArrowField]) -> SchemaRef {
     // Stored batches begin with the system columns.
     let (system, user) = snapshot.arrow_schema().fields().split_at(2);
@@ -164,7 +164,7 @@ pub(crate) fn extra_schema(snapshot: &Snapshot, more: &[ArrowField]) -> SchemaRe
     Arc::new(ArrowSchema::new(fields))
 }
 
-/// The fields of a list are those of its items.
+/// Returns the names of a column and of its nested fields. The fields of a list are those of its items.
 fn named(field: &ArrowField) -> Named {
     let mut data_type = field.data_type();
     while let Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) = data_type {
@@ -177,7 +177,7 @@ fn named(field: &ArrowField) -> Named {
     Named { name: field.name().clone(), fields }
 }
 
-/// The table that is meant by what is written.
+/// Returns the table that a written name means.
 pub(crate) fn table(view: &View, written: &Written) -> Result<Arc<Snapshot>> {
     let snapshot = view.table(&written.text()).map_err(|error| match view.view(&written.text()) {
         Some(def) => {
@@ -201,7 +201,7 @@ pub(crate) fn table(view: &View, written: &Written) -> Result<Arc<Snapshot>> {
     Ok(snapshot)
 }
 
-/// Names of types in CAST.
+/// Plans the names of types in CAST.
 #[derive(Debug)]
 pub(super) struct OurTypes;
 
@@ -212,14 +212,14 @@ impl TypePlanner for OurTypes {
     }
 }
 
-/// What DataFusion may see while it plans one statement.
+/// The catalog of one statement, in DataFusion's form.
 pub(super) struct Catalog<'a> {
     pub state: &'a SessionState,
-    /// By full name.
+    /// The tables by full name.
     pub sources: HashMap<String, Arc<dyn TableSource>>,
-    /// With the time of the statement.
+    /// Folds constants with the statement's time.
     moment: SimplifyContext,
-    /// Set where what it reads was reckoned from that.
+    /// Set to true if an argument of a table function depends on that time.
     pub stands_in_time: Cell<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! What points in time of a statement mean.
+//! Resolves the points in time of AS OF to lsns.
 
 use arrow::compute::cast;
 use arrow::datatypes::{DataType as Arrow, TimeUnit};
@@ -15,7 +15,7 @@ use types::{Error, Lsn, Micros, Result, Value};
 use super::{Planner, ViewTables};
 
 impl Planner {
-    /// Makes lsns of a statement's points in time. Returns whether it has any.
+    /// Replaces a statement's points in time by lsns. Returns true if it has any.
     pub(super) fn settle(&self, statement: &mut Statement, params: &Params, view: &View) -> Result<bool> {
         as_of::settle(statement, &mut |point| {
             let lsn = match point {

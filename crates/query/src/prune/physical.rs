@@ -1,4 +1,4 @@
-//! The tests of a predicate as it will be evaluated.
+//! Derives tests from a physical predicate.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use types::{ColumnId, TableDef};
 
 use super::{NEVER, Test, value_of};
 
-/// Tests that are passed by exactly those rows that the predicate takes; `None` if there are no such. `columns` are those of the
-/// rows.
+/// Returns tests that exactly the rows pass that the predicate accepts; `None` if it cannot be expressed as tests. `columns` are
+/// those of the rows.
 pub(crate) fn exact_tests(
     predicate: &Arc<dyn PhysicalExpr>,
     columns: &[ColumnId],
@@ -26,14 +26,14 @@ pub(crate) fn exact_tests(
     split_conjunction(predicate).into_iter().map(|part| test(part, columns, def)).collect()
 }
 
-/// Tests that every row passes that the predicate takes.
+/// Returns tests that every row passes that the predicate accepts.
 pub(crate) fn possible_tests(
     predicate: &Arc<dyn PhysicalExpr>,
     columns: &[ColumnId],
     def: &TableDef,
 ) -> Vec<Test> {
     let mut all = Vec::new();
-    // Tests do not tell one zero from the other.
+    // Tests do not distinguish the two zeros.
     let Ok(predicate) = float_keys::without_keys(predicate.clone()) else { return all };
     for part in split_conjunction(&predicate) {
         super::flatten(possible(part, columns, def), &mut all);
@@ -61,14 +61,14 @@ fn possible(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) 
     }
 }
 
-/// The test of a column that is compared as a wider type, of which each value is at most one of the column's.
+/// Returns the test of a column that is compared as a wider type, if that type keeps the column's values distinct.
 fn widened(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> Option<Test> {
     let any = expr.as_any();
     if let Some(list) = any.downcast_ref::<InListExpr>().filter(|list| !list.negated()) {
         let (id, own) = wider(list.expr(), columns, def)?;
         let literals = list.list().iter().map(|item| item.as_any().downcast_ref::<Literal>());
         let literals = literals.collect::<Option<Vec<_>>>()?;
-        // No value of the column is equal to the others.
+        // A value that no value of the column equals is left out.
         let values = literals.into_iter().filter_map(|literal| narrowed(literal.value(), &own));
         let values = values.map(|value| value_of(&value, id, def)).collect::<Option<_>>()?;
         return Some(Test::OneOf { column: id, values });
@@ -82,7 +82,7 @@ fn widened(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -
     Some(Test::Compare { column: id, op: *binary.op(), value: value_of(&value, id, def)? })
 }
 
-/// The column below a cast that keeps all values apart and in order, and its own type.
+/// Returns the column under a cast that keeps all values distinct and in order, and its own type.
 fn wider(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> Option<(ColumnId, Arrow)> {
     let cast = expr.as_any().downcast_ref::<CastExpr>()?;
     let id = column(cast.expr(), columns)?;
@@ -102,11 +102,11 @@ fn wider(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> 
     keeps.then_some((id, own))
 }
 
-/// The value that becomes this one as a wider type; `None` if there is none.
+/// Returns the value of the column's type that the cast turns into `value`; `None` if there is none.
 fn narrowed(value: &ScalarValue, own: &Arrow) -> Option<ScalarValue> {
     let narrow = value.cast_to(own).ok().filter(|narrow| !narrow.is_null())?;
     let back = narrow.cast_to(&value.data_type()).ok()?;
-    // The zeros are one.
+    // The two zeros are equal.
     (back.partial_cmp(value) == Some(Ordering::Equal) || is_zero(&back) && is_zero(value)).then_some(narrow)
 }
 

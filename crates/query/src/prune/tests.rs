@@ -61,7 +61,7 @@ fn a_piece_of_nulls_passes_no_comparison() {
     let tests = tests(&[col("name").eq(lit("a"))], &def());
     let zone = Zone { min: None, max: None, nulls: 7 };
     assert!(!tests.iter().all(|test| possible(test, &|_| Some(zone.clone()))));
-    // An upper bound that is not known bounds nothing.
+    // An unknown upper bound bounds nothing.
     let zone = Zone { min: Some(Value::String("b".into())), max: None, nulls: 0 };
     let at_least = super::tests(&[col("name").gt(lit("zzz"))], &def());
     assert!(at_least.iter().all(|test| possible(test, &|_| Some(zone.clone()))));

@@ -1,8 +1,8 @@
-//! What a scan is told while its plan runs: which values a join has on its other side, how good the first rows of an order are.
+//! Filters that a scan receives while its plan runs: the join keys of the other side, and the bound of a sort with a limit.
 //!
-//! A join that has read its small side says which values there are, before anything of the other side is read. If a key or an
-//! index knows of them, that side is looked up. Whoever reads a part first decides so for all parts. Besides, a piece whose bounds
-//! show that it holds nothing of what is still wanted is not read.
+//! A join that has read its smaller side announces the values of its keys before the other side is read. If a key or an index of
+//! that side covers them, its rows are looked up; the first reader of any part decides so for all parts. In addition, a piece
+//! whose bounds show that it holds no wanted row is not read.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,14 +14,14 @@ use crate::by_index;
 use crate::provider::found_parts;
 use crate::prune::{self, Test};
 
-/// See the module. Over the scan's columns.
+/// The filters over the scan's columns, and the lookup that replaced the scan; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Late {
     filters: Vec<Arc<dyn PhysicalExpr>>,
     found: OnceLock<Option<(String, Vec<Part>)>>,
 }
 
-/// What a filter said when it was asked last.
+/// The latest state of the filters.
 #[derive(Default)]
 pub(super) struct Known {
     generation: u64,
@@ -33,24 +33,24 @@ impl Late {
         Late { filters, found: OnceLock::new() }
     }
 
-    /// The same, with nothing decided.
+    /// Returns the same filters, with no lookup decided.
     pub fn again(&self) -> Late {
         Late::of(self.filters.clone())
     }
 
-    /// The same, with one more.
+    /// Returns the same filters and one more, with no lookup decided.
     pub fn and(&self, filter: Arc<dyn PhysicalExpr>) -> Late {
         Late::of(self.filters.iter().cloned().chain([filter]).collect())
     }
 
-    /// How rows were found while the plan ran.
+    /// Describes how rows were looked up while the plan ran.
     pub fn found(&self) -> Option<&str> {
         self.found.get()?.as_ref().map(|(how, _)| how.as_str())
     }
 }
 
 impl Scan {
-    /// Refreshes what is known of the rows that are still wanted; false if nothing is.
+    /// Refreshes the tests of the filters. Returns false if there are none.
     pub(super) fn learn(&self, known: &mut Known) -> bool {
         let generation = self.late.filters.iter().map(snapshot_generation).fold(0, u64::wrapping_add);
         if generation != known.generation {
@@ -66,7 +66,7 @@ impl Scan {
         !known.tests.is_empty()
     }
 
-    /// What is read instead of all pieces: the rows that a join wants, as far as a key or an index finds them.
+    /// Returns the parts that replace all pieces: the rows with the join's keys, if a key or an index finds them.
     pub(super) fn found_late(&self) -> Option<&[Part]> {
         if self.late.filters.is_empty() || self.index.is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! In which order the pieces of a scan are read: those first that hold the first rows of an order.
+//! Chooses the order in which a scan reads its pieces: those first that may hold the first rows of a sort.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -10,18 +10,18 @@ use types::{ColumnId, Value};
 use super::Part;
 use crate::prune;
 
-/// Where a piece's first row of an order may stand.
+/// The position of a piece's first row in the sort order.
 enum First {
-    /// Anywhere.
+    /// It may be anywhere.
     Unknown,
     Null,
     At(Value),
-    /// Only nulls, which come last.
+    /// The piece has only nulls, which come last.
     Last,
 }
 
-/// The same pieces, dealt out over the parts so that each part begins with what comes first. `None` if nothing is known of a
-/// piece, or there is nothing to choose.
+/// Deals the pieces out over the parts so that each part begins with the first pieces of the order. Returns `None` if nothing is
+/// known about any piece, or if there is only one.
 pub(super) fn by_bounds(parts: &[Part], column: ColumnId, options: SortOptions) -> Option<Vec<Part>> {
     let mut pieces: Vec<(First, &ScanPiece)> = Vec::new();
     for part in parts {

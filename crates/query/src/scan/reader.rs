@@ -1,4 +1,4 @@
-//! Reads one partition of a scan, a piece at a time, when it is asked to, and counts what it reads.
+//! Reads one partition of a scan, one piece per call, and counts the rows and bytes.
 
 use std::ops::RangeInclusive;
 
@@ -14,13 +14,13 @@ use super::late::Known;
 use super::{Part, Scan};
 use crate::prune;
 
-/// The name of a count.
+/// Name of the metric that counts scanned rows.
 pub(super) const ROWS_SCANNED: &str = "rows_scanned";
 
 pub(super) struct Reader {
     scan: Scan,
     partition: usize,
-    /// What is read, in parts, and where in them it stands; `None` before the first is asked for.
+    /// The parts to read, and the reader's position in them; `None` before the first read.
     parts: Option<Vec<Part>>,
     part: usize,
     next: usize,
@@ -30,19 +30,19 @@ pub(super) struct Reader {
     counts: Counts,
 }
 
-/// For EXPLAIN ANALYZE.
+/// Metrics for EXPLAIN ANALYZE.
 struct Counts {
-    /// Found by key, row id or index, and those of them that live.
+    /// Rows looked up by key, row id or index, and the live ones among them.
     looked_up: Count,
     fetched: Count,
-    /// Read one after the other.
+    /// Rows read by scanning.
     scanned: Count,
-    /// Of what is read so, with all columns.
+    /// Bytes of the scanned pieces, with all columns.
     bytes: Count,
-    /// Of the columns that are wanted, of the rows that are left once the time column was read.
+    /// Bytes decoded: of the wanted columns, and of the rows that the time column left.
     decoded: Count,
     pieces_read: Count,
-    /// Left out because of their bounds while the plan ran.
+    /// Pieces left out because of their bounds while the plan ran.
     pieces_skipped: Count,
 }
 
@@ -73,7 +73,7 @@ impl Scan {
 }
 
 impl Reader {
-    /// What is read in this partition. Decided when the first row is wanted: a join knows its other side by then.
+    /// Returns the parts of this partition. They are chosen at the first read: a join knows the keys of its other side by then.
     fn parts(&mut self) -> &[Part] {
         let (scan, partition) = (&self.scan, self.partition);
         self.parts.get_or_insert_with(|| {
@@ -90,7 +90,7 @@ impl Reader {
         })
     }
 
-    /// From when to when rows are wanted, by the table's time column; `None` if that may be ever.
+    /// Returns the range of the table's time column that is wanted; `None` if it is unbounded.
     fn window(&self) -> Option<(ColumnId, RangeInclusive<i64>)> {
         let column = self.scan.snapshot.def().time?;
         let (_, tests) = self.scan.of_all.as_deref()?;
@@ -110,7 +110,7 @@ impl Reader {
                         self.counts.pieces_skipped.add(1);
                         continue;
                     }
-                    // What the lake's files say of their pages was not read when the statement was planned.
+                    // The bounds of pages in the lake's files were not read when the statement was planned.
                     if let Some((_, tests)) = self.scan.of_all.as_deref().filter(|_| piece.is_evicted()) {
                         match piece.read_bounds() {
                             Ok(true) if !prune::may_match(&piece, tests) => {
@@ -150,7 +150,7 @@ impl Reader {
     }
 }
 
-/// The next bit of a part.
+/// The next unit of a part.
 enum Next {
     Piece(table::ScanPiece),
     Rows(Vec<types::RowId>),

@@ -1,4 +1,4 @@
-//! The work of a search, on one thread and without a lock: find, fuse, fetch, mark.
+//! Performs a search on one thread and without a lock: finds, fuses, fetches and marks rows.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use types::{ColumnId, Error, Kind, Lsn, ROW_ID, Result, RowId};
 use super::plan::Part;
 use super::{Found, Hit, Request, Searched};
 
-/// Of reciprocal rank fusion: how little the first ranks stand out.
+/// Constant of reciprocal rank fusion: a larger one weakens the lead of the first ranks.
 const RANK_OFFSET: f64 = 60.0;
-/// What the rows of one answer may take.
+/// Bytes of the rows of one answer.
 const ROWS_BYTES_MAX: usize = 32 << 20;
-/// Rows that are fetched before their size is looked at.
+/// Rows that are fetched before their size is checked.
 const FETCH_ROWS: usize = 16;
-/// Looks at the deadline of a search that is light: some tens of milliseconds.
+/// Deadline checks of a light search: some tens of milliseconds.
 const LIGHT_CHECKS: u64 = 100;
 
 pub(super) struct Job {
@@ -32,7 +32,7 @@ pub(super) struct Job {
     pub cancel: Arc<Cancel>,
 }
 
-/// How much work a job may do where it runs.
+/// The amount of work that a job may do on its thread.
 struct Work {
     /// How often it may still look at the deadline, which it does after each millisecond of work at most.
     left: Cell<u64>,
@@ -52,21 +52,21 @@ impl Work {
     }
 }
 
-/// What was found in one table.
+/// The result in one table.
 struct Best {
     rows: Vec<(RowId, f64)>,
     total: u64,
     exact: bool,
     marker: Marker,
-    /// The columns in which was searched.
+    /// The columns that were searched.
     columns: Vec<ColumnId>,
     searched_rows: u64,
     tail_rows: u64,
 }
 
 impl Job {
-    /// Begins, and gives up with `None` where it turns out to be much work: whoever waits behind it is to wait for
-    /// milliseconds only (R3).
+    /// Runs the search, and gives up with `None` if it turns out to be much work: a search behind it on the same thread must wait
+    /// for milliseconds only (R3).
     pub fn run_if_light(&self) -> Result<Option<Found>> {
         let work = Work { left: Cell::new(LIGHT_CHECKS) };
         match self.run_within(&work) {
@@ -118,7 +118,7 @@ impl Job {
         })
     }
 
-    /// The best rows of one table; of one table alone, just those that are answered.
+    /// Finds the best rows of one table; of a single table, just the rows of the answer.
     fn search(&self, part: &Part, work: &Work) -> Result<Best> {
         let one = self.parts.len() == 1;
         let Request { limit, offset, text, .. } = &self.request;
@@ -143,7 +143,7 @@ impl Job {
         } else {
             let searcher = self.text.searcher(&part.snapshot, part.position.as_deref());
             let mut searcher = searcher.map_err(|error| match part.visible.is_some() {
-                // How far it is would tell how much there is.
+                // The index's progress would reveal how many rows there are.
                 true => Error::new(error.kind(), error.message()),
                 false => error,
             })?;
@@ -162,7 +162,7 @@ impl Job {
         Ok(Best { rows, total, exact, marker, columns, searched_rows, tail_rows })
     }
 
-    /// The rows to answer, best first, with their table.
+    /// Returns the rows of the answer, best first, as table index, row and score.
     fn fuse(&self, best: &[Best]) -> Vec<(usize, RowId, f64)> {
         if let [one] = best {
             return one.rows.iter().map(|(row, score)| (0, *row, *score)).collect();
@@ -173,7 +173,7 @@ impl Job {
             best.rows.iter().enumerate().map(rank).collect::<Vec<_>>()
         };
         let mut all: Vec<(usize, RowId, f64)> = best.iter().enumerate().flat_map(ranked).collect();
-        // Stable: of equal ranks the earlier table's comes first.
+        // The sort is stable: of equal ranks, that of the earlier table comes first.
         all.sort_by(|a, b| b.2.total_cmp(&a.2));
         all.into_iter().skip(self.request.offset).take(self.request.limit).collect()
     }
@@ -181,7 +181,7 @@ impl Job {
     fn fetch(&self, part: &Part, searched: &[ColumnId], rows: &[RowId], room: &mut usize) -> Result<Fetched> {
         let def = part.snapshot.def();
         let key: Vec<ColumnId> = match &part.visible {
-            // A key that may not be seen names nothing.
+            // A key with a hidden column does not identify a row.
             Some(visible) if def.primary_key.iter().any(|id| !visible.columns.contains(id)) => Vec::new(),
             _ => def.primary_key.clone(),
         };
@@ -249,7 +249,7 @@ impl Job {
             }
         }
         if snippets.is_empty() {
-            // A word beyond the part of a long text that is looked at: its beginning says at least what it is.
+            // The word stands beyond the part of a long text that is examined: show its beginning instead.
             snippets.extend(first);
         }
         snippets

@@ -1,4 +1,4 @@
-//! What a request means in one view: its tables, and in each the columns that are searched and shown.
+//! Resolves a request in one view: its tables, and in each the columns to search and to show.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ const TABLES_MAX: usize = 100;
 pub(super) struct Part {
     pub snapshot: Arc<Snapshot>,
     pub position: Option<Arc<Position>>,
-    /// Columns to search in; empty: all that are indexed.
+    /// Columns to search in; empty: all indexed ones.
     pub columns: Vec<ColumnId>,
-    /// No index covers them.
+    /// True if no index covers the columns.
     pub scanned: bool,
     /// Columns to show.
     pub fields: Vec<ColumnId>,
-    /// What the principal may see of the table; `None`: everything.
+    /// The part of the table that the principal may see; `None`: everything.
     pub visible: Option<RowFilter>,
     /// The rows for which the request's filter holds.
     pub filtered: Option<RoaringTreemap>,
@@ -53,7 +53,7 @@ pub(super) fn understand(view: &View, request: &Request) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     if request.tables.is_empty() {
         for snapshot in view.searchables() {
-            // What must be read row by row has to be asked for by name.
+            // A table without an index must be named, because all of its rows are read.
             if text::fields(snapshot.def()).is_some()
                 && let Some(part) = implied(view, snapshot, request)?
             {
@@ -95,7 +95,7 @@ fn nothing_to_search(view: &View, request: &Request) -> Error {
     }
 }
 
-/// A table that the request named.
+/// Resolves a table that the request names.
 fn named(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Part> {
     let def = snapshot.def().clone();
     let visible = view.row_filter(&snapshot);
@@ -116,7 +116,7 @@ fn named(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Part
         _ => wanted,
     };
     if scanned {
-        // Says now what is wrong with them.
+        // Reports unsuitable columns before the search runs.
         Scanner::new(&def, &columns)?;
     }
     let fields = match &request.fields {
@@ -127,7 +127,7 @@ fn named(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Part
     Ok(Part { snapshot, position, columns, scanned, fields, visible, filtered: None })
 }
 
-/// A table with a text index, for a request that names none; `None` if it has nothing of what is asked for.
+/// Resolves a table with a text index, for a request that names none; `None` if it has none of the requested columns.
 fn implied(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Option<Part>> {
     let def = snapshot.def().clone();
     let visible = view.row_filter(&snapshot);
@@ -144,7 +144,7 @@ fn implied(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Op
     let narrowed = visible.is_some() || !request.columns.is_empty();
     let fields = match &request.fields {
         None => shown(&def, &visible, request.brief).collect(),
-        // Tables differ: each shows what it has of them.
+        // Tables differ: each shows those of the fields that it has.
         Some(fields) => fields.iter().filter_map(|field| column(&def, &visible, field).ok()).collect(),
     };
     let position = view.derived(text::NAME, &snapshot);
@@ -177,7 +177,7 @@ fn strings(def: &TableDef, visible: &RowFilter) -> Result<Vec<ColumnId>> {
     }
 }
 
-/// A column by its name. One that may not be seen is not there.
+/// Finds a column by its name. A hidden column does not exist for the principal.
 fn column(def: &TableDef, visible: &Option<RowFilter>, wanted: &str) -> Result<ColumnId> {
     let names =
         || def.schema.columns.iter().filter(|c| may_see(visible, c.id)).map(|column| column.name.as_str());

@@ -1,7 +1,7 @@
-//! PREPARE, EXECUTE and DEALLOCATE: statements that a session keeps by name.
+//! PREPARE, EXECUTE and DEALLOCATE: the named prepared statements of a session.
 //!
-//! As in PostgreSQL they belong to the session and not to a transaction: ROLLBACK takes none back. What EXECUTE gives is any
-//! expression without columns and queries; it is worked out as a SELECT would, and read as what the parameter is.
+//! As in PostgreSQL they belong to the session, not to a transaction: ROLLBACK does not undo them. The values of EXECUTE may be
+//! any expressions without columns and queries; they are evaluated like a SELECT, and converted to the parameters' types.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -25,21 +25,21 @@ use crate::options::Limits;
 use crate::prepared::Prepared;
 use crate::sql::Sql;
 
-/// Statements that one session keeps.
+/// Prepared statements of one session.
 const KEPT_MAX: usize = 256;
 
-/// By name.
+/// The prepared statements of a session, by name.
 #[derive(Debug, Default)]
 pub(super) struct Statements(BTreeMap<String, Kept>);
 
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub prepared: Prepared,
-    /// The types that PREPARE says the first parameters have, as they are written.
+    /// The types of the first parameters that PREPARE declares, as they are written.
     types: Vec<datafusion::sql::sqlparser::ast::DataType>,
 }
 
-/// What is asked of a session's statements.
+/// A parsed PREPARE, EXECUTE or DEALLOCATE.
 #[derive(Debug)]
 pub(super) enum Asked {
     Prepare {
@@ -51,16 +51,16 @@ pub(super) enum Asked {
         name: String,
         values: Vec<Expr>,
     },
-    /// `None`: all of them.
+    /// The name to remove; `None`: all of them.
     Deallocate(Option<String>),
 }
 
-/// Whether the first word of a statement is one of these.
+/// Returns true if the first word of a statement is one of these three.
 pub(super) fn is_word(word: &str) -> bool {
     ["prepare", "execute", "deallocate"].iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// Parses on a thread whose stack is made for it. What is short waits for no heavy statement.
+/// Parses on a thread with a large stack. A short text does not wait for heavy statements.
 pub(super) async fn asked(sql: &Sql, text: &str) -> Result<Asked> {
     let (bytes_max, is_short, text) = (sql.text_bytes_max(), text.len() <= LONG_TEXT_BYTES, text.to_owned());
     let read = move || read(&text, bytes_max);
@@ -81,7 +81,7 @@ fn read(text: &str, bytes_max: usize) -> Result<Asked> {
                 return Err(Error::invalid("PREPARE takes SELECT, VALUES, INSERT, UPDATE and DELETE")
                     .hint("run other statements as they are"));
             }
-            // As it is written: the parser's text of it is not always read as the same.
+            // The original text: the text that the parser makes of the tree does not always parse to the same tree.
             let own = parse::prepared(text)
                 .ok_or_else(|| Error::internal("a PREPARE whose statement does not begin"))?;
             data_types.iter().try_for_each(|data_type| sql_type::from_sql(data_type).map(drop))?;
@@ -140,7 +140,7 @@ fn refuse_query(value: &Expr) -> Result<()> {
 }
 
 impl Statements {
-    /// [`Kind::Exists`] if there is one of this name.
+    /// Returns [`Kind::Exists`] if the name is taken, and [`Kind::TooLarge`] if the session has too many.
     pub fn check_free(&self, name: &str) -> Result<()> {
         if self.0.contains_key(name) {
             return Err(Error::new(
@@ -165,7 +165,7 @@ impl Statements {
         self.0.insert(name, Kept { prepared, types });
     }
 
-    /// [`Kind::NotFound`]
+    /// Returns [`Kind::NotFound`] if there is no statement of this name.
     pub fn get(&self, name: &str) -> Result<Kept> {
         self.0.get(name).cloned().ok_or_else(|| none(name))
     }
@@ -187,7 +187,7 @@ fn none(name: &str) -> Error {
 }
 
 impl Kept {
-    /// What the expressions come to, each as its parameter wants it. `params` are those of EXECUTE itself.
+    /// Evaluates the values of an EXECUTE, and casts them to the declared types. `params` are the parameters of EXECUTE itself.
     pub async fn values(
         &self,
         sql: &Sql,
@@ -234,7 +234,7 @@ fn value(array: &ArrayRef, field: &arrow::datatypes::Field) -> Result<Value> {
     if array.is_null(0) || *array.data_type() == Arrow::Null {
         return Ok(Value::Null);
     }
-    // A decimal by itself has no scale, and a text is read as what it meets.
+    // A decimal alone has no declared scale; a text is converted to the parameter's type.
     if matches!(array.data_type(), Arrow::Decimal128(..) | Arrow::Decimal256(..)) {
         let text = array_value_to_string(array, 0);
         return text.map(Value::String).map_err(|e| Error::internal(format!("a number is no text: {e}")));

@@ -1,4 +1,4 @@
-//! What search runs among the statements: on SQL's threads, in one of their places, until a deadline.
+//! Runs other work among the statements: on SQL's threads, in one of their slots, until a deadline.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::planner::Joins;
 use crate::write;
 
 impl Sql {
-    /// The rows of a table, as `view` has it, for which a predicate holds. Dropping the future ends it.
+    /// Returns the row ids of a table in `view` for which a predicate holds. Dropping the future cancels the query.
     pub(crate) async fn rows_where(
         &self,
         view: &View,
@@ -61,8 +61,7 @@ impl Sql {
         self.among_statements(deadline, interrupt::within(own, work)).await
     }
 
-    /// Work of somebody else's that does not yield, off the caller's thread and among the statements. It looks at its
-    /// deadline itself.
+    /// Runs another module's work that does not yield, in a slot of a heavy statement. The job checks its deadline itself.
     pub async fn work<T: Send + 'static>(
         &self,
         within: std::time::Duration,
@@ -71,8 +70,7 @@ impl Sql {
         self.blocking(Deadline::after(within), job).await
     }
 
-    /// Work of somebody else's that is done within a millisecond or two, as a lookup is: off the caller's thread, on those of
-    /// light statements.
+    /// Runs another module's work that takes a millisecond or two, like a point lookup, on the threads of light statements.
     pub async fn brief<T: Send + 'static>(
         &self,
         within: std::time::Duration,
@@ -82,7 +80,7 @@ impl Sql {
         self.on(&self.0.shared.lanes.light, Deadline::after(within), work).await
     }
 
-    /// Waits for something on SQL's threads, whose clock it may use, until the deadline.
+    /// Awaits a future on SQL's threads, whose timers it may use, until the deadline.
     pub(crate) async fn waiting<T: Send + 'static>(
         &self,
         deadline: Deadline,
@@ -91,7 +89,7 @@ impl Sql {
         self.on(&self.0.shared.lanes.light, deadline, waiting).await
     }
 
-    /// Work that does not yield, and looks at its deadline itself.
+    /// Runs work that does not yield, in a slot of a heavy statement. The job checks its deadline itself.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         deadline: Deadline,
@@ -132,7 +130,7 @@ impl Sql {
                 Ok(outcome) => outcome,
                 Err(passed) => Err(passed),
             };
-            // Nobody waits any more if the client left.
+            // The receiver is gone if the client left.
             let _ = sender.send(outcome);
         });
         let _guard = AbortOnDrop(Some(task.abort_handle()));

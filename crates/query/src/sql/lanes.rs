@@ -1,5 +1,5 @@
-//! The threads of SQL: those of light statements, for which readers wait as for a lookup, those that plan short texts, and those of all
-//! other work.
+//! The threads of SQL: for light statements, which readers await like a point lookup, for planning short texts, and for all other
+//! work.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use engine::threads::Class;
 use tokio::runtime::{Builder, Handle, Runtime};
 use types::{Error, Result};
 
-/// The stack of each thread, a multiple of what the deepest tree that `parse` lets through takes. Only what is used of it
-/// takes memory.
+/// Bytes of each thread's stack: a multiple of the need of the deepest tree that `parse` accepts. Only the used part takes
+/// memory.
 const STACK_BYTES: usize = 64 << 20;
-/// What closing waits for threads that are in the middle of a batch.
+/// Time that the close waits for threads in the middle of a batch.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
-/// On whose threads, or in whose places.
+/// The kind of threads, and of slots, that a statement runs in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lane {
     Light,
@@ -21,15 +21,15 @@ pub(super) enum Lane {
 }
 
 pub(super) struct Runtimes {
-    /// Class `Interactive`: execute what is little work and was planned before.
+    /// Class `Interactive`: executes light statements whose plan was cached.
     light: Runtime,
-    /// Class `Work`: plan texts that are short, which what executes for long does not keep waiting.
+    /// Class `Work`: plans short texts, which need not wait for long executions here.
     planning: Runtime,
     /// Class `Work`: everything else.
     heavy: Runtime,
 }
 
-/// Where statements are started, without a lock.
+/// Handles for starting tasks, without a lock.
 pub(super) struct Lanes {
     pub light: Handle,
     pub planning: Handle,
@@ -37,7 +37,7 @@ pub(super) struct Lanes {
 }
 
 impl Runtimes {
-    /// So many threads of each kind.
+    /// Starts `threads` threads of each kind.
     pub fn start(threads: usize) -> Result<Runtimes> {
         let runtime = |name: &str, class: Class| {
             Builder::new_multi_thread()
@@ -61,9 +61,9 @@ impl Runtimes {
         Lanes { light: handle(&self.light), planning: handle(&self.planning), heavy: handle(&self.heavy) }
     }
 
-    /// Ends all work, and waits a moment for threads that are in the middle of a batch.
+    /// Ends all work, and waits up to [`CLOSE_WAIT`] for threads that are in the middle of a batch.
     pub fn end(self) {
-        // Not in the caller's thread, which may belong to a runtime that must not block.
+        // In a thread of its own: the caller's may belong to a runtime that must not block.
         let ended = std::thread::Builder::new().name("polynya-sql-end".into()).spawn(move || {
             let since = Instant::now();
             for runtime in [self.heavy, self.planning, self.light] {
@@ -71,12 +71,12 @@ impl Runtimes {
             }
         });
         if let Ok(thread) = ended {
-            // It only waits; a panic there would have no one to tell.
+            // The thread only waits, and a panic in it could not be reported.
             let _ = thread.join();
         }
     }
 
-    /// Ends all work and waits for nothing.
+    /// Ends all work without waiting.
     pub fn abandon(self) {
         self.heavy.shutdown_background();
         self.planning.shutdown_background();

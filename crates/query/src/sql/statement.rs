@@ -1,4 +1,5 @@
-//! One statement from its text to its answer: understood, admitted among light or heavy ones, run, committed if it writes.
+//! Runs one statement from its text to its answer: parses and plans it, admits it as light or heavy, executes it, and commits if
+//! it writes.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -38,42 +39,42 @@ use crate::watchdog::{Reply, Watch};
 use crate::weight;
 use crate::write::{Returned, Writer, behind_with};
 
-/// A longer value is no light statement's.
+/// Bytes of the longest parameter value of a light statement.
 const LIGHT_VALUE_BYTES: usize = 1 << 10;
-/// How often a statement that lost against another writer is run again.
+/// Attempts at a statement that loses against other writers.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// One statement. What is little work is done on the threads of light statements from the beginning to the end; what turns
-/// out to be much, and what is known to be, waits for a place among the heavy ones (R3).
+/// One statement. Light statements run on the threads of light statements from beginning to end. A statement that is heavy, or
+/// that turns out to be, waits for a slot among the heavy ones (R3).
 pub(super) struct Job {
     pub deadline: Deadline,
     pub phase: Phase,
     pub cancel: Arc<Cancel>,
-    /// Found out by planning: [`Rows::reads_only_records`].
+    /// The value of [`Rows::reads_only_records`], found while planning.
     pub only_records: AtomicBool,
     pub shared: Arc<Shared>,
     pub principal: Principal,
-    /// What it reads, and unless it belongs to a transaction it only reads then; `None`: the newest that its principal may
-    /// see.
+    /// The view to read, which makes the statement read-only unless `transaction` is set; `None`: the newest view of the
+    /// principal.
     pub view: Option<View>,
-    /// What it writes to, if it does not commit by itself.
+    /// The transaction to write to; `None`: the statement commits by itself.
     pub transaction: Option<OpenTransaction>,
     pub text: String,
-    /// The text, if it was parsed before.
+    /// The parse of `text`, if it was parsed before.
     pub parsed: Option<Arc<Statement>>,
     pub params: Vec<Value>,
     pub limits: Limits,
 }
 
-/// What planning came to.
+/// The result of planning.
 enum Work {
     Query {
         plan: Arc<dyn ExecutionPlan>,
-        /// What it was made of.
+        /// The logical plan of `plan`.
         planned: Box<Planned>,
         lsn: Lsn,
     },
-    /// Anything else, with what it is understood against.
+    /// Any other statement, and the view that it was parsed against.
     Command(Box<Statement>, View),
 }
 
@@ -83,26 +84,26 @@ impl Work {
     }
 }
 
-/// A statement that was planned.
+/// A planned statement.
 enum Understood {
     Light(Begun, Place),
-    /// It counts as running while it is held.
+    /// The hold keeps the statement counted as running.
     Heavy(Work, Hold),
 }
 
-/// A statement that has begun to give rows, or was carried out.
+/// A statement that has begun to return rows, or was carried out.
 enum Begun {
     Rows(SendableRecordBatchStream, Lsn),
     Done(Answer),
 }
 
 impl Job {
-    /// Runs on the threads of light statements.
+    /// Runs the statement; itself runs on the threads of light statements.
     pub async fn run(self: Arc<Self>, reply: Arc<Reply>, _watch: Watch) {
         if self.is_known()
             && let Some(place) = self.shared.light_place(&self.cancel)
         {
-            // Here and now: another task would be another thread to wake.
+            // On this task: another task would have to wake another thread.
             let begun = AssertUnwindSafe(self.begin_if_light()).catch_unwind().await;
             match begun.unwrap_or_else(|panic| Err(of_panic(&*panic))) {
                 Ok(Some(begun)) => return self.answer(begun, place, &reply, Lane::Light).await,
@@ -124,7 +125,7 @@ impl Job {
                     return self.answer(begun, place, &reply, Lane::Light).await;
                 }
                 Ok(Understood::Heavy(work, hold)) => understood = Some((work, hold)),
-                // A receiver that is gone has cancelled the statement.
+                // If the receiver is gone, the statement was cancelled.
                 Err(error) => {
                     reply.give(Err(error), None);
                     return;
@@ -134,16 +135,16 @@ impl Job {
         let run = self.as_own(self.clone().run_heavy(understood, reply));
         let mut task = self.shared.lanes.heavy.spawn(run);
         let _guard = AbortOnDrop(Some(task.abort_handle()));
-        // It has answered itself.
+        // `run_heavy` has given the answer.
         let _ = (&mut task).await;
     }
 
-    /// Work of this statement, which ends with it.
+    /// Wraps work of this statement so that it ends with the statement.
     fn as_own<F: Future + Send>(&self, work: F) -> impl Future<Output = F::Output> + Send + use<F> {
         interrupt::within(self.cancel.clone(), work)
     }
 
-    /// Whether the text was planned before, putting the values into that plan is little work, and it was light.
+    /// Returns true if the text has a cached plan that is cheap to fill with these values, and that was light.
     fn is_known(&self) -> bool {
         let is_small = |value: &Value| match value {
             Value::String(text) | Value::Json(text) => text.len() <= LIGHT_VALUE_BYTES,
@@ -156,7 +157,7 @@ impl Job {
             && self.shared.planner.is_light(&self.text, &Params::new(self.params.clone()))
     }
 
-    /// `None` if it is no light work.
+    /// Begins the statement if it is light; else returns `None`.
     async fn begin_if_light(self: &Arc<Self>) -> Result<Option<Begun>> {
         if self.deadline.has_passed() {
             return Err(self.deadline.passed());
@@ -165,11 +166,11 @@ impl Job {
         if work.is_light() { self.begin(work, Lane::Light).await.map(Some) } else { Ok(None) }
     }
 
-    /// Parses and plans in its turn, and starts what turns out to be light.
+    /// Waits for a planning slot, parses and plans, and begins the statement if it is light.
     async fn plan(self: &Arc<Self>, turns: &Queue) -> Result<Understood> {
         let turn = self.shared.admit(turns, &self.cancel).await?;
         let work = self.understand().await?;
-        // What it holds goes on from here to its place.
+        // The hold bridges the time between the planning slot and the next one.
         let hold = self.cancel.hold();
         drop(turn);
         let is_light = work.is_light();
@@ -180,7 +181,7 @@ impl Job {
         Ok(Understood::Heavy(work, hold))
     }
 
-    /// Runs on the threads of heavy statements. What turns out to be light there needs no place among them.
+    /// Runs the statement on the threads of heavy statements. If it turns out to be light it needs no slot among them.
     async fn run_heavy(self: Arc<Self>, understood: Option<(Work, Hold)>, reply: Arc<Reply>) {
         let job = self.clone();
         let begun = self.within(&self.shared.lanes.heavy, async move {
@@ -196,20 +197,20 @@ impl Job {
             if let Some(place) = shared.executing.free(&job.cancel) {
                 return Ok((job.begin(work, Lane::Heavy).await?, place, Lane::Heavy));
             }
-            // A statement that waits holds no snapshot, and reads the newest one then.
+            // A waiting statement holds no snapshot; it will read the newest one.
             drop((work, hold));
             let place = shared.admit(&shared.executing, &job.cancel).await?;
             Ok((job.begin(job.understand().await?, Lane::Heavy).await?, place, Lane::Heavy))
         });
         match begun.await {
             Ok((begun, place, lane)) => self.answer(begun, place, &reply, lane).await,
-            // A receiver that is gone has cancelled the statement.
+            // If the receiver is gone, the statement was cancelled.
             Err(error) => drop(reply.give(Err(error), None)),
         }
     }
 
-    /// The outcome of work in a task of its own: it does not yield while it parses and plans, and the deadline holds all
-    /// the same.
+    /// Runs work in a task of its own and returns its outcome. The work does not yield while it parses and plans, and the
+    /// deadline must hold nevertheless.
     async fn within<T: Send + 'static>(
         &self,
         lane: &Handle,
@@ -220,7 +221,7 @@ impl Job {
         let ended = match self.deadline.limit(&mut task).await {
             Ok(ended) => Ok(ended),
             Err(passed) if self.phase.expire() => Err(passed),
-            // The transaction is on its way: only its outcome is an answer.
+            // The transaction was handed to the engine: only its outcome is an answer.
             Err(_) => tokio::time::timeout(COMMIT_WAIT, &mut task).await.map_err(|_| {
                 Error::new(Kind::Timeout, "whether the statement was carried out is not known yet: it was handed over in time, and the disk has not answered since")
                     .hint("look whether its rows are there before you send it again")
@@ -234,7 +235,7 @@ impl Job {
         })
     }
 
-    /// Gives the answer, and its rows as long as somebody reads them. The statement keeps its place until then.
+    /// Gives the answer, and its rows as long as they are read. The statement keeps its slot until then.
     async fn answer(&self, begun: Begun, _place: Place, reply: &Reply, lane: Lane) {
         let (stream, lsn) = match begun {
             Begun::Rows(stream, lsn) => (stream, lsn),
@@ -257,7 +258,7 @@ impl Job {
             closed: self.shared.closed.clone(),
         };
         let mut pump = Box::pin(sink.pump(stream, self.deadline));
-        // A small answer is whole before its reader is woken, who would otherwise be woken once more for its rows.
+        // A small answer is complete before its reader is woken, who would otherwise be woken a second time for the rows.
         let first = match lane {
             Lane::Light => futures::poll!(&mut pump),
             Lane::Heavy => Poll::Pending,
@@ -267,7 +268,7 @@ impl Job {
         }
     }
 
-    /// Starts what was understood, on the threads where this is called, with the memory of that lane.
+    /// Begins the statement on the current threads, with the memory of `lane`.
     async fn begin(self: &Arc<Self>, work: Work, lane: Lane) -> Result<Begun> {
         let planner = &self.shared.planner;
         match work {
@@ -302,8 +303,8 @@ impl Job {
         execute::stream_or_sorted(planner.context(), plan, &planner.advice, sorted)
     }
 
-    /// What was little work and still too much for the memory of light statements, once more: in its turn among the heavy
-    /// ones, on their threads, over the same snapshot.
+    /// Runs a statement again that was light but needed more memory than light statements have. It waits for a slot among the
+    /// heavy ones and runs on their threads, over the same snapshot.
     async fn begin_again(
         self: Arc<Self>,
         planned: Box<Planned>,
@@ -335,7 +336,7 @@ impl Job {
         Ok(stream.build())
     }
 
-    /// Parses and plans, over the newest view.
+    /// Parses and plans over the newest view, or over the given one.
     async fn understand(&self) -> Result<Work> {
         let shared = &self.shared;
         let view = match &self.view {
@@ -382,7 +383,7 @@ impl Job {
     }
 
     async fn query(&self, planned: Planned, lsn: Lsn) -> Result<Work> {
-        // Most texts need no second look.
+        // Most texts do not name the reserved namespace.
         if self.text.to_ascii_lowercase().contains("polynya") {
             self.only_records.store(planned.reads_only_records(), Ordering::Release);
         }
@@ -391,12 +392,12 @@ impl Job {
         Ok(Work::Query { plan, planned: Box::new(planned), lsn })
     }
 
-    /// Whether parsing and planning may take long.
+    /// Returns true if parsing and planning may take long.
     fn long(&self) -> bool {
         self.text.len() > LONG_TEXT_BYTES
     }
 
-    /// Statements that are no queries.
+    /// Carries out a statement that is not a query.
     async fn command(&self, statement: &Statement, params: &Params, view: &View) -> Result<Answer> {
         match statement {
             Statement::ShowTables { .. } => {
@@ -431,7 +432,7 @@ impl Job {
             Statement::Update(_) => self.write(DoneKind::Update, statement, params).await,
             Statement::Delete(_) => self.write(DoneKind::Delete, statement, params).await,
             Statement::Truncate(_) => self.write(DoneKind::Truncate, statement, params).await,
-            // WITH in front of one of them.
+            // One of these statements after a WITH.
             Statement::Query(query) => match behind_with(query) {
                 Some((_, Statement::Insert(_))) => self.write(DoneKind::Insert, statement, params).await,
                 Some((_, Statement::Update(_))) => self.write(DoneKind::Update, statement, params).await,
@@ -453,7 +454,7 @@ impl Job {
         }
     }
 
-    /// Makes a change over a view and commits it; again over a newer one if another writer was faster.
+    /// Makes a change over a view and commits it; repeats over a newer view if another writer was faster.
     async fn write(&self, kind: DoneKind, statement: &Statement, params: &Params) -> Result<Answer> {
         if self.view.is_some() && self.transaction.is_none() {
             return Err(Error::new(
@@ -494,7 +495,7 @@ impl Job {
                     let done = Done { kind, count, lsn: committed.lsn };
                     return self.done(&writer, done, change.returned, Some(&committed)).await;
                 }
-                // A view that was given stays as it is, so there is nothing to look at again.
+                // A given view does not change, so the statement would fail again.
                 Err(error)
                     if crate::write::may_retry(&change.retries_exists, &error)
                         && self.view.is_none()
@@ -504,7 +505,7 @@ impl Job {
                     if self.deadline.has_passed() {
                         return Err(self.deadline.passed());
                     }
-                    // The other writer's commit is durable within a sync or two; look again then.
+                    // The other writer's commit is durable within a sync or two; the retry can see it then.
                     tokio::time::sleep(Duration::from_millis(1 << attempt.min(5))).await;
                 }
                 Err(error) => return Err(error),
@@ -517,7 +518,7 @@ impl Job {
         Writer { planner, view, params, cancel: &self.cancel, long: self.long(), with: None }
     }
 
-    /// More rows than may be answered are refused before anything is written.
+    /// Refuses the statement, before anything is written, if it would return more rows than allowed.
     fn check_returned(&self, returned: Option<&Returned>) -> Result<()> {
         let rows_max = self.limits.rows_max.unwrap_or(self.shared.options.rows_max);
         if self.limits.overflow == Overflow::Error && returned.is_some_and(|r| r.count() > rows_max) {
@@ -540,18 +541,18 @@ impl Job {
         Ok(Answer::Rows(Rows::whole(rows, done.lsn, rows_max, memory)))
     }
 
-    /// Commits what was made over a view.
+    /// Commits operations that were derived from a view.
     async fn commit(&self, view: &View, ops: Vec<Op>) -> Result<Committed> {
         let (sender, receiver) = oneshot::channel();
         self.shared.engine.submit_read(view, &self.principal, Transaction::new(ops), move |result| {
-            // Nobody waits any more if the statement was cancelled.
+            // The receiver is gone if the statement was cancelled.
             let _ = sender.send(result);
         });
         receiver.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
     }
 }
 
-/// What a statement of an open transaction came to: rows have the ids that they have within it.
+/// Converts the result of a statement in an open transaction. Its rows have the ids that they have within the transaction.
 fn as_committed(written: &[engine::Written], lsn: Lsn) -> Committed {
     let rows = written.iter().rev().find(|written| written.count > 0);
     Committed {

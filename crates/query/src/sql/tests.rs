@@ -1,4 +1,4 @@
-//! What cannot be seen from outside: who holds which memory.
+//! Tests of internal state: the owners of memory, and every registered function.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 
 use super::*;
 
-/// R3: heavy statements that hold all the memory there is for them leave light ones theirs.
+/// R3: heavy statements that hold all of their memory leave light ones theirs.
 #[test]
 fn what_heavy_statements_hold_is_not_taken_from_light_ones() {
     let _limit = testkit::limit(120);
@@ -45,7 +45,7 @@ fn what_heavy_statements_hold_is_not_taken_from_light_ones() {
     engine.close().unwrap();
 }
 
-/// Such a statement was refused though it had run among the heavy ones: a small machine leaves light ones 2 MiB.
+/// Such a statement was refused, though it could have run among the heavy ones: a small machine leaves light ones 2 MiB.
 #[test]
 fn what_is_light_but_for_its_memory_runs_among_the_heavy_ones() {
     let _limit = testkit::limit(120);
@@ -69,7 +69,7 @@ fn what_is_light_but_for_its_memory_runs_among_the_heavy_ones() {
         "insert into n select i, lpad((i * 7 % 2000)::text, 2000, '0') from generate_series(0, 1999) as g(i)",
     )
     .unwrap();
-    // Batches of which it keeps a row, it holds whole: more than 2 MiB.
+    // A sort holds the whole batch of each row that it keeps: more than 2 MiB.
     let text = "select id, s from n order by s limit 10";
     let wanted: Vec<i64> =
         (0..10).map(|place| (0..2_000).find(|id| id * 7 % 2_000 == place).unwrap()).collect();
@@ -121,7 +121,7 @@ fn every_function_and_cast_ends_soon_after_the_deadline_for_long_texts() {
         for count in 1..=3 {
             for at in 0..=count {
                 for other in ["'a'", "2", "[2]"] {
-                    // All of them are long at the end.
+                    // At `at == count` all arguments are long.
                     let argument = |i: usize| if i == at || at == count { long[0] } else { other };
                     run(&format!(
                         "SELECT {name}({})",

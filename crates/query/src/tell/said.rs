@@ -1,4 +1,4 @@
-//! What was said of one side's values, and the expression by which a scan of the other side knows of it.
+//! The join keys that were collected on one side, and the filter expression that applies them to a scan of the other side.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -14,13 +14,13 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column, InListExpr, IsN
 
 use super::values::Part;
 
-/// What a join says of the keys of its first side, once all of their rows have passed.
+/// The keys of a join's first side, complete once all of its rows have passed.
 #[derive(Debug)]
 pub(crate) struct Said {
-    /// Whether null is equal to null.
+    /// True if the join treats nulls as equal.
     pub nulls_meet: bool,
     keys: usize,
-    /// Of each part that passes, and how many of them have ended.
+    /// The keys of each partition that passes, and the number of partitions that have ended.
     parts: OnceLock<Vec<OnceLock<Vec<Part>>>>,
     ended: AtomicUsize,
     known: OnceLock<Vec<Values>>,
@@ -45,12 +45,12 @@ impl Said {
         Said { nulls_meet, keys, parts: OnceLock::new(), ended: AtomicUsize::new(0), known: OnceLock::new() }
     }
 
-    /// So many parts will pass.
+    /// Sets the number of partitions that will pass.
     pub(super) fn expect(&self, parts: usize) {
         self.parts.get_or_init(|| (0..parts).map(|_| OnceLock::new()).collect());
     }
 
-    /// All rows of a part have passed.
+    /// Records the keys of a partition whose rows have all passed.
     pub(super) fn ended(&self, part: usize, had: Vec<Part>) {
         let Some(parts) = self.parts.get() else { return };
         let is_first = parts.get(part).is_some_and(|place| place.set(had).is_ok());
@@ -64,10 +64,10 @@ impl Said {
     }
 }
 
-/// True of rows that may meet one of the values, as far as they are known. Rows that meet none may pass.
+/// A filter that accepts rows with one of the values, as far as they are known. It may accept others too.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
-    /// Over the rows of whoever holds it, with their places among the keys.
+    /// The keys over the rows of the filter's holder, with their positions among the join's keys.
     keys: Vec<(usize, Arc<dyn PhysicalExpr>)>,
     said: Arc<Said>,
 }
@@ -78,7 +78,7 @@ impl Told {
         Told { keys, said }
     }
 
-    /// The columns that they are about.
+    /// Returns the names of the columns that the keys read.
     pub fn keys(&self) -> impl Iterator<Item = String> + '_ {
         let columns = |(_, key): &(usize, Arc<dyn PhysicalExpr>)| {
             datafusion::physical_expr::utils::collect_columns(key)
@@ -102,7 +102,7 @@ impl Told {
 }
 
 impl Values {
-    /// `None` if they say nothing.
+    /// Returns the condition on `key`; `None` if the values do not restrict it.
     fn test(&self, key: &Arc<dyn PhysicalExpr>) -> Result<Option<Arc<dyn PhysicalExpr>>> {
         let others = match &self.others {
             Others::Any => return Ok(None),

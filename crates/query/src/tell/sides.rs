@@ -1,8 +1,8 @@
-//! A physical rule: which side of a semi join is read first, where that decides about a lookup.
+//! A physical rule: swaps the sides of a semi join if that allows an index lookup.
 //!
-//! DataFusion reads the side first that it takes for the smaller one. How many rows a filter takes it can only guess, so it may
-//! read all of an indexed table that a condition would have made a handful of. If the side that only has to be met is not much
-//! larger by that guess, it is read first here.
+//! DataFusion reads first the side that it takes for the smaller one. It can only guess how many rows a filter leaves, so it may
+//! read all of an indexed table of which the filter would have selected a handful. This rule reads the semi join's inner side
+//! first if, by that guess, it is not much larger.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use datafusion::physical_plan::joins::HashJoinExec;
 
 use crate::advice::source_at;
 
-/// A side of fewer rows is read as it is.
+/// Rows of the smallest side for which a lookup pays.
 const ROWS_MIN: usize = 8_192;
-/// How much larger the other side may seem.
+/// Factor by which the other side may be estimated to be larger.
 const TIMES: usize = 8;
 
-/// See the module.
+/// The rule; see the module.
 #[derive(Debug)]
 pub(crate) struct Sides;
 
@@ -65,7 +65,7 @@ fn would_look_up(join: &HashJoinExec) -> Result<bool> {
         })
 }
 
-/// How many rows a scan reads, if these could be found by a key, a row id or an index instead.
+/// Returns the number of rows that a scan reads, if a key, a row id or an index could look them up instead.
 fn found_by(plan: &Arc<dyn ExecutionPlan>, key: &Arc<dyn PhysicalExpr>) -> Option<usize> {
     let columns = collect_columns(key);
     let column = columns.iter().next().filter(|_| columns.len() == 1)?;

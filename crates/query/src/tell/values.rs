@@ -1,4 +1,4 @@
-//! Passes rows on, and says when the last has passed which values their keys had.
+//! Collects the distinct values of join keys while rows pass, and publishes them after the last row.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -23,19 +23,19 @@ use futures::{Stream, StreamExt};
 use super::said::{Others, Said, Values};
 use crate::by_index::RANGES_MAX;
 
-/// Of more rows than these only the bounds are told: they are hardly few values.
+/// Rows of a partition above which only the bounds of its values are published: they hardly have few distinct values.
 const ROWS_MAX: usize = 64 * RANGES_MAX;
-/// And of values that take more than these.
+/// Bytes of the distinct values above which only their bounds are published.
 const BYTES_MAX: usize = 1 << 20;
 
-/// See the module.
+/// A plan node that collects keys; see the module.
 #[derive(Debug)]
 pub(crate) struct Tell {
     input: Arc<dyn ExecutionPlan>,
     keys: Vec<Arc<dyn PhysicalExpr>>,
-    /// `None`: nobody hears it.
+    /// The collector of the join; `None`: no scan uses it.
     said: Option<Arc<Said>>,
-    /// The columns that hear it, for EXPLAIN.
+    /// The columns whose scan uses the keys, for EXPLAIN.
     hearers: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl ExecutionPlan for Tell {
         })
     }
 
-    /// The scan has forgotten whom it heard.
+    /// The scan has dropped its filters on reset, so the keys need not be collected.
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(self.with(self.input.clone(), None))
     }
@@ -135,7 +135,7 @@ impl Stream for Telling {
                 for (key, collected) in this.keys.iter().zip(&mut this.collected) {
                     match key.evaluate(&batch).and_then(|values| values.into_array(batch.num_rows())) {
                         Ok(values) => collected.add(&values),
-                        // The join meets the same.
+                        // The join would meet the same error.
                         Err(error) => return Poll::Ready(Some(Err(error))),
                     }
                 }
@@ -166,9 +166,9 @@ impl RecordBatchStream for Telling {
 struct Collected {
     data_type: Arrow,
     null: bool,
-    /// Until they are too many.
+    /// The distinct values; `None` once they are too many.
     distinct: Option<Distinct>,
-    /// Of types that have them.
+    /// The least and greatest value; `None` for types without them.
     bounds: Option<(MinAccumulator, MaxAccumulator)>,
 }
 
@@ -183,7 +183,7 @@ struct Distinct {
 
 impl Collected {
     fn new(data_type: Arrow) -> Collected {
-        // What is greater than NaN, or less, the zones do not know.
+        // Zone maps do not order NaN.
         let has_bounds = !data_type.is_nested() && !has_float(&data_type);
         let bounds = || {
             let (least, greatest) =
@@ -220,7 +220,7 @@ impl Collected {
         }
     }
 
-    /// Anything may be among them.
+    /// Gives up collecting: the values are not restricted.
     fn give_up(&mut self) {
         (self.distinct, self.bounds) = (None, None);
     }
@@ -234,19 +234,19 @@ impl Collected {
     }
 }
 
-/// The values of one key in one part.
+/// The values of one key in one partition.
 #[derive(Debug)]
 pub(super) struct Part {
     data_type: Arrow,
     null: bool,
-    /// Unless they are too many.
+    /// The distinct values; `None` if they are too many.
     values: Option<Vec<ArrayRef>>,
-    /// Null if there are no values.
+    /// The bounds; null if there are no values.
     bounds: Option<(ScalarValue, ScalarValue)>,
 }
 
 impl Part {
-    /// What several parts had.
+    /// Merges the values of several partitions.
     pub fn together<'a>(mut parts: impl Iterator<Item = &'a Part>, nulls_meet: bool) -> Values {
         let Some(first) = parts.next() else { return Values { null: false, others: Others::Any } };
         let mut all = Collected::new(first.data_type.clone());
@@ -284,7 +284,7 @@ fn together(values: &[ArrayRef]) -> Option<ArrayRef> {
 }
 
 impl Distinct {
-    /// `None` of types that rows cannot be made of.
+    /// Returns `None` for types without a row format.
     fn new(data_type: &Arrow) -> Option<Distinct> {
         let converter = RowConverter::new(vec![SortField::new(data_type.clone())]).ok()?;
         Some(Distinct {
@@ -296,7 +296,7 @@ impl Distinct {
         })
     }
 
-    /// `None` if they are too many.
+    /// Adds values; returns `None` once they are too many.
     fn add(&mut self, values: &ArrayRef) -> Option<()> {
         self.rows += values.len();
         if self.rows > ROWS_MAX {

@@ -1,7 +1,7 @@
-//! Views in a statement: each becomes the query that it stands for, before any name is looked at.
+//! Expands views: replaces each in a statement by its query, before names are bound.
 //!
-//! The text of a view names its tables in full, which no name of WITH around it can be taken for. Views over views are
-//! opened one in the other, at most [`DEPTH_MAX`] deep.
+//! The text of a view names its tables in full, so that no name of WITH around it can hide them. Views over views are expanded
+//! recursively, at most [`DEPTH_MAX`] deep.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use types::{Error, Kind, Result, TableDef, ViewDef, name};
 use super::{reads, unreadable};
 use crate::advice::Advice;
 
-/// Views over views over views.
+/// Levels of views over views.
 const DEPTH_MAX: usize = 8;
-/// Places in one statement where views are opened, those within views too.
+/// Number of expansions in one statement, including those inside views.
 const OPENED_MAX: usize = 64;
 
-/// A view as a statement names it.
+/// An expanded view, and its name as the statement wrote it.
 pub(crate) type Used = (Written, Arc<ViewDef>);
 
-/// Opens the views that a statement names, and tells which they were, outer ones before those in them. `within` is the view
-/// that is being made of the statement.
+/// Expands the views that a statement names, and returns them, outer ones before inner ones. `within` is the view that is being
+/// created from the statement.
 pub(crate) fn expand(
     statement: &mut Statement,
     view: &View,
@@ -46,7 +46,7 @@ pub(crate) fn expand(
     }
 }
 
-/// The query of a view: its columns as they were when it was made, whatever its tables have since.
+/// Returns the query of a view. It has the columns that the view had when it was created, even if its tables have more now.
 pub(crate) fn query_of(def: &ViewDef, bytes_max: usize) -> Result<Query> {
     let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
     let columns: Vec<String> =
@@ -60,8 +60,8 @@ pub(crate) fn query_of(def: &ViewDef, bytes_max: usize) -> Result<Query> {
     }
 }
 
-/// Names the tables and views of a query in full, and refuses what is not there. `view` is what its maker sees. Returns the
-/// tables, each once.
+/// Replaces the names of tables and views in a query by their full names, and refuses unknown ones. `view` is the snapshot of the
+/// view's creator. Returns the tables, each once.
 pub(crate) fn qualify(query: &mut Query, view: &View) -> Result<Vec<Arc<TableDef>>> {
     let mut qualify = Qualify { view, ctes: Ctes::default(), tables: Vec::new() };
     match query.visit(&mut qualify) {
@@ -126,7 +126,7 @@ impl Expand<'_> {
         Ok(Some(def))
     }
 
-    /// Whether the view's names mean what they meant when it was made, at the point at which it is read.
+    /// Checks that the view's names have the same meaning as when it was created, at the point in time of the read.
     fn check(&self, def: &ViewDef, version: &Option<TableVersion>) -> Result<()> {
         match as_of::take(&mut version.clone())? {
             Some(lsn) => reads::check(def, &self.view.at(lsn)?),
@@ -139,7 +139,7 @@ impl VisitorMut for Expand<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        // Names of WITH are given later, by who binds them.
+        // The names of WITH are assigned later, when names are bound.
         self.ctes.enter(&mut query.clone());
         ControlFlow::Continue(())
     }

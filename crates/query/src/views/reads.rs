@@ -1,4 +1,4 @@
-//! What a view's query reads of its tables, by the ids of tables and columns: names may come to mean others.
+//! Records what a view's query reads by the ids of tables and columns, because names may later mean other ones.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -11,13 +11,14 @@ use sql::names::{Written, each_select};
 use sql::parse;
 use types::{Error, Kind, Result, TableDef, ViewDef, ViewRead, name};
 
-/// The columns of these tables that the query may name. Where it stands for columns that it does not name (`*`, NATURAL), all.
+/// Returns the columns of these tables that the query may name; all of them if it reads columns without naming them (`*`,
+/// NATURAL).
 pub(crate) fn reads(query: &Query, tables: &[Arc<TableDef>]) -> Result<Vec<ViewRead>> {
     let words = parse::words(&parse::text_of(query))?;
     let mut stars = Stars(false);
     let _ = query.clone().visit(&mut stars);
     let whole = stars.0 || words.iter().any(|word| matches!(word.keyword, Keyword::NATURAL | Keyword::TABLE));
-    // Too many rather than too few: a word may be an alias.
+    // This may list too many columns but not too few: a word may be an alias.
     let words: HashSet<String> = words.into_iter().map(|word| word.value.to_lowercase()).collect();
     let read = |def: &Arc<TableDef>| ViewRead {
         table: def.id,
@@ -30,7 +31,7 @@ pub(crate) fn reads(query: &Query, tables: &[Arc<TableDef>]) -> Result<Vec<ViewR
     Ok(tables.iter().map(read).collect())
 }
 
-/// Fails unless the names that a view reads mean in `view` what they meant when it was made.
+/// Fails unless the names that a view reads mean in `view` what they meant when it was created.
 pub(crate) fn check(def: &ViewDef, view: &View) -> Result<()> {
     for read in &def.reads {
         let (namespace, table) = read.name.split_once('.').unwrap_or((name::DEFAULT_NAMESPACE, &read.name));
@@ -58,7 +59,7 @@ pub(crate) fn check(def: &ViewDef, view: &View) -> Result<()> {
     Ok(())
 }
 
-/// Whether a SELECT has a `*`.
+/// Finds a `*` in a SELECT.
 struct Stars(bool);
 
 impl VisitorMut for Stars {
