@@ -1,4 +1,4 @@
-//! Lists the files of `ui/`, so that a new file there is served without a word of Rust.
+//! Generates the list of the files of `ui/`, so that a new file there is served without a change to any Rust source.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,7 +21,8 @@ fn main() {
     names.sort();
     let mut code = String::from("pub const FILES: &[(&str, &[u8])] = &[\n");
     for name in names {
-        // Not the directory of this run: a build directory may serve several checkouts, and outlive some.
+        // The path is not the directory of this run, because a build directory may serve several checkouts and outlive some of
+        // them.
         let path = format!("/ui/{name}");
         let _ = writeln!(
             code,

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The state that all requests share.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,26 +25,26 @@ pub struct App {
     pub telemetry: Telemetry,
     pub work: Pool,
     pub copies: Copies,
-    /// Told when a body lets go of its memory.
+    /// Notified when a body frees its memory.
     pub body_room: tokio::sync::Notify,
-    /// Places of requests that are answered before their rows are committed.
+    /// Permits of requests that are answered before their rows are committed.
     pub ahead: Arc<tokio::sync::Semaphore>,
-    /// Held by who makes a cursor.
+    /// Held while a cursor is made, so that cursors are made and counted one at a time.
     pub cursors: tokio::sync::Mutex<()>,
-    /// What is or was erased.
+    /// The erasures of rows that run or have run.
     pub erasures: Erasures,
-    /// The Iceberg REST catalog; without it its routes answer 404.
+    /// The Iceberg REST catalog. Without it its routes answer 404.
     pub catalog: Option<Arc<Catalog>>,
     pub recorder: Recorder,
     pub assets: Assets,
     pub storm: Storm,
-    /// The newest lsn that readers see, while somebody follows a table.
+    /// The newest lsn that readers see. Updated only while somebody follows a table.
     pub lsn: watch::Sender<Lsn>,
-    /// The page's feed: one sample a second for all who watch.
+    /// The feed of the page: one sample a second, shared by all viewers.
     pub live: watch::Sender<Arc<Sample>>,
-    /// Told once a second: requests that are under way look whether their keys are still there.
+    /// Notified once a second, so that running requests check whether their keys still exist.
     pub keys: watch::Sender<()>,
-    /// True once the server stops.
+    /// True once the server is stopping.
     pub stopping: watch::Sender<bool>,
     pub started: Instant,
 }

@@ -1,5 +1,4 @@
-//! What a request says in its query string and its body: read strictly, and faults told in words that need no knowledge of
-//! how it is read.
+//! Parses the query string and the body of a request strictly. Its errors name the fault without terms of serde or Rust.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::body::Held;
 use crate::failure::Failure;
 use crate::values;
 
-/// A query string: an unknown or repeated parameter is a mistake worth telling.
+/// Parses the query string. An unknown or repeated parameter is refused, because the client would not notice that it is ignored.
 pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T> {
     axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|e| {
         let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
@@ -42,14 +41,15 @@ pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T> {
     })
 }
 
-/// The word that was given and those that may be, of what serde says where it is none of them.
+/// Returns the rejected word and the accepted words of serde's message about an unknown enum variant; `None` for other messages.
 fn unknown_word(why: &str) -> Option<(&str, Vec<&str>)> {
-    // A word may hold anything; those that may be do not.
+    // The rejected word may contain any text, also this separator; the accepted words do not, so the last separator is the
+    // right one.
     let (word, known) = why.strip_prefix("unknown variant `")?.rsplit_once("`, expected ")?;
     Some((word, known.split('`').skip(1).step_by(2).collect()))
 }
 
-/// How the standard library says that a text is no number of the wanted size.
+/// Returns true for the standard library's messages about a text that does not parse as a number of the expected size.
 fn is_about_number(why: &str) -> bool {
     [
         "invalid digit found in string",
@@ -60,7 +60,7 @@ fn is_about_number(why: &str) -> bool {
     .contains(&why)
 }
 
-/// Refuses what a route does not read: it would be ignored, and its sender would not know.
+/// Refuses any query parameter on a route that reads none. It would be ignored, and its sender would not know.
 pub fn no_query(uri: &Uri) -> Result<()> {
     match uri.query().unwrap_or_default() {
         "" => Ok(()),
@@ -73,9 +73,9 @@ pub fn no_query(uri: &Uri) -> Result<()> {
     }
 }
 
-/// Refuses what a form of a page sends. A browser asks nobody before it sends one, so any page that keeps somebody's HTML, as
-/// a note may, would speak with the rights of whoever presses its button. Programs (`curl -d`) name such media types too, and
-/// are told apart by what browsers add.
+/// Refuses a request that the form of a page may have sent. A browser sends forms across sites without asking the server first,
+/// so any page that contains somebody's HTML, such as a note, could act with the rights of the user who presses its button.
+/// Programs (`curl -d`) name such media types too; the headers that only browsers add tell them apart.
 pub fn no_form(method: &Method, headers: &HeaderMap) -> Result<(), Failure> {
     let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let is_browser = headers.contains_key(header::ORIGIN)
@@ -98,20 +98,21 @@ pub fn no_form(method: &Method, headers: &HeaderMap) -> Result<(), Failure> {
 
 const FORM_MEDIA: [&str; 3] = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"];
 
-/// A body of JSON, whose values take their share of memory as long as it is held. `what` it should be, and one that fits.
+/// Parses a body of JSON. Its values count against the shared memory for as long as `held` lives. `what` names the expected
+/// content and `example` shows a valid body; both are for the error.
 pub fn body<'a, T: Deserialize<'a>>(held: &'a mut Held, what: &str, example: &str) -> Result<T, Failure> {
     values::admit(held)?;
     Ok(json(&held.bytes, what, example)?)
 }
 
-/// [`body`] of a text whose values are bounded otherwise.
+/// Parses JSON as [`body`] does, for a text whose values are bounded elsewhere.
 pub fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str, example: &str) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| {
         Error::invalid(format!("the body is no {what}: {}", in_words(&e))).hint(format!("send {example}"))
     })
 }
 
-/// serde's faults without the names of Rust's types.
+/// Returns serde's message without names of Rust types.
 pub fn in_words(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let (text, place) = match text.rfind(" at line ") {
@@ -136,6 +137,7 @@ pub fn in_words(error: &serde_json::Error) -> String {
     format!("{}{place}", text.replace("EOF while parsing", "it ends inside"))
 }
 
+/// Returns serde's description of an expected type in plain words.
 fn named(wanted: &str) -> &str {
     match wanted {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0 on",
@@ -149,8 +151,8 @@ fn named(wanted: &str) -> &str {
     }
 }
 
-/// One rule for every `deadline_ms`: none at all is a mistake, and more than the most counts as the most, which whoever is
-/// asked knows.
+/// Parses `deadline_ms`, by one rule for all routes: 0 is refused. The component that enforces the deadline caps it at its own
+/// maximum.
 pub fn deadline(ms: Option<u64>) -> Result<Option<Duration>> {
     match ms {
         Some(0) => Err(Error::invalid("`deadline_ms` is 1 or more, 0 was given")

@@ -1,4 +1,4 @@
-//! The page's files: inside the binary, compressed and tagged once at start (O1).
+//! The files of the page: embedded in the binary, compressed and tagged once at start (O1).
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -11,7 +11,7 @@ mod files {
     include!(concat!(env!("OUT_DIR"), "/ui.rs"));
 }
 
-/// Nothing but our own files runs or loads, and nobody frames the page.
+/// Lets only our own files run or load, and lets no other page frame this one.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' data:; connect-src 'self'; font-src 'self'; manifest-src 'self'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
@@ -21,7 +21,7 @@ pub struct Assets(HashMap<&'static str, Asset>);
 struct Asset {
     media_type: &'static str,
     plain: Bytes,
-    /// `None` where compression gains nothing.
+    /// `None` if compression does not make the file smaller.
     gzip: Option<Bytes>,
     etag: HeaderValue,
     gzip_etag: HeaderValue,
@@ -61,7 +61,7 @@ impl Assets {
         Assets(assets)
     }
 
-    /// The file of this name, or `None`.
+    /// Returns the answer with the file of this name (`index.html` for an empty name), or `None` if there is no such file.
     pub fn answer(&self, name: &str, request: &HeaderMap) -> Option<Response> {
         let asset = self.0.get(if name.is_empty() { "index.html" } else { name })?;
         let wants = |header: header::HeaderName, word: &str| {
@@ -80,7 +80,8 @@ impl Assets {
         let headers = response.headers_mut();
         headers.insert(header::ETAG, etag.clone());
         headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-        // A new binary has new files under the same names: ask each time, answer 304.
+        // A new binary has new files under the same names, so browsers must revalidate each time and get 304 for an unchanged
+        // file.
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -1,4 +1,4 @@
-//! Who asks: keys, and who is let in while there are none.
+//! Authentication: finds the principal of a request by its key, and decides who is admitted while there are no keys.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,8 @@ use types::{Micros, Principal};
 
 use crate::failure::{Failure, Result};
 
-/// A new key's secret: `pk_` and 64 hexadecimal digits of randomness. Shown once; only [`hash_of`] it is stored.
+/// Returns the secret of a new key: `pk_` and 64 random hexadecimal digits. It is shown once; only its hash ([`hash_of`]) is
+/// stored.
 pub fn new_secret(random: &dyn vfs::Random) -> String {
     let mut bytes = [0; 32];
     random.fill(&mut bytes);
@@ -18,25 +19,25 @@ pub fn new_secret(random: &dyn vfs::Random) -> String {
     })
 }
 
-/// What is stored of a secret: BLAKE3. A secret has 256 random bits, so no slow hash is needed.
+/// Returns the hash of a secret that is stored: BLAKE3. A secret has 256 random bits, so no slow hash is needed.
 pub fn hash_of(secret: &str) -> [u8; 32] {
     *blake3::hash(secret.as_bytes()).as_bytes()
 }
 
-/// Headers that a proxy adds. One of them on a request means that its peer is not who asks. A proxy that adds none, as
-/// nginx without further words, cannot be told from a program of this machine.
+/// Tells whether a header is one that proxies add. Such a header means that the peer of the connection is not the client. A proxy
+/// that adds none, such as nginx with its default settings, cannot be told from a program on this machine.
 fn is_forwarded(name: &str) -> bool {
     matches!(name, "forwarded" | "via" | "x-real-ip" | "x-cluster-client-ip" | "x-original-host")
         || ["x-forwarded", "x-envoy-", "cf-", "tailscale-"].iter().any(|start| name.starts_with(start))
         || ["-client-ip", "-connecting-ip"].iter().any(|end| name.ends_with(end))
 }
 
-/// Whether who asks is a program of this machine, as far as a request can show it.
+/// Returns true if the client is a program on this machine, as far as a request can show it.
 pub fn is_direct(peer: Peer, headers: &HeaderMap) -> bool {
     peer.is_here && forwarding(headers).is_none()
 }
 
-/// Who was let in, and on what grounds.
+/// An authenticated client: its principal and the reason why it was admitted.
 #[derive(Clone, Debug)]
 pub struct Admitted {
     pub principal: Principal,
@@ -45,19 +46,19 @@ pub struct Admitted {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Grounds {
-    /// There was no key yet.
+    /// There was no key yet, and the request came directly from this machine.
     NoKeys,
-    /// The data directory's owner.
+    /// The client holds the secret of the data directory's owner.
     Owner,
-    /// The key of this hash, which was made then.
+    /// The client holds the key with this hash, made at this time.
     Key { hash: [u8; 32], created: Micros },
 }
 
 impl Admitted {
-    /// What tells who asks from all others, also from a key of the same name that is made later.
+    /// Returns bytes that identify the client. A key of the same name that is made later has another identity.
     pub fn identity(&self) -> [u8; 33] {
         let (kind, hash) = match &self.grounds {
-            // Both are whoever has this machine.
+            // Both mean a user of this machine.
             Grounds::NoKeys | Grounds::Owner => (0, [0; 32]),
             Grounds::Key { hash, .. } => (1, *hash),
         };
@@ -66,7 +67,7 @@ impl Admitted {
         identity
     }
 
-    /// Since when it may have asked.
+    /// Returns the time from which on the client may have sent requests: when its key was made.
     pub fn since(&self) -> Micros {
         match &self.grounds {
             Grounds::NoKeys | Grounds::Owner => Micros::MIN,
@@ -74,8 +75,8 @@ impl Admitted {
         }
     }
 
-    /// Whether it would be let in again: an answer that does not end must not outlive its key. A key of the same name
-    /// is another one, and so is one that may do something else.
+    /// Returns true if the client would be admitted again with the same rights. Answers without end are cut once this is false. A
+    /// new key of the same name does not count, nor does the key if its scope or tables changed.
     pub fn still_holds(&self, keys: &[engine::ApiKey]) -> bool {
         match &self.grounds {
             Grounds::NoKeys => keys.is_empty(),
@@ -91,12 +92,12 @@ impl Admitted {
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     pub address: SocketAddr,
-    /// It is on this machine: it comes from a loopback address, or from the very address that it called.
+    /// True if the peer is on this machine: it has a loopback address, or the very address that it connected to.
     pub is_here: bool,
 }
 
 impl Peer {
-    /// `called` is the connection's own address on this side.
+    /// Makes the peer at `address`. `called` is the connection's own address on this side.
     pub fn new(address: SocketAddr, called: Option<SocketAddr>) -> Self {
         let ip = address.ip().to_canonical();
         let is_here = ip.is_loopback() || called.is_some_and(|called| called.ip().to_canonical() == ip);
@@ -104,7 +105,8 @@ impl Peer {
     }
 }
 
-/// The principal of a request. `keys` are the database's; `owner` is [`crate::Options::owner_hash`].
+/// Authenticates a request. `keys` are the keys of the database, `owner` is [`crate::Options::owner_hash`]. Fails with 401 for a
+/// missing or unknown key, and with 403 if there are no keys and the request does not come directly from this machine.
 pub fn principal(
     keys: &[engine::ApiKey],
     owner: Option<[u8; 32]>,
@@ -114,7 +116,7 @@ pub fn principal(
     let secret = bearer(&request.headers);
     // `blake3::Hash` compares in constant time.
     let hash = secret.map(|secret| blake3::hash(secret.as_bytes()));
-    // What a proxy of this machine passes on is not the owner's, whatever secret it has.
+    // A forwarded request is not accepted as the owner's, whatever secret it has.
     if is_direct(peer, &request.headers)
         && owner.is_some_and(|owner| hash == Some(blake3::Hash::from_bytes(owner)))
     {
@@ -141,7 +143,7 @@ pub fn principal(
     }
 }
 
-/// Whether a secret would be let in as a bearer key. While there are no keys any would: nobody looks at it.
+/// Returns true if `secret` would be accepted as a bearer key. While there are no keys any secret is, because it is not checked.
 pub fn is_key(
     keys: &[engine::ApiKey],
     owner: Option<[u8; 32]>,
@@ -155,18 +157,18 @@ pub fn is_key(
     is_owner || keys.is_empty() || keys.iter().any(|key| hash == blake3::Hash::from_bytes(key.hash))
 }
 
-/// What a WebSocket may be asked to speak. A page's script cannot send `Authorization` with a handshake, only protocols that
-/// it would like: `new WebSocket(url, ["polynya", "bearer.pk_…"])`.
+/// The WebSocket subprotocol that the server speaks. A page's script cannot send `Authorization` with a handshake. It can propose
+/// subprotocols, and so pass its key: `new WebSocket(url, ["polynya", "bearer.pk_…"])`.
 pub const WEBSOCKET_PROTOCOL: &str = "polynya";
 const BEARER_PROTOCOL: &str = "bearer.";
 
-/// Whether a request asks for a WebSocket.
+/// Returns true if a request asks for an upgrade to WebSocket.
 pub fn opens_websocket(headers: &HeaderMap) -> bool {
     let asked = headers.get_all(header::UPGRADE).iter().filter_map(|value| value.to_str().ok());
     asked.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case("websocket"))
 }
 
-/// The secret of `Authorization: Bearer …`, or of a WebSocket's protocols.
+/// Returns the secret of `Authorization: Bearer …`, or of the subprotocols of a WebSocket handshake.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     if !headers.contains_key(header::AUTHORIZATION) && opens_websocket(headers) {
         let asked = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
@@ -177,8 +179,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }
 
-/// Without a key only this machine's own programs are let in: not what a proxy passes on, not what a browser sends
-/// for another site (by its Origin, or by a name that was pointed at this address).
+/// Admits a request without a key if a program on this machine sent it directly. Refuses what a proxy passed on, and requests
+/// that a browser makes for another site (recognised by `Origin`, or by a host name that was pointed at this address).
 fn loopback(peer: SocketAddr, request: &Parts) -> Result<Principal> {
     let headers = &request.headers;
     let refuse = |message: &str| {
@@ -198,8 +200,9 @@ fn loopback(peer: SocketAddr, request: &Parts) -> Result<Principal> {
         return refuse("the Host header names another machine");
     }
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    // A link of another site may lead to a page: that shows it to nobody but whoever followed it. An `<object>` or a frame
-    // is opened like a link too, and whether it loads tells the site what was answered; so does the time of a query.
+    // A link on another site may lead to a page: only the user who follows it sees the page. An `<object>` or a frame is
+    // opened like a link too, but whether it loads tells the other site something about the answer, and so does the time that it
+    // takes.
     let reads = matches!(request.method, Method::GET | Method::HEAD);
     let opens = text("sec-fetch-mode") == Some("navigate") && text("sec-fetch-dest") == Some("document");
     let follows_link = reads && opens && is_page(request.uri.path());
@@ -216,18 +219,18 @@ fn loopback(peer: SocketAddr, request: &Parts) -> Result<Principal> {
     Ok(Principal::local())
 }
 
-/// A header that tells that a proxy passed the request on.
+/// Returns the first header that shows that a proxy passed the request on.
 fn forwarding(headers: &HeaderMap) -> Option<&HeaderName> {
     headers.keys().find(|name| is_forwarded(name.as_str()))
 }
 
-/// Whether a path is for people: all but those that answer programs with data.
+/// Returns true if a path is a page for people. The other paths answer programs with data.
 fn is_page(path: &str) -> bool {
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
     !["v1", "mcp", "metrics", "iceberg"].contains(&first)
 }
 
-/// Whether a `Host` header names this machine: `localhost`, `127.0.0.1`, `[::1]`, with or without a port.
+/// Returns true if a `Host` header names this machine: `localhost`, `127.0.0.1`, `[::1]`, with or without a port.
 fn is_local(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty() => name,
@@ -290,8 +293,8 @@ mod tests {
         }
     }
 
-    /// A page of another site could ask for a search whose filter divides by zero where a secret begins with an `s`, in an
-    /// `<object>`, and be told whether it loaded.
+    /// A page of another site could load, in an `<object>`, a search whose filter divides by zero if a secret begins with `s`,
+    /// and learn from success or failure whether it does.
     #[test]
     fn a_link_of_another_site_leads_to_pages_and_to_no_data() {
         let follow = |path: &str, dest: &str| {
@@ -357,7 +360,7 @@ mod tests {
                 .map_err(|f| f.status().as_u16())
         };
         assert_eq!(ask(Some("pk_owner"), HERE), Ok(Scope::Admin));
-        // The server listens on one address of this machine, and the command calls that.
+        // The server listens on one address of this machine, and the command connects to that address.
         assert_eq!(ask(Some("pk_owner"), "192.0.2.7:9"), Ok(Scope::Admin));
         let request = parts("GET", &[("authorization", "Bearer pk_owner")]);
         let before_keys = principal(&[], Some(hash_of("pk_owner")), from("192.0.2.7:9"), &request).unwrap();

@@ -1,4 +1,4 @@
-//! Reading a request's body within its bounds: size, pace, and the memory of all bodies together.
+//! Reads the body of a request within its bounds: size, pace, and the memory of all bodies together.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::app::Shared;
 use crate::failure::{Failure, Result};
 use crate::telemetry::Close;
 
-/// A body and its share of the memory that bodies may take together.
+/// A body and its share of the memory that all bodies may take together. The share is returned when it is dropped.
 pub struct Held {
     pub bytes: Bytes,
     app: Shared,
@@ -30,7 +30,7 @@ impl Drop for Held {
 }
 
 impl Held {
-    /// Bytes that take none of the memory yet.
+    /// Wraps bytes that do not count against the shared memory yet.
     pub fn of(app: &Shared, bytes: Bytes) -> Held {
         Held { bytes, app: app.clone(), share: 0 }
     }
@@ -39,8 +39,8 @@ impl Held {
         &self.app
     }
 
-    /// [`Held::grow`] for the first piece of a body, which waits a little where there is no room. Only who holds nothing may wait:
-    /// of two that each hold a part and wait for more, neither would get on.
+    /// Takes memory for the first piece of a body, and waits up to `body_room_wait` for it. Only a body that holds nothing may
+    /// wait: of two bodies that each hold a part and wait for more, neither would proceed.
     async fn begin(&mut self, bytes: usize) -> Result<()> {
         if self.try_grow(bytes) {
             return Ok(());
@@ -50,7 +50,7 @@ impl Held {
         let due = tokio::time::Instant::now() + app.options.body_room_wait;
         loop {
             let mut freed = std::pin::pin!(app.body_room.notified());
-            // From here on nothing that is let go of is missed.
+            // Once enabled, `freed` sees every notification from here on.
             freed.as_mut().enable();
             if self.try_grow(bytes) {
                 return Ok(());
@@ -61,6 +61,7 @@ impl Held {
         }
     }
 
+    /// Takes `bytes` of the shared memory. Returns false, and takes nothing, if there is not that much.
     fn try_grow(&mut self, bytes: usize) -> bool {
         let held = &self.app.telemetry.body_bytes_held;
         if held.fetch_add(bytes, Relaxed) + bytes > self.app.options.body_bytes_total_max {
@@ -71,7 +72,8 @@ impl Held {
         true
     }
 
-    /// Takes more of the shared memory, as for the decompressed body; [`Kind::Busy`] if there is none.
+    /// Takes more of the shared memory, for instance for the decompressed body. Fails with [`Kind::Busy`] if there is not that
+    /// much.
     pub fn grow(&mut self, bytes: usize) -> Result<()> {
         if !self.try_grow(bytes) {
             self.app.telemetry.bodies_refused.fetch_add(1, Relaxed);
@@ -86,8 +88,7 @@ impl Held {
     }
 }
 
-/// Reads the whole body. A body over the limit is refused at its first sign: by its Content-Length before a byte of it
-/// is read.
+/// Reads the whole body. A body over the limit is refused as early as possible: by its Content-Length before any byte is read.
 pub async fn read<B: Body<Data = Bytes> + Unpin>(
     app: &Shared,
     headers: &HeaderMap,
@@ -139,7 +140,7 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(
             (None, None) => first = Some(data),
             (_, Some(whole)) => whole.extend_from_slice(&data),
             (Some(one), None) => {
-                // Room for what was announced, but no more than a client can make us hold by one small piece.
+                // Reserves room for the announced length, but bounds the memory that a client can claim with one small piece.
                 let mut joined = BytesMut::with_capacity(announced.unwrap_or(0).min(1 << 20).max(2 * len));
                 joined.extend_from_slice(one);
                 joined.extend_from_slice(&data);

@@ -1,8 +1,8 @@
-//! One connection: what its client is doing, how long it may, and the stream that notices it.
+//! One connection: its phase, its time limits, and the stream that notices what happens on the socket.
 //!
-//! hyper knows timeouts for heads only, and a timer a request costs more than a look at all connections once a second.
-//! So each connection keeps its phase in atomics, and [`Watch::sweep`] ends those that stay in one for too long. Over HTTP/2
-//! many requests share a connection: each of its streams is a [`Connection`] of its own, with the same phases.
+//! hyper has a timeout for request heads only, and a timer for each request costs more than a look at all connections once a
+//! second. So each connection keeps its phase in atomics, and [`Watch::sweep`] ends those that stay in one phase for too long.
+//! Over HTTP/2 many requests share a connection: each of its streams is a [`Connection`] of its own, with the same phases.
 
 use std::pin::Pin;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
@@ -23,23 +23,23 @@ use crate::options::Options;
 use crate::protocol;
 use crate::telemetry::Close;
 
-/// What a connection is doing.
+/// The phase of a connection, which decides its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// Between requests.
+    /// The connection is between requests.
     Idle = 0,
-    /// Part of a request's line and headers came.
+    /// A part of a request's line and headers has arrived.
     Head = 1,
-    /// The request is read and worked on; its body has its own clock.
+    /// The request is being read and handled. Its body has its own time limit.
     Working = 2,
     /// The answer is being sent.
     Answering = 3,
-    /// An answer without end is being sent: only a reader that stops reading ends it.
+    /// An answer without end is being sent. It has no time limit, unless its reader stops reading.
     Following = 4,
-    /// HTTP/2: requests come and are answered on its streams. It is idle while none is open.
+    /// An HTTP/2 connection, whose streams carry the requests. It is idle while no stream is open.
     Carrying = 5,
-    /// A WebSocket, to its end: no request comes any more. Ends as an answer without end does.
+    /// A WebSocket, for the rest of the connection. It has no time limit, unless its reader stops reading.
     Talking = 6,
 }
 
@@ -50,19 +50,21 @@ pub struct Connection {
     phase: AtomicU8,
     /// Milliseconds after `opened` at which the phase began.
     since_ms: AtomicU64,
-    /// Milliseconds after `opened` since which a write waits for the client; 0: none does.
+    /// Milliseconds after `opened` since which a write waits for the client; 0 if no write waits.
     blocked_ms: AtomicU64,
     pub requests: AtomicU32,
-    /// A request's body was not read to its end: the client may still be sending what nobody wants.
+    /// True if a request's body was not read to its end, so that the client may still be sending it.
     pub unread: AtomicBool,
-    /// Told that it has to end, and why: `NOT_ENDED` until then. Each poll of a connection looks here, so it takes no lock.
+    /// Wakes the task that waits in [`Connection::ended`]. Each poll of a connection reads `end_reason`, so neither is behind a
+    /// lock.
     ended: AtomicWaker,
+    /// The reason why the connection has to end, or [`NOT_ENDED`].
     end_reason: AtomicU8,
-    /// The socket, when it was let go while its client may still be sending.
+    /// The socket, if it was dropped while its client may still be sending. See [`linger`].
     leftover: Mutex<Option<(TcpStream, Open)>>,
-    /// The streams of an HTTP/2 connection that are open.
+    /// The open streams of an HTTP/2 connection.
     streams: Mutex<Vec<Weak<Connection>>>,
-    /// Of a stream: the connection that it is part of.
+    /// The HTTP/2 connection that this stream is part of; `None` for a connection.
     carrier: Option<Arc<Connection>>,
 }
 
@@ -71,7 +73,7 @@ impl Connection {
         Arc::new(Connection::in_phase(Phase::Idle, peer, None))
     }
 
-    /// A stream of an HTTP/2 connection: one request and its answer.
+    /// Opens a stream of an HTTP/2 connection: one request and its answer.
     pub fn open_stream(self: &Arc<Self>) -> Arc<Self> {
         let stream = Arc::new(Connection::in_phase(Phase::Working, self.peer, Some(self.clone())));
         let mut streams = self.streams.lock();
@@ -98,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// Whether it is one of several streams of an HTTP/2 connection.
+    /// Returns true for a stream of an HTTP/2 connection.
     pub fn is_stream(&self) -> bool {
         self.carrier.is_some()
     }
@@ -108,7 +110,7 @@ impl Connection {
     }
 
     pub fn enter(&self, phase: Phase) {
-        // The handshake's own answer ends when the talk has begun.
+        // The answer to the handshake may end after the WebSocket has begun.
         if self.phase.load(Relaxed) == Phase::Talking as u8 {
             return;
         }
@@ -116,19 +118,19 @@ impl Connection {
         self.phase.store(phase as u8, Relaxed);
     }
 
-    /// Bytes came: between requests they begin one.
+    /// Notes that bytes arrived. Between requests they begin a new one.
     fn came(&self) {
         if self.phase.load(Relaxed) == Phase::Idle as u8 {
             self.enter(Phase::Head);
         }
     }
 
-    /// Whether a write waits for the client.
+    /// Returns true if a write waits for the client.
     pub fn is_blocked(&self) -> bool {
         self.blocked_ms.load(Relaxed) != 0
     }
 
-    /// Whether something written waits for the client from now on, or no longer.
+    /// Sets whether a write waits for the client. The time since it waits is kept while the state does not change.
     pub fn set_blocked(&self, blocked: bool) {
         match (blocked, self.is_blocked()) {
             (true, false) => self.blocked_ms.store(self.now_ms().max(1), Relaxed),
@@ -137,7 +139,7 @@ impl Connection {
         }
     }
 
-    /// Why the connection has to end, if it has.
+    /// Returns the reason to end the connection if it has exceeded a time limit.
     fn overdue(&self, options: &Options) -> Option<Close> {
         let now = self.now_ms();
         let since = |ms: u64| Duration::from_millis(now.saturating_sub(ms));
@@ -155,7 +157,7 @@ impl Connection {
         }
     }
 
-    /// Whether no stream is open.
+    /// Returns true if no stream is open.
     fn is_free(&self) -> bool {
         self.streams.lock().iter().all(|stream| stream.strong_count() == 0)
     }
@@ -165,7 +167,7 @@ impl Connection {
         self.ended.wake();
     }
 
-    /// Ends its streams that are overdue: what one of them waits for need not end the others.
+    /// Ends the streams that are overdue. The other streams of the connection go on.
     fn sweep_streams(&self, options: &Options) {
         let open: Vec<_> = self.streams.lock().iter().filter_map(Weak::upgrade).collect();
         for stream in open {
@@ -175,7 +177,8 @@ impl Connection {
         }
     }
 
-    /// The same for whoever sees by itself that the server stops, and has something to say before it ends.
+    /// Resolves like [`Connection::ended`], but ignores a stop of the server. For answers that notice the stop themselves and
+    /// have a last message to send.
     pub async fn cut(&self) -> Close {
         loop {
             let reason = self.ended().await;
@@ -185,8 +188,8 @@ impl Connection {
         }
     }
 
-    /// Resolves when [`Watch::sweep`] found the connection overdue, each time anew, and when the server stops. One task
-    /// waits for it.
+    /// Resolves with the reason each time that [`Watch::sweep`] finds the connection overdue, and when the server stops. Only one
+    /// task may wait at a time.
     pub async fn ended(&self) -> Close {
         std::future::poll_fn(|cx| {
             self.ended.register(cx.waker());
@@ -201,17 +204,17 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // From now on it may be idle.
+        // From now on the connection may be idle, so its idle time starts here.
         if let Some(carrier) = &self.carrier {
             carrier.since_ms.store(carrier.now_ms(), Relaxed);
         }
     }
 }
 
-/// No reason.
+/// The value of `end_reason` while there is no reason to end.
 const NOT_ENDED: u8 = u8::MAX;
 
-/// Ends connections that are overdue.
+/// Finds and ends the connections that are overdue.
 #[derive(Debug, Default)]
 pub struct Watch {
     connections: Vec<Weak<Connection>>,
@@ -222,11 +225,12 @@ impl Watch {
         self.connections.push(Arc::downgrade(connection));
     }
 
-    /// Ends all between their answers: the server stops.
+    /// Asks all connections to end between answers, because the server stops.
     pub fn stop(&mut self) {
         self.connections.iter().filter_map(Weak::upgrade).for_each(|connection| connection.end(Close::Stop));
     }
 
+    /// Ends the connections and streams that are overdue, and forgets closed ones. Runs once a second.
     pub fn sweep(&mut self, options: &Options) {
         self.connections.retain(|weak| {
             let Some(connection) = weak.upgrade() else { return false };
@@ -239,7 +243,7 @@ impl Watch {
     }
 }
 
-/// Counts a connection as open for as long as its socket is.
+/// Counts a connection as open for the lifetime of its socket.
 pub struct Open(Shared);
 
 impl Open {
@@ -261,13 +265,13 @@ impl fmt::Debug for Open {
     }
 }
 
-/// A socket that tells its [`Connection`] what happens on it.
+/// A socket that reports to its [`Connection`] what happens on it.
 #[derive(Debug)]
 pub struct Stream {
-    /// There until it is dropped.
+    /// `Some` until the stream is dropped.
     socket: Option<(TcpStream, Open)>,
     connection: Arc<Connection>,
-    /// An answer of ours that is being sent in the place of one of hyper's.
+    /// Our own answer that is being sent instead of one of hyper's.
     instead: Option<Instead>,
 }
 
@@ -275,7 +279,7 @@ pub struct Stream {
 struct Instead {
     bytes: Vec<u8>,
     sent: usize,
-    /// The length of what it replaces.
+    /// The number of bytes of hyper's answer, which it must be told were written.
     replaces: usize,
 }
 
@@ -289,7 +293,8 @@ impl Stream {
         Pin::new(socket)
     }
 
-    /// Waits for the client's first bytes, and tells whether they begin HTTP/2. They stay where they are.
+    /// Waits for the first bytes of the client and returns true if they begin HTTP/2. The bytes are peeked at and stay in the
+    /// socket.
     pub async fn speaks_http2(&mut self) -> bool {
         const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n";
         let mut first = [0; BEGIN.len()];
@@ -297,7 +302,7 @@ impl Stream {
             match self.socket().peek(&mut first).await {
                 Ok(n) if n == BEGIN.len() => return first == BEGIN,
                 Ok(n @ 1..) if BEGIN.starts_with(&first[..n]) => {
-                    // The rest is on its way; there is no waiting for more than there is.
+                    // The rest is on its way. A socket cannot wait for more bytes than it already has, so this polls.
                     self.connection.came();
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -306,10 +311,11 @@ impl Stream {
         }
     }
 
-    /// Sends our own refusal of what is no HTTP where hyper sends an empty one; `None` if `bytes` is no such one.
+    /// Sends our own refusal in place of hyper's empty one if the client did not speak HTTP. Returns `None` if `bytes` is not
+    /// such a refusal of hyper's.
     fn poll_instead(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Option<Poll<io::Result<usize>>> {
         if self.instead.is_none() {
-            // While a request is worked on or answered, hyper says nothing of its own.
+            // While a request is handled or answered, hyper sends no response of its own.
             let between =
                 [Phase::Idle as u8, Phase::Head as u8].contains(&self.connection.phase.load(Relaxed));
             let instead = protocol::instead_of(bytes).filter(|_| between)?;
@@ -344,15 +350,17 @@ impl Drop for Stream {
     }
 }
 
+/// The time that an ended connection is drained for.
 const LINGER_TIME: Duration = Duration::from_secs(2);
+/// The number of bytes that are drained from an ended connection.
 const LINGER_BYTES: usize = 256 << 20;
 
-/// After an early refusal the client may still be sending. Closing at once would reset the connection and could take
-/// the answer with it, so what comes is read and thrown away for a moment.
+/// Drains the socket of a connection that was refused early. The client may still be sending, and closing at once would reset the
+/// connection and could lose the answer. So incoming bytes are read and discarded for a moment.
 pub async fn linger(connection: &Connection) {
     let Some((mut socket, _open)) = connection.leftover.lock().take() else { return };
     let discard = async {
-        // Tells the client that nothing more comes; if that fails, there is nobody to tell.
+        // Tells the client that nothing more will come. The error is ignored, because no client is left to hear of it.
         let _ = socket.shutdown().await;
         let mut scratch = [0; 4 << 10];
         let mut left = LINGER_BYTES;

@@ -1,4 +1,4 @@
-//! `Content-Encoding`: undone within a bound, so that a small body cannot become a large one.
+//! Decodes `Content-Encoding` within a bound, so that a small body cannot become a large one.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use types::{Error, Kind, Result, name};
 
 use crate::failure::Failure;
 
-/// How a body is compressed.
+/// The compression of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     Identity,
@@ -18,7 +18,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// What a request says that its body is.
+    /// Returns the encoding that the request's header names. Fails if it names an unknown one or appears twice.
     pub fn of(headers: &HeaderMap) -> Result<Self, Failure> {
         let said = single(headers, &header::CONTENT_ENCODING)?.unwrap_or_default();
         Encoding::parse(said).ok_or_else(|| {
@@ -27,7 +27,7 @@ impl Encoding {
         })
     }
 
-    /// From the header's value; `None` if we do not know it.
+    /// Parses the header's value. Returns `None` for an unknown encoding.
     pub fn parse(header: &str) -> Option<Self> {
         match header.trim().to_ascii_lowercase().as_str() {
             "" | "identity" => Some(Encoding::Identity),
@@ -38,8 +38,8 @@ impl Encoding {
     }
 }
 
-/// What a header says that stands once, or not at all. Two of them would mean one thing here and another to whatever
-/// program stands before.
+/// Returns the value of a header that may appear once or not at all. Fails if it appears twice, because a proxy in front could
+/// read the other value than this server.
 pub fn single<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Result<Option<&'a str>, Failure> {
     let mut values = headers.get_all(name).iter();
     let said = values.next().map(|value| value.to_str().unwrap_or("\u{fffd}"));
@@ -52,7 +52,8 @@ pub fn single<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Result<O
     }
 }
 
-/// Refuses text that is said to be anything but UTF-8: read as that it could be other text, and nobody would notice.
+/// Refuses text that is declared as another charset than UTF-8. Read as UTF-8 it could become different text, and nobody would
+/// notice.
 pub fn is_utf8(media_type: &str) -> Result<(), Failure> {
     let charset = media_type.split(';').skip(1).find_map(|part| {
         let (name, value) = part.split_once('=')?;
@@ -69,7 +70,7 @@ pub fn is_utf8(media_type: &str) -> Result<(), Failure> {
     }
 }
 
-/// The plain bytes, at most `bytes_max` of them: memory grows with what is really there, never with what a header
+/// Decompresses a body into at most `bytes_max` bytes. Memory grows with the actual data, never with the size that a header
 /// claims.
 pub fn decompress(encoding: Encoding, body: &[u8], bytes_max: usize) -> Result<Vec<u8>> {
     let result = match encoding {
@@ -95,8 +96,8 @@ pub fn decompress(encoding: Encoding, body: &[u8], bytes_max: usize) -> Result<V
     }
 }
 
-/// The plain bytes as they are read: for readers that bound what they keep. There may be any number of them, but no more than so
-/// many as there are packed ones (see `RATIO_MAX`). An error of the reader behind it comes as it is.
+/// Returns a reader of the decompressed bytes, for readers that bound what they keep. The number of bytes is not bounded, but
+/// their ratio to the compressed bytes is (see `RATIO_MAX`). An error of the inner reader is passed on unchanged.
 pub fn reader(encoding: Encoding, body: impl Read + Send + 'static) -> Result<Box<dyn Read + Send>> {
     let name = match encoding {
         Encoding::Identity => return Ok(Box::new(body)),
@@ -118,7 +119,7 @@ pub fn reader(encoding: Encoding, body: impl Read + Send + 'static) -> Result<Bo
     Ok(Box::new(Plain { inner, name, packed, plain: 0 }))
 }
 
-/// How many bytes were read.
+/// Counts the bytes that are read.
 struct Counted<R> {
     inner: R,
     bytes: Arc<AtomicU64>,
@@ -132,6 +133,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
+/// Decompressed bytes whose ratio to the compressed ones is bounded.
 struct Plain {
     inner: Box<dyn Read + Send>,
     name: &'static str,
@@ -166,12 +168,13 @@ impl Read for Plain {
     }
 }
 
-/// A stream may become so many times as large as it came, beyond its first [`FREE_BYTES`]. Rows as text become 5 to 30 times as
-/// large; a few megabytes of zeros become gigabytes that cost seconds of a thread before the first of them is refused.
+/// The largest ratio of decompressed to compressed bytes, after the first [`FREE_BYTES`]. Rows as text have ratios of 5 to 30. A
+/// few megabytes of zeros become gigabytes, which would take seconds of a thread before the first of them is refused.
 const RATIO_MAX: u64 = 200;
+/// Decompressed bytes to which the ratio does not apply.
 const FREE_BYTES: u64 = 64 << 20;
 
-/// A window of 8 MiB, what zstd's specification asks every reader to support.
+/// The largest window as a power of two: 8 MiB, which zstd's specification asks every decoder to support.
 const WINDOW_LOG_MAX: u32 = 23;
 
 fn read_bounded(reader: impl Read, bytes_max: usize) -> std::io::Result<Vec<u8>> {
@@ -211,7 +214,7 @@ mod tests {
         }
     }
 
-    /// A bomb of 4 GB took a thread 11 to 18 seconds.
+    /// A bomb of 4 GB occupied a thread for 11 to 18 seconds.
     #[test]
     fn a_stream_that_becomes_far_larger_than_it_came_ends_early_and_others_do_not() {
         let zeros = |mib: usize| {

@@ -1,8 +1,8 @@
-//! Cursors of consumers, kept here: how far somebody has come in a table, under a name.
+//! Named cursors of consumers: how far a consumer has read a table, stored at the server.
 //!
-//! They are rows of a keyed table of Polynya's own, [`TABLE`], so they survive a crash, and the row id of a cursor's row is its
-//! version. A cursor belongs to a table by the table's id: with the table it is gone, whatever comes to have its name. Rows of
-//! tables that are gone are removed when the next cursor is made.
+//! Cursors are rows of one of Polynya's own keyed tables, [`TABLE`], so they survive a crash, and the row id of a cursor's row is
+//! its version. A cursor belongs to a table by the table's id: it is gone with the table, even if another table takes the name.
+//! Rows of dropped tables are removed when the next cursor is made.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,11 +18,12 @@ use types::{
 use crate::app::Shared;
 use crate::routes::define;
 
-/// Where they are kept.
+/// The table that stores the cursors.
 pub const TABLE: &str = "polynya.cursors";
 
-/// Of one table, and of all.
+/// Maximum number of cursors of one table.
 const OF_TABLE_MAX: usize = 10_000;
+/// Maximum number of cursors of all tables.
 const MAX: usize = 100_000;
 const NAME_CHARS_MAX: usize = 128;
 
@@ -32,20 +33,20 @@ const TABLE_NAME: &str = "table";
 const ROW: &str = "row";
 const LSN: &str = "lsn";
 
-/// How far a consumer has come in a table.
+/// The position of a consumer in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     pub name: String,
-    /// The last row that it is done with.
+    /// The last row that the consumer has processed.
     pub row: Option<RowId>,
-    /// The last commit.
+    /// The last commit that the consumer has processed.
     pub lsn: Option<Lsn>,
-    /// Another one with each move.
+    /// The version of the cursor, a new one after each move.
     pub version: RowId,
     pub moved: Micros,
 }
 
-/// What of a cursor must be for it to be moved.
+/// The precondition for a change of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     Anything,
@@ -63,7 +64,7 @@ pub fn check_name(cursor: &str) -> Result<()> {
         .hint(format!("letters, digits and `-_.:@`, at most {NAME_CHARS_MAX}")))
 }
 
-/// One cursor of a table.
+/// Returns one cursor of a table.
 pub fn find(root: &Root, table: TableId, cursor: &str) -> Result<Option<Cursor>> {
     let Some(cursors) = root.table(TABLE) else { return Ok(None) };
     let types = [DataType::Int64, DataType::String];
@@ -73,7 +74,7 @@ pub fn find(root: &Root, table: TableId, cursor: &str) -> Result<Option<Cursor>>
     Ok(read(&batch)?.pop().map(|(_, cursor)| cursor))
 }
 
-/// [`find`], where there must be one.
+/// Returns one cursor of a table. Fails with [`Kind::NotFound`] if there is none of this name.
 pub fn get(root: &Root, table: &TableDef, cursor: &str) -> Result<Cursor> {
     check_name(cursor)?;
     let short = name::short_table_name(&table.name);
@@ -84,7 +85,7 @@ pub fn get(root: &Root, table: &TableDef, cursor: &str) -> Result<Cursor> {
     })
 }
 
-/// All cursors of a table in the order of their names.
+/// Returns all cursors of a table, in the order of their names.
 pub fn of_table(root: &Root, table: TableId) -> Result<Vec<Cursor>> {
     let mut found: Vec<Cursor> = Vec::new();
     for_each(root, |id, cursor| {
@@ -96,7 +97,7 @@ pub fn of_table(root: &Root, table: TableId) -> Result<Vec<Cursor>> {
     Ok(found)
 }
 
-/// Puts a cursor where it is wanted.
+/// Sets a cursor to a position, and makes it if need be. Fails with [`Kind::Conflict`] if it is not as `expected`.
 pub async fn put(
     app: &Shared,
     table: &Arc<table::Snapshot>,
@@ -108,7 +109,7 @@ pub async fn put(
     let id = table.def().id;
     let root = app.engine.root();
     let mut ops = Vec::new();
-    // Who makes a cursor counts, and only one at a time may.
+    // Making a cursor counts the existing ones, so only one request at a time may do it.
     let mut making = None;
     let mut known = find(&root, id, cursor)?;
     if known.is_none() && !matches!(expected, Expected::Version(_)) {
@@ -119,7 +120,7 @@ pub async fn put(
             let room = app.work.run(move || room(&root, id)).await??;
             ops.extend(room.table);
             if let Some(gone) = room.gone {
-                // By itself: a transaction writes a keyed table once.
+                // This needs a transaction of its own, because one transaction writes a keyed table only once.
                 define::commit(app, &Principal::local(), Transaction::new(vec![gone]).internal()).await?;
             }
         }
@@ -141,7 +142,7 @@ pub async fn put(
     })
 }
 
-/// Removes a cursor; `None` if there is none.
+/// Removes a cursor and returns the lsn; `None` if there is no such cursor.
 pub async fn remove(app: &Shared, table: TableId, cursor: &str, expected: Expected) -> Result<Option<Lsn>> {
     let Some(known) = find(&app.engine.root(), table, cursor)? else { return Ok(None) };
     check_expected(cursor, Some(&known), expected)?;
@@ -170,14 +171,15 @@ fn moved(cursor: &str) -> Error {
     )
 }
 
-/// What is done before a cursor is made.
+/// Operations that precede the making of a cursor.
 struct Room {
-    /// The table that keeps them, where it is not there yet.
+    /// Creates [`TABLE`], if it does not exist yet.
     table: Option<Op>,
-    /// The end of those whose tables are gone.
+    /// Deletes the cursors of dropped tables, if there are any.
     gone: Option<Op>,
 }
 
+/// Checks that one more cursor is within the bounds, and returns the operations that make room for it.
 fn room(root: &Root, table: TableId) -> Result<Room> {
     if root.table(TABLE).is_none() {
         let table = Op::CreateTable { def: definition()?, if_absent: true };
@@ -212,7 +214,7 @@ fn for_each(root: &Root, mut each: impl FnMut(TableId, Cursor)) -> Result<()> {
     Ok(())
 }
 
-/// The cursors of a batch with all columns, and whose they are.
+/// Returns the cursors of a batch with all columns, each with the id of its table.
 fn read(batch: &RecordBatch) -> Result<Vec<(TableId, Cursor)>> {
     let column = |name: &str| {
         let column = batch.column_by_name(name);
@@ -256,6 +258,7 @@ fn definition() -> Result<TableDef> {
     Ok(def)
 }
 
+/// Returns a cursor as a row of [`TABLE`].
 fn written(table: &TableDef, cursor: &str, row: Option<RowId>, lsn: Option<Lsn>) -> Result<RecordBatch> {
     let number = |number: Option<i64>| -> ArrayRef { Arc::new(Int64Array::from(vec![number])) };
     let text = |text: &str| -> ArrayRef { Arc::new(StringArray::from(vec![text])) };

@@ -1,4 +1,4 @@
-//! A table's definition as users write and read it.
+//! The JSON form of a table's definition: parsed from requests, written in answers.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -18,15 +18,16 @@ pub struct Definition {
     pub primary_key: Option<Vec<String>>,
     pub time: Option<String>,
     pub lake: Option<bool>,
-    /// Seconds, stored only; or what stays on this machine, and when rows are deleted.
+    /// Either a number of seconds, which is stored and has no effect, or the rules of what stays on this machine and when rows
+    /// expire.
     pub retention: Option<Retention>,
-    /// Seconds.
+    /// The time to live of rows, in seconds.
     pub ttl: Option<i64>,
-    /// `None`: as it is.
+    /// The partitioning of the lake table; `None` leaves it unchanged.
     pub partition_by: Option<Vec<String>>,
-    /// `None`: as it is.
+    /// The sort order of the lake table; `None` leaves it unchanged.
     pub sort_by: Option<Vec<String>>,
-    /// All that the table is to have; `None`: those that it has.
+    /// All indexes that the table shall have; `None` leaves them unchanged.
     pub indexes: Option<Vec<IndexDefinition>>,
 }
 
@@ -42,11 +43,11 @@ pub enum Retention {
 pub struct Kept {
     #[serde(default, deserialize_with = "given_hot")]
     pub hot: Option<Option<HotDefinition>>,
-    /// Seconds: what `ttl` says.
+    /// The time to live of rows in seconds, the same setting as [`Definition::ttl`].
     pub expire: Option<i64>,
 }
 
-/// One of the two.
+/// The part of a table that stays on this machine. Exactly one of the two fields is set.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HotDefinition {
@@ -72,6 +73,7 @@ impl HotDefinition {
     }
 }
 
+/// Deserializes `hot` so that an explicit null (`Some(None)`) differs from an absent field (`None`).
 fn given_hot<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Option<Option<HotDefinition>>, D::Error> {
@@ -97,24 +99,25 @@ pub struct ColumnDefinition {
     #[serde(rename = "type")]
     pub data_type: String,
     pub nullable: Option<bool>,
-    /// As it was written: a decimal keeps all its digits.
+    /// The JSON text of the default, unparsed, so that a decimal keeps all its digits.
     pub default: Option<Box<RawValue>>,
-    /// Where its values stand in rows of JSON. Null: under its name; absent: as it is.
+    /// The path of its values in JSON rows. Null means the column's own name; an absent field leaves it unchanged.
     #[serde(default, deserialize_with = "given")]
     pub path: Option<Option<String>>,
-    /// What numbers for a timestamp count: `epoch_s`. Null: microseconds; absent: as it is.
+    /// The unit of a timestamp that is given as a number, such as `epoch_s`. Null means microseconds; an absent field leaves it
+    /// unchanged.
     #[serde(default, deserialize_with = "given")]
     pub input: Option<Option<String>>,
-    /// Whether it takes the fields of rows of JSON that no column takes; absent: as it is.
+    /// True if the column collects the fields of JSON rows that no other column takes. An absent field leaves it unchanged.
     pub rest: Option<bool>,
 }
 
-/// What was given, be it null.
+/// Deserializes a text so that an explicit null (`Some(None)`) differs from an absent field (`None`).
 fn given<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<Option<String>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
 
-/// A column as asked for, its texts understood.
+/// A column of a definition with its texts parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     pub name: String,
@@ -122,16 +125,16 @@ pub struct Wanted {
     pub nullable: bool,
     pub default: Option<Value>,
     pub path: Option<Option<Path>>,
-    /// What numbers for a timestamp count.
+    /// The unit of a timestamp that is given as a number.
     pub input: Option<Option<EpochUnit>>,
     pub rest: Option<bool>,
 }
 
-/// Columns in one definition, so that a body of millions is refused before it is understood.
+/// Maximum number of columns in a definition, checked before they are parsed, so that a body with millions is refused early.
 const COLUMNS_MAX: usize = types::schema::COLUMNS_MAX;
 
 impl Definition {
-    /// Of a body whose values were counted.
+    /// Parses the body of a request, whose number of JSON values the caller has checked. An empty body is an empty definition.
     pub fn parse(body: &[u8]) -> Result<Self> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Definition::default());
@@ -151,7 +154,7 @@ impl Definition {
         self.columns.iter().map(ColumnDefinition::understand).collect()
     }
 
-    /// The definition of a table that does not exist yet.
+    /// Returns the definition of a table that does not exist yet.
     pub fn new_table(&self, full_name: &str) -> Result<TableDef> {
         let mut def = TableDef::new(TableId(0), full_name);
         let columns = self.columns()?;
@@ -195,7 +198,7 @@ impl Definition {
         Ok(def)
     }
 
-    /// After how many microseconds rows are deleted.
+    /// Returns the microseconds after which rows are deleted. Fails if `ttl` and `retention.expire` differ.
     pub fn ttl_micros(&self) -> Result<Option<i64>> {
         let micros = |seconds: i64| {
             let micros = seconds.checked_mul(1_000_000).filter(|micros| *micros > 0);
@@ -214,13 +217,13 @@ impl Definition {
         self.ttl.or(expire).map(micros).transpose()
     }
 
-    /// What stays on this machine, if the definition says so.
+    /// Returns the limit of what stays on this machine. The outer `None` means that the definition does not mention it.
     pub fn hot(&self) -> Result<Option<Option<HotLimit>>> {
         let Some(Retention::Kept(Kept { hot: Some(hot), .. })) = &self.retention else { return Ok(None) };
         hot.as_ref().map(HotDefinition::understand).transpose().map(Some)
     }
 
-    /// A number alone, which earlier versions stored and did not act on.
+    /// Returns a `retention` that is only a number of seconds, which earlier versions stored and did not act on.
     pub fn retention_seconds(&self) -> Option<i64> {
         match self.retention {
             Some(Retention::Seconds(seconds)) => Some(seconds),
@@ -229,13 +232,13 @@ impl Definition {
     }
 }
 
-/// Whoever writes it wants rows to go, and they would stay.
+/// Returns the error for a `retention` in seconds: its author wants rows to be deleted, but they would stay.
 pub fn retention_alone() -> Error {
     Error::invalid("a `retention` in seconds alone deletes nothing")
         .hint("`ttl`, in seconds, deletes rows that are older; `retention` says what is `hot` and what is to `expire`")
 }
 
-/// What brings the paths of a table's columns, and its column for the rest, to those that are wanted. `def` has the columns.
+/// Returns the changes that give the columns of `def` the wanted paths, inputs and catch-all column. `def` has all these columns.
 pub fn filled_by(def: &TableDef, wanted: &[Wanted]) -> Result<Vec<AlterAction>> {
     let rests: Vec<&str> = wanted.iter().filter(|c| c.rest == Some(true)).map(|c| c.name.as_str()).collect();
     if let [first, second, ..] = rests[..] {
@@ -244,7 +247,7 @@ pub fn filled_by(def: &TableDef, wanted: &[Wanted]) -> Result<Vec<AlterAction>> 
     }
     let mut changes = Vec::new();
     let id = |name: &str| def.schema.column_named(name).map(|column| column.id);
-    // First what goes, so that it is in nobody's way.
+    // Removals come first, so that they do not clash with the additions.
     for column in wanted.iter().filter(|column| column.rest == Some(false)) {
         if def.options.rest.is_some() && def.options.rest == id(&column.name) {
             changes.push(AlterAction::SetRest { to: None });
@@ -273,7 +276,7 @@ pub fn filled_by(def: &TableDef, wanted: &[Wanted]) -> Result<Vec<AlterAction>> 
     Ok(changes)
 }
 
-/// Too many columns or two that clash are a fault of the data sent, not of its size in bytes.
+/// Converts an error about too many or clashing columns: it is a fault of the data, not of its size in bytes.
 fn unprocessable(error: Error) -> Error {
     match error.kind() {
         Kind::TooLarge | Kind::Exists => {
@@ -326,7 +329,8 @@ impl IndexDefinition {
         let option = |(key, value): (&String, &Json)| Ok((key.clone(), plain(key, value)?));
         let kind = self.kind.to_lowercase();
         if kind == types::INDEX_SITE {
-            // Notes come from a folder that is followed; a table that only looks so would hide its rows for nothing.
+            // Notes come from a folder that is followed. On any other table this index would only hide rows from keys that are
+            // not admins.
             return Err(Error::invalid("there is no index of kind `site` here")
                 .hint("indexes are of kind `column` or `text`; `polynya publish FOLDER` makes a site"));
         }
@@ -340,7 +344,7 @@ impl IndexDefinition {
     }
 }
 
-/// An option as text; `[2, 1]` as `2,1`.
+/// Returns an option of an index as text. An array is joined: `[2, 1]` becomes `2,1`.
 fn plain(key: &str, value: &Json) -> Result<String> {
     match value {
         Json::String(text) => Ok(text.clone()),
@@ -356,7 +360,7 @@ fn plain(key: &str, value: &Json) -> Result<String> {
     }
 }
 
-/// A table as `GET` shows it.
+/// Returns the JSON of a table as `GET` shows it.
 pub fn describe(def: &TableDef) -> Json {
     let columns: Vec<Json> = def
         .schema
@@ -444,7 +448,7 @@ pub fn describe(def: &TableDef) -> Json {
     shown
 }
 
-/// One value as rows show it.
+/// Returns the JSON of one value as rows show it.
 fn show(value: &Value, data_type: &DataType) -> Json {
     let Ok(array) = Value::to_array(std::slice::from_ref(value), data_type) else { return Json::Null };
     let mut def = TableDef::new(TableId(0), "main.t");

@@ -1,4 +1,4 @@
-//! Errors on the wire: `{"error": {"code", "message", "hint"}}`, and the one table of statuses and codes.
+//! Errors over HTTP: `{"error": {"code", "message", "hint"}}`, and the one table of statuses and codes.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -9,7 +9,7 @@ use wire::{BadRow, RefusedBody};
 
 use crate::told;
 
-/// Why a request is refused.
+/// The reason why a request is refused: status, code, message, hint and the bad rows.
 #[derive(Debug)]
 pub struct Failure {
     status: StatusCode,
@@ -21,7 +21,7 @@ pub struct Failure {
 
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// A kind's status and stable code. Each code has a page in `docs/errors/`.
+/// Returns the status and the stable code of an error's kind. Each code has a page in `docs/errors/`.
 fn status_and_code(kind: Kind) -> (StatusCode, &'static str) {
     match kind {
         Kind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
@@ -33,7 +33,7 @@ fn status_and_code(kind: Kind) -> (StatusCode, &'static str) {
         Kind::Schema => (StatusCode::UNPROCESSABLE_ENTITY, "schema"),
         Kind::Busy => (StatusCode::TOO_MANY_REQUESTS, "busy"),
         Kind::IndexBuilding => (StatusCode::CONFLICT, "index_building"),
-        // A statement over its deadline is refused like one that found no place.
+        // A statement that exceeds its deadline is refused with the same status as one that found no free slot.
         Kind::Timeout => (StatusCode::TOO_MANY_REQUESTS, "timeout"),
         Kind::DiskFull => (StatusCode::SERVICE_UNAVAILABLE, "disk_full"),
         Kind::Latched => (StatusCode::SERVICE_UNAVAILABLE, "latched"),
@@ -73,7 +73,7 @@ impl Failure {
         Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message, hint)
     }
 
-    /// `near`: what was probably meant.
+    /// Makes a 404 for an unknown path. `near` is the path that was probably meant.
     pub fn no_route(path: &str, near: Option<String>) -> Self {
         let message = format!("there is nothing at `{}`", types::name::printable(path));
         let hint = match near {
@@ -83,7 +83,7 @@ impl Failure {
         Failure::new(StatusCode::NOT_FOUND, "not_found", message, hint)
     }
 
-    /// `takes`: the methods that there are.
+    /// Makes a 405 for a known path. `takes` are the methods of the path.
     pub fn method_not_allowed(method: &str, takes: &[&http::Method]) -> Self {
         let message = format!("this path does not take {}", types::name::printable(method));
         let hint = match takes {
@@ -97,7 +97,7 @@ impl Failure {
         Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message, hint)
     }
 
-    /// Whether it might be taken in smaller parts.
+    /// Returns true if the request might be accepted in smaller parts.
     pub fn is_too_large(&self) -> bool {
         self.code == "too_large"
     }
@@ -113,14 +113,14 @@ impl Failure {
         Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", message, hint)
     }
 
-    /// More headers than a request may have.
+    /// Makes the refusal of a request with more headers than allowed.
     pub fn head_too_large(headers_max: usize) -> Self {
         let message = "the request has too many headers";
         let hint = format!("send at most {headers_max}; what is longer belongs into the body");
         Failure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", message, hint)
     }
 
-    /// More requests over HTTP/2 than there may be connections.
+    /// Makes the refusal of a request over HTTP/2 while more requests run than there may be connections.
     pub fn too_many_requests_at_once() -> Self {
         let message = "too many requests are worked on at once";
         Failure::new(
@@ -131,7 +131,7 @@ impl Failure {
         )
     }
 
-    /// The client stopped in the middle of its body.
+    /// Makes the refusal of a body whose client stopped in the middle of it.
     pub fn slow_body() -> Self {
         let message = "the body did not come in time";
         let hint = "send it without long pauses, or in smaller requests";
@@ -143,7 +143,7 @@ impl Failure {
         Failure::new(StatusCode::BAD_REQUEST, "cut_body", message, "send it again")
     }
 
-    /// With what an error of the same request says beside its message: what was done before, and what to do next.
+    /// Adds the context and the hint of `error`, an error of the same request: the work done before it, and what to do next.
     pub fn told(mut self, error: &Error) -> Self {
         let context: Vec<String> =
             error.context().iter().map(|(key, value)| format!("{key} {value}")).collect();
@@ -154,7 +154,7 @@ impl Failure {
         self
     }
 
-    /// For readers of plain text.
+    /// Returns message and hint in one line, for readers of plain text.
     pub fn message_and_hint(&self) -> String {
         match &self.hint {
             Some(hint) => format!("{}: {hint}", self.message),
@@ -162,7 +162,7 @@ impl Failure {
         }
     }
 
-    /// Of one table among several.
+    /// Adds the name of the table to the message, for a request about several tables.
     pub fn of_table(mut self, table: &str) -> Self {
         if !self.message.contains("(table ") {
             self.message += &format!(" (table {table})");
@@ -170,7 +170,7 @@ impl Failure {
         self
     }
 
-    /// Of what was committed in pieces: how many rows are there.
+    /// Adds the number of rows that were committed before the failure, for a body that is committed in chunks.
     pub fn after(mut self, rows: u64) -> Self {
         if rows == 0 {
             return self;
@@ -192,7 +192,7 @@ impl Failure {
         self.status
     }
 
-    /// The object under `error`.
+    /// Returns the object for the member `error` of the body.
     pub fn to_json(&self) -> Json {
         let mut error = json!({ "code": self.code, "message": self.message });
         if let Some(hint) = &self.hint {
@@ -205,7 +205,7 @@ impl Failure {
     }
 }
 
-/// A row that does not fit, as answers name it.
+/// Returns the JSON of a row that does not fit.
 pub fn bad_row(bad: &BadRow) -> Json {
     let mut shown = json!({ "row": bad.row, "column": bad.column, "message": bad.message });
     if let Some(line) = bad.line {
@@ -225,7 +225,7 @@ impl From<Error> for Failure {
             tracing::warn!(%error, code, "a request failed");
         }
         let mut message = error.message().to_owned();
-        // The table and the row are the request's own; a reader of the message still wants to know which.
+        // The context (table, row) comes from the request itself, but a reader of the message still wants to see it.
         for (i, (key, value)) in error.context().iter().enumerate() {
             message += if i == 0 { " (" } else { ", " };
             message += key;

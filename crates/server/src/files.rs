@@ -1,18 +1,18 @@
-//! How many files this process may have open, and how many of them connections may take.
+//! The limit of open files of this process, and the share of it that connections may use.
 //!
-//! A connection is a file. If clients could take the last one, the log could make no new file, tables could not be
-//! written, and the program could not even be asked what is wrong.
+//! Every connection takes a file descriptor. If clients could take the last one, the log could not make a new file, tables could
+//! not be written, and nobody could even ask the program what is wrong.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that are never a connection's, at least; of many, a quarter.
+/// Minimum number of file descriptors that connections may not use. With a large limit, a quarter of it is reserved.
 const RESERVE_MIN: usize = 256;
-/// A small limit is shared: the server still has to answer somebody.
+/// Minimum number of connections that a small limit of files leaves, so that the server can answer at all.
 const CONNECTIONS_MIN: usize = 16;
 
-/// Lets this process have as many files as it may, and returns how many that are.
+/// Raises the soft limit of open files to the hard limit, and returns the limit then in effect.
 ///
-/// The usual soft limit of 1,024 is for programs that use `select`, which this one does not.
+/// The usual soft limit of 1,024 is meant for programs that use `select`, which this one does not.
 pub fn raise_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -21,11 +21,11 @@ pub fn raise_limit() -> usize {
             tracing::warn!(%error, "the limit of open files could not be raised");
         }
     }
-    // No limit at all: `None`.
+    // `None` means that there is no limit.
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize)
 }
 
-/// Connections that may be open where `wanted` are asked for and the process may have so many files.
+/// Returns the number of connections that may be open if `wanted` are configured and the process may have `files` open files.
 pub fn connections_within(files: usize, wanted: usize) -> usize {
     let reserve = RESERVE_MIN.max(files / 4);
     wanted.min(files.saturating_sub(reserve).max(CONNECTIONS_MIN))

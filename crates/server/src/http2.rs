@@ -1,8 +1,8 @@
-//! HTTP/2, for clients that begin with it (prior knowledge): many requests at once over one connection.
+//! HTTP/2 with prior knowledge, for clients that begin with its preface: many requests at once over one connection.
 //!
-//! Each stream is a [`Connection`] of its own, so that phases, limits and counts are those of HTTP/1.1. What a client does
-//! with one stream ends that stream; what it does with its socket ends them all. hyper runs each stream as a future that
-//! [`Streams`] spawns, which is how one can be ended alone. A WebSocket is opened over HTTP/1.1.
+//! Each stream is a [`Connection`] of its own, so that it has the phases, limits and counts of HTTP/1.1. A limit that a client
+//! breaks with one stream ends that stream; one that it breaks with its socket ends them all. hyper runs each stream as a future
+//! that [`Streams`] spawns, which makes it possible to end a single stream. A WebSocket can be opened over HTTP/1.1 only.
 
 use std::sync::Arc;
 
@@ -16,21 +16,23 @@ use crate::app::Shared;
 use crate::connection::Connection;
 use crate::failure::Failure;
 
-/// Requests at once over one connection.
+/// Maximum number of concurrent requests of one connection.
 const STREAMS_MAX: u32 = 128;
-/// What a client may send of a body, and of all bodies of a connection, before it was read.
+/// Bytes of one body that a client may send before the server reads them.
 const STREAM_WINDOW: u32 = 512 << 10;
+/// Bytes of all bodies of a connection that a client may send before the server reads them.
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// What waits to be sent of one answer; more of it is not asked for.
+/// Bytes of one answer that may be buffered for sending. The answer is not polled for more until they are sent.
 const SEND_BYTES_MAX: usize = 128 << 10;
-/// Pieces in which answers are handed over: what their client does not take is not taken from them either.
+/// Bytes of the pieces in which answers are handed to hyper. While a client does not read, no further piece is taken from the
+/// answer.
 pub const PIECE_BYTES: usize = 64 << 10;
 
 tokio::task_local! {
     static STREAM: Arc<Connection>;
 }
 
-/// Within what hyper does for a stream: the stream.
+/// Returns the stream that is served. May only be called inside a future that [`Streams`] runs.
 pub fn stream() -> Arc<Connection> {
     STREAM.with(Arc::clone)
 }
@@ -46,7 +48,7 @@ pub fn builder(app: &Shared, connection: &Arc<Connection>) -> http2::Builder<Str
     http
 }
 
-/// Runs the streams of a connection, each until it is answered or overdue.
+/// Spawns the streams of a connection. Each runs until it is answered or overdue.
 #[derive(Clone)]
 pub struct Streams {
     app: Shared,
@@ -59,19 +61,19 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
         tokio::spawn(STREAM.scope(stream.clone(), async move {
             tokio::select! {
                 () = answering => {}
-                // Dropping what answers resets the stream.
+                // Dropping the future resets the stream.
                 reason = stream.ended() => app.telemetry.closed(reason),
             }
         }));
     }
 }
 
-/// Brings the head of a stream's request to what the rest of the server expects, which is HTTP/1.1's; refuses one over the
-/// limits that hyper does not know here.
+/// Converts the head of a stream's request into the form of HTTP/1.1, which the rest of the server expects. Refuses a request
+/// over the limits that hyper does not check here.
 pub fn admit<B>(request: &mut Request<B>, app: &Shared) -> Result<(), Failure> {
     let authority = request.uri().authority().map(Authority::as_str).map(HeaderValue::from_str);
     if let Some(Ok(host)) = authority {
-        // It says which host is meant, whatever else is sent.
+        // `:authority` names the host, and replaces any `Host` header.
         request.headers_mut().insert(header::HOST, host);
     }
     if request.headers().len() > app.options.headers_max {

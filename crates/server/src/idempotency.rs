@@ -1,5 +1,5 @@
-//! `Idempotency-Key`: a request that is sent again is answered as it was the first time. What is remembered, and how exactly
-//! once comes about, is the engine's ([`engine::remember`]); here is what a key means.
+//! `Idempotency-Key`: a request that is sent again gets its first answer. [`engine::remember`] stores the keys and ensures that a
+//! request is committed once; this module defines the scope of a key.
 
 use engine::{Engine, Remember, Remembered};
 use http::{HeaderMap, HeaderValue, Method};
@@ -10,23 +10,25 @@ use crate::auth::Admitted;
 use crate::failure::{Failure, Result};
 
 const HEADER: &str = "idempotency-key";
-/// On an answer that was given before.
+/// The header of an answer that was given before.
 const REPLAYED: &str = "idempotency-replayed";
 const CHARS_MAX: usize = 255;
 
-/// A request's key, within what it holds for.
+/// The key of a request, hashed together with the principal and route for which it is valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     hash: [u8; 16],
-    /// Those of earlier versions, which knew a principal by its name, and before that took a table's name as it was written.
+    /// The hashes of earlier versions, which identified a principal by its name, and before that used a table's name as it was
+    /// spelled.
     earlier: [Option<[u8; 16]>; 2],
-    /// What was answered under one of those before this time was answered to another key of the same name.
+    /// The time at which the client's API key was made. An older answer under an earlier hash belongs to another API key of the
+    /// same name.
     since: Micros,
 }
 
 impl Key {
-    /// The key that a request to one table names, if any. It holds for who asks, `route` and the table of this full name, in
-    /// whatever case it is written, as the table is found.
+    /// Returns the key that a request to one table has, if any. It is valid for this client, `route` and the table of this full
+    /// name. The case of the name does not matter, as it does not when the table is looked up.
     pub fn of_table(
         headers: &HeaderMap,
         asker: &Admitted,
@@ -42,8 +44,8 @@ impl Key {
         Ok(Some(Key { earlier: [key.earlier[0], as_written], ..key }))
     }
 
-    /// The key that a request names, if any. It holds for who asks and `route`: others may use the same, and a key of the same
-    /// name that is made later is another one.
+    /// Returns the key that a request has, if any. It is valid for this client and `route`: other clients may use the same text,
+    /// and an API key of the same name that is made later is another client.
     pub fn of(headers: &HeaderMap, asker: &Admitted, route: &str) -> Result<Option<Key>> {
         let mut values = headers.get_all(HEADER).iter();
         let Some(value) = values.next() else { return Ok(None) };
@@ -70,13 +72,13 @@ impl Key {
         Ok(Some(Key { hash: hash(&asker.identity()), earlier, since: asker.since() }))
     }
 
-    /// What is to be remembered of the request that has these parts and is for these tables, by their full names. `note` belongs
-    /// to its answer.
+    /// Returns the record to store with the request's commit. `request` are the parts that must be equal when it is sent again,
+    /// `tables` the full names of the tables that it is for, `note` a part of its answer.
     pub fn remember(&self, request: &[&[u8]], tables: Vec<String>, note: Option<String>) -> Remember {
         Remember { key: self.hash, request: fingerprint(request), tables, note }
     }
 
-    /// What became of the request when it came before. Refused if that was another one.
+    /// Returns the outcome of the request if it was committed before. Fails if the key was used with a different request.
     pub fn find(&self, engine: &Engine, request: &[&[u8]]) -> Result<Option<Remembered>> {
         let mut known = engine.remembered(&self.hash)?;
         for earlier in self.earlier.iter().flatten() {
@@ -92,7 +94,7 @@ impl Key {
     }
 }
 
-/// Refuses a key where it would be ignored: its sender would believe that the request may be sent again.
+/// Refuses a key on a route that would ignore it. Its sender would believe that the request may safely be sent again.
 pub fn none(headers: &HeaderMap, method: &Method, path: &str) -> Result<()> {
     match headers.contains_key(HEADER) {
         false => Ok(()),
@@ -102,6 +104,7 @@ pub fn none(headers: &HeaderMap, method: &Method, path: &str) -> Result<()> {
     }
 }
 
+/// Hashes the parts of a request.
 fn fingerprint(request: &[&[u8]]) -> u64 {
     let mut hash = Xxh3::new();
     for part in request {
@@ -111,13 +114,13 @@ fn fingerprint(request: &[&[u8]]) -> u64 {
     hash.digest()
 }
 
-/// Whether an error says that the request was committed before.
+/// Returns true if an error means that the request was committed before.
 pub fn is_repeated(error: &Error) -> bool {
     error.kind() == Kind::Conflict
         && error.context().iter().any(|(key, _)| *key == engine::remember::REPEATED)
 }
 
-/// Marks an answer that was given before.
+/// Marks an answer as one that was given before.
 pub fn replayed(headers: &mut HeaderMap) {
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
 }

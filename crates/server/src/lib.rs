@@ -1,7 +1,8 @@
-//! Polynya over HTTP: routes, authentication, limits, the wire's formats, the first page.
+//! Polynya over HTTP: routes, authentication, limits, wire formats and the first page.
 //!
-//! The only crate that knows axum, hyper and our definitions in JSON. What it is not: no storage, no SQL (it hands statements to
-//! `query` and transactions to `engine`), no configuration files, no process signals (`app` has those).
+//! This is the only crate that uses axum, hyper and our JSON definitions of tables. It has no storage and no SQL: it hands
+//! statements to `query` and transactions to `engine`. It reads no configuration files and handles no process signals, which is
+//! the work of `app`.
 //!
 //! ```no_run
 //! # use polynya_server as server;
@@ -14,21 +15,22 @@
 //! # }
 //! ```
 //!
-//! ## The way of a request
-//! `listen` accepts it on the interactive runtime, `connection` watches its client's pace, `routes` finds the handler,
-//! `auth` turns its key into a Principal, the handler answers, `telemetry` and `record` note it.
+//! ## The path of a request
+//! `listen` accepts the connection on the interactive runtime, `connection` watches the pace of its client, `routes` finds the
+//! handler, `auth` turns the key into a [`types::Principal`], the handler answers, and `telemetry` and `record` count and record
+//! the request.
 //!
 //! ## Invariants
-//! - R1: a handler that reads takes no lock: the root is one atomic load, telemetry is atomics, recording is a
-//!   bounded queue that drops and counts when it is full.
-//! - R2: every body, answer, queue and connection has a bound in [`Options`]; what is over a bound is refused with a
-//!   reason and counted.
-//! - R3: decoding larger bodies and writing larger answers happens on threads of class `Work`, so that lookups do not
-//!   queue behind them.
-//! - A1: a table that a key may not see is 404 for it, like one that does not exist.
-//! - A connection closes only between answers, unless its client broke a limit; each such close is counted by reason.
+//! - R1: a handler that reads takes no lock. The root is one atomic load, telemetry is atomics, and recording is a bounded queue
+//!   that drops requests and counts them when it is full.
+//! - R2: every body, answer, queue and connection has a bound in [`Options`]. A request over a bound is refused with a reason and
+//!   counted.
+//! - R3: larger bodies are decoded and larger answers are written on threads of class `Work`, so that lookups do not queue behind
+//!   them.
+//! - A1: a table that a key may not see is answered with 404, like a table that does not exist.
+//! - A connection closes only between answers, unless its client broke a limit. Each such close is counted by reason.
 //!
-//! Start at [`Server`], then `routes.rs`. What bytes of rows mean is crate `wire`.
+//! Start at [`Server`], then `routes.rs`. The formats of rows belong to the crate `wire`.
 
 #![forbid(unsafe_code)]
 
@@ -63,7 +65,7 @@ mod told;
 mod values;
 mod work;
 
-/// Every route: its method, its path as axum writes it, and the scope that it needs; `None` where it is open.
+/// Returns every route: its method, its path as axum writes it, and the scope that it requires (`None` for an open route).
 pub fn routes() -> impl Iterator<Item = (&'static http::Method, &'static str, Option<types::Scope>)> {
     routes::ROUTES.iter().map(|route| (&route.method, route.path, route.scope))
 }

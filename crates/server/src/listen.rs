@@ -1,4 +1,4 @@
-//! The server: its runtime, its socket, its connections, its end.
+//! The server: its runtime, its socket, its connections and its shutdown.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -37,7 +37,7 @@ use crate::telemetry::{Close, Telemetry};
 use crate::told::Told;
 use crate::work::Pool;
 
-/// A running server. Dropping it stops it without patience; [`Server::stop`] lets answers end first.
+/// A running server. Dropping it stops it at once; [`Server::stop`] lets running answers finish first.
 pub struct Server {
     app: Shared,
     local_addr: SocketAddr,
@@ -45,9 +45,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds, starts the threads and serves. Returns once connections are accepted.
+    /// Binds the address, starts the threads and serves. Returns once connections are accepted.
     ///
-    /// [`Kind::InUse`] if another program listens there. The engine and SQL stay the caller's to close, after
+    /// Fails with [`Kind::InUse`] if another program listens on the address. The caller closes the engine and SQL itself, after
     /// [`Server::stop`].
     pub fn start(engine: Engine, sql: query::Sql, mut options: Options) -> Result<Server> {
         limit_connections(&mut options);
@@ -102,18 +102,18 @@ impl Server {
         self.local_addr
     }
 
-    /// What the server counts.
+    /// Returns the counters of the server.
     pub fn telemetry(&self) -> &Telemetry {
         &self.app.telemetry
     }
 
-    /// Copies of files that are under way.
+    /// Returns the number of copies of files (COPY) that are running.
     pub fn copies_running(&self) -> usize {
         self.app.copies.running(&self.app.options)
     }
 
-    /// Accepts nothing more, ends feeds, lets answers in flight end until `deadline` has passed, then ends the threads.
-    /// Returns how many connections were cut.
+    /// Stops accepting, ends feeds, lets running answers finish until `deadline` has passed, then ends the threads. Returns the
+    /// number of connections that were cut.
     pub fn stop(mut self, deadline: Duration) -> usize {
         self.end(deadline)
     }
@@ -139,7 +139,7 @@ impl Drop for Server {
     }
 }
 
-/// No more connections than leave files to the rest of the program.
+/// Lowers `connections_max` so that enough files are left to the rest of the program.
 fn limit_connections(options: &mut Options) {
     let files = files::raise_limit();
     let possible = files::connections_within(files, options.connections_max);
@@ -155,7 +155,7 @@ fn limit_connections(options: &mut Options) {
     }
 }
 
-/// Whether somebody chose this number. Who did not has nothing to be told.
+/// Returns true if somebody configured this number. A lowered default is not worth a line in the log.
 fn is_asked_for(connections_max: usize) -> bool {
     connections_max != Options::default().connections_max
 }
@@ -172,7 +172,7 @@ fn runtime(engine: &Engine, options: &Options) -> Result<Runtime> {
     let clock = engine.env().clock.clone();
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(options.threads.max(1))
-        // Nothing here blocks on purpose; the pool that tokio would make for it stays small.
+        // No task here blocks on purpose, so tokio's pool for blocking work stays small.
         .max_blocking_threads(2)
         .thread_name("pn-http")
         .on_thread_start(move || {
@@ -197,7 +197,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener> {
         _ => Error::io(format!("listening on {address}"), e),
     };
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
-    // A restart must not wait for connections of the last run to be forgotten.
+    // A restart must not wait until the system has forgotten the connections of the last run.
     socket.set_reuseaddr(true).map_err(failed)?;
     socket.bind(address).map_err(failed)?;
     socket.listen(4_096).map_err(failed)
@@ -215,7 +215,7 @@ async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSende
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Mostly no file descriptors: some must be closed before the next can be accepted.
+                // The usual cause is a lack of file descriptors, so a connection must close before the next one can be accepted.
                 if let Some(times) = refusals.note(Instant::now()) {
                     tracing::warn!(%error, times, "connections could not be accepted");
                 }
@@ -230,22 +230,23 @@ async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSende
             refuse(socket);
             continue;
         }
-        // Answers are small and must not wait for an acknowledgement.
+        // Answers are small. Without this, Nagle's algorithm would make them wait for an acknowledgement.
         let _ = socket.set_nodelay(true);
         let connection = Connection::new(Peer::new(peer, socket.local_addr().ok()));
-        // Bounded by the number of open connections; the receiver ends with the server.
+        // The channel is unbounded, but the number of open connections is limited. Sending fails only when the server ends.
         let _ = opened.send(connection.clone());
         tokio::spawn(serve(app.clone(), router.clone(), socket, connection, open));
     }
 }
 
-/// One connection too many: a fresh socket has room for this, so it is written without waiting.
+/// Refuses a connection over the limit. The send buffer of a new socket has room for the answer, so it is written without
+/// waiting.
 fn refuse(socket: TcpStream) {
     const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
         x-content-type-options: nosniff\r\ncache-control: no-store\r\nconnection: close\r\ncontent-length: 111\r\n\r\n\
         {\"error\":{\"code\":\"too_many_connections\",\"message\":\"too many connections are open\",\"hint\":\"reuse connections\"}}\n";
     if let Ok(mut socket) = socket.into_std() {
-        // Whoever is gone already needs no answer.
+        // The error is ignored, because a client that is gone needs no answer.
         let _ = std::io::Write::write(&mut socket, ANSWER);
         let _ = socket.shutdown(std::net::Shutdown::Write);
     }
@@ -269,7 +270,7 @@ async fn serve(app: Shared, router: Router, socket: TcpStream, connection: Arc<C
             let app = app.clone();
             service_fn(move |request| {
                 let (app, router) = (app.clone(), router.clone());
-                // Taken when the stream has begun: that is where it is polled.
+                // The stream is looked up inside the future, because that is where the task-local is set.
                 async move { Ok::<_, Infallible>(routes::handle(app, router, http2::stream(), request).await) }
             })
         };
@@ -284,7 +285,7 @@ async fn serve(app: Shared, router: Router, socket: TcpStream, connection: Arc<C
             })
         };
         let mut http = http1::Builder::new();
-        // The pace of clients is watched by `Connection`, for all phases and without a timer each.
+        // `Connection` watches the pace of clients, for all phases and without a timer for each connection.
         http.header_read_timeout(None)
             .keep_alive(true)
             .half_close(false)
@@ -297,7 +298,7 @@ async fn serve(app: Shared, router: Router, socket: TcpStream, connection: Arc<C
     connection::linger(&connection).await;
 }
 
-/// Serves a connection until it ends, by itself or for a reason of ours. `close` lets it end between answers.
+/// Serves a connection until it ends by itself or the server ends it. `close` asks hyper to end it between answers.
 async fn drive<C: Future<Output = hyper::Result<()>>>(
     app: &App,
     connection: &Connection,
@@ -328,7 +329,7 @@ async fn drive<C: Future<Output = hyper::Result<()>>>(
                     }
                     continue;
                 }
-                // An idle connection is closed by hyper, between answers; found here again, it is cut.
+                // hyper closes an idle connection between answers. If the next sweep still finds it open, it is cut.
                 if reason == Close::Idle && !ending {
                     app.telemetry.closed(reason);
                     ending = true;
@@ -344,7 +345,7 @@ async fn drive<C: Future<Output = hyper::Result<()>>>(
     }
 }
 
-/// Looks at every connection once a second, or more often where limits are short.
+/// Checks every connection once a second, or more often if the time limits are short.
 async fn sweep(app: Shared, mut opened: mpsc::UnboundedReceiver<Arc<Connection>>) {
     let options = &app.options;
     let shortest =
@@ -362,7 +363,7 @@ async fn sweep(app: Shared, mut opened: mpsc::UnboundedReceiver<Arc<Connection>>
             watch.add(&connection);
         }
         if stops {
-            // What is accepted from here on looks for itself.
+            // `serve` checks `stopping` itself for connections that are accepted from here on.
             return watch.stop();
         }
         watch.sweep(options);

@@ -1,4 +1,4 @@
-//! The page's feed: one sample a second, made once for all who watch.
+//! The feed of the page: one sample a second, made once for all viewers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,26 +11,28 @@ use types::{Lsn, Principal, Scope, TableDef, TableSet, name};
 use crate::app::Shared;
 use crate::telemetry::{Class, Recent, Telemetry, WINDOW_SECONDS, Window};
 
-/// Tables shown; a page with more would read none of them.
+/// Maximum number of tables in a sample. A viewer could not read more.
 const TABLES_MAX: usize = 500;
 
-/// What the page shows for one second.
+/// The figures of one second that the page shows.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     made: Option<Instant>,
-    /// Everything but the tables, which differ by who asks (A1).
+    /// All figures except those of the tables, which depend on the principal (A1).
     figures: Json,
-    /// In the order of their full names.
+    /// The tables in the order of their full names, each with its JSON.
     tables: Vec<(Arc<TableDef>, Json)>,
-    /// The whole for those who may see all.
+    /// The complete JSON for principals that may see everything.
     whole: String,
 }
 
+/// Returns true if the sample is older than 1.5 s, so that a new viewer waits for the next one.
 impl Sample {
     pub fn is_stale(&self) -> bool {
         self.made.is_none_or(|made| made.elapsed() > Duration::from_millis(1_500))
     }
 
+    /// Returns the JSON of the sample for `principal`, with the tables that it may see.
     pub fn text(&self, principal: &Principal) -> String {
         let is_admin = principal.scope >= Scope::Admin;
         if principal.tables == TableSet::All && is_admin {
@@ -48,7 +50,7 @@ fn with_tables(figures: &Json, tables: Vec<Json>) -> String {
     whole.to_string()
 }
 
-/// Counters of a second ago, kept whether or not anybody watches: the first sample tells of its second alone.
+/// The counters of the previous second. They are kept even while nobody watches, so that the first sample covers one second only.
 #[derive(Default)]
 struct Before {
     rows_in: u64,
@@ -58,7 +60,7 @@ struct Before {
     next_rows: HashMap<String, u64>,
 }
 
-/// What the last second brought, a second.
+/// Rates of the last second, per second.
 struct Rates {
     rows_in: f64,
     ingest_bytes: f64,
@@ -81,7 +83,7 @@ impl Before {
     }
 }
 
-/// Once a second: keeps the windows, and makes a sample while somebody watches.
+/// Runs once a second: updates the windows, and makes a sample while somebody watches.
 pub async fn run(app: Shared) {
     let mut stopping = app.stopping.subscribe();
     let mut interval = tokio::time::interval(Duration::from_secs(1));
@@ -171,8 +173,8 @@ fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// Tells followers of tables when there is something new. One look at the root for all of them, and none while nobody
-/// follows.
+/// Notifies the followers of tables when there is a new commit. One task polls the root for all of them: every 20 ms, and every
+/// 250 ms while nobody follows.
 pub async fn follow(app: Shared) {
     let mut stopping = app.stopping.subscribe();
     loop {

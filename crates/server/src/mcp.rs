@@ -1,11 +1,11 @@
-//! Model Context Protocol at `/mcp`: what a language model's client may do here, as tools that only read.
+//! Model Context Protocol at `/mcp`: tools for the clients of language models. The tools only read.
 //!
-//! The transport is rmcp's streamable HTTP without sessions: each request stands for itself and is admitted by its key like
-//! any other request, so a key that is removed ends what it could do at once. The principal travels in the request's
-//! extensions (A1). Alone here rmcp is known.
+//! The transport is rmcp's streamable HTTP without sessions: every request is authenticated by its key like any other request, so
+//! the removal of a key takes effect at once. The principal is passed on in the request's extensions (A1). Only this module and
+//! its children use rmcp.
 //!
-//! Answers of tools are structured content, described by the tools' schemas ([`schema`]), and the same as text for clients
-//! that read only that. What goes wrong inside a tool is an answer with `isError`, so that a model can read the hint.
+//! A tool answers with structured content, described by the tool's schema ([`schema`]), and repeats it as text for clients that
+//! read only text. A failure inside a tool is an answer with `isError`, so that a model can read the hint.
 
 mod schema;
 mod tools;
@@ -39,7 +39,7 @@ const INSTRUCTIONS: &str = "Polynya keeps tables, notes and metrics on this serv
     `ask` answers questions in plain words over metrics, requests, tables, notes and changes; `search` finds texts by their \
     words; `get` reads one row or note; `sql` takes one statement in PostgreSQL's dialect that only reads. Times are UTC.";
 
-/// Answers what was sent to `/mcp`.
+/// Answers a POST to `/mcp`.
 pub async fn post(State(app): State<Shared>, request: Request<Body>) -> Result<Response> {
     let (mut parts, body) = request.into_parts();
     if !is_same_site(&parts.headers) {
@@ -54,7 +54,7 @@ pub async fn post(State(app): State<Shared>, request: Request<Body>) -> Result<R
     if held.bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         return Ok(refused(-32600, "batches are no longer part of the protocol: send one message a request"));
     }
-    // Clients of a single answer need not say that they would also take a stream.
+    // A client that accepts a single JSON answer need not also accept a stream, which rmcp requires.
     let accepts = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("*/*");
     if accepts.contains("*/*") || accepts.contains("application/json") {
         parts.headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
@@ -67,12 +67,12 @@ pub async fn post(State(app): State<Shared>, request: Request<Body>) -> Result<R
         .get(header::CONTENT_TYPE)
         .is_none_or(|media| media.as_bytes().starts_with(b"text/plain"));
     if parts.status.is_client_error() && is_text {
-        // rmcp says some of its refusals in plain text; here an error is JSON everywhere.
+        // rmcp sends some of its refusals as plain text. Errors of this server are always JSON.
         let text = axum::body::to_bytes(Body::new(body), 64 << 10).await.unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
         let code = if parts.status == StatusCode::UNSUPPORTED_MEDIA_TYPE { -32600 } else { -32000 };
         let mut response = refused(code, &text);
-        // What it could not read as a message is a bad request, whatever its media type.
+        // A body that rmcp cannot parse as a message is a bad request. rmcp blames the media type.
         *response.status_mut() = match parts.status {
             StatusCode::UNSUPPORTED_MEDIA_TYPE if text.starts_with("fail to") => StatusCode::BAD_REQUEST,
             status => status,
@@ -83,7 +83,8 @@ pub async fn post(State(app): State<Shared>, request: Request<Body>) -> Result<R
     Ok(Response::from_parts(parts, Body::new(body)).into_response())
 }
 
-/// The protocol wants the Origin looked at in any case, with keys too.
+/// Returns true if the request has no Origin or that of this server. The protocol demands this check, also for requests with a
+/// key.
 fn is_same_site(headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else { return true };
     let origin = origin.to_str().unwrap_or_default();
@@ -92,7 +93,7 @@ fn is_same_site(headers: &HeaderMap) -> bool {
     site.is_some_and(|site| Some(site) == host)
 }
 
-/// A JSON-RPC error that answers no request in particular.
+/// Returns a JSON-RPC error without the id of a request.
 fn refused(code: i32, message: &str) -> Response {
     let message = types::name::printable(message);
     let body = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": message } });
@@ -100,8 +101,8 @@ fn refused(code: i32, message: &str) -> Response {
 }
 
 fn service(app: &Shared) -> Service {
-    // Without keys the Host was looked at when the request was admitted, as for all routes; with keys a page that was
-    // pointed here has none.
+    // Without keys, the Host header was checked when the request was admitted, as on all routes. With keys, a page of a host name
+    // that was pointed at this server has no key.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
@@ -176,7 +177,7 @@ impl ServerHandler for Handler {
     }
 }
 
-/// A tool that could not do its work.
+/// Returns the answer of a tool that failed.
 fn error(failure: &Failure) -> CallToolResult {
     let said = failure.to_json();
     let text = |name: &str| said[name].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `/metrics`: everything counted, in Prometheus' text form.
+//! `/metrics`: all counters in the text format of Prometheus.
 
 use std::fmt::{Display, Write};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::app::App;
 use crate::telemetry::{Class, Close};
 
-/// Upper bounds of the histograms' buckets.
+/// Upper bounds of the buckets of histograms, in milliseconds.
 const BOUNDS_MS: [f64; 16] =
     [0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0, 16384.0];
 
@@ -43,18 +43,19 @@ impl Text {
     }
 }
 
-/// What somebody may see besides its tables. Sums over all tables less what is in one's own tell how much the others hold.
+/// The figures that a principal may see besides those of its tables. Sums over all tables are withheld from a principal that may
+/// not see all tables: by subtracting its own it would learn the size of the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Sees {
     pub admin: bool,
-    /// Every table exists for it.
+    /// True if every table exists for the principal.
     pub engine: bool,
-    /// And every row of them: of a vault others than admins see what is published.
+    /// True if it may also see every row. Of a vault, only admins see rows that are not published.
     pub rows: bool,
 }
 
-/// The whole text. Takes the list locks of locks and heartbeats, so it is not a read path.
-/// `tables` are those that the asker may see, `sees` what else it may.
+/// Returns the whole text. `tables` are the tables that the principal may see, `sees` the other figures. This takes the locks of
+/// the lists of locks and heartbeats, so it is not on the read path.
 pub fn text(app: &App, tables: &[Arc<table::Snapshot>], sees: Sees) -> String {
     let mut t = Text(String::with_capacity(16 << 10));
     t.head("info", "gauge", "Version of this server.");
@@ -235,7 +236,7 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     }
 }
 
-/// What was answered 429 with the code `busy`, or refused so to a program of this process.
+/// Writes the requests that were answered 429 with the code `busy`, including calls of this process that were refused with it.
 fn refused(t: &mut Text, app: &App, engine: engine::Refused) {
     t.head("refused_busy_total", "counter", "What was refused because too much was under way, by reason.");
     let telemetry = &app.telemetry;
@@ -313,7 +314,7 @@ fn derived(t: &mut Text, app: &App, tables: &[Arc<table::Snapshot>]) {
     figure("derived_failing", "1 while its last step failed.", &|s| f64::from(u8::from(s.error.is_some())));
 }
 
-/// Of rows that are in the lake alone.
+/// Writes the figures of reads of rows that are only in the lake.
 fn lake_reads(t: &mut Text, counts: lake::Counts) {
     t.counter("lake_read_row_groups_total", "Row groups that something was unpacked of.", counts.row_groups);
     t.counter(
@@ -328,7 +329,7 @@ fn lake_reads(t: &mut Text, counts: lake::Counts) {
     t.gauge("lake_read_kept_bytes_max", "At most so many are.", counts.kept_bytes_max);
 }
 
-/// Of tables that let go of rows.
+/// Writes the figures of tables that evict rows.
 fn tiers(t: &mut Text, tables: &[Arc<table::Snapshot>]) {
     let tiered: Vec<_> =
         tables.iter().filter(|table| table.def().options.hot.is_some() || table.has_evicted()).collect();

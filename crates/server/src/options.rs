@@ -1,4 +1,4 @@
-//! How the server is run. Every bound of a request, a connection or a queue stands here (R2).
+//! The settings of a server. All bounds of requests, connections and queues are defined here (R2).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,68 +12,72 @@ use crate::storm::StormSettings;
 /// Settings of one server. The defaults suit a machine with 2 cores and 2 GiB.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on. Port 0 takes a free port.
     pub listen: SocketAddr,
-    /// Threads of the runtime that accepts, parses and looks up.
+    /// Number of threads of the runtime that accepts, parses and serves lookups.
     pub threads: usize,
-    /// Threads that decode bodies and write large answers, in class `Work`.
+    /// Number of threads of class `Work`, which decode bodies and write large answers.
     pub work_threads: usize,
-    /// Jobs that may wait for those threads; a further one is answered 429.
+    /// Maximum number of jobs that wait for those threads. A further one is answered 429.
     pub work_queue_max: usize,
-    /// Open connections. A further one gets 503 and is closed. The server takes fewer where the process may not have so
-    /// many files open: a quarter of those, and at least 256, are left to tables and log.
+    /// Maximum number of open connections. A further one gets 503 and is closed. The server lowers it if the process may not open
+    /// that many files: a quarter of the files, and at least 256, are left to tables and log.
     pub connections_max: usize,
-    /// A request's body, as sent and also decompressed.
+    /// Maximum number of bytes of a request's body, both as sent and decompressed.
     pub body_bytes_max: usize,
-    /// Bodies of all requests together while they are read and decoded; beyond it 429.
+    /// Maximum number of bytes of the bodies of all requests together while they are read and decoded. Beyond it requests get
+    /// 429.
     pub body_bytes_total_max: usize,
-    /// How long a body of which nothing is held yet waits for room among them.
+    /// Time that a body that holds no memory yet waits for some of it to be freed.
     pub body_room_wait: Duration,
-    /// Copies of files that come in (COPY … FROM STDIN), and that go out, at once; a further one waits up to 30 s.
+    /// Maximum number of concurrent copies of incoming files (COPY … FROM STDIN). A further one waits up to 30 s.
     pub copies_in_max: usize,
+    /// Maximum number of concurrent copies of outgoing files (COPY … TO STDOUT). A further one waits up to 30 s.
     pub copies_out_max: usize,
-    /// What Parquet files that come in may take of the disk together, while they are read.
+    /// Bytes of disk that all incoming Parquet files may take together while they are read.
     pub spool_bytes_max: u64,
-    /// Bodies up to this size are decoded where they were read: cheaper than a change of threads.
+    /// Bytes of the largest body that is decoded on the thread that read it, which is cheaper than a change of threads.
     pub inline_bytes_max: usize,
-    /// A request's line and headers.
+    /// Maximum number of bytes of a request's line and headers.
     pub head_bytes_max: usize,
+    /// Maximum number of headers of a request.
     pub headers_max: usize,
-    /// How long a client may take to send line and headers.
+    /// Time that a client may take to send line and headers.
     pub head_time_max: Duration,
-    /// How long a body may stand still, and take in all.
+    /// Longest pause in the arrival of a body.
     pub body_pause_max: Duration,
+    /// Time that a whole body may take to arrive.
     pub body_time_max: Duration,
-    /// How long a client may take nothing of its answer, and take to read it in all. The second also ends what a slow
-    /// reader pins: no snapshot outlives it.
+    /// Longest time for which a client may read nothing of its answer.
     pub answer_pause_max: Duration,
+    /// Time that a client may take to read the whole answer. It also bounds the lifetime of a snapshot that a slow reader pins.
     pub answer_time_max: Duration,
-    /// How long a connection may stay open without a request.
+    /// Time that a connection may stay open without a request.
     pub idle_time_max: Duration,
-    /// Rows of one `GET …/rows`.
+    /// Maximum number of rows of one `GET …/rows`.
     pub rows_limit_max: usize,
-    /// Bytes of one `GET …/rows`; an answer that would be longer stops early and says where to go on.
+    /// Maximum number of bytes of one `GET …/rows`. A longer answer stops early and says where to continue.
     pub rows_bytes_max: usize,
-    /// [`hash_of`](crate::hash_of) the secret of whoever owns the data directory: with it a program of this machine is
-    /// admin while this server runs, whatever keys exist.
+    /// [`hash_of`](crate::hash_of) the secret of the data directory's owner. A program on this machine that presents the secret
+    /// is admin while this server runs, whatever keys exist.
     pub owner_hash: Option<[u8; 32]>,
-    /// Keyword search; without it its routes answer 404.
+    /// Keyword search. Without it its routes answer 404.
     pub search: Option<query::Search>,
-    /// What lands tables, if anything does: asked for erasures and maintenance.
+    /// The materializer that lands tables in the lake, if there is one. It carries out erasures and maintenance.
     pub lake: Option<Arc<lake::Materializer>>,
-    /// Where the Iceberg REST catalog keeps tables of others; without it its routes answer 404.
+    /// The store of the Iceberg REST catalog for the tables of other engines. Without it its routes answer 404.
     pub catalog: Option<lake::catalog::Store>,
-    /// Tells of rows that were read in the lake.
+    /// Counters of rows that were read from the lake.
     pub lake_reads: Option<lake::Reads>,
-    /// What it tells its clients of how files are reached: properties as Iceberg names them.
+    /// Properties, as Iceberg names them, that the catalog gives its clients to configure their access to files.
     pub catalog_defaults: BTreeMap<String, String>,
-    /// Full name of the vault whose pages are everything that no route is; without such a table there is no site.
+    /// Full name of the vault table whose pages answer every path that is not a route. Without it there is no site.
     pub site: Option<String>,
-    /// What starts a storm; without it none can be started here.
+    /// Settings to start storms. Without them no storm can be started through this server.
     pub storm: Option<StormSettings>,
-    /// What else `/ready` and `/metrics` tell of.
+    /// Further components whose state `/ready` and `/metrics` report.
     pub parts: Vec<Arc<dyn Part>>,
-    /// Whether requests are recorded into `polynya.requests`.
+    /// True if requests are recorded in `polynya.requests`.
     pub record_requests: bool,
 }
 
@@ -124,7 +128,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// For a machine with little memory: see `engine::Options::edge`.
+    /// Returns settings for a machine with little memory: see `engine::Options::edge`.
     pub fn edge() -> Self {
         Options {
             threads: 1,

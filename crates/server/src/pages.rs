@@ -1,9 +1,9 @@
-//! The published site: whatever no route answers.
+//! The published site: it answers every path that is not a route.
 //!
-//! Pages are complete before anybody asks for them. An answer is a look at the newest root, a lookup by the path as it was
-//! sent, and clones of counters on bytes that all share: nothing that is allocated for it grows with the page. No key is
-//! needed, since only what is published has a page; while there is no key at all, programs of this machine alone are
-//! answered, as everywhere. Search ([`search`]) alone is made for its request.
+//! Pages are rendered before they are requested. To answer, the server loads the newest root, looks the path up as it was sent
+//! and clones reference-counted bytes, so no allocation grows with the size of the page. No key is required, because only
+//! published notes have a page. While no key exists, only programs on this machine are answered, as on all routes. Only search
+//! ([`search`]) renders its page for the request.
 
 mod conditions;
 mod search;
@@ -20,24 +20,25 @@ use crate::auth::{self, Peer};
 use crate::failure::Failure;
 use conditions::Span;
 
-/// First parts of the paths that belong to routes. A site gives no page such an address.
+/// First segments of the paths that belong to routes. The site gives no page such an address.
 const OF_ROUTES: [&str; 8] = ["v1", "_", "health", "ready", "metrics", "openapi.json", "mcp", "iceberg"];
 
-/// Whether a path is the site's: all that no route has.
+/// Returns true if a path belongs to the site: if no route begins like it.
 fn is_of_site(path: &str) -> bool {
     let Some(rest) = path.strip_prefix('/') else { return false };
     let first = rest.split_once('/').map_or(rest, |(first, _)| first);
     !OF_ROUTES.contains(&first)
 }
 
-/// What a request for the site comes to.
+/// The result of a request for the site.
+/// The answer is complete.
 pub enum Asked {
     Answered(Response),
-    /// Words that are sought in it. Only [`search::answer`] may wait.
+    /// The request is a search for these words. Only [`search::answer`] may wait.
     Sought(String),
 }
 
-/// Answers a request for the site; `None` if it is none, or there is no vault.
+/// Answers a request for the site. Returns `None` if the path is a route's or if there is no vault.
 pub async fn answer(app: &App, parts: &Parts, peer: Peer) -> Option<Response> {
     match asked(app, parts, peer)? {
         Asked::Answered(response) => Some(response),
@@ -45,7 +46,7 @@ pub async fn answer(app: &App, parts: &Parts, peer: Peer) -> Option<Response> {
     }
 }
 
-/// Without waiting: a page is there or is not.
+/// Finds the page without waiting, or returns the words of a search.
 fn asked(app: &App, parts: &Parts, peer: Peer) -> Option<Asked> {
     let table = app.options.site.as_deref()?;
     if !is_of_site(parts.uri.path()) {
@@ -78,7 +79,7 @@ fn asked(app: &App, parts: &Parts, peer: Peer) -> Option<Asked> {
     }))
 }
 
-/// After a start, until all pages are made.
+/// Answers requests between the start and the end of the first rendering.
 fn not_yet() -> Response {
     const TEXT: &str = "The pages of this site are being made. Come again in a moment.\n";
     let headers = [
@@ -95,7 +96,7 @@ fn moved(url: &str, query: Option<&str>) -> Response {
         Some(query) => format!("{url}?{query}"),
         None => url.to_owned(),
     };
-    // An address of the site, percent-encoded, and a query that came in a request: both are plain.
+    // The address is percent-encoded and the query comes from a parsed request, so both are valid in a header.
     let Ok(target) = HeaderValue::try_from(target) else {
         return StatusCode::NOT_FOUND.into_response();
     };
@@ -135,7 +136,7 @@ fn shown(page: &Page, request: &HeaderMap) -> Response {
     if packed.is_some() {
         put(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    // Parts are for what is not compressed: recordings, pictures, archives.
+    // Only files that are not compressed are served in ranges: recordings, pictures, archives.
     let span = match page.gzip {
         None if is_there => {
             put(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));

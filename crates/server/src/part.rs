@@ -1,34 +1,34 @@
-//! Parts of the process that the server does not know, as `/ready` and `/metrics` show them.
+//! Components of the process that the server does not know, whose state `/ready` and `/metrics` report.
 
 use serde_json::Value as Json;
 
-/// What a part is at.
+/// The state of a component.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Whether it can do all its work. The server is ready all the same: what is there is served.
+    /// True if the component can do all its work. If not, the server still counts as ready, since it serves the data that it has.
     pub ok: bool,
-    /// For `/ready`, which needs no key: no paths, no texts, no numbers of what is private.
+    /// Details for `/ready`, which requires no key: no paths, no texts, no counts of private things.
     pub detail: Json,
     pub figures: Vec<Figure>,
 }
 
-/// A figure for `/metrics`.
+/// A metric for `/metrics`.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Without `polynya_`.
+    /// The name without the prefix `polynya_`.
     pub name: &'static str,
     /// `counter` or `gauge`.
     pub kind: &'static str,
     pub help: &'static str,
     pub value: f64,
-    /// It would tell how much there is that the asker may not see (A1).
+    /// True if only admins may see it, because it tells how much data exists that other principals may not see (A1).
     pub for_admins: bool,
 }
 
-/// Something beside the server that has a state.
+/// A component beside the server that has a state.
 pub trait Part: Send + Sync + 'static {
-    /// A stable word.
+    /// Returns the stable name of the component.
     fn name(&self) -> &'static str;
-    /// Asked for each `/ready` and `/metrics`; must not wait for anything that takes long.
+    /// Returns the current state. Called for each request to `/ready` and `/metrics`, so it must not block for long.
     fn report(&self) -> Report;
 }

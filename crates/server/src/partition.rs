@@ -1,7 +1,7 @@
-//! Which rows of a table are in a partition, as Iceberg's paths name it: `country=de/_time_day=2026-11-21`.
+//! Selects the rows of a partition, named as in Iceberg's paths: `country=de/_time_day=2026-11-21`.
 //!
-//! The names are those of the table's partition fields in the lake, the values what the transforms of `partition_by` make of a
-//! row. So what is read by a partition here is what lies in the files of that partition there.
+//! The names are those of the table's partition fields in the lake. The values are the results of the `partition_by` transforms.
+//! So a read by partition returns the rows that are in the files of that partition in the lake.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use table::{ScanPiece, Snapshot};
 use types::{ColumnId, DataType, Error, ROW_ID, Result, RowId, TIME, TableDef, Transform, Value, name};
 use wire::{text, value};
 
-/// A partition, or several that share the values of some fields.
+/// A partition, or a set of partitions that have the same values of some fields.
 #[derive(Debug)]
 pub struct Partition(Vec<Part>);
 
@@ -25,18 +25,18 @@ pub struct Partition(Vec<Part>);
 struct Part {
     column: ColumnId,
     data_type: DataType,
-    /// Where the column is in a batch of all columns.
+    /// The position of the column in a batch of all columns.
     at: usize,
     transform: Transform,
-    /// One value, of the type that the transform makes; `None` is null.
+    /// One value, of the result type of the transform; `None` stands for null.
     wanted: Option<ArrayRef>,
 }
 
-/// What stands for null in a path.
+/// The word that stands for null in a path.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 impl Partition {
-    /// `name=value`, several with `/` between them, both percent-encoded where they hold a `/`, `=` or `%`.
+    /// Parses `name=value`, or several of them separated by `/`. A `/`, `=` or `%` in names and values is percent-encoded.
     pub fn parse(def: &TableDef, asked: &str) -> Result<Partition> {
         let layout = Layout::of(def)?;
         let mut named = HashSet::new();
@@ -70,7 +70,7 @@ impl Partition {
         asked.split('/').map(part).collect::<Result<_>>().map(Partition)
     }
 
-    /// Which rows of a batch with all columns of the table are in it.
+    /// Returns a mask of the rows of the partition in a batch with all columns of the table.
     pub fn mask(&self, batch: &RecordBatch) -> Result<BooleanArray> {
         self.mask_of(|part| batch.column(part.at).clone())
     }
@@ -87,8 +87,9 @@ impl Partition {
         mask.ok_or_else(|| Error::internal("a partition of no fields"))
     }
 
-    /// Its first `limit` rows from `from` on, and where to go on if not all rows were looked at: no more than `scan_max`, or
-    /// a piece beyond, are. What bounds of columns rule out is not looked at.
+    /// Returns the first `limit` rows of the partition from `from` on, and the row id to continue at if not all rows were read.
+    /// It stops after the piece in which `scan_max` rows are reached. Pieces that the bounds of their columns rule out are not
+    /// read.
     pub fn rows(
         &self,
         table: &Snapshot,
@@ -127,9 +128,10 @@ impl Partition {
     }
 }
 
-/// By its name in the lake, or what Iceberg's own builders call it: without the count or the width.
+/// Finds a partition field by its name in the lake, or by the name that Iceberg's own builders give it, which has no bucket count
+/// or truncation width.
 fn find<'l>(layout: &'l Layout, wanted: &str) -> Option<&'l PartitionColumn> {
-    // The row id is called otherwise there.
+    // The column of row ids has another name in the lake.
     let in_lake = wanted.strip_prefix(types::ROW_ID_NAME).map(|rest| format!("{}{rest}", lake::ROW_ID_NAME));
     let wanted = in_lake.as_deref().unwrap_or(wanted);
     if let Some(exact) = layout.partitions.iter().find(|field| field.name == wanted) {
@@ -162,8 +164,9 @@ impl Part {
         let is_text = matches!(data_type, DataType::String | DataType::Json)
             && matches!(field.transform, Transform::Identity | Transform::Truncate(_));
         let wanted = match given {
+            // Hive's word always means null.
             NULL => None,
-            // Of a text it may be the text.
+            // A text column may contain the word "null" itself.
             "null" if !is_text => None,
             _ => Some(wanted(field, &data_type, given)?),
         };
@@ -180,7 +183,7 @@ impl Part {
         Ok(if fits.null_count() > 0 { prep_null_mask_filter(&fits) } else { fits })
     }
 
-    /// Whether a piece may hold rows of it, as far as the bounds of its columns tell.
+    /// Returns whether a piece may have rows of the partition, judged by the bounds of the column; `None` if they do not tell.
     fn may_be_in(&self, piece: &ScanPiece) -> Option<bool> {
         let zone = piece.zone(self.column)?;
         let Some(wanted) = &self.wanted else { return Some(zone.nulls > 0) };
@@ -189,7 +192,7 @@ impl Part {
             let value = Value::to_array(&[value], &self.data_type).ok()?;
             transform::apply(self.transform, &value).ok()
         };
-        // Not-a-numbers are outside of bounds, and hashes are in no order.
+        // NaN is outside the bounds, and hashes are not ordered like the values.
         if matches!(self.data_type, DataType::Float32 | DataType::Float64)
             || matches!(self.transform, Transform::Bucket(_)) && zone.max.as_ref() != Some(&min)
         {
@@ -204,7 +207,7 @@ impl Part {
     }
 }
 
-/// A value as it stands in a path, as what the transform makes of a row's.
+/// Parses a value of a path into the result type of the transform.
 fn wanted(field: &PartitionColumn, data_type: &DataType, given: &str) -> Result<ArrayRef> {
     let fault = |wanted: String| {
         Error::invalid(format!(
@@ -240,7 +243,7 @@ fn wanted(field: &PartitionColumn, data_type: &DataType, given: &str) -> Result<
     }
 }
 
-/// Months since 1970 of a year (`parts` 1) or a month (2).
+/// Returns the months since January 1970 of a year (`parts` is 1) or of a month (`parts` is 2).
 fn months(given: &str, parts: usize) -> Option<i64> {
     if given.split('-').count() != parts {
         return None;

@@ -1,8 +1,8 @@
-//! Heads of requests and answers: what is no HTTP, what could be read in two ways, and what every answer of the interface says
-//! of itself.
+//! Heads of requests and answers: refuses input that is not HTTP or that can be read in two ways, and sets the headers that every
+//! answer of the API has.
 //!
-//! hyper refuses a malformed head by itself, with a status and an empty body, and offers no place to say more. Those
-//! answers are recognised where they leave and given the error that every other answer of this server has.
+//! hyper refuses a malformed head itself, with a status and an empty body, and offers no hook to say more. Those answers are
+//! recognised on their way out and replaced by ones with the error object that all other errors have.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Uri, Version};
@@ -11,22 +11,22 @@ use types::Error;
 
 use crate::failure::Result;
 
-/// Headers of every answer that is no page: it is what it says it is, it is for who asked as it was asked, and nobody keeps it.
+/// Headers of every answer that is not a page: its media type is exact, it depends on key and `Accept`, and it may not be stored.
 const OF_ANSWERS: [(HeaderName, HeaderValue); 3] = [
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::VARY, HeaderValue::from_static("authorization, accept")),
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
 ];
 
-/// Puts the headers of an answer that is no page, where it does not say otherwise itself.
+/// Adds the headers of an answer that is not a page, unless the answer has its own values for them.
 pub fn complete(headers: &mut HeaderMap) {
     for (name, value) in OF_ANSWERS {
         headers.entry(name).or_insert(value);
     }
 }
 
-/// Refuses a head that a proxy before this server may have read in another way: it would answer for another host, or take a
-/// part of one request for another one.
+/// Refuses a head that a proxy in front may have read differently. It could answer for another host, or take a part of one
+/// request for a second one.
 pub fn unambiguous(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<()> {
     for (header, name) in [(header::HOST, "Host"), (header::AUTHORIZATION, "Authorization")] {
         if headers.get_all(header).iter().nth(1).is_some() {
@@ -57,11 +57,12 @@ pub fn unambiguous(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<(
     }
 }
 
-/// hyper's own refusals begin like this; ours have a body.
+/// The first bytes of hyper's own refusals.
 const BEGINS: &[u8] = b"HTTP/1.1 4";
+/// The header that tells hyper's refusals from ours, which have a body.
 const EMPTY: &[u8] = b"\r\ncontent-length: 0\r\n";
 
-/// What is sent instead of hyper's refusal; `None` if these bytes are none.
+/// Returns the bytes to send instead of hyper's refusal; `None` if `bytes` is not such a refusal.
 pub fn instead_of(bytes: &[u8]) -> Option<Vec<u8>> {
     if !bytes.starts_with(BEGINS) || !bytes.ends_with(b"\r\n\r\n") {
         return None;

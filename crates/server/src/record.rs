@@ -1,7 +1,8 @@
-//! Requests as rows of `polynya.requests`.
+//! Records requests as rows of `polynya.requests`.
 //!
-//! A request leaves a note in a bounded queue and never waits; once a second what is there becomes one batch of at most
-//! 200 rows, the rest is counted in the last row's `others`. Acknowledged from memory: telemetry is not worth an fsync.
+//! A request puts a note into a bounded queue and never waits. Once a second the notes become one batch of at most 200 rows; the
+//! others are counted in the column `others` of the last row. The batch is acknowledged from memory, because telemetry is not
+//! worth an fsync.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,7 +34,7 @@ pub struct Note {
     pub table: Option<String>,
 }
 
-/// The sending end; gone when requests are not recorded.
+/// The sending end of the queue; `None` if requests are not recorded.
 pub struct Recorder(Option<mpsc::Sender<Note>>);
 
 impl Recorder {
@@ -49,7 +50,8 @@ impl Recorder {
         self.0.is_some()
     }
 
-    /// Whether one more request is to be recorded. Under load most are only counted, and then nothing is made of them.
+    /// Returns true if the next request shall be recorded. Under load most requests are only counted, and no note is made for
+    /// them.
     pub fn takes(&self, telemetry: &Telemetry) -> bool {
         match &self.0 {
             None => false,
@@ -61,7 +63,7 @@ impl Recorder {
         }
     }
 
-    /// Never waits: a full queue drops the note and counts it.
+    /// Queues a note without waiting. If the queue is full the note is dropped and counted.
     pub fn note(&self, note: Note, telemetry: &Telemetry) {
         if let Some(sender) = &self.0
             && sender.try_send(note).is_err()
@@ -71,7 +73,7 @@ impl Recorder {
     }
 }
 
-/// Writes what is noted until the server stops. Sleeps while there is nothing.
+/// Writes the notes until the server stops. Sleeps while there are none.
 pub async fn run(app: Shared, mut notes: mpsc::Receiver<Note>) {
     let mut stopping = app.stopping.subscribe();
     let mut dropped_before = 0;

@@ -1,7 +1,7 @@
-//! Ends what a key has begun once the key is removed, or may do something else.
+//! Ends the requests of a key once the key is removed or its rights change.
 //!
-//! A request is let in once, and may run for minutes: a statement, an upload, an answer that is read slowly. So each looks again
-//! once a second, when [`watch`] says so.
+//! A request is authenticated once and may run for minutes: a statement, an upload, an answer that is read slowly. So each
+//! request checks its key again once a second, when [`watch`] notifies it.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::failure::{Failure, Result};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Ends when who was admitted would not be let in again.
+/// A future that resolves when the client would no longer be admitted.
 pub type Revoked = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
-/// Lets whoever is under way look at the database's keys once a second.
+/// Notifies all running requests once a second that they have to check their keys.
 pub async fn watch(app: Shared) {
     let mut stopping = app.stopping.subscribe();
     loop {
@@ -28,18 +28,18 @@ pub async fn watch(app: Shared) {
     }
 }
 
-/// Ends when `admitted` would not be let in again.
+/// Resolves when `admitted` would no longer be admitted.
 async fn revoked(app: &Shared, admitted: &Admitted) {
     let mut looks = app.keys.subscribe();
     while admitted.still_holds(app.engine.root().keys()) {
         if looks.changed().await.is_err() {
-            // The server stops, which ends everything else, too.
+            // The sender is gone, so the server is stopping, which ends the request anyway.
             return std::future::pending().await;
         }
     }
 }
 
-/// The outcome of `work`, unless who was admitted loses the right to it before.
+/// Runs `work` and returns its output. Fails with 401 if the client loses its rights before.
 pub async fn unless_revoked<T>(
     app: &Shared,
     admitted: &Admitted,
@@ -52,12 +52,12 @@ pub async fn unless_revoked<T>(
     }
 }
 
-/// For an answer that is on its way.
+/// Returns a future that ends an answer that is being sent.
 pub fn of_answer(app: Shared, admitted: Admitted) -> Revoked {
     Box::pin(async move { revoked(&app, &admitted).await })
 }
 
-/// What is said to a request that lost its key.
+/// Makes the refusal of a request whose key was removed or changed.
 pub fn removed(principal: &Principal) -> Failure {
     Failure::unauthorized(
         format!("the key `{}` was removed or changed while the request was under way", principal.name),

@@ -1,4 +1,4 @@
-//! The routes: one table of what there is, and the way of a request through it.
+//! The routes: the table of all routes, and the path of a request through them.
 
 mod ask;
 pub mod copy;
@@ -54,9 +54,9 @@ use crate::telemetry::Class;
 pub use table::{ROUTES, Route};
 pub use write::AHEAD_MAX;
 
-/// What is recorded as the route of a request that has none: its path is anybody's text.
+/// The route that is recorded for a request without a route, because a client may send any text as the path.
 const NO_ROUTE: &str = "(none)";
-/// A method may be any word.
+/// Characters of a method that are recorded, because a client may send any word as the method.
 const METHOD_CHARS_MAX: usize = 20;
 
 pub fn router(app: &Shared) -> Router {
@@ -73,7 +73,7 @@ pub fn router(app: &Shared) -> Router {
         .with_state(app.clone())
 }
 
-/// A refusal before any handler, in the words of whoever asks at such a path.
+/// Makes the answer to a request that is refused before its handler runs, in the error format of the API that `path` belongs to.
 fn refused(path: &str, failure: Failure) -> Response {
     match path.starts_with(iceberg::PREFIX) {
         true => iceberg::problem::Problem::from(failure).into_response(),
@@ -81,19 +81,19 @@ fn refused(path: &str, failure: Failure) -> Response {
     }
 }
 
-/// Found out while a request was admitted; travels with the answer to where it is counted.
+/// The results of authentication, which travel with the answer to the place where it is counted and recorded.
 #[derive(Clone, Debug)]
 struct Seen {
     route: &'static Route,
-    /// `None`: it was refused, or the route is open.
+    /// `None` if the request was refused or the route is open.
     asker: Option<Admitted>,
 }
 
-/// Put on an answer whose request must not be recorded: it is about the records.
+/// Marks an answer whose request must not be recorded, because it reads the records.
 #[derive(Clone, Copy, Debug)]
 struct Unrecorded;
 
-/// Put on an answer that does not end by itself.
+/// Marks an answer without end.
 #[derive(Clone, Copy, Debug)]
 struct Follows;
 
@@ -125,15 +125,16 @@ async fn admit(
     response
 }
 
-/// Who asks for a route, if that has to be known, and whether it may.
+/// Authenticates and authorizes a request for `route`. Returns `None` if the route is open and there are keys. Also refuses
+/// forms, and a query string or Idempotency-Key on routes that take none.
 fn admitted(app: &App, route: &Route, peer: Peer, parts: &Parts) -> Result<Option<Admitted>, Failure> {
     let root = app.engine.root();
     let admitted = match route.scope {
-        // While there are no keys, not even the page is for everybody. Health always is.
+        // While there are no keys, even the page is not open to everybody. Health always is.
         None if !root.keys().is_empty() || matches!(route.path, "/health" | "/ready") => Ok(None),
         scope => auth::principal(root.keys(), app.options.owner_hash, peer, parts)
             .and_then(|admitted| match scope {
-                // It is about the whole process, not about some tables.
+                // Admin routes concern the whole process, so a key that is limited to some tables is refused.
                 Some(Scope::Admin) => {
                     admitted.principal.require_unlimited().map(|()| admitted).map_err(Failure::from)
                 }
@@ -154,8 +155,9 @@ fn admitted(app: &App, route: &Route, peer: Peer, parts: &Parts) -> Result<Optio
     Ok(admitted)
 }
 
-/// Rows that come in, without the router: it finds a handler among all there are, boxes what it hands on from one layer to the
-/// next and keeps notes of it, which is a good part of what a small request costs. What is done is the same.
+/// Handles `POST /v1/tables/{table}/rows` without the router. The router looks for a handler among all routes, boxes the request
+/// between its layers and adds extensions, which is a good part of the cost of a small request. Authentication and checks are
+/// those of [`admit`].
 async fn take_in(
     app: &Shared,
     connection: &Arc<Connection>,
@@ -178,7 +180,7 @@ async fn take_in(
     (response.into_response(), Seen { route, asker: Some(asker) })
 }
 
-/// From a request to its answer, counted and watched.
+/// Handles a request: finds its answer, counts it, and watches the connection's phase.
 pub async fn handle(
     app: Shared,
     router: Router,
@@ -201,14 +203,14 @@ pub async fn handle(
         Some(_) => None,
         None => crate::pages::answer(&app, &parts, connection.peer).await,
     };
-    // Needed only for the record, so only then kept.
+    // The path is needed only for the record.
     let is_page = page.is_some();
     let path = (!is_page && app.recorder.is_on()).then(|| parts.uri.path().to_owned());
     let (mut response, seen) = match (page, refused) {
         (_, Some(failure)) => {
             let mut response = failure.into_response();
             if !connection.is_stream() {
-                // Where it ends is not certain either.
+                // It is not certain where the ambiguous request ends, so no further one is read from the connection.
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             (response, None)
@@ -239,7 +241,7 @@ pub async fn handle(
     let class = seen.as_ref().map_or(Class::Other, |seen| seen.route.class);
     app.telemetry.answered(class, response.status().as_u16(), duration);
     if connection.unread.load(Relaxed) && !connection.is_stream() {
-        // What is left of the body stands before the next request, and nobody wants it.
+        // The unread rest of the body precedes the next request, and is not worth reading.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let recorded = response.extensions_mut().remove::<Unrecorded>().is_none();
@@ -247,7 +249,7 @@ pub async fn handle(
     let note = (recorded && app.recorder.takes(&app.telemetry)).then(|| {
         let route = seen.as_ref().map_or(NO_ROUTE, |seen| seen.route.path);
         let table = seen.as_ref().and(path.as_deref()).and_then(table_of);
-        // Who watches the records must not fill them. Only what was read: else its name would hide any request.
+        // Reading the records must not fill them. This applies to reads only, or a reserved table name would hide any request.
         let moves_cursor = seen.as_ref().is_some_and(|seen| seen.route.path.contains("/cursors/"));
         let about_itself = (method == Method::GET || moves_cursor)
             && response.status().is_success()
@@ -268,7 +270,7 @@ pub async fn handle(
     let follows = response.extensions_mut().remove::<Follows>().is_some();
     connection.enter(if follows { Phase::Following } else { Phase::Answering });
     response.map(|body| {
-        // What follows a table sees to it itself, and says so; what is whole already needs no look.
+        // A feed checks its key itself and reports the removal. A complete body needs no check.
         let is_whole = follows || body.size_hint().exact().is_some();
         let asker = seen.and_then(|seen| seen.asker).filter(|_| !is_whole);
         let revoked = asker.map(|asker| revocation::of_answer(running.0.clone(), asker));
@@ -276,15 +278,15 @@ pub async fn handle(
     })
 }
 
-/// The table in a path, as the request named it.
+/// Returns the table that a path names, as the request spelled it.
 fn table_of(path: &str) -> Option<String> {
     let rest = path.strip_prefix("/v1/tables/")?;
     let table = rest.split('/').next()?;
-    // Only a plain name is worth recording; what is percent-encoded is shown as it came, cut to a sane length.
+    // The name is recorded as it was sent (it may be percent-encoded), cut to the length of a name.
     Some(table.chars().take(types::name::PART_CHARS_MAX).collect())
 }
 
-/// Counts a request as running until its answer is gone.
+/// Counts a request as running until its answer is dropped.
 struct Running(Shared);
 
 impl Running {
@@ -300,7 +302,7 @@ impl Drop for Running {
     }
 }
 
-/// A request's body. Tells its connection when all of it was read.
+/// The body of a request. Clears the connection's `unread` flag when all of it was read.
 struct Asked {
     body: Incoming,
     connection: Arc<Connection>,
@@ -330,14 +332,14 @@ impl http_body::Body for Asked {
     }
 }
 
-/// An answer's body. When it is gone the connection is between requests again and the request is recorded.
+/// The body of an answer. When it is dropped, the connection is between requests again and the request is recorded.
 pub struct Answer {
     body: Body,
-    /// Of a stream of HTTP/2: what is left of the piece that came last.
+    /// The rest of the last frame of an HTTP/2 answer, which is handed over in pieces.
     rest: Bytes,
     bytes: u64,
     note: Option<Note>,
-    /// Breaks it off.
+    /// Aborts the answer when it resolves.
     revoked: Option<Revoked>,
     connection: Arc<Connection>,
     running: Running,
@@ -366,7 +368,7 @@ impl http_body::Body for Answer {
             }
             return frame;
         }
-        // Asked for more: what was handed over before has been taken.
+        // hyper polls for more only after the client has taken the last piece.
         self.connection.set_blocked(false);
         if self.rest.is_empty() {
             match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
@@ -411,14 +413,14 @@ impl Drop for Answer {
     }
 }
 
-/// A JSON answer.
+/// Returns a JSON answer.
 pub fn json(value: &serde_json::Value) -> Response {
     let mut text = value.to_string();
     text.push('\n');
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// Milliseconds with a fraction, as answers show durations.
+/// Converts a duration to milliseconds with three decimals.
 fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -1,7 +1,7 @@
-//! The storm that the page starts: a process of its own, so that nothing of it weighs on this one.
+//! Starts storms for the page. A storm is a process of its own, so that its load does not burden this one.
 //!
-//! The process says one JSON object a line; what it said is kept here, bounded by its length. It ends by itself when its
-//! standard input is closed: on request, and when this server ends, however it ends.
+//! The process writes one JSON object per line. The lines are kept in memory, bounded in number. The process ends by itself when
+//! its standard input is closed: on request, and also when this server ends for whatever reason.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -14,21 +14,21 @@ use serde_json::{Value as Json, json};
 use types::{Error, Result};
 use vfs::{Mutex, Rank};
 
-/// What starts a storm.
+/// Settings that are needed to start a storm.
 #[derive(Clone, Debug)]
 pub struct StormSettings {
     /// A program that has the command `storm`.
     pub program: PathBuf,
-    /// Where the storm's directory is made. It is made when it is needed, and removed when it is empty.
+    /// The parent of the storm's directory. It is made when needed, and removed when it is empty.
     pub root: PathBuf,
 }
 
-/// How long one may be asked for: what it says is kept.
+/// The longest storm that may be requested, in seconds. It bounds the lines that are kept.
 const SECONDS_MAX: u64 = 600;
-/// No line of a storm is longer.
+/// Bytes after which a line of the storm's output is cut.
 const LINE_BYTES_MAX: u64 = 4 << 20;
 
-/// What may be asked of one.
+/// The parameters of a storm, from the body of the request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wanted {
@@ -79,18 +79,18 @@ impl Wanted {
     }
 }
 
-/// The storm of this server, if there is or was one.
+/// The last storm of this server and the settings for the next.
 pub struct Storm {
     settings: Option<StormSettings>,
-    /// Nobody waits for it: it is held to copy some values.
+    /// A lock that is held only to copy some values, so no caller waits for long.
     last: Arc<Mutex<Last>>,
 }
 
-/// The last storm.
+/// The state of the last storm and its output.
 #[derive(Default)]
 struct Last {
     state: State,
-    /// Closing it ends the storm.
+    /// Standard input of the process. Closing it ends the storm.
     input: Option<ChildStdin>,
     wanted: Json,
     phase: Json,
@@ -105,7 +105,7 @@ enum State {
     None,
     Running,
     Stopping,
-    /// It came to its end, whatever it found.
+    /// The storm ran to its end, whatever its results.
     Done,
     Failed,
     Stopped,
@@ -133,7 +133,7 @@ impl Storm {
         Storm { settings, last: Arc::new(Mutex::new(Rank::new(12, "server storm"), Last::default())) }
     }
 
-    /// Starts one. [`types::Kind::Conflict`] while one is under way.
+    /// Starts a storm. Fails with [`types::Kind::Conflict`] while one is running.
     pub fn start(&self, wanted: &Wanted) -> Result<()> {
         wanted.check()?;
         let settings = self.settings.clone().ok_or_else(|| {
@@ -157,7 +157,7 @@ impl Storm {
         let started = spawn(&settings, wanted).and_then(|(mut child, output)| {
             last.lock().input = child.stdin.take();
             let followed = last.clone();
-            // Its own thread for as long as the process lives: it waits for it.
+            // The thread waits for the process, so it exists as long as the process does.
             std::thread::Builder::new()
                 .name("pn-storm".into())
                 .spawn(move || follow(child, output, &settings, &followed))
@@ -166,14 +166,14 @@ impl Storm {
         });
         if let Err(error) = &started {
             let mut last = last.lock();
-            // The process, if there is one, ends with its input.
+            // If the process was started, closing its input ends it.
             (last.state, last.input) = (State::Failed, None);
             last.error = json!({ "message": error.message(), "hint": error.hint_text() });
         }
         started
     }
 
-    /// Ends the one that is under way; it takes a second or two.
+    /// Ends the running storm, which takes it a second or two.
     pub fn stop(&self) -> Result<()> {
         let mut last = self.last.lock();
         if !last.state.is_under_way() {
@@ -183,12 +183,12 @@ impl Storm {
         Ok(())
     }
 
-    /// For the end of the server: it is not waited for.
+    /// Ends the running storm without waiting for it, because the server ends.
     pub fn abandon(&self) {
         self.last.lock().input = None;
     }
 
-    /// The last storm, and its seconds from number `after` on.
+    /// Returns the state of the last storm, and its seconds from index `after` on.
     pub fn shown(&self, after: usize) -> Json {
         let last = self.last.lock();
         json!({
@@ -223,7 +223,7 @@ fn spawn(settings: &StormSettings, wanted: &Wanted) -> Result<(Child, ChildStdou
     Ok((child, output))
 }
 
-/// Takes what the process says until it ends.
+/// Reads the output of the process until it ends.
 fn follow(mut child: Child, output: ChildStdout, settings: &StormSettings, last: &Mutex<Last>) {
     let mut lines = BufReader::new(output);
     let mut line = Vec::new();
@@ -233,15 +233,16 @@ fn follow(mut child: Child, output: ChildStdout, settings: &StormSettings, last:
             Ok(0) | Err(_) => break,
             Ok(_) => {}
         }
-        // Half a line is the end of a process that was killed.
+        // A process that was killed may leave half a line, which is ignored.
         if let Ok(told) = serde_json::from_slice::<Json>(&line) {
             last.lock().take(told);
         }
     }
-    // Whoever does not read must not be written to.
+    // The process must not be left writing to a pipe that is no longer read.
     drop(lines);
     let status = child.wait();
-    // Not empty: another storm, or one that was killed. The next start of the server removes it.
+    // Fails if the directory is not empty: it belongs to another storm, or one was killed. The next start of the server removes
+    // it.
     let _ = fs::remove_dir(&settings.root);
     let mut last = last.lock();
     last.input = None;
@@ -260,7 +261,7 @@ fn follow(mut child: Child, output: ChildStdout, settings: &StormSettings, last:
 }
 
 impl Last {
-    /// One line.
+    /// Processes one line of output.
     fn take(&mut self, told: Json) {
         match told["told"].as_str() {
             Some("phase") => {
@@ -305,7 +306,7 @@ mod tests {
 
     use super::*;
 
-    /// A program that says what a storm says.
+    /// Returns a program that writes the lines of a storm.
     fn storm(name: &str, script: &str) -> (testkit::TempDir, Storm) {
         use std::os::unix::fs::PermissionsExt;
         let dir = testkit::temp_dir(name);

@@ -1,22 +1,22 @@
-//! What the server counts about itself: atomics only, so that counting never waits (R1).
+//! The server's counters: atomics only, so that counting never waits (R1).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Eight sub-buckets for each doubling: a quantile is at most an eighth too high.
+/// Logarithm of the number of sub-buckets of each power of two. With eight, a quantile is at most an eighth too high.
 const SUB_BITS: u32 = 3;
 const SUBS: usize = 1 << SUB_BITS;
-/// Microseconds up to about 2^36, 19 hours.
+/// Number of buckets. They cover microseconds up to about 2^36, which are 19 hours.
 const BUCKETS: usize = 34 * SUBS;
 const SHARDS: usize = 4;
-/// Seconds that "recent" figures look back.
+/// Seconds that the "recent" figures cover.
 pub const WINDOW_SECONDS: usize = 10;
 
 /// Durations in buckets. Threads write to different shards, so that they do not share cache lines.
 #[derive(Debug)]
 pub struct Histogram {
     shards: [Shard; SHARDS],
-    /// The longest since the last tick.
+    /// The longest duration since the last tick, in microseconds.
     longest_us: AtomicU64,
 }
 
@@ -36,7 +36,7 @@ fn bucket(us: u64) -> usize {
     (((log - SUB_BITS + 1) as usize) * SUBS + sub).min(BUCKETS - 1)
 }
 
-/// The largest duration that falls into a bucket.
+/// Returns the largest duration of a bucket, in microseconds.
 fn bucket_end_us(bucket: usize) -> u64 {
     if bucket < SUBS {
         return bucket as u64;
@@ -69,13 +69,13 @@ impl Histogram {
         let shard = &self.shards[shard()];
         shard.buckets[bucket(us)].fetch_add(1, Relaxed);
         shard.sum_us.fetch_add(us, Relaxed);
-        // Reading first keeps the line shared while nothing is longer.
+        // Reading first keeps the cache line shared while no duration is longer.
         if self.longest_us.load(Relaxed) < us {
             self.longest_us.fetch_max(us, Relaxed);
         }
     }
 
-    /// All counts since the start.
+    /// Returns all counts since the start.
     pub fn counts(&self) -> Counts {
         let mut buckets = vec![0; BUCKETS];
         let mut sum_us = 0;
@@ -88,13 +88,13 @@ impl Histogram {
         Counts { buckets, sum_us }
     }
 
-    /// The longest since this was last called.
+    /// Returns the longest duration since the last call.
     pub fn take_longest(&self) -> Duration {
         Duration::from_micros(self.longest_us.swap(0, Relaxed))
     }
 }
 
-/// A histogram's counts at one moment.
+/// The counts of a histogram at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
     buckets: Vec<u64>,
@@ -115,7 +115,7 @@ impl Counts {
         }
     }
 
-    /// What a share `q` (0 to 1) did not exceed; zero if there was nothing.
+    /// Returns the duration that a share `q` (0 to 1) of all durations did not exceed; zero if there are none.
     pub fn quantile(&self, q: f64) -> Duration {
         let wanted = ((self.count() as f64 * q).ceil() as u64).max(1);
         let mut seen = 0;
@@ -128,21 +128,21 @@ impl Counts {
         Duration::ZERO
     }
 
-    /// How many took at most this long, by whole buckets.
+    /// Returns the number of durations up to `limit`, rounded down to whole buckets.
     pub fn at_most(&self, limit: Duration) -> u64 {
         let us = limit.as_micros() as u64;
         self.buckets.iter().enumerate().take_while(|(i, _)| bucket_end_us(*i) <= us).map(|(_, n)| n).sum()
     }
 }
 
-/// The last [`WINDOW_SECONDS`] of a histogram; ticked once a second.
+/// The last [`WINDOW_SECONDS`] of a histogram. Ticked once a second.
 #[derive(Debug, Default)]
 pub struct Window {
-    /// One entry a second, the newest last.
+    /// One entry for each second, the newest last: the counts, and the longest duration of that second.
     past: std::collections::VecDeque<(Counts, Duration)>,
 }
 
-/// What a window shows.
+/// The figures of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Recent {
     pub per_second: f64,
@@ -163,7 +163,7 @@ impl Window {
             return Recent::default();
         }
         let recent = now.since(&self.past[0].0);
-        // The first entry's longest belongs to the second before the window.
+        // The longest duration of the first entry belongs to the second before the window.
         let max = self.past.iter().skip(1).map(|(_, longest)| *longest).max().unwrap_or_default();
         Recent {
             per_second: recent.count() as f64 / seconds as f64,
@@ -174,20 +174,20 @@ impl Window {
     }
 }
 
-/// Requests of one kind share a histogram.
+/// Kinds of requests. The requests of one kind share a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Rows in and keys deleted.
+    /// Inserts rows or deletes keys.
     Write,
-    /// Rows out and definitions.
+    /// Reads rows or definitions.
     Read,
     Sql,
     Search,
-    /// Questions in plain words, and what models' clients ask.
+    /// Questions in plain words, and the requests of MCP clients.
     Ask,
-    /// Tables made, changed, dropped.
+    /// Makes, changes or drops tables.
     Define,
-    /// The published site.
+    /// Pages of the published site.
     Page,
     /// Health, metrics, the page and its feeds.
     Other,
@@ -221,7 +221,7 @@ impl Class {
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident => $name:literal),* $(,)?) => {
-        /// Why a connection was closed by us.
+        /// The reason why the server closed a connection.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Close { $($(#[$doc])* $variant),* }
 
@@ -236,23 +236,23 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// No request for the idle time: between answers, as agreed.
+    /// There was no request for the idle time, so the connection was closed between answers.
     Idle => "idle",
-    /// One connection more than the limit.
+    /// The connection was one more than the limit.
     TooMany => "too_many",
-    /// Line and headers did not come in time.
+    /// Line and headers did not arrive in time.
     SlowHead => "slow_head",
-    /// The body stood still or took too long.
+    /// The body paused or took too long.
     SlowBody => "slow_body",
-    /// A body over the limit.
+    /// The body was over the limit.
     LargeBody => "large_body",
-    /// The answer was not taken for too long.
+    /// The client read nothing of the answer for too long.
     StalledReader => "stalled_reader",
-    /// The answer took too long in all.
+    /// The client took too long to read the whole answer.
     SlowReader => "slow_reader",
-    /// The server stops.
+    /// The server is stopping.
     Stop => "stop",
-    /// Not HTTP, or headers over their limits.
+    /// The request was not HTTP, or its headers were over their limits.
     BadRequest => "bad_request",
 }
 
@@ -260,7 +260,7 @@ reasons! {
 #[derive(Debug, Default)]
 pub struct Telemetry {
     latency: [Histogram; Class::ALL.len()],
-    /// By class and status class (2xx … 5xx).
+    /// Answers by class and first digit of the status (2xx … 5xx).
     statuses: [[AtomicU64; 4]; Class::ALL.len()],
     closes: [AtomicU64; Close::ALL.len()],
     pub connections_open: AtomicUsize,
@@ -275,7 +275,7 @@ pub struct Telemetry {
     pub paced: AtomicU64,
     pub recorded_dropped: AtomicU64,
     pub work_jobs: AtomicU64,
-    /// Bodies that found no room in the memory for all of them.
+    /// Bodies that were refused because the shared memory of bodies was full.
     pub bodies_refused: AtomicU64,
     /// Rows that were acknowledged in memory and lost.
     pub rows_lost: AtomicU64,
@@ -292,7 +292,7 @@ impl Telemetry {
         &self.latency[class as usize]
     }
 
-    /// Answers by first digit of the status, 2 to 5.
+    /// Returns the answers by first digit of the status, 2 to 5.
     pub fn statuses(&self, class: Class) -> [u64; 4] {
         std::array::from_fn(|i| self.statuses[class as usize][i].load(Relaxed))
     }

@@ -1,10 +1,10 @@
-//! What goes wrong again and again is told once in a while.
+//! Limits how often a repeated failure is logged.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Of one kind: what lacks files or room lacks them for long.
+/// Throttles the log lines of one kind of failure to one in 10 s, because a lack of files or disk space lasts. Counts the others.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     untold: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Told {
 impl Told {
     const PAUSE: Duration = Duration::from_secs(10);
 
-    /// How many there were since the last were told, if it is time to tell.
+    /// Counts one occurrence. Returns the number of occurrences since the last log line if a new line is due, else `None`.
     pub fn note(&mut self, now: Instant) -> Option<u64> {
         self.untold += 1;
         if self.last.is_some_and(|last| now.duration_since(last) < Self::PAUSE) {
@@ -25,10 +25,10 @@ impl Told {
     }
 }
 
-/// Of requests that failed, by the error's code; of all servers of the process.
+/// The throttles of failed requests by error code, for all servers of the process.
 static REQUESTS: Mutex<BTreeMap<&'static str, Told>> = Mutex::new(BTreeMap::new());
 
-/// How many requests failed with this code since the last were told, if it is time to tell.
+/// Counts a request that failed with this code. Returns the number of such requests since the last log line if a new line is due.
 pub(crate) fn of_requests(code: &'static str) -> Option<u64> {
     let mut requests = REQUESTS.lock().unwrap_or_else(PoisonError::into_inner);
     requests.entry(code).or_default().note(Instant::now())

@@ -1,8 +1,8 @@
-//! How many values of JSON a body may have. Two bytes of text, `0,`, become tens or hundreds of bytes of memory once they
-//! are read, so a body within its own bound may still be far too large: it is looked through before it is read, and what
-//! its values will take counts among the memory of all bodies until they became parameters, which are the statement's.
+//! Bounds the number of JSON values of a body. Two bytes of text, `0,`, become tens or hundreds of bytes of memory once they are
+//! parsed, so a body within its own bound may still be far too large. Its values are counted before it is parsed. Their estimated
+//! size counts against the memory of all bodies until they have become parameters, which belong to the statement.
 //!
-//! Rows are not counted so: they are read into columns, within bounds of their own.
+//! Rows are not counted like this: they are parsed into columns, within bounds of their own.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,33 +17,34 @@ use crate::app::Shared;
 use crate::body::Held;
 use crate::failure::Result;
 
-/// Values of one body, where there is room for them in half of what all bodies may take.
+/// Maximum number of values of one body. It is lower if half the memory of all bodies has no room for them.
 const VALUES_MAX: usize = 1_000_000;
-/// What a value takes: a number within an array 32 bytes, and 95 for a moment while the array grows; one that is a parameter of
-/// its own twice 32. Short texts come with 32 bytes more.
+/// Bytes that one value is estimated to take. A number in an array takes 32, and 95 for a moment while the array grows. A number
+/// that is itself a parameter takes twice 32. Short texts take 32 more.
 const VALUE_BYTES: usize = 64;
-/// An array takes 190 bytes with its first item, an object 680 with its first field.
+/// Values that an array is counted as. With its first item it takes 190 bytes.
 const VALUES_OF_ARRAY: usize = 2;
+/// Values that an object is counted as. With its first field it takes 680 bytes.
 const VALUES_OF_OBJECT: usize = 10;
-/// Bodies of a few values are counted by their own bytes alone: a vector is no more.
+/// Number of values up to which a body takes no memory besides its own bytes. They are about as many as in a vector.
 const FEW_VALUES: usize = 4_096;
-/// As many as PostgreSQL's protocol has room for.
+/// Maximum number of parameters of a statement: the limit of PostgreSQL's protocol.
 pub const PARAMS_MAX: usize = 65_535;
 
-/// Takes room for the values of a body that was read whole. [`Kind::TooLarge`] where there are too many of them.
+/// Takes memory for the values of a body that was read completely. Fails with [`Kind::TooLarge`] if there are too many values.
 pub fn admit(held: &mut Held) -> Result<()> {
     let bytes = held.bytes.clone();
     held.grow(bytes_of(held.app(), [&bytes[..]])?)
 }
 
-/// Room for the values of parts of a body, as long as it is held.
+/// Takes memory for the values of parts of a body, until the result is dropped.
 pub fn room<'a>(app: &Shared, parts: impl IntoIterator<Item = &'a [u8]>) -> Result<Held> {
     let mut held = Held::of(app, Bytes::new());
     held.grow(bytes_of(app, parts)?)?;
     Ok(held)
 }
 
-/// What the values of these texts take.
+/// Returns the bytes that the values of these texts are estimated to take together. Fails if there are too many values.
 fn bytes_of<'a>(app: &Shared, texts: impl IntoIterator<Item = &'a [u8]>) -> CoreResult<usize> {
     let max = VALUES_MAX.min(app.options.body_bytes_total_max / 2 / VALUE_BYTES);
     let mut count = 0;
@@ -59,7 +60,7 @@ fn bytes_of<'a>(app: &Shared, texts: impl IntoIterator<Item = &'a [u8]>) -> Core
     Ok(if count > FEW_VALUES { count * VALUE_BYTES } else { 0 })
 }
 
-/// The parameters of a statement.
+/// Converts the parameters of a statement. Fails if there are more than [`PARAMS_MAX`].
 pub fn parameters(params: &[Json]) -> CoreResult<Vec<Value>> {
     if params.len() > PARAMS_MAX {
         let what = format!("a statement takes at most {PARAMS_MAX} parameters, {} were sent", params.len());
@@ -68,7 +69,7 @@ pub fn parameters(params: &[Json]) -> CoreResult<Vec<Value>> {
     params.iter().map(wire::value::parameter).collect()
 }
 
-/// An array of which no more than `MAX` items are kept.
+/// An array of which at most `MAX` items are kept. Further items are parsed and counted only.
 #[derive(Debug)]
 pub struct Few<T, const MAX: usize> {
     items: Vec<T>,
@@ -76,7 +77,7 @@ pub struct Few<T, const MAX: usize> {
 }
 
 impl<T, const MAX: usize> Few<T, MAX> {
-    /// All of them, or how many were sent where that is more than `MAX`.
+    /// Returns all items, or the number that was sent if that is more than `MAX`.
     pub fn all(self) -> std::result::Result<Vec<T>, usize> {
         if self.sent > MAX { Err(self.sent) } else { Ok(self.items) }
     }

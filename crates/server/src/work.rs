@@ -1,8 +1,8 @@
-//! Threads of class `Work` for what would hold a reader up: decoding larger bodies, writing larger answers (R3).
+//! A pool of threads of class `Work`, for jobs that would delay readers: decoding larger bodies, writing larger answers (R3).
 //!
-//! Whoever gives a job takes no lock: a thread of this class that was put aside while it held one would hold up the reader,
-//! whose priority is higher. The queue is tokio's, whose senders only use atomics; its receiving end is shared by the
-//! threads of the pool among themselves.
+//! Submitting a job takes no lock. If a thread of this class were preempted while it held one, it would delay the reader, whose
+//! priority is higher. The queue is tokio's, whose senders use atomics only. The receiving end is shared among the threads of the
+//! pool.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{
@@ -20,7 +20,7 @@ use vfs::{Mutex, Rank};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A fixed number of threads and a bounded queue.
+/// A fixed number of threads and a bounded queue of jobs.
 pub struct Pool {
     /// `None` only while the pool is dropped.
     jobs: Option<mpsc::Sender<Job>>,
@@ -30,7 +30,7 @@ pub struct Pool {
 
 struct Shared {
     received: Mutex<mpsc::Receiver<Job>>,
-    /// Which threads found nothing to do and are about to park, or have parked.
+    /// One flag for each thread, set while it has found no job and is about to park or has parked.
     idle: Vec<AtomicBool>,
     refused: AtomicU64,
     threads: OnceLock<Vec<Thread>>,
@@ -41,7 +41,7 @@ impl Pool {
         Pool::named("pn-work", threads, waiting_max)
     }
 
-    /// One whose threads are called so, for work that must not be in the way of the other.
+    /// Starts a pool whose threads have names that begin with `called`, for work that must not delay the jobs of the other pool.
     pub fn named(called: &str, threads: usize, waiting_max: usize) -> Result<Pool> {
         let (jobs, received) = mpsc::channel(waiting_max.max(1));
         let shared = Arc::new(Shared {
@@ -57,16 +57,16 @@ impl Pool {
             })
             .collect::<std::io::Result<Vec<_>>>()
             .map_err(|e| Error::io("starting a thread", e))?;
-        // Nobody else sets it.
+        // Nothing else sets it.
         let _ = shared.threads.set(threads.iter().map(|thread| thread.thread().clone()).collect());
         Ok(Pool { jobs: Some(jobs), shared, threads })
     }
 
-    /// Runs `job` and gives its result. [`Kind::Busy`] if too many wait.
+    /// Runs `job` on a thread of the pool and returns its result. Fails with [`Kind::Busy`] if too many jobs wait.
     pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let (sender, receiver) = oneshot::channel();
         let job: Job = Box::new(move || {
-            // Nobody waits any more if the client left: then nothing is to be done.
+            // If the client has left, nobody waits for the result and the job is skipped.
             if !sender.is_closed() {
                 let _ = sender.send(job());
             }
@@ -83,7 +83,7 @@ impl Pool {
         receiver.await.map_err(|_| Error::internal("a request's work failed"))
     }
 
-    /// How many jobs found too many waiting.
+    /// Returns the number of jobs that were refused because too many waited.
     pub fn refused(&self) -> u64 {
         self.shared.refused.load(Relaxed)
     }
@@ -95,11 +95,11 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // What waits is still done.
+        // The threads finish the waiting jobs before they end.
         self.jobs = None;
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // A thread of the pool may be what drops it last.
+            // The last reference may be dropped by a thread of the pool, which cannot join itself.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -108,7 +108,7 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// After a job came. Who is not idle looks at the queue once more before it rests.
+    /// Wakes an idle thread after a job was queued. A busy thread looks at the queue again before it parks.
     fn wake_one(&self) {
         let Some(threads) = self.threads.get() else { return };
         let idle = self.idle.iter().zip(threads).find(|(idle, _)| idle.swap(false, SeqCst));
@@ -122,8 +122,8 @@ impl Shared {
             let mut received = self.received.lock();
             let found = received.try_recv();
             if found.is_ok() {
-                // Whoever gave a job until now may have taken this thread for an idle one: then that job is seen here, and
-                // another thread is woken for it.
+                // A caller that queued a job until now may have taken this thread for idle. That job is visible here, and another
+                // thread is woken for it.
                 self.idle[own].store(false, SeqCst);
             }
             let more = found.is_ok() && !received.is_empty();
@@ -132,10 +132,10 @@ impl Shared {
                 self.wake_one();
             }
             match found {
-                // The waiting request gets an error; the thread goes on.
+                // If the job panics, its request gets an error and the thread goes on.
                 Ok(job) => drop(catch_unwind(AssertUnwindSafe(job))),
                 Err(TryRecvError::Disconnected) => return,
-                // Said before the last look: a job that came after that look finds it said.
+                // The flag is set before the last look at the queue. A caller that queues a job after that look sees the flag.
                 Err(TryRecvError::Empty) if !self.idle[own].swap(true, SeqCst) => {}
                 Err(TryRecvError::Empty) => std::thread::park(),
             }
@@ -156,7 +156,7 @@ mod tests {
         let jobs = (0..5_000_u64).map(|n| {
             let pool = pool.clone();
             tokio::spawn(async move {
-                // Some come while all rest, some while none does.
+                // Some jobs arrive while all threads are parked, some while none is.
                 if n % 100 == 0 {
                     tokio::task::yield_now().await;
                 }

@@ -1,21 +1,21 @@
-//! The tools and their JSON schemas, as clients are told of them.
+//! The list of the tools and their JSON schemas.
 
 use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value as Json, json};
 
-/// Rows of one answer of `sql`.
+/// Number of rows in an answer of `sql`.
 pub const SQL_ROWS_DEFAULT: u64 = 100;
 pub const SQL_ROWS_MAX: u64 = 1_000;
-/// Rows of one answer of `search`.
+/// Number of rows in an answer of `search`.
 pub const SEARCH_LIMIT_DEFAULT: u64 = 10;
 pub const SEARCH_LIMIT_MAX: u64 = 50;
-/// What a tool gets that asks for nothing else.
+/// Milliseconds that a call may take if it does not set `deadline_ms`.
 pub const DEADLINE_MS: u64 = 10_000;
 pub const DEADLINE_MS_MAX: u64 = 60_000;
 
-/// All tools; made once.
+/// Returns all tools. They are made once.
 pub fn tools() -> &'static [Tool] {
     static TOOLS: OnceLock<Vec<Tool>> = OnceLock::new();
     TOOLS.get_or_init(|| vec![tables(), search(), get(), sql(), ask()])

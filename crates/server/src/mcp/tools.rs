@@ -1,4 +1,4 @@
-//! What the tools do. None of them writes.
+//! Implements the tools. None of them writes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,11 +22,11 @@ use crate::routes::{read, search};
 use crate::values;
 use wire::out;
 
-/// Tables of one answer of `tables`.
+/// Maximum number of tables in an answer of `tables`.
 const TABLES_MAX: usize = 200;
-/// What one answer may take: a model reads it.
+/// Maximum number of bytes of one answer, because a model has to read it.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// The table of notes where the server's settings name none.
+/// The table of notes if the server's settings name none.
 const VAULT: &str = "vault";
 
 /// One call of a tool.
@@ -35,9 +35,9 @@ pub struct Call<'a> {
     pub principal: &'a Arc<Principal>,
 }
 
-/// What a tool answers.
+/// The answer of a tool.
 pub struct Said {
-    /// For clients that read only text.
+    /// The answer for clients that read only text.
     pub text: String,
     pub value: Json,
 }
@@ -130,7 +130,7 @@ impl Call<'_> {
         let request = query::search::Request {
             tables: asked.tables,
             filter: asked.filter,
-            // The snippets say why; the texts themselves are what `get` is for.
+            // Without `fields` a hit has its snippets only; `get` returns the full texts.
             brief: asked.fields.is_none(),
             fields: asked.fields,
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
@@ -165,7 +165,7 @@ impl Call<'_> {
         while let Some(batch) = rows.next().await {
             let batch = batch?;
             count += batch.num_rows();
-            // A batch is small where rows are bounded, but a row may be long.
+            // A batch is small because the number of rows is bounded, but a single row may be long.
             writer.arrays(&batch, &mut first, &mut text);
             if text.len() > ANSWER_BYTES_MAX {
                 return Err(too_long("select fewer columns or rows, or aggregate"));
@@ -210,12 +210,12 @@ impl Call<'_> {
         };
         let key = match key {
             Json::String(text) => text,
-            // An array is how a key of several columns is written.
+            // A key of several columns is written as an array.
             other @ (Json::Array(_) | Json::Number(_) | Json::Bool(_)) => other.to_string(),
             _ => return Err(usage().into()),
         };
         let view = self.app.engine.view(self.principal)?;
-        // Of a vault, whoever is no admin gets what is published, and of that the columns of the site (A1).
+        // In a vault, a principal without the scope admin gets published rows only, and of those the columns of the site (A1).
         let snapshot = match view.searchable(&table) {
             Err(e) if is_note && e.kind() == Kind::NotFound => {
                 return Err(Error::not_found("there are no notes here")
@@ -253,13 +253,13 @@ impl Call<'_> {
                 .map_err(|e| Error::internal(format!("a row is no JSON: {e}")))?;
             Ok(json!({ "table": name::short_table_name(&def.name), "row": row, "lsn": lsn }))
         };
-        // A filter reads a column of the whole table.
+        // This runs on a work thread, because a filter reads a column of the whole table.
         Ok(Said::json(self.app.work.run(get).await??))
     }
 }
 
-/// The row of a key, if it may be seen, and the rows that may be; `None`: all. The rows are read before anybody knows whether
-/// the key is there, so that the time of an answer does not tell.
+/// Finds the row of a key if it may be seen, and returns the set of visible rows (`None`: all). The visible rows are read even if
+/// there is no such key, so that the response time does not reveal whether it exists.
 fn look_up(
     snapshot: &table::Snapshot,
     filter: Option<&engine::RowFilter>,
@@ -271,7 +271,7 @@ fn look_up(
     Ok((row, visible))
 }
 
-/// Paths that are near, of the notes that may be seen.
+/// Returns the error for a missing note, with similar paths among the visible notes as a hint.
 fn no_note(snapshot: &table::Snapshot, visible: Option<&engine::Rows>, path: &str) -> types::Result<Error> {
     let error = Error::not_found(format!("there is no note `{}`", name::printable(path)));
     let Some(column) = snapshot.def().key_columns().next() else { return Ok(error) };
@@ -327,8 +327,8 @@ mod tests {
 
     use super::*;
 
-    /// It took a quarter longer to say that there is no such note where there was a private one: only then was it looked up
-    /// which notes are published.
+    /// The answer that there is no such note took a quarter longer if a private note had that path, because only then the
+    /// published notes were read.
     #[test]
     fn what_is_read_for_a_private_note_is_read_for_none_too() {
         let mut def = site::definition("main.vault").unwrap();

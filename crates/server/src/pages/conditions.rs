@@ -1,14 +1,14 @@
-//! What a request says of encodings, versions and parts.
+//! Headers of conditional requests: accepted encodings, known versions and byte ranges.
 
 use http::{HeaderMap, HeaderName, header};
 
-/// The parts of a header that may come several times and holds a list.
+/// Returns the items of a header that holds a list and may be repeated.
 fn list(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// Whether gzip may be sent, and is not less welcome than the plain bytes (RFC 9110, 12.5.3).
+/// Returns true if gzip is accepted, and with at least the quality of the plain bytes (RFC 9110, 12.5.3).
 pub fn takes_gzip(headers: &HeaderMap) -> bool {
     let (mut gzip, mut identity, mut others) = (None, None, None);
     for part in list(headers, header::ACCEPT_ENCODING) {
@@ -29,7 +29,7 @@ pub fn takes_gzip(headers: &HeaderMap) -> bool {
     gzip > 0 && gzip >= identity.unwrap_or(0)
 }
 
-/// Thousandths. What cannot be read counts as said without a number.
+/// Parses a quality into thousandths. An unreadable one counts as 1, like a missing one.
 fn quality(text: &str) -> u32 {
     let value = text.split(';').find_map(|part| {
         let (name, value) = part.split_once('=')?;
@@ -39,33 +39,36 @@ fn quality(text: &str) -> u32 {
     number.map_or(1_000, |q| (q * 1e3) as u32)
 }
 
-/// Whether the client has this version already: `If-None-Match`, compared weakly as it is to be.
+/// Returns true if the client already has this version, by `If-None-Match`. It is compared weakly, as RFC 9110 demands.
 pub fn has(headers: &HeaderMap, etag: &str) -> bool {
     list(headers, header::IF_NONE_MATCH)
         .any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == etag)
 }
 
-/// Which of the bytes are wanted.
+/// The requested range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     Whole,
+    /// Begin and end (exclusive) of the range.
     Part(usize, usize),
+    /// The range has no bytes of the file.
     Outside,
 }
 
-/// One range of bytes; of several, or of another unit, everything is sent, which is always right.
+/// Parses `Range`, which may ask for one range of bytes. Several ranges and other units get the whole file, which is always
+/// allowed.
 pub fn span(headers: &HeaderMap, etag: &str, size: usize) -> Span {
     let Some(range) = headers.get(header::RANGE).and_then(|value| value.to_str().ok()) else {
         return Span::Whole;
     };
-    // A date says less than an ETag does, so it never matches.
+    // `If-Range` with a date never matches, because a date is less exact than an ETag.
     let same = headers.get(header::IF_RANGE).is_none_or(|known| known.as_bytes() == etag.as_bytes());
     let parts = range.trim().strip_prefix("bytes=").and_then(|range| range.trim().split_once('-'));
     let (Some((from, to)), true) = (parts, same) else { return Span::Whole };
     let number =
         |text: &str| text.trim().bytes().all(|b| b.is_ascii_digit()).then(|| text.trim().parse::<usize>());
     match (from.trim().is_empty(), number(from), to.trim().is_empty(), number(to)) {
-        // The last so many.
+        // `-N` requests the last N bytes.
         (true, _, false, Some(Ok(last))) => match last {
             0 => Span::Outside,
             _ if size == 0 => Span::Outside,

@@ -1,7 +1,7 @@
 //! `/?q=words`: a search of the site, answered with a page.
 //!
-//! It reads as somebody who may see the vault and is no admin, so that published rows alone are searched, counted and
-//! compared (A1); and the site shows no hit that has no page.
+//! It searches as a principal that may read the vault and is not an admin, so that only published rows are searched, counted and
+//! compared (A1). The site leaves out hits that have no page.
 
 use arrow::array::AsArray;
 use axum::response::{IntoResponse, Response};
@@ -14,11 +14,12 @@ use super::{not_yet, shown};
 use crate::app::App;
 use crate::failure::Failure;
 
-/// On one page; there is no second, better words lead further.
+/// Maximum number of hits, all on one page. There is no second page, because more precise words help more.
 const HITS_MAX: usize = 30;
 const WORDS_CHARS_MAX: usize = 400;
 
-/// What is sought, if anything is and this site has a search: at its root, as its form sends it.
+/// Returns the words of a search. Returns `None` if the site has no search or the request is not one: a search is at the root,
+/// with the parameter of the site's form.
 pub fn words(app: &App, vault: &Vault, uri: &Uri) -> Option<String> {
     uri.query().filter(|_| uri.path() == "/")?;
     if vault.options().search.is_none() || app.options.search.is_none() {
@@ -49,7 +50,7 @@ pub async fn answer(app: &App, words: String, request: &HeaderMap) -> Response {
     let title = &site.vault.options().words.search;
     let (status, page) = match found {
         Ok(found) => (StatusCode::OK, site.vault.search_page(&words, found.total, &hits(&found))),
-        // What was typed is no query: that is said to whoever typed it.
+        // The query does not parse: its author gets the reason.
         Err(error) if error.kind() == Kind::Invalid => {
             (StatusCode::BAD_REQUEST, site.vault.notice_page(title, error.message()))
         }
@@ -70,7 +71,7 @@ pub async fn answer(app: &App, words: String, request: &HeaderMap) -> Response {
     response
 }
 
-/// Paths with what surrounds the words, best first.
+/// Returns the paths of the hits with their snippets, best first.
 fn hits(found: &Found) -> Vec<Hit> {
     let path = |hit: &query::search::Hit| {
         let rows = &found.tables.get(hit.table)?.rows;

@@ -83,7 +83,7 @@ fn the_sites_options_leave_the_routes_alone() {
     }
 }
 
-/// The bytes of an answer are those of the page, not a copy: nothing grows with it.
+/// The bytes of an answer are those of the page, not a copy, so no allocation grows with the page.
 #[tokio::test]
 async fn an_answer_shares_the_bytes_of_its_page() {
     let _limit = testkit::limit(30);

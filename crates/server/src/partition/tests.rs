@@ -20,7 +20,7 @@ fn table(by: &[&str]) -> TableDef {
     def
 }
 
-/// The one value that a partition of one field wants.
+/// Returns the value of a partition with one integer field.
 fn number(by: &str, asked: &str) -> i32 {
     let partition = Partition::parse(&table(&[by]), asked).unwrap();
     partition.0[0].wanted.as_ref().unwrap().as_primitive::<arrow::datatypes::Int32Type>().value(0)
@@ -37,7 +37,7 @@ fn values_are_written_as_in_paths() {
     assert_eq!(number("hours(at)", "at_hour=1970-01-02-03"), 27);
     assert_eq!(number("hours(at)", "at_hour=1969-12-31-23"), -1);
     assert_eq!(number("bucket(16, user)", "user_bucket_16=15"), 15);
-    // As Iceberg's builders name it.
+    // The field has the name that Iceberg's builders give it.
     assert_eq!(number("bucket(16, user)", "user_bucket=3"), 3);
     let text = |by: &str, asked: &str| {
         let partition = Partition::parse(&table(&[by]), asked).unwrap();
@@ -49,7 +49,7 @@ fn values_are_written_as_in_paths() {
     assert_eq!(text("country", "country=a%2Fb%3Dc%25").as_deref(), Some("a/b=c%"));
     assert_eq!(text("truncate(4, code)", "code_trunc_4=abcd").as_deref(), Some("abcd"));
     assert_eq!(text("truncate(4, code)", "code_trunc=abcd").as_deref(), Some("abcd"));
-    // A text may be the word; other values are not.
+    // A text may be the word "null"; for other types it means null.
     assert_eq!(text("country", "country=null").as_deref(), Some("null"));
     assert_eq!(text("country", "country=__HIVE_DEFAULT_PARTITION__"), None);
     assert_eq!(text("days(at)", "at_day=null"), None);
@@ -77,7 +77,7 @@ fn what_names_no_partition_is_refused_with_those_that_there_are() {
         ("user_bucket_4=4", "`user_bucket_4` is a whole number below 4, `4` was given"),
         ("user_bucket_4=-1", "`user_bucket_4` is a whole number below 4"),
         ("user_bucket_4=x", "`user_bucket_4` is a whole number below 4"),
-        // Which of the two is not said.
+        // Two fields match this short name, so neither is chosen.
         ("user_bucket=1", "there is no partition field `user_bucket`"),
     ] {
         let error = Partition::parse(&def, asked).unwrap_err();

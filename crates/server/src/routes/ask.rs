@@ -1,4 +1,4 @@
-//! Questions in plain words.
+//! Routes for questions in plain words.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub async fn ask(
     Ok(response)
 }
 
-/// Each section when it is there, then the whole, as server-sent events.
+/// Streams server-sent events: each section when it is ready, then the complete answer.
 pub async fn stream(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
@@ -48,7 +48,7 @@ pub async fn stream(
 ) -> Result<Response> {
     let question = question(&app, request).await?;
     let mut events = app.ask.stream(&principal, &question);
-    // Until something is there, an error has a status of its own.
+    // An error before the first event is answered with its own status.
     let first = match events.recv().await {
         Some(first) => first?,
         None => return Err(Error::internal("an answer ended before it began").into()),

@@ -1,5 +1,5 @@
-//! `POST /v1/copy?sql=COPY … FROM STDIN`: the body is the file. It may be of any size: it is read as it comes, in a thread of
-//! its own, and committed in pieces as the library does. Its way out, `COPY … TO STDOUT`, is `POST /v1/sql`'s.
+//! `POST /v1/copy?sql=COPY … FROM STDIN`: the body is the file, of any size. A thread of its own reads it as it arrives and
+//! commits it in pieces, as the library does. `COPY … TO STDOUT` is answered by `POST /v1/sql`.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -25,19 +25,22 @@ use crate::content::{self, Encoding};
 use crate::failure::Result;
 use crate::options::Options;
 
-/// What copies may take of the machine.
+/// Limits the resources of concurrent copies, and counts them.
 pub struct Copies {
-    /// For those that come in, and those that go out.
+    /// Permits for incoming copies.
+    /// Permits for outgoing copies.
     within: Arc<Semaphore>,
     out: Arc<Semaphore>,
+    /// Bytes of all spooled files.
     spooled: Arc<AtomicU64>,
     refused: AtomicU64,
 }
 
-/// How long a copy waits for a place.
+/// Time that a copy waits for a permit.
 const PLACE_WAIT: Duration = Duration::from_secs(30);
-/// What a spooled file leaves free on the disk, and how often that is looked at.
+/// Bytes of the disk that a spooled file leaves free.
 const FREE_BYTES_MIN: u64 = 1 << 30;
+/// Bytes of a spooled file between two checks of the free space.
 const FREE_LOOK_BYTES: u64 = 64 << 20;
 
 impl Copies {
@@ -51,17 +54,18 @@ impl Copies {
         }
     }
 
-    /// How many found no place.
+    /// Returns the number of copies that got no permit.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
+    /// Returns the number of copies that are running.
     pub fn running(&self, options: &Options) -> usize {
         let places = options.copies_in_max.max(1) + options.copies_out_max.max(1);
         places.saturating_sub(self.within.available_permits() + self.out.available_permits())
     }
 
-    /// Bytes of files that are here because they have to be read wherever their reader wants.
+    /// Returns the bytes of files that are spooled to disk, because their format (Parquet) needs random access.
     pub fn spooled(&self) -> u64 {
         self.spooled.load(Relaxed)
     }
@@ -137,7 +141,7 @@ pub async fn copy(
     });
     let loaded = match read.await? {
         (Ok(loaded), _) => loaded,
-        // The thread only heard that there is no more.
+        // If the body broke off, its reader knows only that no more bytes come, so the reason is reported instead.
         (Err(error), Some(broken)) => return Err(broken.told(&error)),
         (Err(error), None) => return Err(error.into()),
     };
@@ -171,7 +175,7 @@ impl Job {
         let rows = files::read(&self.copy, &self.def, columns, input)?;
         let mut begun = false;
         files::load(rows, |batch| {
-            // What is all there is committed; a body that becomes many commits goes on only while somebody waits.
+            // The first batch is always committed. Further commits are made only while the client still waits.
             if std::mem::replace(&mut begun, true) {
                 asker.check()?;
             }
@@ -180,10 +184,10 @@ impl Job {
     }
 }
 
-/// A file without a name, for as long as this lives.
+/// An unlinked temporary file for an incoming copy. Its bytes are counted until it is dropped.
 struct Spool {
     dir: std::path::PathBuf,
-    /// Bytes of all of them.
+    /// Bytes of all spooled files of the server.
     all: Arc<AtomicU64>,
     bytes_max: u64,
     bytes: u64,
@@ -197,7 +201,7 @@ impl Spool {
         let number = NUMBER.fetch_add(1, Relaxed);
         let path = self.dir.join(format!("{}{number}", files::SPOOL_PREFIX));
         let file = disk.create(&path).map_err(failed)?;
-        // Open files keep their bytes, and a process that dies leaves none.
+        // An open file keeps its bytes although its name is removed, and leaves nothing behind when the process dies.
         disk.remove(&path).map_err(failed)?;
         let mut buffer = Vec::with_capacity(1 << 20);
         let mut looked = None;

@@ -1,6 +1,6 @@
-//! Cursors of consumers: put, shown, listed, removed. What a cursor is, and how it is kept, is in [`crate::cursors`].
+//! Routes of the cursors of consumers. [`crate::cursors`] defines what a cursor is and stores it.
 //!
-//! Who may read a table may move its cursors: a consumer needs a key of scope `read`, and nobody else sees them.
+//! A key that may read a table may move its cursors: a consumer needs only the scope `read`. Nobody else sees them.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ struct Wanted {
     lsn: Option<u64>,
 }
 
-/// A body says two numbers.
+/// Maximum number of bytes of a body, which contains only two numbers.
 const BODY_BYTES_MAX: usize = 4 << 10;
 
 pub async fn put(
@@ -82,7 +82,7 @@ pub async fn get(
     Extension(principal): Extension<Arc<Principal>>,
     Path((table, cursor)): Path<(String, String)>,
 ) -> Result<Response> {
-    // One root for both: the cursor is of the table that is seen.
+    // Both lookups use the same root, so that the cursor belongs to the table that is seen.
     let root = app.engine.root();
     let snapshot = app.engine.view_of(root.clone(), &principal)?.table(&table)?;
     let found = {

@@ -1,4 +1,4 @@
-//! Tables: listed, described, made, given more columns, dropped.
+//! Routes of tables: list, describe, make, change and drop them. Also the functions that commit transactions for other routes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn shown(app: &Shared, table: &table::Snapshot) -> Json {
     shown
 }
 
-/// How far something is that derives from a table.
+/// Returns the JSON of a materializer's progress in a table.
 fn standing_shown(standing: &Standing) -> Json {
     let mut shown = json!({
         "name": standing.materializer,
@@ -72,13 +72,13 @@ fn standing_shown(standing: &Standing) -> Json {
         "missing_rows": standing.missing,
     });
     if let Some(error) = &standing.error {
-        // Paths and places are for the log.
+        // Paths and messages are for the log.
         shown["error"] = json!(error.kind().name());
     }
     shown
 }
 
-/// Makes the table, or adds the columns that it lacks. What exists must be as the body says.
+/// Makes the table, or adds the columns that it lacks. Everything that exists must agree with the body, or the request fails.
 pub async fn put(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
@@ -102,18 +102,18 @@ pub async fn put(
                     .into());
             }
             Resolved::Table(existing) => (evolve(existing.def(), &wanted)?, StatusCode::OK),
-            // Whether the name may be given is for the engine to say.
+            // The engine decides whether the name may be used.
             Resolved::Missing | Resolved::Hidden | Resolved::Vault(_) | Resolved::Reserved(_) => (
                 vec![Op::CreateTable { def: wanted.new_table(&full_name)?, if_absent: false }],
                 StatusCode::CREATED,
             ),
         };
-        // An index that exists is one of this very list.
+        // An index that already exists is one of this list itself, so retrying would not help.
         let may_race = ops.iter().any(|op| !matches!(op, Op::AlterIndexes { .. }));
         if !ops.is_empty() {
             match commit(&app, &principal, Transaction::new(ops)).await {
                 Ok(_) => {}
-                // Somebody else made or changed the table in between: look again.
+                // Another request made or changed the table in the meantime, so the difference is computed again.
                 Err(e) if e.kind() == Kind::Conflict || may_race && e.kind() == Kind::Exists => {
                     if !patience.newer_root(&app, seen).await {
                         break;
@@ -129,7 +129,7 @@ pub async fn put(
     Err(Error::conflict("the table is being changed by others all the time").into())
 }
 
-/// How long a request looks again for what other writers change, before it is refused as a conflict.
+/// A time limit for retries after conflicts with other writers. After it the request is refused as a conflict.
 pub struct Patience {
     end: tokio::time::Instant,
 }
@@ -141,8 +141,7 @@ impl Patience {
         Patience { end: tokio::time::Instant::now() + Self::MAX }
     }
 
-    /// Waits until one of these tables, by their full names, or a view of its name is there. False once there was time
-    /// enough.
+    /// Waits until one of these tables, given by full names, or a view of such a name exists. Returns false after the time limit.
     pub async fn made(&self, app: &Shared, tables: &[String]) -> bool {
         let mut seen = app.engine.root().lsn();
         while !is_any_there(app, tables) {
@@ -154,8 +153,8 @@ impl Patience {
         true
     }
 
-    /// Waits for a root beyond `seen`: what another writer changed is there to be looked at once it is durable, which on a
-    /// slow disk takes a while. False once there was time enough.
+    /// Waits until readers see a commit after `seen`. A change by another writer becomes visible once it is durable, which takes
+    /// a while on a slow disk. Returns false after the time limit.
     pub async fn newer_root(&self, app: &Shared, seen: Lsn) -> bool {
         let mut pause = Duration::from_millis(1);
         while app.engine.root().lsn() <= seen {
@@ -169,14 +168,15 @@ impl Patience {
     }
 }
 
-/// Whether a table or view has one of these full names, whoever may see it.
+/// Returns true if a table or view has one of these full names, visible to the client or not.
 pub fn is_any_there(app: &Shared, names: &[String]) -> bool {
     let root = app.engine.root();
     let is_one = |known: &str| names.iter().any(|name| name.to_lowercase() == known.to_lowercase());
     root.tables().any(|table| is_one(&table.def().name)) || root.views().any(|view| is_one(&view.name))
 }
 
-/// What brings an existing table to a definition: new columns, other indexes. Nothing if it is there already.
+/// Returns the operations that change an existing table to a definition: new columns, other indexes and options. They are empty
+/// if it already agrees.
 fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
     let differs =
         |what: String, hint: &str| Error::new(Kind::Schema, what).with("table", &def.name).hint(hint);
@@ -206,7 +206,7 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
             return Err(differs(what, "make a new table and copy the rows").into());
         }
     }
-    // What a table has of an earlier version is shown, and may be said again.
+    // A `retention` that an earlier version stored is shown by GET, so it may be repeated.
     if wanted
         .retention_seconds()
         .is_some_and(|seconds| def.options.retention != seconds.checked_mul(1_000_000))
@@ -242,23 +242,23 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
     let sorts = wanted.sort_by.clone().map(|to| AlterAction::SetSortBy { to });
     let hot = wanted.hot()?.map(|to| AlterAction::SetHot { to });
     changes.extend([ttl, hot, partitions, sorts].into_iter().flatten());
-    // Behind the columns that they may name. Those that change nothing are no commit.
+    // Options come after the new columns, which they may name. Changes without effect are not committed.
     if !changes.is_empty() && !is_as_said(def, &changes) {
         ops.push(Op::AlterTable { table: def.name.clone(), changes });
     }
     Ok(ops)
 }
 
-/// Whether changes of options leave a table as it is. One that names a column to come does not.
+/// Returns true if changes of options have no effect. A change that names a new column has one.
 fn is_as_said(def: &TableDef, changes: &[AlterAction]) -> bool {
     def.altered(changes).is_ok_and(|changed| changed.is_none())
 }
 
-/// What brings a table's indexes to a list. `then` is the table with its new columns.
+/// Returns the operation that changes a table's indexes to `wanted`, if they differ. `then` is the table with its new columns.
 fn indexes_changed(def: &TableDef, then: &TableDef, wanted: &[IndexDefinition]) -> Result<Option<Op>> {
     let mut kept: Vec<&str> = Vec::new();
     let mut add = Vec::new();
-    // A vault's own index stays whatever the list says, and may stand in it as it was shown.
+    // A vault's own index stays even if the list lacks it, and the list may contain it as GET shows it.
     let is_own = |wanted: &&IndexDefinition| {
         let is_site = |known: &&types::IndexDef| known.kind == types::INDEX_SITE;
         wanted.kind == types::INDEX_SITE
@@ -297,7 +297,7 @@ pub async fn remove(
     Ok(json(&json!({ "lsn": committed.lsn.0 })))
 }
 
-/// Submits from here and waits without holding the thread.
+/// Submits a transaction and waits for it without blocking the thread.
 pub async fn commit(
     app: &Shared,
     principal: &Principal,
@@ -308,7 +308,7 @@ pub async fn commit(
     outcome.await
 }
 
-/// [`commit`] of what follows from what was read in `view`.
+/// Commits a transaction that depends on rows read in `view`. Waits without blocking the thread.
 pub async fn commit_read(
     app: &Shared,
     view: &View,
@@ -322,11 +322,11 @@ pub async fn commit_read(
 
 type Outcome = types::Result<engine::Committed>;
 
-/// What to tell the outcome of a transaction, and who hears it.
+/// Returns a callback for the outcome of a transaction, and a future that resolves with it.
 fn outcome() -> (impl FnOnce(Outcome) + Send + 'static, impl Future<Output = Outcome>) {
     let (sender, receiver) = oneshot::channel();
     let tell = move |result| {
-        // The client may be gone; what was committed stays.
+        // The send fails if the client is gone. The commit stays.
         let _ = sender.send(result);
     };
     let closing = |_| Err(Error::new(Kind::Closed, "the database is closing"));

@@ -1,5 +1,5 @@
-//! The Iceberg REST catalog at `/iceberg/v1`: namespaces, tables and views of other engines, and Polynya's own tables as far
-//! as they have a lake. What a route does is in the files below; here is how it is asked and answered.
+//! The Iceberg REST catalog at `/iceberg/v1`: namespaces, tables and views of other engines, and those of Polynya's own tables
+//! that have a lake. This file parses requests and writes answers; the modules below do the work.
 
 mod commit;
 mod names;
@@ -37,10 +37,10 @@ use crate::body::{self, Held};
 use crate::content::Encoding;
 use crate::values;
 
-/// What every path here begins with.
+/// The prefix of all paths of the catalog.
 pub const PREFIX: &str = "/iceberg/";
 
-/// A parameter that is not known here may be another version's; it is passed over.
+/// The query parameters of all routes of the catalog. Unknown ones are ignored, since clients of other versions may send them.
 #[derive(Debug, Default, Deserialize)]
 struct Asked {
     parent: Option<String>,
@@ -59,9 +59,9 @@ impl Asked {
         asked.map(|asked| asked.0).map_err(|_| Problem::bad("the query string does not fit"))
     }
 
-    /// Whether a switch is set, which is off if nothing is said.
+    /// Parses a boolean parameter. A missing one is false.
     fn switch(value: &Option<String>, called: &str) -> Result<bool> {
-        // Clients in Python say False.
+        // PyIceberg writes `False`.
         match value.as_deref().map(str::to_ascii_lowercase).as_deref() {
             None | Some("false") => Ok(false),
             Some("true") => Ok(true),
@@ -69,7 +69,8 @@ impl Asked {
         }
     }
 
-    /// The part of sorted names that is asked for, and what to ask with for the next. Without a token all are one page.
+    /// Returns the requested page of sorted names, and the token for the next page. Without a token there is one page with all
+    /// names.
     fn page<T: Ord>(&self, all: BTreeSet<T>, text: impl Fn(&T) -> String) -> Result<(Vec<T>, Json)> {
         let Some(token) = &self.page_token else { return Ok((all.into_iter().collect(), Json::Null)) };
         let size = match self.page_size.as_deref() {
@@ -81,7 +82,7 @@ impl Asked {
                 ))
             })?,
         };
-        // A token is the last name before the page, so that names that come and go in between move nothing.
+        // A token is the last name of the previous page, so names that are added or removed in between do not shift the pages.
         let mut rest = all.into_iter().skip_while(|one| !token.is_empty() && text(one) <= *token).peekable();
         let mut page: Vec<T> = Vec::new();
         while page.len() < size
@@ -102,7 +103,7 @@ fn catalog(app: &Shared) -> Result<&Arc<Catalog>> {
     app.catalog.as_ref().ok_or_else(|| missing().into())
 }
 
-/// A body, and the memory that its values take.
+/// Reads the JSON body of a request. The second result holds the memory of its values.
 async fn body_of<T: DeserializeOwned>(app: &Shared, request: Request<Body>) -> Result<(T, Held)> {
     let (parts, body) = request.into_parts();
     let mut held = body::read(app, &parts.headers, body).await?;
@@ -123,7 +124,7 @@ fn answer(body: &Json) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
-/// A table or view. Its metadata are text already and are not read for this.
+/// Returns the answer with a table or view. Its metadata is JSON text already and is copied without being parsed.
 fn loaded(loaded: Loaded, etag: Option<String>) -> Response {
     let location = match loaded.metadata_location.as_str() {
         "" => Json::Null,
@@ -137,7 +138,8 @@ fn loaded(loaded: Loaded, etag: Option<String>) -> Response {
     response
 }
 
-/// Of what is answered. Its place would not do: a table that is dropped and made anew begins with a metadata file of the same name.
+/// Returns the ETag of a loaded table, a hash of its location and metadata. The location alone would not do: a table that is
+/// dropped and made again begins with a metadata file of the same name.
 fn etag_of(loaded: &Loaded, snapshots: Snapshots) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(loaded.metadata_location.as_bytes()).update(b"\0").update(loaded.metadata.as_bytes());
@@ -151,7 +153,7 @@ fn is_known(headers: &HeaderMap, etag: &str) -> bool {
     known.flat_map(|value| value.split(',')).any(|one| one.trim().trim_start_matches("W/") == etag)
 }
 
-/// What clients ask first: nothing has to be set, and which routes there are.
+/// Answers the first request of clients: no settings to override, and the list of routes.
 pub async fn config(State(app): State<Shared>) -> Result<Response> {
     catalog(&app)?;
     let spec = |path: &str| format!("/v1/{{prefix}}/{}", path.trim_start_matches("/iceberg/v1/"));
@@ -213,8 +215,8 @@ pub async fn namespace(
     let (told, location) = (namespace.clone(), catalog.store.namespace_location(&namespace));
     let known = catalog.run(move |c| c.namespace(&c.state(), &principal, &namespace)).await?;
     let mut properties = known.map(|known| known.entry.properties).unwrap_or_default();
-    // Trino chooses the place of a new table below this. Without it Trino makes the table at once, and then refuses it because
-    // there is a file in its directory: its metadata.
+    // Trino chooses the location of a new table below this one. Without it Trino makes the table at once, and then refuses it
+    // because its directory is not empty: it contains the metadata file.
     properties.entry("location").or_insert_with(|| location.into());
     Ok(answer(&json!({ "namespace": told, "properties": properties })))
 }
@@ -295,7 +297,7 @@ pub async fn list_views(
     list(app, principal, namespace, request.uri(), What::View).await
 }
 
-/// The name in the body of a table or view that is to be there.
+/// Returns the identifier of a new table or view, whose name is in the body.
 fn named(namespace: &str, body: &Json) -> Result<Ident> {
     let name = body["name"].as_str().ok_or_else(|| Problem::bad("`name` is missing"))?;
     Ok(Ident::new(names::namespace(namespace), name))
@@ -387,7 +389,7 @@ pub async fn drop_table(
     Ok(nothing())
 }
 
-/// What a client measured of a scan or commit. Taken, so that clients do not complain, and not kept.
+/// Accepts the metrics of a client's scan or commit, so that clients do not complain, and discards them.
 pub async fn report_metrics(
     State(app): State<Shared>,
     Extension(principal): Who,

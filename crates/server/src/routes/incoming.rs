@@ -1,4 +1,4 @@
-//! A body that is read as it comes, in a thread of its own: of any size, in little memory.
+//! Reads a body as it arrives, in a thread of its own, so that a body of any size takes little memory.
 
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,13 +17,13 @@ use crate::app::Shared;
 use crate::failure::{Failure, Result};
 use crate::telemetry::Close;
 
-/// Pieces of a body that wait between its connection and the thread that reads it.
+/// Maximum number of pieces of a body that are queued between its connection and the thread that reads it.
 const PARTS_WAITING: usize = 8;
-/// In each [`Options::body_time_max`](crate::Options::body_time_max) at least so much must come.
+/// Bytes that must arrive in each [`Options::body_time_max`](crate::Options::body_time_max).
 const SLOW_BYTES: usize = 1 << 20;
 
-/// Runs `job` over a body in a thread called `name`. With what it gave, what was wrong with the body if it broke off: then the
-/// job only heard that there is no more.
+/// Runs `job` over a body in a thread with this name. Returns the job's result, and the failure of the body if it broke off: the
+/// job itself learns only that no more bytes come.
 pub async fn read<T: Send + 'static, E: From<Error> + Send + 'static>(
     app: &Shared,
     body: Body,
@@ -38,7 +38,7 @@ pub async fn read<T: Send + 'static, E: From<Error> + Send + 'static>(
         let input = Incoming { parts, part: Bytes::new(), ended: false, asker };
         let result = catch_unwind(AssertUnwindSafe(|| job(input)));
         let bug = |_| Err(Error::internal("reading a body met a bug of Polynya").into());
-        // Nobody may wait any more.
+        // The send fails if nobody waits for the result any more.
         let _ = done.send(result.unwrap_or_else(bug));
     });
     thread.map_err(|error| Error::io("starting a thread", error))?;
@@ -51,18 +51,18 @@ pub async fn read<T: Send + 'static, E: From<Error> + Send + 'static>(
     Ok((result.unwrap_or_else(|_| Err(Error::internal("a body was read without an answer").into())), broken))
 }
 
-/// Whoever sent a body, and waits for what it comes to.
+/// The client that sent a body and waits for the answer.
 #[derive(Clone, Debug)]
 pub struct Asker(Weak<()>);
 
 impl Asker {
-    /// One that waits as long as something does.
+    /// Makes a client that waits as long as `here` exists.
     #[cfg(test)]
     pub fn of(here: &Arc<()>) -> Self {
         Asker(Arc::downgrade(here))
     }
 
-    /// Fails once nobody waits any more.
+    /// Fails once the client no longer waits.
     pub fn check(&self) -> Result<(), Error> {
         match self.0.strong_count() {
             0 => Err(Error::new(Kind::Closed, "whoever sent the body is gone")),
@@ -71,14 +71,14 @@ impl Asker {
     }
 }
 
-/// What comes of a body.
+/// A piece of a body on its way to the reading thread.
 enum Part {
     Data(Bytes),
-    /// All of it came. Whatever ends without this was cut.
+    /// The end of a complete body. If the channel ends without it, the body was cut.
     End,
 }
 
-/// Hands the body on as it comes and as it is taken.
+/// Passes the body on as it arrives, at the pace of its reader.
 async fn feed(app: &Shared, mut body: Body, sender: mpsc::Sender<Part>) -> Result<()> {
     let options = &app.options;
     let slow = || {
@@ -107,16 +107,16 @@ async fn feed(app: &Shared, mut body: Body, sender: mpsc::Sender<Part>) -> Resul
         app.telemetry.bytes_in.fetch_add(data.len() as u64, Relaxed);
         app.telemetry.ingest_bytes.fetch_add(data.len() as u64, Relaxed);
         if sender.send(Part::Data(data)).await.is_err() {
-            // Its reader has found what it will answer.
+            // The reader has stopped early and already has its result.
             return Ok(());
         }
     }
-    // As above.
+    // The reader may have stopped.
     let _ = sender.send(Part::End).await;
     Ok(())
 }
 
-/// The body as a thread reads it.
+/// A body, for a thread to read from.
 pub struct Incoming {
     parts: mpsc::Receiver<Part>,
     part: Bytes,

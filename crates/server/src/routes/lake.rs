@@ -1,4 +1,5 @@
-//! The lake's part: landing a table now. How far everything is, is in [`watermarks`]; what a lake consists of in [`shown`].
+//! Routes of the lake. This file lands a table on request; [`watermarks`] reports progress, and [`shown`] lists a lake's
+//! contents.
 
 pub mod erase;
 pub mod maintain;
@@ -32,12 +33,12 @@ struct Asked {
 const DEADLINE: Duration = Duration::from_secs(60);
 const DEADLINE_MAX: Duration = Duration::from_secs(600);
 
-/// How long an answer is waited for.
+/// Returns the time limit of a request, by default 60 s and at most 600 s.
 fn deadline(asked_ms: Option<u64>) -> Result<Duration> {
     Ok(asked::deadline(asked_ms)?.unwrap_or(DEADLINE).min(DEADLINE_MAX))
 }
 
-/// Lands what the table has now, and answers once it is there.
+/// Lands the current rows of the table in the lake, and answers once they are there.
 pub async fn commit(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
@@ -50,13 +51,13 @@ pub async fn commit(
     let short = name::short_table_name(&wanted.def().name).to_owned();
     check_followed(&app, &wanted)?;
     let id = wanted.def().id;
-    // What failed before may be cured: only a failure from now on counts.
+    // The cause of earlier failures may be gone, so only failures from now on count.
     let failed_before = standing(&app, &wanted).map_or(0, |standing| standing.failures);
     let landing = async {
         let mut lsn = app.lsn.subscribe();
         let mut is_rebuilt = false;
         loop {
-            // Seen before the root is taken, so that what comes behind it wakes us.
+            // The receiver is marked before the root is loaded, so that any later change wakes this task.
             lsn.borrow_and_update();
             let root = app.engine.root();
             if root.tables().all(|table| table.def().id != id) {
@@ -68,7 +69,8 @@ pub async fn commit(
                 let (lacks, is_there) = app.work.run(look).await??;
                 match lacks.any() {
                     false if is_there => return shown(&position, &principal),
-                    // Somebody removed it. Without new rows nobody else would notice.
+                    // The lake's files were removed from outside. Without new rows nothing else would notice, so the lake is
+                    // rebuilt.
                     false if !is_rebuilt => {
                         is_rebuilt = true;
                         app.engine.rebuild(lake::NAME, id);
@@ -87,7 +89,7 @@ pub async fn commit(
             {
                 return Err(told(error, &principal).into());
             }
-            // A failure publishes nothing, so it is asked for.
+            // A failed step publishes nothing, so this also polls.
             let _ = tokio::time::timeout(FAILURE_EVERY, lsn.changed()).await;
         }
     };
@@ -102,16 +104,17 @@ pub async fn commit(
     }
 }
 
-/// A step that had begun before it was asked may still fail for what was cured since.
+/// Number of failures that are ignored: a step that was already running may still fail for a cause that is gone.
 const UNDER_WAY: u64 = 1;
+/// Time between two checks for failures.
 const FAILURE_EVERY: Duration = Duration::from_millis(200);
 
-/// Whether the files that a position speaks of are there.
+/// Returns true if the files of a published lake exist.
 fn is_there(position: &Position) -> types::Result<bool> {
     position.published::<Lake>().map_or(Ok(true), |lake| lake.is_there())
 }
 
-/// Why a table does not land. Paths and places are for those who own the machine; for others the kind will do.
+/// Returns the error for a table that does not land. Only admins see paths and messages; others see the kind of the error.
 fn told(error: Error, principal: &Principal) -> Error {
     if principal.require(Scope::Admin).is_ok() {
         return error;
@@ -132,13 +135,13 @@ fn standing(app: &Shared, table: &table::Snapshot) -> Option<engine::Standing> {
     app.engine.standing(table).into_iter().find(|standing| standing.materializer == lake::NAME)
 }
 
-/// Where the lake stands. Paths are for those who own the machine.
+/// Returns the JSON of the lake's position and size. Paths are shown to admins only.
 fn shown(position: &Position, principal: &Principal) -> Result<Json> {
     let lake = position
         .published::<Lake>()
         .ok_or_else(|| Error::internal("what the lake has published is no lake"))?;
     let mut shown = json!({
-        // Beyond 2^53, so a text.
+        // A snapshot id may exceed 2^53, so it is written as text.
         "snapshot_id": lake.snapshot_id().map(|id| id.to_string()),
         "row": position.checkpoint.row.0,
         "lsn": position.checkpoint.lsn.0,
@@ -149,7 +152,7 @@ fn shown(position: &Position, principal: &Principal) -> Result<Json> {
         "committed_ms": lake.metadata.last_updated_ms,
     });
     if principal.require(Scope::Admin).is_ok() {
-        // For programs that run elsewhere in this machine.
+        // The path is for other programs on this machine, so it is absolute.
         shown["metadata"] = match lake.store.is_remote() || lake.is_in_catalog() {
             true => json!(lake.metadata_location()),
             false => {

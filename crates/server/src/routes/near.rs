@@ -1,10 +1,11 @@
-//! "Did you mean" for paths and methods.
+//! Suggestions ("did you mean") for mistyped paths and methods.
 
 use http::Method;
 
 use super::ROUTES;
 
-/// The path of a route that a path probably means: its fixed parts differ by a slip, the others stay.
+/// Returns the path that a mistyped path probably means: that of a route whose fixed segments are similar, with the request's own
+/// values in the other segments.
 pub fn path(asked: &str) -> Option<String> {
     let parts: Vec<&str> = asked.split('/').collect();
     let mut best: Option<(usize, String)> = None;
@@ -35,7 +36,7 @@ pub fn path(asked: &str) -> Option<String> {
     best.map(|(_, path)| path)
 }
 
-/// The methods of a route's path, as they stand in the list of routes.
+/// Returns the methods of a route's path, in the order of the list of routes.
 pub fn methods(path: &str) -> Vec<&'static Method> {
     ROUTES.iter().filter(|route| route.path == path).map(|route| &route.method).collect()
 }

@@ -1,4 +1,4 @@
-//! For whoever runs the server: health, readiness, metrics, the description of the routes.
+//! Routes for operators: health, readiness, metrics, and the description of the routes.
 
 use std::sync::Arc;
 
@@ -16,20 +16,20 @@ use crate::connection::Connection;
 use crate::failure::Result;
 use crate::metrics as figures;
 
-/// The process answers. Says nothing about its parts.
+/// Answers that the process is alive. It says nothing about the components.
 pub async fn health() -> Response {
     json(&json!({ "status": "ok" }))
 }
 
-/// Whether every part can do its work: 200 if all can, else 503 and which cannot.
+/// Answers 200 if every essential component can do its work, else 503. The body reports all components.
 ///
-/// Needs no key; paths are told to admins, and on this machine while there are no keys.
+/// No key is required. Paths are shown only to admins, and to this machine while there are no keys.
 pub async fn ready(State(app): State<Shared>, request: http::request::Parts) -> Response {
     let status = app.engine.status();
     let part = |ok: bool, detail: Json| json!({ "ok": ok, "detail": detail });
     let log_ok = status.write_error.is_none();
     let log = match &status.write_error {
-        // The path and the place are for logs and admins; here the kind will do.
+        // The path and the message are for logs and admins. Everybody else sees the kind of the error.
         Some(error) => json!(error.kind().name()),
         None => json!({ "durable_lsn": status.log.durable_lsn.0 }),
     };
@@ -53,16 +53,16 @@ pub async fn ready(State(app): State<Shared>, request: http::request::Parts) -> 
             "engine": part(engine_ok, engine),
             "disk": part(disk_ok, json!({ "free_bytes": free })),
             "derived": derived(&app),
-            // The rest of them is served.
+            // Damaged segments do not make the server unready: all other rows are served.
             "tables": part(damaged == 0, json!({ "damaged_segments": damaged })),
-            // Old ones cost room, and are no reason not to be ready.
+            // Old snapshots cost disk space, but do not make the server unready.
             "snapshots": part(true, snapshots),
             "sql": part(true, json!({ "running": sql.running, "waiting": sql.waiting, "oldest_seconds": sql.oldest.as_secs_f64() })),
             "server": part(!stopping, json!({ "stopping": stopping })),
         },
     });
     if let Some(archive) = &status.archive {
-        // One that is away stops nothing.
+        // An archive that cannot be written to stops nothing.
         let mut detail = json!({
             "lsn": archive.lsn.0,
             "files_waiting": archive.files_waiting,
@@ -83,7 +83,7 @@ pub async fn ready(State(app): State<Shared>, request: http::request::Parts) -> 
     (code, json(&body)).into_response()
 }
 
-/// Whether a request that needs no key comes from an admin all the same.
+/// Returns true if a request that requires no key comes from an admin.
 fn is_admin(app: &Shared, request: &http::request::Parts) -> bool {
     let Some(connection) = request.extensions.get::<Arc<Connection>>() else { return false };
     let root = app.engine.root();
@@ -91,8 +91,8 @@ fn is_admin(app: &Shared, request: &http::request::Parts) -> bool {
         .is_ok_and(|admitted| admitted.principal.require_unlimited().is_ok())
 }
 
-/// What derives from tables, in all: names are for those who may see the tables. Never a reason not to be ready: readers take
-/// in what is missing themselves.
+/// Summarises the materializers of all tables. Table names are left out, because only principals that may see the tables may know
+/// them. A materializer that lags or fails does not make the server unready: readers scan the missing rows themselves.
 fn derived(app: &Shared) -> Json {
     let (mut building, mut failing, mut missing) = (0, 0, 0);
     for table in app.engine.root().tables() {
@@ -106,7 +106,7 @@ fn derived(app: &Shared) -> Json {
     json!({ "ok": failing == 0, "detail": detail })
 }
 
-/// Below this the next log file may find no room.
+/// Free bytes of the disk below which the server is not ready, because the next log file may not fit.
 const DISK_FREE_MIN: u64 = 128 << 20;
 
 pub async fn metrics(

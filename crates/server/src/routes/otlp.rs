@@ -1,4 +1,4 @@
-//! Logs as OpenTelemetry's exporters send them: OTLP over HTTP, in Protobuf or JSON.
+//! The route for logs of OpenTelemetry's exporters: OTLP over HTTP, in Protobuf or JSON.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,7 +24,7 @@ use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
 
-/// Where logs go that do not say.
+/// The table for logs of requests that name none.
 const TABLE: &str = "otel.logs";
 
 const PROTOBUF: &str = "application/x-protobuf";
@@ -36,14 +36,14 @@ struct Asked {
     table: Option<String>,
 }
 
-/// How a request is written, and so its answer.
+/// The encoding of a request, which its answer uses too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Media {
     Protobuf,
     Json,
 }
 
-/// An export request becomes rows of one commit; the answer comes when they survive a crash.
+/// Commits the records of an export request as rows of one commit. Answers once they are durable.
 pub async fn logs(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
@@ -52,7 +52,7 @@ pub async fn logs(
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
     let media = media_of(&parts.headers)?;
-    // Exporters read errors in the form that they speak.
+    // Exporters expect errors in their own encoding.
     match take(&app, &principal, &asker, parts, body, media).await {
         Ok((taken, is_replayed)) => {
             let mut answer = taken.answer(media);
@@ -66,14 +66,15 @@ pub async fn logs(
     }
 }
 
-/// What became of an export: what is said of the records that were not taken. Remembered with a request that has a key.
+/// The result of an export: the number of rejected records and the first reason. Stored with the Idempotency-Key, if there is
+/// one.
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Taken {
     rejected: usize,
     why: String,
 }
 
-/// What is said of bad records that are kept, by the first of them.
+/// Returns the text about rejected records that are stored as dead letters, with the reason of the first.
 fn kept(refused: &[otlp::RefusedRecord], table: &str) -> String {
     let table = dead_letters::table_of(table);
     let table = name::short_table_name(&table);
@@ -82,7 +83,7 @@ fn kept(refused: &[otlp::RefusedRecord], table: &str) -> String {
         .map_or_else(String::new, |of| format!("record {}: {} (kept in `{table}`)", of.record, of.reason))
 }
 
-/// What is said of bad records where they have no place.
+/// Returns the text about rejected records that could not be stored as dead letters.
 fn not_kept(refused: &[otlp::RefusedRecord], error: &Error) -> String {
     let first =
         refused.first().map_or_else(String::new, |of| format!("record {}: {}; ", of.record, of.reason));
@@ -90,12 +91,12 @@ fn not_kept(refused: &[otlp::RefusedRecord], error: &Error) -> String {
 }
 
 impl Taken {
-    /// An ExportLogsServiceResponse. Without a partial success it is empty.
+    /// Encodes an ExportLogsServiceResponse. It is empty unless records were rejected.
     fn answer(&self, media: Media) -> Response {
         match media {
             Media::Json if self.rejected == 0 => ([(header::CONTENT_TYPE, JSON)], "{}").into_response(),
             Media::Json => {
-                // A 64-bit number is a string in Protobuf's JSON.
+                // Protobuf's JSON encoding writes a 64-bit number as a string.
                 let partial =
                     json!({ "rejectedLogRecords": self.rejected.to_string(), "errorMessage": self.why });
                 ([(header::CONTENT_TYPE, JSON)], json!({ "partialSuccess": partial }).to_string())
@@ -108,7 +109,8 @@ impl Taken {
     }
 }
 
-/// Commits what can be read of an export, and what cannot beside it. The flag: it was done before.
+/// Commits the valid records of an export, and the rejected ones as dead letters. Returns true beside the result if the request
+/// was committed before.
 async fn take(
     app: &Shared,
     principal: &Arc<Principal>,
@@ -165,7 +167,7 @@ async fn take(
     loop {
         let root = app.engine.root();
         let seen = root.lsn();
-        // In whatever case a table is named: bad records go beside the one that is there.
+        // The name may be spelled in another case, so that of the existing table decides where dead letters go.
         let view = app.engine.view_of(root.clone(), principal)?;
         let def = |name: &str| view.find(name).map(|table| table.def().clone());
         let own = def(&table);
@@ -195,7 +197,7 @@ async fn take(
         let mut transaction = Transaction::new(ops);
         if let Some(key) = &key {
             let note = serde_json::to_string(&taken).ok();
-            // Where nothing but bad records came there may be no other table.
+            // If all records were rejected, the table itself may not exist.
             let its = if rows > 0 { table.clone() } else { dead_letters::table_of(table) };
             transaction = transaction.remember(key.remember(&request, vec![its], note));
         }
@@ -209,9 +211,9 @@ async fn take(
                     return Err(error.into());
                 }
             }
-            // Another request makes the table at the same moment.
+            // Another request made or changed the table at the same time.
             Err(error) if error.kind() == Kind::Conflict && patience.newer_root(app, seen).await => {}
-            // Who may write the one table need not be allowed the other.
+            // A key that may write the table may lack the right to write its dead letters.
             Err(error) if keeps && error.kind() == Kind::Forbidden => {
                 (keeps, taken.why) = (false, not_kept(&refused, &error));
             }
@@ -235,7 +237,8 @@ fn media_of(headers: &HeaderMap) -> Result<Media> {
     }
 }
 
-/// An error as exporters expect it: a `google.rpc.Status` with the message, the status code and Retry-After as always.
+/// Converts an error into the form that exporters expect: a `google.rpc.Status` with the message. Status and Retry-After are the
+/// usual ones.
 fn in_protobuf(failure: Failure) -> Response {
     let text = failure.message_and_hint();
     let mut response = failure.into_response();

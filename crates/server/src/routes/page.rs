@@ -1,4 +1,4 @@
-//! The first page and its feed.
+//! Routes of the first page and its feed.
 
 use std::convert::Infallible;
 
@@ -14,7 +14,7 @@ use crate::app::Shared;
 use crate::auth::Admitted;
 use crate::failure::{Failure, Result};
 
-/// Without a site the root leads to the page, and says how to have one.
+/// Redirects the root to the page if there is no site. The body says how to publish one.
 pub async fn home() -> Response {
     const HINT: &str = "No notes are published here. `polynya publish FOLDER` makes a folder of Markdown the site at this \
                         address, and so does `vault = \"FOLDER\"` under `[site]` in polynya.toml. This machine is at /_/.\n";
@@ -38,14 +38,15 @@ pub async fn file(
     app.assets.answer(&file, &headers).ok_or_else(|| Failure::no_route(&format!("/_/{file}"), None))
 }
 
-/// One JSON a second as server-sent events; all who watch share its making. Ends with the key that it was asked with.
+/// Streams one JSON sample a second as server-sent events. All viewers share the samples. The stream ends when its key is
+/// removed.
 pub async fn live(State(app): State<Shared>, Extension(admitted): Extension<Admitted>) -> Response {
     let samples = app.live.subscribe();
     let stopping = app.stopping.subscribe();
     let events = stream::unfold(
         (samples, stopping, app, admitted, true),
         |(mut samples, mut stopping, app, admitted, first)| async move {
-            // What is there already is shown at once, unless nobody watched before and it is old.
+            // The last sample is sent at once, unless it is old because nobody was watching.
             if !first || samples.borrow().is_stale() {
                 tokio::select! {
                     changed = samples.changed() => changed.ok()?,

@@ -1,4 +1,4 @@
-//! Rows out: a range in row-id order, or one by key.
+//! Routes that read rows: a range in the order of row ids, or one row by its key.
 
 use std::sync::Arc;
 
@@ -24,19 +24,20 @@ use wire::{text, value};
 struct Asked {
     from: Option<u64>,
     since: Option<String>,
-    /// A cursor of the table: from behind its row.
+    /// The name of a cursor of the table. Reading begins after the cursor's row.
     cursor: Option<String>,
-    /// Only rows of this partition.
+    /// Restricts the rows to this partition.
     partition: Option<String>,
     limit: Option<u64>,
     columns: Option<String>,
 }
 
 const LIMIT_DEFAULT: usize = 1_000;
-/// Up to so many rows are read and written where the request was read.
+/// Number of rows up to which an answer is made on the thread that read the request.
 const INLINE_ROWS_MAX: usize = 200;
+/// Number of rows that are read at once.
 const PAGE_ROWS: usize = 256;
-/// Rows that are looked at for those of a partition, about.
+/// Approximate number of rows that one request may scan for those of a partition.
 const SCAN_ROWS_MAX: usize = 1 << 18;
 
 pub const FORMATS: &str =
@@ -65,7 +66,7 @@ pub async fn rows(
                 .into());
         }
     };
-    // One root for both: the cursor is of the table that is read.
+    // Both lookups use the same root, so that the cursor belongs to the table that is read.
     let root = app.engine.root();
     let snapshot = app.engine.view_of(root.clone(), &principal)?.table(&table)?;
     let from = match &asked.cursor {
@@ -95,7 +96,7 @@ pub async fn rows(
     };
     let partition = asked.partition.as_deref().map(|asked| Partition::parse(snapshot.def(), asked));
     let partition = partition.transpose()?;
-    // What the lake alone has may take a while, so no thread of others waits for it.
+    // Rows that are only in the lake may take a while to read, so the request moves to a work thread.
     let begins_in_lake =
         snapshot.has_evicted() && (since.is_some() || snapshot.needs_lake(RowId(from.unwrap_or(1))));
     let is_light = limit <= INLINE_ROWS_MAX && partition.is_none() && !begins_in_lake;
@@ -113,7 +114,7 @@ pub async fn rows(
     app.work.run(move || range.read(&snapshot, format)).await?
 }
 
-/// Up to which row a cursor is done.
+/// Returns the last row that a cursor's consumer has processed. Fails if the cursor has an lsn only.
 fn row_of(root: &engine::Root, table: &TableDef, cursor: &str) -> Result<RowId> {
     let _reading = vfs::read_path();
     let row = cursors::get(root, table, cursor)?.row;
@@ -151,13 +152,13 @@ impl Range {
             text.extend_from_slice(b"{\"rows\":[");
         }
         writer.begin(&mut text);
-        // Some rows come whatever the bound is, so that who follows `next` gets on.
+        // At least some rows are written whatever the bound, so that a client that follows `next` makes progress.
         let bytes_max = text.len().max(self.bytes_max) + 1;
         while text.len() < bytes_max
             && let Some(batch) = rows.page(&projection)?
         {
             let mut written = 0;
-            // Some rows at a time, so that large ones end the answer soon after the bound.
+            // Few rows are written at a time, so that large ones exceed the bound by little.
             while written < batch.num_rows() && text.len() < bytes_max {
                 let some = batch.slice(written, (batch.num_rows() - written).min(16));
                 match &writer {
@@ -188,17 +189,19 @@ impl Range {
     }
 }
 
-/// The rows of an answer, a page at a time.
+/// The rows of an answer, read page by page.
 struct Rows<'s> {
     snapshot: &'s table::Snapshot,
     ids_only: table::Projection,
-    /// Of a partition: those that come, and from where to go on behind them.
+    /// The selected rows of a partition, and the row id to continue at after them; `None` if the request names no partition.
     picked: Option<(Vec<RowId>, Option<RowId>)>,
+    /// Rows that may still be written.
     left: usize,
-    /// The ids of the page's rows, and whether there are none behind it.
+    /// The ids of the page's rows.
     page: Vec<RowId>,
+    /// True if there are no rows after the page.
     is_last: bool,
-    /// From where to go on behind the rows that were taken; `None`: there are no more.
+    /// The row id to continue at after the rows that were written; `None` if there are no more.
     next: Option<RowId>,
 }
 
@@ -219,6 +222,7 @@ impl<'s> Rows<'s> {
         Ok(Rows { snapshot, ids_only, picked, left: limit, page: Vec::new(), is_last: false, next })
     }
 
+    /// Reads the next page of rows; `None` at the end.
     fn page(&mut self, projection: &table::Projection) -> Result<Option<RecordBatch>> {
         let want = self.left.min(PAGE_ROWS);
         let Some(from) = self.next.filter(|_| want > 0 && !self.is_last) else { return Ok(None) };
@@ -230,7 +234,7 @@ impl<'s> Rows<'s> {
                 self.snapshot.fetch(&self.page, projection)?
             }
             None => {
-                // Which rows come is read beside what of them is wanted, to know where to go on.
+                // The ids are read too, to know where to continue.
                 let ids = self.snapshot.scan_from(from, want, &self.ids_only)?;
                 let ids = ids.column(0).as_primitive::<Int64Type>();
                 self.page = ids.values().iter().map(|row| RowId(*row as u64)).collect();
@@ -239,14 +243,14 @@ impl<'s> Rows<'s> {
             }
         };
         if self.page.is_empty() {
-            // Of a partition `next` says already where to look on.
+            // For a partition `next` is already the row id to continue the scan at.
             self.next = self.next.filter(|_| self.picked.is_some());
             return Ok(None);
         }
         Ok(Some(batch))
     }
 
-    /// So many rows of the page were taken.
+    /// Notes that the first `rows` rows of the page were written.
     fn took(&mut self, rows: usize) {
         self.left -= rows;
         let Some(last) = rows.checked_sub(1).and_then(|at| self.page.get(at)) else { return };
@@ -314,7 +318,7 @@ fn read_row(snapshot: &table::Snapshot, key: &str) -> Result<Response> {
     Ok(response)
 }
 
-/// The live row that a path's key names: by primary key, or by row id where there is none.
+/// Finds the live row with the key in a path: a primary key, or a row id if the table has no primary key.
 pub fn find(snapshot: &table::Snapshot, key: &str) -> Result<Option<RowId>> {
     let def = snapshot.def();
     if def.is_keyed() {

@@ -1,4 +1,4 @@
-//! Keyword search in one table or in several.
+//! Routes of keyword search in one or several tables.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +21,7 @@ use crate::failure::Result;
 use crate::values;
 use wire::out;
 
-/// A query string: lists have commas between their parts.
+/// The parameters of a search in the query string. Lists are separated by commas.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct InUrl {
@@ -36,7 +36,7 @@ struct InUrl {
     deadline_ms: Option<u64>,
 }
 
-/// A body.
+/// The parameters of a search in a JSON body.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
@@ -56,11 +56,11 @@ struct Asked {
 }
 
 const LIMIT_DEFAULT: u64 = 10;
-/// A row or a text may be large; an answer may not.
+/// Maximum number of bytes of an answer. Single rows and texts may be large.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Names in each list of a request: as many as a table has columns.
+/// Maximum number of names in each list of a request: as many as a table has columns.
 const NAMES_MAX: usize = types::schema::COLUMNS_MAX;
-/// Up to so many rows are written where the request was read.
+/// Number of rows up to which the answer is written on the thread that read the request.
 const INLINE_ROWS_MAX: usize = 100;
 
 pub async fn table(
@@ -121,7 +121,7 @@ fn in_url(request: &Request<Body>) -> Result<Asked> {
     })
 }
 
-/// A body, and the memory that its values take.
+/// Reads the JSON body of a search. The second result holds the memory of its values.
 async fn in_body(app: &Shared, request: Request<Body>) -> Result<(Asked, Held)> {
     let (parts, body) = request.into_parts();
     if parts.uri.query().is_some_and(|query| !query.is_empty()) {
@@ -190,7 +190,7 @@ async fn search(
     };
     let one = table.is_some();
     let request = understand(table, asked)?;
-    // Its parameters are the search's now.
+    // The parameters belong to the search now.
     drop(held);
     let found = search.run(&principal, request).await?;
     let lsn = found.lsn.0;
@@ -206,7 +206,7 @@ async fn search(
     Ok((headers, text).into_response())
 }
 
-/// The answer; `one`: the request was about one table.
+/// Writes the JSON answer. `one` is true if the request was about one table.
 pub fn written(found: &Found, one: bool, started: Instant) -> Result<Vec<u8>> {
     let rows: Vec<Vec<u8>> = found.tables.iter().map(|table| lines(&table.rows)).collect();
     let keys: Vec<Vec<Vec<u8>>> = found.tables.iter().map(|table| keys(&table.keys)).collect();
@@ -227,7 +227,7 @@ pub fn written(found: &Found, one: bool, started: Instant) -> Result<Vec<u8>> {
             out.push(b',');
         }
         out.extend_from_slice(&head.as_bytes()[..head.len() - 1]);
-        // In the order of the table's columns, which an object of serde's would not keep.
+        // The snippets are written by hand in the order of the table's columns, which an object of serde_json would not keep.
         out.extend_from_slice(b",\"snippets\":{");
         for (at, (column, html)) in hit.snippets.iter().enumerate() {
             if at > 0 {
@@ -279,7 +279,7 @@ pub fn written(found: &Found, one: bool, started: Instant) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// What was searched, and how much of it the index itself held.
+/// Returns the number of searched rows, and how many of them were not in the index.
 fn index(table: &Searched) -> Json {
     match table.scanned {
         true => json!({ "rows": table.searched_rows, "scanned": true }),
@@ -287,14 +287,15 @@ fn index(table: &Searched) -> Json {
     }
 }
 
-/// One JSON object a line.
+/// Writes one JSON object per line.
 fn lines(batch: &RecordBatch) -> Vec<u8> {
     let mut text = Vec::new();
     out::json::Writer::new(batch.schema_ref()).rows(batch, &mut text);
     text
 }
 
-/// A key of one column as its value, one of several as an array, none as null.
+/// Writes the keys of the rows: a key of one column as its value, one of several columns as an array. Returns nothing without a
+/// key.
 fn keys(batch: &RecordBatch) -> Vec<Vec<u8>> {
     if batch.num_columns() == 0 {
         return Vec::new();

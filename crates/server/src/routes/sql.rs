@@ -1,4 +1,4 @@
-//! One SQL statement, its rows streamed as they come.
+//! `POST /v1/sql`: runs one SQL statement and streams its rows.
 
 mod copy;
 mod size;
@@ -39,23 +39,23 @@ struct Asked {
     sql: String,
     #[serde(default)]
     params: Vec<Json>,
-    /// Rows of the answer at most. Without it a JSON answer ends at [`JSON_ROWS_MAX`] and says `truncated`; the other
-    /// forms, which have no place to say so, have the server's own limit and fail beyond it.
+    /// Maximum number of rows in the answer. Without it, a JSON answer ends at [`JSON_ROWS_MAX`] and says `truncated`. The other
+    /// formats have no place for that, so they use the server's own limit and fail beyond it.
     rows_max: Option<u64>,
-    /// At most the server's own.
+    /// Time limit in milliseconds, at most the server's own.
     deadline_ms: Option<u64>,
-    /// The lsn or the time whose state the whole statement reads.
+    /// The lsn or the time at which the whole statement reads.
     as_of: Option<Json>,
 }
 
 const JSON_ROWS_MAX: u64 = 100_000;
-/// An answer up to this size is sent whole, with its length; an error up to here has its own status.
+/// Bytes up to which an answer is sent with its length. An error before that has its own status.
 const WHOLE_BYTES: usize = 64 << 10;
-/// A piece of a longer answer is about this large.
+/// Approximate bytes of the pieces of a longer answer.
 const PIECE_BYTES: usize = 256 << 10;
-/// How often a broken answer looks whether its last words have left.
+/// Time between two checks whether the end of a failed answer was sent.
 const BREAK_PAUSE: Duration = Duration::from_millis(20);
-/// Up to so many cells are written where the request was read.
+/// Number of cells up to which rows are encoded on the thread that read the request.
 const INLINE_CELLS: usize = 4_096;
 
 pub async fn sql(
@@ -75,14 +75,14 @@ pub async fn sql(
     }
     let format = format?;
     let params = values::parameters(&std::mem::take(&mut asked.params))?;
-    // Said where it can be said, else an error: never silence.
+    // JSON reports truncation. In the other formats too many rows are an error, so they are never cut silently.
     let (rows_max, overflow) = match (format, asked.rows_max) {
         (Format::Json, rows_max) => (Some(rows_max.unwrap_or(JSON_ROWS_MAX)), Overflow::Truncate),
         (_, rows_max) => (rows_max, Overflow::Error),
     };
     let limits = Limits { deadline: asked::deadline(asked.deadline_ms)?, rows_max, overflow };
     let view = asked.as_of.take().map(|point| then(&app, &principal, &point)).transpose()?;
-    // Nothing of it is left but what is the statement's, whose memory is bounded otherwise.
+    // The parameters belong to the statement now, whose memory has its own bound.
     drop(held);
     let answered = match view {
         None => app.sql.run(&principal, &asked.sql, params, limits).await,
@@ -95,7 +95,7 @@ pub async fn sql(
             "truncated": false, "statement": done.kind.name(), "lsn": done.lsn.0,
         }))),
         Ok(Answer::Rows(rows)) => {
-            // Who watches the records must not fill them. What a statement says decides nothing, only what it reads.
+            // Reading the records must not fill them. The tables that the statement reads decide, not its text.
             let about_records = rows.reads_only_records();
             rows_answer(app, rows, format, started, connection).await.map(|mut response| {
                 if about_records {
@@ -108,7 +108,7 @@ pub async fn sql(
     Ok(result.unwrap_or_else(IntoResponse::into_response))
 }
 
-/// What the principal sees of the past.
+/// Returns the view of the principal at a point in the past: an lsn or a time.
 fn then(app: &Shared, principal: &Principal, point: &Json) -> CoreResult<engine::View> {
     let view = app.engine.view(principal)?;
     let unread = || {
@@ -118,7 +118,7 @@ fn then(app: &Shared, principal: &Principal, point: &Json) -> CoreResult<engine:
     let lsn = match point {
         Json::Number(lsn) => Lsn(lsn.as_u64().ok_or_else(unread)?),
         Json::String(text) => match text.parse() {
-            // Beyond 2^53 a program may have no number for it.
+            // An lsn above 2^53 may be sent as text, because some programs have no number for it.
             Ok(lsn) => Lsn(lsn),
             Err(_) => {
                 let nanos = string_to_timestamp_nanos(text).map_err(|_| unread())?;
@@ -147,11 +147,11 @@ async fn rows_answer(
 
 const POLYNYA_LSN: HeaderName = HeaderName::from_static("polynya-lsn");
 
-/// What is still to be sent of a long answer.
+/// The rest of a long answer.
 enum Rest {
     Head(Statement, Vec<u8>),
     Rows(Statement),
-    /// It failed: the connection breaks, so that nobody takes it for whole.
+    /// The statement failed. The connection is broken, so that no client takes the answer for complete.
     Broken,
     Nothing,
 }
@@ -166,7 +166,7 @@ impl Rest {
             }
             Rest::Rows(statement) => statement,
             Rest::Broken => {
-                // What was said last, the error, is still to leave: an end of the connection would drop it.
+                // The error in the last piece must reach the socket first: closing the connection would drop it.
                 tokio::task::yield_now().await;
                 while connection.is_blocked() {
                     tokio::time::sleep(BREAK_PAUSE).await;
@@ -189,16 +189,16 @@ fn data(bytes: Vec<u8>) -> std::io::Result<Frame<Bytes>> {
     Ok(Frame::data(bytes.into()))
 }
 
-/// A statement whose rows are being written. Dropping it cancels the statement.
+/// A statement whose rows are being encoded. Dropping it cancels the statement.
 struct Statement {
     app: Shared,
     rows: query::Rows,
     encoder: Option<Encoder>,
-    /// What is left of a batch that is larger than a piece.
+    /// The rest of a batch that is larger than a piece.
     batch: Option<RecordBatch>,
     started: Instant,
     ended: bool,
-    /// Of a copy.
+    /// The permit of a copy; `None` for other statements.
     place: Option<OwnedSemaphorePermit>,
 }
 
@@ -207,8 +207,7 @@ impl Statement {
         Statement { app, rows, encoder: Some(encoder), batch: None, started, ended: false, place: None }
     }
 
-    /// Its rows as a body: a short one whole, a longer one as it is made. Until something was sent an error has a status of
-    /// its own.
+    /// Returns the answer's body: complete if it is short, else a stream. An error before the body begins has its own status.
     async fn answer(mut self, connection: Arc<Connection>) -> Result<Body> {
         let mut head = Vec::new();
         while head.len() < WHOLE_BYTES && !self.ended {
@@ -228,7 +227,7 @@ impl Statement {
         self.place.is_some()
     }
 
-    /// About `bytes` more of the answer; at the end of the rows also what comes behind them.
+    /// Returns about `bytes` more of the answer, or the end of the answer after the last row.
     async fn piece(&mut self, bytes: usize) -> Result<Vec<u8>> {
         let batch = match self.batch.take() {
             Some(batch) => batch,
@@ -267,8 +266,8 @@ impl Statement {
         self.encoder.as_mut().expect("given back after each piece")
     }
 
-    /// What ends a broken answer, as far as its form has a place for an error; and whether the answer says then that it is not
-    /// whole, which only JSON has a frame for.
+    /// Returns the end of a failed answer, with the error if the format has a place for it. The second result is true if the
+    /// answer itself shows that it is incomplete, which only JSON can.
     fn farewell(&mut self, failure: &Failure) -> (Vec<u8>, bool) {
         let error = failure.to_json();
         let Some(encoder) = self.encoder.as_ref() else { return (Vec::new(), false) };
@@ -279,16 +278,17 @@ impl Statement {
             }
             Form::Rows(_, Format::Ndjson) => (format!("{}\n", json!({ "error": error })).into(), false),
             Form::Rows(_, Format::Csv | Format::ArrowStream) => (Vec::new(), false),
-            // A last line, whatever the file is: with the connection, that breaks, nobody takes it for the file's.
+            // The error becomes a last line, whatever the file's format. The connection breaks too, so no client takes it for a
+            // row.
             Form::File(_) => (format!("\n{}\n", json!({ "error": error })).into(), false),
         }
     }
 }
 
-/// What rows are written as.
+/// The format of the answer.
 enum Form {
     Rows(out::Writer, Format),
-    /// A file of COPY.
+    /// The file of a COPY.
     File(files::Writer),
 }
 

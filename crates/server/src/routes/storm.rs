@@ -1,4 +1,4 @@
-//! The storm: started, watched and ended by whoever sits at this machine.
+//! Routes that start, watch and stop a storm. They are open only to clients on this machine.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ struct Asked {
     after: Option<usize>,
 }
 
-/// Starts one with what the body says; nothing is as good.
+/// Starts a storm with the parameters in the body. An empty body means the defaults.
 pub async fn start(
     State(app): State<Shared>,
     Extension(connection): Extension<Arc<Connection>>,
@@ -42,7 +42,7 @@ pub async fn start(
     Ok((StatusCode::ACCEPTED, json(&app.storm.shown(0))).into_response())
 }
 
-/// Where it is, and its seconds from a number on.
+/// Returns the state of the storm, and its seconds from index `after` on.
 pub async fn state(
     State(app): State<Shared>,
     Extension(connection): Extension<Arc<Connection>>,
@@ -54,7 +54,7 @@ pub async fn state(
     Ok(json(&app.storm.shown(asked.after.unwrap_or(0))))
 }
 
-/// Ends it.
+/// Stops the storm.
 pub async fn stop(
     State(app): State<Shared>,
     Extension(connection): Extension<Arc<Connection>>,
@@ -65,7 +65,7 @@ pub async fn stop(
     Ok((StatusCode::ACCEPTED, json(&app.storm.shown(usize::MAX))).into_response())
 }
 
-/// It takes the whole machine: not from elsewhere, whatever key is sent.
+/// Refuses clients on other machines, whatever their key, because a storm takes the whole machine.
 fn here(connection: &Connection, headers: &http::HeaderMap) -> Result<()> {
     if auth::is_direct(connection.peer, headers) {
         return Ok(());

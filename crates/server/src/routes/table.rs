@@ -1,5 +1,4 @@
-//! The table of routes, and what each is: who may ask for it, what it reads of a request, who answers it. The router is made of
-//! this table, so there is no route that is not in it.
+//! The table of all routes with their scopes, classes and handlers. The router is built from this table, so every route is in it.
 
 use axum::Router;
 use axum::routing::{MethodFilter, MethodRouter, get, on};
@@ -14,18 +13,18 @@ use crate::app::Shared;
 use crate::mcp;
 use crate::telemetry::Class;
 
-/// A path and method, and what one needs for it.
+/// A route: a path and method with the scope that it requires.
 #[derive(Debug)]
 pub struct Route {
     pub method: Method,
-    /// As axum writes it.
+    /// The path in axum's syntax.
     pub path: Path,
     pub class: Class,
-    /// `None`: open to all who may connect.
+    /// The required scope; `None` if the route is open to all clients that may connect.
     pub scope: Option<Scope>,
-    /// Whether its requests are recorded.
+    /// True if its requests are recorded.
     pub recorded: bool,
-    /// `None`: answered before the router is asked.
+    /// `None` if requests are answered before they reach the router.
     handler: Option<Handler>,
 }
 
@@ -57,14 +56,14 @@ const fn unrecorded(
     Route { method, path, class, scope, recorded: false, handler: Some(handler) }
 }
 
-/// The published site.
+/// The route of pages of the published site.
 pub static PAGE: Route = page();
 
 const fn page() -> Route {
     Route { method: GET, path: "/{page}", class: Class::Page, scope: OPEN, recorded: true, handler: None }
 }
 
-/// Everything there is. `/openapi.json` says the same in prose; a test compares them.
+/// All routes. `/openapi.json` describes them in prose; a test compares the two.
 pub static ROUTES: &[Route] = &[
     route(GET, "/v1/tables", Class::Read, READ, |m| on(m, define::list)),
     route(GET, "/v1/tables/{table}", Class::Read, READ, |m| on(m, define::describe)),
@@ -83,7 +82,7 @@ pub static ROUTES: &[Route] = &[
     route(GET, "/v1/tables/{table}/lake/snapshots", Class::Other, READ, |m| on(m, lake::shown::snapshots)),
     route(GET, "/v1/tables/{table}/lake/files", Class::Other, READ, |m| on(m, lake::shown::files)),
     route(GET, "/v1/tables/{table}/watermarks", Class::Other, READ, |m| on(m, lake::watermarks::watermarks)),
-    // A key that may read may be a consumer.
+    // The scope read is enough to use cursors, so that a consumer needs no more.
     route(GET, "/v1/tables/{table}/cursors", Class::Other, READ, |m| on(m, cursors::list)),
     route(GET, "/v1/tables/{table}/cursors/{name}", Class::Other, READ, |m| on(m, cursors::get)),
     route(PUT, "/v1/tables/{table}/cursors/{name}", Class::Other, READ, |m| on(m, cursors::put)),
@@ -94,15 +93,15 @@ pub static ROUTES: &[Route] = &[
     route(POST, "/v1/search", Class::Search, READ, |m| on(m, search::all_asked)),
     route(POST, "/v1/ask", Class::Ask, READ, |m| on(m, ask::ask)),
     route(POST, "/v1/ask/stream", Class::Ask, READ, |m| on(m, ask::stream)),
-    // Tools that only read; which of them, its body says.
+    // All tools only read. The body names the tool.
     route(POST, "/mcp", Class::Ask, READ, |m| on(m, mcp::post)),
-    // What a statement may do is decided by `engine`, which asks for Write where it writes.
+    // `engine` decides what a statement may do, and requires Write for a statement that writes.
     route(POST, "/v1/sql", Class::Sql, READ, |m| on(m, sql::sql)),
     route(POST, "/v1/copy", Class::Write, WRITE, |m| on(m, copy::copy)),
     route(POST, "/v1/transactions", Class::Write, WRITE, |m| on(m, transactions::transactions)),
-    // Where OpenTelemetry's exporters send logs.
+    // The path to which OpenTelemetry's exporters send logs.
     route(POST, "/v1/logs", Class::Write, WRITE, |m| on(m, otlp::logs)),
-    // The Iceberg REST catalog. What is open needs the key in its body.
+    // The Iceberg REST catalog. The open route requires the key in its body.
     route(GET, "/iceberg/v1/config", Class::Other, READ, |m| on(m, iceberg::config)),
     route(POST, "/iceberg/v1/oauth/tokens", Class::Other, OPEN, |m| on(m, iceberg::oauth::tokens)),
     route(GET, "/iceberg/v1/namespaces", Class::Read, READ, |m| on(m, iceberg::list_namespaces)),
@@ -134,7 +133,7 @@ pub static ROUTES: &[Route] = &[
     route(DELETE, "/iceberg/v1/namespaces/{namespace}/tables/{table}", Class::Define, WRITE, |m| {
         on(m, iceberg::drop_table)
     }),
-    // Whoever may read a table may say how long it took.
+    // A key that may read a table may report the metrics of its reads.
     unrecorded(POST, "/iceberg/v1/namespaces/{namespace}/tables/{table}/metrics", Class::Other, READ, |m| {
         on(m, iceberg::report_metrics)
     }),
@@ -156,7 +155,7 @@ pub static ROUTES: &[Route] = &[
         on(m, iceberg::drop_view)
     }),
     route(POST, "/iceberg/v1/views/rename", Class::Define, WRITE, |m| on(m, iceberg::rename_view)),
-    // From this machine only.
+    // Open to clients on this machine only.
     unrecorded(POST, "/v1/storm", Class::Other, ADMIN, |m| on(m, storm::start)),
     unrecorded(GET, "/v1/storm", Class::Other, ADMIN, |m| on(m, storm::state)),
     unrecorded(DELETE, "/v1/storm", Class::Other, ADMIN, |m| on(m, storm::stop)),
@@ -168,11 +167,11 @@ pub static ROUTES: &[Route] = &[
     unrecorded(GET, "/_/", Class::Other, OPEN, |m| on(m, page::index)),
     unrecorded(GET, "/_/live", Class::Other, READ, |m| on(m, page::live)),
     unrecorded(GET, "/_/{file}", Class::Other, OPEN, |m| on(m, page::file)),
-    // Everything else, answered by `pages` before the router is asked.
+    // All other paths, which `pages` answers before they reach the router.
     page(),
 ];
 
-/// A router of all routes.
+/// Builds the router of all routes.
 pub fn router() -> Router<Shared> {
     ROUTES.iter().fold(Router::new(), |router, route| match route.handler {
         Some(handler) => router.route(route.path, handler(route.filter())),
@@ -185,7 +184,8 @@ impl Route {
         MethodFilter::try_from(self.method.clone()).expect("the table has methods that axum knows")
     }
 
-    /// Routes whose query string is read, by whoever answers them; the page's files take any. All others take none.
+    /// Returns true if the route's query string is read by its handler, or ignored as for the page's files. All other routes
+    /// refuse one.
     pub fn reads_query(&self) -> bool {
         let is_get = self.method == Method::GET;
         match self.path {
@@ -198,21 +198,21 @@ impl Route {
                 true
             }
             "/v1/tables/{table}/tail" | "/v1/tables/{table}/watermarks" | "/v1/storm" => is_get,
-            // A POST says itself why its query string is refused.
+            // The handler of POST explains why it refuses a query string.
             "/v1/tables/{table}/search" | "/v1/search" => true,
             "/" | "/_/" | "/_/{file}" | "/{page}" => true,
-            // Others' clients may say more than is known here.
+            // Clients of the Iceberg catalog may send parameters that this server does not know.
             path => path.starts_with(iceberg::PREFIX),
         }
     }
 
-    /// Whether an `Idempotency-Key` means something to a route, or is others' business.
+    /// Returns true if the route handles an `Idempotency-Key` or may ignore it. All other routes refuse one.
     pub fn takes_key(&self) -> bool {
         match self.path {
             "/v1/tables/{table}/rows" | "/v1/rows" | "/v1/transactions" | "/v1/logs" => true,
-            // What only reads may be sent again anyway.
+            // A request that only reads may always be sent again.
             _ if self.method == Method::GET => true,
-            // The Iceberg catalog's clients may send one with a commit, which says itself what it requires.
+            // Clients of the Iceberg catalog may send a key with a commit, whose own requirements make a retry safe.
             path => path.starts_with(iceberg::PREFIX),
         }
     }

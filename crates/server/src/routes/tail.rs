@@ -1,8 +1,8 @@
-//! A table's change feed: as server-sent events, or over a WebSocket (`tail/socket.rs`).
+//! The change feed of a table, as server-sent events or over a WebSocket (`tail/socket.rs`).
 //!
-//! As events `event: insert` carries a row, `event: delete` its `_row_id`; within a commit deletes come first, so an update is
-//! a delete and an insert. The last event of a commit carries `id: <lsn>`: a client that reconnects with it
-//! (`Last-Event-ID`, which browsers send by themselves, or `?after=`) misses nothing and sees nothing twice.
+//! `event: insert` carries a row, `event: delete` its `_row_id`. Within a commit deletes come first, so an update is a delete and
+//! an insert. The last event of a commit carries `id: <lsn>`. A client that reconnects with it (`Last-Event-ID`, which browsers
+//! send by themselves, or `?after=`) misses nothing and gets nothing twice.
 
 mod feed;
 mod form;
@@ -35,9 +35,9 @@ use crate::partition::Partition;
 #[serde(deny_unknown_fields)]
 struct Asked {
     after: Option<u64>,
-    /// A cursor of the table: behind its lsn.
+    /// The name of a cursor of the table. The feed begins after the cursor's lsn.
     cursor: Option<String>,
-    /// Only rows of this partition.
+    /// Restricts the rows to this partition.
     partition: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub async fn tail(
 ) -> Result<Response> {
     let asked: Asked = asked::query(request.uri())?;
     let resumed = last_event(request.headers())?;
-    // One root for both: the cursor is of the table that is followed.
+    // Both lookups use the same root, so that the cursor belongs to the table that is followed.
     let root = app.engine.root();
     let view = app.engine.view_of(root.clone(), &principal)?;
     let snapshot = view.table(&table)?;
@@ -62,14 +62,14 @@ pub async fn tail(
         Some(cursor) => Some(lsn_of(&root, snapshot.def(), cursor)?),
     };
     drop(root);
-    // A reconnecting browser repeats the URL it began with; where it stopped says more.
+    // A browser that reconnects repeats its first URL. The id of its last event is the later position.
     let after = resumed.or(began).map_or(view.lsn(), Lsn);
     if after > view.lsn() {
         return Err(
             Error::invalid(format!("lsn {after} is not there yet; the newest is {}", view.lsn())).into()
         );
     }
-    // Says now, with a status, what would end the stream at its first event.
+    // An error that would end the stream at its first event is answered now, with a status.
     if after < snapshot.history_floor() {
         snapshot.changes_page(after, 1)?;
     }
@@ -98,7 +98,7 @@ pub async fn tail(
     Ok(response)
 }
 
-/// Up to which commit a cursor is done.
+/// Returns the last commit that a cursor's consumer has processed. Fails if the cursor has a row only.
 fn lsn_of(root: &Root, table: &TableDef, cursor: &str) -> Result<u64> {
     let _reading = vfs::read_path();
     let lsn = cursors::get(root, table, cursor)?.lsn;
@@ -109,7 +109,7 @@ fn lsn_of(root: &Root, table: &TableDef, cursor: &str) -> Result<u64> {
     Ok(lsn?.0)
 }
 
-/// Where a client of server-sent events stopped.
+/// Returns the lsn of the last event that a reconnecting client of server-sent events received.
 fn last_event(headers: &HeaderMap) -> Result<Option<u64>> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     let lsn = id.to_str().ok().and_then(|id| id.trim().parse().ok());

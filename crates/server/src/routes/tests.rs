@@ -20,7 +20,7 @@ fn the_description_names_every_route_and_no_other() {
     assert_eq!(described, routes);
 }
 
-/// Generators of clients refuse a description in which a part of a path is not described.
+/// Generators of clients refuse a description that does not describe every parameter of a path.
 #[test]
 fn the_description_says_what_every_part_of_a_path_is() {
     let openapi: serde_json::Value = serde_json::from_str(operations::OPENAPI).unwrap();
@@ -62,7 +62,7 @@ fn the_description_says_what_each_route_answers_and_whom_it_refuses() {
             });
             let response = shared.unwrap_or(response);
             assert!(response["description"].is_string(), "{what} {status}");
-            // A notification to /mcp is taken without a word, and so is what an Iceberg client has done.
+            // 202 of /mcp (for notifications) and 204 of the Iceberg routes have no body.
             let is_silent =
                 matches!((route.path, status.as_str()), ("/{page}", _) | ("/mcp", "202") | (_, "204"));
             if status.starts_with('2') && !is_silent {
@@ -76,7 +76,7 @@ fn the_description_says_what_each_route_answers_and_whom_it_refuses() {
             }
         }
     }
-    // Every reference leads somewhere.
+    // Every reference in the description must resolve.
     let text = operations::OPENAPI;
     for (at, begin) in text.match_indices("\"#/") {
         let name = text[at + begin.len()..].split('"').next().unwrap();

@@ -1,4 +1,4 @@
-//! Several operations in one request, all or nothing.
+//! `POST /v1/transactions`: several operations in one request, all or none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,13 +29,15 @@ use crate::idempotency::{self, Key};
 use crate::values::{self, Few};
 use wire::{RefusedBody, json as wire_json, out, value};
 
-/// More are sent as rows of fewer operations.
+/// Maximum number of operations. More rows fit into fewer operations with many rows each.
 const OPS_MAX: usize = 10_000;
-/// What RETURNING may give in all operations of a transaction.
+/// Maximum number of rows that RETURNING may give in all operations of a transaction.
 const RETURNED_ROWS_MAX: u64 = 10_000;
+/// Maximum bytes that RETURNING may give in all operations of a transaction.
 const RETURNED_BYTES_MAX: usize = 16 << 20;
-/// As above where the answer is kept for as long as its key is.
+/// Maximum bytes that RETURNING may give if the answer is stored with an Idempotency-Key.
 const RETURNED_KEPT_MAX: usize = 64 << 10;
+/// Number of returned rows that are encoded between two checks of the size.
 const RETURNED_AT_ONCE: usize = 64;
 const EXAMPLE: &str =
     r#"{"ops":[{"op":"insert","table":"t","rows":[{"a":1}]},{"op":"sql","sql":"DELETE FROM u"}]}"#;
@@ -51,7 +53,7 @@ struct Asked {
 struct Operation {
     op: What,
     table: Option<String>,
-    /// As they came: their numbers are read by the table's columns.
+    /// The rows as JSON text, because their numbers are parsed according to the table's columns.
     rows: Option<Box<RawValue>>,
     keys: Option<Box<RawValue>>,
     sql: Option<String>,
@@ -59,7 +61,7 @@ struct Operation {
 }
 
 impl Operation {
-    /// The parts of which a value takes far more than its text once it is understood.
+    /// Returns the parts whose values take far more memory than their text once they are parsed.
     fn values(&self) -> impl Iterator<Item = &[u8]> {
         [&self.keys, &self.params].into_iter().flatten().map(|part| part.get().as_bytes())
     }
@@ -87,42 +89,42 @@ impl What {
     }
 }
 
-/// What an operation has done.
+/// The result of an operation.
 enum Did {
     Rows(Written),
     Statement {
         kind: &'static str,
         count: u64,
     },
-    /// Of RETURNING.
+    /// Rows of RETURNING.
     Returned(Returned),
 }
 
-/// What is answered of an operation, before it is known where its rows will lie. Remembered with a transaction that has a key.
+/// The answer for an operation before the final row ids are known. Stored with a transaction that has an Idempotency-Key.
 #[derive(Debug, Serialize, Deserialize)]
 struct Told {
     answer: Json,
-    /// Table, first and last row that were inserted, by their ids within the transaction.
+    /// The table's id, and the first and last inserted row by their ids within the transaction.
     inserted: Option<(u32, u64, u64)>,
 }
 
-/// Rows as `POST /v1/sql` gives them.
+/// Rows in the form of `POST /v1/sql`.
 struct Returned {
     columns: Vec<Json>,
     rows: Json,
     count: u64,
 }
 
-/// What may still be returned.
+/// The rows and bytes that RETURNING may still give.
 struct Room {
     rows: u64,
     bytes: usize,
-    /// The answer is kept beside an `Idempotency-Key`.
+    /// True if the answer is stored with an `Idempotency-Key`.
     is_kept: bool,
 }
 
 impl Room {
-    /// Refuses what needs more bytes than there are.
+    /// Fails if fewer than `bytes` are left.
     fn check(&self, bytes: usize) -> CoreResult<()> {
         match (bytes <= self.bytes, self.is_kept) {
             (true, _) => Ok(()),
@@ -169,7 +171,7 @@ pub async fn transactions(
                     return Err(error.into());
                 }
             }
-            // What the same request has written may be what this one met.
+            // The failure may be a conflict with the same request, which was sent twice and has committed.
             Err(Stopped::Failed(failure)) => {
                 return before(&app, &key, &held.bytes, started)?.ok_or(failure);
             }
@@ -177,9 +179,10 @@ pub async fn transactions(
     }
 }
 
-/// Why a transaction was not committed.
+/// The reason why a transaction was not committed.
 enum Stopped {
-    /// The same request was faster: its answer is there once it is durable. Or a table was made or changed meanwhile.
+    /// The transaction should be retried. Either the same request was faster and its answer appears once it is durable, or
+    /// another request made or changed a table.
     Again(Error),
     Failed(Failure),
 }
@@ -199,7 +202,7 @@ impl<E: Into<Failure>> From<E> for Stopped {
     }
 }
 
-/// The answer that the request got when it came before.
+/// Returns the stored answer if the request was committed before.
 fn before(app: &Shared, key: &Key, body: &[u8], started: Instant) -> Result<Option<Response>> {
     let Some(known) = key.find(&app.engine, &[body])? else { return Ok(None) };
     let (outcome, note) = known.outcome()?;
@@ -221,7 +224,7 @@ async fn run(
     let ops = asked.ops.all().map_err(too_many)?;
     check(&ops)?;
     let _room = values::room(app, ops.iter().flat_map(Operation::values))?;
-    // Writers slow down before they are refused.
+    // Writers are slowed down before they are refused.
     let tables: BTreeSet<&str> = ops.iter().filter_map(|op| op.table.as_deref()).collect();
     let pause = tables.into_iter().map(|table| app.engine.pace_of(table)).max().unwrap_or_default();
     if !pause.is_zero() {
@@ -229,7 +232,7 @@ async fn run(
         tokio::time::sleep(pause).await;
     }
     let inline = body.len() <= app.options.inline_bytes_max;
-    // Rolled back when it is dropped: by an error, and when the client leaves.
+    // Dropping the transaction rolls it back: after an error, and when the client leaves.
     let transaction = app.engine.begin(principal)?;
     let mut done = Vec::with_capacity(ops.len());
     let bytes = if key.is_some() { RETURNED_KEPT_MAX } else { RETURNED_BYTES_MAX };
@@ -281,17 +284,17 @@ fn too_many(sent: usize) -> Error {
         .hint("one operation takes many rows")
 }
 
-/// An array of an operation.
+/// Parses an array of an operation.
 fn list<'a, T: Deserialize<'a>>(field: &str, given: Option<&'a RawValue>) -> CoreResult<Vec<T>> {
     serde_json::from_str(given.map_or("[]", RawValue::get)).map_err(|e| {
         let why = asked::in_words(&e);
-        // Its place is one within the array.
+        // The position would be relative to the array, not to the body, so it is left out.
         let why = why.split(" at line ").next().unwrap_or_default();
         Error::invalid(format!("`{field}` does not fit: {why}")).hint(format!("send {EXAMPLE}"))
     })
 }
 
-/// Whether each operation has what it needs and nothing else.
+/// Checks that each operation has the fields that it needs and no others.
 fn check(ops: &[Operation]) -> CoreResult<()> {
     if ops.is_empty() {
         return Err(Error::invalid("`ops` is empty").hint(format!("send {EXAMPLE}")));
@@ -323,7 +326,7 @@ fn check(ops: &[Operation]) -> CoreResult<()> {
     Ok(())
 }
 
-/// Rows that are written or deleted.
+/// Applies an operation that writes or deletes rows.
 fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, RefusedBody> {
     let wanted = op.table.as_deref().unwrap_or_default();
     let snapshot = transaction.view()?.table(wanted)?;
@@ -345,7 +348,7 @@ fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, RefusedBod
                 What::Upsert | What::InsertIfAbsent => return Err(no_key(def, what.name()).into()),
                 _ => Mode::Append,
             };
-            // No row lacks what the table asks of one.
+            // Without rows there is nothing to check against the table's columns, so nothing is applied.
             if read.batch.num_rows() == 0 {
                 return Ok(Did::Rows(Written::default()));
             }
@@ -355,7 +358,7 @@ fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, RefusedBod
     Ok(Did::Rows(transaction.apply(vec![change])?.pop().unwrap_or_default()))
 }
 
-/// By primary key, or by row id where there is none.
+/// Parses the keys of a delete: primary keys, or row ids if the table has no primary key.
 fn deleted(def: &TableDef, keys: &[&RawValue]) -> CoreResult<Op> {
     let table = def.name.clone();
     if !def.is_keyed() {
@@ -410,11 +413,11 @@ async fn statement(
     }
 }
 
-/// Before the commit, so that what is too much changes nothing.
+/// Collects the rows of RETURNING. This runs before the commit, so that too many rows fail without any change.
 async fn returned(mut rows: Rows, room: &mut Room) -> CoreResult<Returned> {
     let columns: Vec<Json> =
         rows.columns().into_iter().map(|c| json!({ "name": c.name, "type": c.data_type })).collect();
-    // Names may be long, and there may be no rows.
+    // The names of columns count too: they may be long even if there are no rows.
     let named = columns.iter().map(|column| column.to_string().len() + 1).sum();
     room.check(named)?;
     room.bytes -= named;
@@ -423,7 +426,7 @@ async fn returned(mut rows: Rows, room: &mut Room) -> CoreResult<Returned> {
     while let Some(batch) = rows.next().await {
         let batch = batch?;
         count += batch.num_rows() as u64;
-        // Few at a time, so that long texts are noticed.
+        // Few rows are encoded at a time, so that long texts are noticed early.
         for at in (0..batch.num_rows()).step_by(RETURNED_AT_ONCE) {
             let part = batch.slice(at, RETURNED_AT_ONCE.min(batch.num_rows() - at));
             writer.arrays(&part, &mut first, &mut text);
@@ -465,7 +468,7 @@ fn told(what: What, did: Did) -> Told {
     }
 }
 
-/// With the ids that rows came to have. Those that a later operation replaced or deleted are nowhere.
+/// Fills in the final ids of inserted rows. Rows that a later operation replaced or deleted have none.
 fn placed(told: Told, outcome: &Outcome) -> Json {
     let Told { mut answer, inserted } = told;
     let ids =

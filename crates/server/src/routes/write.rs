@@ -1,4 +1,4 @@
-//! Rows in, and rows deleted by key.
+//! Routes that insert rows and delete rows by key.
 
 mod chunked;
 mod media;
@@ -67,7 +67,7 @@ struct Asked {
     chunked: bool,
 }
 
-/// What is done about rows that do not fit.
+/// The treatment of rows that do not fit their table.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum OnBadRow {
@@ -76,11 +76,11 @@ pub enum OnBadRow {
     Skip,
 }
 
-/// What of the headers decides how rows are written.
+/// The precondition in the headers of a write.
 #[derive(Clone, Copy, Debug)]
 pub enum Condition {
     None,
-    /// `If-Match: "17"`: the row's live version must be this one.
+    /// `If-Match: "17"`: the row's live version must have this id.
     Version(RowId),
     /// `If-None-Match: *`: the keys must be new.
     Absent,
@@ -97,7 +97,7 @@ pub async fn rows(
     take_in(app, principal, &asker, &table, &parts, body).await
 }
 
-/// The table whose rows a request brings, if its name stands in the path as it is.
+/// Returns the table of a request that inserts rows, if its name is in the path without percent-encoding.
 pub fn table_of_rows(parts: &Parts) -> Option<&str> {
     let table = parts.uri.path().strip_prefix("/v1/tables/")?.strip_suffix("/rows")?;
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.');
@@ -123,7 +123,7 @@ where
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);
     app.telemetry.ingest_bytes.fetch_add(held.bytes.len() as u64, Relaxed);
 
-    // Writers slow down before they are refused.
+    // Writers are slowed down before they are refused.
     let pause = app.engine.pace_of(&head.full_name);
     if !pause.is_zero() {
         app.telemetry.paced.fetch_add(1, Relaxed);
@@ -157,7 +157,7 @@ where
     })
 }
 
-/// Undoes the compression of a body, within the memory that bodies may take.
+/// Decompresses a body within the memory that bodies may take.
 pub async fn unpacked(app: &Shared, held: &mut body::Held, encoding: Encoding) -> Result<()> {
     if encoding == Encoding::Identity {
         return Ok(());
@@ -170,25 +170,26 @@ pub async fn unpacked(app: &Shared, held: &mut body::Held, encoding: Encoding) -
     Ok(())
 }
 
-/// What was handed to the commit thread, with what its answer tells beside.
+/// The result of submitting a body once.
 enum Submitted<T> {
-    /// A body without rows.
+    /// The body has no rows.
     Nothing(T),
-    /// It was committed when it came before.
+    /// This request was already committed.
     Before(Remembered),
+    /// The commit thread has the rows, and the receiver gets the outcome.
     Waiting(T, oneshot::Receiver<types::Result<Committed>>),
 }
 
-/// What became of it.
+/// The outcome of a body.
 enum Settled<T> {
     Nothing(T),
     Before(Remembered),
     Committed(T, Committed),
-    /// It waits for the commit thread, as `ack=memory` asks.
+    /// The rows wait for the commit thread, and the client is already answered because of `ack=memory`.
     Admitted(T),
 }
 
-/// What was taken of a request.
+/// The number of rows that a request inserts.
 trait Counted: Clone + Send + 'static {
     fn rows(&self) -> usize;
 }
@@ -199,21 +200,22 @@ impl Counted for Taken {
     }
 }
 
-/// A request whose rows are tried until they are settled.
+/// The decoded body of a write, which may be submitted several times until it is settled.
 trait Attempt: Send + Sync {
     type Told;
 
-    /// Decodes for the tables as they are now and hands the rows to the commit thread.
+    /// Decodes the body for the tables as they are now, and hands the rows to the commit thread.
     fn submit(&self) -> Result<Submitted<Self::Told>>;
 
-    /// The tables, by their full names, that it makes.
+    /// Returns the full names of the tables that it would make.
     fn makes(&self, told: &Self::Told) -> Vec<String>;
 
-    /// Every bad row, where an error of its commit may be one of them: [`take::bad_rows`].
+    /// Returns a failure that lists every bad row, if `error` of its commit may be about one of them: [`take::bad_rows`].
     fn bad_rows(&self, error: &Error) -> Option<Failure>;
 }
 
-/// Submits until it is settled; with `ack=memory` until it is admitted. The body is held for as long as it may be needed.
+/// Submits until the outcome is known, or with `ack=memory` until the rows are admitted. The body's memory is held as long as it
+/// may be needed.
 async fn settle<T: Counted>(
     app: &Shared,
     inline: bool,
@@ -233,8 +235,8 @@ async fn settle<T: Counted>(
     }
 }
 
-/// A body that is submitted until it is settled: again where others changed a table in the meantime. Where it is small in the
-/// thread that asks.
+/// Submits a body until the outcome is known, and again if another request changed a table in the meantime. A small body is
+/// decoded on the calling thread.
 struct Attempts<T> {
     app: Shared,
     inline: bool,
@@ -243,7 +245,7 @@ struct Attempts<T> {
 }
 
 impl<T: Send + 'static> Attempts<T> {
-    /// Submits once. With what came of it, what readers saw before.
+    /// Submits once. The result begins with the newest lsn that readers saw before.
     async fn submit(&self) -> Result<(Lsn, Submitted<T>)> {
         let seen = self.app.engine.root().lsn();
         let submitted = if self.inline {
@@ -256,10 +258,10 @@ impl<T: Send + 'static> Attempts<T> {
         Ok((seen, submitted))
     }
 
-    /// What becomes of it; `first` is what was submitted already.
+    /// Returns the outcome. `first` is the result of a submission that was made already.
     async fn settled(&self, first: Option<(Lsn, Submitted<T>)>) -> Result<Settled<T>> {
         let mut first = first;
-        // The last table that was there and was to be made.
+        // The message about an existing table that the last attempt wanted to make.
         let mut in_the_way = None;
         loop {
             let (seen, submitted) = match first.take() {
@@ -271,8 +273,8 @@ impl<T: Send + 'static> Attempts<T> {
                 Submitted::Before(known) => return Ok(Settled::Before(known)),
                 Submitted::Waiting(told, receiver) => match receiver.await {
                     Ok(Ok(committed)) => return Ok(Settled::Committed(told, committed)),
-                    // Somebody else made a table first: it is looked at once it is there. One that is still in the way
-                    // then was no race.
+                    // Another request made the table first, so this waits until the table is visible. If the same error comes
+                    // again then, it was not a race.
                     Ok(Err(e)) if is_created(&e) => {
                         let again = in_the_way.as_deref() == Some(e.message());
                         if again || !self.patience.made(&self.app, &self.attempt.makes(&told)).await {
@@ -280,8 +282,8 @@ impl<T: Send + 'static> Attempts<T> {
                         }
                         in_the_way = Some(e.message().to_owned());
                     }
-                    // The table's columns changed while this was decoded: decode for the new ones. Or the same request was
-                    // faster: its answer is there once it is durable.
+                    // Either the table's columns changed while the body was decoded, so it is decoded for the new ones. Or the
+                    // same request was faster, and its answer appears once it is durable.
                     Ok(Err(e)) if is_changed(&e) || idempotency::is_repeated(&e) => {
                         if !self.patience.newer_root(&self.app, seen).await {
                             return Err(e.into());
@@ -300,7 +302,7 @@ impl<T: Send + 'static> Attempts<T> {
     }
 }
 
-/// Hands a transaction to the commit thread. `seen` is what an error of it is to this request.
+/// Hands a transaction to the commit thread. `seen` translates an error for this request.
 fn send(
     app: &Shared,
     principal: &Principal,
@@ -309,7 +311,7 @@ fn send(
 ) -> oneshot::Receiver<types::Result<Committed>> {
     let (sender, receiver) = oneshot::channel();
     app.engine.submit(principal, transaction, move |result| {
-        // The client may be gone; what was committed stays.
+        // The send fails if the client is gone. The commit stays.
         let _ = sender.send(result.map_err(seen));
     });
     receiver
@@ -322,7 +324,7 @@ fn answer(head: &Head, taken: &Taken, committed: Option<Committed>, lsn: u64) ->
         json!({ "count": taken.rows, "first_row_id": null, "last_row_id": null, "lsn": null })
     } else {
         let committed = committed.unwrap_or_default();
-        // The bad rows come first in a commit, so that the ids are those of the others, if there are any.
+        // The dead letters come first in a commit, so the ids are those of the good rows, if there are any.
         let count = committed.count.saturating_sub(left_out.map_or(0, |left_out| left_out.count as u64));
         let id = |row: Option<RowId>| row.filter(|_| count > 0).map(|row| row.0);
         let mut body = json!({
@@ -345,7 +347,7 @@ fn answer(head: &Head, taken: &Taken, committed: Option<Committed>, lsn: u64) ->
     }
 }
 
-/// A request's line and headers, understood before its body is read.
+/// The parsed line and headers of a request, before its body is read.
 #[derive(Debug)]
 pub struct Head {
     full_name: String,
@@ -355,7 +357,7 @@ pub struct Head {
     media: Media,
     encoding: Encoding,
     idempotency: Option<Key>,
-    /// What besides the body makes it this request and no other.
+    /// The parts of the request, besides the body, that must be equal when it is sent again with the same key.
     asked: String,
 }
 
@@ -417,7 +419,7 @@ struct Job {
     principal: Arc<Principal>,
     head: Arc<Head>,
     media: Media,
-    /// What came before the bytes, if they are a piece of a body.
+    /// The rows before `bytes` if they are a piece of a body.
     before: StreamOffset,
     part: Option<RowRange>,
     bytes: Bytes,
@@ -425,7 +427,7 @@ struct Job {
 
 impl Job {
     fn limits(&self) -> Limits {
-        // Where an array is cut, its pieces are not lines.
+        // In a later piece of a stream of lines, `[` does not begin an array of rows. The pieces of an array are not lines.
         let among_rows = self.media == Media::Json { lines: true } && self.before != StreamOffset::default();
         Limits { before: self.before, part: self.part, among_rows, ..Limits::default() }
     }
@@ -466,7 +468,7 @@ impl Attempt for Job {
     }
 }
 
-/// Deletes the row of a key; of a table without key, the row of this id.
+/// Deletes the row with a key, or with this row id if the table has no key.
 pub async fn delete(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,

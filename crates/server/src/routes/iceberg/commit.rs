@@ -1,4 +1,4 @@
-//! Commits to tables: one, or several of which all happen or none.
+//! Commits to tables: one commit, or several that succeed or fail together.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::service::{Catalog, Plan};
 use super::state::{Known, State, Swap, What};
 use super::tables::{Found, Loaded, entry_of};
 
-/// What a client wants to change in a table, and what has to hold for it.
+/// A client's commit to a table: the updates, and the requirements that must hold for them.
 #[derive(Debug)]
 pub struct Commit {
     pub ident: Ident,
@@ -21,7 +21,7 @@ pub struct Commit {
     pub creates: bool,
 }
 
-/// Tables of one transaction.
+/// Maximum number of tables in one transaction.
 const TABLES_MAX: usize = 1_000;
 
 impl Commit {
@@ -36,7 +36,7 @@ impl Commit {
         Ok(Commit { ident, requirements, updates, creates })
     }
 
-    /// Of a transaction's body.
+    /// Parses the body of a transaction. Fails if it names a table twice.
     pub fn parse_all(body: &Json) -> Result<Vec<Commit>> {
         let changes = body["table-changes"].as_array();
         let changes = changes.ok_or_else(|| Problem::bad("`table-changes` is a list of commits"))?;
@@ -56,23 +56,23 @@ impl Commit {
         }
     }
 
-    /// Whether it may take a name or a place that others could take at the same time.
+    /// Returns true if the commit may take a name or a location that another commit could take at the same time.
     fn is_structural(&self) -> bool {
         self.creates || self.updates.iter().any(|update| update["action"] == "set-location")
     }
 }
 
-/// One table of a commit, planned.
+/// The plan for one table of a commit.
 struct Step {
     swap: Swap,
     wrote: Option<String>,
     told: Loaded,
-    /// The location, and metadata files that go once the commit is there.
+    /// The location of the table, and the metadata files to remove after the commit.
     forgotten: (String, Vec<String>),
 }
 
 impl Catalog {
-    /// Carries out all of the commits or none. Returns each table as it stands then.
+    /// Carries out all commits or none. Returns the resulting state of each table.
     pub fn commit(&self, principal: &Principal, commits: &[Commit]) -> Result<Vec<Loaded>> {
         for commit in commits.iter().filter(|commit| commit.creates) {
             commit.ident.check_new(principal)?;
@@ -115,7 +115,7 @@ impl Catalog {
                     return Err(problem);
                 }
             };
-            // Several tables of a transaction may be the first of one namespace.
+            // Several tables of a transaction may be the first ones of the same namespace, which is added once.
             for put in step.swap.puts {
                 if !plan.swap.puts.iter().any(|(_, other)| other.what == What::Namespace && *other == put.1) {
                     plan.swap.puts.push(put);
@@ -139,7 +139,7 @@ impl Catalog {
         };
         let table = self.table_of(&known)?;
         if let Err(error) = requirement::check(&commit.requirements, &table) {
-            // The answer to this very commit was lost, and the client asks again.
+            // This commit was made before and its answer was lost, so the client sends it again.
             if error.kind() == Kind::Conflict && is_in(&commit.updates, &table) {
                 return self.unchanged(&table, &known.entry.metadata_location);
             }
@@ -163,7 +163,7 @@ impl Catalog {
         let ident = &commit.ident;
         let namespace = self.namespace_entry(state, principal, ident)?;
         if let Some(known) = state.find(ident)?.filter(|known| known.entry.what == What::Table) {
-            // The answer to this very commit was lost: nobody else was given this UUID.
+            // This commit was made before and its answer was lost: no other client knows this UUID.
             if assigned_uuid(&commit.updates).is_some_and(|uuid| uuid.eq_ignore_ascii_case(&known.entry.uuid))
             {
                 let table = self.table_of(&known)?;
@@ -183,7 +183,7 @@ impl Catalog {
         Ok(step)
     }
 
-    /// Writes the metadata file of a table as it is to be, and plans that its name leads there.
+    /// Writes the metadata file of the table's new state, and plans the change of its entry.
     fn written(
         &self,
         commit: &Commit,
@@ -212,11 +212,12 @@ impl Catalog {
         })
     }
 
-    /// To a table that Polynya writes: its rows come from Polynya alone, and what the lake says of them must stay true. What
-    /// changes nothing is no commit; what replaces files by others of the same rows is none of these ([`super::offer`]).
+    /// Plans a commit to a table that Polynya writes. Its rows come only from Polynya, and the lake's statements about them must
+    /// stay true. So only a commit without effect succeeds here. A commit that replaces files by others with the same rows takes
+    /// another way ([`super::offer`]).
     fn plan_own(&self, own: &table::Snapshot, commit: &Commit) -> Result<Step> {
         let refused = |why| own_commit_refused(&commit.ident, why);
-        // Whatever it requires: a client that is told of a conflict would try again.
+        // This is checked before the requirements: a client that is told of a conflict would try again.
         if operation(&commit.updates).is_some_and(|operation| operation != "replace") {
             return Err(refused("only files of the same rows can be committed to it here"));
         }
@@ -234,36 +235,37 @@ impl Catalog {
     }
 }
 
-/// Not a conflict: clients would refresh and try again.
+/// Makes the refusal of a commit to a table that Polynya writes. It is not a conflict, because clients would refresh and try
+/// again.
 pub fn own_commit_refused(ident: &Ident, why: &str) -> Problem {
     Problem::forbidden(format!(
         "{ident} is a table that Polynya writes: {why}. Rows go in through POST /v1/tables/…/rows or SQL"
     ))
 }
 
-/// The snapshots that a commit adds.
+/// Returns the snapshots that a commit adds.
 fn added(updates: &[Json]) -> impl DoubleEndedIterator<Item = &Json> {
     updates.iter().filter(|update| update["action"] == "add-snapshot").map(|update| &update["snapshot"])
 }
 
-/// What the last snapshot of a commit says that it does.
+/// Returns the operation in the summary of the last snapshot that a commit adds.
 fn operation(updates: &[Json]) -> Option<&str> {
     let last = added(updates).next_back()?;
     Some(last["summary"]["operation"].as_str().unwrap_or("snapshot"))
 }
 
-/// The UUID that a commit gives the table that it makes.
+/// Returns the UUID that a commit assigns to its new table.
 fn assigned_uuid(updates: &[Json]) -> Option<&str> {
     updates.iter().rev().find(|update| update["action"] == "assign-uuid")?["uuid"].as_str()
 }
 
-/// Whether a snapshot is in the table already. Their ids are drawn at random, so no other commit made it.
+/// Returns true if the table already has a snapshot. Snapshot ids are random, so no other commit can have made it.
 fn has(table: &Table, snapshot: &Json) -> bool {
     let known = snapshot["snapshot-id"].as_i64().and_then(|id| table.snapshot(id));
     known.is_some_and(|known| known["manifest-list"] == snapshot["manifest-list"])
 }
 
-/// Whether a commit adds snapshots, and every one of them is in the table already.
+/// Returns true if a commit adds snapshots and the table already has all of them.
 fn is_in(updates: &[Json], table: &Table) -> bool {
     added(updates).next().is_some() && added(updates).all(|snapshot| has(table, snapshot))
 }

@@ -1,4 +1,4 @@
-//! Names of namespaces, tables and views, and who may see them.
+//! Names of namespaces, tables and views, and the rules of who may see them.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use types::{Principal, TableSet, name};
 
 use super::problem::{Problem, Result};
 
-/// Between the parts of a namespace in a path.
+/// Separates the parts of a namespace in a path.
 const SEPARATOR: char = '\u{1f}';
-/// Parts of a namespace.
+/// Maximum number of parts of a namespace.
 const DEPTH_MAX: usize = 16;
 const PART_CHARS_MAX: usize = 128;
 const PART_BYTES_MAX: usize = 200;
 
-/// A table or view.
+/// The identifier of a table or view.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct Ident {
     pub namespace: Vec<String>,
@@ -27,12 +27,12 @@ impl fmt::Display for Ident {
     }
 }
 
-/// A namespace as messages show it.
+/// Returns a namespace as messages show it.
 pub fn shown(namespace: &[String]) -> String {
     name::printable(&namespace.join("."))
 }
 
-/// The namespace of a path's part, which was decoded already.
+/// Parses the namespace in a segment of a path, which is already percent-decoded.
 pub fn namespace(part: &str) -> Vec<String> {
     part.split(SEPARATOR).map(str::to_owned).collect()
 }
@@ -42,12 +42,12 @@ impl Ident {
         Ident { namespace, name: name.into() }
     }
 
-    /// As keys and Polynya name it. A part has no dot in it, so each name is one table's.
+    /// Returns the name that keys and Polynya use. Parts contain no dots, so each full name belongs to one identifier.
     pub fn full_name(&self) -> String {
         format!("{}.{}", self.namespace.join("."), self.name)
     }
 
-    /// Whether Polynya could have a table of this name.
+    /// Returns true if a table of Polynya could have this name.
     pub fn is_flat(&self) -> bool {
         self.namespace.len() == 1
     }
@@ -56,7 +56,7 @@ impl Ident {
         principal.may_see(&self.full_name())
     }
 
-    /// Refuses what no table may be called, and what this principal may not make.
+    /// Refuses an identifier that is not allowed for a new table, or that this principal may not make.
     pub fn check_new(&self, principal: &Principal) -> Result<()> {
         check_new_namespace(&self.namespace)?;
         check_part(&self.name)?;
@@ -67,7 +67,7 @@ impl Ident {
     }
 }
 
-/// Refuses what no namespace of others may be called.
+/// Refuses a name that is not allowed for the namespaces of other engines.
 pub fn check_new_namespace(namespace: &[String]) -> Result<()> {
     if namespace.is_empty() || namespace.len() > DEPTH_MAX {
         return Err(Problem::bad(format!("a namespace has 1 to {DEPTH_MAX} parts")));
@@ -98,13 +98,13 @@ fn check_part(part: &str) -> Result<()> {
     }
 }
 
-/// Whether a namespace exists for a principal: some table in it, or below it, might.
+/// Returns true if a namespace exists for a principal: if its key allows a table in it or below it.
 pub fn may_see_namespace(principal: &Principal, namespace: &[String]) -> bool {
     let TableSet::Only(tables) = &principal.tables else { return true };
     let wanted = namespace.join(".");
     let begins = |text: &str, with: &str| text.strip_prefix(with).is_some_and(|rest| rest.starts_with('.'));
     tables.iter().any(|table| {
-        // `a.*` is all of a, and what is below it.
+        // `a.*` allows all of `a` and everything below it.
         let whole = table.strip_suffix(".*").is_some_and(|whole| whole == wanted || begins(&wanted, whole));
         whole || begins(table, &wanted)
     })

@@ -1,4 +1,4 @@
-//! Namespaces: those that others made, and those of Polynya's tables.
+//! Namespaces: those that other engines made, and those of Polynya's own tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::problem::{Problem, Result};
 use super::service::{Catalog, Plan};
 use super::state::{Entry, Known, State, Swap, What};
 
-/// What became of the keys of a request.
+/// The result of an update of a namespace's properties: the keys by outcome.
 #[derive(Debug, Default)]
 pub struct Updated {
     pub updated: BTreeSet<String>,
@@ -19,7 +19,7 @@ pub struct Updated {
 }
 
 impl Catalog {
-    /// The namespaces right below one, or at the top, that a principal may see.
+    /// Returns the namespaces directly below `parent` (the top level if it is empty) that a principal may see.
     pub fn namespaces(&self, principal: &Principal, parent: &[String]) -> Result<BTreeSet<Vec<String>>> {
         let state = self.state();
         if !parent.is_empty() {
@@ -44,7 +44,8 @@ impl Catalog {
         Ok(children.filter(|found| may_see_namespace(principal, found)).collect())
     }
 
-    /// What is known of a namespace that is there; `None`: it is there without having been made.
+    /// Returns the entry of an existing namespace; `None` if the namespace exists without an entry. Fails if it does not exist
+    /// for the principal.
     pub fn namespace(
         &self,
         state: &State,
@@ -113,7 +114,7 @@ impl Catalog {
                     _ => entry.namespace == namespace,
                 };
                 let others = state.all()?.iter().any(|known| inside(&known.entry));
-                // Whoever may see them or not: they would be left without it.
+                // Tables that the principal may not see count too: they would be left without a namespace.
                 let prefix = format!("{}.", namespace.join("."));
                 let own = namespace.len() == 1
                     && self.engine.root().tables().any(|table| table.def().name.starts_with(&prefix));

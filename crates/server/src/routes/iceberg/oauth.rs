@@ -1,5 +1,5 @@
-//! The token endpoint that clients ask who have a credential and no token. A key is its own token: what is presented is
-//! looked at and given back.
+//! The token endpoint, for clients that have a credential and request a token with it. A key is its own token: the endpoint
+//! checks the key and returns it.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -21,9 +21,9 @@ const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 #[derive(Debug, Default, Deserialize)]
 struct Asked {
     grant_type: Option<String>,
-    /// The key, of `client_credentials`; what else a client calls itself does not matter.
+    /// The key in a request of type `client_credentials`. The client id is ignored.
     client_secret: Option<String>,
-    /// The key, of a token exchange.
+    /// The key in a request of type token exchange.
     subject_token: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub async fn tokens(State(app): State<Shared>, request: Request<Body>) -> Result
     Ok((headers, token.to_string()).into_response())
 }
 
-/// The password of `Authorization: Basic …`.
+/// Returns the password of `Authorization: Basic …`.
 fn basic(headers: &HeaderMap) -> Option<String> {
     let (scheme, coded) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let coded = scheme.eq_ignore_ascii_case("basic").then(|| coded.trim())?;
@@ -65,7 +65,7 @@ fn basic(headers: &HeaderMap) -> Option<String> {
     plain.split_once(':').map(|(_, secret)| secret.to_owned())
 }
 
-/// In the words of OAuth.
+/// Makes a refusal in the error format of OAuth.
 fn refused(error: &str, why: &str) -> Response {
     let status = if error == "invalid_client" { StatusCode::UNAUTHORIZED } else { StatusCode::BAD_REQUEST };
     let body = json!({ "error": error, "error_description": why }).to_string();

@@ -1,8 +1,9 @@
-//! Commits of others to tables that Polynya writes. They may write files anew; the lake looks whether the rows are the same,
-//! and commits in order with what it does itself. Until it has looked a request waits, and holds no thread.
+//! Commits by other engines to tables that Polynya writes. They may replace files by others with the same rows. The lake checks
+//! that the rows are equal and commits the replacement in order with its own commits. The request waits for this without holding
+//! a thread.
 //!
-//! Clients remove their files when they are told that a commit failed. So that is told only of what certainly did not happen
-//! and will not; of all else, that nobody knows.
+//! A client deletes its files when it is told that its commit failed. So a failure is reported only if the commit certainly did
+//! not happen and will not. In all other cases the answer is that the state is unknown.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,13 +17,13 @@ use super::problem::{Problem, Result};
 use super::service::Catalog;
 use super::tables::{Found, Loaded};
 
-/// How long the lake may take to look: it reads all that is replaced, and what it does before.
+/// Time that the lake may take to check an offer: it reads all files that are replaced, after the work that is queued before.
 const LOOK_MAX: Duration = Duration::from_secs(600);
-/// And to show what it committed, which is done already.
+/// Time until the lake publishes a commit that it has made.
 const SHOW_MAX: Duration = Duration::from_secs(30);
 const SHOW_EVERY: Duration = Duration::from_millis(10);
 
-/// A commit that waits for the lake.
+/// A commit that waits for the lake's decision.
 struct Waiting {
     table: Arc<table::Snapshot>,
     snapshot_id: i64,
@@ -31,15 +32,15 @@ struct Waiting {
 }
 
 enum Begun {
-    /// It is there already.
+    /// The lake has already made this commit.
     Done(Loaded),
     Waits(Waiting),
-    /// It is of another kind.
+    /// The commit is not a replacement of files in a table of Polynya's own.
     No(Commit),
 }
 
 impl Catalog {
-    /// Carries out all of the commits or none. Returns each table as it stands then.
+    /// Carries out all commits or none. Returns the resulting state of each table.
     pub async fn commit_all(
         self: &Arc<Self>,
         principal: Arc<Principal>,
@@ -80,7 +81,7 @@ impl Catalog {
             return shown(&lake).map(Begun::Done);
         }
         let (tell, outcome) = tokio::sync::oneshot::channel();
-        // Whoever asked may have gone.
+        // The send fails if the client is gone.
         let heard = Box::new(move |told| drop(tell.send(told)));
         let offered = lake.offer(replace, heard)?;
         self.engine.hurry(lake::NAME, table.def().id);
@@ -94,13 +95,13 @@ impl Catalog {
             Err(_) if offered.withdraw() => {
                 return Err(Error::new(Kind::Busy, "the lake has not come to it").into());
             }
-            // It may have been told just now.
+            // The outcome may have arrived just now.
             Err(_) => outcome.try_recv().ok(),
         };
         match told {
             Some(Outcome::Taken(version)) => {
                 let shows = move |catalog: &Catalog| catalog.shows(&table, snapshot_id, version);
-                // It is there, whatever keeps it from being shown.
+                // The commit exists, even if it cannot be shown.
                 let unknown = || Problem::unknown(&Error::new(Kind::Timeout, "the commit is not shown yet"));
                 self.run(shows).await.map_err(|_| unknown())
             }
@@ -112,7 +113,7 @@ impl Catalog {
         }
     }
 
-    /// Waits until everybody sees a commit of the lake: whoever made it asks for the table next.
+    /// Waits until readers see a commit of the lake, because the client's next request loads the table.
     fn shows(&self, table: &table::Snapshot, snapshot_id: i64, version: u64) -> Result<Loaded> {
         let begun = Instant::now();
         loop {

@@ -1,5 +1,5 @@
-//! Errors in the words of Iceberg's clients: `{"error": {"message", "type", "code"}}`. They choose what to do by the status
-//! and by the type.
+//! Errors in the format of the Iceberg REST catalog: `{"error": {"message", "type", "code"}}`. Clients decide by status and type
+//! how to react.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -10,7 +10,7 @@ use super::names::{Ident, shown};
 use crate::failure::Failure;
 use crate::told;
 
-/// Why a request to the catalog is refused.
+/// The reason why a request to the catalog is refused.
 #[derive(Debug)]
 pub struct Problem {
     pub status: StatusCode,
@@ -22,7 +22,7 @@ pub struct Problem {
 pub type Result<T, E = Problem> = std::result::Result<T, E>;
 
 const BAD_REQUEST: &str = "BadRequestException";
-/// Of what is well formed and does not fit; clients in Java throw something of their own for it.
+/// The type for a request that is well formed and does not fit. Java clients throw an exception of their own for it.
 const ILLEGAL: &str = "IllegalArgumentException";
 const EXISTS: &str = "AlreadyExistsException";
 const CONFLICT: &str = "CommitFailedException";
@@ -73,7 +73,7 @@ impl Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "UnprocessableEntityException", message)
     }
 
-    /// A commit of which nobody knows whether it happened: clients then keep the files that it names.
+    /// Makes the answer to a commit whose outcome is unknown. Clients then keep the files that it names.
     pub fn unknown(error: &Error) -> Problem {
         tracing::warn!(%error, "nobody knows whether a commit to the catalog happened");
         let message = format!("nobody knows whether the commit happened: {}", error.kind().name());
@@ -103,7 +103,7 @@ impl From<Error> for Problem {
             | Kind::Io => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
         };
         let message = match status.is_server_error() {
-            // Paths and places are for the log.
+            // Paths and messages are for the log.
             true => {
                 if let Some(times) = told::of_requests(error.kind().name()) {
                     tracing::warn!(%error, times, "requests to the catalog failed");

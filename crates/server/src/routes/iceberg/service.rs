@@ -1,4 +1,4 @@
-//! What the catalog's routes share: its truth, where its files are, its threads.
+//! The state that the catalog's routes share: its table of entries, its file store and its threads.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -16,13 +16,15 @@ use super::problem::{self, Problem};
 use super::state::{self, State, Swap, What};
 use crate::work::Pool;
 
-/// Threads that wait for files and for commits of the catalog, and the jobs that may wait for one of them.
+/// Number of threads that wait for files and commits of the catalog.
 const THREADS: usize = 4;
+/// Maximum number of jobs that wait for one of the threads.
 const JOBS_MAX: usize = 256;
-/// A commit that always finds another one before it gives up after so many tries.
+/// Number of attempts after which a change that always conflicts with another one fails.
 const TRIES: usize = 16;
-/// How long a table that was just made may take to have a lake.
+/// Time that a newly made table may take to land in the lake.
 const LAKE_WAIT: Duration = Duration::from_secs(10);
+/// Time between two checks whether the table has landed.
 const LAKE_EVERY: Duration = Duration::from_millis(20);
 
 /// The catalog of one server.
@@ -30,15 +32,15 @@ pub struct Catalog {
     pub engine: Engine,
     pub store: Store,
     names: Arc<Names>,
-    /// Held while tables, views and namespaces are made, moved and dropped: what must not overlap is compared with what
-    /// there is. Commits to a table hold nothing.
+    /// Held while tables, views and namespaces are made, moved or dropped, because names and locations are compared with the
+    /// existing ones. Commits to a table do not take it.
     structure: Mutex<()>,
-    /// Started by the first request: a server whose catalog nobody asks has none of its threads.
+    /// Started by the first request, so that an unused catalog has no threads.
     pool: OnceLock<Pool>,
 }
 
 impl Catalog {
-    /// Over a database that is open. Tables of others keep their names from here on.
+    /// Starts the catalog over an open database. From here on, Polynya's tables cannot take the names of other engines' tables.
     pub fn start(engine: Engine, store: Store) -> Result<Arc<Catalog>> {
         let names = Arc::new(Names { taken: Mutex::new(Rank::new(24, "catalog names"), BTreeSet::new()) });
         engine.register(names.clone())?;
@@ -50,13 +52,13 @@ impl Catalog {
         Ok(Arc::new(catalog))
     }
 
-    /// Runs what waits for the disk on a thread of the catalog's own.
+    /// Runs a job that waits for the disk on a thread of the catalog's own.
     pub async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         job: impl FnOnce(&Catalog) -> problem::Result<T> + Send + 'static,
     ) -> problem::Result<T> {
         if self.pool.get().is_none() {
-            // Whoever is second throws its own away.
+            // If two requests start a pool at the same time, the second one is dropped.
             let _ = self.pool.set(Pool::named("pn-catalog", THREADS, JOBS_MAX)?);
         }
         let pool = self.pool.get().ok_or_else(|| Error::internal("the catalog has no threads"))?;
@@ -68,7 +70,7 @@ impl Catalog {
         State::now(&self.engine)
     }
 
-    /// Makes changes to what there is, one at a time.
+    /// Runs changes of names and locations one at a time.
     pub fn in_order<T>(&self, job: impl FnOnce() -> problem::Result<T>) -> problem::Result<T> {
         let guard = self.structure.lock();
         let done = job();
@@ -76,10 +78,10 @@ impl Catalog {
         done
     }
 
-    /// Carries out what `job` plans on the newest state, and plans anew where another was faster. Files of a plan that comes
-    /// to nothing are removed; where nobody knows whether it did, they stay.
+    /// Carries out the plan that `job` makes for the newest state, and plans again after a conflict. Files of a failed plan are
+    /// removed. If it is unknown whether the commit happened, they stay.
     pub fn change<T>(&self, mut job: impl FnMut(&State) -> problem::Result<Plan<T>>) -> problem::Result<T> {
-        // A log that takes nothing more would leave a file of each try.
+        // A log that takes no more writes would leave a file behind for each attempt.
         if let Some(error) = self.engine.status().write_error {
             return Err(error.into());
         }
@@ -100,8 +102,8 @@ impl Catalog {
         Err(Problem::conflict("others changed the catalog again and again at the same moment"))
     }
 
-    /// Refuses a location where no table or view of this name may be, and one that is, holds or lies in that of another. Of those
-    /// that the principal may not see nothing is told.
+    /// Refuses a location that is not allowed for this name, or that equals, contains or lies in the location of another table or
+    /// view. The error does not mention tables that the principal may not see.
     pub fn check_location(
         &self,
         state: &State,
@@ -126,7 +128,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Keeps a name for others while `job` gives it to a table or view of theirs, and from then on.
+    /// Reserves a name while `job` gives it to a table or view of another engine. The name stays reserved if the job succeeds.
     pub fn with_name<T>(
         &self,
         ident: &Ident,
@@ -140,14 +142,14 @@ impl Catalog {
         done
     }
 
-    /// Lets Polynya have a name again, unless others have it after all.
+    /// Releases a name, unless a table or view of another engine has it.
     pub fn forget(&self, ident: &Ident) {
         if self.state().find(ident).is_ok_and(|known| known.is_none()) {
             self.names.taken.lock().remove(&ident.full_name());
         }
     }
 
-    /// Polynya's own table of exactly this name, as far as a principal may see it, and whether it has a lake.
+    /// Returns Polynya's own table of exactly this name, if the principal may see it, and whether it has a lake.
     pub fn own(&self, principal: &Principal, ident: &Ident) -> Result<Option<(Arc<Snapshot>, bool)>> {
         if !ident.is_flat() {
             return Ok(None);
@@ -165,7 +167,7 @@ impl Catalog {
         self.engine.standing(table).iter().any(|standing| standing.materializer == lake::NAME)
     }
 
-    /// Where the lake of one of Polynya's own tables stands. One that was just made gets a moment.
+    /// Returns the published lake of one of Polynya's own tables. Waits up to `LAKE_WAIT` if the table was just made.
     pub fn lake_of(&self, table: &Snapshot) -> problem::Result<Arc<lake::Lake>> {
         let id = table.def().id;
         let begun = Instant::now();
@@ -178,27 +180,28 @@ impl Catalog {
                 return Err(Error::new(Kind::Busy, "the table has not landed in the lake yet").into());
             }
             self.engine.hurry(lake::NAME, id);
-            // What is published may come without a commit.
+            // A lake may be published without a commit, so this also polls.
             self.engine.wait_for_commit(self.engine.root().lsn(), LAKE_EVERY)?;
         }
     }
 
-    /// Whether some table of Polynya, whoever may see it, has this name.
+    /// Returns true if a table of Polynya has this name, visible to the principal or not.
     pub fn is_own_name(&self, ident: &Ident) -> bool {
         ident.is_flat() && self.engine.root().table(&ident.full_name()).is_some()
     }
 }
 
-/// Whether nothing is hidden from a principal, who then may put tables of one namespace below the directory of another.
+/// Returns true if nothing is hidden from a principal. It may then place tables of one namespace below the directory of another.
 pub fn sees_all(principal: &Principal) -> bool {
     matches!(principal.tables, TableSet::All)
 }
 
-/// What a change does to the catalog, and what it wrote before.
+/// A change of the catalog, and the files that were written for it.
 pub struct Plan<T> {
     pub swap: Swap,
-    /// Metadata files that nothing names if the swap does not happen.
+    /// Metadata files that are unreferenced if the swap does not happen.
     pub wrote: Vec<String>,
+    /// The result for the caller.
     pub told: T,
 }
 
@@ -208,7 +211,7 @@ impl<T> Plan<T> {
     }
 }
 
-/// Whether an error says that nothing was committed.
+/// Returns true if an error of this kind means that nothing was committed.
 fn is_certain(kind: Kind) -> bool {
     matches!(
         kind,
@@ -224,8 +227,8 @@ fn is_certain(kind: Kind) -> bool {
     )
 }
 
-/// The names of others' tables and views, which no table of Polynya may get. Asked as those that derive something from
-/// tables are, before one is made; it derives nothing itself.
+/// The names of other engines' tables and views, which no table of Polynya may take. It is registered as a materializer only to
+/// be asked before a table is made; it derives nothing.
 struct Names {
     taken: Mutex<BTreeSet<String>>,
 }
@@ -240,12 +243,12 @@ impl Materializer for Names {
     }
 
     fn check(&self, def: &TableDef) -> Result<()> {
-        // One that is there already may change.
+        // A table that already exists may change.
         if def.id.0 != 0 || !self.taken.lock().contains(&def.name) {
             return Ok(());
         }
         let table = name::short_table_name(&def.name);
-        // Not "exists": whoever makes a table where none is would look for it again.
+        // The kind is not `Exists`: a caller that makes missing tables would then look for a table here.
         Err(Error::invalid(format!("the Iceberg catalog has a table `{table}` of another program"))
             .hint("choose another name, or drop or rename that one there"))
     }

@@ -1,5 +1,6 @@
-//! The catalog's truth: which name has which metadata file. A keyed table of Polynya itself, changed by transactions that
-//! end exactly the row versions that were read, so that a commit to a table is the swap of one row, and one to several tables a swap of all of them.
+//! The catalog's source of truth: the metadata file of each name. It is a keyed table of Polynya's own. Transactions end exactly
+//! the row versions that were read, so a commit to one table is a compare-and-swap of one row, and a commit to several tables
+//! swaps all their rows or none.
 
 use std::sync::Arc;
 
@@ -13,14 +14,15 @@ use types::{
 
 use super::names::Ident;
 
-/// Its columns, in the order of [`COLUMNS`]. A namespace's name is empty.
+/// The table of entries. Its columns are [`COLUMNS`]. A namespace is an entry with an empty name.
 pub const TABLE: &str = "polynya.catalog";
 
 const COLUMNS: [&str; 7] =
     ["namespace", "name", "kind", "uuid", "location", "metadata_location", "properties"];
+/// Number of columns of the primary key.
 const KEY: usize = 2;
 
-/// Rows that are read at once.
+/// Number of rows that are read at once.
 const ROWS: usize = 8_192;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl What {
         }
     }
 
-    /// As it begins a message.
+    /// Returns the word for the beginning of a message.
     pub fn title(self) -> &'static str {
         match self {
             What::Namespace => "Namespace",
@@ -54,13 +56,13 @@ impl What {
 pub struct Entry {
     pub what: What,
     pub namespace: Vec<String>,
-    /// Empty for a namespace.
+    /// The name of a table or view; empty for a namespace.
     pub name: String,
-    /// Of a table or view; else empty, as the two that follow.
+    /// The UUID of a table or view; empty for a namespace, as are the next two fields.
     pub uuid: String,
     pub location: String,
     pub metadata_location: String,
-    /// A namespace's.
+    /// The properties of a namespace.
     pub properties: Map<String, Json>,
 }
 
@@ -82,15 +84,16 @@ impl Entry {
     }
 }
 
-/// An entry as it stood, and the row version that says so.
+/// An entry as it was read, and the row version that contains it.
 #[derive(Clone, Debug)]
 pub struct Known {
     pub row: RowId,
     pub entry: Entry,
 }
 
-/// What a transaction does to the catalog, all of it or nothing.
+/// The changes of a transaction to the catalog.
 #[derive(Debug, Default)]
+/// New entries, each with the row version that it replaces, if there is one.
 pub struct Swap {
     pub puts: Vec<(Option<RowId>, Entry)>,
     pub removals: Vec<RowId>,
@@ -101,12 +104,12 @@ impl Swap {
         self.puts.is_empty() && self.removals.is_empty()
     }
 
-    /// Puts an entry where there is none.
+    /// Adds an entry under a new name.
     pub fn add(entry: Entry) -> Swap {
         Swap { puts: vec![(None, entry)], removals: Vec::new() }
     }
 
-    /// Puts an entry in the place of one.
+    /// Replaces an entry.
     pub fn replace(known: &Known, entry: Entry) -> Swap {
         Swap { puts: vec![(Some(known.row), entry)], removals: Vec::new() }
     }
@@ -139,7 +142,7 @@ impl State {
         self.get(namespace, "")
     }
 
-    /// The table or view of a name.
+    /// Returns the entry of a table or view.
     pub fn find(&self, ident: &Ident) -> Result<Option<Known>> {
         if ident.name.is_empty() {
             return Ok(None);
@@ -157,7 +160,7 @@ impl State {
         Ok(entries(&batch)?.pop())
     }
 
-    /// Everything, in no order that means anything.
+    /// Returns all entries in no particular order.
     pub fn all(&self) -> Result<Vec<Known>> {
         let Some(table) = &self.0 else { return Ok(Vec::new()) };
         let projection = table.projection(&columns(table)?)?;
@@ -173,7 +176,7 @@ impl State {
     }
 }
 
-/// The row id, then [`COLUMNS`].
+/// Returns the ids of the row id and [`COLUMNS`].
 fn columns(table: &Snapshot) -> Result<Vec<ColumnId>> {
     let id = |name: &str| {
         let column = table.def().schema.columns.iter().find(|column| column.name == name);
@@ -221,8 +224,8 @@ fn entries(batch: &RecordBatch) -> Result<Vec<Known>> {
     (0..batch.num_rows()).map(entry).collect()
 }
 
-/// Carries out a swap, durable when it returns. [`types::Kind::Conflict`] if an entry is not as it was known any more, or
-/// is there where none was known.
+/// Commits a swap; it is durable on return. Fails with [`types::Kind::Conflict`] if an entry has changed since it was read, or if
+/// a new name is taken.
 pub fn swap(engine: &Engine, swap: Swap) -> Result<()> {
     let mut ops = Vec::new();
     if engine.root().table(TABLE).is_none() {
@@ -230,8 +233,8 @@ pub fn swap(engine: &Engine, swap: Swap) -> Result<()> {
     }
     let (expected, entries): (Vec<_>, Vec<_>) = swap.puts.into_iter().unzip();
     let table = TABLE.to_owned();
-    // One operation, since more of them may not change the same keyed table. One that ends a row may put its successor
-    // under another name.
+    // One operation, because a transaction may change a keyed table only once. An update may move the successor of a row to
+    // another name.
     let old: Vec<RowId> = expected.into_iter().flatten().chain(swap.removals).collect();
     ops.push(match (entries.is_empty(), old.is_empty()) {
         (true, _) => Op::Delete { table, rows: old, must_exist: true },

@@ -1,4 +1,4 @@
-//! Tables: others', and Polynya's own as far as they have a lake.
+//! Tables of other engines, and those of Polynya's own tables that have a lake.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use super::problem::{Problem, Result};
 use super::service::{Catalog, Plan, sees_all};
 use super::state::{Entry, Known, State, Swap, What};
 
-/// A table's or view's metadata as a client gets it.
+/// The metadata of a table or view as a client gets it.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// Empty for a table that is not made yet.
+    /// The metadata file; empty for a staged table, which does not exist yet.
     pub metadata_location: String,
-    /// JSON.
+    /// The metadata as JSON text.
     pub metadata: String,
 }
 
-/// A table that a request means.
+/// The table that a request names.
 pub enum Found {
     Other(Known),
     Own(Arc<table::Snapshot>),
 }
 
-/// Which snapshots a client wants to be told of.
+/// The snapshots that a client requests: all, or only those that branches and tags refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Snapshots {
     All,
@@ -43,7 +43,8 @@ impl Loaded {
 }
 
 impl Catalog {
-    /// A table that a principal may see. What has the name of a table of others is that, whatever came later.
+    /// Finds a table that a principal may see. If another engine's table has the name, it is returned, even if Polynya has one
+    /// too.
     pub fn find(&self, state: &State, principal: &Principal, ident: &Ident) -> Result<Found> {
         let missing = || Err(Problem::no_table(ident));
         if !ident.is_visible(principal) {
@@ -60,7 +61,7 @@ impl Catalog {
         }
     }
 
-    /// The tables or views of a namespace that a principal may see.
+    /// Returns the names of the tables or views of a namespace that a principal may see.
     pub fn list(&self, principal: &Principal, namespace: &[String], what: What) -> Result<BTreeSet<String>> {
         let state = self.state();
         self.namespace(&state, principal, namespace)?;
@@ -109,7 +110,7 @@ impl Catalog {
         }
     }
 
-    /// A metadata file's text, which is JSON at least.
+    /// Reads a metadata file, and checks that it is JSON.
     pub fn read(&self, known: &Known) -> Result<String> {
         let bytes = self.store.read(&known.entry.metadata_location)?;
         let raw: Box<RawValue> = serde_json::from_slice(&bytes).map_err(|e| damaged(known, &e))?;
@@ -121,13 +122,13 @@ impl Catalog {
         parsed(&bytes, known)
     }
 
-    /// The newest metadata of one of Polynya's tables, and the file that holds it.
+    /// Returns the newest metadata of one of Polynya's tables, and the location of its metadata file.
     pub fn own_metadata(&self, table: &table::Snapshot) -> Result<(Table, String)> {
         let lake = self.lake_of(table)?;
         Ok((Table::parse(&lake.metadata.to_bytes()?)?, lake.metadata_location()))
     }
 
-    /// Refuses a name that something has, whoever may see it.
+    /// Refuses a name that is taken, whether the principal may see its owner or not.
     pub fn refuse_taken(
         &self,
         state: &State,
@@ -149,7 +150,7 @@ impl Catalog {
         })
     }
 
-    /// What makes the entry of a namespace that is there without one.
+    /// Returns a new entry for the identifier's namespace if the namespace exists without one.
     pub fn namespace_entry(
         &self,
         state: &State,
@@ -160,7 +161,7 @@ impl Catalog {
         Ok(known.is_none().then(|| Entry::of_namespace(ident.namespace.clone(), Default::default())))
     }
 
-    /// Puts a new table or view into the catalog, whose metadata were written.
+    /// Plans the entry of a new table or view whose metadata file is written.
     pub fn plan_new<T>(
         &self,
         state: &State,
@@ -175,7 +176,7 @@ impl Catalog {
         Ok(Plan { swap, wrote, told })
     }
 
-    /// Makes a table as a request's body says. A staged one is told and not made: its first commit makes it.
+    /// Makes a table from the body of a request. A staged table is only returned; its first commit makes it.
     pub fn create(&self, principal: &Principal, ident: &Ident, body: &Json) -> Result<Loaded> {
         ident.check_new(principal)?;
         let is_staged = body["stage-create"].as_bool().unwrap_or(false);
@@ -216,7 +217,7 @@ impl Catalog {
         })
     }
 
-    /// Takes a table in whose metadata file is there already.
+    /// Adds a table whose metadata file already exists.
     pub fn register(&self, principal: &Principal, ident: &Ident, body: &Json) -> Result<Loaded> {
         ident.check_new(principal)?;
         let metadata_location = body["metadata-location"].as_str();
@@ -250,7 +251,7 @@ impl Catalog {
                         Some(old) => Plan::new(Swap::replace(old, entry), loaded),
                         None => self.plan_new(state, principal, entry, loaded)?,
                     };
-                    // It was there before, and stays whatever comes.
+                    // The metadata file existed before, so it is not removed if the swap fails.
                     plan.wrote.clear();
                     Ok(plan)
                 })
@@ -258,7 +259,7 @@ impl Catalog {
         })
     }
 
-    /// Lets go of a table. With `purge` its files go too, before this returns.
+    /// Drops a table. With `purge` its files are removed too, before this returns.
     pub fn drop(&self, principal: &Principal, ident: &Ident, purge: bool) -> Result<Option<Purged>> {
         let dropped = self.in_order(|| {
             self.change(|state| {
@@ -283,7 +284,7 @@ impl Catalog {
         Ok(Some(purged))
     }
 
-    /// Gives a table or view another name. Its files stay where they are.
+    /// Renames a table or view. Its files stay where they are.
     pub fn rename(&self, principal: &Principal, from: &Ident, to: &Ident, what: What) -> Result<()> {
         let missing = || match what {
             What::View => Problem::no_view(from),
@@ -344,7 +345,7 @@ fn parsed(bytes: &[u8], known: &Known) -> Result<Table> {
     Ok(Table::parse(bytes).map_err(|e| damaged(known, &e))?)
 }
 
-/// What was written well was changed since.
+/// Makes the error for a metadata file that was valid when it was written and has changed since.
 fn damaged(known: &Known, error: &dyn std::fmt::Display) -> Error {
     Error::damaged(format!("the metadata of {} are not readable: {error}", known.entry.ident()))
         .with("file", &known.entry.metadata_location)

@@ -1,4 +1,4 @@
-//! Views of others: a query in one or more dialects, which this server keeps and does not run.
+//! Views of other engines: queries in one or more dialects, which this server stores and does not run.
 
 use lake::catalog::{self, View, ViewChange, requirement};
 use serde_json::{Value as Json, json};
@@ -30,7 +30,7 @@ impl Catalog {
         if !version.is_object() {
             return Err(Problem::bad("`view-version` is missing"));
         }
-        // The one that comes with it is the only schema there is.
+        // -1 refers to the schema that this request adds, which is the only one.
         version["schema-id"] = json!(-1);
         let updates = [
             json!({ "action": "add-schema", "schema": body["schema"] }),
@@ -58,7 +58,7 @@ impl Catalog {
         })
     }
 
-    /// Changes a view: another query, other properties.
+    /// Changes a view: its query, its properties or its location.
     pub fn commit_view(&self, principal: &Principal, ident: &Ident, body: &Json) -> Result<Loaded> {
         let list = |key: &str| match &body[key] {
             Json::Null => Ok(Vec::new()),
@@ -83,7 +83,7 @@ impl Catalog {
                 }
                 let (entry, told) = self.write_view(ident, &changed, Some(&known))?;
                 let wrote = vec![entry.metadata_location.clone()];
-                // No view names the files of before.
+                // The new metadata does not refer to the previous file, which is removed after the commit.
                 let old = (view.location, metadata_location);
                 Ok(Plan { swap: Swap::replace(&known, entry), wrote, told: (told, Some(old)) })
             })

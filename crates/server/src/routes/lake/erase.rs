@@ -1,5 +1,5 @@
-//! Erasure: deletes reach history. Rows that were deleted, or replaced, by now leave the lake's files and snapshots and the
-//! table's own files; the answer says what was done, and where copies may be that this does not reach.
+//! Erasure: makes deletes permanent in history. Rows that have been deleted or replaced are removed from the lake's files and
+//! snapshots and from the table's own files. The answer reports what was done, and which copies an erasure does not reach.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::asked;
 use crate::failure::Result;
 use crate::routes::json;
 
-/// The last erasure of each table, so that whoever asks again hears of it and begins no second one.
+/// The last erasure of each table, so that a repeated request joins it instead of starting a second one.
 pub struct Erasures(Mutex<BTreeMap<TableId, Arc<Watched>>>);
 
 impl Default for Erasures {
@@ -33,13 +33,13 @@ impl Default for Erasures {
     }
 }
 
-/// An erasure in both places.
+/// An erasure in the local files and in the lake.
 struct Watched {
     lsn: Lsn,
     local: Arc<Erasure>,
-    /// How it went in the lake, if the table has one.
+    /// The result in the lake, or `None` if the table has no lake.
     lake: Option<Arc<OnceLock<types::Result<Erased>>>>,
-    /// Whether there was a copy that was written before the lake was elsewhere, and went.
+    /// True if a copy of the lake from before it moved elsewhere existed on this machine and was removed.
     old_lake: AtomicBool,
 }
 
@@ -59,15 +59,15 @@ impl Watched {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
-    /// Rows that were deleted up to this commit; without it all that were acknowledged.
+    /// Rows that were deleted up to this commit are erased; by default all that were deleted so far.
     lsn: Option<u64>,
     deadline_ms: Option<u64>,
 }
 
-/// Between two looks.
+/// Initial time between two checks of the progress.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Erases what was deleted from a table so far, and answers once it is done.
+/// Erases the rows that have been deleted from a table so far, and answers once that is done.
 pub async fn erase(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
@@ -84,7 +84,7 @@ pub async fn erase(
                 .hint("leave `lsn` out to erase what was deleted so far")
                 .into());
         }
-        // What came after the table's last change changed nothing of it; what background work did to it counts as one.
+        // Commits after the table's last change did not touch it. Background work on the table counts as a change.
         lsn => lsn.unwrap_or(found.lsn()).min(found.lsn()),
     };
     let def = found.def().clone();
@@ -116,7 +116,7 @@ pub async fn erase(
     }
 }
 
-/// Joins what is under way or done for this commit or a later one, else begins.
+/// Joins an erasure that runs or is done for this commit or a later one, or starts a new one.
 fn begin(app: &Shared, def: &TableDef, lsn: Lsn, has_lake: bool) -> types::Result<Arc<Watched>> {
     let id = def.id;
     let materializer = app.options.lake.clone().filter(|_| has_lake);
@@ -135,7 +135,7 @@ fn begin(app: &Shared, def: &TableDef, lsn: Lsn, has_lake: bool) -> types::Resul
     let lake = materializer.map(|materializer| {
         let outcome = Arc::new(OnceLock::new());
         let told = outcome.clone();
-        // Told once.
+        // The callback is called once, so `set` cannot fail.
         materializer.erase(id, lsn, Box::new(move |erased| drop(told.set(erased))));
         app.engine.hurry(lake::NAME, id);
         outcome
@@ -143,13 +143,13 @@ fn begin(app: &Shared, def: &TableDef, lsn: Lsn, has_lake: bool) -> types::Resul
     let watched = Arc::new(Watched { lsn, local, lake, old_lake: AtomicBool::new(false) });
     let root = app.engine.root();
     let mut known = app.erasures.0.lock();
-    // Of tables that are gone nobody asks.
+    // Entries of dropped tables are removed, since nobody can request them.
     known.retain(|id, _| root.tables().any(|table| table.def().id == *id));
     known.insert(id, watched.clone());
     Ok(watched)
 }
 
-/// Paths and places are for those who own the machine.
+/// Returns the error of a failed erasure. Only admins see paths and messages.
 fn why(error: Error, principal: &Principal) -> Error {
     match error.kind() {
         Kind::NotFound | Kind::Closed | Kind::Busy => error,
@@ -185,17 +185,17 @@ fn late(def: &TableDef, watched: &Watched, deadline: Duration) -> Error {
     )
 }
 
-/// Lakes of a table on this machine that were written before they were elsewhere.
+/// The former lakes of a table: copies on this machine from before its lake moved elsewhere.
 struct Former {
     env: vfs::Env,
     warehouse: PathBuf,
     table: TableId,
-    /// Where its lake is now.
+    /// The directory of the table's current lake.
     written: Option<PathBuf>,
 }
 
 impl Former {
-    /// `None` where lakes are still written where they ever were.
+    /// Returns `None` if lakes are still written where they have always been.
     fn of(app: &Shared, def: &TableDef) -> Option<Former> {
         let warehouse = app.options.lake.as_ref()?.options().former.clone()?;
         let root = app.engine.root();
@@ -214,7 +214,7 @@ impl Former {
 }
 
 async fn report(app: &Shared, def: &TableDef, watched: &Watched, principal: &Principal) -> Result<Json> {
-    // Once the lake that it has now was erased all of the table is known to be in that: only then is the old one of no use.
+    // The old copies are removed only after the current lake was erased: that proves that it contains the whole table.
     let erased = watched.lake.as_ref().and_then(|lake| lake.get()?.clone().ok());
     if erased.is_some()
         && let Some(former) = Former::of(app, def)
@@ -263,7 +263,7 @@ async fn report(app: &Shared, def: &TableDef, watched: &Watched, principal: &Pri
     Ok(answer)
 }
 
-/// Where copies may be that an erasure does not reach: what it is, and until when.
+/// Returns the places with copies that an erasure does not reach, each with the condition under which the copy goes away.
 async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched: &Watched) -> Result<Json> {
     let status = app.engine.status();
     let mut all = vec![json!({
@@ -287,7 +287,7 @@ async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched:
             "until": "the bucket's own rules remove them",
         }));
     }
-    // Rows that did not fit are kept as they were sent.
+    // Rejected rows are stored as they were sent.
     let dead = engine::dead_letters::table_of(&def.name);
     if app.engine.view(principal)?.find(&dead).is_some() {
         all.push(json!({

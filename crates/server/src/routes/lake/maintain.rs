@@ -1,4 +1,4 @@
-//! The lake's maintenance: what somebody asks for now, and the look now and then for what is due unasked.
+//! Maintenance of the lake: on request, and by a periodic check for due work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::asked;
 use crate::failure::Result;
 use crate::routes::json;
 
-/// Makes a table's lake as small as it can be without losing a kept snapshot, and answers what was done.
+/// Makes the lake of a table as small as possible without losing a kept snapshot. Answers with what was done.
 pub async fn maintain(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
@@ -37,7 +37,7 @@ pub async fn maintain(
     }
     let (sender, receiver) = oneshot::channel();
     let id = found.def().id;
-    // Whoever waits may have left.
+    // The send fails if the client has left.
     materializer.maintain(id, Box::new(move |outcome| drop(sender.send(outcome))));
     app.engine.hurry(lake::NAME, id);
     let short = name::short_table_name(&found.def().name).to_owned();
@@ -85,11 +85,11 @@ fn extent(extent: &Extent) -> Json {
     })
 }
 
-/// How often it is looked for tables that want something though nothing is missing in them. A look costs a few
+/// Time between two checks for tables whose lake needs maintenance although no rows are missing in it. A check costs a few
 /// comparisons for each table, and no I/O.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// Looks now and then until the server stops.
+/// Runs the periodic check until the server stops.
 pub async fn run(app: Shared) {
     let Some(materializer) = app.options.lake.clone() else { return };
     let mut stopping = app.stopping.subscribe();

@@ -1,4 +1,4 @@
-//! What a table's lake consists of: how far it is, its snapshots, its files.
+//! Routes that show the contents of a table's lake: its progress, snapshots and files.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::asked;
 use crate::failure::Result;
 use crate::routes::json;
 
-/// A table and its lake, as a principal may see them.
+/// A table and its lake's position.
 struct Found {
     table: Arc<Snapshot>,
     position: Option<Arc<Position>>,
@@ -44,7 +44,7 @@ fn lake_of(found: &Found) -> Result<Arc<Lake>> {
     })
 }
 
-/// How far a table's lake is, what it consists of, and why it does not land.
+/// Answers with the progress of a table's lake, its size, and the reason why it does not land.
 pub async fn status(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
@@ -101,7 +101,7 @@ pub async fn status(
     Ok(json(&answer))
 }
 
-/// The snapshots that are kept, oldest first.
+/// Lists the kept snapshots, oldest first.
 pub async fn snapshots(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
@@ -114,7 +114,7 @@ pub async fn snapshots(
         let number = |key: &str| snapshot.summary.get(key).and_then(|text| text.parse::<u64>().ok());
         let stored = number("total-records").zip(number("total-position-deletes"));
         json!({
-            // Beyond 2^53, so texts.
+            // Snapshot ids may exceed 2^53, so they are written as text.
             "snapshot_id": snapshot.snapshot_id.to_string(),
             "parent_id": snapshot.parent_snapshot_id.map(|id| id.to_string()),
             "sequence": snapshot.sequence_number,
@@ -143,11 +143,11 @@ struct Asked {
     limit: Option<usize>,
 }
 
-/// Files of one answer, unless it is said how many.
+/// Number of files in an answer if the request does not set `limit`.
 const FILES: usize = 1_000;
 const FILES_MAX: usize = 10_000;
 
-/// The files of the current snapshot: data by the first row in them, then positions.
+/// Lists the files of the current snapshot: data files by their first row, then position delete files.
 pub async fn files(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
@@ -165,7 +165,7 @@ pub async fn files(
     let lake = lake_of(&found)?;
     let is_admin = principal.require(Scope::Admin).is_ok();
     let place = |entry: &Entry| {
-        // Paths are for those who own the machine.
+        // Full paths are shown to admins only.
         let path = &entry.file.path;
         if is_admin { path.clone() } else { path.rsplit('/').next().unwrap_or_default().to_owned() }
     };

@@ -1,8 +1,9 @@
-//! How far a table is: what is acknowledged, in segments, in the lake. And waiting until it is somewhere.
+//! Watermarks of a table: the rows that are acknowledged, sealed and in the lake. A request may wait until a watermark is
+//! reached.
 //!
-//! A row has been *passed* by the lake when the lake has taken in all row ids up to it, and every delete of the commit that
-//! wrote it: by the rule of positions ([`table::materializer`]) the one is never without the other. So an update has passed
-//! with its new row, and the old one is gone by then. A delete alone has no row; for it one waits for its lsn.
+//! A row has *passed* into the lake when the lake contains all row ids up to it and every delete of the commit that wrote it. By
+//! the rule of positions ([`table::materializer`]) the one implies the other. So an update has passed with its new row, and the
+//! old row is gone by then. A delete alone has no row, so its client waits for its lsn.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +45,7 @@ enum Mark {
     Lake,
 }
 
-/// How far the rows of a table are; with `wait`, once they are so far.
+/// Answers with the watermarks of a table. With `wait`, answers once the watermark has reached the goal.
 pub async fn watermarks(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
@@ -95,12 +96,12 @@ fn last_row(table: &Snapshot) -> RowId {
     RowId(table.next_row().0 - 1)
 }
 
-/// What is waited for.
+/// The goal of a waiting request.
 #[derive(Clone, Copy, Debug)]
 enum Goal {
-    /// All rows up to this one, which may be one to come.
+    /// All rows up to this one, which need not exist yet.
     Row(RowId),
-    /// Everything of this commit and those before it. Where its rows end is not known yet.
+    /// All rows and deletes of this commit and those before it. The last row of the commit is not known yet.
     Commit(Lsn),
     /// All rows up to this one, and all deletes up to this lsn.
     Point(RowId, Lsn),
@@ -114,12 +115,13 @@ struct Waiter {
     id: TableId,
     mark: Mark,
     goal: Goal,
-    /// A position of the lake (its row and lsn) at which it lacked something of the table as it stood at an lsn.
+    /// A position of the lake (row and lsn), and an lsn of the table. At that position the lake lacked something of the table at
+    /// that lsn, so the check need not be repeated.
     lacked: Option<(RowId, Lsn, Lsn)>,
 }
 
 impl Waiter {
-    /// The marks, once the one waited for is there.
+    /// Waits for the goal and returns the watermarks.
     async fn passed(&mut self) -> Result<Json> {
         let mut lsn = self.app.lsn.subscribe();
         let mut stopping = self.app.stopping.subscribe();
@@ -128,13 +130,13 @@ impl Waiter {
             if *stopping.borrow() {
                 return Err(Error::new(Kind::Closed, "the server stops").into());
             }
-            // Seen before the view is taken, so that what comes behind it wakes us.
+            // The receiver is marked before the view is taken, so that any later change wakes this task.
             lsn.borrow_and_update();
             let (view, table) = self.look()?;
             if self.is_passed(&view, &table).await? {
                 return marks(&self.app, &view, &table, &self.principal).await;
             }
-            // A log that takes no more writes takes no edits either: nothing moves any more.
+            // A log that takes no more writes takes no edits either, so no watermark will move.
             if let Some(error) = self.app.engine.status().write_error {
                 return Err(told(error, &self.principal).into());
             }
@@ -144,13 +146,13 @@ impl Waiter {
                 return Err(told(error, &self.principal).into());
             }
             drop((view, table));
-            // However many wait, and however long: each looks again the less often the longer it has waited, and is late by
-            // a twentieth of that.
+            // Each request checks less often the longer it has waited, so that many waiting requests cost little. It is late by
+            // at most a twentieth of its waiting time.
             let rest = (started.elapsed() / 20).min(REST_MAX);
             tokio::select! {
                 () = async {
                     tokio::time::sleep(rest).await;
-                    // A failure publishes nothing, so it is asked for.
+                    // A failed step publishes nothing, so this also polls.
                     let _ = tokio::time::timeout(FAILURE_EVERY.max(rest), lsn.changed()).await;
                 } => {}
                 _ = stopping.changed() => {}
@@ -158,7 +160,7 @@ impl Waiter {
         }
     }
 
-    /// The newest state, as far as the principal may still see it.
+    /// Returns the newest view and the table, if the principal may still see it.
     fn look(&self) -> Result<(View, Arc<Snapshot>)> {
         if !self.admitted.still_holds(self.app.engine.root().keys()) {
             return Err(revocation::removed(&self.principal));
@@ -216,7 +218,7 @@ impl Waiter {
         if checkpoint.row >= row && checkpoint.lsn >= lsn {
             return Ok(true);
         }
-        // A lake that lacks nothing of the table commits nothing, and so may stand before the lsn for ever.
+        // A lake that lacks no rows and deletes of the table commits nothing, so its lsn may stay behind for ever.
         if table.next_row() <= row || checkpoint.row < row {
             return Ok(false);
         }
@@ -230,7 +232,7 @@ impl Waiter {
         Ok(!lacks.any())
     }
 
-    /// What is told to who waited in vain.
+    /// Returns the error for a goal that was not reached in time, with the watermarks so far.
     async fn late(&self, deadline: Duration) -> Result<Error> {
         let (view, table) = self.look()?;
         let mut so_far =
@@ -256,9 +258,9 @@ impl Waiter {
     }
 }
 
-/// Rows that come slowly land a minute after the first of them.
+/// Default time limit. Rows that arrive slowly land a minute after the first of them.
 const WAIT: Duration = Duration::from_secs(120);
-/// The longest between two looks, and so the latest that a mark is told of.
+/// Longest time between two checks, and so the largest delay of an answer.
 const REST_MAX: Duration = Duration::from_millis(500);
 
 fn short(table: &Snapshot) -> &str {

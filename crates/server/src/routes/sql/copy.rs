@@ -15,7 +15,7 @@ use crate::asked;
 use crate::connection::Connection;
 use crate::failure::Result;
 
-/// How many rows the file has: known at its end, so it comes behind it, to those who say `TE: trailers`.
+/// The trailer with the number of rows of the file, which is known only at its end. Sent to clients that send `TE: trailers`.
 const POLYNYA_COUNT: HeaderName = HeaderName::from_static("polynya-count");
 
 pub async fn out(
@@ -56,7 +56,7 @@ pub async fn out(
     Ok((headers, statement.answer(connection).await?).into_response())
 }
 
-/// What stands behind a file that came to its end.
+/// Returns the trailers of a complete file; `None` for other statements.
 pub fn trailers(statement: &Statement) -> Option<HeaderMap> {
     let count = statement.encoder.as_ref().filter(|_| statement.is_copy())?.count;
     Some(HeaderMap::from_iter([(POLYNYA_COUNT, HeaderValue::from(count))]))

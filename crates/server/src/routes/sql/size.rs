@@ -1,14 +1,14 @@
-//! How much of a batch becomes text at once.
+//! Measures batches, to bound the bytes that are encoded at once.
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::DataType as Arrow;
 use arrow::record_batch::RecordBatch;
 use types::{Error, Kind, Result};
 
-/// What one row may take. It is written in one go, so its text, several times as long, stands in memory at once.
+/// Maximum number of bytes of one row. A row is encoded in one go, so its text, several times as long, is in memory at once.
 pub const ROW_BYTES_MAX: usize = 64 << 20;
 
-/// So many of the first rows, at least one, take about `bytes`.
+/// Returns a number of first rows, at least one, that take about `bytes`.
 pub fn rows_within(batch: &RecordBatch, bytes: usize) -> usize {
     let mut rows = batch.num_rows();
     while rows > 1 && first_rows(batch, rows) > bytes {
@@ -33,7 +33,8 @@ fn first_rows(batch: &RecordBatch, rows: usize) -> usize {
     batch.columns().iter().map(|column| bytes(column, 0, rows)).fold(0, usize::saturating_add)
 }
 
-/// Bytes of some values, exactly where their length differs: an array's own figure is that of all it shares.
+/// Returns the bytes of some values, exactly for types of variable length. Arrow's own figure covers all buffers that an array
+/// shares.
 fn bytes(array: &dyn Array, start: usize, len: usize) -> usize {
     let end = start + len;
     let within = |from: usize, to: usize| to.saturating_sub(from);
@@ -58,7 +59,7 @@ fn bytes(array: &dyn Array, start: usize, len: usize) -> usize {
             let offsets = array.as_binary::<i64>().value_offsets();
             within(offsets[start] as usize, offsets[end] as usize)
         }
-        // The lower half of a view is its length.
+        // The lower 32 bits of a view are its length.
         Arrow::Utf8View => {
             array.as_string_view().views()[start..end].iter().map(|view| *view as u32 as usize).sum()
         }

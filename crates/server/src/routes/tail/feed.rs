@@ -1,7 +1,7 @@
-//! One follower's way through the changes of a table.
+//! The position of one follower in the change feed of a table.
 //!
-//! It keeps a position and no rows: a page of the feed is read in slices, each of the newest state and only when the one before
-//! was taken. So a follower that reads slowly holds neither a snapshot nor more than one slice, however large a commit is.
+//! It keeps a position and no rows. A page of the feed is read in slices, each from the newest state and only after the one
+//! before was sent. So a slow follower holds neither a snapshot nor more than one slice, however large a commit is.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,12 +21,13 @@ use crate::failure::Result;
 use crate::partition::Partition;
 use crate::revocation;
 
-/// Rows and deletes of a page, about: one that is more is a single commit.
+/// Approximate number of rows and deletes of a page. A larger page is a single commit.
 const PAGE_ROWS: usize = 2_000;
-/// Rows that are read for one slice, and about how much text they may become.
+/// Number of rows that are read for one slice.
 const SLICE_ROWS: usize = 2_000;
+/// Approximate bytes of text of one slice.
 const SLICE_BYTES: usize = 256 << 10;
-/// Rows between two looks at how long the text has become.
+/// Number of rows that are encoded between two checks of the text's length.
 const STEP_ROWS: usize = 16;
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 
@@ -36,23 +37,24 @@ pub struct Feed {
     admitted: Admitted,
     full_name: String,
     id: TableId,
-    /// Everything up to here was told.
+    /// All changes up to this commit were sent.
     after: Lsn,
-    /// Only rows of this partition; of the table as it then is.
+    /// Restricts the rows to this partition. It is parsed for each slice, with the table's columns at that time.
     partition: Option<Arc<str>>,
-    /// What is being told of the commits behind it.
+    /// The page after `after` that is being sent.
     page: Option<Telling>,
     lsn: watch::Receiver<Lsn>,
     stopping: watch::Receiver<bool>,
+    /// The time at which something was last sent.
     said: Instant,
 }
 
-/// A page, as far as it was not told yet.
+/// The unsent rest of a page.
 struct Telling {
     page: ChangesPage,
-    /// How many of its deletes were.
+    /// Number of its deletes that were sent.
     deleted: usize,
-    /// Whether anything was.
+    /// True if anything of the page was sent.
     begun: bool,
 }
 
@@ -71,16 +73,17 @@ impl Feed {
         Feed { app, principal, admitted, full_name, id, after, partition, page: None, lsn, stopping, said }
     }
 
-    /// The next piece of the feed, which is not empty; `None` once the server stops.
+    /// Returns the next piece of the feed, which is never empty; `None` once the server stops.
     ///
-    /// Not to be asked again once it was dropped before it came: what it was about to tell is lost.
+    /// If the future is dropped before it resolves, the changes that it was about to return are lost, so the feed must not be
+    /// used after that.
     pub async fn next<F: Form>(&mut self) -> Result<Option<F::Piece>> {
         loop {
             if *self.stopping.borrow() {
                 return Ok(None);
             }
             self.still_allowed()?;
-            // Seen before the view is taken, so that what comes behind it wakes us.
+            // The receiver is marked before the view is taken, so that any later change wakes this task.
             self.lsn.borrow_and_update();
             let view = self.app.engine.view(&self.principal)?;
             let gone = || {
@@ -106,7 +109,7 @@ impl Feed {
                 _ = self.lsn.changed() => {}
                 _ = self.stopping.changed() => {}
                 () = tokio::time::sleep(HEARTBEAT.saturating_sub(self.said.elapsed())) => {
-                    // Nothing of this table happened up to here: a client may resume from it.
+                    // The table has no changes up to here, so a client may resume from here.
                     self.after = self.after.max(newest);
                     return self.say(self.heartbeat::<F>());
                 }
@@ -128,7 +131,7 @@ impl Feed {
         Ok(Some(form.finish()?))
     }
 
-    /// A key may be removed while its stream runs.
+    /// Fails if the key was removed or changed since the stream began.
     fn still_allowed(&self) -> Result<()> {
         if self.admitted.still_holds(self.app.engine.root().keys()) {
             Ok(())
@@ -138,21 +141,21 @@ impl Feed {
     }
 }
 
-/// What was read of a page.
+/// The result of one slice.
 struct Told<F> {
     after: Lsn,
     page: Option<Telling>,
     form: F,
 }
 
-/// Goes on with a page, or begins the one behind `after`.
+/// Continues a page, or begins the one after `after`.
 fn slice<F: Form>(
     snapshot: &Snapshot,
     after: Lsn,
     page: Option<Telling>,
     partition: Option<Arc<str>>,
 ) -> CoreResult<Told<F>> {
-    // Columns may have changed since the last one.
+    // The columns may have changed since the last slice.
     let partition = partition.map(|asked| Partition::parse(snapshot.def(), &asked)).transpose()?;
     let mut telling = match page {
         Some(telling) => telling,
@@ -172,7 +175,7 @@ fn slice<F: Form>(
 }
 
 impl Telling {
-    /// Tells some of what is left; whether that was all. In the order of lsns, deletes first.
+    /// Writes some of the rest of the page, in the order of lsns with deletes first. Returns true if that was all of it.
     fn tell(
         &mut self,
         snapshot: &Snapshot,
@@ -222,7 +225,8 @@ impl Telling {
         Ok(self.tell_deletes(None, form))
     }
 
-    /// The deletes of commits up to `lsn` (`None`: all that are left), as long as there is room; whether there was.
+    /// Writes the deletes of commits up to `lsn` (`None`: all that are left) while there is room. Returns true if there was
+    /// enough.
     fn tell_deletes(&mut self, lsn: Option<Lsn>, form: &mut impl Form) -> bool {
         while let Some((row, at)) = self.page.deleted.get(self.deleted)
             && lsn.is_none_or(|lsn| *at <= lsn)
@@ -241,7 +245,7 @@ fn row_ids(batch: &RecordBatch) -> &Int64Array {
     batch.column(0).as_primitive::<Int64Type>()
 }
 
-/// The rows of a partition, with the commits that wrote them.
+/// Returns the rows of a partition, with the commits that wrote them.
 fn narrowed(part: Inserted, partition: &Partition) -> CoreResult<Inserted> {
     let mask = partition.mask(&part.batch)?;
     let mut at = 0;

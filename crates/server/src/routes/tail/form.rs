@@ -1,4 +1,4 @@
-//! What a follower is sent: the change feed as server-sent events, or as messages of a WebSocket.
+//! Encodings of the change feed: server-sent events, or messages of a WebSocket.
 
 use axum::extract::ws::Utf8Bytes;
 use bytes::Bytes;
@@ -19,17 +19,17 @@ impl Kind {
     }
 }
 
-/// A piece of a feed in the making.
+/// A piece of a feed that is being encoded.
 pub trait Form: Default + Send + 'static {
     type Piece: Send;
 
-    /// `row` is JSON without line breaks.
+    /// Adds one change. `row` is JSON without line breaks.
     fn event(&mut self, kind: Kind, lsn: Lsn, row: &[u8]);
 
-    /// Everything up to this commit was told: a client may resume from it.
+    /// Adds a mark: all changes up to this commit were sent, so a client may resume from it.
     fn resume(&mut self, lsn: Lsn);
 
-    /// Nothing happened for a while. What was told is not known to be whole commits.
+    /// Adds a sign of life after a pause. The changes sent so far may end within a commit.
     fn still_here(&mut self);
 
     fn bytes(&self) -> usize;
@@ -37,8 +37,8 @@ pub trait Form: Default + Send + 'static {
     fn finish(self) -> Result<Self::Piece>;
 }
 
-/// Server-sent events. The last of a commit carries the commit's lsn as its id, and an event is open until it is known
-/// whether it is that.
+/// Server-sent events. The last event of a commit carries the commit's lsn as its id, so each event is kept open until the next
+/// one shows whether it is the last.
 #[derive(Debug, Default)]
 pub struct Events {
     text: Vec<u8>,
@@ -87,7 +87,7 @@ impl Form for Events {
     }
 
     fn finish(mut self) -> Result<Bytes> {
-        // Whether its commit goes on is not known: the next piece says.
+        // The commit may continue in the next piece, so its last event gets no id here.
         if self.open.take().is_some() {
             self.end(None);
         }
@@ -95,7 +95,7 @@ impl Form for Events {
     }
 }
 
-/// Messages of a WebSocket: one of JSON for each event, and one that says from where to resume behind whole commits.
+/// Messages of a WebSocket: one JSON message for each change, and one after whole commits that says where to resume.
 #[derive(Debug, Default)]
 pub struct Messages {
     text: Vec<u8>,
@@ -123,7 +123,7 @@ impl Form for Messages {
         self.message(format!("{{\"event\":\"resume\",\"lsn\":{lsn}}}"), b"", b"");
     }
 
-    /// The socket's own pings say it.
+    /// Adds nothing, because the socket sends pings.
     fn still_here(&mut self) {}
 
     fn bytes(&self) -> usize {
@@ -168,7 +168,7 @@ mod tests {
         events.event(Kind::Insert, Lsn(3), ROW);
         let text = String::from_utf8(events.finish().unwrap().to_vec()).unwrap();
         assert_eq!(text, "event: insert\ndata: {\"_row_id\":1}\n\n");
-        // And when nothing of it is left, the id comes alone: a client takes it from a comment too.
+        // If nothing of the commit is left, the id comes alone. A client takes an id from a comment too.
         let mut events = Events::default();
         events.resume(Lsn(3));
         assert_eq!(&*events.finish().unwrap(), b": still here\nid: 3\n\n");

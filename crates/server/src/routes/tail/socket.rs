@@ -1,8 +1,9 @@
-//! A change feed over a WebSocket: `{"event":"insert","lsn":…,"row":{…}}`, `"delete"` with the row's `_row_id`, and
-//! `{"event":"resume","lsn":…}` behind whole commits, from whose lsn a client may resume (`?after=`).
+//! The change feed over a WebSocket: `{"event":"insert","lsn":…,"row":{…}}`, `"delete"` with the row's `_row_id`, and after whole
+//! commits `{"event":"resume","lsn":…}`, with the lsn from which a client may resume (`?after=`).
 //!
-//! The client says nothing but pings, pongs and its farewell. The next piece of the feed is read when the one before is in the
-//! socket, so there is no queue. The connection counts, and ends when it is not read, as any other.
+//! The client sends nothing but pings, pongs and a close frame. The next piece of the feed is read only after the one before was
+//! written to the socket, so there is no queue. The connection is counted like any other, and is ended if its client stops
+//! reading.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,16 +26,16 @@ use crate::failure::{Failure, Result};
 use crate::routes::Follows;
 use crate::telemetry::Close;
 
-/// What a client may send at once: control frames are at most 125 bytes.
+/// Maximum bytes of a message of the client. Control frames have at most 125 bytes.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 const READ_BUFFER_BYTES: usize = 4 << 10;
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
-/// How long the client's farewell is waited for.
+/// Time that the server waits for the client's close frame.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
-/// Of a close frame's reason.
+/// Maximum bytes of the reason in a close frame.
 const REASON_BYTES_MAX: usize = 123;
 
-/// Answers a handshake, and lets the feed begin when the connection is a WebSocket.
+/// Answers the handshake. The feed begins once the connection is a WebSocket.
 pub async fn open(request: Request<Body>, feed: Feed) -> Result<Response> {
     let (mut parts, _) = request.into_parts();
     let connection = parts.extensions.get::<Arc<Connection>>().expect("set for each request").clone();
@@ -80,26 +81,26 @@ async fn talk(mut socket: WebSocket, feed: Feed, connection: Arc<Connection>) {
     }
     let frame = CloseFrame { code, reason: Utf8Bytes::from(&reason[..end]) };
     let close = async {
-        // Whoever is gone already needs no farewell.
+        // The error is ignored, because a client that is gone needs no close frame.
         let _ = socket.send(Message::Close(Some(frame))).await;
         while let Some(Ok(_)) = socket.recv().await {}
     };
     let _ = tokio::time::timeout(FAREWELL_MAX, close).await;
 }
 
-/// How a feed over a WebSocket ends.
+/// The end of a feed over a WebSocket.
 enum Farewell {
-    /// We say why.
+    /// The server closes the WebSocket with this code and reason.
     Said(u16, String),
-    /// The client closed it, or is gone.
+    /// The client closed it or is gone.
     Heard,
-    /// It broke a limit.
+    /// The client broke a limit.
     Cut(Close),
 }
 
 type Piece = Option<Vec<Utf8Bytes>>;
 
-/// Owns the feed, so that what it was about to tell is not lost when something else comes first.
+/// Returns the next piece of the feed. The future owns the feed, so that `select!` can poll it again and loses no changes.
 async fn next(mut feed: Feed) -> (Feed, Result<Piece>) {
     let piece = feed.next::<Messages>().await;
     (feed, piece)
@@ -111,7 +112,8 @@ async fn follow(socket: &mut WebSocket, feed: Feed) -> Farewell {
     let heartbeat = HEARTBEAT.min(silence_max / 4);
     let mut pings = tokio::time::interval(heartbeat);
     pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // Rows that were taken show that somebody is there, as pongs do. One who takes none holds up the socket, which is watched.
+    // Sent rows and received pongs both prove that the client is alive. A client that does not read blocks the socket, which the
+    // connection's time limits cover.
     let mut heard = Instant::now();
     let mut piece = Box::pin(next(feed));
     loop {
@@ -144,7 +146,7 @@ async fn follow(socket: &mut WebSocket, feed: Feed) -> Farewell {
                     return Farewell::Said(close_code::UNSUPPORTED, reason.to_owned());
                 }
                 Some(Ok(Message::Close(_))) | None => return Farewell::Heard,
-                // No frames of a client, or more than one of them may hold.
+                // The client sent bytes that are not frames, or a message over the limit.
                 Some(Err(error)) => return Farewell::Said(close_code::PROTOCOL, error.to_string()),
             },
             _ = pings.tick() => {
@@ -159,7 +161,8 @@ async fn follow(socket: &mut WebSocket, feed: Feed) -> Farewell {
     }
 }
 
-/// Says why the feed ends, as an event and by the code: that of the key is a policy's, others are 4000 and the error's status.
+/// Sends the error as an event, and chooses the close code: a policy violation for a revoked key, else 4000 plus the error's
+/// status.
 async fn refuse(socket: &mut WebSocket, failure: &Failure) -> Farewell {
     let last = json!({ "event": "error", "error": failure.to_json() }).to_string();
     if socket.send(Message::Text(last.into())).await.is_err() {

@@ -1,7 +1,7 @@
-//! `chunked=true`: a body of any size, read as it comes and committed in pieces of whole rows.
+//! `chunked=true`: a body of any size is read as it arrives, and committed in pieces of whole rows.
 //!
-//! Each piece is a commit like that of a request of its own. An error ends the body: what was committed before it stays, in order
-//! and without a gap, and the error says how many rows that are.
+//! Each piece is a commit like that of a request of its own. An error ends the request. The pieces before it stay committed, in
+//! order and without a gap, and the error says how many rows they have.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -28,19 +28,20 @@ use crate::routes::define::is_any_there;
 use crate::routes::incoming::{self, Asker};
 use crate::routes::json;
 
-/// How long a piece waits where writers are refused because there is too much at once.
+/// Time that a piece is retried while writers are refused because of too much load.
 const BUSY_PATIENCE: Duration = Duration::from_secs(60);
+/// Time between two such attempts.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
-/// How long it is tried where others change the table's columns.
+/// Time that a piece is retried while other requests change the table's columns.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(15);
 
-/// Bytes of the pieces that are made of one.
+/// Maximum bytes of all smaller pieces that one piece is divided into.
 const DIVIDED_BYTES_MAX: usize = 256 << 20;
 
-/// What a body came to so far.
+/// The result of a body so far.
 #[derive(Debug, Default)]
 struct Loaded {
-    /// Rows that were read, bad ones too.
+    /// Rows that were read, bad ones included.
     rows: usize,
     count: u64,
     commits: u64,
@@ -66,19 +67,19 @@ pub(super) async fn rows(app: Shared, principal: Arc<Principal>, head: Head, bod
         let done =
             content::reader(encoding, input).map_err(Failure::from).and_then(|source| load.run(source));
         drop(place);
-        // What was committed is told with the error as well.
+        // The committed rows are reported with an error too.
         Ok::<_, Error>((done, load.loaded))
     });
     let (done, broken) = read.await?;
     let (done, loaded) = done?;
     match (done, broken) {
         (Ok(()), _) => Ok(answer(&app, &loaded)),
-        // The thread only heard that there is no more.
+        // If the body broke off, its reader knows only that no more bytes come, so the reason is reported instead.
         (Err(failure), broken) => Err(broken.unwrap_or(failure).after(loaded.count)),
     }
 }
 
-/// Whether what is asked for can be done in several commits.
+/// Refuses options that are impossible with several commits.
 fn check(head: &Head) -> Result<()> {
     let refused = |what: &str, hint: &str| Err(Error::invalid(what).hint(hint).into());
     if head.idempotency.is_some() {
@@ -155,7 +156,7 @@ impl Load {
         }
     }
 
-    /// Writes a piece, once. Waits as writers are asked to.
+    /// Commits a piece once. Waits as long as writers are asked to.
     fn commit(&mut self, job: &Job) -> Result<()> {
         let started = Instant::now();
         let mut in_the_way = None;
@@ -167,7 +168,8 @@ impl Load {
                 Submitted::Before(_) => return Err(Error::internal("a piece has no key of its own").into()),
                 Submitted::Waiting(taken, receiver) => match receiver.blocking_recv() {
                     Ok(Ok(committed)) => (taken, Some(committed)),
-                    // Looked at once it is there; what is still in the way then was no race.
+                    // Another request made the table, so this waits until it is visible. If the same error comes again then, it
+                    // was not a race.
                     Ok(Err(error)) if is_created(&error) => {
                         let again = in_the_way.as_deref() == Some(error.message());
                         let tables = job.makes(&taken);
@@ -186,7 +188,7 @@ impl Load {
                         in_the_way = Some(error.message().to_owned());
                         continue;
                     }
-                    // Decoded again for the columns that there are now.
+                    // The piece is decoded again for the new columns.
                     Ok(Err(error)) if is_changed(&error) && started.elapsed() < CHANGE_PATIENCE => {
                         self.app.engine.wait_for_commit(seen, Duration::from_secs(1))?;
                         continue;
@@ -209,8 +211,8 @@ impl Load {
     }
 }
 
-/// Writes a piece; in smaller ones where its rows take more than a commit may: a row of few bytes may be one of many
-/// columns. What was refused left nothing behind. Ends with whoever asked.
+/// Commits a piece, divided into smaller ones if its rows exceed the bounds of a commit: a row of few bytes may have many columns
+/// in its table. A refused commit leaves nothing behind. Fails once the client is gone.
 fn in_parts(
     piece: StreamPiece,
     form: StreamFormat,
@@ -234,7 +236,7 @@ fn in_parts(
         }
         is_divided = true;
         let smaller = piece.divided(form)?;
-        // What stands before the rows of each, as names or a dictionary, is held as often.
+        // Each smaller piece has its own copy of the column names or dictionary.
         let held: usize = pieces.iter().chain(&smaller).map(own_bytes).sum();
         if smaller.len() < 2 || held > DIVIDED_BYTES_MAX {
             return Err(failure);
@@ -244,7 +246,7 @@ fn in_parts(
     Ok(())
 }
 
-/// The bytes that a piece does not share with others.
+/// Returns the bytes that a piece does not share with others.
 fn own_bytes(piece: &StreamPiece) -> usize {
     if piece.part.is_some() { 0 } else { piece.body.len() }
 }
@@ -275,7 +277,7 @@ impl Loaded {
 mod tests {
     use super::*;
 
-    /// Rows of few bytes may be any number of bytes in their table.
+    /// A few bytes of a row may become any number of bytes in its table.
     #[test]
     fn a_piece_becomes_so_many_commits_and_ends_with_who_asked() {
         const LINES: StreamFormat = StreamFormat::Json { lines: true };
@@ -283,7 +285,7 @@ mod tests {
         let piece = || Pieces::new(LINES, body.as_bytes()).next().unwrap().unwrap();
         let mut here = Some(Arc::new(()));
         let asker = Asker::of(here.as_ref().unwrap());
-        // Each commit takes so many lines.
+        // Each commit accepts `lines` lines, and the client leaves after `leaves_after` commits.
         let mut write = |lines: usize, leaves_after: usize| {
             let mut commits = Vec::new();
             let done = in_parts(piece(), LINES, &asker, |piece| {

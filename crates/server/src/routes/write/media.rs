@@ -1,4 +1,4 @@
-//! What a body's bytes are, as its media type says, and who reads them.
+//! The formats of rows in a body, by media type, and their decoders.
 
 use http::{HeaderMap, header};
 use types::{Error, name};
@@ -8,10 +8,10 @@ use wire::{DecodeTarget, DecodedRows, Limits, RefusedBody, SiftedRows, csv, ipc,
 use crate::content;
 use crate::failure::{Failure, Result};
 
-/// The form of rows in a body.
+/// The format of rows in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
-    /// One object, an array, or one object after the other. `lines`: each line is a row for certain.
+    /// One object, an array, or a sequence of objects. `lines` is true if each line is certainly one row.
     Json {
         lines: bool,
     },
@@ -31,7 +31,7 @@ impl Media {
         let mut parts = said.split(';').map(|part| part.trim().to_ascii_lowercase());
         let media = parts.next().unwrap_or_default();
         Ok(match media.as_str() {
-            // What curl says when nobody told it.
+            // The media types that curl and other clients send by default.
             "" | "application/x-www-form-urlencoded" | "application/octet-stream" | "text/plain" => {
                 Media::Json { lines: false }
             }
@@ -55,7 +55,7 @@ impl Media {
         })
     }
 
-    /// As a stream that is cut.
+    /// Returns the format for cutting a stream into pieces.
     pub fn form(self) -> StreamFormat {
         match self {
             Media::Json { lines } => StreamFormat::Json { lines },
@@ -65,7 +65,7 @@ impl Media {
         }
     }
 
-    /// A piece of it, of which more may be known.
+    /// Returns the format of a piece of the stream. For JSON `lines` tells whether each line of the piece is a row.
     pub fn of_lines(self, lines: bool) -> Self {
         match self {
             Media::Json { .. } => Media::Json { lines },
@@ -73,7 +73,7 @@ impl Media {
         }
     }
 
-    /// All rows of a body, or none.
+    /// Decodes all rows of a body, or none.
     pub fn decode(
         self,
         body: &[u8],
@@ -89,7 +89,7 @@ impl Media {
         }
     }
 
-    /// The good rows of a body.
+    /// Decodes the good rows of a body, and returns the bad ones beside them.
     pub fn sift(
         self,
         body: &[u8],

@@ -1,8 +1,8 @@
-//! `ack=memory`: answered once the rows wait for the commit thread, which then does with them what it does with any.
+//! `ack=memory`: the client is answered once its rows wait for the commit thread, which treats them like any others.
 //!
-//! They are lost if the machine or the process ends before they are durable, or if they do not fit to what is in the table by
-//! then: a key that exists, a version that is not the expected one. A table that got other columns meanwhile is no such reason: the
-//! body is kept until its rows are durable, and decoded again. While the log has no room nothing is answered ahead.
+//! The rows are lost if the machine or the process ends before they are durable, or if they conflict with the table's contents by
+//! then: an existing key, or an unexpected version. A change of the table's columns does not lose them: the body is kept until
+//! its rows are durable, and decoded again. While the log has no room, no request is answered ahead of its commit.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -16,17 +16,18 @@ use crate::body::Held;
 use crate::failure::{Failure, Result};
 use crate::told;
 
-/// So many requests may be answered before their rows are committed; a further one waits for its commit.
+/// Maximum number of requests that are answered before their rows are committed. A further one waits for its commit.
 pub const AHEAD_MAX: usize = 16_384;
-/// How long rows that were answered for are tried again where writers are refused because there is too much at once.
+/// Time that acknowledged rows are retried while writers are refused because of too much load.
 const BUSY_PATIENCE: Duration = Duration::from_secs(60);
+/// Time between two such attempts.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Submits, and leaves what becomes of it to a task if it was admitted. Refused as a durable write is.
+/// Submits a body. If it is admitted, a task waits for the commit. Otherwise it fails like a durable write.
 pub(super) async fn admitted<T: Counted>(attempts: Attempts<T>, held: Held) -> Result<Settled<T>> {
     let app = attempts.app.clone();
     let place = app.ahead.clone().try_acquire_owned();
-    // A write that finds the log full is how it shows that there is room again, and is told what became of it.
+    // While the log is full, a write waits for its commit. Its success is how the log shows that there is room again.
     let Some(place) = place.ok().filter(|_| !app.engine.lacks_room()) else {
         let settled = attempts.settled(None).await;
         drop(held);
@@ -55,18 +56,19 @@ pub(super) async fn admitted<T: Counted>(attempts: Attempts<T>, held: Held) -> R
     Ok(Settled::Admitted(told))
 }
 
-/// What was refused, or committed, before anybody waited for it.
+/// Returns a receiver of the outcome if it is already known.
 fn known<C>(receiver: &mut oneshot::Receiver<C>) -> Option<oneshot::Receiver<C>> {
     let (sender, known) = oneshot::channel();
     match receiver.try_recv() {
         Err(oneshot::error::TryRecvError::Empty) => return None,
-        // `known` is there to hear it.
+        // The send cannot fail, because `known` is its receiver.
         Ok(result) => drop(sender.send(result)),
         Err(oneshot::error::TryRecvError::Closed) => drop(sender),
     }
     Some(known)
 }
 
+/// Waits for the outcome of an admitted body, and retries while writers are refused because of too much load.
 async fn settled<T: Counted>(
     attempts: &Attempts<T>,
     first: (types::Lsn, Submitted<T>),

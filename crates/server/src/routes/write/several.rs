@@ -35,7 +35,7 @@ use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
 use crate::routes::json;
 
-/// More are sent in several requests.
+/// Maximum number of tables in one request.
 const TABLES_MAX: usize = 100;
 const EXAMPLE: &str = r#"{"tables":{"events":[{"kind":"a"}],"users":[{"id":1}]}}"#;
 
@@ -57,7 +57,7 @@ struct Tables<'a> {
     tables: Named<'a>,
 }
 
-/// Rows by table, in the order of the body, as they came; of no more tables than a request may have.
+/// The unparsed rows of each table, in the order of the body. Tables beyond [`TABLES_MAX`] are only counted.
 #[derive(Debug)]
 struct Named<'a> {
     pairs: Vec<(Cow<'a, str>, &'a RawValue)>,
@@ -91,21 +91,21 @@ impl<'de: 'a, 'a> Deserialize<'de> for Named<'a> {
     }
 }
 
-/// A request's line and headers, understood before its body is read.
+/// The parsed line and headers of a request, before its body is read.
 struct Head {
     how: How,
     ack: Acknowledge,
     encoding: Encoding,
     idempotency: Option<Key>,
-    /// What besides the body makes it this request and no other.
+    /// The parts of the request, besides the body, that must be equal when it is sent again with the same key.
     asked: String,
 }
 
-/// What became of each table's rows; remembered with a request that has a key.
+/// The results for all tables. Stored with a request that has an Idempotency-Key.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct All {
     tables: Vec<One>,
-    /// The tables, by their full names, that are made.
+    /// The full names of the tables that are made.
     #[serde(skip)]
     makes: Vec<String>,
 }
@@ -136,7 +136,7 @@ pub async fn rows(
         true => names(&bytes, on_error)?,
         false => app.work.run(move || names(&bytes, on_error)).await??,
     };
-    // Writers slow down before they are refused.
+    // Writers are slowed down before they are refused.
     let pause = names.iter().map(|table| app.engine.pace_of(table)).max().unwrap_or_default();
     if !pause.is_zero() {
         app.telemetry.paced.fetch_add(1, Relaxed);
@@ -195,7 +195,7 @@ fn understand(uri: &Uri, headers: &HeaderMap, asker: &Admitted) -> Result<Head> 
     Ok(Head { how, ack: asked.ack, encoding, idempotency, asked: uri.query().unwrap_or("").to_owned() })
 }
 
-/// The body, once it is known that it names each table once, and none into which bad rows of another go.
+/// Parses the body. Fails if it names a table twice, or has rows for the table of dead letters of another one.
 fn tables(body: &[u8], on_error: OnBadRow) -> Result<Vec<(String, &RawValue)>> {
     let asked: Tables<'_> = asked::json(body, "object of rows by table", EXAMPLE)?;
     let Named { pairs, sent } = asked.tables;
@@ -278,7 +278,7 @@ impl Attempt for Job {
             let (taken, more) = take(&view, &table, head.how, media, rows.get().as_bytes(), &limits)
                 .map_err(|failure| failure.of_table(&short))?;
             let Taken { rows, left_out, makes: makes_it, .. } = taken;
-            // All of them share what one body may take.
+            // All tables share the decoded bytes that one body may take.
             let bytes: usize = more.iter().map(held_bytes).sum();
             limits.decoded_bytes_max = limits.decoded_bytes_max.saturating_sub(bytes);
             ops.extend(more);
@@ -312,7 +312,7 @@ impl Counted for All {
 }
 
 impl All {
-    /// The answer to `ack=memory`.
+    /// Returns the answer to `ack=memory`.
     fn admitted(&self) -> Response {
         let mut body = self.told(0, 0);
         body["count"] = json!(self.rows());
@@ -320,7 +320,7 @@ impl All {
         (StatusCode::ACCEPTED, json(&body)).into_response()
     }
 
-    /// `written`: what was inserted, bad rows included.
+    /// Returns the JSON of the answer. `written` is the number of inserted rows, dead letters included.
     fn told(&self, written: u64, lsn: u64) -> Json {
         let left_out = |one: &One| one.left_out.as_ref().map_or(0, |left_out| left_out.count);
         let bad: usize = self.tables.iter().map(left_out).sum();
@@ -343,7 +343,7 @@ impl All {
 mod tests {
     use super::*;
 
-    /// Ten million of them were 3.7 GB before anybody counted.
+    /// Ten million tables took 3.7 GB before they were counted.
     #[test]
     fn of_too_many_tables_no_more_are_kept_than_may_be_there() {
         let pairs = |count: usize| format!(r#"{{{}"b":[]}}"#, r#""a":0,"#.repeat(count - 1));

@@ -1,4 +1,5 @@
-//! `on_error=skip`: rows that do not fit are left out, and kept with the reason in a table beside theirs, in the same commit.
+//! `on_error=skip`: rows that do not fit are skipped, and stored with the reason as dead letters in a table of their own, in the
+//! same commit.
 
 use engine::dead_letters::{self, Letter};
 use engine::{Op, View};
@@ -10,16 +11,16 @@ use wire::{DecodeTarget, Limits, RefusedBody, SiftedRows, SkippedRow};
 use super::media::Media;
 use crate::failure::bad_row;
 
-/// Bad rows that the answer names; the others are in the table.
+/// Number of bad rows that the answer names. The others are in the table of dead letters.
 const NAMED_MAX: usize = 10;
 
-/// What was left out of a request.
+/// The skipped rows of a request.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct LeftOut {
     pub count: usize,
-    /// The first of them, as the answer names them.
+    /// The first of them, as JSON for the answer.
     reasons: Vec<Json>,
-    /// Where they are kept, as users write it.
+    /// The short name of the table that stores them.
     kept_in: String,
 }
 
@@ -33,7 +34,7 @@ impl LeftOut {
         }
     }
 
-    /// What was left out behind it.
+    /// Adds the skipped rows of a later piece.
     pub fn add(&mut self, more: LeftOut) {
         self.count += more.count;
         let room = NAMED_MAX.saturating_sub(self.reasons.len());
@@ -43,7 +44,7 @@ impl LeftOut {
         }
     }
 
-    /// Adds it to an answer.
+    /// Adds the fields about skipped rows to an answer.
     pub fn tell(&self, answer: &mut Json) {
         answer["skipped"] = json!(self.count);
         if self.count > 0 {
@@ -53,7 +54,7 @@ impl LeftOut {
     }
 }
 
-/// Whether bad rows of a table can be kept at all, asked before any is met.
+/// Checks that bad rows of a table can be stored at all, before there is one.
 pub fn check(full_name: &str, def: Option<&TableDef>) -> Result<()> {
     dead_letters::check(full_name, def).map_err(|error| {
         let hint = match error.hint_text() {
@@ -64,7 +65,7 @@ pub fn check(full_name: &str, def: Option<&TableDef>) -> Result<()> {
     })
 }
 
-/// The rows of a body that its table takes.
+/// Decodes a body into the rows that fit its table and the skipped ones.
 pub fn sift(
     media: Media,
     body: &[u8],
@@ -77,7 +78,7 @@ pub fn sift(
     Ok(sifted)
 }
 
-/// The refusal of a body for the rows that its table does not take, as many as are named; `None` if there are none.
+/// Returns the refusal of a body with the rows that do not fit its table, up to a limit; `None` if all rows fit.
 pub fn refuse(
     media: Media,
     body: &[u8],
@@ -89,7 +90,7 @@ pub fn refuse(
     Ok(sifted.refuse(body, unfit, limits)?)
 }
 
-/// What can be read of a body, and the first `max` of those rows that its table does not take.
+/// Decodes the readable rows of a body, and returns the first `max` of them that do not fit its table.
 fn unfit(
     media: Media,
     body: &[u8],
@@ -107,14 +108,14 @@ fn unfit(
     Ok((sifted, unfit))
 }
 
-/// Refuses the name of a view, which takes no rows.
+/// Refuses the name of a view, because rows cannot be inserted into a view.
 pub fn refuse_view(view: &View, full_name: &str, hint: &str) -> Result<()> {
     let Some(known) = view.view(full_name) else { return Ok(()) };
     let short = name::short_table_name(&known.name);
     Err(Error::invalid(format!("`{short}` is a view, not a table")).hint(hint))
 }
 
-/// What keeps the bad rows. Their table is made when the first of them comes.
+/// Returns the operations that store the bad rows. Their table is made with the first of them.
 pub fn keep(view: &View, full_name: &str, def: Option<&TableDef>, skipped: &[SkippedRow]) -> Result<Vec<Op>> {
     let letters: Vec<Letter<'_>> = skipped.iter().map(letter).collect();
     let table = dead_letters::table_of(full_name);

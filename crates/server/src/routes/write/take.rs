@@ -1,4 +1,4 @@
-//! Rows of a body as operations on their table.
+//! Converts the rows of a body into operations on their table.
 
 use engine::{Mode, NewColumn, Op, Remembered, View};
 use serde::{Deserialize, Serialize};
@@ -10,10 +10,10 @@ use super::skip::{self, LeftOut};
 use super::{Condition, Head, HowToWrite, OnBadRow};
 use crate::failure::{Failure, Result};
 
-/// What [`of_change`] says of a table that others made first.
+/// The value of the context key `schema` in an error of [`of_change`] about a table that another request made first.
 const CREATED: &str = "created";
 
-/// What is asked of the rows of a request, whatever their table.
+/// The options for the rows of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
     pub mode: Option<HowToWrite>,
@@ -22,19 +22,19 @@ pub struct How {
     pub condition: Condition,
 }
 
-/// What of a body goes into its table.
+/// The rows of a body that go into its table.
 #[derive(Clone, Debug)]
 pub struct Taken {
     pub rows: usize,
-    /// Where bad rows are left out.
+    /// The skipped rows, with `on_error=skip`.
     pub left_out: Option<LeftOut>,
-    /// Whether the table is made with them.
+    /// True if the table is made with them.
     pub makes: bool,
-    /// Whether those that are there already are left out, and told of.
+    /// True if existing rows are skipped and counted (`insert_if_absent`).
     pub skips_repeats: bool,
 }
 
-/// What is remembered with a request, besides what its commit came to.
+/// The part of an answer that is stored with an Idempotency-Key beside the result of the commit.
 #[derive(Debug, Deserialize, Serialize)]
 struct Note {
     rows: usize,
@@ -43,7 +43,7 @@ struct Note {
 }
 
 impl Taken {
-    /// Of a request that was committed when it came before.
+    /// Restores the result of a request that was committed before.
     pub fn before(head: &Head, known: &Remembered) -> Self {
         let noted = known.note.as_deref().and_then(|note| serde_json::from_str(note).ok());
         let Note { rows, left_out, skips_repeats } = noted.unwrap_or(Note {
@@ -54,7 +54,7 @@ impl Taken {
         Taken { rows, left_out, makes: false, skips_repeats }
     }
 
-    /// What its answer needs if the request comes again; `None` if that is what its commit came to.
+    /// Returns the note to store for the answer if the request is sent again; `None` if the result of the commit is enough.
     pub fn to_note(&self) -> Option<String> {
         let left_out = self.left_out.clone();
         let is_plain = !self.skips_repeats && left_out.as_ref().is_none_or(|left_out| left_out.count == 0);
@@ -62,14 +62,14 @@ impl Taken {
         (!is_plain).then(|| serde_json::to_string(&note).unwrap_or_default())
     }
 
-    /// How many rows a commit left out since they were there. `inserted` are those that are new.
+    /// Returns the number of rows that a commit skipped because they existed. `inserted` is the number of new rows.
     pub fn repeated(&self, inserted: u64) -> Option<u64> {
         self.skips_repeats.then(|| (self.rows as u64).saturating_sub(inserted))
     }
 }
 
-/// Decodes rows for a table as `view` shows it. There are no operations where there are no rows; those that keep bad rows come
-/// first.
+/// Decodes rows for a table as `view` shows it. Returns no operations if there are no rows. Operations that store dead letters
+/// come first.
 pub fn take(
     view: &View,
     full_name: &str,
@@ -88,7 +88,7 @@ pub fn take(
     }
     let existing = match existing {
         Some(table) => Some(table),
-        // Gives the error with near names.
+        // The lookup fails with an error that suggests similar names.
         None if !how.create => Some(view.table(full_name)?),
         None => None,
     };
@@ -117,8 +117,8 @@ pub fn take(
     Ok((Taken { rows, left_out, makes: def.is_none() && rows > 0, skips_repeats }, ops))
 }
 
-/// Every bad row of a body, up to a limit, where its table refused the first of them with `error`: that one is counted from the
-/// beginning of a piece. `None` where no row is at fault. Reads the body once more.
+/// Returns the refusal with every bad row of a body, up to a limit, after its table refused the first one with `error`. In
+/// `error` the row is counted from the beginning of a piece. Returns `None` if no row is at fault. Decodes the body once more.
 pub fn bad_rows(
     view: &View,
     full_name: &str,
@@ -143,7 +143,7 @@ pub fn bad_rows(
     Some(refused)
 }
 
-/// Whether somebody else changed a table, or made one that was to be made, since the rows were decoded for it.
+/// Turns the error that a new table exists already into a conflict, because another request made it after the rows were decoded.
 pub fn of_change(error: Error, makes: bool) -> Error {
     let is_of_rows = || error.context().iter().any(|(key, _)| *key == "table");
     match error.kind() {
@@ -158,7 +158,7 @@ pub fn is_changed(error: &Error) -> bool {
     error.kind() == Kind::Conflict && error.context().iter().any(|(key, _)| *key == "schema")
 }
 
-/// Whether a table came into being that was to be made.
+/// Returns true if another request made the table that was to be made.
 pub fn is_created(error: &Error) -> bool {
     error.context().iter().any(|(key, value)| *key == "schema" && value == CREATED)
 }
@@ -193,7 +193,7 @@ fn mode(how: How, def: Option<&TableDef>, full_name: &str, rows: usize) -> Resul
     })
 }
 
-/// What makes the table, or the columns that it lacks.
+/// Returns the operation that makes the table, or adds the columns that it lacks.
 fn defining(def: Option<&TableDef>, table: &str, new: Vec<wire::NewColumn>) -> types::Result<Option<Op>> {
     if def.is_none() {
         let mut def = TableDef::new(TableId(0), table);
