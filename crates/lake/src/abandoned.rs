@@ -1,4 +1,5 @@
-//! Lakes of tables on this machine that are not written any more, since the warehouse or the catalog is elsewhere by now.
+//! Abandoned lakes: local copies of tables that land elsewhere since the warehouse or the catalog moved away from this
+//! machine.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +9,9 @@ use vfs::Env;
 use crate::load::{is_lake_of, remove_dir};
 use crate::store::Store;
 
-/// The directories below `warehouse`, a directory of this machine, that hold a lake of this very table, whatever it was
-/// called when that was written; but for the one that is `written` now, as where a catalog elsewhere has tables that lie here.
-/// Only to be asked where the warehouse or the catalog is elsewhere.
+/// Returns the directories below `warehouse`, a local directory, that hold a lake of this table, under whatever name it had
+/// when that lake was written. The directory `written`, where the table lands now, is left out: a catalog elsewhere may
+/// have tables that lie here. Call this only if the warehouse or the catalog is elsewhere.
 pub fn find(env: &Env, warehouse: &Path, table: TableId, written: Option<&Path>) -> Result<Vec<PathBuf>> {
     let store = Store::local(env);
     let mut found = Vec::new();
@@ -22,7 +23,7 @@ pub fn find(env: &Env, warehouse: &Path, table: TableId, written: Option<&Path>)
             match is_lake_of(&store, &dir, table) {
                 Ok(true) => found.push(dir),
                 Ok(false) => {}
-                // What another table left must not be in this one's way.
+                // An unreadable lake of another table must not block this one.
                 Err(error) => tracing::warn!("whose {} is cannot be read: {error}", dir.display()),
             }
         }
@@ -30,7 +31,7 @@ pub fn find(env: &Env, warehouse: &Path, table: TableId, written: Option<&Path>)
     Ok(found)
 }
 
-/// Removes them, and tells whether there were any.
+/// Removes the lakes that [`find`] returns. Returns true if there were any.
 pub fn remove(env: &Env, warehouse: &Path, table: TableId, written: Option<&Path>) -> Result<bool> {
     let found = find(env, warehouse, table, written)?;
     for dir in &found {

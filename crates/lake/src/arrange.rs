@@ -1,4 +1,4 @@
-//! Rows in memory, put where they belong: into partitions, and in order within each.
+//! Arranges rows in memory by the table's layout: into partitions, and sorted within each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,23 +15,24 @@ use types::{Error, Result, RowId};
 use crate::commit::bytes_of;
 use crate::order::Order;
 
-/// Some rows in memory, and how they are to lie.
+/// A set of rows in memory and the order in which they are written.
 pub(crate) struct Arranged {
     batches: Vec<RecordBatch>,
     pub runs: Vec<Run>,
-    /// Rows from the front that were arranged: all, or as many as have so many partitions as there may be.
+    /// Number of rows from the front that were arranged: all of them, or those before the first row of a partition beyond
+    /// the limit.
     pub rows: usize,
 }
 
 /// The rows of one partition.
 pub(crate) struct Run {
     pub partition: Arc<Partition>,
-    /// `None`: all rows as they are.
+    /// Batch and row number of each row, in order; `None` stands for all rows in their present order.
     picked: Option<Vec<(u32, u32)>>,
 }
 
 impl Arranged {
-    /// Arranges rows that are in row-id order, or not. No more than so many partitions.
+    /// Arranges rows, which may come in any order, into `partitions_max` partitions at most.
     pub fn of(
         columns: &Columns,
         order: &Order,
@@ -68,12 +69,12 @@ impl Arranged {
         Ok(Arranged { batches, runs, rows })
     }
 
-    /// How many rows a run has.
+    /// Returns the number of rows in a run.
     pub fn count(&self, run: &Run) -> usize {
         run.picked.as_ref().map_or(self.rows, Vec::len)
     }
 
-    /// Hands out the rows of a run, up to `batch_rows` at a time.
+    /// Passes the rows of a run to `each`, up to `batch_rows` at a time.
     pub fn each(
         &self,
         run: &Run,
@@ -81,7 +82,7 @@ impl Arranged {
         each: &mut dyn FnMut(&RecordBatch) -> Result<()>,
     ) -> Result<()> {
         let Some(picked) = &run.picked else { return self.batches.iter().try_for_each(each) };
-        // Only those that are looked into: interleaving costs something for each.
+        // Passes only the batches in use, since interleaving has a cost for each.
         for part in picked.chunks(batch_rows.max(1)) {
             let mut used: Vec<u32> = part.iter().map(|(at, _)| *at).collect();
             used.sort_unstable();
@@ -95,7 +96,7 @@ impl Arranged {
         Ok(())
     }
 
-    /// The first row that was not arranged.
+    /// Returns the id of the first row that was not arranged; `None` if all were.
     pub fn first_left(&self) -> Option<RowId> {
         let mut before = self.rows;
         self.batches.iter().find_map(|batch| {
@@ -105,14 +106,15 @@ impl Arranged {
         })
     }
 
-    /// How many rows take up so many bytes.
+    /// Returns the number of rows that take about `bytes` in memory.
     pub fn batch_rows(&self, bytes: u64) -> usize {
         let all: u64 = self.batches.iter().map(bytes_of).sum();
         (bytes / (all / self.rows.max(1) as u64).max(1)).clamp(1, table::BATCH_ROWS as u64) as usize
     }
 }
 
-/// The rows of each partition, in the order that they come in. Ends before the first row of one too many.
+/// Groups rows by partition and keeps their order. Stops before the first row of a partition beyond `partitions_max`, and
+/// sets `rows` to the number of rows before it.
 fn partition(
     columns: &Columns,
     batches: &[RecordBatch],
@@ -139,7 +141,7 @@ fn partition(
         let mut before: Option<usize> = None;
         for row in 0..batch.num_rows() {
             let key = keys.row(row);
-            // Neighbours mostly share a partition.
+            // Consecutive rows mostly share a partition.
             let same = before.filter(|_| row > 0 && keys.row(row - 1) == key);
             let run = match same.or_else(|| known.get(key.as_ref()).copied()) {
                 Some(run) => run,

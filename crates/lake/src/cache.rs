@@ -1,4 +1,5 @@
-//! What is remembered of data files, which never change. Bounded, one for all tables. Beside it, which of them readers hold.
+//! A bounded cache, shared by all tables, of the row ids of data files, which never change. It also holds the pins of
+//! readers on data files.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,9 +9,9 @@ use vfs::{Mutex, Rank};
 use crate::pins::Pins;
 use crate::row_ids::RowIds;
 
-/// Row ids that are remembered.
+/// Bytes of row ids in the cache, at most.
 const BYTES_MAX: usize = 32 << 20;
-/// Of one file no more than this: it would push out too many others.
+/// Bytes of row ids of one file, at most: a larger entry would evict too many others.
 const FILE_BYTES_MAX: usize = BYTES_MAX / 4;
 
 #[derive(Debug)]
@@ -19,10 +20,10 @@ pub(crate) struct Cache(Mutex<Inner>, pub(crate) Pins);
 #[derive(Debug, Default)]
 struct Inner {
     by_path: HashMap<Arc<str>, Arc<RowIds>>,
-    /// The oldest first.
+    /// Paths of the entries, the oldest first.
     order: VecDeque<Arc<str>>,
     bytes: usize,
-    /// Files that were not what was written when they were read last.
+    /// Paths of files that differed from their checksums when they were last read.
     damaged: BTreeSet<Arc<str>>,
 }
 
@@ -40,7 +41,7 @@ impl Cache {
             return;
         }
         let path: Arc<str> = path.into();
-        // Let go of behind the lock.
+        // Evicted entries are dropped after the lock is released.
         let mut gone = Vec::new();
         let mut inner = self.0.lock();
         if inner.by_path.contains_key(&path) {
@@ -59,7 +60,7 @@ impl Cache {
         drop(inner);
     }
 
-    /// Remembers whether a file is what was written.
+    /// Records whether a file matched its checksums.
     pub fn note(&self, path: &str, is_damaged: bool) {
         let mut inner = self.0.lock();
         match is_damaged {
@@ -72,7 +73,7 @@ impl Cache {
         self.0.lock().damaged.contains(path)
     }
 
-    /// How many files are damaged, as far as they were read.
+    /// Returns the number of files known to be damaged.
     pub fn damaged(&self) -> usize {
         self.0.lock().damaged.len()
     }
@@ -90,7 +91,7 @@ mod tests {
     #[test]
     fn the_oldest_go_when_there_are_too_many() {
         let cache = Cache::default();
-        // About two bytes a row.
+        // An id takes about two bytes here.
         let ids = || {
             let mut builder = Builder::default();
             (0..1_000_000).for_each(|n| builder.push(n * 21).unwrap());

@@ -1,8 +1,9 @@
-//! One commit: what a table has and its lake lacks, as files and a snapshot.
+//! One Iceberg commit: writes the rows and deletes that a table has and its lake lacks as files, and publishes a snapshot.
 //!
-//! The order makes it all or nothing (K1): data files and files of positions, their directory; manifests and their list,
-//! their directory; then the metadata file gets its name, which is the commit. Everything is synced before the next
-//! thing names it. What a kill leaves before that is named by nothing and is swept when the lake is read again.
+//! The order of writes makes a commit atomic (K1): data files and position delete files, then a sync of their directory;
+//! manifests and the manifest list, then a sync of their directory; then the metadata file gets its name, which is the
+//! commit. Each file is synced before another one names it. A kill before the last step leaves files that nothing names;
+//! they are swept when the lake is loaded again.
 
 mod adopt;
 mod output;
@@ -36,38 +37,39 @@ use crate::state::{Deletes, Garbage, Kept, Lake, Live};
 pub(crate) use adopt::adopt;
 pub(crate) use rows::bytes_of;
 
-/// What a commit came to.
+/// The result of a commit.
 pub(crate) struct Committed {
     pub lake: Lake,
     pub row: RowId,
-    /// Files that were written anew, and deleted rows that were in them.
+    /// Files that were rewritten, and deleted rows that they had contained.
     pub rewritten: u64,
     pub rows_erased: u64,
     pub snapshots_dropped: u64,
-    /// No file of it names a row that was deleted when the erasure began, and no snapshot but its own is left.
+    /// True if no file of the lake contains a row that was deleted when the erasure began, and no snapshot but the new one
+    /// is left.
     pub is_cleared: bool,
-    /// The data files that held a deleted row before it, if an erasure begins with it.
+    /// Data files that contained a deleted row before this commit; set only on the first commit of an erasure.
     pub touched: HashSet<Arc<str>>,
-    /// All that was to be written anew is, of the files that there were.
+    /// True if every planned rewrite of the existing files was done.
     pub is_whole: bool,
 }
 
-/// What a commit is for.
+/// The purpose of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose<'a> {
     Land,
-    /// Files of another program take the place of some.
+    /// Replaces files by those of another program.
     Adopt,
-    /// Nothing that names a row that was deleted when this began is to be left: neither a file nor a snapshot. `None`: it begins.
+    /// Removes every file and snapshot that contains a row deleted when the erasure began. `None` if this commit begins it.
     Erase(Option<&'a Begun>),
-    /// Files, positions and manifests are to be as few as can be, whether or not that pays by now.
+    /// Merges data files, position delete files and manifests as far as possible, whether or not that pays yet.
     Merge,
-    /// Snapshots that grew old are to go.
+    /// Drops snapshots that have expired.
     Expire,
 }
 
-/// Lands what `table` has beyond `from`, which is where `base` stands (its own position, or one behind it at which the
-/// table's rows are the same). `None` if that is nothing but a position: the rows in between are gone again.
+/// Lands the rows and deletes of `table` after `from`, which is the position of `base` or a later one with the same rows.
+/// Returns `None` if no commit is needed and only the position advances, because the rows in between are already deleted.
 pub(crate) fn commit(
     base: &Arc<Lake>,
     table: &Snapshot,
@@ -77,7 +79,7 @@ pub(crate) fn commit(
     purpose: Purpose<'_>,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Option<Committed>> {
-    // Before anything is written for it.
+    // The run has to be registered before anything is written under its id.
     options.run()?;
     let mut work = Work::begin(base, table, columns, options, purpose, tick)?;
     let outcome = work.run(from);
@@ -87,7 +89,7 @@ pub(crate) fn commit(
     outcome
 }
 
-/// An id that no snapshot of the table has.
+/// Returns a random id that no snapshot of the table has.
 fn snapshot_id(base: &Lake) -> i64 {
     loop {
         let id = (base.store.env.random.next_u64() >> 1) as i64;
@@ -97,12 +99,12 @@ fn snapshot_id(base: &Lake) -> i64 {
     }
 }
 
-/// The metadata to come, without a new snapshot or position.
+/// Returns the metadata of the next commit, still without its snapshot and position.
 fn next_metadata(base: &Lake, columns: &Columns) -> Metadata {
     let mut next = base.metadata.clone();
     if base.listed.is_none() {
         next.metadata_log.push(base.logged());
-        // Who took a warehouse over from a database that is gone has its tables for its own.
+        // A database that took over the warehouse of one that is gone also takes over its tables.
         if let Some(owner) = base.store.owner() {
             next.set_database(owner);
         }
@@ -121,29 +123,30 @@ struct Work<'a> {
     options: &'a Options,
     purpose: Purpose<'a>,
     tick: &'a mut dyn FnMut(u64) -> Result<()>,
-    /// How rows lie in files to come, and what Iceberg calls that; `None`: by row id.
+    /// The order of rows in new files, and its Iceberg id, which is `None` for row-id order.
     order: Arc<Order>,
     sort_order: Option<i32>,
-    /// The specs of `next`.
+    /// The partition specs of `next`.
     specs: Arc<Specs>,
     next: Metadata,
     snapshot_id: i64,
-    /// What the names of its files begin with.
+    /// Prefix of the new files' names.
     unique: i64,
-    /// Whether manifests are written anew to tell of columns that came later.
+    /// True if manifests are rewritten so that they have metrics of columns added later.
     describes: bool,
-    /// Files of positions that become one for each partition, and whether all manifests do: as somebody else asked.
+    /// Position delete files that are merged per partition, and whether all manifests are merged: both at another program's
+    /// request.
     regroups: HashSet<Arc<str>>,
     remerges: bool,
-    /// What the snapshot's summary tells besides.
+    /// Additional entries for the snapshot's summary.
     told: BTreeMap<String, String>,
-    /// Files named so far.
+    /// Number of file names assigned so far.
     files: u32,
     made: Vec<PathBuf>,
     made_metadata: Vec<PathBuf>,
 }
 
-/// Positions in data files, by their numbers in the base.
+/// Deleted positions by data file, given as its index in the base's list.
 type InFiles = Vec<(usize, Vec<u64>)>;
 
 impl<'a> Work<'a> {
@@ -183,7 +186,8 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// After a failure: what was begun is named by nothing. What cannot be removed now is swept when the lake is read again.
+    /// Removes the files of a failed commit, which nothing names. Files that cannot be removed now are swept when the lake
+    /// is loaded again. Does nothing if the commit may have been published.
     fn clear_away(&self) {
         if self.base.unsure.load(Ordering::Acquire) {
             return;
@@ -202,7 +206,7 @@ impl Work<'_> {
         }
         let is_new = !base.is_of(self.columns);
         let gone = base.locate(&self.gone(from)?)?;
-        // Rows to land, then what is to be written anew.
+        // New rows land first, then planned files are rewritten.
         let last = RowId(self.table.next_row().0 - 1);
         let (added, row) = self.land_rows(from.row.next(), last)?;
         let (replaced, removed, is_whole) = self.rewrite_planned(is_new, &gone, added.len())?;
@@ -223,7 +227,7 @@ impl Work<'_> {
             expiry::is_due(base, self.options, base.store.env.clock.now() / 1000)
         };
         let is_same = changed.is_empty() && !tells_otherwise && !is_new && !expires;
-        // Older metadata files tell of what was there, too.
+        // An erasure also has to drop older metadata files, because they describe earlier contents.
         let is_alone = base.metadata.snapshots.len() <= 1 && base.metadata.metadata_log.is_empty();
         if is_same && (!clears || is_alone) {
             return Ok(None);
@@ -252,8 +256,8 @@ impl Work<'_> {
         matches!(self.purpose, Purpose::Erase(_))
     }
 
-    /// Columns that came after a data file, of which its manifest says nothing. Iceberg does not ask for that; DuckDB 1.4
-    /// takes it for a file without nulls there.
+    /// Returns the columns that a data file's entry has no metrics for, because they are newer than the file. Iceberg does
+    /// not require these metrics, but DuckDB 1.4 takes their absence for a file without nulls.
     fn undescribed(&self, entry: &Entry) -> Vec<i32> {
         if entry.file.content != Content::Data {
             return Vec::new();
@@ -262,7 +266,7 @@ impl Work<'_> {
         self.columns.leaves.iter().map(|leaf| leaf.id).filter(|id| !known.contains(id)).collect()
     }
 
-    /// An entry that says of all columns what is to be said.
+    /// Returns the entry with metrics for all columns, if this commit rewrites manifests for that.
     fn described(&self, mut entry: Entry) -> Entry {
         let columns = if self.describes { self.undescribed(&entry) } else { Vec::new() };
         if !columns.is_empty() {
@@ -272,23 +276,24 @@ impl Work<'_> {
         entry
     }
 
-    /// Whether the current snapshot names what is not in the table any more.
+    /// Returns true if the current snapshot's manifests still name files that left the table.
     fn has_traces(&self) -> bool {
         !self.base.emptied.is_empty()
             || self.base.manifests.iter().any(|m| m.file.files[Status::Deleted as usize] > 0)
     }
 
-    /// Whether files with whatever rows lie about until the table has moved on.
+    /// Returns true if there are files that a request of an earlier process may still commit. They stay until the table has
+    /// moved on.
     fn has_doubtful(&self) -> bool {
         self.base.listed.as_ref().is_some_and(|listed| !listed.doubtful.is_empty())
     }
 
-    /// Whether files of positions or manifests can be made fewer.
+    /// Returns true if position delete files or manifests can be merged.
     fn has_many_files(&self) -> bool {
         has_many_files(self.base)
     }
 
-    /// Deleted rows in files that are written anew.
+    /// Returns the number of deleted rows in files that are rewritten.
     fn deleted_in(&self, removed: &HashSet<Arc<str>>, gone: &InFiles) -> u64 {
         let is_removed = |live: &Live| removed.contains(&live.path);
         let before: u64 =
@@ -297,13 +302,13 @@ impl Work<'_> {
         before + now.map(|(_, positions)| positions.len() as u64).sum::<u64>()
     }
 
-    /// Row ids that are in the lake and not live any more, ascending.
+    /// Returns the ids of rows that are in the lake and no longer live, ascending.
     fn gone(&self, from: &Checkpoint) -> Result<Vec<RowId>> {
         match self.table.deleted_since(from) {
             Err(error) if error.kind() == Kind::NotFound => {}
             known => return known,
         }
-        // Deletes are remembered for a while only; the lake itself says which rows to ask for.
+        // The table has forgotten older deletes, so every row of the lake is checked.
         let mut already: HashMap<Arc<str>, HashSet<u64>> = HashMap::new();
         for deletes in &self.base.deletes {
             for of in self.base.positions(deletes)? {
@@ -336,19 +341,20 @@ impl Work<'_> {
         }
     }
 
-    /// A name that no file has: the id of a snapshot is in it, or one that no snapshot has. The path here, and what Iceberg calls it.
+    /// Returns an unused file name, made unique by a snapshot id or another random id: the local path and the path in
+    /// Iceberg metadata.
     fn new_file(&mut self, sub: &str, suffix: &str) -> (PathBuf, String) {
         self.files += 1;
         let name = format!("{:016x}-{}.{suffix}", self.unique, self.files);
         (self.base.dir.join(sub).join(&name), format!("{}/{sub}/{name}", self.base.metadata.location))
     }
 
-    /// Now, and never before.
+    /// Sets the time of the commit: the present, and never earlier than the last commit.
     fn stamp(&mut self) {
         self.next.last_updated_ms = self.next.last_updated_ms.max(self.base.store.env.clock.now() / 1000);
     }
 
-    /// New metadata over the same files: the position stays.
+    /// Publishes new metadata over the same files, at the same position.
     fn metadata_only(&mut self, clears: bool) -> Result<Lake> {
         self.stamp();
         let base = self.base;
@@ -383,7 +389,7 @@ impl Work<'_> {
         let list_bytes = manifest::write_list(&listed, self.snapshot_id, parent, sequence);
         let list_checksum = checksums::text_of(&list_bytes);
         store.write(&list_path, list_bytes)?;
-        // Manifests without a file in the table tell only this snapshot what it removed.
+        // Manifests without live files only record the files that this snapshot removed.
         let (manifests, emptied): (Vec<_>, Vec<_>) =
             manifests.into_iter().partition(|m| m.file.live_files() > 0);
 
@@ -409,7 +415,7 @@ impl Work<'_> {
         let (mut kept, mut beside) = (base.kept.clone(), base.beside.clone());
         let removed = changed.removed.iter().cloned().chain(deletes.dropped.iter().cloned());
         let mut removed: Vec<Arc<str>> = removed.collect();
-        // A branch that is at it holds it for longer than its turn.
+        // A snapshot that a branch points to is retained as long as the branch, so it becomes a side snapshot.
         if let Some(held) = kept.pop_if(|before| base.metadata.held().contains(&before.id)) {
             removed.extend(held.removed.iter().cloned());
             beside.push(Arc::new(base.current_beside(&held)));
@@ -428,7 +434,7 @@ impl Work<'_> {
         self.publish(lake, clears)
     }
 
-    /// The data files after a change, by their first rows.
+    /// Returns the data files after a change, sorted by their first row.
     fn live_after(&self, changed: &Changed) -> Result<Vec<Arc<Live>>> {
         let mut after: Vec<Arc<Live>> = self.base.data.clone();
         for (at, positions) in &changed.positions {
@@ -448,13 +454,13 @@ impl Work<'_> {
         Ok(after)
     }
 
-    /// The lake to come, without its files.
+    /// Returns the next lake, without its files.
     fn lake(&mut self, row: RowId, lsn: Lsn) -> Lake {
         let base = self.base;
         Lake {
             store: base.store.clone(),
             dir: base.dir.clone(),
-            // A catalog counts for itself.
+            // Tables in a catalog have no version numbers of ours.
             version: if base.listed.is_some() { 0 } else { base.version + 1 },
             metadata: self.next.clone(),
             row,
@@ -477,7 +483,7 @@ impl Work<'_> {
         }
     }
 
-    /// Writes the metadata file, or tells the catalog: the commit.
+    /// Commits: writes the metadata file, or sends the request to the catalog.
     fn publish(&mut self, mut lake: Lake, clears: bool) -> Result<Lake> {
         let now_ms = lake.metadata.last_updated_ms;
         match clears {
@@ -495,7 +501,7 @@ impl Work<'_> {
         let (tick, unsure) = (&mut self.tick, &self.base.unsure);
         lake.store.publish(&lake.metadata_path(), bytes, || {
             tick(written)?;
-            // From here on it may be there, whatever the disk says.
+            // From this point the commit may exist, whatever error the disk reports.
             unsure.store(true, Ordering::Release);
             Ok(())
         })?;
@@ -504,7 +510,8 @@ impl Work<'_> {
     }
 }
 
-/// Whether files of positions of one partition, or manifests of one kind and spec, can become one.
+/// Returns true if several position delete files of one partition, or several small manifests of one content and spec,
+/// exist.
 pub(crate) fn has_many_files(lake: &Lake) -> bool {
     let mut seen = HashSet::new();
     let mut small = lake.manifests.iter().filter(|m| m.file.live_files() < write::MANIFEST_FULL_FILES);
@@ -516,15 +523,15 @@ pub(crate) fn has_many_files(lake: &Lake) -> bool {
     files.any(|file| !seen.insert((file.spec, &*file.partition)))
 }
 
-/// What changes between two snapshots of the lake.
+/// The changes from one snapshot of the lake to the next.
 struct Changed {
     /// Files of new rows.
     added: Vec<Entry>,
-    /// Files of rows that were in others.
+    /// Files with rows that were in other files before.
     replaced: Vec<Entry>,
-    /// Files that were written anew.
+    /// Paths of files that were rewritten.
     removed: HashSet<Arc<str>>,
-    /// Deleted positions in files that stay.
+    /// Newly deleted positions in files that stay.
     positions: InFiles,
 }
 
@@ -533,7 +540,7 @@ impl Changed {
         self.added.is_empty() && self.removed.is_empty() && self.positions.is_empty()
     }
 
-    /// Whether rows that a reader had went with the files that were written anew.
+    /// Returns true if rows of the base snapshot disappeared with the rewritten files.
     fn dropped_rows(&self, base: &Lake) -> bool {
         let removed = base.data.iter().filter(|live| self.removed.contains(&live.path));
         let before: u64 = removed.map(|live| live.entry.file.rows - live.deleted).sum();
@@ -544,6 +551,6 @@ impl Changed {
 #[derive(Default)]
 struct NewDeletes {
     added: Vec<Arc<Deletes>>,
-    /// Paths of files that the table no longer has.
+    /// Paths of position delete files that the new snapshot no longer has.
     dropped: Vec<Arc<str>>,
 }

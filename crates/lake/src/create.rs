@@ -1,4 +1,4 @@
-//! The lake of a table that has none yet.
+//! Creates the lake of a table that has none yet.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::state::{Garbage, Lake, Shared};
 use crate::store::Store;
 
-/// Makes the lake of a table that has none: metadata without a snapshot, standing before the first row.
+/// Creates the lake of a table: metadata without a snapshot, positioned before the first row.
 pub(crate) fn create(
     store: &Store,
     options: &Options,
@@ -61,7 +61,7 @@ pub(crate) fn create(
     Ok(lake)
 }
 
-/// Of a table without a snapshot, which stands before its first row.
+/// Builds the metadata of a table without a snapshot, positioned before the first row.
 pub(crate) fn first_metadata(
     store: &Store,
     options: &Options,
@@ -73,7 +73,7 @@ pub(crate) fn first_metadata(
     let mut metadata =
         Metadata::new(uuid(&store.env), location, &columns.iceberg, columns.last_id, &columns.layout, now_ms);
     metadata.properties.insert(metadata::TABLE_ID.into(), columns.def.id.to_string());
-    // Deletes are files of positions; what other programs rewrite must stay readable by position.
+    // Deletes are position delete files, and files that other programs rewrite must keep supporting them.
     for (key, value) in [
         ("write.format.default", "parquet"),
         ("write.delete.mode", "merge-on-read"),
@@ -89,7 +89,7 @@ pub(crate) fn first_metadata(
     Ok(metadata)
 }
 
-/// A random UUID (version 4).
+/// Returns a random UUID (version 4).
 pub(crate) fn uuid(env: &Env) -> String {
     let mut bytes = [0; 16];
     env.random.fill(&mut bytes);

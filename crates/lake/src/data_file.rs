@@ -1,4 +1,4 @@
-//! Parquet files of rows, and what manifests tell of them.
+//! Writes Parquet files of rows, and describes them for manifests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,51 +25,51 @@ use crate::parquet_writer::{Finished, ParquetWriter};
 use crate::row_ids::{self, RowIds};
 use crate::store::Store;
 
-/// A row group ends at so many rows or encoded bytes, whatever comes first. It is in memory until then.
+/// Rows and encoded bytes of a row group, at most; the first limit reached ends it. A row group is in memory until then.
 const ROW_GROUP_ROWS: usize = 1 << 20;
 const ROW_GROUP_BYTES: usize = 64 << 20;
-/// A page ends at so many rows, or at a megabyte: what a reader that looks for few rows has to unpack.
+/// Rows of a page, at most; a megabyte ends one too. A reader of few rows decodes whole pages.
 const PAGE_ROWS: usize = 16 << 10;
-/// Bounds of texts are cut to so many bytes.
+/// Bytes that bounds of texts are truncated to.
 const BOUND_BYTES: usize = 16;
-/// A bound that could not be cut (its characters have no successor) is left out if it is longer.
+/// Bytes of a bound that could not be truncated because its characters have no successor. A longer one is left out.
 const BOUND_BYTES_MAX: usize = 128;
 const ZSTD_LEVEL: i32 = 1;
-/// Values grow if at most one in so many is less than the one before.
+/// A column is growing if at most one in this many values is less than the one before.
 const FALLS_PART: usize = 16;
-/// Fewer say nothing of those to come.
+/// Rows that a batch needs to show whether a column is growing.
 const GROWING_ROWS_MIN: usize = 1_000;
-/// Files of so many rows and more have filters over the key: smaller ones are a page or two.
+/// Rows from which a file has bloom filters over the key: smaller files are a page or two.
 const FILTER_ROWS_MIN: u64 = 2 * PAGE_ROWS as u64;
-/// How often a filter takes a key for one that is there.
+/// False-positive rate of the bloom filters.
 const FILTER_FAULTS: f64 = 0.02;
 
-/// Where a file belongs.
+/// The partition that a file belongs to, and its spec.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
     pub spec: i32,
     pub partition: Arc<Partition>,
 }
 
-/// A data file being written.
+/// Writes a data file.
 pub struct Writer<'a> {
     columns: &'a Columns,
     parquet: ParquetWriter,
     row_ids: row_ids::Builder,
-    /// Of each leaf, as far as it holds floats.
+    /// Number of NaNs in each leaf; 0 for leaves of other types.
     nans: Vec<u64>,
 }
 
-/// A file that was written and is durable but for its name.
+/// A written data file, durable except for its directory entry.
 #[derive(Debug)]
 pub struct Written {
     pub file: DataFile,
-    /// `None`: too many for a map of their positions.
+    /// Row ids by position; `None` if the rows are unsorted and too many for a map.
     pub row_ids: Option<Arc<RowIds>>,
 }
 
 impl<'a> Writer<'a> {
-    /// `rows`: about how many there will be, at most; `first` are the first of them.
+    /// Creates the file. `rows` is an upper estimate of the number of rows, `first` is the first batch.
     pub fn create(
         store: &Store,
         path: PathBuf,
@@ -78,14 +78,14 @@ impl<'a> Writer<'a> {
         first: &RecordBatch,
     ) -> Result<Writer<'a>> {
         let properties = properties(columns, rows, Some(first));
-        // What the columns are is told by Parquet's own schema alone.
+        // Parquet's own schema defines the columns; no Arrow schema is embedded.
         let parquet =
             ParquetWriter::create(store.sink(path)?, columns.arrow.clone(), &columns.parquet, properties)?;
         let nans = vec![0; columns.leaves.len()];
         Ok(Writer { columns, parquet, row_ids: row_ids::Builder::default(), nans })
     }
 
-    /// Adds rows; the first column is the row id.
+    /// Adds rows. The first column is the row id.
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         self.row_ids.extend(batch.column(0))?;
         for (leaf, nans) in self.columns.leaves.iter().zip(&mut self.nans) {
@@ -96,12 +96,12 @@ impl<'a> Writer<'a> {
         self.parquet.write(batch)
     }
 
-    /// About how large the file would be if it ended here.
+    /// Returns the approximate size of the file if it ended here.
     pub fn bytes(&self) -> u64 {
         self.parquet.bytes()
     }
 
-    /// `location` is what manifests call the file, `sort_order` the one that its rows are in.
+    /// Finishes the file. `location` is its path in manifests, `sort_order` the order of its rows.
     pub fn finish(self, location: String, place: Place, sort_order: Option<i32>) -> Result<Written> {
         let finished = self.parquet.finish()?;
         let file = described(finished, &self.columns.leaves, &self.nans, location, place, sort_order);
@@ -109,7 +109,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// What manifests tell of a file, by its footer and its bytes.
+/// Describes a finished file for manifests, from its footer and checksums.
 pub(crate) fn described(
     finished: Finished,
     leaves: &[Leaf],
@@ -141,7 +141,7 @@ pub(crate) fn created_by() -> String {
     concat!("polynya ", env!("CARGO_PKG_VERSION")).into()
 }
 
-/// How a file is written of about so many rows, of which `first` come first.
+/// Returns the properties for a file of about `rows` rows, the first of which are `first`.
 pub(crate) fn properties(columns: &Columns, rows: u64, first: Option<&RecordBatch>) -> WriterProperties {
     let mut properties = WriterProperties::builder()
         .set_created_by(created_by())
@@ -159,7 +159,7 @@ pub(crate) fn properties(columns: &Columns, rows: u64, first: Option<&RecordBatc
     }
     if rows >= FILTER_ROWS_MIN {
         for column in columns.def.key_columns() {
-            // Bounds say more of the column that a file is sorted by.
+            // The bounds of the first sort column exclude more than a bloom filter would.
             let first = columns.layout.sorts.first().map(|sort| sort.source);
             if first == i32::try_from(column.id.0).ok() {
                 continue;
@@ -173,8 +173,8 @@ pub(crate) fn properties(columns: &Columns, rows: u64, first: Option<&RecordBatc
     properties.build()
 }
 
-/// Columns of integers or times whose values grow from row to row, as times of events do. A look-up of each value
-/// in a dictionary takes as long there as all else, and the differences take less room.
+/// Returns the integer and time columns whose values grow from row to row, such as times of events. A dictionary would cost
+/// as much time as everything else there, and differences take less space.
 fn growing(batch: &RecordBatch) -> Vec<String> {
     fn grows<T: ArrowPrimitiveType>(array: &ArrayRef) -> bool {
         let values = array.as_primitive::<T>().values();
@@ -190,11 +190,11 @@ fn growing(batch: &RecordBatch) -> Vec<String> {
     };
     let schema = batch.schema_ref();
     let columns = schema.fields().iter().zip(batch.columns());
-    // Of the first two it is known.
+    // The row id and the time always grow.
     columns.skip(2).filter(|(_, array)| grows(array)).map(|(field, _)| field.name().clone()).collect()
 }
 
-/// The values at a path through a batch, and which of them are null, or in what is.
+/// Returns the values at a path through a batch, and the nulls in them, those of enclosing structs included.
 pub(crate) fn values_at<'b>(batch: &'b RecordBatch, path: &[usize]) -> (&'b ArrayRef, Option<NullBuffer>) {
     let mut array = batch.column(path[0]);
     let mut nulls = array.nulls().cloned();
@@ -205,7 +205,7 @@ pub(crate) fn values_at<'b>(batch: &'b RecordBatch, path: &[usize]) -> (&'b Arra
     (array, nulls)
 }
 
-/// Values at a path through a batch that are no numbers.
+/// Counts the NaNs at a path through a batch.
 pub(crate) fn count_nans(batch: &RecordBatch, path: &[usize]) -> u64 {
     let (array, nulls) = values_at(batch, path);
     let counts = |row: usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
@@ -227,7 +227,7 @@ pub(crate) fn group_offset(group: &parquet::file::metadata::RowGroupMetaData) ->
     group.columns().first().map_or(4, |column| column.byte_range().0 as i64)
 }
 
-/// Sizes, counts and bounds of the leaves.
+/// Returns the sizes, counts and bounds of the leaves.
 pub(crate) fn metrics(metadata: &ParquetMetaData, leaves: &[Leaf], nans: &[u64]) -> Metrics {
     let mut metrics = Metrics::default();
     for (nth, (leaf, nans)) in leaves.iter().zip(nans).enumerate() {
@@ -246,12 +246,12 @@ pub(crate) fn metrics(metadata: &ParquetMetaData, leaves: &[Leaf], nans: &[u64])
             let group_nulls = statistics.null_count_opt().map(|n| n as i64);
             nulls = nulls.zip(group_nulls).map(|(a, b)| a + b);
             if group_nulls == Some(column.num_values()) {
-                // Nothing but nulls bounds nothing.
+                // A group with nulls only has no bounds.
                 continue;
             }
             let (min, max) = trusted_bounds(statistics, leaf.single);
             if *nans > 0 && min.is_none() && max.is_none() {
-                // Nor does a group of nothing but them and NaNs, which has no others.
+                // Neither has a group with nulls and NaNs only.
                 continue;
             }
             lower = lower.and(min, |new, old| new < old);
@@ -275,7 +275,7 @@ pub(crate) fn metrics(metadata: &ParquetMetaData, leaves: &[Leaf], nans: &[u64])
 
 #[derive(Clone, Debug)]
 enum Bound {
-    /// No value yet.
+    /// There was no value so far.
     None,
     Unknown,
     Is(Single),
@@ -291,16 +291,16 @@ impl Bound {
     }
 }
 
-/// The bounds that a row group tells, as manifests take them over.
+/// Returns a row group's bounds if manifests can use them.
 pub(crate) fn trusted_bounds(statistics: &Statistics, of: SingleType) -> (Option<Single>, Option<Single>) {
-    // Old writers ordered texts by signed bytes.
+    // Old writers compared texts as signed bytes.
     match statistics.is_min_max_deprecated() {
         true => (None, None),
         false => bounds(statistics, of),
     }
 }
 
-/// The bounds that a row group tells, however its writer ordered values.
+/// Returns a row group's bounds, in whatever order its writer compared values.
 pub(crate) fn bounds(statistics: &Statistics, of: SingleType) -> (Option<Single>, Option<Single>) {
     let is_decimal = matches!(of, SingleType::Decimal { .. });
     let int = |value: i64| if is_decimal { Single::Decimal(value.into()) } else { Single::Int(value) };
@@ -325,7 +325,7 @@ pub(crate) fn bounds(statistics: &Statistics, of: SingleType) -> (Option<Single>
     }
 }
 
-/// What is no number bounds nothing, and of the zeros it does not matter to all writers which one they tell.
+/// Drops NaN bounds, and widens zeros, since writers differ in which zero they record.
 fn floats(min: Option<f64>, max: Option<f64>) -> (Option<Single>, Option<Single>) {
     let bound = |value: Option<f64>, zero: f64| {
         let value = value.filter(|value| !value.is_nan())?;

@@ -1,4 +1,4 @@
-//! Parquet files of positions: which rows of which data files are deleted.
+//! Position delete files: Parquet files with the positions of deleted rows in data files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use crate::data_file::{self, Place};
 use crate::parquet_writer::ParquetWriter;
 use crate::store::Store;
 
-/// The field ids that Iceberg keeps for these columns.
+/// Field ids that Iceberg reserves for these columns.
 const PATH_ID: i32 = 2_147_483_546;
 const POSITION_ID: i32 = 2_147_483_545;
 
-/// Positions of one data file, ascending.
+/// Deleted positions in one data file, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Positions {
-    /// The data file, as manifests call it.
+    /// Path of the data file, as in manifests.
     pub path: Arc<str>,
     pub positions: Vec<u64>,
 }
 
-/// Rows handed to the Parquet writer at once.
+/// Rows that are passed to the Parquet writer at once.
 const BATCH_ROWS: usize = 64 << 10;
 
-/// Writes positions, durable but for the name. `location` is what manifests call the file; all data files that it speaks of
-/// are at `place`, since readers look for a file's deletes in its own partition only.
+/// Writes a position delete file, durable except for its directory entry. `location` is its path in manifests. All data
+/// files that it refers to must be at `place`, since readers look for a file's deletes only in its own partition.
 pub fn write(
     store: &Store,
     path: PathBuf,
@@ -41,7 +41,7 @@ pub fn write(
     place: Place,
     mut deleted: Vec<Positions>,
 ) -> Result<DataFile> {
-    // The order that Iceberg asks for.
+    // Iceberg requires this order.
     deleted.sort_by(|a, b| a.path.cmp(&b.path));
     let field = |name: &str, arrow, id: i32| {
         Field::new(name, arrow, false)
@@ -53,7 +53,7 @@ pub fn write(
     let properties = WriterProperties::builder()
         .set_created_by(data_file::created_by())
         .set_compression(data_file::compression())
-        // A path that is cut bounds nothing.
+        // A truncated path would be useless as a bound.
         .set_statistics_truncate_length(None)
         .build();
     let parquet = ArrowSchemaConverter::new().convert(&schema).map_err(parquet_error)?;
@@ -81,8 +81,8 @@ pub fn write(
         metrics: Metrics {
             values: vec![(PATH_ID, rows as i64), (POSITION_ID, rows as i64)],
             nulls: vec![(PATH_ID, 0), (POSITION_ID, 0)],
-            // No bounds: paths have random names, so theirs would leave out next to nothing, and DuckDB 1.4 leaves out
-            // files of positions that have any when it looks for nulls in a column of the table.
+            // Bounds are left out. Paths are random, so bounds would exclude next to nothing, and DuckDB 1.4 skips position
+            // delete files with bounds when it looks for nulls in a column of the table.
             ..Metrics::default()
         },
         split_offsets: finished
@@ -96,15 +96,15 @@ pub fn write(
     })
 }
 
-/// Reads positions back, by data file.
+/// Reads all positions, grouped by data file.
 pub fn read(bytes: Bytes) -> Result<Vec<Positions>> {
     read_up_to(bytes, u64::MAX)
 }
 
-/// Reads no more than so many of them: a file that has more is refused.
+/// Reads positions, and refuses a file with more than `rows_max` of them.
 pub fn read_up_to(bytes: Bytes, rows_max: u64) -> Result<Vec<Positions>> {
     let damaged = |e: String| Error::damaged(format!("a file of deleted positions cannot be read: {e}"));
-    // Plain types, whatever the writer's own were.
+    // Ignores the writer's Arrow schema, so that columns have plain types.
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes, options)
         .map_err(|e| damaged(e.to_string()))?;

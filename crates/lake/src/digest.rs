@@ -1,4 +1,4 @@
-//! What two copies of a table are compared by: for each column counts, sums, bounds, and a hash over all its values.
+//! Digests for comparing two copies of a table: for each column the nulls, the sum and a hash over all values.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,31 @@ use arrow::datatypes::{
 use types::{Error, Result};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// A table, folded row by row; the order of rows does not matter.
+/// A digest of a table. The order of rows does not matter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Digest {
     pub rows: u64,
-    /// By the columns' names.
+    /// Digests by column name.
     pub columns: BTreeMap<String, ColumnDigest>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ColumnDigest {
     pub nulls: u64,
-    /// Over the values with the ids of their rows.
+    /// Hash over the values, each together with its row id.
     pub hash: u64,
-    /// Of a column of integers or decimals (in units of their last digit).
+    /// Sum of a column of integers or decimals, the latter in units of the last digit; `None` for other types.
     pub sum: Option<i128>,
 }
 
 impl Digest {
-    /// Without rows.
+    /// Returns the digest of a table without rows.
     pub fn of_columns(schema: &arrow::datatypes::Schema) -> Digest {
         let columns = schema.fields().iter().map(|field| (field.name().clone(), ColumnDigest::default()));
         Digest { rows: 0, columns: columns.collect() }
     }
 
-    /// Adds the rows with ids up to `last`; the first column holds the row ids.
+    /// Adds the rows with ids up to `last`. The first column must be the row id.
     pub fn add(&mut self, batch: &RecordBatch, last: u64) -> Result<()> {
         let ids = batch
             .columns()
@@ -59,7 +59,7 @@ impl Digest {
         Ok(())
     }
 
-    /// Of each row by its id: for tests that want to know which one differs.
+    /// Adds a hash of each row under its id, for tests that need to know the differing row.
     pub fn by_row(batch: &RecordBatch, into: &mut BTreeMap<u64, u64>) -> Result<()> {
         let ids = batch.column(0).as_primitive::<Int64Type>();
         for (row, id) in ids.values().iter().enumerate() {
@@ -75,7 +75,7 @@ impl Digest {
         Ok(())
     }
 
-    /// In what two copies differ, as sentences; none if they are equal.
+    /// Returns the differences of two copies, as sentences; none if they are equal.
     pub fn differences(&self, other: &Digest, names: [&str; 2]) -> Vec<String> {
         let [a, b] = names;
         let mut found = Vec::new();
@@ -106,7 +106,7 @@ impl Digest {
     }
 }
 
-/// Views and dictionaries as what they stand for.
+/// Converts views and dictionaries to plain arrays.
 fn plain(array: &ArrayRef) -> Result<ArrayRef> {
     let wanted = match array.data_type() {
         Arrow::Utf8View | Arrow::LargeUtf8 => Arrow::Utf8,
@@ -130,7 +130,7 @@ fn integer(array: &ArrayRef, row: usize) -> Option<i128> {
     }
 }
 
-/// A value's bytes, the same whatever array holds it.
+/// Hashes a value independently of the type of array that holds it.
 fn hash_value(array: &ArrayRef, row: usize, hasher: &mut Xxh3) -> Result<()> {
     if array.is_null(row) {
         hasher.update(&[0]);
@@ -234,7 +234,7 @@ mod tests {
                 rows(&[1, 2], &[Some(5), None], &["a", "c"]),
                 "column `text` has other values in the lake than in SQL",
             ),
-            // The same values in other rows: sums and counts agree.
+            // The values moved to other rows: sums and counts agree.
             (
                 rows(&[1, 2], &[None, Some(5)], &["a", "b"]),
                 "column `n` has other values in the lake than in SQL",

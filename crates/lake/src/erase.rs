@@ -1,15 +1,14 @@
-//! Erasure on request: rows that were deleted leave the files and snapshots of the lake, at once and for good.
+//! Erasure on request: removes deleted rows from all files and snapshots of a lake, at once and for good.
 //!
-//! A delete alone leaves the row in its data file, beside a position that says that it is gone, until that file is written
-//! anew; and old snapshots show it until they expire. An erasure writes anew each data file that holds a deleted row,
-//! drops the files of positions, lets go of every snapshot and metadata file but the newest, and removes the files that
-//! nothing names any more. Manifests of the newest snapshot name only what is in the table: neither bounds nor partition
-//! values of what went.
+//! A delete alone leaves the row in its data file until that file is rewritten: a position delete file hides it, and old
+//! snapshots show it until they expire. An erasure rewrites each data file with a deleted row, drops the position delete
+//! files, drops every snapshot and metadata file except the newest, and removes the files that nothing names any more. The
+//! newest snapshot's manifests name only live files: neither bounds nor partition values of erased rows remain.
 //!
-//! It takes as many commits as it needs, each bounded. The first one settles which files hold a deleted row: what is written
-//! from then on holds none that was deleted by then, and other files get none, so that there are fewer of these with each
-//! commit, however much is written and deleted meanwhile. Once none is left, old snapshots go. Whatever crashed when: asked
-//! again, it goes on, with the files first that are untouched for the longest time.
+//! It takes as many commits as it needs, each of bounded size. The first one fixes the list of files with deleted rows. A
+//! file written later contains no row that was deleted by then, so the list gets shorter with each commit, however much is
+//! written and deleted meanwhile. Once it is empty, old snapshots are dropped. After a crash a new request continues, with
+//! the files first that have been untouched the longest.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -18,50 +17,50 @@ use std::sync::Arc;
 use types::{Error, Kind, Lsn, Result, TableId};
 use vfs::{Mutex, Rank};
 
-/// What an erasure came to.
+/// The result of an erasure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Erased {
-    /// Deleted rows that the newest snapshot's files still held. Copies of rows that only older snapshots named are not
-    /// counted.
+    /// Deleted rows that were still in files of the newest snapshot. Rows that only older snapshots showed are not counted.
     pub rows: u64,
-    /// Data files that were written anew.
+    /// Data files that were rewritten.
     pub files_rewritten: u64,
     pub snapshots_dropped: u64,
-    /// Files that were removed, of data, positions and metadata, and their size.
+    /// Removed data, position delete and metadata files, and their bytes.
     pub files_removed: u64,
     pub bytes_removed: u64,
-    /// Files beside them that another program wrote and nothing names, with rows that are all in the table: what it may be
-    /// about to commit. Others of them are removed.
+    /// Unnamed files of another program that stay because all their rows are live: the program may be about to commit them.
+    /// Other unnamed files are removed.
     pub foreign_files: u64,
 }
 
-/// Hears how it went, once.
+/// Callback that receives the result, once.
 pub type Told = Box<dyn FnOnce(Result<Erased>) + Send>;
 
-/// What was asked for and is not done.
+/// Requests for erasure that are not done yet.
 pub(crate) struct Requests(Mutex<BTreeMap<TableId, Request>>);
 
-/// Where an erasure began: with the first commit that was made for it.
+/// The start of an erasure: the first commit that was made for it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Begun {
-    /// What was deleted by then is erased.
+    /// Rows deleted up to this lsn are erased.
     pub lsn: Lsn,
-    /// The data files before that commit which held any of it. They are all that is to be written anew, wherever the lake
-    /// stands at that lsn or later: a file that came since holds only rows that were live then.
+    /// Data files that contained such a row before that commit: all files to rewrite. This holds while the lake stands at
+    /// this lsn or later, since newer files contain only rows that were live then.
     pub files: HashSet<Arc<str>>,
 }
 
 #[derive(Default)]
 struct Request {
-    /// Who waits, and by when rows were deleted that are meant.
+    /// Waiters, each with the lsn up to which deleted rows are to be erased.
     told: Vec<(Lsn, Told)>,
     so_far: Erased,
     begun: Option<Arc<Begun>>,
-    /// A commit holds nothing of what was deleted by then, and what only those before it needed is being removed.
+    /// The lsn of a published commit without rows deleted up to it; files that only earlier commits needed are being
+    /// removed.
     cleared: Option<Lsn>,
 }
 
-/// Who may wait for one table.
+/// Waiters for one table, at most.
 const WAITING_MAX: usize = 64;
 
 impl Default for Requests {
@@ -77,7 +76,7 @@ impl fmt::Debug for Requests {
 }
 
 impl Request {
-    /// Whether what was deleted up to `lsn` is all that somebody waits for.
+    /// Returns true if erasing up to `lsn` satisfies a waiter.
     fn is_met(&self, lsn: Lsn) -> bool {
         self.told.iter().any(|(asked, _)| *asked <= lsn)
     }
@@ -98,7 +97,7 @@ impl Requests {
         self.0.lock().contains_key(&table)
     }
 
-    /// Whether a table as it is at `lsn` shows all deletes that somebody waits for.
+    /// Returns true if a table's state at `lsn` includes all deletes that some waiter wants erased.
     pub fn is_due(&self, table: TableId, lsn: Lsn) -> bool {
         self.0.lock().get(&table).is_some_and(|request| request.is_met(lsn))
     }
@@ -109,29 +108,29 @@ impl Requests {
         }
     }
 
-    /// What is there was read anew, and may be other files.
+    /// Restarts the erasure, because the lake was loaded again and may consist of other files.
     pub fn begin_anew(&self, table: TableId) {
         if let Some(request) = self.0.lock().get_mut(&table) {
             request.begun = None;
         }
     }
 
-    /// Where the erasure that is under way began; `None`: it is to begin. So it is, too, if the lake stands before that: it was put
-    /// back.
+    /// Returns the start of the running erasure. Returns `None` if it has to begin, also because the lake stands before
+    /// that start: it was restored from a copy.
     pub fn begun(&self, table: TableId, stands: Lsn) -> Option<Arc<Begun>> {
         let requests = self.0.lock();
         requests.get(&table)?.begun.clone().filter(|begun| begun.lsn <= stands)
     }
 
-    /// A commit was made that names nothing of what was deleted up to `lsn`.
+    /// Records that a commit was published without rows deleted up to `lsn`.
     pub fn clear(&self, table: TableId, lsn: Lsn) {
         if let Some(request) = self.0.lock().get_mut(&table) {
             request.cleared = Some(lsn);
         }
     }
 
-    /// Up to where the lake was cleared, if that is what somebody waits for. Rows and deletes that came since are no matter of it:
-    /// a table that is written all the time would never be done.
+    /// Returns the lsn up to which the lake was cleared, if that satisfies a waiter. Later rows and deletes do not count:
+    /// the erasure of a table under constant writes would never end.
     pub fn cleared(&self, table: TableId) -> Option<Lsn> {
         self.0
             .lock()
@@ -139,7 +138,7 @@ impl Requests {
             .and_then(|request| request.cleared.filter(|cleared| request.is_met(*cleared)))
     }
 
-    /// Adds to what was done.
+    /// Adds to the result so far.
     pub fn add_up(&self, table: TableId, done: Erased) {
         if let Some(request) = self.0.lock().get_mut(&table) {
             let sum = &mut request.so_far;
@@ -152,8 +151,8 @@ impl Requests {
         }
     }
 
-    /// Ends the erasure of a table whose state at `lsn` was looked at. Whoever asked for more since then waits for another one: it
-    /// would else be begun again and again where somebody asks all the time.
+    /// Ends an erasure that covered deletes up to `lsn`, and notifies its waiters. Waiters for later deletes get a new
+    /// erasure. Otherwise constant requests would restart the present one forever.
     pub fn end(&self, table: TableId, lsn: Lsn, outcome: Result<()>) {
         let mut requests = self.0.lock();
         let Some(mut request) = requests.remove(&table) else { return };
@@ -169,7 +168,7 @@ impl Requests {
         }
     }
 
-    /// The table has no lake any more.
+    /// Fails all requests for a table whose lake is gone.
     pub fn drop_of(&self, table: TableId) {
         self.end(table, Lsn(u64::MAX), Err(Error::not_found("the table was dropped, and its lake with it")));
     }

@@ -1,9 +1,9 @@
-//! What is kept of the past, and what goes.
+//! Expiry of snapshots, metadata files and schemas.
 //!
-//! Snapshots that led to the current one are a line: what one of them is the last to name goes with it ([`Kept`](crate::state::Kept)).
-//! In a catalog there may be others beside it: what another program committed and somebody rolled back, and branches. Of these
-//! all names are known ([`Beside`](crate::state::Beside)), and nothing goes that one of them has, nor with one of them what
-//! the line has.
+//! The ancestors of the current snapshot form a line: a file goes with the last of them that names it
+//! ([`Kept`](crate::state::Kept)). A catalog may have side snapshots besides: branches, and commits of another program that
+//! somebody rolled back. All names in these are known ([`Beside`](crate::state::Beside)). A file stays while a side
+//! snapshot names it, and expiring a side snapshot removes no file that the line names.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use types::{Error, Result, name};
 use crate::options::Options;
 use crate::state::Lake;
 
-/// Lets go of old snapshots, metadata files and schemas in a lake that is about to be committed; what only they needed
-/// becomes its garbage, to be removed once the commit is durable and published.
+/// Drops expired snapshots, metadata files and schemas of a lake that is about to be committed. Files that only they needed
+/// become its garbage, which is removed once the commit is durable and published.
 pub(crate) fn expire(lake: &mut Lake, options: &Options, now_ms: i64) -> Result<()> {
     let expired = expired(lake, options, now_ms, 0);
     if !expired.is_empty() {
@@ -29,25 +29,25 @@ pub(crate) fn expire(lake: &mut Lake, options: &Options, now_ms: i64) -> Result<
     Ok(())
 }
 
-/// Lets go of the oldest metadata files beyond those that are kept, and tells which they are.
+/// Drops the oldest metadata files beyond the limit from the log, and returns their paths.
 pub(crate) fn forget_metadata(lake: &mut Lake, options: &Options) -> Result<Vec<PathBuf>> {
     let log = &mut lake.metadata.metadata_log;
     let gone: Vec<_> = log.drain(..log.len().saturating_sub(options.metadata_files_max)).collect();
     gone.iter().map(|old| lake.local(&old.metadata_file)).collect()
 }
 
-/// Whether a snapshot has grown old since the last commit.
+/// Returns true if a snapshot has expired since the last commit.
 pub(crate) fn is_due(lake: &Lake, options: &Options, now_ms: i64) -> bool {
     !expired(lake, options, now_ms, 0).is_empty()
 }
 
-/// Whether one will have by the next commit.
+/// Returns true if the next commit will drop a snapshot.
 pub(crate) fn drops(lake: &Lake, options: &Options, now_ms: i64) -> bool {
     !expired(lake, options, now_ms, 1).is_empty()
 }
 
-/// Those of the oldest snapshots that are not kept any more, where so many are to come. After a rollback the current one need
-/// not be the newest.
+/// Returns the oldest snapshots that exceed the limits once `coming` more are added. The current snapshot, which after a
+/// rollback need not be the newest, and those of branches never expire.
 fn expired(lake: &Lake, options: &Options, now_ms: i64, coming: usize) -> HashSet<i64> {
     let metadata = &lake.metadata;
     let held = metadata.held();
@@ -68,7 +68,8 @@ fn expired(lake: &Lake, options: &Options, now_ms: i64, coming: usize) -> HashSe
     expired
 }
 
-/// An erasure lets go of all snapshots but the newest. What branches are at is for others to let go of.
+/// Refuses an erasure while the catalog has branches: it drops all snapshots except the newest, and only their owner may
+/// drop branches.
 pub(crate) fn check_branches(lake: &Lake) -> Result<()> {
     let branches = lake.metadata.branches();
     let Some((name, snapshot)) = branches.first_key_value() else { return Ok(()) };
@@ -84,7 +85,7 @@ pub(crate) fn check_branches(lake: &Lake) -> Result<()> {
     .hint("drop the branch there, and ask again: only who made it can tell whether it is needed"))
 }
 
-/// Lets go of all but the snapshot and the metadata file that are about to be committed.
+/// Drops all snapshots and metadata files except those that are about to be committed.
 pub(crate) fn expire_all_but_current(lake: &mut Lake) -> Result<()> {
     check_branches(lake)?;
     let current = lake.metadata.current_snapshot_id;
@@ -99,7 +100,8 @@ pub(crate) fn expire_all_but_current(lake: &mut Lake) -> Result<()> {
 }
 
 fn forget_schemas(lake: &mut Lake) {
-    // Catalogs differ in whether they can be told so, and one that is told needs as many as were ever defined.
+    // Catalogs differ in their support for removing schemas. A lake in a catalog keeps all, which are as many as were ever
+    // defined.
     if lake.listed.is_some() {
         return;
     }
@@ -109,10 +111,10 @@ fn forget_schemas(lake: &mut Lake) {
     metadata.schemas.retain(|schema| used.iter().any(|id| schema["schema-id"] == json!(id)));
 }
 
-/// Forgets snapshots: of those that led to the current one the oldest, of others whichever. What is still named by one that
-/// is kept is no garbage.
+/// Drops snapshots. Of the ancestors only the oldest consecutive ones go. Files that a retained snapshot names do not
+/// become garbage.
 fn forget(lake: &mut Lake, mut ids: HashSet<i64>) -> Result<()> {
-    // In the order in which one came from the other, whatever their numbers say.
+    // The order is that of ancestry; ids and sequence numbers do not matter.
     let oldest = lake.kept.iter().take_while(|kept| ids.contains(&kept.id)).count();
     let mut kept = lake.kept.split_off(oldest);
     let stay: HashSet<i64> = kept.iter().map(|kept| kept.id).collect();
@@ -123,7 +125,7 @@ fn forget(lake: &mut Lake, mut ids: HashSet<i64>) -> Result<()> {
         garbage.insert(old.list.clone());
         garbage.extend(old.last_of.iter().chain(&old.removed).cloned());
     }
-    // What the oldest of the kept ones no longer had, only the forgotten ones did.
+    // The retained snapshots have these files nowhere; only the dropped ones did.
     if let Some(oldest) = kept.first_mut().filter(|oldest| !gone.is_empty() && !oldest.removed.is_empty()) {
         garbage.extend(std::mem::take(&mut Arc::make_mut(oldest).removed));
     }
@@ -140,7 +142,7 @@ fn forget(lake: &mut Lake, mut ids: HashSet<i64>) -> Result<()> {
     let metadata = &mut lake.metadata;
     metadata.snapshots.retain(|s| !ids.contains(&s.snapshot_id));
     metadata.snapshot_log.retain(|s| !ids.contains(&s.snapshot_id));
-    // Tags go with what they name.
+    // Tags go with their snapshots.
     metadata.refs.retain(|_, of| of["snapshot-id"].as_i64().is_none_or(|id| !ids.contains(&id)));
     for path in garbage {
         lake.garbage.push(lake.local(&path)?);

@@ -1,4 +1,4 @@
-//! Files of the warehouse: written whole and synced before anything names them.
+//! Local files of the warehouse. They are written whole and synced before anything names them.
 
 use std::io::{self, IoSlice, Write};
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use bytes::Bytes;
 use types::{Error, Result};
 use vfs::{Access, Env, File, WriteBehind};
 
-/// Small writes are gathered up to this.
+/// Bytes of small writes that are buffered.
 const BUFFER_BYTES: usize = 1 << 20;
 
 pub fn io_error<'a>(what: &'static str, path: &'a Path) -> impl Fn(io::Error) -> Error + 'a {
     move |error| Error::io(format_args!("{what} {}", path.display()), error)
 }
 
-/// A new file written from front to back, on its way to the disk while it is written. Must not exist.
+/// A new file that is written from front to back; write-out to the disk starts on the way. The file must not exist.
 pub struct Sink {
     file: Arc<dyn File>,
     path: PathBuf,
@@ -30,7 +30,7 @@ impl Sink {
         Ok(Sink { file, path, buffer: Vec::new(), len: 0, behind: WriteBehind::default() })
     }
 
-    /// Makes everything durable but the name.
+    /// Makes the content durable, but not yet the directory entry.
     pub fn finish(&mut self) -> Result<()> {
         self.flush_buffer()?;
         self.sync()
@@ -57,7 +57,7 @@ impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= BUFFER_BYTES {
-            // Found again by whoever asked the Parquet writer.
+            // Callers get the wrapped error out of the Parquet writer's.
             self.flush_buffer().map_err(io::Error::other)?;
         }
         Ok(bytes.len())
@@ -68,15 +68,15 @@ impl Write for Sink {
     }
 }
 
-/// Writes a new file; its name is durable after a sync of the directory.
+/// Writes a new file. Its name is durable after a sync of the directory.
 pub fn write(env: &Env, path: &Path, bytes: &[u8]) -> Result<()> {
     let file = env.disk.create(path).map_err(io_error("creating", path))?;
     file.write_at(&[IoSlice::new(bytes)], 0).map_err(io_error("writing", path))?;
     file.sync().map_err(io_error("syncing", path))
 }
 
-/// Writes a file under a temporary name and gives it `path`'s, replacing what had it. Durable after a sync of the
-/// directory.
+/// Writes a file under a temporary name and renames it to `path`, replacing an existing file. The name is durable after a
+/// sync of the directory.
 pub fn replace(env: &Env, path: &Path, bytes: &[u8]) -> Result<()> {
     let temporary = temporary(path);
     remove(env, &temporary)?;
@@ -84,22 +84,22 @@ pub fn replace(env: &Env, path: &Path, bytes: &[u8]) -> Result<()> {
     env.disk.rename(&temporary, path).map_err(io_error("naming", path))
 }
 
-/// What a file ends with before it has its name.
+/// Suffix of temporary names.
 pub const TEMPORARY: &str = ".tmp";
 
-/// What a file is called before it has its name.
+/// Returns the temporary name of a file.
 pub fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{name}{TEMPORARY}"))
 }
 
-/// The name of the file whose checksums one of such a name has. Hadoop's local file system, with which Spark and Trino write,
-/// puts it beside each file.
+/// Returns the name of the file that a checksum file belongs to; `None` if `name` is not that of a checksum file. Hadoop's
+/// local file system, with which Spark and Trino write, puts one beside each file.
 pub fn summed(name: &str) -> Option<&str> {
     name.strip_prefix('.')?.strip_suffix(".crc")
 }
 
-/// Removes a file if it is there.
+/// Removes a file if it exists.
 pub fn remove(env: &Env, path: &Path) -> Result<()> {
     match env.disk.remove(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -107,7 +107,7 @@ pub fn remove(env: &Env, path: &Path) -> Result<()> {
     }
 }
 
-/// How large a file is; 0 if there is none.
+/// Returns the size of a file; 0 if it does not exist.
 pub fn len(env: &Env, path: &Path) -> Result<u64> {
     match env.disk.open(path, Access::Read).and_then(|file| file.len()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
@@ -115,7 +115,7 @@ pub fn len(env: &Env, path: &Path) -> Result<u64> {
     }
 }
 
-/// Makes a file's bytes durable, whoever wrote them.
+/// Makes the content of a file durable, whichever program wrote it.
 pub fn sync(env: &Env, path: &Path) -> Result<()> {
     env.disk.open(path, Access::Read).and_then(|file| file.sync()).map_err(io_error("syncing", path))
 }
@@ -124,7 +124,7 @@ pub fn sync_dir(env: &Env, path: &Path) -> Result<()> {
     env.disk.sync_dir(path).map_err(io_error("syncing", path))
 }
 
-/// A whole file. Those that are read never change, so they are mapped.
+/// Reads a whole file by mapping it. Files of the warehouse never change.
 pub fn read(env: &Env, path: &Path) -> Result<Bytes> {
     env.disk.open(path, Access::Read).and_then(|file| file.map()).map_err(io_error("reading", path))
 }
@@ -133,7 +133,7 @@ pub fn exists(env: &Env, path: &Path) -> Result<bool> {
     env.disk.exists(path).map_err(io_error("looking for", path))
 }
 
-/// The names of the files in a directory, sorted; none if there is no such directory.
+/// Returns the entries of a directory, sorted; none if it does not exist.
 pub fn list(env: &Env, path: &Path) -> Result<Vec<vfs::Entry>> {
     if !exists(env, path)? {
         return Ok(Vec::new());
@@ -141,8 +141,8 @@ pub fn list(env: &Env, path: &Path) -> Result<Vec<vfs::Entry>> {
     env.disk.list(path).map_err(io_error("listing", path))
 }
 
-/// Makes a directory with its missing parents below `base`, durable by name: even those that are there, since whoever made
-/// them may have died before that. `base` exists.
+/// Creates a directory and its missing parents below `base`, which exists, and makes their names durable. Existing ones are
+/// synced too, since their creator may have died before its sync.
 pub fn make_dir(env: &Env, base: &Path, dir: &Path) -> Result<()> {
     env.disk.create_dir_all(dir).map_err(io_error("making", dir))?;
     let mut at = dir;
@@ -153,7 +153,7 @@ pub fn make_dir(env: &Env, base: &Path, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether an error is of a file or directory that is not there.
+/// Returns true if an error is about a missing file or directory.
 pub fn is_missing(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
     source.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)

@@ -1,7 +1,8 @@
-//! What readers of evicted rows keep in memory: footers, parts of row groups unpacked column by column, and pieces of files that
-//! are elsewhere. Bounded by bytes, one for all tables.
+//! A cache for readers of evicted rows: footers, decoded columns of parts of row groups, and byte ranges of remote files.
+//! It is shared by all tables and bounded by bytes.
 //!
-//! No lock: each slot is swapped on its own (R1). Who does not find something reads it, and two may do so at once.
+//! It has no lock: each slot is swapped atomically (R1). A reader that misses reads the value itself, and two readers may
+//! do so at once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,14 +15,14 @@ use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use table::LakeRows;
 use xxhash_rust::xxh3::Xxh3;
 
-/// Slots that a key may be in.
+/// Number of slots that a key may occupy.
 const WAYS: usize = 8;
-/// About what a slot holds, by which they are counted.
+/// Approximate bytes per slot, from which the number of slots follows.
 const SLOT_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// A file, or a position of a table.
+    /// The path of a file, or the name of a table's position.
     pub of: Arc<str>,
     pub part: Part,
 }
@@ -29,16 +30,16 @@ pub(crate) struct Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Footer,
-    /// So many rows from a place on, of a column.
+    /// A column of the `nth` part of a file, which has a fixed number of rows.
     Column {
         nth: u64,
         column: u32,
     },
-    /// Bytes from a place on.
+    /// The `nth` byte range of a file, of fixed size.
     Bytes {
         nth: u64,
     },
-    /// Rows of a range of ids in their order, of some columns.
+    /// Some columns of the `nth` range of row ids, sorted by id.
     Window {
         nth: u64,
         columns: u64,
@@ -60,25 +61,25 @@ struct Held {
     used: AtomicBool,
 }
 
-/// What reading evicted rows came to since the start.
+/// Statistics of reading evicted rows since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Row groups that something was unpacked of, each time.
+    /// Row groups that were decoded from, counted at each access.
     pub row_groups: u64,
-    /// Parts of them that were unpacked: up to 16,384 rows of some columns.
+    /// Parts that were decoded: up to 16,384 rows of some columns.
     pub parts: u64,
-    /// What was unpacked, in memory.
+    /// Bytes of decoded arrays in memory.
     pub bytes: u64,
-    /// Columns of parts that were found unpacked.
+    /// Columns of parts that were found in the cache.
     pub found: u64,
     /// Requests to the object store.
     pub requests: u64,
-    /// Bytes that are kept now, and at most.
+    /// Bytes in the cache now, and their limit.
     pub kept_bytes: u64,
     pub kept_bytes_max: u64,
 }
 
-/// Tells what reading evicted rows came to.
+/// Handle to the statistics of reading evicted rows.
 #[derive(Clone, Debug)]
 pub struct Reads(pub(crate) Arc<Slots>);
 
@@ -88,7 +89,7 @@ impl Reads {
     }
 }
 
-/// See the module.
+/// The cache; see the module.
 pub(crate) struct Slots {
     slots: Box<[ArcSwapOption<Held>]>,
     bytes: AtomicUsize,
@@ -99,7 +100,7 @@ pub(crate) struct Slots {
     pub unpacked: AtomicU64,
     pub found: AtomicU64,
     pub requests: AtomicU64,
-    /// Until when a store that did not answer is not asked again, in µs of the monotonic clock.
+    /// Monotonic time in µs until which a store that did not answer gets no further request.
     pub away_until: AtomicU64,
 }
 
@@ -169,7 +170,7 @@ impl Slots {
 
     pub fn put(&self, key: Key, value: Kept) {
         let bytes = 128 + key.of.len() + value.bytes();
-        // One thing must not push out all others.
+        // A single value must not evict all others.
         if bytes > self.bytes_max / 4 {
             return;
         }
@@ -189,7 +190,7 @@ impl Slots {
         };
         self.bytes.fetch_add(bytes, Relaxed);
         self.let_go(slot.swap(Some(Arc::new(Held { key, value, bytes, used: AtomicBool::new(false) }))));
-        // Twice around: at first those go that nobody used since.
+        // Two rounds of the clock hand: entries that were not used since the last round go first.
         for _ in 0..2 * self.slots.len() {
             if self.bytes.load(Relaxed) <= self.bytes_max {
                 break;
@@ -238,7 +239,7 @@ mod tests {
         for nth in 0..10_000 {
             slots.put(key(nth), Kept::Bytes(vec![0; 4 << 10].into()));
             assert!(slots.counts().kept_bytes <= 1 << 20);
-            // Used between any two others.
+            // Used between any two other insertions.
             if nth > 0 && slots.get(&key(0)).is_none() {
                 slots.put(key(0), Kept::Bytes(vec![0; 4 << 10].into()));
             }

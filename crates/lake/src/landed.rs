@@ -1,11 +1,11 @@
-//! Rows that the lake alone has, for readers of their table: one position, pinned.
+//! Reads rows whose local segments were evicted, from the Iceberg snapshot that the reader pins.
 //!
-//! The unit is a part: 16,384 rows of a file, as its pages are, unpacked column by column and kept for a while
-//! (`kept.rs`). A scan takes files as they lie and unpacks each part once. Rows by id are looked for in the parts whose bounds of
-//! row ids leave room for them: a file in row-id order has them in one. Where a file is sorted by something else they are in all of
-//! its parts; whoever takes rows in their order then gets them out of a window: so many ids at once, gathered in one pass over the
-//! files and put in order. So a file is unpacked once for each window that it has rows of, however small the pieces that
-//! are asked for.
+//! The unit of reading is a part: 16,384 rows of a file, as many as a page has. It is decoded column by column and kept in
+//! a cache (`kept.rs`). A scan reads files in their own order and decodes each part once. A lookup by row id reads the
+//! parts whose row-id bounds admit the id: a file in row-id order has each id in one part. A file sorted by other columns
+//! may have them in all parts. A reader that takes rows of such files in row-id order gets them from windows: a window
+//! holds a large range of ids, collected in one pass over the files and sorted. So a file is decoded once for each window
+//! that contains rows of it, however small the reader's requests are.
 
 pub(crate) mod bounds;
 mod part;
@@ -27,25 +27,25 @@ use crate::row_ids::ids_of;
 use crate::source::as_type;
 use crate::state::{Lake, Live};
 
-/// Rows of a part: those of a page.
+/// Rows of a part, the same as of a page.
 pub(crate) const PART_ROWS: u64 = if cfg!(test) { 32 } else { 16 << 10 };
-/// From so many rows on that are asked for at once, whoever asks is taken for one who reads in order.
+/// Number of rows in one request from which the reader is assumed to read in row-id order.
 const RUN_ROWS: usize = if cfg!(test) { 16 } else { 1_024 };
-/// If they are no more than so many times further apart than neighbours.
+/// Factor by which the requested rows may be sparser than consecutive ones in such a request.
 const RUN_GAPS: u64 = 16;
-/// And from so many parts on that their ids lie in, above those that they would fill, a file for one that is in another order.
+/// Number of parts, beyond those that the rows would fill, from which a file counts as sorted by something else.
 const SCATTERED_PARTS: usize = 4;
-/// Row ids of a window.
+/// Row ids in a window, at least and at most.
 const WINDOW_ROWS_MIN: u64 = BATCH_ROWS as u64;
 const WINDOW_ROWS_MAX: u64 = 512 << 10;
-/// How much larger rows are in memory than in files, about.
+/// Approximate factor by which rows are larger in memory than in files.
 const UNPACKED: u64 = 4;
 
-/// See the module.
+/// A pinned snapshot of a lake; see the module.
 pub(crate) struct Position {
     lake: Arc<Lake>,
     slots: Arc<Slots>,
-    /// What windows are kept under. Metadata of another table may have been where this one's is.
+    /// Cache key of the windows. The table's id is part of it, since another table may have had the same directory.
     name: Arc<str>,
     window_rows: u64,
     _pin: Arc<Pin>,
@@ -58,7 +58,7 @@ impl fmt::Debug for Position {
 }
 
 impl Position {
-    /// Takes the pin.
+    /// Pins the data files of a lake.
     pub fn of(lake: Arc<Lake>, slots: Arc<Slots>) -> Result<Position> {
         let files = lake.data.iter().map(|live| lake.local(&live.path)).collect::<Result<Vec<_>>>()?;
         let pin = lake.cache.1.take(lake.metadata.table_id().unwrap_or_default(), files);
@@ -66,7 +66,7 @@ impl Position {
         let bytes: u64 = lake.data.iter().map(|live| live.entry.file.bytes).sum();
         let row_bytes = (bytes * UNPACKED / rows.max(1)).max(8);
         let wanted = (slots.bytes_max() as u64 / 8 / row_bytes).clamp(WINDOW_ROWS_MIN, WINDOW_ROWS_MAX);
-        // Aligned, so that neighbours share one.
+        // A power of two aligns windows, so that neighbouring requests share one.
         let window_rows = 1 << wanted.ilog2();
         let name = format!("{:?} {:?}", lake.metadata.table_id(), lake.snapshot_id()).into();
         Ok(Position { lake, slots, name, window_rows, _pin: pin })
@@ -101,7 +101,7 @@ impl Position {
         Ok(())
     }
 
-    /// A window of row ids with these columns, in their order.
+    /// Returns the rows of one window, sorted by row id.
     fn window(&self, nth: u64, wanted: &[(ColumnId, Arrow)]) -> Result<Arc<LakeRows>> {
         let mut hasher = xxhash_rust::xxh3::Xxh3::new();
         for (id, arrow) in wanted {
@@ -135,7 +135,7 @@ impl Position {
         Ok(found)
     }
 
-    /// The rows of the windows that they are in.
+    /// Returns rows by way of the windows that contain them.
     fn out_of_windows(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<LakeRows>> {
         let mut all = Vec::new();
         for rows in rows.chunk_by(|a, b| a.0 / self.window_rows == b.0 / self.window_rows) {
@@ -149,7 +149,7 @@ impl Position {
         Ok(all)
     }
 
-    /// Whether so many rows of a file, read in their order, would have most of it unpacked again and again.
+    /// Returns true if reading these rows in their order would decode most of a file repeatedly.
     fn is_scattered(&self, live: &Live, rows: &[RowId]) -> Result<bool> {
         let from = rows.partition_point(|row| *row < live.first);
         let count = rows[from..].partition_point(|row| *row <= live.last);
@@ -229,7 +229,7 @@ impl LakeSnapshot for Position {
         let mut files: Vec<usize> = (0..self.lake.data.len())
             .filter(|file| self.lake.data[*file].first <= *last && self.lake.data[*file].last >= *first)
             .collect();
-        // Those first whose bounds say most.
+        // Files with the narrowest bounds come first.
         files.sort_by_key(|file| self.lake.data[*file].last.0.saturating_sub(self.lake.data[*file].first.0));
         if rows.len() >= RUN_ROWS && last.0 - first.0 < RUN_GAPS * rows.len() as u64 {
             for file in &files {
@@ -252,7 +252,7 @@ impl LakeSnapshot for Position {
     }
 }
 
-/// Rows that are still looked for.
+/// The rows that a lookup has not found yet.
 struct Left<'a> {
     rows: &'a [RowId],
     found: Vec<bool>,
@@ -260,7 +260,7 @@ struct Left<'a> {
 }
 
 impl Left<'_> {
-    /// Those of some ids that are looked for, by their places.
+    /// Marks the ids that are looked for as found, and returns their indices in `ids`.
     fn pick(&mut self, ids: &[i64]) -> Result<Vec<u32>> {
         let mut picks = Vec::new();
         for (at, id) in ids.iter().enumerate() {
@@ -275,7 +275,7 @@ impl Left<'_> {
     }
 }
 
-/// Some rows of a part.
+/// Selects rows of a part.
 fn picked(
     ids: &ArrayRef,
     columns: &[Option<ArrayRef>],
@@ -290,8 +290,8 @@ fn picked(
     Ok(LakeRows { row_ids, columns: columns.iter().map(column).collect::<Result<_>>()? })
 }
 
-/// All rows by their ids. What one of several files has no column for is null: such a column has no value to show in older rows, or
-/// the lake would have written them anew.
+/// Sorts all rows by id. A column that some files lack is null in their rows: it has no initial value, or the lake would
+/// have rewritten the files.
 fn in_order(pieces: Vec<LakeRows>, wanted: &[(ColumnId, Arrow)]) -> Result<LakeRows> {
     let failed = |e| Error::internal(format!("ordering rows of the lake: {e}"));
     let ids: Vec<i64> = pieces.iter().flat_map(|piece| piece.row_ids.values().iter().copied()).collect();
@@ -320,7 +320,7 @@ fn in_order(pieces: Vec<LakeRows>, wanted: &[(ColumnId, Arrow)]) -> Result<LakeR
     Ok(LakeRows { row_ids: sorted.into(), columns })
 }
 
-/// Columns as their table has them.
+/// Casts columns to their types in the table.
 fn conform(columns: Vec<Option<ArrayRef>>, wanted: &[(ColumnId, Arrow)]) -> Result<Vec<Option<ArrayRef>>> {
     let column = |(column, (_, arrow)): (Option<ArrayRef>, &(ColumnId, Arrow))| {
         column.map(|array| as_type(&array, arrow)).transpose()

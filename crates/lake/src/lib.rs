@@ -1,35 +1,35 @@
-//! Lands tables in Apache Iceberg: Parquet files and commits in a local warehouse, kept tidy from the start.
+//! Lands tables in Apache Iceberg: writes Parquet files, commits snapshots, and keeps the warehouse tidy.
 //!
-//! [`Materializer`] is what the engine registers; it writes `lake/<namespace>/<table>/{metadata,data}` below the data
-//! directory. Any program that reads Iceberg v2 opens a table there by its newest metadata file (`version-hint.text` names
-//! it): DuckDB's `iceberg_scan`, PyIceberg's `StaticTable`, Spark's Hadoop tables. [`reader`] does so without knowing
-//! anything else of Polynya, which is how a lake is verified.
+//! [`Materializer`] is the part that the engine registers. It writes `lake/<namespace>/<table>/{metadata,data}` below the
+//! data directory. Any program that reads Iceberg format 2 can open a table there by its newest metadata file, which
+//! `version-hint.text` names: DuckDB's `iceberg_scan`, PyIceberg's `StaticTable`, Spark's Hadoop tables. [`reader`] does the
+//! same without using anything else of Polynya, which is how a lake is verified.
 //!
-//! Everything here is synchronous and goes through [`vfs::Env`], or to an object store ([`Store`]): simulators crash it at
-//! every call of either. Avro, manifests
-//! and metadata are written by this crate itself; `docs/decisions` says why and what was measured.
+//! Everything here is synchronous and goes through [`vfs::Env`], or to an object store ([`Store`]), so that simulations can
+//! crash it at every call of either. The formats of Iceberg are in the crate `iceberg`; `docs/decisions` says why they are
+//! written by our own code, and what was measured.
 //!
 //! ## Invariants
-//! - K1: an Iceberg snapshot holds exactly the rows with ids up to its `polynya.row` that were live at its `polynya.lsn`.
-//!   Both stand in the snapshot's summary and in the table's properties; if those disagree the table is not touched any
-//!   more. What was committed and not logged is found again from there, never from the log's checkpoint alone. A lake that
-//!   is ahead of its table, or has other rows under the same ids, is another history's and is refused.
-//! - A row's position in a data file is its rank among the ids there, or what a map of them says ([`RowIds`]): files may be
-//!   sorted otherwise, or written by another program, whose files are taken if they hold the same rows ([`Replace`]).
-//! - G1: a file is removed when no kept snapshot names it: after the commit that forgot it, or when the lake is opened.
-//! - What was written is read: manifests hold checksums of the files that they name, lists those of manifests, and snapshots those
-//!   of lists (`iceberg::checksums`). A file that has other bytes is an error for whoever reads them first.
-//! - O1: schemas of Avro are constants, those of a table are made once per definition.
-//! - R2: snapshots, metadata files, manifests, data files and files of positions are merged or dropped so that their
-//!   number grows with the logarithm of the rows at most.
+//! - K1: an Iceberg snapshot contains exactly the rows with ids up to its `polynya.row` that were live at its `polynya.lsn`.
+//!   Both numbers are in the snapshot's summary and in the table's properties; if those disagree, the table is not changed any
+//!   more. A commit that the log does not know is found from there; the log's checkpoint alone never decides. A lake that is
+//!   ahead of its table, or has other rows under the same ids, belongs to another history and is refused.
+//! - A row's position in a data file is its rank among the ids there, unless a map of ids says otherwise ([`RowIds`]): files may
+//!   be sorted by columns, or written by another program, whose files are adopted if they have the same rows ([`Replace`]).
+//! - G1: a file is removed only if no retained snapshot names it: after the commit that dropped it, or when the lake is opened.
+//! - Files are read back as they were written: manifests contain checksums of the files that they name, manifest lists those of
+//!   manifests, and snapshots those of manifest lists (`iceberg::checksums`). The first reader of a changed file gets an error.
+//! - O1: Avro schemas are constants, and schemas of a table are made once per definition.
+//! - R2: snapshots, metadata files, manifests, data files and position delete files are merged or dropped, so that their
+//!   number grows at most with the logarithm of the rows.
 //!
 //! ## Not here
-//! Which name has which metadata file in a catalog (`server`); partitions; when to call (`engine`); SQL over the lake (`query` reads the table's own
-//! segments).
+//! The names of tables and their metadata files in the catalog that the server offers (`server`); the schedule of steps
+//! (`engine`); SQL over the lake (`query` reads the table's own segments).
 //!
-//! [`catalog`] is apart from all that: rules and files of tables that other engines write.
+//! [`catalog`] is separate from all that: the rules and files of tables that other engines write.
 //!
-//! Start at `materializer.rs`, then `commit.rs`, whose head says what makes a commit atomic, and `state.rs`.
+//! Start at `materializer.rs`, then `commit.rs`, whose module comment explains what makes a commit atomic, then `state.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -75,13 +75,13 @@ mod tiers;
 mod upkeep;
 
 pub use erase::{Erased, Told};
+pub use iceberg::schema::ROW_ID_NAME;
 pub use kept::{Counts, Reads};
 pub use lineage::{Lineage, check_file as check_runs};
 pub use materializer::{Lacks, Materializer, NAME, table_dir};
 pub use options::Options;
 pub use outside::{Heard, Offered, Outcome, Replace};
 pub use row_ids::RowIds;
-pub use iceberg::schema::ROW_ID_NAME;
 pub use state::{Lake, Live, newest_version};
 pub use store::{Store, database_id};
 pub use upkeep::{Extent, Maintained};

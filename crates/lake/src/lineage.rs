@@ -1,11 +1,13 @@
-//! Which lakes are of this state of the database, and not of a later one that was lost, or of a copy.
+//! The lineage of a data directory. It distinguishes lakes of this state of the database from those of a later state that
+//! was lost, or of a copy.
 //!
-//! A data directory that is put back to an earlier state goes on from there, while its lakes elsewhere stand where they stood.
-//! Their row ids and lsns then belong to another history, and the table comes to have such ids and lsns too: numbers alone do
-//! not tell. So each time that the directory is opened is a *run*, with an id of its own that every commit of a lake names
-//! ([`iceberg::metadata::RUN`]), and the directory keeps its runs with the lsn at which each ended. A lake is of this state if it
-//! names a run that is known here and stands no further than where that ended here; or, if its run is not known, no further
-//! than where the directory was when it began to keep them (decision 27).
+//! A data directory that is restored to an earlier state goes on from there, while its lakes elsewhere stay at their
+//! positions. Their row ids and lsns then belong to another history, and the table assigns the same numbers again, so
+//! numbers alone cannot tell the difference. Therefore each opening of the directory is a *run* with an id of its own,
+//! which every commit of a lake names ([`iceberg::metadata::RUN`]). The directory keeps its runs with the lsn at which each
+//! ended. A lake belongs to this state if it names a run that is known here, and stands no further than the end of that
+//! run. A lake of an unknown run belongs to it if it stands no further than the directory did when it began to keep runs
+//! (decision 27).
 //!
 //! ```text
 //! crc32c 8a9136aa                           of all lines below
@@ -26,11 +28,11 @@ use crate::options::Options;
 use crate::state::Lake;
 use crate::{create, files};
 
-/// In a data directory.
+/// Name of the file in the data directory.
 const FILE: &str = "lake-runs";
-/// Begins the line of the file that has the checksum of the others.
+/// Prefix of the line with the checksum of all other lines.
 const CHECKSUM: &str = "crc32c ";
-/// So many runs that committed to a lake are kept; older ones count as before all of them.
+/// Number of recent runs with commits to a lake that are kept. Older ones count as older than all of these.
 const RUNS_MAX: usize = 10_000;
 
 const OWN: &str = "if it is this very database's, as where an older version of the program landed since, stop the server, remove `lake-runs` in the data directory and start it again";
@@ -44,11 +46,11 @@ pub struct Lineage(Arc<Inner>);
 struct Inner {
     env: Env,
     path: PathBuf,
-    /// Of this run.
+    /// Id of this run.
     id: String,
-    /// Where it began, if that is known.
+    /// The lsn at which this run began, if it is known.
     lsn: Option<Lsn>,
-    /// `None` until it could be read.
+    /// The runs in the file; `None` until it could be read.
     kept: Mutex<Option<Kept>>,
 }
 
@@ -56,20 +58,20 @@ struct Inner {
 struct Kept {
     before: Lsn,
     runs: Vec<Run>,
-    /// Whether the file does not say so yet.
+    /// True if the file does not have this state yet.
     is_new: bool,
 }
 
 #[derive(Debug, PartialEq)]
 struct Run {
     id: String,
-    /// `None` of this one, and where a damaged log was opened since.
+    /// Lsn at which the run ended; `None` for the present run, and for runs before a damaged log was opened.
     end: Option<Lsn>,
 }
 
 impl Lineage {
-    /// Of a directory that was opened at `lsn`; `None` where that is not known for certain: then no run ends. What cannot be read
-    /// or written is tried again when a lake is looked at, and before one is committed to.
+    /// Opens the lineage of a directory at `lsn`, or at `None` if the lsn is uncertain: then no run ends. A failed read or
+    /// write is retried when a lake is checked, and before a commit to one.
     pub fn open(env: &Env, dir: &Path, lsn: Option<Lsn>) -> Lineage {
         let kept = Mutex::new(Rank::new(79, "lake runs"), None);
         let (env, path, id) = (env.clone(), dir.join(FILE), create::uuid(env));
@@ -80,7 +82,7 @@ impl Lineage {
         lineage
     }
 
-    /// The id of this run, known to the directory from now on.
+    /// Returns the id of this run after recording it in the directory.
     pub(crate) fn begin(&self) -> Result<&str> {
         if self.0.lsn.is_none() {
             return Err(Error::damaged("the log is damaged: nothing lands meanwhile"));
@@ -98,10 +100,10 @@ impl Lineage {
         Ok(&self.0.id)
     }
 
-    /// Whether a lake that stands at `lsn`, by a commit of `run`, is of this state of the database.
+    /// Returns true if a lake at `lsn`, committed by `run`, belongs to this state of the database.
     fn has(&self, run: Option<&str>, lsn: Lsn) -> Result<bool> {
         self.look(|kept| {
-            // Where a run ended is known as long as nothing else is committed. Without room on the disk lakes are read all the same.
+            // The ends of runs stay known until the next commit, so a full disk need not keep lakes from being read.
             let _ = self.write(kept);
             Ok(match kept.runs.iter().find(|known| Some(&*known.id) == run) {
                 Some(run) => run.end.is_none_or(|end| lsn <= end),
@@ -141,12 +143,12 @@ impl Kept {
     }
 }
 
-/// Fails with [`types::Kind::Damaged`] where a directory keeps its runs in a file that cannot be read.
+/// Fails with [`types::Kind::Damaged`] if a directory has a file of runs that cannot be read.
 pub fn check_file(env: &Env, dir: &Path) -> Result<()> {
     read(env, &dir.join(FILE), None).map(drop)
 }
 
-/// What the directory keeps, with the ends of runs that it was opened after.
+/// Reads the runs of a directory. Unfinished ones end at `lsn`, at which the directory was opened.
 fn read(env: &Env, path: &Path, lsn: Option<Lsn>) -> Result<Kept> {
     if !files::exists(env, path)? {
         let before = lsn.unwrap_or(Lsn(u64::MAX));
@@ -165,7 +167,7 @@ fn read(env: &Env, path: &Path, lsn: Option<Lsn>) -> Result<Kept> {
 
 fn parse(bytes: &[u8]) -> Option<Kept> {
     let mut text = std::str::from_utf8(bytes).ok()?;
-    // Earlier versions wrote none.
+    // Earlier versions wrote no checksum.
     if let Some(rest) = text.strip_prefix(CHECKSUM) {
         let (sum, lines) = rest.split_once('\n')?;
         text = lines;
@@ -182,7 +184,7 @@ fn parse(bytes: &[u8]) -> Option<Kept> {
     Some(Kept { before, runs: lines.map(run).collect::<Option<_>>()?, is_new: false })
 }
 
-/// Refuses a lake that is not of this state of the table, or has not what it alone should have.
+/// Refuses a lake that is of another state of the table, or that lacks rows which only the lake should have.
 pub(crate) fn check(options: &Options, table: &Snapshot, lake: Option<&Lake>) -> Result<()> {
     let def = table.def();
     let lacks = |lake: &Lake| lake.row.next() < table.hot_from();
@@ -212,7 +214,7 @@ pub(crate) fn check(options: &Options, table: &Snapshot, lake: Option<&Lake>) ->
         ))
         .hint(OTHER_STATE));
     }
-    // A database that was put back to an earlier state may have come further since.
+    // A database that was restored to an earlier state may have reached higher lsns since.
     if let Some((lake, lineage)) = lake.zip(options.lineage.as_ref())
         && !lineage.has(lake.metadata.run(), lake.lsn)?
     {
@@ -220,11 +222,11 @@ pub(crate) fn check(options: &Options, table: &Snapshot, lake: Option<&Lake>) ->
             "the lake of {} stands at row {} and lsn {} of a history that this database has not had",
             def.name, lake.row, lake.lsn
         ))
-        // Rows that are in the lake alone are not moved away.
+        // A lake that alone has some rows must not be moved away.
         .hint(if table.has_evicted() { OWN.to_owned() } else { format!("{OTHER_STATE}; {OWN}") }));
     }
-    // One that was made anew, too: then row ids say nothing, but times do. What came later than the lake's last row must
-    // have a higher id.
+    // The lake may also be of a database that was created anew. Row ids cannot show that, but times do: a row that arrived
+    // after the lake's last row must have a higher id.
     if let Some(newest) = lake.and_then(|lake| lake.data.iter().max_by_key(|live| live.last))
         && let Some(time) = newest.last_time()
         && table.row_at_time(time.saturating_add(1))? <= newest.last

@@ -1,4 +1,4 @@
-//! A table's lake out of its files, which are swept of what nothing names (G1).
+//! Loads a table's lake from its files, and sweeps files that nothing names (G1).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -21,9 +21,10 @@ use crate::state::{
 use crate::store::Store;
 
 impl Lake {
-    /// Reads a table's lake from its files; `None` if there is none. What is found is durable; what no snapshot needs is there
-    /// still, for [`Lake::tidy`]. A lake that was moved here from elsewhere than `location` is removed: all its paths lead back
-    /// there. One that is `needed`, because it alone has rows, is never removed: that is an error.
+    /// Loads a table's lake from its files; `None` if there is none. The files are durable afterwards. Files that no
+    /// snapshot needs are still there, for [`Lake::tidy`]. A lake that was moved here from another place than `location` is
+    /// removed, because all its paths refer to the old place. One that is `needed`, because it alone has rows of the table,
+    /// is never removed; this is an error instead.
     pub(crate) fn load(
         store: &Store,
         dir: &Path,
@@ -36,7 +37,7 @@ impl Lake {
         let Some(version) = newest_version(store, dir)? else {
             return Ok(None);
         };
-        // Whoever renamed it may have died before its name was durable, and a checkpoint must not be ahead of it.
+        // The writer may have died before the name was durable, and a checkpoint must not be ahead of it.
         store.sync_dir(&metadata_dir)?;
         let path = metadata_dir.join(metadata_name(version));
         let in_file = |e: Error| e.with("file", path.display());
@@ -54,8 +55,8 @@ impl Lake {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
-            // A database never uses ids again, so that table was dropped before this one was made. Of another database, which
-            // had this warehouse before, an id says nothing.
+            // A database never reuses ids, so that table was dropped before this one was created. An id of another
+            // database, which used this warehouse before, proves nothing.
             Some(id) if id < def.id && !needed && is_of(store, &metadata) => {
                 remove_dir(store, dir)?;
                 return Ok(None);
@@ -73,16 +74,17 @@ impl Lake {
         Lake::assemble(store, dir, version, metadata, position, shared, None).map_err(in_file).map(Some)
     }
 
-    /// Removes what a lake that was just loaded has of files that nothing names. [`Kind::Exists`]: it has changed meanwhile, and is
-    /// to be loaded anew.
+    /// Removes files of a lake that was just loaded and that nothing names. Fails with [`Kind::Exists`] if the lake has
+    /// changed meanwhile and has to be loaded again.
     ///
-    /// In an object store the next metadata file may be under way still, by a process that ended or lost patience, and name some
-    /// of these files. So its name is taken before anything is removed: whoever comes later with it finds it taken. Not needed where
-    /// the `newest` version is what this did before: nobody else knew of a later one.
+    /// In an object store, a process that ended or timed out may still have a request for the next metadata file under way,
+    /// which would name some of these files. Therefore this takes that version itself before it removes anything: a late
+    /// request then finds the name taken. This is unnecessary if the present version is `newest`, the one that the last
+    /// call created: no other process knew of a later one.
     pub(crate) fn tidy(&mut self, options: &Options, newest: &mut Option<u64>) -> Result<()> {
         let unnamed = self.unnamed()?;
         let owner = self.store.owner().map(str::to_owned);
-        // What earlier versions of this program wrote does not say whose it is.
+        // Earlier versions of this program did not record the database.
         let is_untold = self.metadata.database() != owner.as_deref();
         let is_sure = *newest == Some(self.version);
         if let Some(owner) = owner.filter(|_| !is_sure && (is_untold || unnamed.iter().any(|f| f.is_ours))) {
@@ -100,7 +102,7 @@ impl Lake {
         self.write_hint()
     }
 
-    /// A lake out of metadata and the files that they name.
+    /// Builds a lake from metadata and the files that they name.
     pub(crate) fn assemble(
         store: &Store,
         dir: &Path,
@@ -138,8 +140,8 @@ impl Lake {
         Ok(lake)
     }
 
-    /// Finds what each snapshot that led to the current one is the last to name, what the others name at all, and the manifests
-    /// of the current one.
+    /// Reads the manifests of all snapshots. For the line of ancestors it finds the last snapshot that names each file, for
+    /// side snapshots all their names, and for the current snapshot its manifests.
     fn read_snapshots(&mut self) -> Result<()> {
         let metadata = self.metadata.clone();
         let line = metadata.line();
@@ -173,7 +175,7 @@ impl Lake {
                 names.extend(entries.map(|entry| entry.file.path.as_str().into()));
                 names.insert(path);
             }
-            // What others have elsewhere is nobody's business here.
+            // Files outside the table's directory are not managed here.
             names.retain(|path| self.local(path).is_ok());
             self.beside.push(Arc::new(Beside { id: snapshot.snapshot_id, names }));
         }
@@ -195,7 +197,7 @@ impl Lake {
         self.set_live()
     }
 
-    /// The manifests that a snapshot names; each is read once.
+    /// Returns the manifests that a snapshot names, and reads those that are not in `known` yet.
     fn read_snapshot(
         &self,
         snapshot: &metadata::Snapshot,
@@ -227,7 +229,7 @@ impl Lake {
         Ok(Manifest { file, entries })
     }
 
-    /// Finds the live files of [`Lake::manifests`], and from the files of positions how many rows of each are deleted.
+    /// Finds the live files in [`Lake::manifests`], and the number of deleted rows in each from the position delete files.
     fn set_live(&mut self) -> Result<()> {
         let entries = || self.manifests.iter().flat_map(|m| &m.entries);
         let mut deleted: HashMap<Arc<str>, u64> = HashMap::new();
@@ -254,19 +256,22 @@ impl Lake {
         Ok(())
     }
 
-    /// Removes files of ours that nothing names: what a killed commit left, what a killed removal did not get to (G1). Not
-    /// to be called while a commit is under way. Tells how many they are and how large, and what is there of others that
-    /// nothing names: they may be about to commit it, or it was in the table once, and nobody can tell after a crash.
+    /// Removes files with names of this program that nothing names: leftovers of a killed commit or an interrupted removal
+    /// (G1). Must not be called while a commit is under way. Returns the number and bytes of removed files, and the unnamed
+    /// files of other programs: these may be about to be committed, or may have been in the table before a crash, which
+    /// cannot be told apart.
     pub(crate) fn sweep(&self) -> Result<Swept> {
         self.remove_unnamed(self.unnamed()?)
     }
 
     fn remove_unnamed(&self, unnamed: Vec<Unnamed>) -> Result<Swept> {
         if !unnamed.is_empty() {
-            // What was listed is older than this look, and so than any file of a process that starts later.
+            // This check comes after the listing, so the listed files are older than any file of a process that starts
+            // later.
             self.store.look()?;
         }
-        // What readers hold goes later, and so does what a request of an earlier process may still come to name.
+        // Files that readers hold are removed later, and so are those that a request of an earlier process may still
+        // commit.
         let mut held = self.cache.1.files();
         held.extend(self.listed.iter().flat_map(|listed| listed.doubtful.iter().cloned()));
         let mut swept = Swept::default();
@@ -284,7 +289,7 @@ impl Lake {
         Ok(swept)
     }
 
-    /// The files of a table that nothing names.
+    /// Returns the files in the table's directory that nothing names.
     pub(crate) fn unnamed(&self) -> Result<Vec<Unnamed>> {
         let named = self.named()?;
         let mut unnamed = Vec::new();
@@ -313,7 +318,7 @@ impl Lake {
         Ok(unnamed)
     }
 
-    /// All files that something names which is kept.
+    /// Returns all files that a retained snapshot or the metadata log names.
     pub(crate) fn named(&self) -> Result<BTreeSet<PathBuf>> {
         let mut named: BTreeSet<PathBuf> = BTreeSet::new();
         named.insert(self.metadata_path());
@@ -328,7 +333,7 @@ impl Lake {
     }
 }
 
-/// A manifest, and which of the snapshots that led to the current one is the last to name it.
+/// A manifest, and the index of the last ancestor of the current snapshot that names it.
 struct Read {
     manifest: Arc<Manifest>,
     last: Option<usize>,
@@ -339,28 +344,28 @@ struct Read {
 pub(crate) struct Unnamed {
     pub path: PathBuf,
     pub bytes: u64,
-    /// Its name is one that this program gives.
+    /// True if the name has the form of this program's names.
     pub is_ours: bool,
 }
 
-/// What a look for files that nothing names came to.
+/// The result of a sweep for files that nothing names.
 #[derive(Debug, Default)]
 pub(crate) struct Swept {
-    /// Of ours: removed.
+    /// Files with names of this program, which were removed.
     pub files: u64,
     pub bytes: u64,
-    /// Held by readers, and so still there.
+    /// Number of files that stay because readers hold them.
     pub held: u64,
-    /// Of other programs: still there.
+    /// Files of other programs, which stay.
     pub foreign: Vec<PathBuf>,
 }
 
-/// Whether a file has a name as this program gives them. Others may have files of their own in a table's directory.
+/// Returns true if a name has the form of this program's names. Other programs may have files in a table's directory.
 fn is_named_as_ours(name: &str) -> bool {
     name.ends_with(files::TEMPORARY) || version_of(name).is_some() || is_named_by_commit(name)
 }
 
-/// Whether a file has a name as commits give them: a snapshot's id and a number.
+/// Returns true if a name has the form of a commit's files: a snapshot id and a number.
 fn is_named_by_commit(name: &str) -> bool {
     let known = ["parquet", "deletes.parquet", "avro", "list.avro"];
     let Some((stem, suffix)) = name.split_once('.') else { return false };
@@ -371,19 +376,19 @@ fn is_named_by_commit(name: &str) -> bool {
         && number.parse::<u32>().is_ok()
 }
 
-/// What others find out of a table's columns. Only another catalog takes it from them.
+/// Suffix of column statistics, which other programs compute. Only catalogs elsewhere accept such files.
 const STATISTICS: &str = ".stats";
 
-/// Whether a file of such a name is a table's.
+/// Tells from its name whether a file belongs to an Iceberg table.
 type IsOurs = fn(&str) -> bool;
 
-/// What is in a table's directory, and which files there are a table's.
+/// The subdirectories of a table, each with its test for files of the table.
 const SWEPT: [(&str, IsOurs); 2] = [("metadata", is_our_metadata), ("data", is_our_data)];
 
-/// Other programs put data files into directories: one for each field of a partition, or some for a hash.
+/// Depth of directories for data files. Other programs create one for each partition field, or several for a hash.
 const DEPTH_MAX: usize = 32;
 
-/// Whether files of a table may be in a directory in one of its own.
+/// Returns true if a subdirectory may contain files of the table.
 fn is_deep(sub: &str, table: &Path, dir: &Path) -> bool {
     sub == "data" && dir.components().count() <= table.components().count() + DEPTH_MAX
 }
@@ -397,7 +402,7 @@ fn is_our_data(name: &str) -> bool {
     name.ends_with(".parquet")
 }
 
-/// Whether a directory holds the lake of a table, as far as its newest metadata says so, and not one of another database.
+/// Returns true if a directory's newest metadata name this table, and not another database.
 pub(crate) fn is_lake_of(store: &Store, dir: &Path, table: TableId) -> Result<bool> {
     let Some(version) = newest_version(store, dir)? else { return Ok(false) };
     let bytes = store.read(&dir.join("metadata").join(metadata_name(version)))?;
@@ -405,28 +410,30 @@ pub(crate) fn is_lake_of(store: &Store, dir: &Path, table: TableId) -> Result<bo
     Ok(found.table_id() == Some(table) && !is_anothers(store, &found))
 }
 
-/// Whether this database is known to have written a lake. On a disk it lies in its directory; elsewhere it says so.
+/// Returns true if this database wrote a lake. A local lake always counts as its own; one in an object store has to name
+/// it.
 fn is_of(store: &Store, metadata: &Metadata) -> bool {
     store.owner().is_none_or(|owner| metadata.database() == Some(owner))
 }
 
-/// Whether another database is known to.
+/// Returns true if the metadata name another database.
 fn is_anothers(store: &Store, metadata: &Metadata) -> bool {
     store.owner().zip(metadata.database()).is_some_and(|(owner, of)| owner != of)
 }
 
-/// Removes a table's directory with everything that is ours in it, and what others leave beside that.
+/// Removes a table's directory with all files of this program, and leftovers of other programs.
 pub(crate) fn remove_dir(store: &Store, dir: &Path) -> Result<()> {
     remove_files(store, dir, is_our_metadata)
 }
 
-/// The same with the metadata files that a catalog wrote there.
+/// Removes a table's directory as [`remove_dir`] does, and also the metadata files that a catalog wrote there.
 pub(crate) fn remove_all(store: &Store, dir: &Path) -> Result<()> {
     remove_files(store, dir, |name| is_our_metadata(name) || name.ends_with(".metadata.json"))
 }
 
 fn remove_files(store: &Store, dir: &Path, is_our_metadata: fn(&str) -> bool) -> Result<()> {
-    // The metadata first, newest first: what is left without it is no table, and is swept when one is made there.
+    // Metadata files go first, the newest before older ones: the rest is no longer a table, and is swept when one is
+    // created there.
     for (sub, ours) in [("metadata", is_our_metadata), ("data", is_our_data as fn(&str) -> bool)] {
         remove_below(store, dir, sub, &dir.join(sub), ours)?;
     }

@@ -1,4 +1,4 @@
-//! Where rows stand: in which data file, at which position.
+//! Locates rows: finds the data file and the position of each row id.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use types::{Error, Result, RowId};
 use crate::row_ids::{self, MAPPED_ROWS_MAX, RowIds};
 use crate::state::{Lake, Live};
 
-/// Of a file of at least so many rows for each that is looked for, only those pages are read that may have one.
+/// Rows of a file per requested row, from which only pages that may contain a requested row are read.
 const ROWS_FOR_ONE: u64 = 64 << 10;
 
 impl Lake {
-    /// The data files that have these rows, by their numbers, and the rows' positions there, ascending. `rows` ascend and
-    /// are all in the lake; which of several files that they may be in has one is asked of those first whose ids are
-    /// known, then of the smallest.
+    /// Returns the data files that contain these rows, by index, and the rows' positions in each, ascending. `rows` must
+    /// ascend and be in the lake. Files with overlapping bounds are searched in order: those with cached row ids first,
+    /// then the smaller ones.
     pub(crate) fn locate(&self, rows: &[RowId]) -> Result<Vec<(usize, Vec<u64>)>> {
         let within = |live: &Live| {
             let from = rows.partition_point(|row| *row < live.first);
@@ -57,7 +57,7 @@ impl Lake {
         }
     }
 
-    /// Tells which of some rows, which ascend, a file has, by their numbers, and where.
+    /// Calls `each` with the index in `wanted` and the position of each wanted row in a file. `wanted` must ascend.
     fn positions_in(&self, live: &Live, wanted: &[RowId], each: &mut dyn FnMut(usize, u64)) -> Result<()> {
         let in_file = |e: Error| e.with("file", &live.path);
         let rows = live.entry.file.rows;
@@ -85,7 +85,7 @@ impl Lake {
         row_ids::scan(bytes, Some(wanted), look).map_err(in_file)
     }
 
-    /// `None` where it is in another order and too large to be mapped.
+    /// Reads and caches the row ids of a file. Returns `None` for an unsorted file that is too large for a map.
     fn read_row_ids(&self, live: &Live) -> Result<Option<Arc<RowIds>>> {
         let Some(ids) = RowIds::of_file(self.data_file(live)?)? else { return Ok(None) };
         if ids.rows() != live.entry.file.rows {
@@ -96,7 +96,7 @@ impl Lake {
         Ok(Some(ids))
     }
 
-    /// A data file as it was written.
+    /// Reads a data file and compares it with its checksums.
     pub(crate) fn data_file(&self, live: &Live) -> Result<Bytes> {
         self.file(&live.entry.file)
     }

@@ -1,4 +1,4 @@
-//! The lake as a materializer: when a commit is due, and what is found again after a restart.
+//! The lake as a materializer: decides when a commit is due, and recovers the state after a restart.
 
 mod care;
 
@@ -35,7 +35,7 @@ use crate::state::{Lake, OVERDUE, Shared};
 use crate::store::Store;
 use crate::upkeep::{Depth, Orphans, Tasks};
 
-/// Lands tables in the warehouse. See the crate.
+/// Lands tables in the warehouse; see the crate.
 pub struct Materializer {
     options: Options,
     shared: Shared,
@@ -43,11 +43,12 @@ pub struct Materializer {
     erasures: Requests,
     upkeep: Tasks,
     orphans: Orphans,
-    /// What readers of evicted rows keep.
+    /// Cache for readers of evicted rows.
     slots: Arc<Slots>,
-    /// Tables whose lake was found as another version of this program defined it: they need a step, though nothing changed.
+    /// Tables whose lake has another definition than this version of the program derives: they need a step though no rows
+    /// changed.
     outdated: Mutex<BTreeSet<TableId>>,
-    /// Versions that [`Lake::tidy`] made, of tables of which nothing was committed since.
+    /// Versions created by [`Lake::tidy`] for tables without a commit since.
     tidied: Mutex<BTreeMap<TableId, u64>>,
 }
 
@@ -57,16 +58,16 @@ impl fmt::Debug for Materializer {
     }
 }
 
-/// The name of its checkpoints.
+/// Name of its checkpoints.
 pub const NAME: &str = "lake";
 
-/// How long a wait may hide that more rows came than it was meant for.
+/// Time between looks at a waiting table, since more rows may have arrived than its wait was chosen for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// In a table's own directory: where in the warehouse it is, for when the table is gone.
+/// File in a materializer's directory of a table with the table's name, which leads to the lake when the table is gone.
 const WHERE: &str = "where";
 
-/// How often a lake is read whose next commit comes in between.
+/// Number of attempts to load a lake while another commit keeps appearing.
 const LOAD_TRIES: usize = 3;
 
 impl Materializer {
@@ -88,17 +89,17 @@ impl Materializer {
         &self.options
     }
 
-    /// What reading rows that are in the lake alone came to.
+    /// Statistics of reading evicted rows.
     pub fn read_counts(&self) -> Counts {
         self.slots.counts()
     }
 
-    /// Tells the same to whoever does not have this.
+    /// Returns a handle to the statistics of reading evicted rows.
     pub fn reads(&self) -> Reads {
         Reads(self.slots.clone())
     }
 
-    /// The directory of a table's lake.
+    /// Returns the directory of a table's lake.
     pub fn dir_of(&self, def: &TableDef) -> PathBuf {
         table_dir(&self.options.warehouse, &def.name)
     }
@@ -107,12 +108,12 @@ impl Materializer {
         Store::new(place.env.clone(), self.options.objects.clone())
     }
 
-    /// What Iceberg calls it.
+    /// Returns the table's location in Iceberg metadata.
     fn location_of(&self, def: &TableDef) -> String {
         format!("{}/{}", self.options.location, def.name.replacen('.', "/", 1))
     }
 
-    /// `expects` is asked of what is there before anything of it is touched.
+    /// Loads a table's lake. `expects` checks it before any of its files is changed.
     fn load(
         &self,
         place: &MaterializerDir,
@@ -127,7 +128,7 @@ impl Materializer {
             loop {
                 let (dir, location) = (self.dir_of(def), self.location_of(def));
                 let lake = Lake::load(&store, &dir, def, &location, &self.shared, needed)?;
-                // Nothing of a lake that is another's is touched.
+                // A lake of another database must stay untouched.
                 lineage::check(&self.options, table, lake.as_ref())?;
                 let Some(mut lake) = lake else { return Ok(None) };
                 expects(&lake)?;
@@ -148,13 +149,13 @@ impl Materializer {
         Ok(lake)
     }
 
-    /// What is on disk, or a new lake without rows.
+    /// Returns the existing lake, or a new one without rows.
     fn begin(&self, place: &MaterializerDir, table: &Snapshot) -> Result<Lake> {
         self.erasures.begin_anew(table.def().id);
         if let Some(catalog) = &self.options.catalog {
             let (store, def) = (self.store(place), table.def());
             if table.has_evicted() {
-                // None is made in its place.
+                // A new lake must not replace one that has evicted rows.
                 let lake = self.load(place, table, &|_| Ok(()))?;
                 return lake.ok_or_else(|| Error::internal("a lake that is needed was not found"));
             }
@@ -169,7 +170,7 @@ impl Materializer {
         }
         let def = table.def();
         let dir = self.dir_of(def);
-        // Whatever a kill left of an earlier beginning.
+        // A kill may have left files of an earlier attempt.
         load::remove_dir(&self.store(place), &dir)?;
         let place_file = place.dir.join(WHERE);
         files::replace(&place.env, &place_file, def.name.as_bytes())?;
@@ -179,7 +180,7 @@ impl Materializer {
         create::create(&self.store(place), &self.options, dir, location, &columns, table.lsn(), &self.shared)
     }
 
-    /// How long to wait for more; zero if a commit is due.
+    /// Returns the time to wait for more rows; zero if a commit is due.
     fn wait(&self, env: &Env, lake: &Lake, table: &Snapshot, rows: u64) -> Duration {
         let now = (env.clock.monotonic().as_micros() as u64).max(1);
         let before = lake.lacks_since.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
@@ -214,8 +215,8 @@ impl Materializer {
         let lacks = lacks(&base, &columns, &from.checkpoint, table);
         let id = table.def().id;
         self.tidied.lock().remove(&id);
-        // What is published names nothing that is to go; now nothing of it lies about either, or readers hold it still, ten
-        // minutes at most. Rows land meanwhile.
+        // The published commit contains nothing that is to be erased. Its leftover files are removed now, unless readers
+        // hold some of them, for ten minutes at most. Rows land meanwhile.
         let mut is_held = false;
         if let Some(lsn) = self.erasures.cleared(id) {
             is_held = !self.end_erasure(id, &base, table, lsn)?;
@@ -241,11 +242,12 @@ impl Materializer {
                 return Ok(Progress::Later(wait));
             }
         }
-        // Somebody removed it. What is not there cannot be added to, and nothing of it is needed to land anew.
+        // Another program removed the lake. It cannot be added to, and the table can land again without it.
         if !base.is_there()? {
             return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
         }
-        // What others did there since is found out before it is tried again, and before snapshots go: a branch may be at them by now.
+        // Changes by other programs are looked for before a retry, and before snapshots are dropped, since a branch may
+        // point to them now.
         if let Some(listed) = &base.listed
             && (listed.is_doubted()
                 || erases
@@ -290,7 +292,7 @@ impl Materializer {
                     return Ok(rest(is_held));
                 }
             }
-            // Rows that came and went: nothing to land, and nothing that must be looked at again.
+            // All new rows are already deleted. Nothing lands, and these lsns need not be looked at again.
             let checkpoint = Checkpoint {
                 row: RowId(table.next_row().0 - 1),
                 lsn: table.lsn(),
@@ -327,8 +329,8 @@ impl Materializer {
         Ok(Progress::Advanced(position_of(made.lake, Some((made.row, table.lsn())))))
     }
 
-    /// Commits what another program offers to put in the place of files, if it is the same rows; tells those whose commit is
-    /// refused. One a step: the next is over what this one made.
+    /// Commits a replacement of files that another program offered, if it has the same rows, and answers the refused ones.
+    /// A step commits one, because the next one builds on its result.
     fn adopt(
         &self,
         table: &Snapshot,
@@ -346,11 +348,12 @@ impl Materializer {
             }
             return Ok(None);
         }
-        // Whoever offers one after the other does not keep rows from landing.
+        // Continuous offers must not keep rows from landing.
         let taken_last = base.snapshot_id().is_some_and(|id| base.has_taken(id));
         let waits = taken_last && lacks.any();
         while let Some((number, replace)) = offers.begin(id) {
-            // Nobody knew whether it was, until the files were read again; or its answer was lost, and it is here once more.
+            // The outcome was unknown until the files were read again, or its answer was lost and the program sent it
+            // again.
             if base.has_taken(replace.snapshot_id) {
                 offers.end(id, number, Outcome::Taken(base.version));
                 continue;
@@ -361,7 +364,7 @@ impl Materializer {
                 continue;
             }
             let adopt = || commit::adopt(base, table, columns, &self.options, &replace, &mut *budget.tick);
-            // What others wrote is read by libraries that may not be ready for everything.
+            // The decoders of the libraries may panic on files of other programs.
             let made = catch_unwind(AssertUnwindSafe(adopt)).unwrap_or_else(|_| {
                 Err(Error::conflict("the replacement is not taken: reading its files failed"))
             });
@@ -371,7 +374,7 @@ impl Materializer {
                     let stands = (from.checkpoint.row, from.checkpoint.lsn);
                     return Ok(Some(position_of(lake, Some(stands))));
                 }
-                // The next step reads what is there, and then it is known.
+                // The next step loads the lake and then knows the outcome.
                 Err(error) if base.unsure.load(Ordering::Acquire) => return Err(error),
                 Err(error) => {
                     let closes = error.kind() == Kind::Closed;
@@ -386,18 +389,18 @@ impl Materializer {
     }
 }
 
-/// Nothing is missing; but what readers hold is looked at again.
+/// Returns the progress of a step without work. While readers hold garbage, another look follows.
 fn rest(is_held: bool) -> Progress {
     if is_held { Progress::Later(LOOK_EVERY) } else { Progress::UpToDate }
 }
 
-/// `warehouse/namespace/table`.
+/// Returns `warehouse/namespace/table`.
 pub fn table_dir(warehouse: &Path, full_name: &str) -> PathBuf {
     let (namespace, table) = full_name.split_once('.').unwrap_or((name::DEFAULT_NAMESPACE, full_name));
     warehouse.join(namespace).join(table)
 }
 
-/// The table that a place is of: its directory has the table's id for a name.
+/// Returns the table of a materializer's directory, which is named after the table's id.
 pub(crate) fn table_of(place: &MaterializerDir) -> Option<TableId> {
     place.dir.file_name()?.to_str()?.parse().ok().map(TableId)
 }
@@ -415,14 +418,14 @@ fn was_dropped(def: &TableDef) -> Error {
     ))
 }
 
-/// The position of a lake: where it says that it stands, or further, where the table's rows are the same.
+/// Builds the position of a lake. `at` is given if it is further than the recorded one, with the same rows.
 fn position_of(lake: Lake, at: Option<(RowId, types::Lsn)>) -> Position {
     let (row, lsn) = at.unwrap_or((lake.row, lake.lsn));
     let checkpoint = Checkpoint { row, lsn, state: encode(&lake) };
     Position::new(checkpoint, Arc::new(lake))
 }
 
-/// Says which commit a checkpoint is of.
+/// Encodes the version and snapshot of a lake as the state of its checkpoint.
 fn encode(lake: &Lake) -> Vec<u8> {
     let mut e = Encoder::new();
     e.varint(lake.version);
@@ -437,13 +440,13 @@ fn is_at(lake: &Lake, state: &[u8]) -> Result<bool> {
     Ok(version == lake.version && snapshot == lake.snapshot_id().unwrap_or(0))
 }
 
-/// What a lake has not got of a table.
+/// The changes of a table that its lake lacks.
 #[derive(Clone, Copy, Debug)]
 pub struct Lacks {
-    /// Row ids, not all of which need be live.
+    /// Number of row ids, not all of which need be live.
     pub rows: u64,
     pub deletes: u64,
-    /// The table's columns, or how it is laid out.
+    /// True if the table's columns or layout changed.
     pub schema: bool,
 }
 
@@ -454,14 +457,14 @@ impl Lacks {
 }
 
 impl Lacks {
-    /// Of a table, as it is or was a while ago, at a position that this materializer published.
+    /// Computes the missing changes of a table, in its present or an earlier state, at a position of this materializer.
     pub fn at(position: &Position, table: &Snapshot) -> Result<Lacks> {
         let lake = position
             .published::<Lake>()
             .ok_or_else(|| Error::internal("the position is of another materializer"))?;
         let columns = lake.columns_of(table.def())?;
         let mut lacks = lacks(&lake, &columns, &position.checkpoint, table);
-        // A lake that stands later has this definition behind it, and perhaps others too.
+        // A later lake already includes this definition, and perhaps newer ones.
         lacks.schema &= position.checkpoint.lsn < table.lsn();
         Ok(lacks)
     }
@@ -469,7 +472,7 @@ impl Lacks {
 
 fn lacks(lake: &Lake, columns: &Columns, from: &Checkpoint, table: &Snapshot) -> Lacks {
     let deletes = match from.lsn < table.lsn() {
-        // Forgotten deletes have to be looked for.
+        // The deletes themselves may be forgotten; then the step looks for them.
         true => table.deleted_since(from).map_or(1, |rows| rows.len() as u64),
         false => 0,
     };
@@ -487,14 +490,14 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn check(&self, def: &TableDef) -> Result<()> {
-        // One that is there already was warned of, unless its partitions change.
+        // An existing table was warned about at its creation, and is again only if its partitioning changes.
         if def.id == TableId(0) && self.follows(def) {
             warn_of_partitions(def);
         }
         Columns::of(&Arc::new(def.clone())).map(drop)
     }
 
-    /// Where a table stands in the lake follows from its name, and others know it by that.
+    /// Refuses a rename: a table's place in the lake follows from its name, by which other programs know it.
     fn check_change(&self, before: &TableDef, after: &TableDef) -> Result<()> {
         if before.name != after.name && self.follows(before) {
             let table = name::short_table_name(&before.name);
@@ -507,8 +510,8 @@ impl table::materializer::Materializer for Materializer {
         Ok(())
     }
 
-    /// Readers miss nothing while the lake is behind, but what is not in it takes room here. A lake that cannot land is no
-    /// reason to take nothing more.
+    /// Returns the lag of the lake. Readers miss nothing while it is behind, but missing rows occupy local space. A lake
+    /// that fails to land does not slow writers down.
     fn lag(&self, table: &Snapshot, position: &Position) -> f64 {
         match position.published::<Lake>() {
             Some(lake) if !lake.failing.load(Ordering::Acquire) => {
@@ -542,7 +545,7 @@ impl table::materializer::Materializer for Materializer {
         let Some(_lease) = lease else { return Err(was_dropped(def)) };
         let lake = self.load(place, table, &|lake| match is_at(lake, &checkpoint.state)? {
             true => Ok(()),
-            // A commit that the log does not know. The lake itself says where it stands: the next step asks it.
+            // The log does not know the last commit. The next step takes the position from the lake itself.
             false => Err(Error::damaged("the lake has moved on since the checkpoint")),
         })?;
         let lake = lake.ok_or_else(|| Error::damaged("the lake's files are gone"))?;
@@ -552,8 +555,9 @@ impl table::materializer::Materializer for Materializer {
         Ok(Arc::new(lake))
     }
 
-    /// Not divided: a commit takes in what is due, whatever the budget says of rows, in pieces that end when the database
-    /// closes. `from` being `None` does not mean that nothing in the directory counts: what the lake says of itself does.
+    /// Makes one undivided commit with everything that is due, whatever row budget is given. The work is interrupted only
+    /// when the database closes. A `from` of `None` does not mean that existing files are ignored: the position that the
+    /// lake records counts.
     fn step(
         &self,
         place: &MaterializerDir,
@@ -562,10 +566,10 @@ impl table::materializer::Materializer for Materializer {
         budget: &mut Budget<'_>,
     ) -> Result<Progress> {
         let def = table.def();
-        // Not to be told as a failure of a table that is there.
+        // The table was dropped. The failure of its step must not be reported for the table that has its name now.
         let lease = self.owners.take(&self.dir_of(def), def.id);
         let Some(_lease) = lease else { return Ok(Progress::UpToDate) };
-        // Whoever asked for something is told of a bug as well, and of which table it is.
+        // Waiters learn of a panic too, with the name of the table.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.step(place, table, from, budget)));
         let outcome = outcome.unwrap_or_else(|_| {
             Err(Error::internal("landing the table met a bug of Polynya and stopped")
@@ -583,7 +587,7 @@ impl table::materializer::Materializer for Materializer {
         outcome
     }
 
-    /// A catalog elsewhere may be away, or let go of a table: rows are not in its hands alone.
+    /// Evicted rows are not stored in a lake whose catalog is elsewhere: it may be unreachable, or drop the table.
     fn stores_evicted_rows(&self) -> bool {
         self.options.catalog.is_none()
     }
@@ -604,7 +608,7 @@ impl table::materializer::Materializer for Materializer {
     fn clean(&self, _: &MaterializerDir, newest: &Arc<Position>) -> Result<()> {
         let Some(lake) = newest.published::<Lake>() else { return Ok(()) };
         let table = lake.metadata.table_id().unwrap_or_default();
-        // Else another table has the directory, and files of these names are its own.
+        // Without the lease another table owns the directory, and files of these names belong to it.
         let dir = match &lake.listed {
             None => lake.dir.clone(),
             Some(listed) => table_dir(&self.options.warehouse, &listed.name),
@@ -624,7 +628,7 @@ impl table::materializer::Materializer for Materializer {
         Ok(())
     }
 
-    /// A lake that was turned off stays as it is: others may read it, and turned on again it goes on from there.
+    /// A lake that was turned off stays: others may read it, and turned on again it continues from there.
     fn unfollowed(&self, place: &MaterializerDir) -> Result<()> {
         if let Some(id) = table_of(place) {
             let why = Error::invalid("the table's lake was turned off");
@@ -641,13 +645,13 @@ impl table::materializer::Materializer for Materializer {
             store.make_sure()?;
             rest::dropped(catalog, &self.options, &store, place)?;
         }
-        // Where only the catalog is elsewhere, what is left there of the table may be registered again.
+        // With only the catalog elsewhere, the local files may be registered again, so they stay.
         let former = self.options.former.as_ref().filter(|_| self.options.objects.is_some());
         if let Some((former, id)) = former.zip(table_of(place)) {
             abandoned::remove(&place.env, former, id, None)?;
         }
         let place_file = place.dir.join(WHERE);
-        // Whoever wrote it may have died before it had its name.
+        // The writer may have died before the rename.
         files::remove(&place.env, &place.dir.join(format!("{WHERE}{}", files::TEMPORARY)))?;
         if !files::exists(&place.env, &place_file)? {
             return Ok(());
@@ -663,7 +667,7 @@ impl table::materializer::Materializer for Materializer {
             self.shared.offers.drop_of(id, &Error::not_found("the table was dropped"));
             let dir = table_dir(&self.options.warehouse, &full_name);
             self.orphans.drop_of(id, &dir);
-            // A table of the same name may have been made since.
+            // A table of the same name may have been created since.
             if let Some(mut lease) = self.owners.take(&dir, id) {
                 lease.ends = true;
                 let store = self.store(place);

@@ -1,4 +1,4 @@
-//! Several files of one order into one.
+//! Merges several sorted files into one.
 
 use std::cmp::Ordering;
 
@@ -9,12 +9,12 @@ use types::{Error, Result};
 use crate::order::{Keys, Order};
 use crate::source::Source;
 
-/// Rows that follow one another in their file are handed on as they are from so many on; fewer are gathered.
+/// Length of a run of consecutive rows from one file, from which it is passed on as a slice; shorter runs are gathered.
 const RUN_ROWS: usize = 512;
-/// So many are gathered at a time.
+/// Number of rows that are gathered at a time.
 const GATHERED_ROWS: usize = 4_096;
 
-/// A file and where the merge is in it.
+/// A file and the merge's position in it.
 struct Cursor {
     source: Source,
     batch: RecordBatch,
@@ -22,8 +22,8 @@ struct Cursor {
     at: usize,
 }
 
-/// Hands out the rows of all sources in their common order. `each` is told whether the rows come after all before them: a
-/// file that another program wrote may be in another order than it says.
+/// Passes the rows of all sources to `each` in their common order. The flag is true while the rows follow all rows before
+/// them: a file of another program may not have the order that it claims.
 pub(crate) fn merge(
     sources: Vec<Source>,
     order: &Order,
@@ -61,7 +61,7 @@ pub(crate) fn merge(
             continue;
         }
         let more = cursor.source.next()?;
-        // They are of the batch that goes.
+        // The gathered rows refer to the batch that is replaced.
         hand_out(&cursors, &mut gathered, in_order, each)?;
         match more {
             None => drop(cursors.remove(least)),
@@ -77,7 +77,7 @@ pub(crate) fn merge(
     Ok(())
 }
 
-/// The cursor whose row comes first, without one of them.
+/// Returns the cursor with the first row in order, leaving out `without`.
 fn least(cursors: &[Cursor], without: Option<usize>) -> Option<usize> {
     let candidates = (0..cursors.len()).filter(|at| Some(*at) != without);
     candidates.min_by(|a, b| {
@@ -90,14 +90,14 @@ fn least_but(cursors: &[Cursor], without: usize) -> Option<usize> {
     least(cursors, Some(without))
 }
 
-/// How far a cursor may go before the other's turn comes.
+/// Returns the first row of a cursor that does not come before the other cursor's row.
 fn before(cursor: &Cursor, other: &Cursor) -> usize {
     let is_before = |row: usize| cursor.keys.compare(row, &other.keys, other.at) == Ordering::Less;
     let (mut low, mut high) = (cursor.at, cursor.keys.len());
     if high > low && is_before(high - 1) {
         return high;
     }
-    // Turns are short where files overlap everywhere: near ones first.
+    // Runs are short where files overlap everywhere, so the search starts nearby with doubling steps.
     let mut step = 1;
     while low + step < high && is_before(low + step) {
         low += step;

@@ -1,4 +1,4 @@
-//! How the lake is kept.
+//! Options of the lake.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,62 +10,62 @@ use crate::rest::Catalog;
 /// Settings of a [`Materializer`](crate::Materializer).
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The warehouse: `<namespace>/<table>` is below it. Its parent exists. In an object store it is the empty path.
+    /// Path of the warehouse; a table is in `<namespace>/<table>` below it. Its parent must exist. The path is empty in an
+    /// object store.
     pub warehouse: PathBuf,
-    /// The runs of the data directory, where lakes could be those of another state of it.
+    /// The runs of the data directory, needed if lakes may belong to another state of it.
     pub lineage: Option<Lineage>,
-    /// Where on this machine lakes may lie that were written before the warehouse or the catalog was elsewhere.
+    /// Local directory with lakes from before the warehouse or the catalog moved elsewhere.
     pub former: Option<PathBuf>,
-    /// The store in which the warehouse is, if it is not on this machine.
+    /// The object store with the warehouse, if it is not on this machine.
     pub objects: Option<Objects>,
-    /// The catalog elsewhere that has the tables, if there is one; else their metadata files are beside the data.
+    /// The catalog elsewhere that has the tables; without one, metadata files are next to the data.
     pub catalog: Option<Catalog>,
-    /// What Iceberg calls the warehouse: an absolute path or a URI, without a `/` at the end.
+    /// Location of the warehouse in Iceberg metadata: an absolute path or a URI, without a trailing `/`.
     pub location: String,
-    /// Whether tables land that do not say.
+    /// True if tables without a setting of their own land.
     pub by_default: bool,
-    /// A commit is made at about so many bytes of rows, as they are in memory.
+    /// Approximate bytes of waiting rows in memory that make a commit due.
     pub commit_bytes: u64,
-    /// One commit takes in no more than about this of rows in memory.
+    /// Approximate bytes of rows in memory that one commit takes, at most.
     pub commit_bytes_max: u64,
-    /// Else so long after the first row that is missing.
+    /// Time after the first missing row when a commit is due anyway.
     pub commit_wait: Duration,
-    /// If fewer rows than `trickle_rows` are missing, after this.
+    /// Time after the first missing row when a commit of fewer than `trickle_rows` rows is due.
     pub trickle_wait: Duration,
     pub trickle_rows: u64,
-    /// Writers are slowed when half of this is missing in the lake, and refused at all of it.
+    /// Bytes of missing rows at which writers are refused. They are slowed from half of it.
     pub lag_bytes_max: u64,
-    /// A data file ends at about this.
+    /// Approximate bytes of a full data file.
     pub file_bytes: u64,
-    /// Of a table that is partitioned or sorted, one commit takes in about so much of rows in memory: they are put in order
-    /// there.
+    /// Approximate bytes of rows in memory in one commit to a partitioned or sorted table, which sorts them there.
     pub arrange_bytes: u64,
-    /// One commit takes in rows of so many partitions at most, each of which gets a file.
+    /// Partitions with new rows in one commit, at most; each gets a file.
     pub partitions_max: usize,
-    /// One commit writes about so many bytes of files anew, or one that is larger.
+    /// Approximate bytes of files that one commit rewrites, at most; a single larger file is rewritten alone.
     pub rewrite_bytes_max: u64,
-    /// A data file with more rows deleted is written anew.
+    /// Percentage of deleted rows above which a data file is rewritten.
     pub deleted_percent_max: u64,
-    /// What readers of rows that are in the lake alone keep in memory, unpacked.
+    /// Bytes that readers of evicted rows keep decoded in memory, at most.
     pub read_bytes_max: usize,
-    /// Snapshots that stay however old they are.
+    /// Number of newest snapshots that stay regardless of age.
     pub snapshots_min: usize,
-    /// Snapshots beyond those stay this long, so that whoever reads one finds its files.
+    /// Time for which further snapshots stay, so that their readers find the files.
     pub snapshot_age_min: Duration,
-    /// No more than these stay however young they are.
+    /// Snapshots that stay regardless of age, at most.
     pub snapshots_max: usize,
-    /// Metadata files that stay besides the current one.
+    /// Number of metadata files that stay besides the current one.
     pub metadata_files_max: usize,
-    /// A table without a commit for so long gets its small files merged to the end.
+    /// Time without a commit after which the small files of a table are merged completely.
     pub quiet_after: Duration,
-    /// How often it is looked for files that nothing names.
+    /// Time between sweeps for files that nothing names.
     pub sweep_every: Duration,
-    /// Those that another program wrote are removed once they have been seen for so long.
+    /// Time after which unnamed files of other programs are removed.
     pub orphans_after: Duration,
 }
 
 impl Options {
-    /// Of a warehouse in an object store.
+    /// Options for a warehouse in an object store.
     pub fn remote(objects: Objects) -> Self {
         let location = objects.uri().to_owned();
         Options { objects: Some(objects), ..Options::new("", location) }
@@ -85,7 +85,7 @@ impl Options {
             commit_wait: Duration::from_secs(10),
             trickle_wait: Duration::from_secs(60),
             trickle_rows: 1_000,
-            // A minute of all that a small machine takes in. Rows that wait are on this machine anyway.
+            // This is what a small machine takes in within a minute. Waiting rows are on this machine anyway.
             lag_bytes_max: 16 << 30,
             file_bytes: 128 << 20,
             arrange_bytes: 128 << 20,
@@ -103,7 +103,7 @@ impl Options {
         }
     }
 
-    /// What commits say which run of the database made them.
+    /// Returns the run of the database that commits name; `None` without a lineage.
     pub(crate) fn run(&self) -> types::Result<Option<&str>> {
         self.lineage.as_ref().map(Lineage::begin).transpose()
     }

@@ -1,5 +1,4 @@
-//! The order of rows within a file: by the columns that a table is sorted by, then by row id; without such columns by row
-//! id alone.
+//! The order of rows within a file: by the table's sort columns and then by row id, or by row id alone.
 
 use std::cmp::Ordering;
 
@@ -12,13 +11,13 @@ use types::{Error, Result};
 
 use crate::row_ids::ids_of;
 
-/// Makes keys of rows, which sort as the rows do.
+/// Computes sort keys of rows.
 pub(crate) struct Order {
-    /// Columns by their places in a batch, and what makes them comparable; `None`: by row id.
+    /// Indices of the sort columns in a batch and the converter to comparable rows; `None` sorts by row id.
     by: Option<(Vec<usize>, RowConverter)>,
 }
 
-/// The keys of a batch's rows.
+/// The sort keys of a batch's rows.
 pub(crate) struct Keys {
     sorts: Option<Rows>,
     ids: Vec<i64>,
@@ -55,7 +54,7 @@ impl Keys {
         self.ids.len()
     }
 
-    /// Compares a row with one of other keys of the same order.
+    /// Compares a row with a row of other keys. Both must come from the same [`Order`].
     pub fn compare(&self, row: usize, other: &Keys, other_row: usize) -> Ordering {
         let sorts = match (&self.sorts, &other.sorts) {
             (Some(ours), Some(theirs)) => ours.row(row).cmp(&theirs.row(other_row)),
@@ -64,7 +63,7 @@ impl Keys {
         sorts.then_with(|| self.ids[row].cmp(&other.ids[other_row]))
     }
 
-    /// Whether each row comes after the one before it.
+    /// Returns true if each row comes after the one before it.
     pub fn ascend(&self) -> bool {
         (1..self.len()).all(|row| self.compare(row - 1, self, row) == Ordering::Less)
     }

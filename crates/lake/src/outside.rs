@@ -1,8 +1,8 @@
-//! What other programs ask of a lake: to take files that they wrote in the place of its own, with the same rows.
+//! Offers of other programs to replace files of a lake by files with the same rows.
 //!
-//! Whoever is asked first (the catalog) hands a [`Replace`] to the lake that it found ([`Lake::offer`]); the materializer's
-//! next step looks at it, so that it is in order with the lake's own commits, and tells what became of it. It commits nothing
-//! while somebody is told that nothing happened, and the other way round: [`Outcome`].
+//! The catalog receives such a commit and offers it as a [`Replace`] to the lake that it found ([`Lake::offer`]). The next
+//! step of the materializer looks at it, so that it is ordered with the lake's own commits, and reports an [`Outcome`]. The
+//! outcome is reliable: a refused replacement is never committed later, and a committed one is never reported as refused.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -14,37 +14,38 @@ use vfs::{Mutex, Rank};
 
 use crate::state::Lake;
 
-/// A commit of another program that says it replaces files and no rows.
+/// A commit of another program that claims to replace files without changing rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replace {
     pub snapshot_id: i64,
     pub parent: Option<i64>,
     pub sequence: i64,
-    /// Names the files that the table is to have.
+    /// Path of the manifest list with the files that the table is to have.
     pub manifest_list: String,
-    /// What the program says of the commit.
+    /// The snapshot's summary as the program wrote it.
     pub summary: BTreeMap<String, String>,
-    /// What has to hold of the table.
+    /// The conditions of the commit, as in the catalog's protocol.
     pub requirements: Vec<Json>,
 }
 
-/// What became of it.
+/// The outcome of an offered replacement.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It is there, in the metadata file of this number and those after it.
+    /// Committed: in the metadata file of this version and later ones.
     Taken(u64),
-    /// Nothing was committed. [`types::Kind::Conflict`] says what is wrong with it.
+    /// Refused; no snapshot was committed. An error of kind [`types::Kind::Conflict`] gives the reason.
     Refused(Error),
-    /// Nobody knows.
+    /// The outcome is not known.
     Unknown(Error),
 }
 
-/// Hears what became of it, once, and must not wait for anything there.
+/// Callback that receives the outcome once. It must not block.
 pub type Heard = Box<dyn FnOnce(Outcome) + Send>;
 
 impl Replace {
-    /// Reads a commit to a table that Polynya writes. `None`: it adds no snapshot. [`types::Kind::Conflict`] if it does what
-    /// nobody else may, with the reason; [`types::Kind::Invalid`] if it is none.
+    /// Parses a commit to a table that Polynya writes. Returns `None` if it adds no snapshot. Fails with
+    /// [`types::Kind::Conflict`] and a reason if it does something that only Polynya may do, and with
+    /// [`types::Kind::Invalid`] if it is malformed.
     pub fn parse(requirements: &[Json], updates: &[Json]) -> Result<Option<Replace>> {
         let mut added = updates.iter().filter(|update| update["action"] == "add-snapshot");
         let Some(update) = added.next() else { return Ok(None) };
@@ -104,11 +105,11 @@ impl Replace {
     }
 }
 
-/// Commits that wait for a step, of one table and of all.
+/// Commits that wait for a step, of one table and of all tables, at most.
 const OF_TABLE_MAX: usize = 8;
 const OF_ALL_MAX: usize = 64;
 
-/// What waits to be looked at, oldest first.
+/// Offers that wait for a step, the oldest first.
 pub(crate) struct Offers(Mutex<Waiting>);
 
 #[derive(Default)]
@@ -121,7 +122,7 @@ struct Offer {
     number: u64,
     replace: Arc<Replace>,
     heard: Heard,
-    /// A step has begun with it: it may be there.
+    /// True if a step has begun with it, so it may be committed.
     is_begun: bool,
 }
 
@@ -152,7 +153,7 @@ impl Offers {
         Ok(number)
     }
 
-    /// Takes one back; false if a step has begun with it, or it is answered already.
+    /// Removes an offer. Returns false if a step has begun with it or it was answered already.
     fn withdraw(&self, table: TableId, number: u64) -> bool {
         self.remove(table, number).is_some_and(|offer| !offer.is_begun)
     }
@@ -171,7 +172,7 @@ impl Offers {
         self.0.lock().by_table.contains_key(&table)
     }
 
-    /// The oldest, which a step begins with now.
+    /// Returns the oldest offer, and marks it as begun.
     pub fn begin(&self, table: TableId) -> Option<(u64, Arc<Replace>)> {
         let mut waiting = self.0.lock();
         let offer = waiting.by_table.get_mut(&table)?.front_mut()?;
@@ -179,21 +180,22 @@ impl Offers {
         Some((offer.number, offer.replace.clone()))
     }
 
-    /// Tells what became of one.
+    /// Ends an offer with its outcome.
     pub fn end(&self, table: TableId, number: u64, outcome: Outcome) {
         if let Some(offer) = self.remove(table, number) {
             (offer.heard)(outcome);
         }
     }
 
-    /// A step failed. Those that no step began with are told; of the others a later step finds out.
+    /// Refuses the offers that no step has begun with, after a failed step. A later step determines the outcome of the
+    /// others.
     pub fn fail(&self, table: TableId, error: &Error) {
         for offer in self.take(table, |offer| !offer.is_begun) {
             (offer.heard)(Outcome::Refused(error.clone()));
         }
     }
 
-    /// The table has no lake any more.
+    /// Ends all offers for a table whose lake is gone.
     pub fn drop_of(&self, table: TableId, error: &Error) {
         for offer in self.take(table, |_| true) {
             let outcome = if offer.is_begun { Outcome::Unknown } else { Outcome::Refused };
@@ -220,7 +222,7 @@ impl Offers {
     }
 }
 
-/// A commit that was offered and may be taken back.
+/// An offered commit that may be withdrawn.
 #[derive(Debug)]
 pub struct Offered {
     offers: Arc<Offers>,
@@ -229,23 +231,23 @@ pub struct Offered {
 }
 
 impl Offered {
-    /// Whether it certainly never happens.
+    /// Withdraws the offer. Returns true if it will certainly never be committed.
     pub fn withdraw(&self) -> bool {
         self.offers.withdraw(self.table, self.number)
     }
 }
 
 impl Lake {
-    /// Asks that another program's files take the place of this lake's. The engine then has to be hurried
-    /// (`Engine::hurry`), so that a step looks. [`types::Kind::Busy`]: too many ask already.
+    /// Offers to replace files of this lake by those of another program. The caller then has to hurry the engine
+    /// (`Engine::hurry`), so that a step looks at it. Fails with [`types::Kind::Busy`] if too many offers wait.
     pub fn offer(&self, replace: Replace, heard: Heard) -> Result<Offered> {
         let table = self.metadata.table_id().unwrap_or_default();
         let number = self.offers.add(table, replace, heard)?;
         Ok(Offered { offers: self.offers.clone(), table, number })
     }
 
-    /// Whether a commit of another program is in the table, or was lately: its answer may have been lost, and it is sent
-    /// again. Ids of snapshots are drawn at random.
+    /// Returns true if the table has, or recently had, this snapshot of another program: the program repeats a commit whose
+    /// answer was lost. Snapshot ids are random, so an equal id means the same commit.
     pub fn has_taken(&self, snapshot_id: i64) -> bool {
         self.metadata.taken().any(|taken| taken == snapshot_id)
     }

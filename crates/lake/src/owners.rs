@@ -1,8 +1,8 @@
-//! Which table a directory of the warehouse belongs to, and who works in it.
+//! The table that owns a directory of the warehouse, and leases to work in it.
 //!
-//! Directories go by the names of tables, and a name is free as soon as its table is dropped. What is still under way for
-//! the dropped one (a commit, the removal of its files, the removal of its whole lake) must not meet the one that was made
-//! after it: names of metadata files are the same for both.
+//! Directories are named after tables, and a name is free as soon as its table is dropped. Work that is still under way for
+//! the dropped table (a commit, the removal of files or of its lake) must not meet the table that was created after it,
+//! since both use the same names of metadata files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,17 +18,17 @@ pub(crate) struct Owners {
 
 #[derive(Debug)]
 struct Owner {
-    /// The newest that asked for it.
+    /// The newest table that took the directory.
     table: TableId,
     is_busy: bool,
 }
 
-/// The right to work in a directory, for as long as it lasts.
+/// The exclusive right to work in a directory, until dropped.
 #[derive(Debug)]
 pub(crate) struct Lease<'a> {
     owners: &'a Owners,
     dir: PathBuf,
-    /// Nobody has the directory afterwards.
+    /// True if the directory has no owner afterwards.
     pub ends: bool,
 }
 
@@ -40,7 +40,7 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// Waits until nobody works in a directory. `None`: it is that of a table that was made later, so `table` was dropped.
+    /// Waits for the lease on a directory. Returns `None` if a later table owns it, which means that `table` was dropped.
     pub fn take(&self, dir: &Path, table: TableId) -> Option<Lease<'_>> {
         let mut by_dir = self.by_dir.lock();
         loop {

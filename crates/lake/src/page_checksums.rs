@@ -1,15 +1,15 @@
-//! Checksums of Parquet pages in the pages' headers. The `parquet` crate compares them and does not write them.
+//! Writes checksums of Parquet pages into the page headers. The `parquet` crate checks them and does not write them.
 
 use bytes::Bytes;
 use iceberg::schema::parquet_error;
 use parquet::column::writer::ColumnCloseResult;
 use types::{Error, Result};
 
-/// The start of a field of type `i32` whose id follows that of the field before, in Thrift's compact protocol.
+/// First byte of an `i32` field in Thrift's compact protocol whose id is one above that of the field before.
 const NEXT_I32: u8 = 0x15;
 
-/// A column chunk whose pages have checksums, with offsets from its own begin: what `append_column` takes. Pages that have one
-/// already stay as they are. `chunk` are the bytes from the first page on that `close` tells of.
+/// Adds checksums to the pages of a column chunk that lack them. `chunk` are its bytes from the first page in `close` on.
+/// The result has offsets relative to its own start, as `append_column` expects.
 pub(crate) fn add(chunk: &[u8], mut close: ColumnCloseResult) -> Result<(Bytes, ColumnCloseResult)> {
     let metadata = close.metadata;
     let damaged = || Error::damaged("a column whose pages are not where its index says");
@@ -50,10 +50,10 @@ pub(crate) fn add(chunk: &[u8], mut close: ColumnCloseResult) -> Result<(Bytes, 
     Ok((out.into(), ColumnCloseResult { bytes_written, metadata, offset_index: Some(index), ..close }))
 }
 
-/// Appends a page, its header first, with a checksum of what follows the header.
+/// Appends a page with a checksum of its body in the header.
 fn put_page(page: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let damaged = || Error::damaged("a page whose header cannot be read");
-    // Kind, size unpacked, size: the checksum would come next.
+    // The header begins with the page type, the uncompressed size and the compressed size; the checksum field comes next.
     let mut rest = page;
     let mut size = 0;
     for _ in 0..3 {
@@ -66,7 +66,7 @@ fn put_page(page: &[u8], out: &mut Vec<u8>) -> Result<()> {
         out.extend_from_slice(page);
         return Ok(());
     }
-    // Its id is told as the distance from the field before.
+    // Field ids are encoded as the difference from the field before.
     if next >> 4 < 2 || size % 2 == 1 {
         return Err(damaged());
     }
@@ -142,7 +142,7 @@ mod tests {
         reader.parse_and_finish(file).unwrap()
     }
 
-    /// The same file with checksums.
+    /// Returns a copy of a file with checksums in its pages.
     fn with_checksums(file: &Bytes) -> Bytes {
         let metadata = metadata(file);
         let schema = metadata.file_metadata().schema_descr().root_schema_ptr();
@@ -187,7 +187,7 @@ mod tests {
             for group in &metadata.offset_index().unwrap()[0] {
                 for page in group.page_locations() {
                     let end = page.offset as usize + page.compressed_page_size as usize;
-                    // What the header says of how long it is, this has to find by itself: its checksum is in it.
+                    // The length comes from the header itself, which no checksum covers.
                     let body = end - body_bytes(&file[page.offset as usize..end]);
                     headers += body - page.offset as usize;
                     for at in [body, (body + end) / 2, end - 1] {

@@ -18,8 +18,8 @@ use types::{Error, Result};
 use crate::page_checksums;
 use crate::store::Sink;
 
-/// What `parquet`'s own writer of batches is, but for the checksums of pages. A row group is in memory until it ends, and ends
-/// at the rows or bytes that the properties say.
+/// Writes batches like `parquet`'s own Arrow writer, and adds checksums to the pages. A row group is in memory until it
+/// ends at the rows or bytes in the properties.
 pub(crate) struct ParquetWriter {
     file: SerializedFileWriter<Sink>,
     groups: ArrowRowGroupWriterFactory,
@@ -27,13 +27,13 @@ pub(crate) struct ParquetWriter {
     group: Option<Group>,
 }
 
-/// A row group in the making.
+/// A row group that is being written.
 struct Group {
     columns: Vec<ArrowColumnWriter>,
     rows: usize,
 }
 
-/// A file that was written and is durable but for its name.
+/// A written file, durable except for its directory entry.
 pub(crate) struct Finished {
     pub metadata: ParquetMetaData,
     pub bytes: u64,
@@ -64,7 +64,8 @@ impl ParquetWriter {
         Ok(())
     }
 
-    /// How many rows the present row group may still take, at least one. Begins a row group if there is none, or none with room.
+    /// Returns the number of rows that the row group may still take, at least one. Starts a row group if there is none, or
+    /// if it is full.
     fn room(&mut self) -> Result<usize> {
         let properties = self.file.properties();
         let rows_max = properties.max_row_group_row_count().unwrap_or(usize::MAX);
@@ -97,7 +98,8 @@ impl ParquetWriter {
         Ok(())
     }
 
-    /// The columns of a row group one after the other, behind [`MAGIC_BYTES`]: a chunk hands its bytes to nobody but a file.
+    /// Writes the columns of a row group into a temporary file in memory, after [`MAGIC_BYTES`]: column chunks can only be
+    /// written to a file.
     fn encoded(&self, chunks: Vec<ArrowColumnChunk>) -> Parquet<(Vec<u8>, Vec<ColumnCloseResult>)> {
         let bytes: i64 = chunks.iter().map(|chunk| chunk.close().metadata.compressed_size()).sum();
         let to = Vec::with_capacity(bytes.max(0) as usize + FOOTER_BYTES);
@@ -107,7 +109,7 @@ impl ParquetWriter {
         let mut closes = Vec::with_capacity(chunks.len());
         for mut chunk in chunks {
             let close = chunk.close_mut();
-            // Not to be written here.
+            // The filter and the indexes belong into the real file only.
             let filter = close.bloom_filter.take();
             let (columns, offsets) = (close.column_index.take(), close.offset_index.take());
             closes.push(ColumnCloseResult {
@@ -122,7 +124,7 @@ impl ParquetWriter {
         Ok((file.into_inner()?, closes))
     }
 
-    /// About how large the file would be if it ended here.
+    /// Returns the approximate size of the file if it ended here.
     pub fn bytes(&self) -> u64 {
         (self.file.bytes_written() + self.group.as_ref().map_or(0, Group::bytes)) as u64
     }
@@ -136,9 +138,9 @@ impl ParquetWriter {
     }
 }
 
-/// What a Parquet file begins with.
+/// Bytes of the magic number at the start of a Parquet file.
 const MAGIC_BYTES: usize = 4;
-/// Room for a footer that nobody reads.
+/// Bytes reserved for the unused footer of a temporary file.
 const FOOTER_BYTES: usize = 64 << 10;
 
 impl Group {
@@ -158,7 +160,7 @@ impl Group {
         self.columns.iter().map(ArrowColumnWriter::get_estimated_total_bytes).sum()
     }
 
-    /// How many rows fit, by what those so far take.
+    /// Returns the number of further rows that fit, estimated from the size of the rows so far.
     fn room(&self, rows_max: usize, bytes_max: usize) -> usize {
         let by_rows = rows_max.saturating_sub(self.rows);
         if self.rows == 0 {

@@ -1,6 +1,6 @@
-//! Which data files readers hold: those of positions that evicted rows are read at (G1).
+//! Pins on data files, held by readers of evicted rows: a pinned file is not removed (G1).
 //!
-//! Taking a pin and asking for them takes a lock; letting go of one does not, since readers do that.
+//! Taking and listing pins uses a lock; releasing one does not, since readers do that.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use vfs::{Mutex, Rank};
 #[derive(Debug)]
 pub(crate) struct Pins(Mutex<Vec<Weak<Pin>>>);
 
-/// As long as it lives none of its files is removed.
+/// A pin on data files of a table. None of them is removed while it lives.
 #[derive(Debug)]
 pub(crate) struct Pin {
     table: TableId,
@@ -38,7 +38,7 @@ impl Pins {
         self.0.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// All files that are held.
+    /// Returns all pinned files.
     pub fn files(&self) -> HashSet<PathBuf> {
         self.held().iter().flat_map(|pin| pin.files.iter().cloned()).collect()
     }

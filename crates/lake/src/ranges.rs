@@ -1,4 +1,4 @@
-//! A data file as Parquet's reader takes it: mapped, or in pieces out of an object store, which are kept for a while.
+//! Reads a data file for Parquet's reader: mapped, or in ranges from an object store, which are cached.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use types::{Error, Result};
 use crate::kept::{Kept, Key, Part, Slots};
 use crate::store::Store;
 
-/// What is asked of a store at a time: columns of a part lie near each other. Each has a checksum.
+/// Bytes of one request to a store. The columns of a part are close to each other. Each such range has a checksum.
 const PIECE_BYTES: u64 = CHUNK_BYTES;
 
-/// From when on an answer that does not come means that the store is away, and how long it is left alone at most.
+/// Duration of a failed request from which the store counts as unavailable, and the longest pause after it.
 const LONG: Duration = Duration::from_secs(1);
 const AWAY_MAX: Duration = Duration::from_secs(10);
 
@@ -27,9 +27,9 @@ const AWAY_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct FileBytes {
     source: Source,
     len: u64,
-    /// What was written, where that is known.
+    /// Checksums of the file, if they are known.
     checksums: Option<Arc<Checksums>>,
-    /// Why the file could not be read, which Parquet's own errors do not keep.
+    /// The cause of a failed read, which Parquet's own errors do not preserve.
     failed: Arc<OnceLock<Error>>,
 }
 
@@ -40,7 +40,7 @@ enum Source {
 }
 
 impl FileBytes {
-    /// `file` is what the manifest says.
+    /// Opens a data file; `file` is its manifest entry.
     pub fn open(
         store: &Store,
         path: PathBuf,
@@ -60,7 +60,7 @@ impl FileBytes {
         Ok(FileBytes { source, len: file.bytes, checksums: file.checksums.clone(), failed: Arc::default() })
     }
 
-    /// What an error of Parquet's reader comes from.
+    /// Returns the cause of an error of Parquet's reader.
     pub fn cause(&self, error: &dyn std::fmt::Display) -> Error {
         match self.failed.get() {
             Some(cause) => cause.clone(),
@@ -128,7 +128,8 @@ impl FileBytes {
     }
 }
 
-/// A store that let one reader wait for long is not asked by the others for as long again: their threads are wanted elsewhere.
+/// Makes a request unless the store is in its pause. After one reader waited long in vain, others fail at once for as long,
+/// because their threads are needed elsewhere.
 fn asked<T>(store: &Store, slots: &Slots, ask: impl FnOnce() -> Result<T>) -> Result<T> {
     let now = || store.env.clock.monotonic();
     let began = now();
@@ -167,7 +168,7 @@ impl ChunkReader for FileBytes {
     }
 }
 
-/// A file from a place on.
+/// Reads a file sequentially from an offset.
 pub(crate) struct Reading {
     file: FileBytes,
     at: u64,

@@ -1,5 +1,5 @@
-//! Reading an Iceberg table from its files alone, as any other program would: metadata, manifest list, manifests, Parquet,
-//! deleted positions. Knows nothing of the writer's state, so it can bear witness against it.
+//! Reads an Iceberg table from its files alone, as any other program would: metadata, manifest list, manifests, Parquet and
+//! position delete files. It uses none of the writer's state, so it can verify the writer.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -33,17 +33,17 @@ pub struct Reader {
     pub lsn: Lsn,
     schema: SchemaRef,
     data: Vec<Entry>,
-    /// Deleted positions by data file, ascending.
+    /// Deleted positions by data file path, ascending.
     deleted: HashMap<String, Vec<u64>>,
 }
 
-/// What comparing a table's data files with their checksums came to.
+/// The result of comparing a table's data files with their checksums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileComparison {
     pub files: u64,
-    /// Files that were written before checksums were kept, or by another program that nobody checked.
+    /// Number of files without checksums: older ones, or those of another program that were not read through.
     pub unknown: u64,
-    /// What is wrong with those that are not what was written.
+    /// Descriptions of the damaged files.
     pub damaged: Vec<String>,
 }
 
@@ -57,12 +57,12 @@ impl Reader {
         Self::open_version(store, dir, version)
     }
 
-    /// Opens one metadata file.
+    /// Opens the metadata file of a version.
     pub fn open_version(store: &Store, dir: &Path, version: u64) -> Result<Reader> {
         Self::open_file(store, dir, &metadata_name(version))
     }
 
-    /// Opens a metadata file by its name, which another program may have given.
+    /// Opens a metadata file by its name, which may be one of another program.
     pub fn open_file(store: &Store, dir: &Path, name: &str) -> Result<Reader> {
         let path = dir.join("metadata").join(name);
         let in_file = |e: Error| e.with("file", path.display());
@@ -70,7 +70,7 @@ impl Reader {
         Self::of(store, dir, metadata.map_err(in_file)?).map_err(in_file)
     }
 
-    /// Of metadata as somebody tells them.
+    /// Opens a table with metadata from elsewhere, such as a catalog.
     pub(crate) fn of(store: &Store, dir: &Path, metadata: Metadata) -> Result<Reader> {
         let (row, lsn) = metadata.position()?;
         let schema = metadata.schema().ok_or_else(|| Error::damaged("no current schema"))?;
@@ -123,7 +123,7 @@ impl Reader {
         self.store.read(&local(&self.dir, &self.metadata.location, path)?)
     }
 
-    /// A file whose bytes are what its manifest says, where it says so.
+    /// Reads a file and compares it with the checksums in its manifest, if there are any.
     fn as_written(&self, file: &DataFile) -> Result<bytes::Bytes> {
         let bytes = self.file(&file.path)?;
         if let Some(checksums) = &file.checksums {
@@ -132,7 +132,7 @@ impl Reader {
         Ok(bytes)
     }
 
-    /// Compares every data file with what was written. Files of positions were compared when this was opened.
+    /// Compares every data file with its checksums. Position delete files were compared at opening.
     pub fn compare_files(&self) -> Result<FileComparison> {
         let mut found = FileComparison::default();
         for entry in &self.data {
@@ -149,7 +149,7 @@ impl Reader {
         Ok(found)
     }
 
-    /// How many data files, and how many of them have no checksums to compare with.
+    /// Returns the number of data files, and the number of those without checksums.
     pub fn files_without_checksums(&self) -> (usize, usize) {
         let without = self.data.iter().filter(|entry| entry.file.checksums.is_none());
         (self.data.len(), without.count())
@@ -164,7 +164,7 @@ impl Reader {
         self.data.len()
     }
 
-    /// Hands out all rows, file by file in no certain order.
+    /// Passes all rows to `each`, file by file in unspecified order.
     pub fn read(&self, each: &mut dyn FnMut(RecordBatch) -> Result<()>) -> Result<()> {
         for entry in &self.data {
             self.read_file(entry, each).map_err(|e| e.with("file", &entry.file.path))?;
@@ -229,8 +229,7 @@ fn field_id(field: &Field) -> Option<i32> {
     field.metadata().get(PARQUET_FIELD_ID_META_KEY)?.parse().ok()
 }
 
-/// The Arrow schema of an Iceberg schema, field ids in the metadata. The row id has the name that tables call it by, whatever
-/// it is in Iceberg.
+/// Converts an Iceberg schema to Arrow, with field ids in the metadata. The row id gets the name that it has in tables.
 fn arrow_schema(schema: &Json) -> Result<SchemaRef> {
     let fields = schema["fields"].as_array().ok_or_else(|| Error::damaged("a schema without fields"))?;
     let field = |field: &Json| {
@@ -242,7 +241,7 @@ fn arrow_schema(schema: &Json) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new(fields)))
 }
 
-/// Deeper than any type of ours.
+/// Levels of nested types, at most; more than any type of ours has.
 const NESTING_MAX: usize = 40;
 
 fn arrow_field(field: &Json, depth: usize) -> Result<Field> {

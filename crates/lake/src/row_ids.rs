@@ -1,8 +1,8 @@
-//! Which row ids a data file holds, and which position each of them has.
+//! The row ids of a data file and their positions in it.
 //!
-//! Of a file in row-id order the position is the rank among its ids; a file that is sorted otherwise, or that another
-//! program wrote, has a map besides. Both are known of files that were just written; of others they are read from their
-//! `_row_id` column, of which only pages are looked at that may hold what is asked for ([`scan`]).
+//! In a file in row-id order the position of an id is its rank. For other files, sorted by columns or written by another
+//! program, there is a map in addition. The ids of new files are collected while they are written; those of other files are
+//! read from their row-id column, which needs only the pages that may contain a requested id ([`scan`]).
 
 mod scan;
 
@@ -16,42 +16,41 @@ use types::{Error, Result, RowId};
 
 pub use scan::scan;
 
-/// Of a file that is in another order than that of row ids a map is made up to so many rows; beyond, its column is read
-/// when it is asked.
+/// Rows up to which an unsorted file gets a map of positions. The row-id column of a larger one is read on each lookup.
 pub const MAPPED_ROWS_MAX: u64 = 2 << 20;
 
 /// The ids of a file's rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowIds {
-    /// Ascending, by their upper halves.
+    /// Ids grouped by their upper 32 bits, ascending.
     parts: Vec<Part>,
     rows: u64,
-    /// The position of each rank, where it is another.
+    /// Position by rank; `None` if they are equal.
     positions: Option<Vec<u32>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Part {
     high: u32,
-    /// Ids in parts before.
+    /// Number of ids in the parts before.
     before: u64,
     ids: RoaringBitmap,
 }
 
 impl RowIds {
-    /// Reads them from a data file; `None`: it is in no row-id order and too large for a map.
+    /// Reads the row ids of a data file; `None` if it is unsorted and too large for a map.
     pub fn of_file(bytes: Bytes) -> Result<Option<RowIds>> {
         let mut builder = Builder::default();
         scan(bytes, None, &mut |_, row| builder.push(row.0))?;
         builder.finish()
     }
 
-    /// How many there are.
+    /// Number of ids.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// About what it takes in memory.
+    /// Returns the approximate bytes in memory.
     pub fn memory(&self) -> usize {
         let parts: usize = self.parts.iter().map(|part| size_of::<Part>() + part.ids.serialized_size()).sum();
         size_of::<Self>() + parts + self.positions.as_ref().map_or(0, |map| map.len() * size_of::<u32>())
@@ -70,7 +69,7 @@ impl RowIds {
         }
     }
 
-    /// Whether a row's position is its rank.
+    /// Returns true if each row's position is its rank.
     pub fn is_in_row_order(&self) -> bool {
         self.positions.is_none()
     }
@@ -80,21 +79,21 @@ fn halves(id: u64) -> (u32, u32) {
     ((id >> 32) as u32, id as u32)
 }
 
-/// Takes in ids in the order of their rows.
+/// Collects ids in the order of their rows.
 #[derive(Debug, Default)]
 pub struct Builder {
     ascending: RowIds,
     last: u64,
-    /// All of them, once they do not ascend.
+    /// All ids, from the first that does not ascend on.
     others: Option<Vec<u64>>,
     rows: u64,
 }
 
 impl Builder {
-    /// The ids of a batch.
+    /// Adds the ids of a batch.
     pub fn extend(&mut self, column: &ArrayRef) -> Result<()> {
         let ids = ids_of(column)?;
-        // As a rule none is missing between them, and then all are noted at once.
+        // Batches are mostly gapless, and such a batch is added as one range.
         if let ([first, .., last], None) = (ids, &self.others)
             && (self.rows == 0 || *first as u64 > self.last)
             && ids.windows(2).all(|pair| pair[1] - pair[0] == 1)
@@ -134,7 +133,8 @@ impl Builder {
         Ok(())
     }
 
-    /// `None`: they do not ascend, and are too many for a map.
+    /// Returns the ids; `None` if they do not ascend and are too many for a map. Fails with `Damaged` if an id occurs
+    /// twice.
     pub fn finish(self) -> Result<Option<RowIds>> {
         let mut ids = match self.others {
             None => self.ascending,
@@ -158,7 +158,8 @@ impl Builder {
 }
 
 impl RowIds {
-    /// Adds those of a file whose rows follow; whether their ids are above all before. Both are in row-id order.
+    /// Appends the ids of a file whose rows follow. Returns false and changes nothing unless both are in row-id order and
+    /// all new ids are higher.
     pub fn append(&mut self, next: &RowIds) -> bool {
         let last = |ids: &RowIds| ids.parts.last().and_then(|part| Some((part.high, part.ids.max()?)));
         let first = next.parts.first().and_then(|part| Some((part.high, part.ids.min()?)));
@@ -175,7 +176,7 @@ impl RowIds {
         true
     }
 
-    /// Higher ids than all before.
+    /// Adds a range of ids above all others.
     fn add_all(&mut self, ids: RangeInclusive<u64>) {
         let (first, last) = (halves(*ids.start()), halves(*ids.end()));
         if first.0 != last.0 {
@@ -186,14 +187,14 @@ impl RowIds {
         self.rows += ids.end() - ids.start() + 1;
     }
 
-    /// A higher id than all before.
+    /// Adds an id above all others.
     fn add(&mut self, id: u64) {
         let (high, low) = halves(id);
         self.part(high).ids.try_push(low).expect("ids ascend");
         self.rows += 1;
     }
 
-    /// The part of the ids with this upper half, the highest so far.
+    /// Returns the part with these upper bits, which must be the highest so far.
     fn part(&mut self, high: u32) -> &mut Part {
         if self.parts.last().is_none_or(|part| part.high != high) {
             self.parts.push(Part { high, before: self.rows, ids: RoaringBitmap::new() });
@@ -202,7 +203,7 @@ impl RowIds {
     }
 }
 
-/// The ids in a batch's column of them, none of which is negative.
+/// Returns the ids in a row-id column. Fails with `Damaged` if the type is wrong, or an id is null or negative.
 pub fn ids_of(column: &ArrayRef) -> Result<&[i64]> {
     let ids = column.as_primitive_opt::<Int64Type>().filter(|ids| ids.null_count() == 0);
     let ids = ids.ok_or_else(|| Error::damaged("a column of row ids that is none"))?.values();

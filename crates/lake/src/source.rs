@@ -1,4 +1,4 @@
-//! The rows of a data file that are live, as the table's columns are now: what is written into another file.
+//! Reads the live rows of a data file with the table's present columns, to write them into another file.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use types::{Column, Error, Result, Value};
 pub(crate) struct Source {
     columns: Arc<Columns>,
     reader: ParquetRecordBatchReader,
-    /// Where in what is read each column is.
+    /// The source of each column.
     from: Vec<From>,
     deleted: Peekable<IntoIter<u64>>,
     position: u64,
@@ -26,12 +26,12 @@ pub(crate) struct Source {
 
 enum From {
     Stored(usize),
-    /// One row of what rows show that were written before the column was added.
+    /// One row with the value that older rows show for a column added later.
     Shown(ArrayRef),
 }
 
 impl Source {
-    /// `deleted` ascend; batches take up about `batch_bytes`.
+    /// Opens a data file. `deleted` are ascending positions to leave out. A batch takes about `batch_bytes`.
     pub fn open(bytes: Bytes, columns: Arc<Columns>, deleted: Vec<u64>, batch_bytes: u64) -> Result<Source> {
         let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(parquet_error)?;
         let metadata = builder.metadata();
@@ -64,7 +64,7 @@ impl Source {
         Ok(Source { columns, reader, from, deleted: deleted.into_iter().peekable(), position: 0, rows })
     }
 
-    /// Some more rows; `None` at the end.
+    /// Returns the next rows; `None` at the end.
     pub fn next(&mut self) -> Result<Option<RecordBatch>> {
         let damaged = |e: &dyn std::fmt::Display| Error::damaged(format!("a data file cannot be read: {e}"));
         loop {
@@ -111,10 +111,10 @@ impl Source {
     }
 }
 
-/// Rows of a batch: as many as the table's own batches have.
+/// Rows of a batch, at most; the same as in the table's own batches.
 const BATCH_ROWS_MAX: u64 = table::BATCH_ROWS as u64;
 
-/// What a column, by its place in a batch, shows in rows that were written before it.
+/// Returns the value that the `nth` column shows in rows older than the column.
 fn shown(columns: &Columns, nth: usize) -> Result<ArrayRef> {
     let field = columns.arrow.field(nth);
     let column: Option<&Column> = nth.checked_sub(2).map(|at| &columns.def.schema.columns[at]);
@@ -130,7 +130,7 @@ fn repeated(one: &ArrayRef, rows: usize) -> Result<ArrayRef> {
         .map_err(|e| Error::internal(format!("repeating a value: {e}")))
 }
 
-/// A column as another type that holds all of its values.
+/// Casts a column to a type that holds all its values. Fails with `Damaged` if a value does not fit.
 pub(crate) fn as_type(array: &ArrayRef, wanted: &Arrow) -> Result<ArrayRef> {
     if array.data_type() == wanted {
         return Ok(array.clone());

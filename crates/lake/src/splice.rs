@@ -1,8 +1,8 @@
-//! Several data files as one, without unpacking them: their row groups one after the other, as they are.
+//! Splices data files: concatenates their row groups without decoding them.
 //!
-//! A steady stream makes a file of some ten megabytes a second, and each row would be unpacked and packed once more when these
-//! become one. What they hold is not looked at: only files of whole, large row groups that this version wrote with the table's
-//! present columns, none of whose rows are deleted, in the order of their row ids.
+//! A steady stream creates a file of some ten megabytes each second, and a merge would decode and encode each row again.
+//! Splicing does not look at the rows. It requires files without deleted rows, in row-id order, with large row groups,
+//! written by this version with the table's present columns.
 
 use std::path::PathBuf;
 
@@ -23,32 +23,33 @@ use crate::parquet_writer::Finished;
 use crate::row_ids::RowIds;
 use crate::store::{Sink, Store};
 
-/// Row groups that are smaller on average become larger ones: readers open each by itself.
+/// Average bytes of row groups below which files are merged by decoding: readers open each row group separately, so they
+/// should be large.
 const GROUP_BYTES_MIN: u64 = if cfg!(test) { 4 << 10 } else { 8 << 20 };
 
-/// A file that may be put into another as it is.
+/// A file that can be spliced.
 pub(crate) struct Piece {
     bytes: Bytes,
     metadata: ParquetMetaData,
     row_ids: RowIds,
-    /// Of each leaf, as far as it holds floats.
+    /// Number of NaNs in each leaf; 0 for leaves of other types.
     nans: Vec<u64>,
 }
 
-/// Whether a file's row groups are large enough to stay as they are.
+/// Returns true if a file's row groups are large enough to stay unchanged.
 pub(crate) fn is_large(file: &DataFile) -> bool {
     file.bytes >= GROUP_BYTES_MIN * file.split_offsets.len() as u64
 }
 
 impl Piece {
-    /// `None`: it has to be unpacked. `row_ids` are those of its rows, if they are known.
+    /// Prepares a file; `None` if it has to be decoded. `row_ids` are those of its rows, if they are cached.
     pub fn of(
         bytes: Bytes,
         file: &DataFile,
         row_ids: Option<&RowIds>,
         columns: &Columns,
     ) -> Result<Option<Piece>> {
-        // What pages there are, in full: a reader that finds all of them in a dictionary leaves out more.
+        // The full list of page encodings is needed: readers skip more in a chunk whose pages all use the dictionary.
         let options = ParquetMetaDataOptions::new().with_encoding_stats_as_mask(false);
         let reader = ParquetMetaDataReader::new()
             .with_page_index_policy(PageIndexPolicy::Optional)
@@ -91,7 +92,7 @@ impl Piece {
     }
 }
 
-/// A data file being made of others.
+/// Writes a data file by splicing others.
 pub(crate) struct Splice<'a> {
     columns: &'a Columns,
     parquet: SerializedFileWriter<Sink>,
@@ -100,7 +101,7 @@ pub(crate) struct Splice<'a> {
 }
 
 impl<'a> Splice<'a> {
-    /// `rows`: about how many there will be, at most.
+    /// Creates the file. `rows` is an upper estimate of the number of rows.
     pub fn create(store: &Store, path: PathBuf, columns: &'a Columns, rows: u64) -> Result<Splice<'a>> {
         let (schema, properties) =
             (columns.parquet.root_schema_ptr(), data_file::properties(columns, rows, None));
@@ -109,7 +110,8 @@ impl<'a> Splice<'a> {
         Ok(Splice { columns, parquet, row_ids: RowIds::default(), nans: vec![0; columns.leaves.len()] })
     }
 
-    /// Adds the rows of a file, whose ids are above all before. `tick` is told how much was written, now and then.
+    /// Appends the rows of a file, whose ids must be above all before. `tick` is called with the bytes written since its
+    /// last call.
     pub fn push(&mut self, piece: &Piece, tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         let missing = || Error::damaged("a data file without an index of its pages");
         let (columns, offsets) = (piece.metadata.column_index(), piece.metadata.offset_index());
@@ -132,7 +134,7 @@ impl<'a> Splice<'a> {
                 let bytes = piece
                     .chunk(column)
                     .ok_or_else(|| Error::damaged("a data file whose footer names bytes that it has not"))?;
-                // What earlier versions wrote has none.
+                // Files of earlier versions have no page checksums.
                 let (bytes, chunk) = page_checksums::add(bytes, chunk)?;
                 let written = chunk.bytes_written;
                 into.append_column(&bytes, chunk).map_err(parquet_error)?;
@@ -149,12 +151,12 @@ impl<'a> Splice<'a> {
         Ok(())
     }
 
-    /// How large the file is so far.
+    /// Returns the size of the file so far.
     pub fn bytes(&self) -> u64 {
         self.parquet.bytes_written() as u64
     }
 
-    /// `location` is what manifests call the file, `sort_order` the one that its rows are in.
+    /// Finishes the file. `location` is its path in manifests, `sort_order` the order of its rows.
     pub fn finish(mut self, location: String, place: Place, sort_order: Option<i32>) -> Result<Written> {
         let metadata = self.parquet.finish().map_err(parquet_error)?;
         let sink = self.parquet.inner_mut();

@@ -1,4 +1,4 @@
-//! A table's lake as it stands: read from its own files, or what a commit made of the one before.
+//! The state of a table's lake at one commit: loaded from its files, or derived by a commit from the state before.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -19,60 +19,60 @@ use crate::outside::Offers;
 use crate::rest::Listed;
 use crate::store::Store;
 
-/// The lake of one table at one commit. Published by the materializer; an immutable value but for what it remembers of
+/// The lake of one table at one commit. The materializer publishes it. It is immutable, except for flags and caches about
 /// files that never change.
 #[derive(Debug)]
 pub struct Lake {
     pub store: Store,
-    /// The table's directory: `metadata` and `data` are in it.
+    /// The table's directory, with the subdirectories `metadata` and `data`.
     pub dir: PathBuf,
-    /// The number of the metadata file.
+    /// Version of the metadata file; 0 if a catalog has the metadata.
     pub version: u64,
     pub metadata: Metadata,
-    /// Where the Iceberg table says that it stands.
+    /// The position recorded in the Iceberg table.
     pub row: RowId,
     pub lsn: Lsn,
-    /// By the first row that is in them.
+    /// Live data files, sorted by their first row.
     pub data: Vec<Arc<Live>>,
-    /// In the order of their snapshots.
+    /// Live position delete files, in the order of their snapshots.
     pub deletes: Vec<Arc<Deletes>>,
     pub manifests: Vec<Arc<Manifest>>,
-    /// Manifests that the current snapshot names besides: no file in them is in the table.
+    /// Paths of further manifests of the current snapshot, none of whose files is live.
     pub(crate) emptied: Vec<Arc<str>>,
-    /// Snapshots that led to the current one and are kept, oldest first; the last is the current one.
+    /// Retained ancestors of the current snapshot, the oldest first; the last is the current snapshot itself.
     pub(crate) kept: Vec<Arc<Kept>>,
-    /// Other snapshots that are kept.
+    /// Retained snapshots that are not ancestors of the current one.
     pub(crate) beside: Vec<Arc<Beside>>,
     /// The partition specs of its files.
     pub(crate) specs: Arc<Specs>,
-    /// What follows from the definition that was written last; unknown after reading.
+    /// Schemas derived from the definition that was committed last; unknown after loading.
     pub(crate) columns: Option<Arc<Columns>>,
-    /// Files that nothing names since this commit.
+    /// Files that no snapshot names since this commit.
     pub(crate) garbage: Garbage,
-    /// When something was first seen missing, in µs of the monotonic clock; 0: nothing is; or [`OVERDUE`].
+    /// Monotonic time, in µs, at which missing rows or deletes were first noticed; 0 if none are missing, or [`OVERDUE`].
     pub(crate) lacks_since: AtomicU64,
-    /// A commit after this one ended so that nobody knows whether it is there: the files must be read again.
+    /// True if a later commit has an unknown outcome, so that the files must be read again.
     pub(crate) unsure: AtomicBool,
-    /// The last step from here failed.
+    /// True if the last step from this state failed.
     pub(crate) failing: AtomicBool,
     pub(crate) cache: Arc<Cache>,
-    /// Where it stands in a catalog elsewhere, if its commits are made there; then it has no metadata files of its own.
+    /// State of the table in a catalog elsewhere, if its commits are made there. It has no metadata files of ours then.
     pub(crate) listed: Option<Listed>,
-    /// What others ask of it.
+    /// Commits that other programs offer.
     pub(crate) offers: Arc<Offers>,
 }
 
-/// In the place of a time: this commit did not take in all rows that it was made for, and the rest has waited enough.
+/// Value of `lacks_since` after a commit that did not take all due rows: the rest is due at once.
 pub(crate) const OVERDUE: u64 = u64::MAX;
 
-/// What the lakes of all tables of a materializer share.
+/// State that the lakes of all tables of a materializer share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub cache: Arc<Cache>,
     pub offers: Arc<Offers>,
 }
 
-/// Files to remove once a commit is published. Taken once; what is not taken goes over to the next commit.
+/// Files to remove once a commit is published. Files that could not be removed pass to the next commit.
 #[derive(Debug)]
 pub(crate) struct Garbage(Mutex<Vec<PathBuf>>);
 
@@ -93,15 +93,15 @@ impl Garbage {
         self.0.lock().clone()
     }
 
-    /// Lets go of paths whose files stay.
+    /// Drops paths whose files must stay.
     fn forget(&self, paths: &[PathBuf]) {
         if !paths.is_empty() {
             self.0.lock().retain(|path| !paths.contains(path));
         }
     }
 
-    /// Removes what is in it and not held by a reader, and tells how many files that are and how large. What could not be
-    /// removed stays.
+    /// Removes all files that no reader holds. Returns their number, and their bytes if `counts`. Files that could not be
+    /// removed stay in the list.
     fn remove(&self, store: &Store, held: &HashSet<PathBuf>, counts: bool) -> Result<(u64, u64)> {
         let mut paths = std::mem::take(&mut *self.0.lock());
         if !held.is_empty() {
@@ -136,41 +136,42 @@ impl Default for Garbage {
 pub struct Live {
     pub entry: Entry,
     pub path: Arc<str>,
-    /// The least and the largest of its row ids. Those of other files may lie between them.
+    /// The least and the greatest of its row ids. Other files may have row ids in between.
     pub first: RowId,
     pub last: RowId,
-    /// Rows deleted by position so far.
+    /// Number of rows that position delete files delete.
     pub deleted: u64,
 }
 
-/// A file of deleted positions of the current snapshot.
+/// A position delete file of the current snapshot.
 #[derive(Debug)]
 pub struct Deletes {
     pub entry: Entry,
-    /// The data files that it speaks of, and how many rows of each it deletes.
+    /// The data files that it refers to, each with the number of rows that it deletes there.
     pub of: Vec<(Arc<str>, u64)>,
 }
 
-/// A manifest with the files in it that are in the table.
+/// A manifest and its live entries.
 #[derive(Debug)]
 pub struct Manifest {
     pub file: ManifestFile,
     pub entries: Vec<Entry>,
 }
 
-/// A snapshot that is kept, and what goes with it. Those before and after it are the ones in [`Lake::kept`].
+/// A retained ancestor of the current snapshot. [`Lake::kept`] has its neighbours.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub id: i64,
     pub list: Arc<str>,
-    /// Manifests that it names and no snapshot after it. Of the newest one nothing is known yet.
+    /// Manifests that this snapshot names and no later one does. Empty for the newest snapshot, for which it is not known
+    /// yet.
     pub last_of: Vec<Arc<str>>,
-    /// Files that the one before it has, and none from it on.
+    /// Files that the snapshot before has and this one lacks.
     pub removed: Vec<Arc<str>>,
 }
 
-/// A snapshot in a catalog that is not one of those that led to the current one, or that a branch is at: another program
-/// committed it and rolled it back, or committed it to a branch. What it names may be named by any other, too.
+/// A snapshot in a catalog that is not an ancestor of the current one, or that a branch points to: another program
+/// committed and rolled it back, or committed it to a branch. Other snapshots may name the same files.
 #[derive(Debug)]
 pub(crate) struct Beside {
     pub id: i64,
@@ -178,7 +179,7 @@ pub(crate) struct Beside {
     pub names: HashSet<Arc<str>>,
 }
 
-/// `v12.metadata.json` is 12.
+/// Parses the version out of a file name: `v12.metadata.json` yields 12.
 pub(crate) fn version_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix('v')?.strip_suffix(".metadata.json")?;
     digits.parse().ok().filter(|version: &u64| version.to_string() == digits)
@@ -188,16 +189,16 @@ pub(crate) fn metadata_name(version: u64) -> String {
     format!("v{version}.metadata.json")
 }
 
-/// Names the newest metadata file, for readers without a catalog.
+/// Name of the file with the newest version, for readers without a catalog.
 pub(crate) const HINT: &str = "version-hint.text";
 
-/// The newest metadata file in a table's directory.
+/// Returns the newest version in a table's directory; `None` if there is no metadata file.
 pub fn newest_version(store: &Store, dir: &Path) -> Result<Option<u64>> {
     let entries = store.list(&dir.join("metadata"))?;
     Ok(entries.iter().filter(|e| !e.is_dir).filter_map(|e| version_of(&e.name)).max())
 }
 
-/// A path that metadata or a manifest says, in this directory.
+/// Converts a path in metadata or a manifest to a path below `dir`. Fails with `Damaged` if it lies outside.
 pub(crate) fn local(dir: &Path, location: &str, path: &str) -> Result<PathBuf> {
     let inside = path.strip_prefix(location).and_then(|rest| rest.strip_prefix('/'));
     let plain = |rest: &&str| rest.split('/').all(|part| !matches!(part, "" | "." | ".."));
@@ -211,7 +212,8 @@ impl Lake {
         local(&self.dir, &self.metadata.location, path)
     }
 
-    /// What kept snapshots name, as metadata call it: lists and manifests, and files of data and positions. Some of it twice.
+    /// Returns all paths that retained snapshots name, as metadata spell them: first lists and manifests, then data and
+    /// position delete files. Paths may occur twice.
     pub(crate) fn names(&self) -> (impl Iterator<Item = &str>, impl Iterator<Item = &str>) {
         let beside = || self.beside.iter().flat_map(|beside| &beside.names);
         let of_kept = self.kept.iter().flat_map(|kept| std::iter::once(&kept.list).chain(&kept.last_of));
@@ -222,7 +224,7 @@ impl Lake {
         (tell, hold.chain(entries.map(|entry| entry.file.path.as_str())))
     }
 
-    /// The current snapshot as one beside those that come.
+    /// Returns the current snapshot in the form of a side snapshot.
     pub(crate) fn current_beside(&self, kept: &Kept) -> Beside {
         let of_manifest = |m: &Arc<Manifest>| -> Vec<Arc<str>> {
             let entries = m.entries.iter().map(|entry| entry.file.path.as_str());
@@ -233,8 +235,8 @@ impl Lake {
         Beside { id: kept.id, names: names.collect() }
     }
 
-    /// Removes the garbage, but what readers hold, and tells how many files that are and how large. What is named is none (G1):
-    /// it stays, however it came there, and that is an error.
+    /// Removes garbage that no reader holds. Returns the number of files, and their bytes if `counts`. A file that is still
+    /// named stays (G1), and its presence in the garbage is reported as an error.
     pub(crate) fn remove_garbage(&self, held: &HashSet<PathBuf>, counts: bool) -> Result<(u64, u64)> {
         let named = self.named_garbage()?;
         self.garbage.forget(&named);
@@ -248,13 +250,13 @@ impl Lake {
         }
     }
 
-    /// What the metadata to come says of those now.
+    /// Returns the metadata log entry of the present metadata file, for the next one.
     pub(crate) fn logged(&self) -> MetadataLog {
         MetadataLog { timestamp_ms: self.metadata.last_updated_ms, metadata_file: self.metadata_location() }
     }
 
     fn named_garbage(&self) -> Result<Vec<PathBuf>> {
-        // Looked for by their hashes: as a rule they are a handful, and there are many names.
+        // Looks the names up by their hashes: the garbage is mostly a handful of files, the names are many.
         let hash = |name: &str| xxhash_rust::xxh3::xxh3_64(name.as_bytes());
         let (mut garbage, mut has_data) = (Vec::new(), false);
         for path in self.garbage.paths() {
@@ -280,7 +282,7 @@ impl Lake {
         Ok(named.into_iter().map(|at| garbage[at].1.clone()).collect())
     }
 
-    /// A whole file that a manifest names, as it was written.
+    /// Reads a whole file and compares it with the checksums in its manifest, if there are any.
     pub(crate) fn file(&self, file: &DataFile) -> Result<Bytes> {
         let bytes = self.store.read(&self.local(&file.path)?)?;
         if let Some(checksums) = &file.checksums {
@@ -291,13 +293,13 @@ impl Lake {
         Ok(bytes)
     }
 
-    /// The positions in one file of them.
+    /// Reads the positions in a position delete file.
     pub(crate) fn positions(&self, deletes: &Deletes) -> Result<Vec<delete_file::Positions>> {
         let file = &deletes.entry.file;
         delete_file::read(self.file(file)?).map_err(|e| e.with("file", &file.path))
     }
 
-    /// What follows from a definition: as it was written last, or made now.
+    /// Returns the schemas derived from a definition: those of the last commit if they fit, else new ones.
     pub(crate) fn columns_of(&self, def: &Arc<TableDef>) -> Result<Arc<Columns>> {
         let is_same = |columns: &Arc<Columns>| {
             let (known, options) = (&columns.def, &def.options);
@@ -312,7 +314,7 @@ impl Lake {
         }
     }
 
-    /// Whether what was committed last follows from this definition.
+    /// Returns true if the last commit has the schema and layout of this definition.
     pub(crate) fn is_of(&self, columns: &Columns) -> bool {
         self.metadata.has_schema(&columns.iceberg) && self.metadata.has_layout(&columns.layout)
     }
@@ -322,7 +324,7 @@ impl Lake {
         &self.specs
     }
 
-    /// Rows that a reader of the current snapshot gets.
+    /// Number of rows that the current snapshot shows.
     pub fn rows(&self) -> u64 {
         self.data.iter().map(|live| live.entry.file.rows - live.deleted).sum()
     }
@@ -337,17 +339,17 @@ impl Lake {
         self.metadata.current_snapshot_id
     }
 
-    /// The newest metadata file: what to open the table with.
+    /// Path of the newest metadata file, with which other programs open the table.
     pub fn metadata_path(&self) -> PathBuf {
         self.dir.join("metadata").join(metadata_name(self.version))
     }
 
-    /// Whether a catalog elsewhere has its metadata.
+    /// Returns true if a catalog elsewhere has the metadata.
     pub fn is_in_catalog(&self) -> bool {
         self.listed.is_some()
     }
 
-    /// The same file as others call it.
+    /// Returns the location of the newest metadata file as other programs spell it.
     pub fn metadata_location(&self) -> String {
         if let Some(listed) = &self.listed {
             return listed.metadata_location.clone();
@@ -355,7 +357,7 @@ impl Lake {
         format!("{}/metadata/{}", self.metadata.location, metadata_name(self.version))
     }
 
-    /// Whether what names all of its files is where it was written.
+    /// Returns true if the metadata still exist: the file, or the table in its catalog.
     pub fn is_there(&self) -> Result<bool> {
         if let Some(listed) = &self.listed {
             return Ok(!listed.is_gone());
@@ -363,11 +365,11 @@ impl Lake {
         self.store.exists(&self.metadata_path())
     }
 
-    /// Says which metadata file is the newest, for readers that have no catalog and do not look for themselves.
+    /// Writes the newest version into the hint file, for readers that have no catalog and do not list the directory.
     pub(crate) fn write_hint(&self) -> Result<()> {
         let path = self.dir.join("metadata").join(HINT);
         let hint = self.version.to_string();
-        // Over a network looking costs more than writing.
+        // In an object store a look costs more than the write.
         if !self.store.is_remote() && self.store.exists(&path)? && self.store.read(&path)? == hint.as_bytes()
         {
             return Ok(());
@@ -383,7 +385,7 @@ impl Live {
             let found = bounds.iter().find(|(id, _)| *id == types::ROW_ID.0 as i32)?;
             Some(RowId(u64::from_le_bytes(found.1.as_slice().try_into().ok()?)))
         };
-        // What another program wrote anew may not say.
+        // A file of another program may have no bounds.
         let first = bound(&file.metrics.lower).unwrap_or(RowId(0));
         let last = bound(&file.metrics.upper).unwrap_or(RowId(i64::MAX as u64));
         if deleted > file.rows {
@@ -393,7 +395,7 @@ impl Live {
         Ok(Live { entry, path, first, last, deleted })
     }
 
-    /// When its last row came, which no row before it came after; `None` if the file does not say.
+    /// Returns the arrival time of its last row, which no earlier row exceeds; `None` if the file has no bounds.
     pub(crate) fn last_time(&self) -> Option<types::Micros> {
         let upper = &self.entry.file.metrics.upper;
         let (_, bytes) = upper.iter().find(|(id, _)| *id == types::TIME.0 as i32)?;

@@ -1,7 +1,7 @@
-//! Where a warehouse's files are: on this machine, or in an object store.
+//! The store of a warehouse's files: this machine, or an object store.
 //!
-//! A path is one of this machine, or the name of an object. Either way a file is written whole before anything names it, and
-//! only a commit's metadata file can meet another one of its name: [`Store::publish`].
+//! A path is a local path or the name of an object. In both cases a file is written whole before anything names it. Only
+//! the metadata file of a commit can collide with another file of its name: [`Store::publish`].
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use vfs::{Entry, Env};
 use crate::files;
 use crate::objects::{Credential, Objects, Reach, Upload, Vendor};
 
-/// Files of a warehouse, and the clock and chance of whoever writes them.
+/// The files of a warehouse, with the clock and randomness of their writer.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) env: Env,
@@ -26,7 +26,7 @@ impl Store {
         Store { env, objects }
     }
 
-    /// Of this machine.
+    /// A store on this machine.
     pub fn local(env: &Env) -> Store {
         Store::new(env.clone(), None)
     }
@@ -35,17 +35,17 @@ impl Store {
         self.objects.is_some()
     }
 
-    /// Whether nothing is reached but with credentials that a catalog hands out for a table.
+    /// Returns true if the store is only accessible with credentials that a catalog issues for single tables.
     pub fn lacks_key(&self) -> bool {
         self.objects.as_ref().is_some_and(Objects::lacks_key)
     }
 
-    /// Whether its credentials are of one table.
+    /// Returns true if its credentials are for one table only.
     pub(crate) fn is_of_table(&self) -> bool {
         self.objects.as_ref().is_some_and(Objects::is_of_table)
     }
 
-    /// The same store, with credentials for a table's directory.
+    /// Returns this store with credentials for a table's directory.
     pub(crate) fn of_table(
         &self,
         dir: &Path,
@@ -59,22 +59,22 @@ impl Store {
         Ok(Store { env: self.env.clone(), objects: Some(objects) })
     }
 
-    /// Before anything is changed there: whether commits are safe, and nobody else's database writes the warehouse.
+    /// Checks, before the first change, that commits are safe and that no other database writes the warehouse.
     pub fn make_sure(&self) -> Result<()> {
         self.objects.as_ref().map_or(Ok(()), |objects| objects.make_sure(&self.env))
     }
 
-    /// Before anything is changed there that others may have changed: whether this process is the last one that started there.
+    /// Checks, before a change to shared files, that no other process has started on the warehouse since.
     pub(crate) fn look(&self) -> Result<()> {
         self.objects.as_ref().map_or(Ok(()), Objects::look)
     }
 
-    /// The database that writes here, where several could.
+    /// The id of the database that writes here, if several could; `None` for a local store.
     pub fn owner(&self) -> Option<&str> {
         self.objects.as_ref().map(Objects::owner)
     }
 
-    /// A whole file.
+    /// Reads a whole file.
     pub fn read(&self, path: &Path) -> Result<Bytes> {
         match &self.objects {
             None => files::read(&self.env, path),
@@ -82,8 +82,8 @@ impl Store {
         }
     }
 
-    /// So many bytes of a file from `offset` on, or as many as there are. May be called from anywhere: in an object store it
-    /// waits for no runtime of the caller's.
+    /// Reads `len` bytes of a file from `offset` on, or as many as there are. It may be called from any thread: an object
+    /// store does not wait for a runtime of the caller.
     pub fn read_range(&self, path: &Path, offset: u64, len: u64) -> Result<Bytes> {
         match &self.objects {
             None => {
@@ -95,7 +95,7 @@ impl Store {
         }
     }
 
-    /// Whether there is a file of this name.
+    /// Returns true if the file exists.
     pub fn exists(&self, path: &Path) -> Result<bool> {
         match &self.objects {
             None => files::exists(&self.env, path),
@@ -103,7 +103,7 @@ impl Store {
         }
     }
 
-    /// How large a file is; 0 if there is none.
+    /// Returns the size of a file; 0 if it does not exist.
     pub fn len(&self, path: &Path) -> Result<u64> {
         match &self.objects {
             None => files::len(&self.env, path),
@@ -111,7 +111,7 @@ impl Store {
         }
     }
 
-    /// What is directly in a directory, sorted; nothing if there is no such directory.
+    /// Returns the entries of a directory, sorted; none if it does not exist.
     pub fn list(&self, dir: &Path) -> Result<Vec<Entry>> {
         match &self.objects {
             None => files::list(&self.env, dir),
@@ -125,7 +125,7 @@ impl Store {
         }
     }
 
-    /// Writes a new file under a name that nobody else gives; durable after [`Store::sync_dir`].
+    /// Writes a new file under a unique name; durable after [`Store::sync_dir`].
     pub fn write(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
         match &self.objects {
             None => files::write(&self.env, path, &bytes),
@@ -133,7 +133,7 @@ impl Store {
         }
     }
 
-    /// Writes a file, in place of the one that has the name. Durable after [`Store::sync_dir`].
+    /// Writes a file, replacing one of the same name. Durable after [`Store::sync_dir`].
     pub fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         match &self.objects {
             None => files::replace(&self.env, path, bytes),
@@ -141,10 +141,10 @@ impl Store {
         }
     }
 
-    /// Makes a file appear, whole and durable: what a commit comes down to. `at_risk` is called when all that can be done
-    /// before is done: from then on the file may be there, whatever an error says. [`Kind::Exists`] if somebody else's file
-    /// has the name, and [`Kind::InUse`] if another server started there since, which is found out in an object store only;
-    /// elsewhere the directory's lock keeps others away.
+    /// Makes a file appear, whole and durable, which is the essence of a commit. `at_risk` is called last before the file
+    /// may appear: from then on it may exist, whatever error is returned. Fails with [`Kind::Exists`] if another file has
+    /// the name. Fails with [`Kind::InUse`] if another server has started on the warehouse since, which only an object
+    /// store detects; elsewhere the directory's lock keeps others away.
     pub fn publish(&self, path: &Path, bytes: Vec<u8>, at_risk: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(objects) = &self.objects else {
             let (env, dir) = (&self.env, path.parent().unwrap_or(Path::new("")));
@@ -152,7 +152,7 @@ impl Store {
             files::remove(env, &temporary)?;
             let written = files::write(env, &temporary, &bytes).and_then(|()| files::sync_dir(env, dir));
             if let Err(error) = written.and_then(|()| at_risk()) {
-                // It is in nobody's way.
+                // A leftover temporary file is harmless.
                 let _ = files::remove(env, &temporary);
                 return Err(error);
             }
@@ -168,7 +168,7 @@ impl Store {
         })
     }
 
-    /// Removes a file if it is there.
+    /// Removes a file if it exists.
     pub fn remove(&self, path: &Path) -> Result<()> {
         match &self.objects {
             None => files::remove(&self.env, path),
@@ -176,7 +176,7 @@ impl Store {
         }
     }
 
-    /// Makes a directory with its missing parents below `base`, durable by name.
+    /// Creates a directory and its missing parents below `base`, with durable names.
     pub fn make_dir(&self, base: &Path, dir: &Path) -> Result<()> {
         match &self.objects {
             None => files::make_dir(&self.env, base, dir),
@@ -187,7 +187,7 @@ impl Store {
     /// Removes a directory if it is empty.
     pub fn remove_dir(&self, dir: &Path) -> Result<()> {
         if self.objects.is_none() && files::exists(&self.env, dir)? {
-            // Somebody else's files in it stay.
+            // The removal fails, and is meant to, if other programs have files in it.
             let _ = self.env.disk.remove_dir(dir);
         }
         Ok(())
@@ -201,7 +201,7 @@ impl Store {
         }
     }
 
-    /// Makes what another program wrote into a file durable; the name is so after [`Store::sync_dir`].
+    /// Makes the content of a file of another program durable; its name is durable after [`Store::sync_dir`].
     pub fn sync(&self, path: &Path) -> Result<()> {
         match &self.objects {
             None => files::sync(&self.env, path),
@@ -209,7 +209,7 @@ impl Store {
         }
     }
 
-    /// A new file that is written from front to back, under a name that nobody else gives.
+    /// Creates a file that is written from front to back, under a unique name.
     pub fn sink(&self, path: PathBuf) -> Result<Sink> {
         let to = match &self.objects {
             None => To::File(files::Sink::create(&self.env, path)?),
@@ -219,7 +219,8 @@ impl Store {
     }
 }
 
-/// The id by which a warehouse elsewhere knows a database, kept in its directory: made when it is asked for first.
+/// Returns the id by which a warehouse elsewhere identifies a database. It is kept in the data directory, and created by
+/// the first call.
 pub fn database_id(env: &Env, dir: &Path) -> Result<String> {
     let path = dir.join(DATABASE_ID);
     if files::exists(env, &path)? {
@@ -236,14 +237,14 @@ pub fn database_id(env: &Env, dir: &Path) -> Result<String> {
     Ok(id)
 }
 
-/// In a data directory.
+/// Name of the file with the id, in the data directory.
 const DATABASE_ID: &str = "database-id";
 
 fn name(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| Error::invalid(format!("`{}` is no name of an object", path.display())))
 }
 
-/// A file in the making.
+/// A file that is being written.
 pub struct Sink {
     to: To,
     len: u64,
@@ -252,17 +253,17 @@ pub struct Sink {
 
 enum To {
     File(files::Sink),
-    /// `None` once it is finished.
+    /// An upload; `None` once it is finished.
     Object(Option<Upload>),
 }
 
 impl Sink {
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Makes everything durable but the name, and tells the checksums of what was written.
+    /// Makes the content durable, but not the directory entry, and returns its checksums.
     pub fn finish(&mut self) -> Result<Checksums> {
         match &mut self.to {
             To::File(sink) => sink.finish()?,

@@ -1,18 +1,19 @@
-//! Which neighbours to merge so that their number grows with the logarithm of what they hold.
+//! Size-tiered merging: picks neighbours so that their number grows with the logarithm of the total size.
 
 use std::ops::Range;
 
-/// So many neighbours of one size class become one of the next.
+/// Number of neighbours of one size class that are merged into the next class.
 const FAN: usize = 8;
 
-/// Neighbours to merge, given the size of each in order; those of `full` or more stay as they are. Small ones first, since
-/// they cost least.
+/// Picks a range of neighbours to merge, or `None`. `sizes` are given in order, `unit` bounds the smallest class, and sizes
+/// of `full` or more are never merged. Small classes come first, since they cost least.
 pub fn pick(sizes: &[u64], unit: u64, full: u64) -> Option<Range<usize>> {
     let level =
         |size: u64| -> Option<u32> { (size < full).then(|| (size / unit.max(1)).max(1).ilog(FAN as u64)) };
     let highest = sizes.iter().filter_map(|size| level(*size)).max()?;
     for most in 0..=highest {
-        // Smaller ones in between go along; only those of the class itself count, so that whatever is merged rises.
+        // Smaller neighbours in between are merged too. Only those of the class itself count, so that each merge raises
+        // what it moves.
         let (mut begin, mut count) = (0, 0);
         for end in 0..=sizes.len() {
             match sizes.get(end).and_then(|size| level(*size)) {
@@ -25,7 +26,7 @@ pub fn pick(sizes: &[u64], unit: u64, full: u64) -> Option<Range<usize>> {
     None
 }
 
-/// So many from the front as make one full one.
+/// Shortens a range to the prefix that makes one full file, with at least two neighbours.
 fn cut(range: Range<usize>, sizes: &[u64], full: u64) -> Range<usize> {
     let mut sum = 0;
     let mut end = range.start;

@@ -1,9 +1,10 @@
-//! Maintenance beside commits: what a table needs that gets no rows any more, and what somebody asks for now.
+//! Maintenance apart from commits: for tables without new rows, and on request.
 //!
-//! Each commit merges and expires as much as pays for itself. What that leaves is done here: unasked, snapshots that grew old
-//! after the last commit go, and a table that has been quiet for a while gets its small files merged to the end
-//! ([`Options::quiet_after`](crate::Options::quiet_after)); asked ([`Materializer::maintain`](crate::Materializer::maintain)), all
-//! of that is done at once. Either way files that nothing names are looked for afterwards.
+//! Each commit merges and expires as much as pays for itself; maintenance does the rest. Automatically, it expires
+//! snapshots that became old after the last commit, and merges the small files of a table completely once it has been quiet
+//! for a while ([`Options::quiet_after`](crate::Options::quiet_after)). On request
+//! ([`Materializer::maintain`](crate::Materializer::maintain)) it does all of that at once. In either case it then sweeps
+//! files that nothing names.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use crate::expiry;
 use crate::options::Options;
 use crate::state::Lake;
 
-/// How much is in a lake that maintenance makes less of.
+/// The amounts in a lake that maintenance reduces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     pub data_files: u64,
@@ -26,43 +27,43 @@ pub struct Extent {
     pub deleted_rows: u64,
     pub manifests: u64,
     pub snapshots: u64,
-    /// The current one included.
+    /// Number of metadata files, the current one included.
     pub metadata_files: u64,
-    /// Of the current snapshot's files.
+    /// Bytes of the current snapshot's files.
     pub bytes: u64,
 }
 
-/// What maintenance came to.
+/// The result of maintenance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Maintained {
     pub before: Extent,
     pub after: Extent,
     pub commits: u64,
-    /// Data files that were written anew.
+    /// Data files that were rewritten.
     pub files_rewritten: u64,
     pub snapshots_expired: u64,
-    /// Files that no kept snapshot names any more, those that nothing named before among them.
+    /// Removed files, with orphans included.
     pub files_removed: u64,
     pub bytes_removed: u64,
-    /// Files that nothing named before.
+    /// Removed files that nothing named before the maintenance.
     pub orphans_removed: u64,
-    /// Files that nothing names and that are not removed yet: another program may be about to commit them.
+    /// Unnamed files that are not removed yet: another program may be about to commit them.
     pub orphans_left: u64,
 }
 
-/// Hears how it went, once.
+/// Callback that receives the result, once.
 pub type Told = Box<dyn FnOnce(Result<Maintained>) + Send>;
 
-/// How far maintenance goes.
+/// The extent of maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
-    /// Expiry alone, of what grew old since the last commit.
+    /// Expires snapshots that became old since the last commit.
     Expire,
-    /// Small files, positions and manifests are merged as well.
+    /// Merges data files, position delete files and manifests as well.
     Whole,
 }
 
-/// What is to be done and is not.
+/// Maintenance tasks that are not done yet.
 pub(crate) struct Tasks(Mutex<BTreeMap<TableId, Task>>);
 
 struct Task {
@@ -70,14 +71,14 @@ struct Task {
     told: Vec<Told>,
     so_far: Maintained,
     begun: bool,
-    /// Nothing is left to be merged or to expire.
+    /// True if nothing is left to merge or expire.
     is_tidy: bool,
-    /// Commits at most: each makes less of what there is, so this many are never needed.
+    /// Number of further commits, at most. Each commit leaves less to do, so the limit is never reached.
     commits_left: u32,
 }
 
 const COMMITS_MAX: u32 = 1_000;
-/// Who may wait for one table.
+/// Waiters for one table, at most.
 const WAITING_MAX: usize = 64;
 
 impl Default for Tasks {
@@ -113,12 +114,12 @@ impl Tasks {
         told(Err(Error::new(Kind::Busy, "too many wait for the maintenance of this table already")));
     }
 
-    /// What is due for a table, if anything is.
+    /// Returns the extent of the maintenance that a table has to get; `None` if none is due.
     pub fn depth(&self, table: TableId) -> Option<Depth> {
         self.0.lock().get(&table).map(|task| task.depth)
     }
 
-    /// Notes where it begins, the first time.
+    /// Records the amounts before the first commit.
     pub fn begin(&self, table: TableId, before: Extent) {
         if let Some(task) = self.0.lock().get_mut(&table)
             && !task.begun
@@ -127,8 +128,8 @@ impl Tasks {
         }
     }
 
-    /// A commit was made for it; `is_whole`: it did all that was to be done with what there was. Rows that came since are no
-    /// matter of it: a table that is written all the time would never be done.
+    /// Records a commit for maintenance. `is_whole` is true if it did everything that was to do with the existing files.
+    /// Later rows do not count: the maintenance of a table under constant writes would never end.
     pub fn committed(&self, table: TableId, is_whole: bool) {
         if let Some(task) = self.0.lock().get_mut(&table) {
             task.commits_left = task.commits_left.saturating_sub(1);
@@ -136,7 +137,7 @@ impl Tasks {
         }
     }
 
-    /// Whether all that is left is to look for files that nothing names.
+    /// Returns true if only the sweep for unnamed files is left.
     pub fn is_tidy(&self, table: TableId) -> bool {
         self.0.lock().get(&table).is_some_and(|task| task.is_tidy)
     }
@@ -168,21 +169,21 @@ impl Lake {
         }
     }
 
-    /// Whether merging to the end would make fewer files.
+    /// Returns true if a complete merge would reduce the number of files.
     fn has_to_merge(&self, options: &Options) -> bool {
         let sort_order = Some(self.metadata.default_sort_order_id).filter(|id| *id != UNSORTED);
         let mut seen = HashSet::new();
         let mut small =
             self.data.iter().map(|live| &live.entry.file).filter(|file| file.bytes < options.file_bytes / 2);
-        // As groups of files that become one are made: what has another layout than the present one by itself.
+        // Files are grouped as by the merge itself: those of an earlier layout apart from the others.
         small.any(|file| {
             let is_current = file.spec == self.metadata.default_spec_id && file.sort_order == sort_order;
             !seen.insert((file.spec, &*file.partition, is_current))
         }) || commit::has_many_files(self)
     }
 
-    /// What is worth doing though nobody asks and nothing is missing; `swept`: how long ago it was looked for files that
-    /// nothing names.
+    /// Returns the maintenance that is worthwhile without a request; `None` if none is. `swept` is the time since the last
+    /// sweep for unnamed files.
     pub(crate) fn wants(&self, options: &Options, now_ms: i64, swept: Option<Duration>) -> Option<Depth> {
         let quiet_ms = now_ms.saturating_sub(self.metadata.last_updated_ms);
         let is_quiet = quiet_ms >= i64::try_from(options.quiet_after.as_millis()).unwrap_or(i64::MAX);
@@ -190,25 +191,26 @@ impl Lake {
             return Some(Depth::Whole);
         }
         let sweeps = swept.is_some_and(|swept| swept >= options.sweep_every);
-        // What commits goes on to expire by itself.
+        // A table with regular commits expires snapshots in them.
         let commits = quiet_ms < i64::try_from(2 * options.trickle_wait.as_millis()).unwrap_or(i64::MAX);
         (sweeps || !commits && expiry::is_due(self, options, now_ms)).then_some(Depth::Expire)
     }
 }
 
-/// Files that nothing names and that this program did not write. Another one may be about to commit them, so they stay
-/// until they have been seen for [`Options::orphans_after`](crate::Options::orphans_after). Known in memory alone: a start begins to count anew.
+/// Unnamed files that other programs wrote. Such a program may be about to commit one, so it stays until it has been seen
+/// for [`Options::orphans_after`](crate::Options::orphans_after). This is kept in memory only: each start counts from the
+/// beginning.
 #[derive(Debug)]
 pub(crate) struct Orphans(Mutex<Seen>);
 
 #[derive(Debug, Default)]
 struct Seen {
     since: BTreeMap<PathBuf, Duration>,
-    /// When each table was looked through last.
+    /// Time of each table's last sweep.
     swept: BTreeMap<TableId, Duration>,
 }
 
-/// So many are known at once; further ones wait until these are gone.
+/// Orphans that are tracked at a time; further ones wait until some of these are gone.
 const ORPHANS_MAX: usize = 16_384;
 
 impl Default for Orphans {
@@ -218,14 +220,14 @@ impl Default for Orphans {
 }
 
 impl Orphans {
-    /// How long ago a table was looked through; at first since now.
+    /// Returns the time since a table's last sweep; since the first call, if there was none.
     pub fn swept(&self, table: TableId, now: Duration) -> Duration {
         let mut seen = self.0.lock();
         now.saturating_sub(*seen.swept.entry(table).or_insert(now))
     }
 
-    /// Takes what was found in a directory, and tells what of it has been there long enough. What is not found any more
-    /// is forgotten.
+    /// Records the orphans found in a directory, and returns those that have been there for `age`. Orphans that were not
+    /// found again are forgotten.
     pub fn found(
         &self,
         table: TableId,

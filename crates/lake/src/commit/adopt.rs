@@ -1,14 +1,15 @@
-//! A commit of another program that writes files anew: those of its files that hold rows take the place of ours.
+//! Adopts a commit of another program that rewrites files: its data files replace ours if they have the same rows.
 //!
-//! Nothing that it says is believed. From its manifests only names are taken; the rows of the files that go and of those that
-//! come are read and compared, ids one by one and values by a hash of each column ([`Rows`]), deleted positions as they are.
-//! Then the lake commits that itself, as it does all else: with manifests, files of positions and a summary of its own, at
-//! the position where it stood (K1), under the id that the program gave the snapshot. So no mistake in another program's
-//! manifests, partition values or counts gets in, and whatever a kill leaves is what a kill of any commit leaves. What its data
-//! files themselves say of their values and pages is compared with these, since readers leave out by it what they do not read.
+//! Nothing in such a commit is trusted. Its manifests provide only names. The rows of the replaced and of the new files are
+//! read and compared: ids one by one, values by a hash of each column ([`Rows`]), deleted positions directly. Then the lake
+//! makes the commit itself, with manifests, position delete files and a summary of its own, at its present position (K1),
+//! under the snapshot id that the program chose. So mistakes in another program's manifests, partition values or counts
+//! cannot get in, and a kill leaves the same as in any commit. The statistics and page indexes in its data files are
+//! compared with the values, because readers use them to skip data.
 //!
-//! Its data files stay where it wrote them, synced before anything names them. Its manifests, list and files of positions are
-//! garbage as soon as the commit is there; after a refusal everything of its own stays, for it to remove.
+//! The adopted data files stay in place and are synced before anything names them. The other program's manifests, manifest
+//! list and position delete files become garbage with the commit. After a refusal all its files stay, for that program to
+//! remove.
 
 mod file;
 mod pages;
@@ -39,16 +40,16 @@ use crate::state::{Deletes, Lake};
 
 use theirs::{Theirs, refused, why};
 
-/// Rows that one commit may write anew: the ids of those that are to come again are in memory, at up to 2 bytes each.
+/// Rows that one commit may replace. The ids of rows not yet found in the new files are in memory, at up to 2 bytes each.
 const ROWS_MAX: u64 = 128 << 20;
 
-/// What a program may tell of itself in the summary of its snapshot.
+/// Summary keys that are copied from another program's snapshot.
 const TOLD: [&str; 6] =
     ["engine-name", "engine-version", "app-id", "app-name", "spark.app.id", "iceberg-version"];
 const TOLD_BYTES_MAX: usize = 256;
 
-/// Commits what another program replaced, if it is the same rows. The table's definition is what `base` has. Errors of kind
-/// [`types::Kind::Conflict`] say what is wrong with it; then nothing was committed.
+/// Commits another program's replacement of files if it has the same rows. The table's definition must be that of `base`.
+/// An error of kind [`types::Kind::Conflict`] gives the reason of a refusal; nothing was committed then.
 pub(crate) fn adopt(
     base: &Arc<Lake>,
     table: &Snapshot,
@@ -88,7 +89,7 @@ impl Work<'_> {
         for entry in &added {
             let path = base.local(&entry.file.path)?;
             if named.contains(&path) {
-                // It goes when that snapshot does.
+                // The file would be removed when that snapshot expires.
                 return Err(refused(format!("{} is a file of an older snapshot", entry.file.path)));
             }
         }
@@ -96,7 +97,7 @@ impl Work<'_> {
         let replaced = self.check_rows(&removed, &added)?;
         self.make_durable(&added)?;
 
-        // What its files of positions were, ours are now.
+        // Ours take over its merging of position delete files and manifests.
         let dropped = self.dropped_deletes(&theirs);
         self.regroups = dropped.iter().map(|deletes| deletes.entry.file.path.as_str().into()).collect();
         let has_all = base.manifests.iter().all(|m| theirs.manifests.contains(m.file.path.as_str()));
@@ -116,7 +117,7 @@ impl Work<'_> {
         Ok(lake)
     }
 
-    /// What the commit says of the table has to be so.
+    /// Checks the commit's requirements, parent, sequence number and snapshot id against the table.
     fn check_claims(&self, replace: &Replace) -> Result<()> {
         let metadata = &self.base.metadata;
         requirement::check(&replace.requirements, &Table::parse(&metadata.to_bytes()?)?)?;
@@ -144,7 +145,8 @@ impl Work<'_> {
         self.base.deletes.iter().filter(is_dropped).collect()
     }
 
-    /// In the data files that stay just the same rows have to be deleted. Tells which files of positions are theirs.
+    /// Checks that exactly the same rows are deleted in the data files that stay. Returns the paths of the program's
+    /// position delete files.
     fn check_positions(
         &self,
         theirs: &Theirs,
@@ -179,7 +181,7 @@ impl Work<'_> {
             if named.contains(&path) {
                 return Err(refused(format!("{called} is a file of an older snapshot")));
             }
-            // A rewrite of files of positions has no more of them than there were.
+            // A rewrite of position delete files has no more positions than there were.
             rows_left = rows_left.checked_sub(entry.file.rows).ok_or_else(|| {
                 refused("its files of positions delete more rows than those that they replace")
             })?;
@@ -189,7 +191,7 @@ impl Work<'_> {
                 let of_path = theirs.plain(&of.path);
                 match stays.get(of_path) {
                     Some(path) => after.entry((*path).clone()).or_default().extend(of.positions),
-                    // In a file that is gone it means nothing.
+                    // Positions in a file that is gone have no meaning.
                     None if !theirs.data.contains_key(of_path) => {}
                     None => {
                         return Err(refused(format!("it deletes rows of {of_path}, which it adds itself")));
@@ -207,7 +209,8 @@ impl Work<'_> {
         Ok(files)
     }
 
-    /// The rows of the files that come have to be those of the files that go. Tells what is to be said of the new ones.
+    /// Checks that the added files have exactly the live rows of the removed files. Returns their descriptions for our
+    /// manifests.
     fn check_rows(
         &mut self,
         removed: &HashSet<Arc<str>>,
@@ -246,7 +249,8 @@ impl Work<'_> {
         Ok(files)
     }
 
-    /// Syncs what another program wrote: nothing tells whether it did. It has to be possible to remove it again, too.
+    /// Syncs files that another program wrote, because it may not have synced them. Also checks that they can be removed
+    /// later.
     fn make_durable(&self, added: &[&Entry]) -> Result<()> {
         let (store, data) = (&self.base.store, self.base.dir.join("data"));
         let mut dirs: BTreeSet<&Path> = BTreeSet::new();
@@ -258,7 +262,7 @@ impl Work<'_> {
         }
         for dir in dirs {
             if dir != data && !store.is_remote() {
-                // What a kill leaves of it is swept like any file that nothing names.
+                // A probe left by a kill is swept like any file that nothing names.
                 let probe = dir.join(format!("{:016x}.probe.parquet", self.unique));
                 store.write(&probe, Vec::new()).and(store.remove(&probe)).map_err(|error| {
                     refused(format!("files in {} could not be removed again: {error}", dir.display()))
@@ -270,9 +274,9 @@ impl Work<'_> {
     }
 }
 
-/// The rows that go and those that come.
+/// Compares the rows of the removed files with those of the added ones.
 struct Rows {
-    /// Ids of those that went and did not come yet.
+    /// Ids in the removed files that were not found in the added ones so far.
     ids: RoaringTreemap,
     gone: Digest,
     come: Digest,

@@ -1,4 +1,4 @@
-//! Rows of one partition on their way into files.
+//! Writes the rows of one partition into data files.
 
 use arrow::array::RecordBatch;
 use iceberg::manifest::Entry;
@@ -7,11 +7,11 @@ use types::Result;
 use super::Work;
 use crate::data_file::{self, Place, Written};
 
-/// Writes rows into as many files as they fill.
+/// Writes rows into data files, and starts a new one whenever a file is full.
 pub(super) struct Output<'w, 'a> {
     work: &'w mut Work<'a>,
     place: Place,
-    /// About how many there will be.
+    /// Approximate number of rows to come.
     rows: u64,
     writer: Option<(data_file::Writer<'a>, String)>,
     in_order: bool,
@@ -19,7 +19,7 @@ pub(super) struct Output<'w, 'a> {
 }
 
 impl Work<'_> {
-    /// A file that was written becomes one of the commit's.
+    /// Adds a finished file to the commit.
     pub(super) fn take_in(&mut self, written: Written) -> Entry {
         if let Some(row_ids) = written.row_ids {
             self.base.cache.put(&written.file.path, row_ids);
@@ -33,7 +33,7 @@ impl<'w, 'a> Output<'w, 'a> {
         Output { work, place, rows, writer: None, in_order: true, entries: Vec::new() }
     }
 
-    /// Adds rows; `in_order`: they come after those before, in the table's order.
+    /// Adds rows. `in_order` is true if they follow the rows before them in the table's order.
     pub fn push(&mut self, batch: &RecordBatch, in_order: bool) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
@@ -50,7 +50,7 @@ impl<'w, 'a> Output<'w, 'a> {
         self.in_order &= in_order;
         writer.push(batch)?;
         let is_full = writer.bytes() >= self.work.options.file_bytes;
-        // Rows rather than bytes: what is written is known only when a row group ends.
+        // Zero bytes are reported here, because the size is known only when a row group ends.
         (self.work.tick)(0)?;
         if is_full { self.end_file() } else { Ok(()) }
     }
@@ -64,7 +64,7 @@ impl<'w, 'a> Output<'w, 'a> {
         Ok(())
     }
 
-    /// The files.
+    /// Returns the finished files.
     pub fn finish(mut self) -> Result<Vec<Entry>> {
         self.end_file()?;
         Ok(self.entries)

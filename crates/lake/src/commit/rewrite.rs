@@ -1,9 +1,8 @@
-//! Files that are written anew: small ones that have become many, those that are mostly deleted, those that hold what is
-//! to be erased. Their rows are read from themselves, so that the table need not have them any more.
+//! Rewrites of data files: small ones that have become many, mostly deleted ones, and those with rows to erase. Rows are
+//! read from the files themselves, so the table need not have them any more.
 //!
-//! Files of one partition that are in the table's order are merged, a batch of each in memory. What was written under
-//! another layout is put into the present one, piece by piece in memory; the files that come of that are small, and are
-//! merged like others later.
+//! Sorted files of one partition are merged with one batch of each in memory. Files of an earlier layout are rearranged
+//! into the present one, one memory-sized portion at a time. The resulting small files are merged later, like any others.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,43 +21,43 @@ use crate::splice::{Piece, Splice, is_large};
 use crate::state::Live;
 use crate::tiers;
 
-/// The smallest size class of data files.
+/// Bytes that bound the smallest size class of data files.
 const DATA_UNIT_BYTES: u64 = 4 << 10;
-/// So many files are merged at once: each has a batch in memory.
+/// Number of files merged at once; each has one batch in memory.
 const MERGED_FILES_MAX: usize = 64;
-/// What all of those batches take together.
+/// Bytes of the batches of all merged files together.
 const MERGED_BYTES: u64 = 64 << 20;
-/// So many groups are merged in one commit, and in one of many new files half as many as those are: on average an eighth is
-/// needed.
+/// Number of merges in one commit, at most; half the number of its new files if that is more. On average one merge for
+/// eight new files is needed.
 const JOBS_MIN: usize = 2;
 
-/// Files, by their numbers, that become others.
+/// A rewrite of one or several data files, given by their indices.
 pub(super) struct Job {
     files: Vec<usize>,
-    /// Whether they are of one partition and in order.
+    /// True if the files are of one partition, in the present layout and sorted.
     is_merge: bool,
 }
 
 pub(super) struct Plan {
     pub jobs: Vec<Job>,
-    /// Whether nothing is left that asked for it: not so where one commit would take too long.
+    /// True if the plan leaves nothing to rewrite. False if one commit would take too long.
     pub is_whole: bool,
 }
 
-/// Files that may become one.
+/// Data files that may be merged with each other.
 struct Group {
     files: Vec<usize>,
     is_current: bool,
 }
 
-/// A whole group, so many files at a time.
+/// Divides a whole group into rewrites of bounded size.
 fn jobs_of(group: &Group) -> Vec<Job> {
     let job = |files: &[usize]| Job { files: files.to_vec(), is_merge: group.is_current };
     group.files.chunks(MERGED_FILES_MAX).map(job).collect()
 }
 
 impl Work<'_> {
-    /// What to write anew. `gone` is deleted by this commit, which has so many new files.
+    /// Plans the rewrites of this commit. `gone` are the rows that it deletes, `added` is the number of its new files.
     pub(super) fn plan(&self, is_new: bool, gone: &InFiles, added: usize) -> Plan {
         let data = &self.base.data;
         let mut deleted: Vec<u64> = data.iter().map(|live| live.deleted).collect();
@@ -66,16 +65,16 @@ impl Work<'_> {
             deleted[*at] += positions.len() as u64;
         }
         if is_new && self.shows_new_values() {
-            // v2 has no such defaults: readers would see nulls until all files have the values.
+            // Format 2 has no initial defaults: readers would see nulls until all files contain the values.
             let jobs = self.groups().iter().flat_map(jobs_of).collect();
             return Plan { jobs, is_whole: true };
         }
-        // DuckDB 1.4 reads no table whose files are partitioned by a column that is gone.
+        // DuckDB 1.4 cannot read a table with files that are partitioned by a dropped column.
         let lost = self.lost_specs();
         if is_new && data.iter().any(|live| lost.contains(&live.entry.file.spec)) {
             let is_lost = |group: &&Group| lost.contains(&data[group.files[0]].entry.file.spec);
             let jobs = self.groups().iter().filter(is_lost).flat_map(jobs_of).collect();
-            // What else is wanted of the others, the next commit does.
+            // The next commit does any other rewrites that are due.
             return Plan { jobs, is_whole: matches!(self.purpose, Purpose::Land | Purpose::Expire) };
         }
         let one = |at: usize| Job { files: vec![at], is_merge: self.is_current(&data[at]) };
@@ -97,7 +96,7 @@ impl Work<'_> {
         if self.purpose == Purpose::Merge {
             return self.plan_whole(&deleted);
         }
-        // Shrunk to what is left of it, a file that lost many rows falls into a smaller class.
+        // Each file counts with the size of its live rows, so one with many deleted rows falls into a smaller class.
         let left = |at: usize| {
             let file = &data[at].entry.file;
             file.bytes * (file.rows - deleted[at].min(file.rows)) / file.rows.max(1)
@@ -118,7 +117,7 @@ impl Work<'_> {
                 candidates.push((left(*at), one(*at)));
             }
         }
-        // Small ones first, since they cost least.
+        // Small groups come first, because they cost least.
         candidates.sort_by_key(|(cost, _)| *cost);
         let (mut bytes, jobs_max) = (0, JOBS_MIN.max(added / 2));
         let fits = |nth: usize, cost: u64| {
@@ -128,14 +127,14 @@ impl Work<'_> {
         let mut fits = fits;
         let chosen = candidates.into_iter().enumerate().take_while(|(nth, (cost, _))| fits(*nth, *cost));
         let mut jobs: Vec<Job> = chosen.map(|(_, (_, job))| job).collect();
-        // Nothing of these is written.
+        // Files without live rows are only dropped; this writes nothing.
         let taken: HashSet<usize> = jobs.iter().flat_map(|job| job.files.iter().copied()).collect();
         jobs.extend((0..data.len()).filter(|at| is_empty(*at) && !taken.contains(at)).map(one));
         Plan { jobs, is_whole: true }
     }
 
-    /// All small files of each partition into as few as hold them, and what is mostly deleted, whether or not it pays. As much
-    /// as one commit may write; another one goes on.
+    /// Plans all merges that make fewer files, and rewrites of mostly deleted files, whether or not they pay yet. Stops at
+    /// the bytes that one commit may rewrite; the next commit continues.
     fn plan_whole(&self, deleted: &[u64]) -> Plan {
         let data = &self.base.data;
         let rows = |at: usize| data[at].entry.file.rows;
@@ -145,10 +144,10 @@ impl Work<'_> {
         };
         let mostly_deleted = |at: usize| deleted[at] * 100 > rows(at) * self.options.deleted_percent_max;
         let mut jobs: Vec<Job> = Vec::new();
-        // What becomes of several merges of one partition is merged by the next commit.
+        // The results of several merges in one partition are merged by the next commit.
         let mut is_last = true;
         for group in self.groups() {
-            // One that is alone is as small as it has to be.
+            // A single small file needs no merge.
             let small: Vec<usize> =
                 group.files.iter().copied().filter(|at| left(*at) < self.options.file_bytes / 2).collect();
             let merges = small.chunks(MERGED_FILES_MAX).filter(|files| files.len() > 1);
@@ -171,14 +170,14 @@ impl Work<'_> {
         Plan { is_whole: jobs.len() == all && is_last, jobs }
     }
 
-    /// The data files that hold a deleted row.
+    /// Returns the paths of data files that contain a deleted row.
     pub(super) fn touched(&self, gone: &InFiles) -> HashSet<Arc<str>> {
         let data = &self.base.data;
         let before = data.iter().filter(|live| live.deleted > 0);
         before.chain(gone.iter().map(|(at, _)| &data[*at])).map(|live| live.path.clone()).collect()
     }
 
-    /// Whether a column with a value for older rows is not in the current Iceberg schema.
+    /// Returns true if a column with an initial value is missing in the current Iceberg schema.
     fn shows_new_values(&self) -> bool {
         let known: Vec<u64> = self
             .base
@@ -190,7 +189,7 @@ impl Work<'_> {
         self.columns.initial.iter().any(|id| !known.contains(&id.0.into()))
     }
 
-    /// Specs that need a column which the table has not any more.
+    /// Returns the specs that partition by a column that the table has dropped.
     pub(super) fn lost_specs(&self) -> HashSet<i32> {
         let lost = self.next.lost_sources();
         let is_lost = |spec: &&Arc<Spec>| spec.fields.iter().any(|field| lost.contains(&field.source));
@@ -202,7 +201,7 @@ impl Work<'_> {
         file.spec == self.next.default_spec_id && file.sort_order == self.sort_order
     }
 
-    /// Files of one partition and order, by their first rows.
+    /// Groups the data files by partition and layout; within a group they are sorted by their first row.
     fn groups(&self) -> Vec<Group> {
         let mut known: HashMap<(i32, &Partition, bool), usize> = HashMap::new();
         let mut groups: Vec<Group> = Vec::new();
@@ -217,8 +216,8 @@ impl Work<'_> {
         groups
     }
 
-    /// Plans what is written anew, and does it; the last is whether that is all there was to do. What is found damaged then is left
-    /// out when rows land: they do not wait for a file that somebody has to put back.
+    /// Plans and does the rewrites. The last result is [`Plan::is_whole`]. If a rewrite finds a damaged file while rows
+    /// land, it plans again without that file: new rows do not wait until somebody restores it.
     pub(super) fn rewrite_planned(
         &mut self,
         is_new: bool,
@@ -244,7 +243,7 @@ impl Work<'_> {
         }
     }
 
-    /// Writes files anew without the rows that are deleted by now. Tells the new files and the paths of the old.
+    /// Rewrites files without their deleted rows. Returns the new entries and the paths of the old files.
     pub(super) fn rewrite(
         &mut self,
         jobs: Vec<Job>,
@@ -269,7 +268,7 @@ impl Work<'_> {
         let (merges, others): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.is_merge);
         let merges: Vec<Vec<_>> =
             merges.iter().map(|job| job.files.iter().filter_map(|at| left(*at)).collect()).collect();
-        // All together, so that they make as few files as they can.
+        // Files of earlier layouts are rearranged together, so that they yield few files.
         let mut others: Vec<_> =
             others.iter().flat_map(|job| &job.files).filter_map(|at| left(*at)).collect();
         others.sort_by_key(|(at, _)| *at);
@@ -281,7 +280,7 @@ impl Work<'_> {
         Ok((entries, removed))
     }
 
-    /// Positions that are deleted in some files so far.
+    /// Returns the positions in some files that are deleted so far.
     pub(super) fn deleted_positions(&self, files: &HashSet<Arc<str>>) -> Result<HashMap<Arc<str>, Vec<u64>>> {
         let mut all: HashMap<Arc<str>, Vec<u64>> = HashMap::new();
         let speaks_of_some = |of: &[(Arc<str>, u64)]| of.iter().any(|(path, _)| files.contains(path));
@@ -320,7 +319,8 @@ impl Work<'_> {
         output.finish()
     }
 
-    /// The files as they are put one after the other; `None`: they have to be unpacked.
+    /// Prepares files for splicing, which copies row groups unchanged. Returns `None` if they have to be decoded and merged
+    /// instead.
     fn pieces(&mut self, files: &[(usize, Vec<u64>)]) -> Result<Option<Vec<Piece>>> {
         let base = self.base;
         let data = &base.data;
@@ -370,7 +370,7 @@ impl Work<'_> {
         Ok(entries)
     }
 
-    /// Puts the rows of files into the table's layout, as many at a time as are arranged in memory.
+    /// Rewrites files into the table's present layout, in portions that fit into memory.
     fn rearrange(&mut self, files: Vec<(usize, Vec<u64>)>) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         let (mut batches, mut bytes) = (Vec::new(), 0);

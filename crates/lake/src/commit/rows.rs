@@ -1,4 +1,4 @@
-//! New rows into files.
+//! Writes new rows into data files.
 
 use std::sync::Arc;
 
@@ -14,16 +14,17 @@ use super::output::Output;
 use crate::arrange::Arranged;
 use crate::data_file::Place;
 
-/// Large rows are read and written about so many bytes at a time.
+/// Approximate bytes of rows that are read and written at a time.
 pub(super) const SCAN_BYTES: u64 = 8 << 20;
 
 impl Work<'_> {
-    /// Where files to come belong.
+    /// Returns the spec and partition of new files.
     pub(super) fn place(&self, partition: Arc<Partition>) -> Place {
         Place { spec: self.next.default_spec_id, partition }
     }
 
-    /// Writes the live rows from `first` to `last`, as many as one commit takes in. Tells the last row that was taken in.
+    /// Writes the live rows from `first` to `last`, up to the limit of one commit. Also returns the last row that was
+    /// considered.
     pub(super) fn land_rows(&mut self, first: RowId, last: RowId) -> Result<(Vec<Entry>, RowId)> {
         match self.columns.layout.is_plain() {
             true => self.land_as_they_are(first, last),
@@ -31,7 +32,7 @@ impl Work<'_> {
         }
     }
 
-    /// In the order of their ids, from one batch to the next.
+    /// Writes rows in the order of their ids, batch by batch.
     fn land_as_they_are(&mut self, first: RowId, last: RowId) -> Result<(Vec<Entry>, RowId)> {
         let mut rows = Rows::of(self.table, first, last);
         let bytes_max = self.options.commit_bytes_max;
@@ -45,8 +46,8 @@ impl Work<'_> {
         Ok((output.finish()?, rows.reached()))
     }
 
-    /// Each partition's rows into a file of their own, which holds them in the table's order: all that a commit takes in are in
-    /// memory for that, and one file after the other is written.
+    /// Writes each partition's rows into a sorted file of its own. All rows of the commit are in memory at once; the files
+    /// are written one after the other.
     fn land_arranged(&mut self, first: RowId, last: RowId) -> Result<(Vec<Entry>, RowId)> {
         let mut rows = Rows::of(self.table, first, last);
         let bytes_max = self.options.commit_bytes_max.min(self.options.arrange_bytes);
@@ -75,19 +76,19 @@ impl Work<'_> {
     }
 }
 
-/// The live rows of a range, batch by batch.
+/// Reads the live rows of a range, batch by batch.
 struct Rows<'a> {
     table: &'a Snapshot,
     next: RowId,
     last: RowId,
     batch_rows: usize,
-    /// Bytes of what was read so far.
+    /// Bytes of all rows read so far.
     taken: u64,
 }
 
 impl<'a> Rows<'a> {
     fn of(table: &'a Snapshot, first: RowId, last: RowId) -> Self {
-        // They are joined in memory if they stand in several batches.
+        // Rows from several batches are joined in memory, so their number is bounded by bytes.
         let batch_rows = (SCAN_BYTES / table.row_bytes().max(1)).clamp(1, table::BATCH_ROWS as u64) as usize;
         Rows { table, next: first, last, batch_rows, taken: 0 }
     }
@@ -107,7 +108,7 @@ impl<'a> Rows<'a> {
         Ok(Some(batch))
     }
 
-    /// The last row that was looked at.
+    /// Returns the last row id that was considered.
     fn reached(&self) -> RowId {
         RowId(self.next.0 - 1)
     }
@@ -118,14 +119,14 @@ fn last_row(batch: &RecordBatch) -> RowId {
     RowId(ids.value(ids.len() - 1) as u64)
 }
 
-/// Bytes of a batch's own rows: its arrays may be parts of larger ones.
+/// Returns the bytes of a batch's own rows; its arrays may be slices of larger ones.
 pub(crate) fn bytes_of(batch: &RecordBatch) -> u64 {
     let bytes =
         |column: &arrow::array::ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(0) as u64;
     batch.columns().iter().map(bytes).sum()
 }
 
-/// The rows of a batch up to one, which need not be in it.
+/// Returns the rows of a batch up to id `last`, which need not be in it.
 fn up_to(batch: RecordBatch, last: RowId) -> RecordBatch {
     let ids = batch.column(0).as_primitive::<Int64Type>();
     let count = ids.values().partition_point(|id| *id as u64 <= last.0);

@@ -1,4 +1,4 @@
-//! What a snapshot says of itself.
+//! The summary of a snapshot.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Files of positions and manifests, merged with older ones on the way.
+//! Writes position delete files and manifests, and merges older ones into them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use crate::delete_file::{self, Positions};
 use crate::state::{Deletes, Manifest};
 use crate::tiers;
 
-/// The smallest size class of files of positions, in rows.
+/// Rows that bound the smallest size class of position delete files.
 const DELETES_UNIT_ROWS: u64 = 64;
-/// Files of so many positions and manifests of so many files are not merged further.
+/// Sizes from which files are not merged further: rows of a position delete file, files of a manifest.
 const DELETES_FULL_ROWS: u64 = 4 << 20;
 pub(super) const MANIFEST_FULL_FILES: u64 = 4 << 10;
 
-/// Deleted positions in the files of one partition.
+/// Deleted positions in the data files of one partition.
 #[derive(Default)]
 struct Group {
-    /// By the number of the data file.
+    /// New positions by the index of the data file.
     new: Vec<(usize, Vec<u64>)>,
-    /// Files of positions so far, by their numbers.
+    /// Indices of the existing position delete files.
     old: Vec<usize>,
 }
 
 impl Work<'_> {
-    /// Writes the new positions, a file for each partition, together with older files of them that are to be merged. Files
-    /// whose data files are all gone are dropped. Tells how many positions are new, too.
+    /// Writes the new positions, one file per partition, and merges older position delete files into it. Drops those whose
+    /// data files are all gone. Also returns the number of new positions.
     pub(super) fn write_positions(&mut self, changed: &Changed) -> Result<(NewDeletes, u64)> {
         let base = self.base;
         let paths: HashSet<&str> = base.data.iter().map(|live| &*live.path).collect();
@@ -51,7 +51,7 @@ impl Work<'_> {
         }
         for (at, deletes) in base.deletes.iter().enumerate() {
             let file = &deletes.entry.file;
-            // Positions in files that were written anew mean nothing any more.
+            // Positions in rewritten data files have no meaning any more.
             match deletes.of.iter().any(|(path, _)| is_live(path)) {
                 true => olds.push((group_of(file.spec, &*file.partition), at)),
                 false => out.dropped.push(file.path.as_str().into()),
@@ -86,7 +86,7 @@ impl Work<'_> {
         Ok((out, count))
     }
 
-    /// The older files of a group, by their numbers, that are merged with so many new positions.
+    /// Returns the indices of the older files to merge with `new` new positions.
     fn merged_positions(&self, group: &Group, new: u64) -> Vec<usize> {
         if self.purpose == Purpose::Merge {
             let is_one = group.old.len() == 1 && new == 0;
@@ -118,7 +118,7 @@ impl Work<'_> {
         Ok(Arc::new(Deletes { entry: self.added(file), of }))
     }
 
-    /// The manifests of one kind that the new snapshot has: those of each spec by themselves.
+    /// Writes the manifests of one content kind for the new snapshot, separately for each spec.
     pub(super) fn write_manifests(
         &mut self,
         content: Content,
@@ -137,7 +137,7 @@ impl Work<'_> {
         Ok(all)
     }
 
-    /// Those without a removed file stay, unless they are merged.
+    /// Writes the manifests of one content kind and spec. Existing ones without a removed file stay unless they are merged.
     fn write_manifests_of(
         &mut self,
         content: Content,
@@ -162,7 +162,7 @@ impl Work<'_> {
         let erases = self.erases();
         let is_silent = erases || self.lost_specs().contains(&spec);
         for (at, manifest) in old.into_iter().enumerate() {
-            // Whoever reads what is left after an erasure is not told what was there.
+            // After an erasure, manifests must not reveal the removed files.
             let tells = erases && manifest.file.files[Status::Deleted as usize] > 0;
             let affected = tells || self.describes || manifest.entries.iter().any(is_removed);
             if !affected && !is_merged(at) {

@@ -6,7 +6,7 @@ use types::{ColumnId, DataType, TableDef, TableId, Value};
 
 use super::*;
 
-/// Writes values of one column, and tells its bounds and nulls.
+/// Writes values of one column and returns its bounds and number of nulls.
 fn bounds_of(data_type: &str, values: &[Value]) -> (Option<Vec<u8>>, Option<Vec<u8>>, Option<i64>) {
     let metrics = metrics_of(data_type, values);
     (of(&metrics.lower, 16), of(&metrics.upper, 16), of(&metrics.nulls, 16))
@@ -62,7 +62,7 @@ fn bounds_are_written_as_iceberg_writes_single_values() {
         (lower.unwrap(), upper.unwrap()),
         ((-2.0f64).to_le_bytes().to_vec(), 1.5f64.to_le_bytes().to_vec())
     );
-    // Decimals: most significant byte first, as few as hold them, whatever Parquet stores them in; large ones whole.
+    // Decimals are big-endian with the fewest bytes, whatever their physical type; large ones have 16 bytes.
     for digits in [9, 18, 19, 38] {
         let decimals = [Value::Decimal(-129), Value::Decimal(200), Value::Decimal(0)];
         let (lower, upper, _) = bounds_of(&format!("decimal({digits},2)"), &decimals);
@@ -131,7 +131,7 @@ fn fields_of_structs_are_told_of_like_columns() {
     let rows =
         [row(Some([7.5, f64::NAN]), Some(3)), Value::Null, row(None, Some(-4)), row(Some([-1.0, 2.0]), None)];
     let metrics = metrics_of("struct<at: point, n: int32>", &rows);
-    // The fields of the struct are 17 and 18, those of the point in it follow from 17.
+    // The fields of the struct have ids 17 and 18; those of the point in it derive from 17.
     let lon = (1 << 29) + 4 * 17;
     assert_eq!(of(&metrics.lower, lon), Some((-1.0f64).to_le_bytes().to_vec()));
     assert_eq!(of(&metrics.upper, lon), Some(7.5f64.to_le_bytes().to_vec()));
@@ -144,7 +144,7 @@ fn fields_of_structs_are_told_of_like_columns() {
     );
 }
 
-/// Readers that look for few rows unpack few: pages, their index, and filters over the key of a file that has many.
+/// Readers of few rows decode little: a file has pages, an index of them, and bloom filters over the key if it is large.
 #[test]
 fn a_large_file_has_pages_an_index_and_filters() {
     let mut def = TableDef::new(TableId(1), "main.t");
@@ -194,7 +194,7 @@ fn a_large_file_has_pages_an_index_and_filters() {
     assert!(small.get_row_group_column_bloom_filter(0, 2).unwrap().is_none());
 }
 
-/// Times of events went through a dictionary, row by row.
+/// Times of events once went through a dictionary, row by row.
 #[test]
 fn what_grows_from_row_to_row_is_written_as_differences() {
     let mut def = TableDef::new(TableId(1), "main.t");
@@ -210,7 +210,7 @@ fn what_grows_from_row_to_row_is_written_as_differences() {
         vec![
             array(&Value::Int64, DataType::Int64),
             array(&Value::Timestamp, DataType::Timestamp),
-            // Some come late.
+            // Some values come late.
             array(&|n| Value::Int64(n / 100 - i64::from(n % 40 == 0)), DataType::Int64),
             array(&|n| Value::Int64(n % 7), DataType::Int64),
             array(&|n| Value::Int64(-n), DataType::Int64),

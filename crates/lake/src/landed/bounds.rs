@@ -1,4 +1,5 @@
-//! What is known of a stretch's values without reading them: bounds of its file, of its pages, its partition.
+//! Bounds of values in a range of a data file, known without reading the values: from the file's manifest entry, its page
+//! index and its partition.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use parquet::file::page_index::offset_index::PageLocation;
 use table::{LakeFileRange, Zone};
 use types::{ColumnId, DataType, ROW_ID, RowId, Value};
 
-/// What a manifest says of a column. Nothing of floats: a bound knows nothing of what is no number.
+/// Returns the zone of a whole file from its manifest entry. There is none for floats, whose bounds ignore NaNs.
 pub(super) fn of_file(file: &DataFile, column: ColumnId, data_type: &DataType) -> Option<Zone> {
     let id = i32::try_from(column.0).ok()?;
     let metrics = &file.metrics;
@@ -49,7 +50,7 @@ fn value(bytes: &[u8], data_type: &DataType) -> Option<Value> {
     })
 }
 
-/// Of the pages that a stretch is in, by the file's index of them.
+/// Returns the zone of the pages that overlap a range of a file, from its page index.
 pub(super) fn of_pages(
     footer: &ArrowReaderMetadata,
     stretch: &LakeFileRange,
@@ -81,18 +82,18 @@ pub(super) fn of_pages(
     zone
 }
 
-/// Of one page. `None`: its index says nothing that bounds values of the type.
+/// Returns the zone of one page; `None` if the index has no bounds for values of this type.
 pub(crate) fn zone_of_page(index: &ColumnIndexMetaData, page: usize, data_type: &DataType) -> Option<Zone> {
     let (min, max) = bounds_of_page(index, page, data_type)?;
     let nulls = index.null_count(page)?.max(0).unsigned_abs();
-    // A page of nulls has no bounds; one of which only the upper one is known could not be told from it.
+    // A page of nulls has no bounds. A page with only an upper bound would be indistinguishable from it.
     if min.is_none() && !index.is_null_page(page) {
         return None;
     }
     Some(Zone { min, max, nulls })
 }
 
-/// The least and the greatest value of a page, as far as its index says them.
+/// Returns the bounds of a page, each `None` if it is missing. The result is `None` for types without page bounds.
 pub(crate) fn bounds_of_page(
     index: &ColumnIndexMetaData,
     page: usize,
@@ -129,7 +130,7 @@ pub(crate) fn bounds_of_page(
     })
 }
 
-/// The greater of two bounds that are both known; none if one is not.
+/// Combines two bounds; none results if one is unknown.
 fn both(
     a: Option<Value>,
     b: Option<Value>,
@@ -158,7 +159,7 @@ fn greatest(a: Value, b: Value) -> Option<Value> {
     Some(if order(&a, &b)?.is_ge() { a } else { b })
 }
 
-/// Bounds of the ids of some rows of a file, by its index of pages, else by its row groups. `None`: nothing is known.
+/// Returns bounds of the row ids of some rows of a file, from its page index; `None` if it has none.
 pub(super) fn row_ids(footer: &ArrowReaderMetadata, rows: Range<u64>) -> Option<(RowId, RowId)> {
     let mut bounds: Option<(i64, i64)> = None;
     let mut add = |index: &ColumnIndexMetaData, page: usize| {
@@ -172,7 +173,7 @@ pub(super) fn row_ids(footer: &ArrowReaderMetadata, rows: Range<u64>) -> Option<
     Some((RowId(u64::try_from(first).ok()?), RowId(u64::try_from(last).ok()?)))
 }
 
-/// Calls for each page of a column that some rows are in. `None`: there is no index, or `each` ended it.
+/// Calls `each` for the pages of a column that overlap `rows`. Returns `None` if there is no index, or if `each` did.
 fn each_page(
     footer: &ArrowReaderMetadata,
     column: ColumnId,
@@ -185,7 +186,7 @@ fn each_page(
         info.has_id() && i64::from(info.id()) == i64::from(column.0)
     };
     let root = schema.root_schema().get_fields().iter().position(is_it)?;
-    // A column of one value: the others have no bounds that would be compared.
+    // Only columns with a single leaf have comparable bounds.
     let mut leaves = (0..schema.num_columns()).filter(|leaf| schema.get_column_root_idx(*leaf) == root);
     let leaf = leaves.next()?;
     if leaves.next().is_some() || schema.column(leaf).max_rep_level() > 0 {
@@ -210,13 +211,13 @@ fn each_page(
     Some(())
 }
 
-/// The rows of a page, which is one of those of a row group with these rows.
+/// Returns the rows of a page, where `group` are the rows of its row group.
 pub(crate) fn rows_of_page(pages: &[PageLocation], page: usize, group: &Range<u64>) -> Range<u64> {
     let first = |page: &PageLocation| group.start + page.first_row_index.max(0) as u64;
     pages.get(page).map_or(group.end, first)..pages.get(page + 1).map_or(group.end, first)
 }
 
-/// Whether a partition has no row with a value, as its bucket says.
+/// Returns true if a partition cannot contain a value, judged by its bucket.
 pub(super) fn lacks(spec: &Spec, partition: &Partition, column: ColumnId, value: &Value) -> bool {
     let lacks = |(field, of): (&iceberg::spec::SpecField, &Option<iceberg::single::Single>)| {
         let count = field.transform.strip_prefix("bucket[")?.strip_suffix(']')?.parse().ok()?;
@@ -234,7 +235,7 @@ pub(super) fn lacks(spec: &Spec, partition: &Partition, column: ColumnId, value:
         let array: ArrayRef = Value::to_array(std::slice::from_ref(value), &data_type).ok()?;
         let bucket = transform::apply(types::Transform::Bucket(count), &array).ok()?;
         let bucket = transform::single(&bucket, 0).ok()?;
-        // What has no bucket has no value.
+        // A partition whose bucket is null contains only nulls.
         Some(bucket != *of)
     };
     spec.fields.iter().zip(&partition.values).any(|pair| lacks(pair) == Some(true))

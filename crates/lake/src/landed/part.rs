@@ -1,4 +1,4 @@
-//! A part of a data file: which there are, and their columns.
+//! Parts of a data file: selects them by row id and decodes their columns.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,7 +24,7 @@ impl Position {
         FileBytes::open(&self.lake.store, path, &live.path, &live.entry.file, &self.slots)
     }
 
-    /// The footer, if it was read before and is still kept.
+    /// Returns the footer if it is in the cache.
     pub(super) fn known_footer(&self, live: &Live) -> Option<ArrowReaderMetadata> {
         match self.slots.get(&Key { of: live.path.clone(), part: Part::Footer }) {
             Some(Kept::Footer(footer)) => Some(footer),
@@ -46,14 +46,14 @@ impl Position {
         Ok(footer)
     }
 
-    /// Bounds of the row ids of a stretch, as well as they are known by now.
+    /// Returns bounds of the row ids in a range of rows, as tight as they are known without I/O.
     pub(super) fn known_ids(&self, live: &Live, position: u64, rows: u32) -> (RowId, RowId) {
         let footer = self.known_footer(live);
         let known = footer.and_then(|f| bounds::row_ids(&f, position..position + u64::from(rows)));
         known.map_or((live.first, live.last), |(first, last)| (first.max(live.first), last.min(live.last)))
     }
 
-    /// The parts that may have one of these rows, which ascend.
+    /// Returns the parts that may contain one of these rows, which ascend.
     pub(super) fn parts_with(&self, live: &Live, rows: &[RowId]) -> Result<Vec<u64>> {
         self.parts(live, |first, last| {
             let from = rows.partition_point(|row| *row < first);
@@ -61,7 +61,7 @@ impl Position {
         })
     }
 
-    /// The parts that may have a row of a range.
+    /// Returns the parts that may contain a row id of a range.
     pub(super) fn parts_within(&self, live: &Live, rows: &Range<u64>) -> Result<Vec<u64>> {
         self.parts(live, |first, last| first.0 < rows.end && last.0 >= rows.start)
     }
@@ -84,12 +84,12 @@ impl Position {
         self.stored(live, nth, &[ROW_ID], true)?.pop().flatten().ok_or_else(without_ids)
     }
 
-    /// The same for one pass over many parts: what it unpacks is not kept.
+    /// Returns the row ids of a part for a single pass over many parts: the decoded ids are not cached.
     pub(super) fn row_ids_once(&self, live: &Live, nth: u64) -> Result<ArrayRef> {
         self.stored(live, nth, &[ROW_ID], false)?.pop().flatten().ok_or_else(without_ids)
     }
 
-    /// Both at once.
+    /// Returns the row ids and the columns of a part together.
     pub(super) fn with_row_ids(
         &self,
         live: &Live,
@@ -122,7 +122,7 @@ impl Position {
         conform(self.stored(live, nth, &ids, false)?, wanted)
     }
 
-    /// Columns of a part in the types that the file has; `None`: it has no such column.
+    /// Returns columns of a part in their stored types; `None` for a column that the file lacks.
     fn stored(
         &self,
         live: &Live,

@@ -1,4 +1,4 @@
-//! What is asked of a lake beside landing: erasures, maintenance, and a look for files that nothing names.
+//! Requests to a lake other than landing: erasure, maintenance, and the sweep for files that nothing names.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -16,22 +16,22 @@ use crate::store::Store;
 use crate::upkeep::{self, Depth};
 
 impl Materializer {
-    /// Asks that rows of a table which were deleted up to `lsn` are in no file of its lake any more, nor in any snapshot.
-    /// The engine then has to be hurried (`Engine::hurry`), so that a step looks; `told` hears how it went from the thread
-    /// that did it, and must not wait for anything there.
+    /// Requests that rows deleted up to `lsn` are removed from all files and snapshots of a table's lake. The caller then
+    /// has to hurry the engine (`Engine::hurry`), so that a step looks at the request. `told` is called with the result on
+    /// the thread that did the work, and must not block there.
     pub fn erase(&self, table: TableId, lsn: Lsn, told: Told) {
         self.erasures.add(table, lsn, told);
     }
 
-    /// Asks that all is done now for a table's lake that is otherwise done unasked, little by little: small files, positions
-    /// and manifests become as few as can be, old snapshots go, and what nothing names is looked for. As with
-    /// [`Materializer::erase`], the engine has to be hurried.
+    /// Requests all maintenance of a table's lake at once, which otherwise happens in small steps: merges data files,
+    /// position delete files and manifests as far as possible, expires snapshots, and sweeps files that nothing names. The
+    /// caller has to hurry the engine, as with [`Materializer::erase`].
     pub fn maintain(&self, table: TableId, told: upkeep::Told) {
         self.upkeep.add(table, Depth::Whole, Some(told));
     }
 
-    /// Whether a table's lake, at a position that this published, wants something done though it lacks nothing. If so it is
-    /// noted, and the engine has to be hurried.
+    /// Returns true if a table's lake needs maintenance at this position, though it lacks no rows. The maintenance is then
+    /// requested, and the caller has to hurry the engine.
     pub fn tend(&self, env: &Env, table: TableId, position: &Position) -> bool {
         let Some(lake) = position.published::<Lake>() else { return false };
         let swept = self.orphans.swept(table, env.clock.monotonic());
@@ -47,15 +47,15 @@ impl Materializer {
         self.upkeep.depth(table)
     }
 
-    /// Whether a table's Iceberg table is there, whether or not it is still written.
+    /// Returns true if a table's Iceberg table exists here, even if it is not written any more.
     pub fn stands(&self, env: &Env, def: &TableDef) -> Result<bool> {
         let store = Store::new(env.clone(), self.options.objects.clone());
-        // A catalog has its tables elsewhere in the warehouse.
+        // A catalog has its tables in other directories of the warehouse.
         Ok(!store.lacks_key() && newest_version(&store, &self.dir_of(def))?.is_some())
     }
 
-    /// The newest state names nothing that was deleted up to `lsn`: what only older ones needed goes, and who asked is told.
-    /// False: readers hold some of it still.
+    /// Ends an erasure whose commit is published: removes the files that only older snapshots needed, and notifies the
+    /// waiters. Returns false if readers still hold some of the files.
     pub(super) fn end_erasure(
         &self,
         table: TableId,
@@ -82,7 +82,7 @@ impl Materializer {
         }
         let is_done = lake.garbage.is_empty() && swept.held == 0;
         if !is_done {
-            // Counted when it is done.
+            // They are counted at the end of the erasure.
             done.foreign_files = 0;
         }
         self.erasures.add_up(table, done);
@@ -92,14 +92,14 @@ impl Materializer {
         Ok(is_done)
     }
 
-    /// Nothing is left to be merged: files that nothing names are looked for, and who asked is told.
+    /// Ends maintenance after the last merge: sweeps files that nothing names, and notifies the waiters.
     pub(super) fn end_upkeep(&self, env: &Env, table: TableId, lake: &Lake) -> Result<()> {
         self.sweep(env, table, lake)?;
         self.upkeep.end(table, Ok(lake.extent()));
         Ok(())
     }
 
-    /// Looks for files that nothing names. Where a commit may be under way it must not be called.
+    /// Sweeps files that nothing names. Must not be called while a commit may be under way.
     fn sweep(&self, env: &Env, table: TableId, lake: &Lake) -> Result<()> {
         let swept = lake.sweep()?;
         let found = swept.foreign.len() as u64;
@@ -121,12 +121,12 @@ impl Materializer {
     }
 }
 
-/// No larger file of another program is ever taken into a table.
+/// Bytes of a file of another program that can be adopted, at most.
 const FOREIGN_BYTES_MAX: u64 = 1 << 30;
 
-/// Whether a file that nothing names and that another program wrote is to outlive an erasure: its rows are all in the table. Where
-/// it was in the table once and a crash kept it from being removed, it may hold what is to be gone. Manifests tell bounds,
-/// and what cannot be read as rows of the table can be committed by nobody.
+/// Returns true if an unnamed file of another program may survive an erasure, because all its rows are live in the table. A
+/// file that was once in the table and escaped removal by a crash may contain rows to erase. Manifests contain bounds, so
+/// they do not survive. A file without readable rows of the table does not either, since it cannot be committed.
 fn holds_only_live_rows(lake: &Lake, table: &Snapshot, path: &Path) -> Result<bool> {
     if !path.starts_with(lake.dir.join("data")) || lake.store.len(path)? > FOREIGN_BYTES_MAX {
         return Ok(false);
@@ -140,7 +140,7 @@ fn holds_only_live_rows(lake: &Lake, table: &Snapshot, path: &Path) -> Result<bo
         }
         Ok(())
     };
-    // Libraries may not be ready for everything that is in it.
+    // The decoders of the libraries may panic on arbitrary files.
     let scanned = catch_unwind(AssertUnwindSafe(|| row_ids::scan(bytes, None, &mut look)));
     match failed {
         Some(error) => Err(error),

@@ -1,4 +1,4 @@
-//! Reading the row ids of a data file.
+//! Reads the row ids of a data file.
 
 use bytes::Bytes;
 use iceberg::schema::parquet_error;
@@ -15,8 +15,8 @@ use super::ids_of;
 /// Rows that are read at once.
 const BATCH_ROWS: usize = 32 << 10;
 
-/// Hands out positions and row ids of a data file, in the file's order: all of them, or at least those that are in `wanted`,
-/// which ascend.
+/// Passes positions and row ids of a data file to `each`, in the order of the file: all, or at least those in `wanted`,
+/// which must ascend.
 pub fn scan(
     bytes: Bytes,
     wanted: Option<&[RowId]>,
@@ -33,7 +33,7 @@ pub fn scan(
     let at = schema.root_schema().get_fields().iter().position(|field| is_row_id(field));
     let at = at.ok_or_else(|| Error::damaged("a data file without row ids"))?;
     let mask = ProjectionMask::roots(schema, [at]);
-    // It is a leaf of its own, behind those of the columns before it.
+    // The row id is a leaf after those of the columns before it.
     let leaf = (0..schema.num_columns()).find(|leaf| schema.get_column_root_idx(*leaf) == at);
     let leaf = leaf.ok_or_else(|| Error::damaged("a data file without row ids"))?;
     let all = 0..metadata.metadata().file_metadata().num_rows().max(0) as u64;
@@ -64,7 +64,7 @@ pub fn scan(
 
 type Rows = std::ops::Range<u64>;
 
-/// The parts of a file whose bounds leave room for one of the wanted rows: pages where their bounds are known, else groups.
+/// Returns the row ranges whose bounds admit a wanted row: pages if their bounds are known, else row groups.
 fn parts_with(metadata: &ParquetMetaData, leaf: usize, wanted: &[RowId]) -> Vec<Rows> {
     let may_hold = |least: Option<i64>, most: Option<i64>| match (least, most) {
         (Some(least), Some(most)) => {
@@ -76,7 +76,7 @@ fn parts_with(metadata: &ParquetMetaData, leaf: usize, wanted: &[RowId]) -> Vec<
     let mut parts: Vec<Rows> = Vec::new();
     let mut add = |rows: Rows| match parts.last_mut() {
         _ if rows.is_empty() => {}
-        // An index that is damaged may begin again before.
+        // A damaged index may go backwards.
         Some(last) if last.end >= rows.start => last.end = last.end.max(rows.end),
         _ => parts.push(rows),
     };

@@ -70,7 +70,7 @@ fn scattered_rows_take_few_bytes_each_and_runs_next_to_none() {
     assert!(ids(&run).memory() < 1_000, "{}", ids(&run).memory());
 }
 
-/// A file with small pages and groups.
+/// Writes a file with small pages and row groups.
 fn file(rows: &[i64], page_rows: usize, group_rows: usize) -> Bytes {
     let id = [(PARQUET_FIELD_ID_META_KEY.to_owned(), "1".to_owned())];
     let fields = vec![
@@ -130,7 +130,7 @@ fn neighbours_that_come_together_are_noted_as_those_that_come_alone() {
     testkit::for_each_seed(200, |seed| {
         let mut rng = Rng::new(seed);
         let (mut alone, mut together) = (Builder::default(), Builder::default());
-        // Across the border between two parts as well.
+        // The ids cross the border between two parts.
         let mut next = (1 << 32) - 40;
         for _ in 0..rng.below(8) {
             let rows = 1 + rng.below(30) as i64;

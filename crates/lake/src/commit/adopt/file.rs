@@ -1,4 +1,4 @@
-//! One data file of another program: what is in it, and what is to be said of it.
+//! Checks one data file of another program and describes it for our manifests.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use crate::row_ids::{self, ids_of};
 use crate::source::Source;
 
 impl Work<'_> {
-    /// Reads a file from front to back: its rows come, are in the partition that it says, and are columns of the table.
+    /// Reads a whole file and checks its columns, partition and statistics. Adds its rows to `rows`.
     pub(super) fn check_file(&mut self, entry: &Entry, rows: &mut Rows) -> Result<DataFile> {
         let called = &entry.file.path;
         let path = self.base.local(called)?;
         let bytes = read(self.base, &path, called)?;
         let told = self.told_of(entry, bytes, rows);
         told.map_err(|error| match error.kind() {
-            // Said already of which file.
+            // The message names the file already.
             types::Kind::Conflict => error,
             _ => why(error, called),
         })
@@ -53,7 +53,7 @@ impl Work<'_> {
             let at = usize::try_from(at).unwrap_or(usize::MAX);
             Ok(bytes[at..][..count].to_vec())
         })?;
-        // As whoever looks for few of its rows opens it.
+        // The page index is loaded, as in readers of few rows.
         let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
         let opened = ArrowReaderMetadata::load(&bytes, options)
             .map_err(|e| Error::damaged(format!("it is no Parquet file: {e}")))?;
@@ -68,7 +68,7 @@ impl Work<'_> {
         }
         let spec = spec::find(&self.base.specs, file.spec)?;
         let mut parts = Parts::new(spec, file.partition.values.clone(), columns)?;
-        // Whatever it says: rows that were the same to the one who sorted them are told apart by their ids.
+        // The file's claim alone does not count: rows that its writer took for equal are ordered by their ids here.
         let mut in_order = self.sort_order.is_some() && file.sort_order == self.sort_order;
         let (mut ids, mut seen) = (row_ids::Builder::default(), Seen::new(columns));
         let mut said = statistics::Check::new(parquet, &leaves, columns);
@@ -107,7 +107,7 @@ impl Work<'_> {
     }
 }
 
-/// The leaves that a file has, as manifests tell of them. Refuses a file whose columns are not those of the table.
+/// Returns the leaves that a file has, with their Parquet indices. Refuses a file whose columns are not the table's.
 fn leaves_in(found: &SchemaDescriptor, columns: &Columns) -> Result<Vec<Option<Leaf>>> {
     let mut roots: HashMap<i32, &Type> = HashMap::new();
     for field in found.root_schema().get_fields() {
@@ -118,7 +118,7 @@ fn leaves_in(found: &SchemaDescriptor, columns: &Columns) -> Result<Vec<Option<L
     }
     for wanted in columns.parquet.root_schema().get_fields() {
         let id = wanted.get_basic_info().id();
-        // What is missing shows as it does in older files, or is found missing when it is read.
+        // A missing column reads like in older files, or fails when the file is read.
         let Some(field) = roots.get(&id) else { continue };
         if inner_ids(field) != inner_ids(wanted) {
             let column = wanted.name();
@@ -144,7 +144,7 @@ fn leaves_in(found: &SchemaDescriptor, columns: &Columns) -> Result<Vec<Option<L
     columns.leaves.iter().map(leaf).collect()
 }
 
-/// The field ids in a type, from front to back.
+/// Returns the field ids in a type, depth first.
 fn inner_ids(of: &Type) -> Vec<i32> {
     let info = of.get_basic_info();
     let mut ids: Vec<i32> = info.has_id().then(|| info.id()).into_iter().collect();
@@ -154,7 +154,7 @@ fn inner_ids(of: &Type) -> Vec<i32> {
     ids
 }
 
-/// Whether a column is stored so that its statistics are bounds of such values.
+/// Returns true if a column's physical type makes its statistics valid bounds of such values.
 fn fits(column: &ColumnDescriptor, single: SingleType) -> bool {
     let (physical, logical) = (column.physical_type(), column.logical_type_ref());
     match single {
@@ -174,8 +174,8 @@ fn fits(column: &ColumnDescriptor, single: SingleType) -> bool {
     }
 }
 
-/// What is seen of a file's values. Bounds of row ids and times are found out, since the lake itself goes by them; those of
-/// other columns are what its row groups say, once that is found right.
+/// Observations of a file's values. Bounds of row ids and times are computed from the values, since the lake relies on
+/// them. The bounds of other columns come from the row groups' statistics, which are checked.
 struct Seen {
     nans: Vec<u64>,
     ids: (i64, i64),
@@ -214,7 +214,7 @@ impl Seen {
             leaves.iter().zip(&self.nans).filter_map(|(leaf, nans)| Some((leaf.clone()?, *nans))).collect();
         let (there, nans): (Vec<Leaf>, Vec<u64>) = there.into_iter().unzip();
         let mut metrics = metrics(parquet, &there, &nans);
-        // A row group of numbers among which some are none may say no bounds, though it has some.
+        // A row group with NaNs may lack statistics although it has bounds; such columns get none.
         for bounds in [&mut metrics.lower, &mut metrics.upper] {
             bounds.retain(|(leaf, _)| !unbounded.contains(leaf));
         }
@@ -232,9 +232,9 @@ impl Seen {
     }
 }
 
-/// The partition that a file says its rows are in.
+/// Checks that a file's rows are in the partition that its entry names.
 struct Parts {
-    /// Columns by their places in a batch, and what is made of them.
+    /// Indices of source columns in a batch, with their transforms.
     fields: Vec<(usize, Transform)>,
     values: Vec<Option<Single>>,
     converter: Option<RowConverter>,

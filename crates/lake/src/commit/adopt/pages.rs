@@ -1,5 +1,5 @@
-//! Where the pages of a data file are. Who looks for few rows goes to pages by the file's index of them, and leaves out others;
-//! everybody else reads from front to back. Both have to find the same rows.
+//! Checks the page index of a data file. Readers of few rows find pages by the index and skip others; all other readers go
+//! from front to back. Both must find the same rows.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::reader::{ChunkReader, Length, SerializedPageReader};
 use types::{Error, Result, name};
 
-/// Compares the index of a row group's pages, if there is one, with its pages.
+/// Compares the page index of a row group, if there is one, with the actual pages.
 pub(super) fn check(bytes: &Bytes, metadata: &ParquetMetaData, nth: usize) -> Result<()> {
     let group = metadata.row_group(nth);
     for (at, chunk) in group.columns().iter().enumerate() {
@@ -56,12 +56,12 @@ pub(super) fn check(bytes: &Bytes, metadata: &ParquetMetaData, nth: usize) -> Re
     Ok(())
 }
 
-/// A column in a row group, as its pages are found from front to back.
+/// The pages of a column chunk, found by reading from front to back.
 #[derive(Default)]
 struct Chunk {
     pages: Vec<PageLocation>,
     rows: u64,
-    /// Whether a page begins within a row.
+    /// True if a page begins within a row.
     is_cut: bool,
 }
 
@@ -71,7 +71,7 @@ impl Chunk {
         let level_max = chunk.column_descr().max_rep_level();
         let (start, len) = chunk.byte_range();
         let file = Arc::new(Noting { bytes: bytes.clone(), looked_at: AtomicU64::new(0) });
-        // The number of rows is asked for by readers that have an index.
+        // The reader uses the number of rows only with a page index, so 0 is passed.
         let pages = SerializedPageReader::new(file.clone(), chunk, 0, None).map_err(|e| unreadable(&e))?;
         let mut found = Chunk::default();
         for page in pages {
@@ -89,7 +89,7 @@ impl Chunk {
                 return Err(format!("a page has {rows} rows, and says {num_rows}"));
             }
             found.is_cut |= !begins_a_row;
-            // Where it ends is found out with the next one.
+            // The next page, or the end of the chunk, determines its size.
             let first_row_index = found.rows as i64;
             let location = PageLocation { offset: begin as i64, compressed_page_size: 0, first_row_index };
             found.pages.push(location);
@@ -99,7 +99,7 @@ impl Chunk {
         Ok(found)
     }
 
-    /// The page before, if there is one, ends here. None is larger than a file may be.
+    /// Sets the size of the last page, which ends at `end`. A page is never larger than the format's i32 allows.
     fn end_page(&mut self, end: u64) {
         if let Some(last) = self.pages.last_mut().filter(|page| page.compressed_page_size == 0) {
             last.compressed_page_size = (end as i64 - last.offset) as i32;
@@ -107,7 +107,8 @@ impl Chunk {
     }
 }
 
-/// How many rows begin in a page, and whether one does with its first value. `None`: nobody can tell.
+/// Returns the number of rows that begin in a page, and whether its first value begins a row. `None` if that cannot be
+/// determined.
 fn rows_in(page: &Page, level_max: i16) -> Option<(u64, bool)> {
     let values = u64::from(page.num_values());
     if level_max == 0 {
@@ -124,8 +125,8 @@ fn rows_in(page: &Page, level_max: i16) -> Option<(u64, bool)> {
     zeros(levels, level_max, values)
 }
 
-/// How many of `count` levels are 0, and whether the first one is. They are runs of one level, or packed by eights, lowest
-/// bit first. `None`: there are not so many.
+/// Counts the zeros among `count` repetition levels, and tells whether the first one is 0. The encoding mixes runs of one
+/// level with groups of eight bit-packed ones, lowest bit first. Returns `None` if there are fewer levels.
 fn zeros(mut levels: &[u8], level_max: i16, count: u64) -> Option<(u64, bool)> {
     let width = (16 - (level_max as u16).leading_zeros()) as usize;
     let (mut zeros, mut seen, mut is_first) = (0, 0, true);
@@ -136,7 +137,7 @@ fn zeros(mut levels: &[u8], level_max: i16, count: u64) -> Option<(u64, bool)> {
             true => width.div_ceil(8),
             false => ((header >> 1) as usize).saturating_mul(width),
         };
-        // Eights that are packed last may be cut off behind the last level.
+        // The last bit-packed group may be truncated after the last level.
         let (packed, rest) = rest.split_at(bytes.min(rest.len()));
         let there = if is_run { header >> 1 } else { (packed.len() * 8 / width) as u64 };
         let taken = there.min(count - seen);
@@ -162,7 +163,7 @@ fn zeros(mut levels: &[u8], level_max: i16, count: u64) -> Option<(u64, bool)> {
     Some((zeros, is_first))
 }
 
-/// A number of up to 32 bits, seven in a byte, and what comes behind it.
+/// Reads a varint of up to 32 bits, seven per byte. Returns it and the bytes after it.
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0u64;
     for (nth, byte) in bytes.iter().take(5).enumerate() {
@@ -174,7 +175,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// A file that notes where the reader of its pages looked for one last: Parquet's own does not tell.
+/// Records the offset of the reader's latest page, which Parquet's own reader does not expose.
 struct Noting {
     bytes: Bytes,
     looked_at: AtomicU64,
@@ -205,11 +206,11 @@ mod tests {
 
     #[test]
     fn rows_begin_where_the_level_of_repetition_is_0() {
-        // Five of 0, then eight in turn, of which the last is not asked for.
+        // A run of five zeros, then eight packed levels, the last of which is not requested.
         assert_eq!(zeros(&[10, 0, 3, 0b1010_1010], 1, 12), Some((9, true)));
-        // Three of 1 first: the row began in another page.
+        // Three ones come first: the row began in another page.
         assert_eq!(zeros(&[6, 1, 4, 0], 1, 5), Some((2, false)));
-        // Of two bits, 0 1 2 3 and so on, cut off behind the sixth.
+        // Packed in two bits each: 0 1 2 3 0 1, truncated after the sixth.
         assert_eq!(zeros(&[3, 0b1110_0100, 0b0000_0100], 3, 6), Some((2, true)));
         assert_eq!(zeros(&[], 1, 0), Some((0, true)));
         let cut: [&[u8]; 5] = [&[], &[10], &[0x80], &[3], &[10, 0]];

@@ -1,9 +1,8 @@
-//! What a data file says of its own values: least and greatest ones, and how many are null, of each row group and page.
+//! Checks the statistics of a data file: minimum, maximum and number of nulls of each row group and page.
 //!
-//! Readers leave out what these have no row for. Those of the lake's files go by pages and by the manifest, whose bounds are
-//! those of the row groups; whoever looks for row ids goes by both. One that is wrong would hide rows, so each is compared with
-//! the values while they are read, by the functions that readers ask. A bound that is not the nearest one is right
-//! all the same: texts are cut short.
+//! Readers skip data that the statistics exclude. Readers of the lake use page statistics and the manifest, whose bounds
+//! are taken from the row groups; a lookup of row ids uses both. Wrong statistics would hide rows, so each is compared with
+//! the values while the file is read, by the functions that readers use. A bound need not be tight: texts are truncated.
 
 use std::cmp::Ordering;
 use std::collections::{HashSet, VecDeque};
@@ -23,27 +22,27 @@ use types::{DataType, Error, ROW_ID, Result, Value, name};
 use crate::data_file::{bounds, trusted_bounds, values_at};
 use crate::landed::bounds::{bounds_of_page, rows_of_page, zone_of_page};
 
-/// Compares what a file says with its values, which come batch by batch.
+/// Compares a file's statistics with its values, batch by batch.
 pub(super) struct Check<'a> {
     metadata: &'a ParquetMetaData,
     columns: Vec<Column>,
-    /// Rows so far.
+    /// Number of rows so far.
     rows: u64,
 }
 
-/// One column, or a field of structs in one.
+/// A leaf column, or a field of structs in a column.
 struct Column {
     leaf: Leaf,
-    /// As what the bounds of its pages are read; `None`: nobody does.
+    /// Type as which readers interpret the page bounds; `None` if no reader uses them.
     data_type: Option<DataType>,
-    /// What is not over yet, in the order in which it ends.
+    /// Pages and row groups that have not ended, in the order of their ends.
     spans: VecDeque<Span>,
     page: Seen,
     group: Seen,
     is_unbounded: bool,
 }
 
-/// A page, or a row group, which ends before a row.
+/// A page or row group. It ends before row `end`.
 #[derive(Clone, Copy)]
 struct Span {
     end: u64,
@@ -51,7 +50,7 @@ struct Span {
     page: Option<usize>,
 }
 
-/// What some values are.
+/// Properties of the actual values in a span.
 #[derive(Default)]
 struct Seen {
     rows: u64,
@@ -59,18 +58,18 @@ struct Seen {
     bounds: Option<(Single, Single)>,
 }
 
-/// What is said of them.
+/// Properties of a span according to the file's statistics.
 #[derive(Default)]
 struct Said {
     min: Option<Single>,
     max: Option<Single>,
     nulls: Option<u64>,
-    /// That they have no bounds, since all are null.
+    /// True if the statistics have no bounds because all values are null.
     is_null: bool,
 }
 
 impl<'a> Check<'a> {
-    /// The file's `leaves` are those of the table's columns that it has. Its index of pages is right.
+    /// Begins a check. `leaves` are the table's leaves that the file has. Its page index must have been checked.
     pub fn new(metadata: &'a ParquetMetaData, leaves: &[Option<Leaf>], columns: &Columns) -> Check<'a> {
         let column = |leaf: &Leaf| Column {
             data_type: match leaf.path[..] {
@@ -88,7 +87,7 @@ impl<'a> Check<'a> {
         Check { metadata, columns: leaves.iter().flatten().map(column).collect(), rows: 0 }
     }
 
-    /// The file's next rows.
+    /// Adds the next rows of the file.
     pub fn add(&mut self, batch: &RecordBatch) -> Result<()> {
         for column in &mut self.columns {
             column.add(self.metadata, batch, self.rows)?;
@@ -97,7 +96,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// There are no more rows. Tells the ids of those leaves whose values are not all between bounds that row groups say.
+    /// Ends the check after the last row. Returns the ids of leaves with values for which a row group has no bounds.
     pub fn finish(self) -> Result<HashSet<i32>> {
         if self.columns.iter().any(|column| !column.spans.is_empty()) {
             return Err(Error::damaged("its row groups have more rows than it says"));
@@ -107,7 +106,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// The pages of a column, as far as there is an index of them, and its row groups.
+/// Returns a column's pages, as far as the index has them, and its row groups.
 fn spans(metadata: &ParquetMetaData, leaf: usize) -> VecDeque<Span> {
     let (mut spans, mut end) = (VecDeque::new(), 0u64);
     for (group, meta) in metadata.row_groups().iter().enumerate() {
@@ -125,7 +124,7 @@ fn spans(metadata: &ParquetMetaData, leaf: usize) -> VecDeque<Span> {
 }
 
 impl Column {
-    /// Rows of the file from `first` on.
+    /// Adds rows of the file, the first of which is row `first`.
     fn add(&mut self, metadata: &ParquetMetaData, batch: &RecordBatch, first: u64) -> Result<()> {
         let (array, nulls) = values_at(batch, &self.leaf.path);
         let is_null = |row: &usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(*row));
@@ -153,7 +152,7 @@ impl Column {
         }
     }
 
-    /// All values of a page or row group were seen.
+    /// Compares a page or row group after its last row.
     fn end(&mut self, metadata: &ParquetMetaData, span: Span) -> Result<()> {
         let (said, seen) = match span.page {
             Some(page) => (self.said_of_page(metadata, span.group, page), take(&mut self.page)),
@@ -178,7 +177,7 @@ impl Column {
     fn said_of_page(&self, metadata: &ParquetMetaData, group: usize, page: usize) -> Said {
         let index = metadata.column_index().and_then(|index| index.get(group)?.get(self.leaf.at));
         let (Some(index), Some(data_type)) = (index, &self.data_type) else { return Said::default() };
-        // Whoever looks for row ids does not ask how many are null.
+        // Lookups of row ids use bounds even where the number of nulls is missing.
         let Some((min, max)) = bounds_of_page(index, page, data_type) else { return Said::default() };
         let zone = zone_of_page(index, page, data_type);
         Said {
@@ -201,7 +200,7 @@ impl Column {
             )));
         }
         let Some(statistics) = chunk.statistics() else { return Ok(Said::default()) };
-        // Row ids are looked for by old statistics too.
+        // Lookups of row ids use bounds of deprecated statistics too.
         let (min, max) = match self.leaf.id == ROW_ID.0 as i32 {
             true => bounds(statistics, self.leaf.single),
             false => trusted_bounds(statistics, self.leaf.single),
@@ -230,7 +229,7 @@ impl Seen {
 }
 
 impl Said {
-    /// What of it is not so.
+    /// Returns a description of the first wrong statistic.
     fn wrong_of(&self, seen: &Seen) -> Option<String> {
         if let Some(nulls) = self.nulls.filter(|nulls| *nulls != seen.nulls) {
             return Some(format!("{nulls} of its values are null, and {} are", seen.nulls));
@@ -248,7 +247,7 @@ impl Said {
     }
 }
 
-/// A bound of a page.
+/// Converts a page bound.
 fn value(bound: Value) -> Option<Single> {
     Some(match bound {
         Value::Int32(value) | Value::Date(value) => Single::Int(value.into()),
@@ -268,7 +267,7 @@ fn shown(value: &Single) -> String {
     }
 }
 
-/// The rows of the least and the greatest of some values, none of which is null. What is no number has no place among them.
+/// Returns the rows of the least and the greatest of some non-null values. NaNs are left out.
 fn extremes(array: &ArrayRef, rows: impl Iterator<Item = usize>) -> Result<Option<(usize, usize)>> {
     let unknown = || Error::internal(format!("a column of type {} has no bounds", array.data_type()));
     macro_rules! numbers {

@@ -1,4 +1,4 @@
-//! What another program's snapshot names, read from its files.
+//! Reads the files that another program's snapshot names.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -12,20 +12,20 @@ use types::{Error, Kind, Result};
 
 use crate::state::Lake;
 
-/// A file of another program is read as a whole, and no larger one is taken.
+/// Bytes of one file of another program, at most; it is read as a whole.
 const BYTES_MAX: u64 = 1 << 30;
-/// Manifests, and files in them, of one snapshot.
+/// Manifests of one snapshot, and files in them, at most.
 const MANIFESTS_MAX: usize = 10_000;
 const FILES_MAX: usize = 1 << 20;
 
-/// The files of a snapshot.
+/// The files of another program's snapshot.
 pub(super) struct Theirs {
-    /// By the paths that manifests of ours would say.
+    /// Entries by path, in the form that our manifests use.
     pub data: BTreeMap<String, Entry>,
     pub deletes: BTreeMap<String, Entry>,
-    /// The manifests that the list names.
+    /// Paths of all manifests in the list.
     pub manifests: HashSet<String>,
-    /// The list and those of the manifests that are not the lake's.
+    /// Paths of the manifest list and of those manifests that are not ours.
     pub metadata: Vec<PathBuf>,
     is_local: bool,
 }
@@ -92,7 +92,7 @@ impl Theirs {
         }
     }
 
-    /// A path as the lake says it: some programs name local files by URIs.
+    /// Returns a path in the lake's form: some programs name local files by URIs.
     pub fn plain<'p>(&self, path: &'p str) -> &'p str {
         match path.strip_prefix("file:") {
             Some(rest) if self.is_local => rest.strip_prefix("//").unwrap_or(rest),
@@ -100,7 +100,7 @@ impl Theirs {
         }
     }
 
-    /// Where a file is, which has to be in a certain directory of the table and to have a certain ending.
+    /// Returns the local path of a file. Refuses one outside the given directory of the table, or without the given ending.
     fn place(&self, base: &Lake, path: &str, dir: &str, ending: &str) -> Result<PathBuf> {
         let local = base.local(self.plain(path)).ok();
         let fits = |local: &PathBuf| local.starts_with(base.dir.join(dir)) && path.ends_with(ending);
@@ -111,7 +111,7 @@ impl Theirs {
     }
 }
 
-/// Reads a file that another program wrote, which it calls so.
+/// Reads a file of another program; `called` is its name in error messages.
 pub(super) fn read(base: &Lake, path: &std::path::Path, called: &str) -> Result<Bytes> {
     let bytes = base.store.len(path).map_err(|e| why(e, called))?;
     if bytes > BYTES_MAX {
@@ -124,7 +124,7 @@ pub(super) fn refused(why: impl AsRef<str>) -> Error {
     Error::conflict(format!("the replacement is not taken: {}", why.as_ref()))
 }
 
-/// An error that a file of another program is to blame for, as the reason of a refusal.
+/// Turns an error caused by a file of another program into the reason of a refusal.
 pub(super) fn why(error: Error, called: &str) -> Error {
     let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>());
     let why: Cow<str> = match (error.kind(), source.map(io::Error::kind)) {
