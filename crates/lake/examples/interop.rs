@@ -1,10 +1,10 @@
-//! Makes a small warehouse for other programs to read, in phases; `tests/lake` runs it.
+//! Creates a small warehouse for other programs to read, in phases; `tests/lake` runs it.
 //!
 //!     interop DIR PHASE [N]
 //!
-//! Does what the phase asks of the tables (once), lands them, and prints what each of them then holds, as JSON. With N the
-//! process kills itself with SIGKILL before the Nth call that changes a file of the warehouse; run again without, it goes
-//! on from there.
+//! Makes the changes of the phase (once), lands the tables, and prints the contents of each as JSON. With N, the process kills
+//! itself with SIGKILL before the Nth call that changes a file of the warehouse. Run again without N, it continues from
+//! there.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -43,7 +43,7 @@ fn run(dir: &Path, phase: u32, kill_at: u64) -> Result<Json> {
     let env = Env { disk: Arc::new(disk), ..Env::real() };
     let warehouse = dir.join("lake");
     let options = Options {
-        // Only when asked, so that every run makes the same calls.
+        // Commits are made only on request, so that every run makes the same calls.
         commit_wait: Duration::from_secs(3_600),
         trickle_wait: Duration::from_secs(3_600),
         snapshots_min: 4,
@@ -52,7 +52,7 @@ fn run(dir: &Path, phase: u32, kill_at: u64) -> Result<Json> {
         ..Options::new(&warehouse, warehouse.to_str().expect("UTF-8"))
     };
     let mut small = engine::Options::default();
-    // Made anew for each kill.
+    // A new log is created for each kill, so that its files are small.
     small.log.file_bytes = 1 << 20;
     small.log.spare_files = 1;
     let engine = Engine::open(env, dir, small)?;
@@ -93,7 +93,7 @@ const TABLES: [&str; 8] = [
     "main.sorted",
 ];
 
-/// Lands a table and tells what is in it.
+/// Lands a table and describes its contents.
 fn land(engine: &Engine, table: &str) -> Result<Json> {
     let snapshot = engine.root().table(table).cloned().ok_or_else(|| Error::not_found(table))?;
     let start = Instant::now();
@@ -138,7 +138,7 @@ fn describe(table: &table::Snapshot, lake: &Lake) -> Result<Json> {
     }))
 }
 
-/// As the Python side normalises it: exact, and without types that JSON lacks.
+/// Converts a value to the normal form of the Python side: exact, and without types that JSON lacks.
 fn to_json(value: &Value, data_type: &DataType) -> Json {
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>().into();
     match (value, data_type) {
@@ -165,7 +165,7 @@ fn to_json(value: &Value, data_type: &DataType) -> Json {
     }
 }
 
-/// The bits: NaN and the sign of zero count.
+/// Returns the bits, since NaN and the sign of zero count.
 fn float(value: f64) -> Json {
     json!(format!("{:016x}", value.to_bits()))
 }
@@ -174,7 +174,7 @@ fn commit(engine: &Engine, ops: Vec<Op>) -> Result<()> {
     engine.commit(&Principal::local(), Transaction::new(ops)).map(drop)
 }
 
-/// Columns by name with their values.
+/// Builds a batch of columns, given by name and type with their values.
 fn batch(columns: &[(&str, &str, Vec<Value>)]) -> Result<RecordBatch> {
     let array = |(name, data_type, values): &(&str, &str, Vec<Value>)| -> Result<(String, ArrayRef)> {
         Ok(((*name).to_owned(), Value::to_array(values, &parse(data_type)?)?))
@@ -224,11 +224,11 @@ const TYPES: [(&str, &str); 21] = [
     ("strict", "struct<at: point not null, to: point, ids: list<uuid not null> not null>"),
 ];
 
-/// Partitioned by two columns, later by others; sorted from then on.
+/// The table is partitioned by two columns, later by others, and sorted from then on.
 const PARTED: [(&str, &str); 5] =
     [("id", "int64"), ("at", "timestamp"), ("country", "string"), ("score", "float64"), ("note", "string")];
 
-/// A column for each way to partition.
+/// A column for each partition transform and type: name, type and transform.
 const EACH_WAY: [(&str, &str, &str); 16] = [
     ("a", "int32", "bucket(5, a)"),
     ("b", "int64", "bucket(5, b)"),
@@ -250,7 +250,7 @@ const EACH_WAY: [(&str, &str, &str); 16] = [
 
 const NESTED: &str = "list<struct<a: int64, d: decimal(20,3), b: list<string>, v: vector(2)>>";
 
-/// A value of each type that a number decides; the 7th is null, from [`EXTREME`] on they are the least and the largest.
+/// Returns the value of number `n` for a column: null for each 7th, and from [`EXTREME`] on the least and greatest of the type.
 fn value(name: &str, n: i64) -> Value {
     if n % 7 == 6 {
         return Value::Null;
@@ -289,7 +289,7 @@ fn value(name: &str, n: i64) -> Value {
     }
 }
 
-/// An item of `nested`, nulls and empty lists at each level among them.
+/// Returns an item of `nested`, with nulls and empty lists at each level.
 fn nested(n: i64, i: i64) -> Value {
     let texts =
         (0..(n + i) % 3).map(|t| if t == 1 { Value::Null } else { Value::String(format!("{n}.{i}")) });
@@ -305,10 +305,10 @@ fn nested(n: i64, i: i64) -> Value {
     }
 }
 
-/// Numbers from here on give the ends of what a type holds.
+/// Numbers from here on give the least and greatest values of a type.
 const EXTREME: i64 = 90;
 
-/// The last day and the last microsecond that Python knows, and the first.
+/// The first and the last day and microsecond that Python supports.
 const DAYS: [i32; 2] = [-719_162, 2_932_896];
 const MICROS: [i64; 2] = [-62_135_596_800_000_000, 253_402_300_799_999_999];
 
@@ -373,7 +373,7 @@ fn laid_out(op: Op, partition_by: &[&str], sort_by: &[&str]) -> Result<Op> {
     Ok(Op::CreateTable { def, if_absent })
 }
 
-/// An hour short of a day apart, from two weeks before 1970 on; each fifth about 56 years later.
+/// Times of rows are an hour short of a day apart, beginning two weeks before 1970; each fifth is about 56 years later.
 const PARTED_US: i64 = 23 * 3_600_000_000;
 const LATER_US: i64 = 20_400 * 24 * 3_600_000_000;
 
@@ -468,7 +468,7 @@ fn change(engine: &Engine) -> Result<()> {
     commit(engine, vec![Op::Delete { table: "each_way".into(), rows, must_exist: true }])?;
     let keys = (0..1_000).step_by(50).map(|k| vec![Value::Int64(k)]).collect();
     commit(engine, vec![Op::DeleteKeys { table: "sensors.kv".into(), keys }])?;
-    // A table that loses all it had.
+    // All rows of this table are deleted.
     let rows = (1..=10).map(RowId).collect();
     commit(engine, vec![Op::Delete { table: "gone".into(), rows, must_exist: true }])?;
     let rows = [3, 4, 5, 90].map(RowId).to_vec();
@@ -498,13 +498,13 @@ fn add_columns(engine: &Engine) -> Result<()> {
     alter(engine)
 }
 
-/// Another partition spec and sort order over what is there, and a column goes that the old files are partitioned by.
+/// Changes the partition spec and sort order of existing tables, and drops a column by which old files are partitioned.
 fn lay_out_anew(engine: &Engine) -> Result<()> {
     let changes = vec![
         AlterAction::SetPartitionBy { to: vec!["years(at)".into(), "bucket(3, id)".into()] },
         AlterAction::SetSortBy { to: vec!["score desc".into(), "at".into()] },
         AlterAction::DropColumn { name: "country".into(), if_exists: false },
-        // Its name is free, and its partition values are not its own.
+        // A new column takes the name; the partition values of the old one are not its values.
         AlterAction::AddColumn {
             name: "country".into(),
             data_type: DataType::Int32,
@@ -524,7 +524,7 @@ fn lay_out_anew(engine: &Engine) -> Result<()> {
     commit(engine, vec![insert("sorted", sorted_batch(490..560)?, Mode::Append)])
 }
 
-/// Columns are widened, renamed, dropped, and one comes again under a name that was in use.
+/// Widens, renames and drops columns, and adds one under a former name.
 fn alter(engine: &Engine) -> Result<()> {
     let widen = |name: &str, to: &str| -> Result<AlterAction> {
         Ok(AlterAction::Widen { name: name.into(), to: parse(to)? })
@@ -556,7 +556,7 @@ fn alter(engine: &Engine) -> Result<()> {
     commit(engine, vec![Op::AlterTable { table: "altered".into(), changes }])
 }
 
-/// Commits one after the other, so that files are merged and snapshots expire. What an earlier run did is not repeated.
+/// Makes many commits, so that files are merged and snapshots expire. Does not repeat the commits of an earlier run.
 fn many(engine: &Engine) -> Result<()> {
     let done = engine.root().table("main.many").map_or(0, |table| table.rows() as i64 / 10);
     for round in done..20 {
@@ -577,7 +577,7 @@ fn many(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// The real disk, and the end of the process before a certain change of the warehouse.
+/// The real disk, which kills the process before a certain change of the warehouse.
 #[derive(Debug)]
 struct Killer {
     calls: Arc<AtomicU64>,

@@ -1,8 +1,8 @@
-//! What a commit costs after many: `measure DIR [COMMITS] [ROWS] [PARTITION_BY] [SORT_BY]`. Each commit lands ROWS rows of
-//! `at, kind, n, text` and deletes one older row; printed are time and CPU at the 1st, 10th, 100th … commit, as the median
-//! of the ten before it and the most since the line before of a commit that merges no files, and what is on the disk; last,
-//! the longest commit that merged files and how many rows these had, what a row cost and what it takes. Where the table is
-//! partitioned, rows of an hour come in each commit, and rows of the hours before it.
+//! Measures the cost of a commit after many others: `measure DIR [COMMITS] [ROWS] [PARTITION_BY] [SORT_BY]`. Each commit lands
+//! ROWS rows of `at, kind, n, text` and deletes one older row. After the 1st, 10th, 100th … commit the program prints time and
+//! CPU (the median of the last ten commits, and the maximum since the previous line among commits that merged no files) and the
+//! number of files on the disk. At the end it prints the longest commit that merged files with the number of their rows, the
+//! cost of a row, and the bytes of a row. In a partitioned table each commit has rows of the present hour and of earlier ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -127,7 +127,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// How many rows the data files had that a commit replaced.
+/// Returns the number of rows in the data files that a commit replaced.
 fn merged_rows(before: Option<&Position>, after: &Position) -> u64 {
     let lakes = (before.and_then(|before| before.published::<Lake>()), after.published::<Lake>());
     let (Some(before), Some(after)) = lakes else { return 0 };
@@ -137,7 +137,7 @@ fn merged_rows(before: Option<&Position>, after: &Position) -> u64 {
 
 fn batch(tip: &Tip, first: u64, rows: u64) -> Result<RecordBatch> {
     let ids = || (first..first + rows).map(|n| n as i64);
-    // Every tenth is up to five hours late.
+    // Every tenth row is up to five hours late.
     let late = |n: i64| if n % 10 == 0 { n * 7919 % (5 * 3_600_000_000) } else { 0 };
     let at = |n: i64| n * 1_000_000 - late(n);
     let columns: Vec<ArrayRef> = vec![
@@ -150,7 +150,7 @@ fn batch(tip: &Tip, first: u64, rows: u64) -> Result<RecordBatch> {
         .map_err(|e| types::Error::internal(e.to_string()))
 }
 
-/// Of this thread; zero where the kernel does not tell.
+/// Returns the CPU time of this thread; zero if the kernel does not tell it.
 fn cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);

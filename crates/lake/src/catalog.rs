@@ -1,10 +1,10 @@
-//! What a catalog must know of tables and views that other engines write: their metadata and its rules, where their files
-//! may be, and how a metadata file comes to be there before anything names it.
+//! The part of an Iceberg catalog that handles the tables and views of other engines: their metadata and its rules, the
+//! directories in which their files may be, and how a metadata file is written before anything names it.
 //!
-//! Metadata are JSON here, read with as little as the rules need, so that what a newer engine puts in is kept. The rules
-//! are those of the table and view specifications and of the REST catalog's changes and requirements; `docs/decisions`
-//! says why they are written here. Which name has which metadata file is not known here: that is the caller's truth, moved
-//! only after [`Store::write`] has made the file durable.
+//! Metadata files are handled as JSON. Only the members that the rules need are interpreted, so that members which a newer
+//! engine added survive. The rules are those of the table and view specifications and of the changes and requirements in the
+//! REST catalog's protocol; `docs/decisions` says why they are implemented here. This module does not know which name has which
+//! metadata file. The caller keeps that mapping, and moves a name only after [`Store::write`] has made the file durable.
 //!
 //! Start at [`Change`], then [`Store`].
 
@@ -34,7 +34,8 @@ pub use store::{Store, overlaps};
 pub use table::{FORMAT_MAX, Table};
 pub use view::{View, ViewChange};
 
-/// An object whose values are texts; null is an empty one. `what` one of them is.
+/// Converts a JSON object whose values are strings into a map; null gives an empty one. `what` describes one value in the error
+/// message.
 pub fn texts(object: &Json, what: &str) -> Result<BTreeMap<String, String>> {
     let no_texts = || Error::invalid(format!("{what} is a text, under a name"));
     match object {

@@ -1,14 +1,15 @@
-//! Tables that other programs wrote, read from their files: what is imported from.
+//! Reads tables that other programs wrote, from their files, for an import.
 //!
-//! [`reader`](crate::reader) bears witness of Polynya's own tables and knows only what those have. This takes any Iceberg table of
-//! format 1 to 3 in Parquet: any partition spec, columns that came (with a default or without), went, were renamed or widened,
-//! files without field ids under a name mapping; rows that are deleted by position, in files or in vectors, or by equality. What
-//! it cannot read whole is refused before the first row: other file formats, encrypted files, types that no table here holds. A
-//! row is never left out or made up in silence.
+//! [`reader`](crate::reader) verifies Polynya's own tables and supports only what those contain. This module reads any Iceberg
+//! table of format 1 to 3 in Parquet: any partition spec; columns that were added (with or without a default), dropped, renamed
+//! or widened; files without field ids under a name mapping; rows deleted by position (in delete files or deletion vectors) or
+//! by equality. A table that cannot be read completely is refused before the first row: other file formats, encrypted files,
+//! types that no table here holds. No row is left out or invented silently.
 //!
-//! Rows have one order, which depends on the snapshot alone: data files by sequence number and path, in each the rows that no
-//! position deletes. So a place in it is a number, and reading goes on from any. Rows that equality deletes take have places
-//! too: which rows those are is found out when their file's turn comes.
+//! Rows have one order, which depends only on the snapshot: data files by sequence number and path, and the rows of each file
+//! by position, without those deleted by position. A row's offset is its number in this order, and a read can start at any
+//! offset. Rows that an equality delete removes keep their offsets, since a file's equality deletes are evaluated only when the
+//! file is read.
 
 mod contents;
 mod defaults;
@@ -47,43 +48,43 @@ use schema::Node;
 #[derive(Debug)]
 pub struct Foreign {
     place: Place,
-    /// The table's, from its metadata.
+    /// The table's UUID, from its metadata.
     pub uuid: String,
-    /// `None`: it has never had a row.
+    /// The snapshot's id; `None` if the table has never had a row.
     pub snapshot: Option<i64>,
-    /// The id of the schema that it is read with.
+    /// The id of the schema with which the table is read.
     pub schema: i64,
-    /// The columns, in the schema's order, as tables here may hold them.
+    /// The columns, in the schema's order, with the types that tables here have.
     pub columns: Vec<Column>,
-    /// Columns that are not among these, since they have no type and nothing but nulls.
+    /// Names of the columns that are not in `columns`: they have no type and only nulls.
     pub left_out: Vec<String>,
     nodes: Vec<Node>,
-    /// Names that files without field ids give to columns.
+    /// The names by which files without field ids know each column, by field id.
     names: HashMap<i32, Vec<String>>,
     specs: Specs,
     data: Vec<DataFile>,
     equality: Equality,
 }
 
-/// Where in its history a table is read.
+/// The snapshot, and optionally the schema, at which a table is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
     pub snapshot: i64,
-    /// `None`: the one that the snapshot was made with.
+    /// The schema's id; `None` for the one with which the snapshot was made.
     pub schema: Option<i64>,
 }
 
-/// Where a table's files are.
+/// The location of a table's files.
 #[derive(Clone, Debug)]
 struct Place {
     store: Store,
-    /// The table's directory.
+    /// The table's present directory.
     dir: PathBuf,
-    /// What its metadata calls that.
+    /// The table's location according to its metadata, which differs from `dir` if the table was copied.
     location: String,
 }
 
-/// A Parquet file of rows or of deletes; of one of rows, the positions of those that are deleted.
+/// A Parquet file of rows or of deletes. For a file of rows, `deleted` holds the positions of deleted rows.
 #[derive(Clone, Debug)]
 struct DataFile {
     path: String,
@@ -96,15 +97,15 @@ struct DataFile {
 }
 
 impl DataFile {
-    /// Rows that no position deletes.
+    /// Returns the number of rows that no position deletes.
     fn places(&self) -> u64 {
         self.rows - self.deleted.len()
     }
 }
 
 impl Foreign {
-    /// Opens a table by a metadata file, `metadata/…` in the table's directory as a rule; as it is now, or at a place in its
-    /// history that it still has ([`Kind::NotFound`] if it has not).
+    /// Opens a table by a metadata file, which is usually `metadata/…` in the table's directory. Reads the current state, or a
+    /// former one if `at` names it. Fails with [`Kind::NotFound`] if the metadata no longer contains that snapshot or schema.
     pub fn open(store: &Store, metadata: &Path, at: Option<At>) -> Result<Foreign> {
         let in_file = |e: Error| e.with("file", metadata.display());
         let bytes = find::unpacked(store.read(metadata)?).map_err(in_file)?;
@@ -127,7 +128,8 @@ impl Foreign {
             None => None,
             Some(id) => Some(parsed.snapshot(id).ok_or_else(|| gone("snapshot", id))?),
         };
-        // Now it has its current columns, which may be newer than its snapshot; at an older one those of that time.
+        // The current state has the current columns, which may be newer than its snapshot. A former snapshot has the columns of
+        // its time.
         let schema_id = at.and_then(|at| at.schema.or(of.and_then(|of| of.schema_id).map(i64::from)));
         let schema = match schema_id {
             Some(id) => {
@@ -148,7 +150,7 @@ impl Foreign {
             None => (Vec::new(), Vec::new()),
             Some(of) => files::read(&place, &of.manifest_list, &specs)?,
         };
-        // What is deleted by may be a column that is gone; the newest schema that has it says of which type it is.
+        // A key column may have been dropped since; the newest schema that contains it tells its type.
         let mut schemas: Vec<&Json> = parsed.schemas.iter().map(|schema| &**schema).collect();
         schemas.sort_by_key(|schema| std::cmp::Reverse(schema["schema-id"].as_i64()));
         schemas.insert(0, schema);
@@ -170,7 +172,7 @@ impl Foreign {
         })
     }
 
-    /// The place behind the last row. So many rows there are, but for those that equality deletes take.
+    /// Returns the offset after the last row. It is the number of rows, including those that equality deletes remove.
     pub fn places(&self) -> u64 {
         self.data.iter().map(DataFile::places).sum()
     }
@@ -179,13 +181,13 @@ impl Foreign {
         self.data.len()
     }
 
-    /// The rows from a place on, as batches of [`Foreign::columns`].
+    /// Reads the rows from an offset on, as batches of [`Foreign::columns`].
     pub fn read(self: &Arc<Self>, from: u64) -> Rows {
         Rows::new(self.clone(), from)
     }
 
-    /// Looks at every data file's footer and reads the equality deletes, so that what cannot be read is known before the first
-    /// row is taken.
+    /// Reads the footer of every data file and all equality deletes, so that a file that cannot be read is reported before the
+    /// first row.
     pub fn check(&self) -> Result<()> {
         self.data
             .iter()
@@ -194,7 +196,7 @@ impl Foreign {
     }
 }
 
-/// Metadata of format 1 to 3, as format 2 says it.
+/// Parses metadata of format 1 to 3 into the form of format 2.
 fn parse(bytes: &[u8]) -> Result<Metadata> {
     let mut json: Json = serde_json::from_slice(bytes)
         .map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))?;
@@ -202,7 +204,7 @@ fn parse(bytes: &[u8]) -> Result<Metadata> {
         Some(1) => upgrade(&mut json)?,
         Some(2) => {}
         Some(3) => {
-            // Transforms of several columns have no `source-id`. What they give is in the manifests.
+            // A transform of several columns has no `source-id`. Its values are in the manifests.
             let specs = json.get_mut("partition-specs").and_then(Json::as_array_mut).into_iter().flatten();
             let fields = specs.filter_map(|spec| spec.get_mut("fields")?.as_array_mut()).flatten();
             for field in fields.filter_map(Json::as_object_mut) {
@@ -224,10 +226,10 @@ fn parse(bytes: &[u8]) -> Result<Metadata> {
     serde_json::from_value(json).map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))
 }
 
-/// The source of a partition field that is made of several columns.
+/// The source id of a partition field that is made of several columns.
 const NO_COLUMN: i32 = -1;
 
-/// Fills in what format 1 may leave out.
+/// Fills in the members that format 1 may leave out.
 fn upgrade(json: &mut Json) -> Result<()> {
     let Some(map) = json.as_object_mut() else { return Err(Error::damaged("metadata that is no object")) };
     map.insert("format-version".into(), json!(2));
@@ -252,7 +254,7 @@ fn upgrade(json: &mut Json) -> Result<()> {
     if !map.contains_key("partition-specs") {
         let mut fields = map.get("partition-spec").cloned().unwrap_or_else(|| json!([]));
         for (at, field) in fields.as_array_mut().into_iter().flatten().enumerate() {
-            // Format 1 numbers them in order if it says nothing.
+            // Format 1 numbers partition fields in order if they have no ids.
             if let Some(field) = field.as_object_mut() {
                 field.entry("field-id").or_insert(json!(1000 + at));
             }
@@ -272,7 +274,8 @@ fn upgrade(json: &mut Json) -> Result<()> {
 }
 
 impl Place {
-    /// A file that metadata names: where the table's directory is now if it is of it, else where it says.
+    /// Returns the path of a file that metadata names: in the table's present directory if the name lies in its location, else
+    /// the named path itself.
     fn find(&self, path: &str) -> Result<PathBuf> {
         let inside = path.strip_prefix(&self.location).and_then(|rest| rest.strip_prefix('/'));
         if let Some(rest) = inside {

@@ -1,17 +1,17 @@
-//! Files of a warehouse in an object store: S3 and what speaks like it.
+//! Files of a warehouse or a backup in an object store: S3 and compatible ones.
 //!
-//! Names take the place of directories and of renaming: a file appears whole, under its own name, or not at all. What must
-//! not replace anything is put on the condition that nothing is there (`If-None-Match: *`), which is what makes a commit
-//! atomic between machines (K1). A store that takes no notice of the condition is found out when it is connected to
-//! ([`Objects::make_sure`]) and refused.
+//! Object names replace directories and renames: a file appears completely under its final name, or not at all. A file that
+//! must not replace another one is put on the condition that no object has its name (`If-None-Match: *`). This makes a commit
+//! atomic between machines (K1). [`Objects::make_sure`] detects a store that ignores the condition, and refuses it.
 //!
-//! Every call ends within [`Options::call_max`] and tells what became of it. Where the answer to a conditional put was lost,
-//! the object is read back: it is ours if it has our bytes.
+//! Every call ends within [`Options::call_max`] and reports its outcome. If the response to a conditional put is lost, the
+//! object is read back: the put succeeded if the object has our bytes.
 //!
-//! Without a key of our own ([`Objects::without_key`]) a catalog hands out credentials, each for one table: a place for that
-//! is made of the warehouse's (`of_table`), and nothing else is reached. `vended` keeps them.
+//! Without a key of our own ([`Objects::without_key`]), a catalog hands out credentials for one table each. `of_table` derives
+//! a store for the table's directory from the warehouse's, and nothing else can be reached. `vended` caches the credentials.
 //!
-//! Synchronous: a small runtime of its own does the network. An exception to `vfs`, which is about this machine's files.
+//! The interface is synchronous; a small runtime of its own runs the network. This is an exception to `vfs`, which covers only
+//! this machine's files.
 
 mod call;
 mod connect;
@@ -42,14 +42,14 @@ use starts::Start;
 pub(crate) use vended::{Credential, Vendor};
 use vended::{Provider, Vended};
 
-/// A multipart upload's parts; the smallest that S3 takes are 5 MiB.
+/// Bytes of a part of a multipart upload. S3 takes none below 5 MiB, except for the last.
 pub const PART_BYTES: usize = 8 << 20;
-/// How often a put whose outcome is unknown is made again.
+/// Number of times that a put is tried if its outcome is unknown.
 const UNKNOWN_TRIES: usize = 3;
-/// What the probe of conditions is called.
+/// The beginning of the name of the object that tests conditional puts.
 const PROBE: &str = "polynya-probe";
 
-/// What a place is used for: each has one database.
+/// The purpose of a place in a store. Each place belongs to one database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Warehouse,
@@ -57,7 +57,7 @@ pub enum Use {
 }
 
 impl Use {
-    /// The object that says which database's place it is.
+    /// Returns the name of the object that tells which database owns the place.
     pub fn mark(self) -> &'static str {
         match self {
             Use::Warehouse => "polynya-warehouse.json",
@@ -66,40 +66,40 @@ impl Use {
     }
 }
 
-/// A place in an object store, below which names are given.
+/// A place in an object store. Object names are relative to it.
 #[derive(Clone)]
 pub struct Objects {
     network: Arc<Network>,
     client: Client,
     prefix: Key,
-    /// `s3://bucket/prefix`, as Iceberg names it.
+    /// The place in Iceberg's form, `s3://bucket/prefix`.
     uri: String,
     call_max: Duration,
-    /// The id of the database whose place this is to be.
+    /// The id of the database that is to own the place.
     owner: Arc<str>,
     purpose: Use,
-    /// Whether it is known to be that, and safe.
+    /// True once the checks of [`Objects::make_sure`] have passed.
     is_sure: Arc<AtomicBool>,
-    /// Where the place is a warehouse: this process's start.
+    /// This process's start in the warehouse; unused for other purposes.
     start: Arc<Start>,
 }
 
 #[derive(Clone)]
 enum Client {
     Own(Arc<dyn ObjectStore>),
-    /// None, but for tables.
+    /// There is no client: tables have credentials, and this makes their clients.
     Lacking(Arc<dyn Connect>),
     OfTable(Arc<OfTable>),
 }
 
-/// For one table's directory, which is named below the prefix.
+/// The client for one table's directory; `dir` is relative to the prefix.
 struct OfTable {
     client: Arc<dyn ObjectStore>,
     vended: Arc<Vended>,
     dir: String,
 }
 
-/// What runs the calls. Let go of without waiting, wherever that happens.
+/// The runtime that runs the calls. It is shut down without waiting, because it may be dropped in any thread.
 struct Network(Option<Runtime>);
 
 impl Drop for Network {
@@ -116,17 +116,17 @@ impl std::fmt::Debug for Objects {
     }
 }
 
-/// Something that is there.
+/// An object or a directory in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Below the directory that was listed.
+    /// The name, relative to the listed directory.
     pub name: String,
     pub bytes: u64,
     pub is_dir: bool,
 }
 
 impl Objects {
-    /// Over any store; `uri` is what names the place in Iceberg's metadata, `owner` the database that writes there.
+    /// Opens a place in any store. `uri` is its name in Iceberg's metadata, `owner` the id of the database that writes there.
     pub fn new(
         client: Arc<dyn ObjectStore>,
         prefix: &str,
@@ -137,7 +137,7 @@ impl Objects {
         Objects::with(Client::Own(client), prefix, uri, call_max, owner)
     }
 
-    /// Without a key: credentials are handed out for tables, and `connect` makes a client of theirs.
+    /// Opens a place without a key. Credentials are handed out for each table, and `connect` creates clients with them.
     pub(crate) fn of_vendors(
         connect: Arc<dyn Connect>,
         prefix: &str,
@@ -151,7 +151,7 @@ impl Objects {
     fn with(client: Client, prefix: &str, uri: String, call_max: Duration, owner: &str) -> Result<Objects> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
-            // For names of hosts, and for whoever hands out credentials.
+            // For the resolution of host names, and for requests for credentials.
             .max_blocking_threads(32)
             .thread_name("pn-objects")
             .enable_all()
@@ -166,7 +166,7 @@ impl Objects {
         Ok(Objects { network, client, prefix, uri, call_max, owner, purpose, is_sure, start })
     }
 
-    /// The same place, for something else than a warehouse.
+    /// Returns the same place for a purpose other than a warehouse.
     #[must_use]
     pub fn used_for(self, purpose: Use) -> Objects {
         Objects { purpose, is_sure: Arc::default(), start: Arc::default(), ..self }
@@ -176,17 +176,17 @@ impl Objects {
         &self.uri
     }
 
-    /// Whether nothing is reached here but a table's directory, with credentials that are handed out for it.
+    /// Returns true if this store has no key: only tables can be reached, with credentials that are handed out for them.
     pub fn lacks_key(&self) -> bool {
         matches!(self.client, Client::Lacking(_))
     }
 
-    /// Whether its credentials are handed out for one table.
+    /// Returns true if the credentials are handed out for one table.
     pub(crate) fn is_of_table(&self) -> bool {
         matches!(self.client, Client::OfTable(_))
     }
 
-    /// The same place, with credentials that are handed out for the directory `dir` of a table.
+    /// Returns the same place with credentials that are handed out for the table directory `dir`.
     pub(crate) fn of_table(
         &self,
         env: &Env,
@@ -223,9 +223,10 @@ impl Objects {
         }
     }
 
-    /// Makes sure, once, that what is put last is safe here: that the store keeps to conditions, and that no other database has this
-    /// place. Nothing is committed before. Without a key that has to wait for a table's credentials, and whose a table is, the
-    /// catalog says. Later: that no other process started in this warehouse since.
+    /// Checks, before anything is committed, that commits are safe here: that the store honours conditional puts, and that the
+    /// place belongs to no other database. These checks run once. Later calls check that no other process has started on this
+    /// warehouse since. Without a key the first checks wait for a table's credentials, and the catalog tells which database
+    /// owns a table.
     pub fn make_sure(&self, env: &Env) -> Result<()> {
         if self.lacks_key() {
             return Ok(());
@@ -244,12 +245,12 @@ impl Objects {
         Ok(())
     }
 
-    /// The database that writes here.
+    /// Returns the id of the database that writes here.
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// Marks the place as that of this database.
+    /// Marks the place as owned by this database.
     fn claim(&self) -> Result<()> {
         let mark = format!("{{\"database\":\"{}\"}}\n", self.owner);
         let name = self.purpose.mark();
@@ -268,18 +269,17 @@ impl Objects {
         })
     }
 
-    /// Whether the place was marked by whatever database.
+    /// Returns true if any database has marked the place.
     pub fn is_marked(&self) -> Result<bool> {
         self.len(self.purpose.mark()).map(|len| len.is_some())
     }
 
-    /// Whether an object is one that [`Objects::make_sure`] makes, or what is left of one.
+    /// Returns true if `name` is an object that [`Objects::make_sure`] writes, or a remainder of one.
     pub fn is_own(&self, name: &str) -> bool {
         name == self.purpose.mark() || name.starts_with(PROBE)
     }
 
-    /// Refuses a store that puts an object over another one although it was asked not to: two servers would overwrite each
-    /// other's commits there.
+    /// Refuses a store that overwrites an object despite the condition: two servers would overwrite each other's commits there.
     fn check_conditions(&self, unique: u64) -> Result<()> {
         let name = match &self.client {
             Client::OfTable(of_table) => format!("{}/{PROBE}-{unique:016x}", of_table.dir),
@@ -289,7 +289,7 @@ impl Objects {
         self.put_if_absent(&name, first.clone())?;
         let again = self.put_if_absent(&name, second);
         let found = self.get(&name);
-        // What is left of a probe is in nobody's way.
+        // A remaining probe does no harm.
         let _ = self.remove(&name);
         match (again, found) {
             (Err(error), Ok(found)) if error.kind() == Kind::Exists && found == first => Ok(()),
@@ -305,7 +305,7 @@ impl Objects {
         }
     }
 
-    /// Puts a new object. [`Kind::Exists`] if another one has the name.
+    /// Puts a new object. Fails with [`Kind::Exists`] if another object has the name.
     pub fn put_if_absent(&self, name: &str, bytes: Bytes) -> Result<()> {
         let (client, key) = (self.client()?, self.key(name)?);
         let mut tries = 0;
@@ -317,7 +317,7 @@ impl Objects {
                 Ok(_) => return Ok(()),
                 Err(failed) => failed,
             };
-            // Not there, or perhaps: an answer that was lost is no answer. What is there tells.
+            // The put failed, or its response was lost. The object itself tells which.
             match self.get(name) {
                 Ok(found) if found == bytes => return Ok(()),
                 Ok(_) => {
@@ -328,20 +328,20 @@ impl Objects {
                 }
                 Err(error) if is_missing(&error) && !failed.is_final() && tries < UNKNOWN_TRIES => {}
                 Err(error) if is_missing(&error) => return Err(failed.into()),
-                // Nobody knows.
+                // The outcome stays unknown.
                 Err(_) => return Err(failed.into()),
             }
         }
     }
 
-    /// Puts an object, over another one if there is one.
+    /// Puts an object, over an existing one if there is one.
     pub fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
         let (client, key) = (self.client()?, self.key(name)?);
         let put = || client.put_opts(&key, PutPayload::from(bytes.clone()), PutOptions::default());
         self.call("writing", name, put).map(drop).map_err(Error::from)
     }
 
-    /// An object that is written from front to back, and appears when it is finished.
+    /// Begins an object that is written sequentially and appears once it is finished.
     pub fn upload(&self, name: &str) -> Result<Upload> {
         let key = self.key(name)?;
         Ok(Upload {
@@ -354,8 +354,8 @@ impl Objects {
         })
     }
 
-    /// Puts an object of any size, over another one if there is one: one block after the other until there is none. An error
-    /// of `next` is returned as it is, and nothing appears.
+    /// Puts an object of any size, over an existing one if there is one. `next` returns its blocks in order, then `None`. An
+    /// error of `next` is returned unchanged, and no object appears.
     pub fn put_blocks(&self, name: &str, next: &mut dyn FnMut() -> Result<Option<Vec<u8>>>) -> Result<()> {
         let mut upload = self.upload(name)?;
         while let Some(block) = next()? {
@@ -364,7 +364,7 @@ impl Objects {
         upload.finish()
     }
 
-    /// Fills a buffer from `offset` on. [`Kind::Damaged`] if the object ends before, or is gone.
+    /// Fills `buffer` with the bytes from `offset` on. Fails with [`Kind::Damaged`] if the object is shorter, or gone.
     pub fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<()> {
         let damaged = |what: &str| Error::damaged(what).with("object", self.named(name));
         let bytes = match self.get_range(name, offset, buffer.len() as u64) {
@@ -378,14 +378,14 @@ impl Objects {
         Ok(())
     }
 
-    /// The whole object. The error's source is [`std::io::ErrorKind::NotFound`] if there is none.
+    /// Reads the whole object. If it does not exist, the error's source is [`std::io::ErrorKind::NotFound`].
     pub fn get(&self, name: &str) -> Result<Bytes> {
         let (client, key) = (self.client()?, self.key(name)?);
         let get = || async { client.get(&key).await?.bytes().await };
         self.call("reading", name, get).map_err(Error::from)
     }
 
-    /// So many bytes from `offset` on, or as many as there are.
+    /// Reads `len` bytes from `offset` on, or fewer if the object ends before.
     pub fn get_range(&self, name: &str, offset: u64, len: u64) -> Result<Bytes> {
         let (client, key) = (self.client()?, self.key(name)?);
         let options =
@@ -397,7 +397,7 @@ impl Objects {
         self.call_from_anywhere("reading", name, get).map_err(Error::from)
     }
 
-    /// Bytes of an object; `None` if there is none.
+    /// Returns the length of an object in bytes; `None` if it does not exist.
     pub fn len(&self, name: &str) -> Result<Option<u64>> {
         let (client, key) = (self.client()?, self.key(name)?);
         match self.call("looking for", name, || client.head(&key)) {
@@ -407,7 +407,7 @@ impl Objects {
         }
     }
 
-    /// Removes an object if it is there.
+    /// Removes an object if it exists.
     pub fn remove(&self, name: &str) -> Result<()> {
         let (client, key) = (self.client()?, self.key(name)?);
         match self.call("removing", name, || client.delete(&key)) {
@@ -417,7 +417,7 @@ impl Objects {
         }
     }
 
-    /// What is directly below a directory, by name; nothing if there is no such directory.
+    /// Lists the objects and directories directly below a directory, by name. The list is empty if there is no such directory.
     pub fn list(&self, dir: &str) -> Result<Vec<Object>> {
         let (client, key) = (self.client()?, self.key(dir)?);
         let list = || client.list_with_delimiter(Some(&key));
@@ -434,7 +434,7 @@ impl Objects {
         Ok(all)
     }
 
-    /// Names of all objects below a directory, however deep.
+    /// Returns the names of all objects below a directory, at any depth.
     pub fn list_all(&self, dir: &str) -> Result<Vec<String>> {
         let (client, key) = (self.client()?, self.key(dir)?);
         let list = || client.list(Some(&key)).map_ok(|meta| meta.location).try_collect::<Vec<Key>>();
@@ -453,25 +453,25 @@ impl Objects {
         Ok(self.prefix.parts().chain(relative.parts()).collect())
     }
 
-    /// An object as people are told of it; "" is the whole place.
+    /// Returns an object's full name for messages; "" is the place itself.
     pub fn named(&self, name: &str) -> String {
         if name.is_empty() { self.uri.clone() } else { format!("{}/{name}", self.uri) }
     }
 }
 
-/// An object in the making. Dropped before it is finished it was never there.
+/// An object that is being written. It never appears if it is dropped before it is finished.
 pub struct Upload {
     objects: Objects,
     key: Key,
     name: String,
     buffer: Vec<u8>,
-    /// Once there is more than one part.
+    /// The multipart upload, once the object is larger than one part.
     parts: Option<Box<dyn MultipartUpload>>,
     bytes: u64,
 }
 
 impl Upload {
-    /// Bytes given so far.
+    /// Returns the number of bytes written so far.
     pub fn len(&self) -> u64 {
         self.bytes
     }
@@ -497,7 +497,7 @@ impl Upload {
         self.objects.call_once("writing", &self.name, part).map_err(Error::from)
     }
 
-    /// Makes it appear, whole and durable. Its name must be one that nobody else gives.
+    /// Makes the object appear, complete and durable. No other process may write this name.
     pub fn finish(mut self) -> Result<()> {
         if self.parts.is_none() {
             let bytes = Bytes::from(std::mem::take(&mut self.buffer));
@@ -509,7 +509,7 @@ impl Upload {
         let Some(mut parts) = self.parts.take() else { return Ok(()) };
         let outcome = self.objects.call_once("writing", &self.name, parts.complete());
         let Err(failed) = outcome else { return Ok(()) };
-        // The answer may have been lost, and an upload is completed once.
+        // The response may have been lost, and an upload cannot be completed twice.
         if self.objects.len(&self.name)? == Some(self.bytes) {
             return Ok(());
         }
@@ -520,7 +520,7 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        // Its parts take room until they are given up; where that fails the store's own rules clear them away.
+        // Uploaded parts occupy space until the upload is aborted. If that fails, the store's lifecycle rules remove them.
         if let Some(mut parts) = self.parts.take() {
             let _ = self.objects.call_once("giving up", &self.name, parts.abort());
         }

@@ -1,4 +1,4 @@
-//! The whole of it: through the engine on a simulated machine, and on its own.
+//! Tests of the whole crate, through the engine on a simulated machine and without it.
 
 mod backups;
 mod cadence;

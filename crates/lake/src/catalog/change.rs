@@ -1,4 +1,4 @@
-//! A commit to a table: what it requires, and its changes applied one after the other.
+//! A commit to a table: its changes, applied to the table's metadata one after the other.
 
 use std::collections::BTreeSet;
 
@@ -9,48 +9,48 @@ use super::partition;
 use super::schema;
 use super::table::{FORMAT, FORMAT_MAX, MAIN, MetadataLog, SnapshotLog, Table, snapshot_id, with_id};
 
-/// How many earlier metadata files a table names, unless it says otherwise.
+/// The table property with the maximum number of earlier metadata files that the metadata log names.
 const PREVIOUS_MAX: &str = "write.metadata.previous-versions-max";
 const PREVIOUS_MAX_DEFAULT: usize = 100;
-/// Whether those that it names no more are removed.
+/// The table property that lets a commit remove the metadata files that its metadata log no longer names.
 pub const DELETE_OLD: &str = "write.metadata.delete-after-commit.enabled";
 
-/// Stands for what was added last in the same commit.
+/// The id that stands for the object added last in the same commit.
 const LAST_ADDED: i64 = -1;
 
-/// A table that is being changed.
+/// A table to which the changes of one commit are being applied.
 #[derive(Debug)]
 pub struct Change {
     table: Table,
     is_new: bool,
     is_changed: bool,
     now_ms: i64,
-    /// When it was updated, where a snapshot says so.
+    /// The time of the newest snapshot that this commit adds or makes current; `None` if there is no such snapshot.
     updated_ms: Option<i64>,
     last_schema: Option<i64>,
     last_spec: Option<i64>,
     last_order: Option<i64>,
     added: BTreeSet<i64>,
-    /// Snapshots that were current for a while in this commit alone.
+    /// Snapshots that were current only in the middle of this commit, never after it.
     passed: BTreeSet<i64>,
     removed_any: bool,
 }
 
-/// What a commit made.
+/// The result of a commit.
 #[derive(Debug)]
 pub struct Changed {
     pub table: Table,
-    /// Metadata files that it names no more.
+    /// Earlier metadata files that the table's metadata log no longer names.
     pub forgotten: Vec<String>,
 }
 
 impl Change {
-    /// Of a table that is there.
+    /// Begins a change of an existing table.
     pub fn of(table: Table, now_ms: i64) -> Change {
         Change::begin(table, false, now_ms)
     }
 
-    /// Of one that the changes make, from nothing on.
+    /// Begins a table that the changes define from nothing. Its format version comes from `updates`, which are not applied yet.
     pub fn new(uuid: String, updates: &[Json], now_ms: i64) -> Change {
         let format = updates.iter().find(|update| update["action"] == "upgrade-format-version");
         let format = format.and_then(|update| update["format-version"].as_i64()).unwrap_or(FORMAT);
@@ -103,7 +103,7 @@ impl Change {
         updates.iter().try_for_each(|update| self.apply(update))
     }
 
-    /// One change. [`types::Kind::Invalid`] if there is no such change, or it does not fit the table.
+    /// Applies one change. Fails with [`types::Kind::Invalid`] if the change is unknown or does not fit the table.
     pub fn apply(&mut self, update: &Json) -> Result<()> {
         let action = update["action"].as_str().ok_or_else(|| Error::invalid("a change has no `action`"))?;
         let number = |key: &str| {
@@ -479,8 +479,8 @@ impl Change {
         Ok(())
     }
 
-    /// The table that the changes make, with `previous`, the metadata file that it had, in its log; `None` if nothing
-    /// changed.
+    /// Returns the changed table, with `previous` (the metadata file that it had) appended to its metadata log; `None` if
+    /// nothing changed.
     pub fn finish(mut self, previous: Option<&str>) -> Result<Option<Changed>> {
         if !self.is_changed {
             return Ok(None);
@@ -506,14 +506,15 @@ impl Change {
             let beyond = log.len().saturating_sub(max);
             forgotten.extend(log.drain(..beyond).map(|old| old.metadata_file));
         }
-        // Clocks of writers differ, and readers want times that do not fall.
+        // The clocks of writers differ, and readers expect times that never decrease.
         let logged = self.table.snapshot_log.last().map_or(0, |entry| entry.timestamp_ms);
         let updated = self.updated_ms.unwrap_or(self.now_ms);
         self.table.last_updated_ms = updated.max(self.table.last_updated_ms).max(logged);
         Ok(Some(Changed { table: self.table, forgotten }))
     }
 
-    /// The log holds what was current, oldest first and without gaps; what was so inside this commit alone never was.
+    /// Corrects the snapshot log, which lists the snapshots that were current, oldest first and without gaps. A snapshot that
+    /// was current only inside this commit is left out; entries before a removed snapshot go too.
     fn correct_log(&mut self) {
         if self.passed.is_empty() && !self.removed_any {
             return;
@@ -556,7 +557,7 @@ fn put_statistics(all: &mut Vec<Json>, statistics: &Json) -> Result<()> {
     Ok(())
 }
 
-/// A UUID in its usual form.
+/// Checks that `uuid` has the usual form of a UUID, and returns it in lower case.
 pub(super) fn checked_uuid(uuid: &str) -> Result<String> {
     let parts: Vec<&str> = uuid.split('-').collect();
     let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();

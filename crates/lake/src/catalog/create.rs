@@ -1,4 +1,4 @@
-//! Metadata of a table as a client asks for it, without a commit of its own.
+//! Builds the metadata of a new table that a client's request describes.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use super::partition;
 use super::schema;
 use super::table::{FORMAT, FORMAT_MAX, Table};
 
-/// In the properties of a table that is to be made: its format version, which is no property of it then.
+/// The property in which a request names the format version of the new table. It does not become a property of the table.
 const FORMAT_VERSION: &str = "format-version";
-/// What new tables say where they are not told otherwise, as those of other catalogs do.
+/// The compression that new tables declare unless the request names another one, the same as in other catalogs.
 const COMPRESSION: (&str, &str) = ("write.parquet.compression-codec", "zstd");
 
-/// What a new table is to be like, as a request's body says.
+/// The new table that a request's body describes.
 #[derive(Debug)]
 pub struct Wanted<'a> {
     pub schema: &'a Json,
-    /// Null: none.
+    /// The partition spec; null for none.
     pub partition_spec: &'a Json,
-    /// Null: none.
+    /// The sort order; null for none.
     pub write_order: &'a Json,
     pub properties: BTreeMap<String, String>,
 }
 
-/// The metadata of a new table without a snapshot. Fields get ids of their own, in their order.
+/// Returns the metadata of a new table without a snapshot. Fields get new ids, in their order.
 pub fn create(wanted: Wanted<'_>, uuid: &str, location: &str, now_ms: i64) -> Result<Table> {
     let mut properties = wanted.properties;
     let format = match properties.remove(FORMAT_VERSION) {
@@ -45,7 +45,7 @@ pub fn create(wanted: Wanted<'_>, uuid: &str, location: &str, now_ms: i64) -> Re
     let none = json!({ "fields": [] });
     let given = |asked: &Json| if asked.is_null() { none.clone() } else { asked.clone() };
     let mut spec = partition::with_sources(&given(wanted.partition_spec), &ids, "partition spec")?;
-    // Ids that a client gave mean nothing here, as those of the fields.
+    // Ids that the client gave to partition fields mean nothing here, like those of the columns.
     for field in spec["fields"].as_array_mut().into_iter().flatten() {
         if let Json::Object(field) = field {
             field.remove("field-id");

@@ -7,14 +7,14 @@ use types::{Error, Result, name};
 
 use super::schema;
 
-/// Ids of partition fields begin here.
+/// The first id of partition fields.
 pub(super) const FIRST_FIELD: i64 = 1000;
 
 fn fields_of<'a>(of: &'a Json, what: &str) -> Result<&'a Vec<Json>> {
     of["fields"].as_array().ok_or_else(|| Error::invalid(format!("a {what} has no `fields`")))
 }
 
-/// A transform that readers know, in the form that it is written in.
+/// Returns the text of a transform. Fails if readers do not know the transform.
 fn check_transform(transform: &Json) -> Result<&str> {
     let text = transform.as_str().unwrap_or_default();
     let number = |begin: &str| {
@@ -30,7 +30,8 @@ fn check_transform(transform: &Json) -> Result<&str> {
     }
 }
 
-/// Refuses a spec or an order whose sources the schema has not. Dropped sources are none to a `void` transform.
+/// Refuses a partition spec or sort order that names source columns which the schema does not have. A `void` transform may name
+/// a dropped column.
 pub(super) fn check_sources(of: &Json, schema_json: &Json, what: &str) -> Result<()> {
     let known = schema::fields(schema_json)?;
     for field in fields_of(of, what)? {
@@ -48,7 +49,7 @@ pub(super) fn check_sources(of: &Json, schema_json: &Json, what: &str) -> Result
     Ok(())
 }
 
-/// Whether two specs divide rows alike, under the same names.
+/// Returns true if two specs divide rows alike, under the same names.
 pub(super) fn same_spec(a: &Json, b: &Json) -> bool {
     same(a, b, &["source-id", "transform", "name"])
 }
@@ -66,8 +67,8 @@ fn same(a: &Json, b: &Json, keys: &[&str]) -> bool {
     }
 }
 
-/// A spec under an id, with ids for those of its fields that have none: the ids that the same division has in other specs,
-/// else new ones above `last`. Returns the highest id of its fields too.
+/// Returns a copy of `spec` with the id `id`, and the highest field id that is then in use. A field without an id gets the id
+/// that the same source and transform have in one of `others`, else the next one above `last`.
 pub(super) fn with_ids(spec: &Json, id: i64, others: &[Json], last: i64) -> Result<(Json, i64)> {
     let mut known: BTreeMap<(i64, String), i64> = BTreeMap::new();
     let key = |field: &Json| {
@@ -105,7 +106,7 @@ pub(super) fn with_ids(spec: &Json, id: i64, others: &[Json], last: i64) -> Resu
     Ok((json!({ "spec-id": id, "fields": fields }), highest))
 }
 
-/// A spec or an order that speaks of other ids of the same fields.
+/// Returns a copy of a spec or an order whose source columns are renamed from old to new ids by `ids`.
 pub(super) fn with_sources(of: &Json, ids: &BTreeMap<i64, i64>, what: &str) -> Result<Json> {
     let mut of = of.clone();
     for field in of["fields"].as_array_mut().into_iter().flatten() {
@@ -121,7 +122,7 @@ pub(super) fn with_sources(of: &Json, ids: &BTreeMap<i64, i64>, what: &str) -> R
     Ok(of)
 }
 
-/// A sort order under an id; one without fields is 0, as everywhere.
+/// Returns the sort order with the id `id`. The caller gives 0 to an order without fields, as the specification demands.
 pub(super) fn order_with_id(order: &Json, id: i64) -> Result<Json> {
     for field in fields_of(order, "sort order")? {
         let directed = matches!(field["direction"].as_str(), Some("asc" | "desc"));

@@ -1,4 +1,4 @@
-//! The files of a table that was dropped for good.
+//! Removes the files of a table that was dropped with a purge.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,26 +11,27 @@ use super::store::{Store, plain_path};
 use super::table::Table;
 use crate::files;
 
-/// What became of a table's files.
+/// The counts of a table's files after a purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     pub removed: u64,
-    /// Those that are named and could not be removed, and manifests that could not be read.
+    /// Named files that could not be removed, and manifests and manifest lists that could not be read.
     pub failed: u64,
-    /// Those that lie outside the table's location, which stay.
+    /// Named files outside the table's location. They stay.
     pub elsewhere: u64,
 }
 
-/// Field ids of Iceberg's manifests: a manifest's path in a list, a file in a manifest, its path.
+/// Field ids of Iceberg's manifests: a manifest's path in a list, the file in a manifest's entry, and that file's path.
 const MANIFEST_PATH: i32 = 500;
 const DATA_FILE: i32 = 2;
 const FILE_PATH: i32 = 100;
-/// Other programs put data files into directories, one for each field of a partition.
+/// Levels of directories that are searched for empty ones. Other programs put data files into nested directories, one level for
+/// each partition field.
 const DEPTH_MAX: usize = 32;
 
 impl Store {
-    /// Removes every file that a table's metadata names and that lies in its location. Nothing may name the table any
-    /// more. What cannot be read or removed is counted, not an error: nobody could do anything about it later.
+    /// Removes every file that a table's metadata names and that lies in its location. The caller has removed the table's name
+    /// before. A file that cannot be read or removed is counted and is not an error, since nobody could act on it later.
     pub fn purge(&self, table: &Table, metadata_location: &str) -> Result<Purged> {
         let root = self.path_of(&table.location)?;
         let inside = plain_path(&table.location)?;
@@ -71,8 +72,8 @@ impl Store {
         Ok(purged)
     }
 
-    /// Removes directories in which nothing is left, and checksums of files that are gone: Hadoop's local file system writes
-    /// them, and Trino leaves them when it removes a file. What nothing named stays otherwise.
+    /// Removes empty directories, and checksum files (`.crc`) whose file is gone: Hadoop's local file system writes them, and
+    /// Trino leaves them behind when it removes a file. All other files that the metadata does not name stay.
     fn clear_away(&self, dir: &Path, depth: usize) {
         let Ok(entries) = self.env().disk.list(dir) else { return };
         let names: BTreeSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
@@ -90,14 +91,14 @@ impl Store {
 
 struct Named<'a> {
     store: &'a Store,
-    /// The table's location, as files are named, and as this process finds it.
+    /// The table's location as the metadata writes it (`inside`) and as a path of this process (`root`).
     inside: &'a Path,
     root: &'a Path,
     files: BTreeSet<PathBuf>,
 }
 
 impl Named<'_> {
-    /// The file here that a path means, if it lies in the table's location.
+    /// Returns the local path of a named file, if it lies in the table's location.
     fn local(&self, path: &str) -> Option<PathBuf> {
         let path = plain_path(path).ok()?;
         let rest = path.strip_prefix(self.inside).ok()?;
@@ -111,7 +112,7 @@ impl Named<'_> {
         }
     }
 
-    /// What the records of an Avro file name.
+    /// Returns the paths that `of` finds in the records of an Avro file.
     fn paths(&self, path: &str, of: impl Fn(&avro::Record) -> Option<String>) -> Result<Vec<String>> {
         let local = self.local(path).ok_or_else(|| Error::invalid("a file outside the table"))?;
         let (_, records) = avro::read(&files::read(self.store.env(), &local)?)?;

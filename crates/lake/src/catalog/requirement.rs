@@ -1,14 +1,15 @@
-//! What a commit requires of the table or view as it is. The words are those that clients of Iceberg look for.
+//! Checks what a commit requires of the current table or view. The messages use the wording that Iceberg's clients look for.
 
 use serde_json::Value as Json;
 use types::{Error, Result, name};
 
 use super::table::{Table, snapshot_id};
 
-/// The requirement that there is no such table yet.
+/// The requirement that the table does not exist yet.
 const CREATE: &str = "assert-create";
 
-/// Whether a commit is to make its table. Nothing else can be required of one that is not there.
+/// Returns true if a commit creates its table. Fails if it also requires anything else, which cannot hold for a table that does
+/// not exist.
 pub fn is_create(requirements: &[Json]) -> Result<bool> {
     let creates = requirements.iter().any(|one| one["type"] == CREATE);
     if creates && let Some(other) = requirements.iter().find(|one| one["type"] != CREATE) {
@@ -21,7 +22,8 @@ pub fn is_create(requirements: &[Json]) -> Result<bool> {
     Ok(creates)
 }
 
-/// [`types::Kind::Conflict`] names the first requirement that does not hold, [`types::Kind::Invalid`] one that there is not.
+/// Fails with [`types::Kind::Conflict`] at the first requirement that does not hold, and with [`types::Kind::Invalid`] at an
+/// unknown one.
 pub fn check(requirements: &[Json], table: &Table) -> Result<()> {
     requirements.iter().try_for_each(|requirement| check_one(requirement, table))
 }
@@ -78,7 +80,7 @@ fn check_ref(requirement: &Json, table: &Table) -> Result<()> {
     }
 }
 
-/// Of a view nothing but its UUID can be required.
+/// Checks the requirements on a view. The only one that exists is `assert-view-uuid`.
 pub fn check_view(requirements: &[Json], uuid: &str) -> Result<()> {
     requirements.iter().try_for_each(|requirement| match requirement["type"].as_str().unwrap_or_default() {
         "assert-view-uuid" => check_uuid(requirement, "view UUID", uuid),

@@ -1,16 +1,16 @@
-//! Schemas that others define, as JSON: what they must be to be readable, and the same fields under new ids.
+//! Schemas that other engines define, as JSON: the checks that make them readable, and the assignment of new field ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value as Json, json};
 use types::{Error, Result, name};
 
-/// A field of a schema, of whatever depth.
+/// A field of a schema, at any depth.
 pub(super) struct Field<'a> {
     pub id: i64,
     pub field_type: &'a Json,
     pub required: bool,
-    /// Reached through required structs alone: it has a value wherever its row is there.
+    /// True if all structs around the field are required, so that they are present in every row. False inside lists and maps.
     pub plain: bool,
 }
 
@@ -20,7 +20,7 @@ impl Field<'_> {
     }
 }
 
-/// Types of format versions 1 and 2, those with parameters apart.
+/// The types of format versions 1 and 2, except those with parameters (`decimal`, `fixed`).
 const PRIMITIVES: [&str; 12] = [
     "boolean",
     "int",
@@ -35,14 +35,15 @@ const PRIMITIVES: [&str; 12] = [
     "uuid",
     "binary",
 ];
-/// Those that came with version 3.
+/// The types that format version 3 added.
 const PRIMITIVES_3: [&str; 6] =
     ["timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"];
 
-/// Iceberg keeps the ids above for itself.
+/// The highest field id that a table may use. Iceberg reserves the ids above.
 const ID_MAX: i64 = 2_147_483_447;
 
-/// All fields of a schema, which is read as far as it must be to find them. What is no schema is refused.
+/// Returns all fields of a schema, nested ones included. Interprets no more than it needs to find them; fails if the JSON is
+/// not a schema.
 pub(super) fn fields(schema: &Json) -> Result<Vec<Field<'_>>> {
     if schema["type"] != "struct" {
         return Err(Error::invalid("a schema is an object of `\"type\": \"struct\"` with `fields`"));
@@ -79,7 +80,7 @@ fn of_type<'a>(
     plain: bool,
     out: &mut Vec<Field<'a>>,
 ) -> Result<()> {
-    // Some begin at 0, where ids of their own are given out anyway.
+    // Some clients number fields from 0. A new table gets new ids anyway.
     let id = id.as_i64().filter(|id| (0..=ID_MAX).contains(id));
     let id = id.ok_or_else(|| Error::invalid("a field of the schema has no id"))?;
     out.push(Field { id, field_type, required, plain });
@@ -100,7 +101,7 @@ fn of_type<'a>(
     }
 }
 
-/// Refuses a schema that a reader of this format version could not read. Returns its highest field id.
+/// Refuses a schema that a reader of this format version cannot read. Returns its highest field id.
 pub(super) fn check(schema: &Json, format: i64) -> Result<i64> {
     let all = fields(schema)?;
     for field in all.iter().filter(|field| field.is_primitive()) {
@@ -159,20 +160,20 @@ fn identifiers(schema: &Json) -> BTreeSet<i64> {
     schema["identifier-field-ids"].as_array().into_iter().flatten().filter_map(Json::as_i64).collect()
 }
 
-/// Whether two schemas say the same but for their own ids.
+/// Returns true if two schemas are equal except for their schema ids.
 pub(super) fn same(a: &Json, b: &Json) -> bool {
     a["fields"] == b["fields"] && identifiers(a) == identifiers(b)
 }
 
-/// A schema under another id of its own.
+/// Returns a copy of a schema with another schema id.
 pub(super) fn with_id(schema: &Json, id: i64) -> Json {
     let mut schema = schema.clone();
     schema["schema-id"] = json!(id);
     schema
 }
 
-/// The same fields under new ids from 1 on, in the order in which other catalogs give them out: all of a struct before what is
-/// inside them. Returns the schema, which id became which, and the highest.
+/// Returns the schema with new field ids from 1 on, a map from old to new ids, and the highest id. The order is that of other
+/// catalogs: all fields of a struct before the fields inside them.
 pub(super) fn with_fresh_ids(schema: &Json) -> Result<(Json, BTreeMap<i64, i64>, i64)> {
     fields(schema)?;
     let mut fresh = Fresh { ids: BTreeMap::new(), next: 1 };

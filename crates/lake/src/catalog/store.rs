@@ -1,4 +1,4 @@
-//! Where the files of others' tables are, and how metadata files get there.
+//! The directories that may hold the tables of other engines, and the writing of metadata files in them.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -13,35 +13,35 @@ use crate::create;
 use crate::files;
 use crate::options::Options;
 
-/// In the warehouse: the directory of others' tables. No namespace of Polynya begins with an underscore.
+/// The directory in the warehouse for tables of other engines. No namespace of Polynya begins with an underscore.
 const OTHERS: &str = "_catalog";
-/// In a table's directory.
+/// The directory in a table's directory that holds its metadata files.
 const METADATA: &str = "metadata";
 const SUFFIX: &str = ".metadata.json";
-/// A property: another directory for a table's or view's metadata.
+/// The property of a table or view that names another directory for its metadata files.
 const METADATA_PATH: &str = "write.metadata.path";
 
-/// A metadata file that is larger is none.
+/// Bytes of the largest metadata file that is read, before and after decompression.
 const METADATA_BYTES_MAX: u64 = 256 << 20;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The local files of tables and views that a catalog keeps for others.
+/// The local files of tables and views that a catalog keeps for other engines.
 ///
-/// A location is a path or a `file:` URI. It lies in the warehouse's own directory for others, or below one of the
-/// directories that the owner named: whoever has a key must not have files written or read elsewhere.
+/// A location is a path or a `file:` URI. It lies in the warehouse's own directory for such tables, or below one of the
+/// directories that the owner configured, because the holder of an API key must not have files written or read elsewhere.
 #[derive(Debug, Clone)]
 pub struct Store {
     env: Env,
-    /// As this process finds it, and as Iceberg calls it.
+    /// The warehouse as a path of this process (`warehouse`) and as Iceberg's metadata call it (`location`).
     warehouse: PathBuf,
     location: String,
-    /// Further directories, absolute.
+    /// Further directories in which tables may be, as absolute paths.
     others: Vec<PathBuf>,
 }
 
 impl Store {
-    /// `others`: absolute directories, besides the warehouse, below which tables may be. None of them lies in the data
-    /// directory or holds it.
+    /// Opens the store. `others` are absolute directories, besides the warehouse, below which tables may be. Fails if one of
+    /// them lies in the data directory or contains it.
     pub fn new(env: Env, options: &Options, others: Vec<PathBuf>) -> Result<Store> {
         let store =
             Store { env, warehouse: options.warehouse.clone(), location: options.location.clone(), others };
@@ -59,7 +59,7 @@ impl Store {
         Ok(store)
     }
 
-    /// The directory or file that a location means. [`Kind::Invalid`] if tables may not be there.
+    /// Returns the path of the directory or file at a location. Fails with [`Kind::Invalid`] if tables must not be there.
     pub fn path_of(&self, location: &str) -> Result<PathBuf> {
         let path = plain_path(location)?;
         let own = plain_path(&self.location)?.join(OTHERS);
@@ -75,8 +75,9 @@ impl Store {
             .hint("leave the location out, or have its directory named in the setting `lake.locations`"))
     }
 
-    /// As [`Store::path_of`], for what a table or view of a namespace is to get. In the warehouse that is below the namespace's own
-    /// directory, so that nobody takes the place of tables in another one; `everywhere`: below that of any namespace.
+    /// Returns the path of a location for a new table or view of a namespace, with the checks of [`Store::path_of`]. In the
+    /// warehouse the location must lie below the namespace's own directory, so that it cannot collide with tables of another
+    /// namespace. With `everywhere` it may lie below the directory of any namespace.
     pub fn place_of(&self, namespace: &[String], location: &str, everywhere: bool) -> Result<PathBuf> {
         let (path, own) = (plain_path(location)?, plain_path(&self.namespace_location(namespace))?);
         let all = own.parent().unwrap_or(&own);
@@ -89,7 +90,7 @@ impl Store {
         }
     }
 
-    /// Why a location is refused, whatever is there.
+    /// Returns the error that refuses a location. It is the same whether or not a file is there.
     pub fn no_place(&self, namespace: &[String], location: &str) -> Error {
         let (location, own) = (name::printable(location), self.namespace_location(namespace));
         Error::invalid(format!("`{location}` is no place for a table of this namespace")).hint(format!(
@@ -97,7 +98,7 @@ impl Store {
         ))
     }
 
-    /// The directory of a namespace's new tables and views, which is no other namespace's.
+    /// Returns the directory of a namespace's new tables and views. No other namespace has the same one.
     pub fn namespace_location(&self, namespace: &[String]) -> String {
         let parts: Vec<String> = namespace.iter().map(|part| readable(part)).collect();
         let (readable, exact) = (parts.join("."), namespace.join("."));
@@ -108,7 +109,7 @@ impl Store {
         format!("{}/{OTHERS}/{readable}{unique}", self.location)
     }
 
-    /// A location for a new table or view that no other ever had.
+    /// Returns a location for a new table or view that no other one ever had.
     pub fn new_location(&self, namespace: &[String], called: &str) -> String {
         let unique = self.new_uuid().replace('-', "");
         format!("{}/{}-{unique}", self.namespace_location(namespace), readable(called))
@@ -122,8 +123,8 @@ impl Store {
         self.env.clock.now() / 1000
     }
 
-    /// What the next metadata file of a table or view at a location is called, after `previous`. Its properties may name
-    /// another directory for metadata, in the location.
+    /// Returns the name of the next metadata file of a table or view at a location, after `previous`. The properties may name
+    /// another directory for metadata; it must lie in the location.
     pub fn next_metadata(
         &self,
         location: &str,
@@ -147,8 +148,9 @@ impl Store {
         Ok(format!("{dir}/{version:05}-{uuid}{SUFFIX}"))
     }
 
-    /// Writes a metadata file under a name that no file has, and makes it durable, with its directories unless `previous`,
-    /// which is durable, lies there too. Its last member is a checksum, which [`Store::read`] compares and leaves out.
+    /// Writes a metadata file under a new name and makes it durable. Its directories are made durable too, unless `previous`,
+    /// which is durable, lies in the same one. The last member of the file is a checksum, which [`Store::read`] checks and
+    /// leaves out.
     pub fn write(&self, metadata_location: &str, bytes: &[u8], previous: Option<&str>) -> Result<()> {
         let path = self.path_of(metadata_location)?;
         let before = previous.and_then(|previous| self.path_of(previous).ok());
@@ -164,14 +166,14 @@ impl Store {
         wrote
     }
 
-    /// Makes the directories of a table that is not there yet, for clients who write files first.
+    /// Makes the directories of a table that does not exist yet, for clients that write files first.
     pub fn make_location(&self, location: &str) -> Result<()> {
         let dir = self.path_of(location)?;
         let make = |sub| files::make_dir(&self.env, &self.base_of(&dir), &dir.join(sub));
         make("data").and_then(|()| make(METADATA))
     }
 
-    /// Makes a metadata file durable that another program wrote, with its directories.
+    /// Makes durable a metadata file that another program wrote, and its directories.
     pub fn adopt(&self, metadata_location: &str) -> Result<()> {
         let path = self.path_of(metadata_location)?;
         let file = self.env.disk.open(&path, Access::ReadWrite).map_err(files::io_error("opening", &path))?;
@@ -181,7 +183,7 @@ impl Store {
         files::sync_dir(&self.env, dir)
     }
 
-    /// The directory above a path that is there for sure.
+    /// Returns a directory above `path` that certainly exists.
     fn base_of(&self, path: &Path) -> PathBuf {
         let other = self.others.iter().find(|other| path.starts_with(other));
         match other {
@@ -190,13 +192,13 @@ impl Store {
         }
     }
 
-    /// A metadata file's text, which may be compressed. [`Kind::Damaged`] if it is not what was written.
+    /// Returns a metadata file's text, decompressed if necessary. Fails with [`Kind::Damaged`] if its checksum does not match.
     pub fn read(&self, metadata_location: &str) -> Result<Bytes> {
         let path = self.path_of(metadata_location)?;
         metadata::unsealed(plain(files::read(&self.env, &path)?, &path)?)
     }
 
-    /// Removes a metadata file that nothing names. What cannot be removed stays, and harms nobody.
+    /// Removes a metadata file that nothing names. A file that cannot be removed stays and does no harm.
     pub fn remove(&self, metadata_location: &str) {
         if let Ok(path) =
             self.path_of(metadata_location).and_then(|path| Ok((path, is_metadata(metadata_location)?)))
@@ -205,8 +207,8 @@ impl Store {
         }
     }
 
-    /// As [`Store::remove`] for a file that a table's metadata named: only if it lies in the table's location, since
-    /// metadata may name what it likes.
+    /// Removes a metadata file that a table's metadata named, like [`Store::remove`], but only if it lies in the table's
+    /// location: metadata may name any path.
     pub fn remove_old(&self, table_location: &str, metadata_location: &str) {
         let inside = plain_path(table_location)
             .and_then(|table| Ok(plain_path(metadata_location)?.starts_with(table)));
@@ -220,7 +222,7 @@ impl Store {
     }
 }
 
-/// The text of a metadata file, which may be compressed.
+/// Returns the text of a metadata file, decompressed if it is a gzip file. `path` is for messages.
 pub fn plain(bytes: Bytes, path: &Path) -> Result<Bytes> {
     let too_large = || Error::new(Kind::TooLarge, format!("{} is too large for metadata", path.display()));
     if bytes.len() as u64 > METADATA_BYTES_MAX {
@@ -240,7 +242,7 @@ pub fn plain(bytes: Bytes, path: &Path) -> Result<Bytes> {
     Ok(text.into())
 }
 
-/// Whether one of two locations is the other or lies in it: then one table's files would be the other's too.
+/// Returns true if two locations are equal or one contains the other: the files of one table would then be the other's too.
 pub fn overlaps(a: &str, b: &str) -> bool {
     match (plain_path(a), plain_path(b)) {
         (Ok(a), Ok(b)) => a.starts_with(&b) || b.starts_with(&a),
@@ -248,7 +250,7 @@ pub fn overlaps(a: &str, b: &str) -> bool {
     }
 }
 
-/// The absolute path that a location means: without `.`, `..` and empty parts, which other programs read differently.
+/// Returns the absolute path of a location. Refuses `.`, `..` and empty parts, which programs interpret differently.
 pub(super) fn plain_path(location: &str) -> Result<PathBuf> {
     let refuse =
         |why: &str| Err(Error::invalid(format!("`{}` is no location: {why}", name::printable(location))));
@@ -280,13 +282,13 @@ fn is_metadata(location: &str) -> Result<()> {
     }
 }
 
-/// A name as a part of a path that a person recognises.
+/// Returns a name as a part of a path that a person recognises.
 fn readable(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     text.chars().take(60).map(plain).collect()
 }
 
-/// `…/00012-….metadata.json` is 12.
+/// Returns the version in a metadata file's name: 12 for `…/00012-….metadata.json`.
 fn version_of(metadata_location: &str) -> Option<u64> {
     let file = metadata_location.rsplit('/').next()?;
     file.split(['-', '.']).next()?.trim_start_matches('v').parse().ok()

@@ -1,4 +1,4 @@
-//! The metadata of a table that another engine writes, of format versions 1 to 3.
+//! The metadata of a table that another engine writes, in format versions 1 to 3.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use super::schema;
 
 /// The newest format version that tables may have.
 pub const FORMAT_MAX: i64 = 3;
-/// The format version of a table that does not say.
+/// The format version of a new table whose request names none.
 pub const FORMAT: i64 = 2;
 
-/// The branch that readers read who name none.
+/// The branch that readers use by default.
 pub(super) const MAIN: &str = "main";
 
-/// A table's metadata. What is not known here is kept as it was found.
+/// A table's metadata. Members that are unknown here are kept unchanged in `other`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Table {
@@ -79,7 +79,7 @@ fn unsorted() -> Vec<Json> {
     vec![json!({ "order-id": 0, "fields": [] })]
 }
 
-/// Old writers say -1 where there is none.
+/// Reads the current snapshot's id. Old writers say -1 for none.
 fn no_snapshot<'de, D: serde::Deserializer<'de>>(d: D) -> std::result::Result<Option<i64>, D::Error> {
     Ok(Option::<i64>::deserialize(d)?.filter(|id| *id != -1))
 }
@@ -88,13 +88,14 @@ pub(super) fn snapshot_id(snapshot: &Json) -> i64 {
     snapshot["snapshot-id"].as_i64().unwrap_or(-1)
 }
 
-/// The one of several whose `key` is `id`.
+/// Returns the object of `all` whose member `key` is `id`.
 pub(super) fn with_id<'a>(all: &'a [Json], key: &str, id: i64) -> Option<&'a Json> {
     all.iter().find(|one| one[key].as_i64() == Some(id))
 }
 
 impl Table {
-    /// Reads a metadata file, of which nothing is believed: [`Kind::Invalid`] says what is wrong with it.
+    /// Parses a metadata file and checks it; nothing in it is trusted. Fails with [`Kind::Invalid`] and a message that says
+    /// what is wrong.
     pub fn parse(bytes: &[u8]) -> Result<Table> {
         let no_metadata =
             |e: serde_json::Error| Error::invalid(format!("this is no metadata of an Iceberg table: {e}"));
@@ -122,12 +123,12 @@ impl Table {
         Ok(table)
     }
 
-    /// As the metadata file has it, and as clients are told it.
+    /// Returns the metadata as it is written to a metadata file and sent to clients.
     pub fn to_json(&self) -> Result<Json> {
         let mut json = serde_json::to_value(self)
             .map_err(|e| Error::internal(format!("writing the metadata of a table: {e}")))?;
         if self.format_version == 1 {
-            // What readers of the first version look at.
+            // Readers of format version 1 look at these members.
             json["schema"] = self.schema().clone();
             let spec = with_id(&self.partition_specs, "spec-id", self.default_spec_id);
             json["partition-spec"] = spec.map_or_else(|| json!([]), |spec| spec["fields"].clone());
@@ -138,7 +139,7 @@ impl Table {
         Ok(json)
     }
 
-    /// What a client is told that asked for the snapshots of branches and tags alone.
+    /// Returns the metadata for a client that asked only for the snapshots of branches and tags.
     pub fn to_json_of_refs(&self) -> Result<Json> {
         let named: BTreeSet<i64> = self.refs.values().map(snapshot_id).collect();
         let mut table = self.clone();
@@ -155,12 +156,12 @@ impl Table {
         with_id(&self.snapshots, "snapshot-id", id)
     }
 
-    /// Whether a property is set to true.
+    /// Returns true if a property is set to true.
     pub fn is_set(&self, property: &str) -> bool {
         self.properties.get(property).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
-    /// Refuses metadata that names what it has not.
+    /// Refuses metadata that refers to a schema, spec, order or snapshot that it does not contain.
     pub(super) fn check(&self) -> Result<()> {
         let lacks = |what: &str| Err(Error::invalid(format!("the metadata names a {what} that it has not")));
         if self.schema().is_null() {
@@ -185,7 +186,7 @@ impl Table {
     }
 }
 
-/// What the first version said in other words, or left out.
+/// Adds the members of format version 2 that version 1 named otherwise or left out.
 fn fill_in(json: &mut Map<String, Json>) {
     if !json.contains_key("schemas")
         && let Some(only) = json.remove("schema")

@@ -1,4 +1,4 @@
-//! Metadata of others: the rules, and files.
+//! Tests of the metadata of other engines' tables and views: the rules, and their files.
 
 mod files;
 mod rules;

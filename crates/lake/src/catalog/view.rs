@@ -11,15 +11,15 @@ use super::schema;
 use super::table::with_id;
 
 const FORMAT: i64 = 1;
-/// How many versions stay, unless the view says otherwise.
+/// The view property with the number of versions that the view keeps.
 const VERSIONS_MAX: &str = "version.history.num-entries";
 const VERSIONS_MAX_DEFAULT: usize = 10;
-/// Whether a new version may lack a dialect that the one before had.
+/// The view property that lets a new version lack a dialect of the version before.
 const MAY_DROP_DIALECT: &str = "replace.drop-dialect.allowed";
 
 const LAST_ADDED: i64 = -1;
 
-/// A view's metadata. What is not known here is kept as it was found.
+/// A view's metadata. Members that are unknown here are kept unchanged in `other`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct View {
@@ -59,7 +59,7 @@ impl View {
     }
 }
 
-/// A view that is being changed.
+/// A view to which the changes of one commit are being applied.
 #[derive(Debug)]
 pub struct ViewChange {
     view: View,
@@ -110,7 +110,7 @@ impl ViewChange {
         }
     }
 
-    /// Changes one after the other. [`types::Kind::Invalid`] if there is no such change, or it does not fit the view.
+    /// Applies the changes in order. Fails with [`types::Kind::Invalid`] if a change is unknown or does not fit the view.
     pub fn apply_all(&mut self, updates: &[Json]) -> Result<()> {
         updates.iter().try_for_each(|update| self.apply(update))
     }
@@ -161,7 +161,7 @@ impl ViewChange {
     }
 
     fn add_schema(&mut self, added: &Json) -> Result<()> {
-        // Views have what their queries give, in tables of any version.
+        // A view has the columns of its query, which may read tables of any format version.
         schema::check(added, super::table::FORMAT_MAX)?;
         if let Some(same) = self.view.schemas.iter().find(|known| schema::same(known, added)) {
             self.last_schema = same["schema-id"].as_i64();
@@ -241,7 +241,7 @@ impl ViewChange {
         Ok(())
     }
 
-    /// The view that the changes make; `None` if nothing changed.
+    /// Returns the changed view; `None` if nothing changed.
     pub fn finish(mut self) -> Result<Option<View>> {
         if !self.is_changed {
             return Ok(None);
@@ -264,7 +264,8 @@ impl ViewChange {
         Ok(Some(self.view))
     }
 
-    /// Lets go of the oldest versions beyond what the view keeps.
+    /// Removes the oldest versions above the number that the view keeps. The current version and those added in this commit
+    /// stay.
     fn expire(&mut self) -> Result<()> {
         let max = match self.view.properties.get(VERSIONS_MAX) {
             None => VERSIONS_MAX_DEFAULT,
@@ -287,7 +288,7 @@ impl ViewChange {
         newest.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
         let kept: BTreeSet<i64> = newest.into_iter().take(max - 1).chain([current]).collect();
         self.view.versions.retain(|version| kept.contains(&id_of(version)));
-        // Without gaps: what was before a version that is gone is no history of what is left.
+        // The log has no gaps: entries before a removed version are not part of the history of the remaining ones.
         let log = std::mem::take(&mut self.view.version_log);
         for entry in log {
             match kept.contains(&id_of(&entry)) {
@@ -299,7 +300,7 @@ impl ViewChange {
     }
 }
 
-/// The dialects of a version's queries, each of which it may have once.
+/// Returns the dialects of a version's queries, in lower case. Fails if a dialect occurs twice.
 fn dialects(version: &Json) -> Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     for one in version["representations"].as_array().into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! What a Parquet file holds, as Parquet's reader takes it: mapped, or out of an object store. There the footer is asked for
-//! alone; then the columns that are read and nothing else, of one row group or of some small ones at a time.
+//! The bytes of a Parquet file for Parquet's reader: memory-mapped, or fetched from an object store. In the store, the footer
+//! is fetched first, then only the columns that are read, for one row group or several small ones at a time.
 
 use std::iter;
 use std::ops::Range;
@@ -17,11 +17,12 @@ use vfs::{Mutex, Rank};
 use super::parquet_file::damaged;
 use crate::store::Store;
 
-/// What is asked for at first: most footers are smaller.
+/// Bytes at the end of a file that the first request fetches. Most footers are smaller.
 const TAIL_BYTES: u64 = 64 << 10;
-/// What is asked for at a time: an answer that breaks off costs as much once more. Row groups that have less are fetched together.
+/// Bytes of one request; larger ranges are split, because a response that breaks off is repeated. Smaller row groups are
+/// fetched together up to this size.
 const REQUEST_BYTES: u64 = 8 << 20;
-/// So much that nobody reads is fetched rather than asked around.
+/// Bytes between two wanted ranges up to which one request fetches both and the gap.
 const GAP_BYTES: u64 = 256 << 10;
 
 #[derive(Clone)]
@@ -35,15 +36,16 @@ pub(super) struct Elsewhere {
     path: PathBuf,
     len: u64,
     tail: Piece,
-    /// Of row groups that are read together, the stretches, ascending; once it is known which columns are read.
+    /// Byte ranges to fetch for each set of row groups that are read together, ascending. Set once the columns to read are
+    /// known.
     wanted: OnceLock<Vec<Vec<Range<u64>>>>,
-    /// What of those is in memory, the stretches of the last that was read.
+    /// The set of row groups that is in memory, as an index into `wanted` (`usize::MAX` for none), and its ranges.
     held: Mutex<(usize, Vec<Piece>)>,
-    /// Why the file could not be read, which Parquet's own errors do not keep.
+    /// The first error of the store, which Parquet's own errors do not keep.
     failed: OnceLock<Error>,
 }
 
-/// Some of a file's bytes, and where they begin.
+/// A range of a file's bytes, and its position in the file.
 #[derive(Clone)]
 struct Piece {
     start: u64,
@@ -57,7 +59,8 @@ impl Piece {
 }
 
 impl Contents {
-    /// `len` is what the manifest says.
+    /// Opens a file of `len` bytes, which is the length that the manifest tells. Fails with `Damaged` if the file is longer or
+    /// shorter.
     pub fn open(store: &Store, path: PathBuf, len: u64) -> Result<Contents> {
         let other_len = || Error::damaged("a file is not as long as its manifest says");
         if !store.is_remote() {
@@ -68,7 +71,7 @@ impl Contents {
             };
         }
         let start = len.saturating_sub(TAIL_BYTES);
-        // One byte more than there should be, so that a longer file is found out.
+        // Asks for one byte more than the file should have, so that a longer file is noticed.
         let bytes = store.read_range(&path, start, len - start + 1)?;
         if bytes.len() as u64 != len - start {
             return Err(other_len());
@@ -84,8 +87,8 @@ impl Contents {
         })))
     }
 
-    /// Is told, before the first row is read, which columns will be. Tells which row groups are to be read by one reader, one
-    /// such after the other: of no others anything is in memory.
+    /// Sets the columns that will be read; the caller calls it before the first row. Returns the ranges of row groups that one
+    /// reader reads together. The caller reads these ranges one after the other; only one of them is in memory at a time.
     pub fn want(&self, metadata: &ParquetMetaData, columns: &ProjectionMask) -> Vec<Range<usize>> {
         let Contents::Elsewhere(file) = self else {
             return iter::once(0..metadata.num_row_groups()).collect();
@@ -113,7 +116,7 @@ impl Contents {
         together
     }
 
-    /// What an error of Parquet's reader comes from.
+    /// Returns the cause of an error of Parquet's reader: the store's error if there was one, else damage of the file.
     pub fn cause(&self, error: &dyn std::fmt::Display) -> Error {
         let failed = match self {
             Contents::Mapped(_) => None,
@@ -123,7 +126,7 @@ impl Contents {
     }
 }
 
-/// What to fetch for these ranges.
+/// Merges the ranges that are at most [`GAP_BYTES`] apart.
 fn stretches(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
@@ -139,7 +142,7 @@ fn stretches(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 impl Elsewhere {
-    /// The bytes from a place on: so many at least, and as many as lie beside them.
+    /// Returns the bytes from `start` on: at least `len`, and those that follow in the same fetched range.
     fn from(&self, start: u64, len: u64) -> Result<Bytes> {
         let end = start.checked_add(len).filter(|end| *end <= self.len);
         let end = end.ok_or_else(|| Error::damaged("a file ends before what its footer names"))?;
@@ -154,14 +157,14 @@ impl Elsewhere {
         }
     }
 
-    /// One of the stretches of row groups that are read together, which are fetched if they are not in memory.
+    /// Returns the range `nth` of the set `at` of row groups. Fetches all ranges of the set if they are not in memory.
     fn piece(&self, at: usize, ranges: &[Range<u64>], nth: usize) -> Result<Piece> {
         {
             let mut held = self.held.lock();
             if held.0 == at {
                 return Ok(held.1[nth].clone());
             }
-            // What was read makes room first.
+            // Frees the previous ranges before the next ones are fetched.
             *held = (usize::MAX, Vec::new());
         }
         let piece = |range: &Range<u64>| Ok(Piece { start: range.start, bytes: self.fetch(range.clone())? });
@@ -216,7 +219,7 @@ impl ChunkReader for Contents {
     fn get_read(&self, start: u64) -> Parquet<Self::T> {
         match self {
             Contents::Mapped(bytes) => bytes.get_read(start),
-            // A page's header, in a stretch that is wanted and fetched whole.
+            // A page's header. It lies in a wanted range, which is fetched whole.
             Contents::Elsewhere(file) => Ok(file.noted(start, 1)?.reader()),
         }
     }

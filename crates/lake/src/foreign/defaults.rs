@@ -1,4 +1,4 @@
-//! What rows show in a column that came after them, as schemas of format 3 say it.
+//! Initial defaults, which schemas of format 3 have: the value that older rows show in a column that was added later.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use types::{DataType, Error, Kind, Result};
 use super::schema::{Node, NodeKind};
 use crate::source::as_type;
 
-/// One row of a value, in the type that a node of this kind has. `column` is for messages.
+/// Converts a default to one row of the type of `kind`. `column` is for messages.
 pub(super) fn initial(json: &Json, kind: &NodeKind, column: &str) -> Result<ArrayRef> {
     let wrong = || Error::damaged(format!("column `{column}` has a default that is not of its type: {json}"));
     let text = || json.as_str().map(|text| Arc::new(StringArray::from(vec![text])) as ArrayRef);
@@ -40,7 +40,7 @@ pub(super) fn initial(json: &Json, kind: &NodeKind, column: &str) -> Result<Arra
             let text = text().ok_or_else(wrong)?;
             Some(as_type(&text, &Arrow::Time64(TimeUnit::Microsecond)).map_err(|_| wrong())?)
         }
-        // Of a struct none is said but that it is there; its fields have their own.
+        // A struct's default only says that the struct is present; its fields have their own defaults.
         NodeKind::Struct(fields) if json.as_object().is_some_and(|object| object.is_empty()) => {
             Some(empty(fields)?)
         }
@@ -71,7 +71,7 @@ fn empty(fields: &[Node]) -> Result<ArrayRef> {
     made.map(|made| Arc::new(made) as ArrayRef).map_err(|e| Error::internal(format!("a default: {e}")))
 }
 
-/// Of hexadecimal digits.
+/// Decodes hexadecimal digits.
 fn bytes_of(text: &str) -> Option<Vec<u8>> {
     let pair = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
     let plain = text.len().is_multiple_of(2) && text.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -1,7 +1,8 @@
-//! Equality deletes: files of keys, and the rows with such a key are deleted in older data files.
+//! Equality deletes: files of keys. A row is deleted if it has such a key and its data file is older.
 //!
-//! The files that are by the same columns and go for the same data files are a group, whose keys are one set in memory. A set
-//! is made when a data file needs it, and kept for the next ones as long as there is room for those that are needed.
+//! Delete files with the same key columns that apply to the same data files form a group, whose keys are one set in memory. A
+//! set is loaded when a data file needs it. It is cached for later data files while there is room beside the sets that are
+//! needed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,25 +20,25 @@ use super::project::{self, Source};
 use super::schema::{self, Node};
 use super::{DataFile, Foreign};
 
-/// What the keys that are in memory take at most.
+/// Bytes of all keys in memory.
 const KEYS_BYTES_MAX: u64 = 1 << 30;
 
 /// A file of equality deletes.
 #[derive(Debug)]
 pub(super) struct Deletes {
     pub file: DataFile,
-    /// The fields by which it is.
+    /// Field ids of the key columns.
     pub ids: Vec<i32>,
 }
 
-/// The data files that deletes go for, if not for all: those of a spec and a partition.
+/// The spec and partition of the data files to which a delete applies, unless it applies to all.
 type Place = (i32, Arc<Partition>);
 
-/// All of a snapshot.
+/// All equality deletes of a snapshot.
 #[derive(Debug)]
 pub(super) struct Equality {
     groups: Vec<Group>,
-    /// Groups that go for all data files: those of a spec that does not partition.
+    /// Groups that apply to all data files: those written under an unpartitioned spec.
     everywhere: Vec<usize>,
     by_partition: HashMap<Place, Vec<usize>>,
     pub bytes_max: u64,
@@ -46,10 +47,10 @@ pub(super) struct Equality {
 
 #[derive(Debug)]
 struct Group {
-    /// The columns that keys are made of, each with nothing beside the field that is meant.
+    /// The key columns, each reduced to the path to its key field.
     nodes: Vec<Node>,
     files: Vec<DataFile>,
-    /// The greatest sequence number of its files.
+    /// The greatest sequence number of the group's files.
     newest: i64,
 }
 
@@ -63,12 +64,13 @@ struct Loaded {
 struct Set {
     keys: Arc<Keys>,
     bytes: u64,
-    /// When it was asked for last, in uses.
+    /// The value of [`Loaded::uses`] at the last use, for eviction.
     used: u64,
 }
 
 impl Equality {
-    /// `schemas` are all that the table has had; the first one that has a field says what it is.
+    /// Groups delete files by their key columns and partition. `schemas` are all schemas of the table; the first one that has a
+    /// field tells its type.
     pub fn new(files: Vec<Deletes>, specs: &Specs, schemas: &[&Json]) -> Result<Equality> {
         let mut equality = Equality {
             groups: Vec::new(),
@@ -112,19 +114,19 @@ impl Equality {
         Ok(equality)
     }
 
-    /// The groups that may delete rows of a data file.
+    /// Returns the groups that may delete rows of a data file.
     pub fn of(&self, file: &DataFile) -> Vec<usize> {
         let own = self.by_partition.get(&(file.spec, file.partition.clone()));
         let all = self.everywhere.iter().chain(own.into_iter().flatten()).copied();
         all.filter(|at| self.groups[*at].newest > file.sequence).collect()
     }
 
-    /// The columns that a group's keys are made of.
+    /// Returns a group's key columns.
     pub fn nodes(&self, group: usize) -> &[Node] {
         &self.groups[group].nodes
     }
 
-    /// The keys of the groups that one data file needs.
+    /// Returns the keys of the groups that one data file needs.
     pub fn keys(&self, table: &Foreign, groups: &[usize]) -> Result<Vec<Arc<Keys>>> {
         groups.iter().map(|group| self.keys_of(table, *group, groups)).collect()
     }
@@ -153,7 +155,8 @@ impl Equality {
         Ok(keys)
     }
 
-    /// Lets go of what is not needed until so many bytes more find room.
+    /// Evicts sets that are not in `needed`, least recently used first, until `bytes` more fit. Fails with [`Kind::TooLarge`]
+    /// if they do not.
     fn make_room(&self, bytes: u64, needed: &[usize]) -> Result<()> {
         let mut loaded = self.loaded.lock();
         while loaded.sets.values().map(|set| set.bytes).sum::<u64>() + bytes > self.bytes_max {
@@ -171,22 +174,23 @@ impl Equality {
         Ok(())
     }
 
-    /// Reads all keys that data files need, so that those that cannot be read or kept are known before the first row.
+    /// Reads all keys that data files need, so that a set that is unreadable or too large is reported before the first row.
     pub fn check(&self, table: &Foreign) -> Result<()> {
         let mut needed: Vec<Vec<usize>> = table.data.iter().map(|file| self.of(file)).collect();
-        // Those of one partition one after the other: a set that had to make room is hardly asked for again.
+        // Brings the data files of one partition together, so that an evicted set is rarely needed again.
         needed.sort_unstable_by(|a, b| b.iter().rev().cmp(a.iter().rev()));
         needed.dedup();
         needed.iter().try_for_each(|groups| self.keys(table, groups).map(drop))
     }
 }
 
-/// A spec of nothing but `void` partitions as little as one without fields.
+/// Returns true if deletes under this spec apply to all data files. A spec of only `void` fields partitions nothing, like one
+/// without fields.
 fn is_everywhere(spec: &Spec) -> bool {
     spec.fields.iter().all(|field| field.transform == "void")
 }
 
-/// Reads a file's keys.
+/// Reads a delete file's keys into `keys`. `room` makes room for them after each batch.
 fn load(
     table: &Foreign,
     group: &Group,
@@ -220,16 +224,16 @@ fn key_columns(sources: &[Source], batch: &RecordBatch) -> Result<Vec<arrow::arr
     sources.iter().map(|source| project::innermost(source.column(batch)?)).collect()
 }
 
-/// What of a data file the keys of a group are compared with.
+/// The columns of a data file to compare with the keys of one group.
 pub(super) struct Filter {
     pub sources: Vec<Source>,
     pub keys: Arc<Keys>,
-    /// The data file's: newer keys delete.
+    /// The data file's sequence number. Keys with a greater one delete its rows.
     pub sequence: i64,
 }
 
 impl Filter {
-    /// Takes the rows out of those that are `live` that are deleted.
+    /// Clears the marks in `live` of rows that are deleted.
     pub fn apply(&self, batch: &RecordBatch, live: &mut [bool]) -> Result<()> {
         let columns = key_columns(&self.sources, batch)?;
         let mut key = Vec::new();

@@ -1,4 +1,4 @@
-//! Which files a snapshot has, and which rows of them are deleted by their positions.
+//! Lists a snapshot's files, and finds the rows that are deleted by position.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::parquet_file::caught;
 use super::{DataFile, Place, vector};
 use crate::delete_file;
 
-/// What cannot be read, and what to do about it.
+/// Returns an error that says what cannot be read, with a hint what to do about it.
 fn refused(what: &str, hint: &str) -> Error {
     Error::new(Kind::Invalid, what).hint(hint)
 }
@@ -22,12 +22,12 @@ fn refused(what: &str, hint: &str) -> Error {
 pub(super) const REWRITE: &str = "let the program that writes the table rewrite its data files (Spark: `CALL … \
                        rewrite_data_files(table => …, options => map('delete-file-threshold', '1'))`), and import it then";
 
-/// What is encrypted is encrypted whole, manifests too.
+/// Returns the error for an encrypted table. Its manifests are encrypted too.
 pub(super) fn encrypted() -> Error {
     refused("the Iceberg table's files are encrypted", "decrypt them first")
 }
 
-/// The data files of a snapshot, in the order of their rows, and its equality deletes.
+/// Returns the data files of a snapshot, in the order of their rows, and its equality deletes.
 pub(super) fn read(place: &Place, list: &str, specs: &Specs) -> Result<(Vec<DataFile>, Vec<Deletes>)> {
     let bytes = place.read(list)?;
     let in_list = |e: Error| e.with("file", list);
@@ -46,7 +46,7 @@ pub(super) fn read(place: &Place, list: &str, specs: &Specs) -> Result<(Vec<Data
     found.delete(place)
 }
 
-/// The files that manifests name.
+/// The files that a snapshot's manifests name.
 #[derive(Default)]
 struct Found {
     data: Vec<DataFile>,
@@ -58,11 +58,11 @@ struct Found {
 /// A file of deleted positions.
 struct Positions {
     file: DataFile,
-    /// The only data file that it speaks of, if the manifest says one.
+    /// The only data file to which the deletes apply, if the manifest names one.
     of: Option<String>,
 }
 
-/// A deletion vector, and the Puffin file that it is in.
+/// A deletion vector in a Puffin file.
 struct Vector {
     file: DataFile,
     of: String,
@@ -79,7 +79,7 @@ impl Found {
         if status == DELETED {
             return Ok(());
         }
-        // What a commit adds has the commit's; format 1 has none, which is 0.
+        // An added entry without a sequence number inherits its manifest's. Format 1 has no sequence numbers; they count as 0.
         let inherited = (status == ADDED || of.sequence == 0).then_some(of.sequence);
         let sequence = record.long(3).or(inherited).ok_or_else(|| missing("a sequence number"))?;
         let entry = record.record(2).ok_or_else(|| missing("a file"))?;
@@ -122,7 +122,7 @@ impl Found {
         Ok(())
     }
 
-    /// Finds the positions that are deleted.
+    /// Applies the deletes by position to the data files, and sorts these.
     fn delete(mut self, place: &Place) -> Result<(Vec<DataFile>, Vec<Deletes>)> {
         self.data.sort_by(|a, b| (a.sequence, &a.path).cmp(&(b.sequence, &b.path)));
         let mut by_path: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -138,7 +138,7 @@ impl Found {
                 let what = format!("two deletion vectors of one data file, {}", vector.of);
                 return Err(in_file(Error::damaged(what)));
             }
-            // Of a data file that went there may be one still.
+            // Manifests may still list the vector of a data file that is gone.
             let of = by_path(&vector.of);
             if !of.is_empty() {
                 let positions = vector.read(place).map_err(in_file)?;
@@ -157,7 +157,7 @@ impl Found {
                         "a file of deleted positions speaks of another data file than its manifest says";
                     return Err(in_file(Error::damaged(what)));
                 }
-                // A vector has all that files said before.
+                // A deletion vector includes all earlier deletes by position.
                 if vectors.contains_key(&*of.path) {
                     continue;
                 }
@@ -183,7 +183,7 @@ impl Found {
     }
 }
 
-/// The fields that equality deletes are by.
+/// Returns the field ids of the columns by which an equality delete file deletes.
 fn ids(entry: &Record) -> Result<Vec<i32>> {
     let id = |item: &Datum| if let Datum::Long(id) = item { i32::try_from(*id).ok() } else { None };
     let ids: Option<Vec<i32>> = entry.items(135).iter().map(id).collect();

@@ -1,4 +1,4 @@
-//! The newest metadata file of a table's directory.
+//! Finds the newest metadata file in a table's directory.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use types::{Error, Result};
 use crate::state::HINT;
 use crate::store::Store;
 
-/// What a hint or the names of the files say is the newest metadata in a table's directory.
+/// Returns the newest metadata file in a table's directory, by `version-hint.text` or else by the numbers in the file names.
 pub fn newest_metadata(store: &Store, dir: &Path) -> Result<PathBuf> {
     let metadata = dir.join("metadata");
     let files: Vec<String> =
@@ -24,7 +24,7 @@ pub fn newest_metadata(store: &Store, dir: &Path) -> Result<PathBuf> {
             format!("{text}.metadata.json"),
             text.clone(),
         ];
-        // A hint may lag behind; where the file that it names is gone, it says nothing.
+        // A hint may be outdated. It is ignored if the file that it names is gone.
         if let Some(name) = names.iter().find(|name| files.contains(name)) {
             return Ok(metadata.join(name));
         }
@@ -50,7 +50,7 @@ pub fn newest_metadata(store: &Store, dir: &Path) -> Result<PathBuf> {
     }
 }
 
-/// `v12.metadata.json` and `00012-….metadata.json` are 12.
+/// Returns the version in a metadata file's name: 12 for `v12.metadata.json` and `00012-….metadata.json`.
 fn version_of(name: &str) -> Option<u64> {
     let stem = name
         .strip_suffix(".gz.metadata.json")
@@ -60,10 +60,10 @@ fn version_of(name: &str) -> Option<u64> {
     stem.split('-').next()?.parse().ok()
 }
 
-/// A metadata file is of some MiB at most, whatever it was packed into.
+/// Bytes of the largest metadata text that is read. Real ones have a few MiB; the bound protects from hostile compression.
 const METADATA_BYTES_MAX: u64 = 256 << 20;
 
-/// A metadata file's text, which may be packed.
+/// Returns a metadata file's text, decompressed if it is a gzip file.
 pub(super) fn unpacked(bytes: Bytes) -> Result<Bytes> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);

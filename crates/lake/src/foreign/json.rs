@@ -1,4 +1,4 @@
-//! Maps as JSON objects.
+//! Converts maps to JSON objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use types::{Error, Kind, Result};
 
-/// Arrow's names for what is more than its bytes.
+/// Arrow's extension types for values whose meaning their storage type does not tell.
 const EXTENSION: &str = "ARROW:extension:name";
 const JSON: &str = "arrow.json";
 const UUID: &str = "arrow.uuid";
 
-/// A field without a name that says what an array's values are: JSON and uuids beside what Arrow itself tells apart.
+/// Returns a field without a name for an array's values. Its metadata marks JSON and UUIDs, which Arrow's own types do not
+/// distinguish.
 pub(super) fn field_of(array: &ArrayRef, is_json: bool) -> Field {
     let extension = match array.data_type() {
         Arrow::Utf8 if is_json => Some(JSON),
@@ -26,10 +27,11 @@ pub(super) fn field_of(array: &ArrayRef, is_json: bool) -> Field {
     Field::new("", array.data_type().clone(), true).with_metadata(extension.map(pair).into_iter().collect())
 }
 
-/// One object for each map: keys as text, whatever type they are of. Keys and values are those of all the maps, as types that
-/// tables hold, each with a field that says which. Of a key that comes twice the last value is taken, as Parquet says.
+/// Converts each map to a JSON object, with keys of any type as text. `keys` and `values` are those of all the maps, in types
+/// that tables hold, each with the field that tells its type. If a key occurs twice the last value counts, as in Parquet's
+/// specification.
 ///
-/// A number that JSON does not have is refused with [`Kind::Schema`].
+/// Fails with [`Kind::Schema`] at a number that JSON cannot represent (NaN, infinities).
 pub fn objects(maps: &MapArray, keys: (&ArrayRef, &Field), values: (&ArrayRef, &Field)) -> Result<ArrayRef> {
     let mut out = StringBuilder::with_capacity(maps.len(), 16 * keys.0.len());
     for row in 0..maps.len() {
@@ -57,7 +59,7 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// As HTTP shows values of the same types, but integers beyond 2^53, which stay numbers.
+/// Writes a value in the form of HTTP responses, except that integers above 2^53 stay numbers.
 fn write(array: &ArrayRef, field: &Field, at: usize, out: &mut String) -> Result<()> {
     if array.is_null(at) {
         out.push_str("null");
@@ -109,7 +111,7 @@ fn number(value: f64) -> Result<String> {
     })
 }
 
-/// A value as text: bytes as base64.
+/// Returns a value as text; bytes become base64.
 fn text(array: &ArrayRef, field: &Field, at: usize) -> Result<String> {
     let shown = |why: &dyn std::fmt::Display| Error::damaged(format!("a map's value cannot be shown: {why}"));
     match array.data_type() {

@@ -1,6 +1,6 @@
-//! Keys of equality deletes: the values by which rows are told apart, and a set of them.
+//! Keys of equality deletes: the encoded values of a row's key columns, and a set of such keys.
 //!
-//! Values are equal as Iceberg's Java implementation has it: null is null; all NaN are one; 0.0 and -0.0 are two.
+//! Values are equal as in Iceberg's Java implementation: null equals null, all NaN are equal, 0.0 and -0.0 differ.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{
@@ -9,19 +9,20 @@ use arrow::datatypes::{
 use types::{Error, Kind, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Keys, each with the newest sequence number under which it was deleted.
+/// A set of keys, each with the greatest sequence number of its deletes. A hash table with linear probing.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// One behind the other.
+    /// The keys, concatenated.
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// Which entry is at a hash, or at one of the places behind it; a power of two of them, a quarter is free at least.
+    /// The index of an entry in each slot, or [`FREE`]. The number of slots is a power of two, and at least a quarter of them
+    /// is free.
     slots: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// Where in `bytes` the key ends.
+    /// The end of the key in `bytes`.
     end: usize,
     sequence: i64,
 }
@@ -47,7 +48,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Under which sequence number a key was deleted last.
+    /// Returns the greatest sequence number with which a key was deleted.
     pub fn get(&self, key: &[u8]) -> Option<i64> {
         if self.slots.is_empty() {
             return None;
@@ -55,13 +56,13 @@ impl Keys {
         self.entries.get(self.slots[self.slot(key)] as usize).map(|entry| entry.sequence)
     }
 
-    /// Bytes that it takes.
+    /// Bytes that the set occupies.
     pub fn memory(&self) -> u64 {
         let entries = self.entries.capacity() * size_of::<Entry>();
         (self.bytes.capacity() + entries + self.slots.capacity() * size_of::<u32>()) as u64
     }
 
-    /// Nothing more comes.
+    /// Frees spare capacity once the set is complete.
     pub fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
         self.entries.shrink_to_fit();
@@ -72,7 +73,7 @@ impl Keys {
         &self.bytes[begin..self.entries[entry].end]
     }
 
-    /// Where a key is, or would be.
+    /// Returns the slot that holds a key, or the free one in which it belongs.
     fn slot(&self, key: &[u8]) -> usize {
         let mask = self.slots.len() - 1;
         let mut slot = xxh3_64(key) as usize & mask;
@@ -91,7 +92,8 @@ impl Keys {
     }
 }
 
-/// Appends a row's values to a key. Each value's length follows from what is before it, so that no two rows have one key.
+/// Appends a row's values to a key. The length of each value follows from the bytes before it, so that different rows never
+/// have the same key.
 pub(super) fn put(columns: &[ArrayRef], row: usize, key: &mut Vec<u8>) -> Result<()> {
     columns.iter().try_for_each(|column| put_value(column, row, key))
 }
@@ -144,7 +146,7 @@ mod tests {
         let (mut keys, mut model) = (Keys::default(), HashMap::new());
         assert_eq!(keys.get(b""), None);
         for n in 0..5_000u64 {
-            // Some again and again, of all lengths from none on.
+            // Repeated keys, of lengths from zero on.
             let (key, sequence) = ((n * n % 3_001).to_string().repeat((n % 4) as usize), (n * 7 % 11) as i64);
             keys.insert(key.as_bytes(), sequence).unwrap();
             let newest = model.entry(key).or_insert(sequence);

@@ -1,4 +1,4 @@
-//! The columns of a Parquet file at their innermost, where Arrow's idea of a value is not Parquet's own.
+//! Changes the leaf columns of a Parquet file's Arrow schema, where Arrow's default type does not suit a value.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use parquet::basic::Type;
 use parquet::errors::Result;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
-/// A schema in which `change` has put other fields for those that hold values themselves. It is given each with the column of
-/// the file that it comes from.
+/// Returns the schema with the leaf fields that `change` replaces. `change` gets each leaf field with the file's column that it
+/// comes from.
 pub fn change_leaves(
     schema: &Schema,
     parquet: &SchemaDescriptor,
@@ -20,8 +20,9 @@ pub fn change_leaves(
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
-/// INT96 holds a day and a time of it, as Impala and Spark wrote times for long. Arrow reads it as nanoseconds since 1970, in
-/// which times before 1677 and after 2262 become others without a word; microseconds hold every one of the years 1 to 9999.
+/// Reads INT96 as microseconds. INT96 holds a day and the time of that day; Impala and Spark long wrote timestamps so. Arrow
+/// reads it as nanoseconds since 1970, which silently changes times before 1677 and after 2262. Microseconds cover the years 1
+/// to 9999.
 pub fn int96_as_micros(metadata: ArrowReaderMetadata) -> Result<ArrowReaderMetadata> {
     let parquet = metadata.parquet_schema();
     if parquet.columns().iter().all(|column| column.physical_type() != Type::INT96) {
@@ -37,7 +38,7 @@ pub fn int96_as_micros(metadata: ArrowReaderMetadata) -> Result<ArrowReaderMetad
     ArrowReaderMetadata::try_new(metadata.metadata().clone(), ArrowReaderOptions::new().with_schema(schema))
 }
 
-/// Walks a schema as Parquet numbers its columns: from left to right, each before what is behind its parent.
+/// Walks a schema in the order in which Parquet numbers its leaf columns: depth first, from left to right.
 struct Leaves<'a> {
     parquet: &'a SchemaDescriptor,
     next: usize,

@@ -1,4 +1,4 @@
-//! A Parquet file of data or of deletes that another program wrote, batch by batch.
+//! Reads a Parquet file of rows or deletes that another program wrote, batch by batch.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -23,7 +23,8 @@ pub(super) fn damaged(why: &dyn Display) -> Error {
     Error::damaged(format!("a file of rows cannot be read: {why}"))
 }
 
-/// Reads of a file that another program wrote. The Parquet reader asserts some of what damaged files break.
+/// Runs a read of another program's file and returns a panic as an error: the Parquet reader asserts properties that damaged
+/// files violate.
 pub(super) fn caught<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged(&"it is no Parquet in itself")))
 }
@@ -34,25 +35,25 @@ pub(super) struct ParquetFile {
     metadata: ArrowReaderMetadata,
 }
 
-/// Rows of a file, one batch after the other.
+/// Reads the rows of a file, batch by batch.
 pub(super) struct Batches {
     contents: Contents,
     metadata: ArrowReaderMetadata,
     columns: ProjectionMask,
-    /// Row groups that follow, those in one range to be read together.
+    /// Ranges of row groups that are not read yet; those of one range are read together.
     following: std::vec::IntoIter<Range<usize>>,
-    /// `None`: the next ones' turn has come.
+    /// The reader of the current range; `None` between ranges and at the end.
     reader: Option<ParquetRecordBatchReader>,
 }
 
 impl ParquetFile {
-    /// Reads the footer: whether it is the file that the manifest says.
+    /// Reads the footer and checks that the length and the number of rows are those in the manifest.
     pub fn open(place: &Place, file: &DataFile) -> Result<ParquetFile> {
         let contents = Contents::open(&place.store, place.find(&file.path)?, file.bytes)?;
         parquet_footer::check(file.bytes, |at, count| {
             contents.get_bytes(at, count).map(|bytes| bytes.to_vec()).map_err(|e| contents.cause(&e))
         })?;
-        // What Parquet itself says: the Arrow schema that a writer may have put beside it hides the field ids.
+        // The Arrow schema that a writer may have added is skipped, since it hides Parquet's field ids.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let metadata =
             caught(|| ArrowReaderMetadata::load(&contents, options).map_err(|e| contents.cause(&e)))?;
@@ -67,12 +68,12 @@ impl ParquetFile {
         self.metadata.schema()
     }
 
-    /// The rows from one of them on, of these of the schema's columns. Nothing is fetched before the first batch is.
+    /// Reads the columns `roots` of the rows from `first` on. Fetches nothing before the first batch.
     pub fn read(self, roots: &[usize], first: u64) -> Result<Batches> {
         let ParquetFile { contents, metadata } = self;
         let columns = ProjectionMask::roots(metadata.parquet_schema(), roots.iter().copied());
         let mut groups = caught(|| Ok(contents.want(metadata.metadata(), &columns)))?;
-        // Row groups before that row are not even looked at.
+        // Row groups before the first row are skipped without a look at them.
         let mut offset = usize::try_from(first).unwrap_or(usize::MAX);
         let mut before = 0;
         for group in metadata.metadata().row_groups() {
@@ -94,7 +95,7 @@ impl ParquetFile {
 }
 
 impl Batches {
-    /// Some more rows; `None` at the end. After an error nothing more is asked for.
+    /// Returns the next rows; `None` at the end. The caller stops after an error.
     pub fn next(&mut self) -> Result<Option<RecordBatch>> {
         while let Some(reader) = &mut self.reader {
             let batch = caught(|| reader.next().transpose().map_err(|e| self.contents.cause(&e)))?;
@@ -106,7 +107,7 @@ impl Batches {
         Ok(None)
     }
 
-    /// Begins with the next row groups, but so many rows.
+    /// Begins the next range of row groups, without its first `offset` rows.
     fn go_on(&mut self, offset: usize) -> Result<()> {
         self.reader = None;
         let Some(groups) = self.following.next() else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! A data file's columns as the table's schema has them: found by field id, brought to the types that tables here hold.
+//! Maps a data file's columns to those of the table's schema: finds them by field id and converts them to the types that tables
+//! here have.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,36 +19,36 @@ use super::schema::{Node, NodeKind};
 use super::{DataFile, Foreign};
 use crate::source::as_type;
 
-/// Where a column's values come from.
+/// The source of a column's values.
 pub(super) enum Source {
     Stored {
         at: usize,
         shape: Shape,
     },
-    /// The same in each row of the file: null, what its partition says, or the column's default.
+    /// One value for all rows of the file: null, the partition's value, or the column's default.
     Same(ArrayRef),
 }
 
-/// How what is stored becomes what is wanted.
+/// The conversion from a stored type to the wanted one.
 pub(super) enum Shape {
     Cast(Arrow),
     Time,
-    /// Where each field is in what is stored, and what it is where it is not there.
+    /// The wanted fields, and the source of each.
     Struct(Fields, Vec<Part>),
     List(Arc<Field>, Box<Shape>),
     Map(Box<Shape>, Box<Shape>),
 }
 
-/// A field of a struct.
+/// The source of a field of a struct: a stored field, converted, or one value for all rows.
 pub(super) enum Part {
     Stored(usize, Shape),
-    /// The same in each row.
+    /// One value for all rows: the field's default or null.
     Missing(ArrayRef),
 }
 
 type Names = HashMap<i32, Vec<String>>;
 
-/// How fields are told apart in a file.
+/// Identifies fields in a file: by field id, or by name if the file has no ids.
 struct File<'a> {
     has_ids: bool,
     names: &'a Names,
@@ -71,7 +72,7 @@ fn field_id(field: &Field) -> Option<i32> {
     field.metadata().get(PARQUET_FIELD_ID_META_KEY)?.parse().ok()
 }
 
-/// Where each of some columns is in a file, and which of the file's columns that needs, ascending.
+/// Returns the source of each of the columns `nodes`, and the indexes of the file's columns that they need, ascending.
 pub(super) fn sources(
     table: &Foreign,
     file: &DataFile,
@@ -105,7 +106,8 @@ pub(super) fn sources(
     Ok((sources, roots))
 }
 
-/// Keys are by what is in a file of theirs, not by what a table shows of a column that a file lacks.
+/// Checks that a delete file has all its key columns. A key consists of stored values only; defaults and partition values do
+/// not replace a missing column.
 pub(super) fn must_have(table: &Foreign, keys: &[Node], schema: &Schema) -> Result<()> {
     let of = File::new(table, schema);
     for key in keys {
@@ -128,7 +130,7 @@ pub(super) fn must_have(table: &Foreign, keys: &[Node], schema: &Schema) -> Resu
     Ok(())
 }
 
-/// What all rows of a file have in a column that is not in it.
+/// Returns the value that all rows of a file have in a column that the file lacks.
 fn same(table: &Foreign, file: &DataFile, node: &Node) -> Result<ArrayRef> {
     let wanted = node.data_type().to_arrow();
     let spec = table.specs.get(&file.spec);
@@ -227,7 +229,7 @@ fn shape(file: &File<'_>, node: &Node, stored: &Arrow, column: &str) -> Result<S
 }
 
 impl Source {
-    /// Only some of the file's columns are read: where among them this one is.
+    /// Adjusts the column's index for a read of only the file's columns `roots`.
     pub fn rank(&mut self, roots: &[usize]) {
         if let Source::Stored { at, .. } = self {
             let stored = *at;
@@ -248,7 +250,7 @@ fn repeated(one: &ArrayRef, rows: usize) -> Result<ArrayRef> {
         .map_err(|e| Error::internal(format!("repeating a value: {e}")))
 }
 
-/// The values within structs of one field each; null where a struct is.
+/// Unwraps nested structs of one field each down to the values, which are null where a struct is null.
 pub(super) fn innermost(mut array: ArrayRef) -> Result<ArrayRef> {
     while let Some(outer) = array.as_struct_opt() {
         let inner = outer.columns().first().ok_or_else(|| Error::internal("a struct without fields"))?;

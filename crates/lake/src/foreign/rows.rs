@@ -1,4 +1,4 @@
-//! The live rows of a table, one batch after the other.
+//! Reads the live rows of a table, batch by batch.
 
 use std::sync::Arc;
 
@@ -13,36 +13,36 @@ use super::parquet_file::{Batches, ParquetFile, damaged};
 use super::project::{self, Source};
 use super::{DataFile, Foreign};
 
-/// Reads a table's rows from a place on.
+/// Reads a table's rows from an offset on.
 pub struct Rows {
     table: Arc<Foreign>,
     schema: SchemaRef,
-    /// The file that is next.
+    /// The index of the next data file.
     at: usize,
-    /// Rows of it that are left out, beside those that are deleted by position.
+    /// Rows to skip in the next data file, not counting those that are deleted by position.
     skip: u64,
-    /// Where the next batch begins.
+    /// The offset of the next batch.
     place: u64,
     open: Option<Open>,
 }
 
-/// Some rows, and where they stand.
+/// Rows with their offsets in the table.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub rows: RecordBatch,
-    /// The place where it begins.
+    /// The offset of the first row.
     begin: u64,
-    /// Places from there on whose rows equality deletes took, ascending.
+    /// Offsets, relative to `begin` and ascending, of rows that equality deletes removed.
     gone: Vec<u64>,
 }
 
 impl Batch {
-    /// Where one of its rows stands; of the row behind the last, where the batch ends.
+    /// Returns the offset of a row. For the row number after the last, returns the offset at which the batch ends.
     pub fn place(&self, row: usize) -> u64 {
         self.begin + nth(&self.gone, row as u64)
     }
 
-    /// Cuts it before one of its rows.
+    /// Splits the batch before one of its rows.
     pub fn split(&self, row: usize) -> (Batch, Batch) {
         let place = self.place(row);
         let at = place - self.begin;
@@ -57,10 +57,10 @@ impl Batch {
 /// A data file that is being read.
 struct Open {
     batches: Batches,
-    /// Where each column comes from.
+    /// The source of each of the table's columns.
     sources: Vec<Source>,
     filters: Vec<Filter>,
-    /// Where the next batch begins, in the file.
+    /// The position in the file of the next batch.
     position: u64,
     rows: u64,
     deleted: Arc<RoaringTreemap>,
@@ -79,7 +79,7 @@ impl Rows {
         Rows { table, schema, at, skip, place: from, open: None }
     }
 
-    /// Some more rows; `None` at the end.
+    /// Returns the next rows; `None` at the end.
     pub fn next_batch(&mut self) -> Result<Option<Batch>> {
         loop {
             if self.open.is_none() {
@@ -104,7 +104,7 @@ impl Rows {
     }
 }
 
-/// Where the live row stands before which there are so many.
+/// Returns the position of the live row that has `live` live rows before it. `deleted` are deleted positions, ascending.
 fn nth(deleted: &[u64], live: u64) -> u64 {
     let mut at = live;
     for position in deleted {
@@ -116,7 +116,7 @@ fn nth(deleted: &[u64], live: u64) -> u64 {
     at
 }
 
-/// The same in a file: the first position up to which there are more live rows than so many.
+/// Returns the position in a file of the live row that has `live` live rows before it, like [`nth`].
 fn stored(deleted: &RoaringTreemap, live: u64) -> u64 {
     let (mut low, mut high) = (live, live + deleted.len());
     while low < high {
@@ -129,20 +129,20 @@ fn stored(deleted: &RoaringTreemap, live: u64) -> u64 {
     low
 }
 
-/// Looks at a data file's footer: whether it is the file that the manifest says, and has what the table's columns need.
+/// Reads a data file's footer; checks that it is the file in the manifest and has what the table's columns need.
 pub(super) fn check(table: &Foreign, file: &DataFile) -> Result<()> {
     let parquet = ParquetFile::open(&table.place, file)?;
     let columns = Columns::find(table, file, parquet.schema())?;
     parquet.read(&columns.roots, 0).map(drop)
 }
 
-/// What is read of a data file.
+/// The columns of a data file that are read.
 struct Columns {
-    /// Of the file's own, ascending.
+    /// Indexes of the file's columns, ascending.
     roots: Vec<usize>,
-    /// Where each of the table's columns comes from.
+    /// The source of each of the table's columns.
     sources: Vec<Source>,
-    /// Equality deletes that go for the file, and where the columns are that they are by.
+    /// Groups of equality deletes that apply to the file, with the sources of their key columns.
     groups: Vec<(usize, Vec<Source>)>,
 }
 
@@ -182,7 +182,7 @@ fn open(table: &Foreign, file: &DataFile, first: u64) -> Result<Open> {
 }
 
 impl Open {
-    /// Rows, and which of those that no position deletes are deleted all the same.
+    /// Returns the next rows, and the indexes of those that equality deletes removed, among the rows that no position deletes.
     fn next(&mut self, schema: &SchemaRef) -> Result<Option<(RecordBatch, Vec<u64>)>> {
         let Some(mut batch) = self.batches.next()? else {
             return match self.position >= self.rows {
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn parts_of_a_batch_stand_where_their_rows_did() {
         use arrow::array::UInt64Array;
-        // Rows that are their own places.
+        // Each value is the row's own offset.
         let gone = [0, 1, 4, 8, 9];
         let rows: Vec<u64> = (0..10).filter(|place| !gone.contains(place)).map(|place| place + 100).collect();
         let column: ArrayRef = Arc::new(UInt64Array::from(rows.clone()));

@@ -1,4 +1,4 @@
-//! An Iceberg schema as columns that a table here may have.
+//! Converts an Iceberg schema to columns that a table here may have.
 
 use std::collections::HashMap;
 
@@ -12,42 +12,43 @@ use crate::source::as_type;
 /// A column of the table that is read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// As the Iceberg table calls it.
+    /// The column's name in the Iceberg table.
     pub name: String,
     pub data_type: DataType,
-    /// What a value becomes that no type here holds as it is.
+    /// A description of the conversion, for values that no type here holds unchanged ("maps become JSON objects").
     pub becomes: Option<String>,
 }
 
-/// A value's place in the schema, with its field id.
+/// A field of the schema, or an element, key or value of a list or map, with its field id.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub id: i32,
     pub name: String,
     pub required: bool,
     pub kind: NodeKind,
-    /// One row of what is shown where a file lacks it; null if there is none.
+    /// One row with the initial default, for files that lack the field; `None` if there is none.
     pub default: Option<ArrayRef>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum NodeKind {
     Plain(DataType),
-    /// A time of day, which becomes text.
+    /// A time of day. It becomes text.
     Time,
     Struct(Vec<Node>),
     List(Box<Node>),
-    /// A map, which becomes a JSON object.
+    /// A map. It becomes a JSON object.
     Map(Box<Node>, Box<Node>),
 }
 
-/// Deeper than any type that tables hold.
+/// Levels of nested types. No type of a table here has more.
 const NESTING_MAX: usize = 16;
 
-/// A type without values, of which there are only nulls: such fields are left out.
+/// A type without values: such a field has only nulls and is left out.
 const UNKNOWN: &str = "unknown";
 
-/// The columns of a schema. Those that are a table's own of Polynya's are left out where it is one, and those without a type.
+/// Returns the columns of a schema. Leaves out columns without a type, and for a table of Polynya its internal ones (row id and
+/// time).
 pub(super) fn columns_of(schema: &Json, is_polynya: bool) -> Result<(Vec<Node>, Vec<Column>)> {
     let fields = schema["fields"].as_array().ok_or_else(|| Error::damaged("a schema without fields"))?;
     let own = [types::ROW_ID.0 as i32, types::TIME.0 as i32];
@@ -80,15 +81,15 @@ fn node(field: &Json, depth: usize) -> Result<Node> {
     })
 }
 
-/// Columns of a type without values.
+/// Returns the names of the columns of a type without values.
 pub(super) fn left_out(schema: &Json) -> Vec<String> {
     let fields = schema["fields"].as_array().into_iter().flatten();
     let unknown = fields.filter(|field| field["type"] == UNKNOWN);
     unknown.filter_map(|field| field["name"].as_str().map(str::to_owned)).collect()
 }
 
-/// A field that rows are compared by, in the first of the schemas that has it: its column with nothing beside it. It may be
-/// missing, and is of the widest type that it may have become.
+/// Returns the key column that contains the field `id`, from the first schema that has it, reduced to the path to this field.
+/// The field counts as optional and has the widest type to which Iceberg can promote it.
 pub(super) fn key(schemas: &[&Json], id: i32) -> Result<Node> {
     let found = schemas.iter().find_map(|schema| key_in(&schema["fields"], id, 0).transpose());
     found.unwrap_or_else(|| {
@@ -215,7 +216,7 @@ impl Node {
         self.kind.data_type()
     }
 
-    /// Makes the field that rows are compared by of the widest type that it may have become.
+    /// Changes a key field's type to the widest one to which Iceberg can promote it.
     fn widen(&mut self) -> Result<()> {
         self.kind = match &self.kind {
             NodeKind::Plain(DataType::Int32) => NodeKind::Plain(DataType::Int64),
@@ -246,7 +247,7 @@ impl Node {
     }
 }
 
-/// Which names files without field ids have for a field, as a table's property says it.
+/// Parses a table's name mapping: for each field id, the names of the field in files without field ids.
 pub(super) fn name_mapping(text: &str) -> Result<HashMap<i32, Vec<String>>> {
     fn add(json: &Json, depth: usize, all: &mut HashMap<i32, Vec<String>>) {
         for field in json.as_array().into_iter().flatten().filter(|_| depth <= 2 * NESTING_MAX) {

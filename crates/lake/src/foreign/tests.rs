@@ -1,4 +1,5 @@
-//! Tables as others write them: Polynya's own, changed to look like theirs. What PyIceberg writes is read in `tests/lake`.
+//! Tests with tables that look as if other programs had written them: Polynya's own, changed. Tables that PyIceberg wrote are
+//! read in `tests/lake`.
 
 mod equality;
 mod format_3;
@@ -19,7 +20,7 @@ use super::{At, Foreign, schema};
 use crate::tests::support::{Bench, LAYOUTS};
 use crate::{Lake, Options};
 
-/// What a table has, in the order in which it is read.
+/// A table's rows in reading order: the key and the text of each.
 type Rows = Vec<(i64, Option<String>)>;
 
 fn bench(nth: usize) -> Bench {
@@ -62,7 +63,7 @@ fn expected(bench: &Bench) -> Rows {
     rows
 }
 
-/// Changes the newest metadata file.
+/// Edits the newest metadata file.
 fn edit(bench: &Bench, change: impl FnOnce(&mut Json)) {
     let lake = bench.lake();
     let mut json: Json = serde_json::from_slice(&bench.store().read(&lake.metadata_path()).unwrap()).unwrap();
@@ -76,7 +77,7 @@ fn rows_are_read_once_each_from_any_of_them_on() {
         let bench = bench(nth);
         let table = open(&bench).unwrap();
         table.check().unwrap();
-        // What is Polynya's own in a table of its is given anew by the table that takes the rows.
+        // Polynya's internal columns are left out: the importing table assigns its own.
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
         assert_eq!(names, ["k", "s"]);
         let all = read(&table, 0).unwrap();
@@ -118,15 +119,15 @@ fn columns_that_came_and_changed_their_names_are_found_by_their_ids() {
     };
     let old = at(first, None).unwrap();
     assert_eq!((old.columns.len(), old.columns[1].name.as_str(), old.places()), (2, "s", 37));
-    // Or those of another time, if that is asked for.
+    // It may also be read with the columns of another time.
     let named = at(first, Some(table.schema)).unwrap();
     assert_eq!((named.columns.len(), named.columns[1].name.as_str(), named.places()), (3, "text", 37));
     assert_eq!(at(1, None).unwrap_err().kind(), Kind::NotFound);
     assert_eq!(at(first, Some(999)).unwrap_err().kind(), Kind::NotFound);
 }
 
-/// A column was renamed and no row came since: who began to read went on with the column's name in the snapshot's time, and its
-/// values went to two columns.
+/// A column was renamed and no row was added afterwards. An import that began with the new name continued with the name at the
+/// snapshot's time, and the values went into two columns.
 #[test]
 fn what_began_with_newer_columns_than_its_snapshots_goes_on_with_them() {
     let bench = bench(0);
@@ -148,7 +149,7 @@ fn what_began_with_newer_columns_than_its_snapshots_goes_on_with_them() {
     assert_eq!(later.columns.last().unwrap().name, "renamed");
 }
 
-/// Format 1 says less, and what it leaves out follows from the rest.
+/// Format 1 has fewer members; the missing ones follow from the rest.
 #[test]
 fn format_1_is_read_as_well() {
     let bench = bench(0);
@@ -181,8 +182,8 @@ fn format_1_is_read_as_well() {
     assert_eq!(read(&open(&bench).unwrap(), 0).unwrap(), wanted);
 }
 
-/// Iceberg's Java library leaves out the sequence numbers of what a table got while it was of format 1, and has snapshots without
-/// a summary.
+/// Iceberg's Java library writes no sequence numbers for snapshots from the time when a table had format 1, and some snapshots
+/// have no summary.
 #[test]
 fn a_table_that_was_upgraded_from_format_1_is_read() {
     let bench = bench(0);
@@ -197,7 +198,7 @@ fn a_table_that_was_upgraded_from_format_1_is_read() {
     assert_eq!(read(&open(&bench).unwrap(), 0).unwrap(), wanted);
 }
 
-/// Manifests and lists of format 1 say of a file only where it is, and how large.
+/// A manifest list of format 1 tells only each manifest's path and length.
 #[test]
 fn a_list_of_format_1_is_read() {
     const SCHEMA: &str = r#"{"type":"record","name":"manifest_file","fields":[
@@ -213,7 +214,7 @@ fn a_list_of_format_1_is_read() {
     assert_eq!((found[0].path.as_str(), found[0].bytes, found[0].sequence), ("/t/metadata/m.avro", 77, 0));
 }
 
-/// Whatever a directory was called when its table was written, and in whichever catalog.
+/// A moved table's metadata name its former location. Files that lie neither there nor in the present directory are reported.
 #[test]
 fn what_a_moved_table_names_elsewhere_is_looked_for_and_told() {
     let bench = bench(2);
@@ -227,13 +228,13 @@ fn what_a_moved_table_names_elsewhere_is_looked_for_and_told() {
     let path = bench.lake().metadata_path();
     let text = moved(&bench.store().read(&path).unwrap());
     bench.store().replace(&path, text.as_bytes()).unwrap();
-    // Manifests still say the old paths: they are not there, and not below the location either.
+    // The manifests still contain the old paths. They do not exist, and they are not below the new location.
     let error = open(&bench).map(|table| read(&table, 0)).unwrap_err();
     assert!(error.to_string().contains("names a file that is not there"), "{error}");
     assert_ne!(wanted.len(), 0);
 }
 
-/// A manifest with one entry of these values: content, format, path, rows and bytes.
+/// Returns a manifest with one entry: content, format, path, rows and bytes as given.
 fn manifest_of(content: i64, format: &str, path: &str, rows: i64, bytes: i64) -> Vec<u8> {
     const SCHEMA: &str = r#"{"type":"record","name":"manifest_entry","fields":[
         {"name":"status","type":"int","field-id":0},
@@ -254,7 +255,8 @@ fn manifest_of(content: i64, format: &str, path: &str, rows: i64, bytes: i64) ->
     body.into_file(SCHEMA, &[])
 }
 
-/// Times of Impala and older Sparks: beyond what nanoseconds since 1970 hold they were others.
+/// Impala and older versions of Spark write such times. Those outside the range of nanoseconds since 1970 were silently
+/// changed.
 #[test]
 fn int96_times_of_all_years_are_read() {
     use arrow::datatypes::TimestampMicrosecondType;
@@ -267,7 +269,7 @@ fn int96_times_of_all_years_are_read() {
     let mut writer = SerializedFileWriter::new(&mut file, Arc::new(message), Arc::default()).unwrap();
     let mut group = writer.next_row_group().unwrap();
     let mut column = group.next_column().unwrap().unwrap();
-    // Days of the Julian period: of the years 1, 1970 and 9999.
+    // Julian day numbers in the years 1, 1970 and 9999.
     let days = [1_721_426, 2_440_588, 5_373_484];
     let times: Vec<Int96> = days.iter().map(|day| Int96::from(vec![5_000, 0, *day])).collect();
     column.typed::<Int96Type>().write_batch(&times, Some(&[1; 3]), None).unwrap();
@@ -320,7 +322,7 @@ fn what_cannot_be_read_whole_is_refused_before_the_first_row() {
         edit(bench, |json| json["schemas"][0]["fields"][2]["type"] = json!("timestamptz_ns"));
     });
     assert!(error.to_string().contains("timestamptz_ns"), "{error}");
-    // A column that must be in each file and is in none.
+    // A required column that no file contains.
     let error = refuse(&|bench, _| {
         edit(bench, |json| {
             let fields = json["schemas"][0]["fields"].as_array_mut().unwrap();
@@ -374,7 +376,7 @@ fn the_newest_metadata_is_what_the_hint_or_the_names_say() {
         assert!(found.ends_with(wanted), "{}", found.display());
     };
     found("00010-bb.metadata.json");
-    // Two of one number: only a catalog knows which of them counts.
+    // Of two files with the same number, only a catalog knows which one is current.
     put("00010-cc.metadata.json", b"{}");
     assert_eq!(super::newest_metadata(&store, &other).unwrap_err().kind(), Kind::Conflict);
     put("version-hint.text", b"00001-aa\n");

@@ -1,15 +1,15 @@
-//! Deletion vectors: blobs of Puffin files that say which rows of one data file are deleted.
+//! Deletion vectors: blobs in Puffin files, each with the positions of the deleted rows of one data file.
 //!
-//! A blob is the length of magic and bitmap, the magic, a bitmap of 64-bit positions in Roaring's portable form, the CRC-32 of
-//! magic and bitmap. Length and checksum are big-endian, everything else little-endian. The file's footer is not read: where a
-//! blob is and which data file it is of stands in the manifest as well.
+//! A blob consists of the length of magic and bitmap, the magic, a bitmap of 64-bit positions in Roaring's portable form, and
+//! the CRC-32 of magic and bitmap. Length and checksum are big-endian, everything else is little-endian. The file's footer is
+//! not read, because the manifest also tells the blob's offset and data file.
 
 use roaring::{RoaringBitmap, RoaringTreemap};
 use types::{Error, Result};
 
 const MAGIC: [u8; 4] = [0xD1, 0xD3, 0x39, 0x64];
 
-/// The positions in a blob.
+/// Returns the positions in a blob.
 pub(super) fn positions(blob: &[u8]) -> Result<RoaringTreemap> {
     let damaged = |why: &str| Error::damaged(format!("a deletion vector {why}"));
     let short = || damaged("ends too early");
@@ -50,7 +50,7 @@ pub(super) fn positions(blob: &[u8]) -> Result<RoaringTreemap> {
 pub(super) mod tests {
     use super::*;
 
-    /// A blob as Iceberg and Delta write it.
+    /// Returns a blob as Iceberg and Delta write it.
     pub(in super::super) fn blob(positions: &RoaringTreemap) -> Vec<u8> {
         let mut body = MAGIC.to_vec();
         positions.serialize_into(&mut body).unwrap();
@@ -68,7 +68,7 @@ pub(super) mod tests {
         for positions in [
             RoaringTreemap::new(),
             RoaringTreemap::from_iter([0, 3, u64::from(u32::MAX) + 7]),
-            // An array, a bitmap and a run.
+            // An array, a bitmap and a run container.
             RoaringTreemap::from_iter((0..10).chain((65_536..131_072).step_by(2)).chain(200_000..260_000)),
         ] {
             let mut positions = positions;
@@ -83,7 +83,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The example of Delta's protocol, which Iceberg took over: 3, 4, 7, 11, 18, 29.
+    /// The blob is the example in Delta's protocol, which Iceberg adopted: 3, 4, 7, 11, 18, 29.
     #[test]
     fn a_blob_that_another_program_wrote_is_read() {
         let body = [
@@ -108,7 +108,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What a checksum does not find out, since the writer was wrong before it.
+    /// A wrong writer computes a correct checksum of wrong contents, so that the checksum does not reveal them.
     #[test]
     fn a_blob_that_is_wrong_in_itself_is_an_error() {
         let one = |key: u32| {
@@ -131,7 +131,7 @@ pub(super) mod tests {
             assert!(super::positions(&of(count, &parts)).is_err(), "{count} {parts:?}");
         }
         assert!(super::positions(&framed(b"\xd1\xd3\x39\x65\0\0\0\0\0\0\0\0")).is_err());
-        // In its own body, wherever a byte is another one: never a panic.
+        // Changed bytes of a body under a correct checksum never cause a panic.
         let body = blob(&RoaringTreemap::from_iter((0..300).chain(66_000..66_003)));
         let body = &body[4..body.len() - 4];
         for at in 0..body.len() {

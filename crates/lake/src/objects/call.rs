@@ -1,4 +1,4 @@
-//! Calls of a store: each ends in time, and tells what went wrong.
+//! Makes calls to a store with a time limit, and classifies their errors.
 
 use std::future::Future;
 use std::io;
@@ -12,7 +12,7 @@ use super::Objects;
 use super::vended::Vended;
 
 impl Objects {
-    /// [`Objects::call`] of a thread that may belong to a runtime of its own: readers'.
+    /// Makes a call like [`Objects::call`], from a thread that may belong to another tokio runtime (a reader's).
     pub(super) fn call_from_anywhere<T, F>(
         &self,
         what: &'static str,
@@ -27,7 +27,7 @@ impl Objects {
             let (sender, receiver) = std::sync::mpsc::sync_channel(1);
             let limited = limited(self.vended().cloned(), self.call_max, work());
             let limited = async move {
-                // Nobody listens any more where the program ends.
+                // The receiver is gone if the program is ending.
                 let _ = sender.send(limited.await);
             };
             match &self.network.0 {
@@ -57,7 +57,7 @@ impl Objects {
         outcome.unwrap_or(Err(Cause::Late(self.call_max))).map_err(|cause| self.failed(what, name, cause))
     }
 
-    /// Makes a call, and once more where credentials were refused and others are to be had.
+    /// Makes a call, and repeats it once if its credentials were refused and new ones are available.
     fn again<T>(&self, call: impl Fn() -> Outcome<T>) -> Outcome<T> {
         let Some(vended) = self.vended() else { return call() };
         let number = vended.number();
@@ -74,7 +74,7 @@ impl Objects {
 
 pub(super) type Outcome<T> = std::result::Result<T, Failed>;
 
-/// A call that ends in time, with credentials that are had before it begins.
+/// Runs a call with a time limit. Credentials are obtained before the time begins.
 async fn limited<T>(
     vended: Option<Arc<Vended>>,
     call_max: Duration,
@@ -89,7 +89,7 @@ async fn limited<T>(
     }
 }
 
-/// A call that did not do what it should.
+/// A call that failed.
 pub(super) struct Failed {
     what: &'static str,
     named: String,
@@ -100,7 +100,7 @@ pub(super) struct Failed {
 pub(super) enum Cause {
     Store(StoreError),
     Late(Duration),
-    /// There are none.
+    /// The error of a request for credentials, which came before the call.
     Credentials(Error),
 }
 
@@ -109,7 +109,7 @@ impl Failed {
         matches!(&self.cause, Cause::Store(StoreError::NotFound { .. }))
     }
 
-    /// Whether others' credentials could help. What has ended is answered with 400 by Amazon.
+    /// Returns true if new credentials could help. Amazon answers 400 to expired ones.
     fn is_of_credentials(&self) -> bool {
         match &self.cause {
             Cause::Store(StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }) => true,
@@ -121,14 +121,14 @@ impl Failed {
         }
     }
 
-    /// Whether the same call would fail again.
+    /// Returns true if the same call would fail again.
     pub fn is_final(&self) -> bool {
         let is_refused =
             self.status().is_some_and(|(status, said)| refusal(self.what, status, &said).is_some());
         is_refused || matches!(&self.cause, Cause::Store(StoreError::InvalidPath { .. }))
     }
 
-    /// The status of an answer that may be one for good, and all that was said.
+    /// Returns the status of a response that may be final, and the full text of the error.
     fn status(&self) -> Option<(u16, String)> {
         let Cause::Store(error) = &self.cause else { return None };
         let said = chain(error);
@@ -137,11 +137,12 @@ impl Failed {
             StoreError::PermissionDenied { .. } => 403,
             StoreError::NotFound { .. } => 404,
             StoreError::NotSupported { .. } | StoreError::NotImplemented { .. } => 501,
-            // The client keeps its type to itself; this is how it reads.
+            // The client does not export the type of this error, so that the status is taken from its text.
             StoreError::Generic { .. } => {
                 let (_, rest) = said.split_once("non-2xx status code: ")?;
                 let status = rest.get(..3)?.parse().ok()?;
-                // Of listings all are told so. Others may also be of what hands out the credentials.
+                // All failures of listings have this form. Other calls may show a status of the service that hands out
+                // credentials; only these two are the store's.
                 let is_of_store = matches!(status, 400 | 501) || said.contains("performing list request");
                 Some(status).filter(|_| is_of_store)?
             }
@@ -151,14 +152,14 @@ impl Failed {
     }
 }
 
-/// Whether a store answered, and would answer the same until somebody changes it, the settings or the key.
+/// Returns true if a store refused a call and will do so again until its configuration, our settings or the key change.
 pub fn is_refused(error: &Error) -> bool {
     use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
     source.is_some_and(|source| matches!(source.kind(), InvalidInput | PermissionDenied | Unsupported))
 }
 
-/// Whether it was refused because credentials have ended, of which others may be had meanwhile.
+/// Returns true if a store refused a call because the credentials have expired. New ones may be available by now.
 pub fn is_ended(error: &Error) -> bool {
     is_refused(error) && says_ended(error.message())
 }
@@ -169,12 +170,13 @@ fn says_ended(said: &str) -> bool {
         .any(|code| said.contains(&format!("<Code>{code}<")))
 }
 
-/// What an answer means that will be the same the next time, and what to do; `None` if it may be another one.
+/// Returns the kind of error, its meaning and a hint for a response that will be the same next time; `None` if the next one may
+/// differ.
 fn refusal(what: &str, status: u16, said: &str) -> Option<(io::ErrorKind, &'static str, &'static str)> {
     use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     let is_write = what == "writing";
     Some(match status {
-        // The first is told as 403, and ends when the clock is right; the second is a connection that was too slow.
+        // The first arrives as 403 and ends once the clock is right; the second is due to a slow connection.
         _ if is_of_clock(said) || said.contains("<Code>RequestTimeout<") => return None,
         400 | 401 | 403 if says_ended(said) => {
             (PermissionDenied, "the credentials have ended", "give it others that are still good")
@@ -251,7 +253,7 @@ impl From<Failed> for Error {
     }
 }
 
-/// An error with what caused it, once each.
+/// Returns an error's text with those of its causes, each text once.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -265,7 +267,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Whether an error is of an object that is not there.
+/// Returns true if the error says that an object does not exist.
 pub(super) fn is_missing(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
     source.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)

@@ -1,4 +1,4 @@
-//! Connecting to S3, by what a URI and the settings say.
+//! Creates clients for S3 from a URI and the settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use types::{Error, Result};
 
 use super::Objects;
 
-/// How a store is reached. What is absent is taken from the environment, as AWS's own programs take it (`AWS_…`).
+/// Settings for the connection to a store. Absent ones come from the environment, as in AWS's own programs (`AWS_…`).
 #[derive(Clone, Default)]
 pub struct Options {
-    /// Of a compatible store, `http://127.0.0.1:7070`; none is Amazon's own.
+    /// The address of a compatible store, such as `http://127.0.0.1:7070`; Amazon's own by default.
     pub endpoint: Option<String>,
     pub region: Option<String>,
     pub access_key: Option<String>,
     pub secret_key: Option<String>,
     pub session_token: Option<String>,
-    /// The bucket is part of the host's name instead of the path's beginning.
+    /// True if the bucket is part of the host name instead of the beginning of the path.
     pub virtual_hosted: bool,
-    /// Every call ends within this, its repetitions included.
+    /// Time limit of every call, including its retries.
     pub call_max: Option<Duration>,
 }
 
 impl std::fmt::Debug for Options {
-    /// Without secrets.
+    /// Shows no secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Options")
             .field("endpoint", &self.endpoint)
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// What whoever hands out credentials says of how the store is reached. What we are told here ourselves wins.
+/// Settings for the connection that a credential vendor tells with its credentials. The server's own settings override them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reach {
     pub endpoint: Option<String>,
@@ -43,17 +43,17 @@ pub(crate) struct Reach {
     pub virtual_hosted: bool,
 }
 
-/// Makes clients of a store for credentials that are handed out.
+/// Creates clients of a store for credentials that are handed out.
 pub(crate) trait Connect: Send + Sync {
     fn connect(&self, reach: &Reach, credentials: AwsCredentialProvider) -> Result<Arc<dyn ObjectStore>>;
 }
 
-/// So long may a store take for one call: a background thread waits meanwhile.
+/// Default time limit of a call. A background thread waits meanwhile.
 const CALL_MAX: Duration = Duration::from_secs(30);
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const RETRIES_MAX: usize = 3;
 
-/// `s3://bucket/prefix`, as bucket and prefix.
+/// Splits `s3://bucket/prefix` into bucket and prefix.
 fn parts(uri: &str) -> Result<(&str, &str)> {
     let wrong = |what: &str| {
         Error::invalid(format!("`{uri}` {what}"))
@@ -69,7 +69,7 @@ fn parts(uri: &str) -> Result<(&str, &str)> {
 }
 
 impl Objects {
-    /// A place at `s3://bucket/prefix`. Nothing is asked of the store yet: [`Objects::make_sure`] does.
+    /// Opens a place at `s3://bucket/prefix`. Sends no request; the first one is made by [`Objects::make_sure`].
     pub fn connect(uri: &str, options: &Options, owner: &str) -> Result<Objects> {
         let (bucket, prefix) = parts(uri)?;
         let client = client(bucket, options, None).map_err(|e| {
@@ -78,7 +78,7 @@ impl Objects {
         Objects::new(client, prefix, named(bucket, prefix), options.call_max.unwrap_or(CALL_MAX), owner)
     }
 
-    /// The same place without a key of ours: a catalog hands out credentials for each table.
+    /// Opens a place without a key: a catalog hands out credentials for each table.
     pub fn without_key(uri: &str, options: &Options, owner: &str) -> Result<Objects> {
         let (bucket, prefix) = parts(uri)?;
         let s3 = S3 { bucket: bucket.to_owned(), options: options.clone() };
@@ -107,13 +107,13 @@ impl Connect for S3 {
 }
 
 impl Options {
-    /// With what else is told.
+    /// Returns these options, completed with the settings that a vendor tells.
     fn over(&self, told: &Reach, bucket: &str) -> Options {
         let mut all = self.clone();
         all.region = all.region.or_else(|| told.region.clone());
         if all.endpoint.is_none() {
             all.virtual_hosted |= told.virtual_hosted;
-            // The client takes it as it is.
+            // The client uses an endpoint unchanged, so that the bucket is added to the host here.
             let hosted = |endpoint: &String| match endpoint.split_once("://") {
                 Some((scheme, host)) if all.virtual_hosted => format!("{scheme}://{bucket}.{host}"),
                 _ => endpoint.clone(),
@@ -124,7 +124,7 @@ impl Options {
     }
 }
 
-/// A client, with the credentials that the options or the environment have unless there are others.
+/// Creates a client with `credentials`, or else with those of the options or the environment.
 fn client(
     bucket: &str,
     options: &Options,

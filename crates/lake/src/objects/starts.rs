@@ -1,11 +1,11 @@
-//! Which process may change a warehouse: the one that started last (decision 26).
+//! Lets only the process that started last change a warehouse (decision 26).
 //!
-//! A data directory that was copied has the id of the one that it was copied from, so the mark of the place cannot tell them
-//! apart. Therefore each start leaves an object of the next number with a token of its own, on the condition that none of its
-//! name is there, and removes the older ones. A process whose object is gone is not the last one any more and changes nothing
-//! ([`Objects::look`]). The data directory remembers its tokens: one that does not know the last start's is a copy, or an older
-//! state of the directory, and does not start there. A start of another database is no obstacle: whose the place is the mark
-//! says.
+//! A copied data directory has the database id of the original, so that the mark of the place cannot tell the two apart.
+//! Therefore each start puts an object with the next number and a token of its own, on the condition that no object has that
+//! name, and removes the older ones. A process whose object is gone is not the last one any more and changes nothing
+//! ([`Objects::look`]). The data directory records its tokens. If it does not contain the token of the last start, it is a copy
+//! or an older state of the directory, and the process does not start. The start of another database is ignored here: the mark
+//! tells which database owns the place.
 
 use std::path::{Path, PathBuf};
 
@@ -16,24 +16,24 @@ use super::Objects;
 use super::call::is_missing;
 use crate::files;
 
-/// Where the objects are, below the place.
+/// The directory of the objects, relative to the place.
 pub(super) const STARTS: &str = "polynya-starts";
-/// In a data directory: a line for each of its starts that may be the last one of a warehouse.
+/// The file in a data directory with a line for each of its starts that may be the last one of a warehouse.
 const MEMORY: &str = "warehouse-starts";
 
 /// This process's start.
 #[derive(Debug)]
 pub(super) struct Start {
-    /// The data directory; without one any start of the same database may be followed.
+    /// The data directory. Without one, the start of any process of the same database is accepted as a predecessor.
     dir: Option<PathBuf>,
     claim: Mutex<Claim>,
 }
 
 #[derive(Debug, Default)]
 struct Claim {
-    /// Chosen once, so that an answer that was lost does no harm.
+    /// The token, chosen once, so that a lost response does no harm.
     token: Option<String>,
-    /// The object, once it is known to be there.
+    /// The name of the start's object, once it is known to exist.
     name: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Start {
     }
 }
 
-/// A start that the data directory knows of.
+/// A start that is recorded in the data directory.
 struct Known {
     number: u64,
     token: String,
@@ -74,13 +74,14 @@ fn name_of(number: u64) -> String {
 }
 
 impl Objects {
-    /// Remembers in the data directory which start of this warehouse was its own.
+    /// Records in the data directory which starts on this warehouse were its own.
     #[must_use]
     pub fn remembered_in(self, dir: &Path) -> Objects {
         Objects { start: Start::of(Some(dir)).into(), ..self }
     }
 
-    /// Makes this process the last one that started here. [`Kind::InUse`] if one did that this data directory does not know.
+    /// Makes this process the last one that started here. Fails with [`Kind::InUse`] if the last start is not recorded in this
+    /// data directory.
     pub(super) fn claim_start(&self, env: &Env) -> Result<()> {
         let mut claim = self.start.claim.lock();
         let token = claim.token.get_or_insert_with(|| crate::create::uuid(env)).clone();
@@ -112,7 +113,8 @@ impl Objects {
             None => {
                 let of_here = known.iter().filter(|k| k.uri == self.uri).map(|k| k.number);
                 let number = of_here.chain(last).max().unwrap_or(0) + 1;
-                // Before anybody can find it: whoever starts here next must know it.
+                // The record comes before the object becomes visible, since the next start from this directory must know the
+                // token.
                 if let Some(dir) = &self.start.dir {
                     known.retain(|k| k.uri != self.uri || last.is_none_or(|last| k.number >= last));
                     known.push(Known { number, token: token.clone(), uri: self.uri.clone() });
@@ -125,7 +127,7 @@ impl Objects {
                 number
             }
         };
-        // A put may take its time. Who started twice meanwhile has had this number, and has removed it.
+        // The put may have been slow. A process that started twice meanwhile has used and removed this number.
         let found = self.list(STARTS)?;
         let numbers = || found.iter().filter_map(|object| object.name.parse::<u64>().ok());
         if numbers().any(|later| later > number) {
@@ -139,8 +141,9 @@ impl Objects {
         Ok(())
     }
 
-    /// Before anything is changed that another process may have changed: whether none started here since. [`Kind::InUse`] if one
-    /// did. Whatever was listed before this is none of its files.
+    /// Checks that no other process has started here since; fails with [`Kind::InUse`] otherwise. To be called before a change
+    /// of anything that another process may have changed. If it succeeds, files listed before it are not those of another
+    /// process.
     pub fn look(&self) -> Result<()> {
         let (name, token) = {
             let claim = self.start.claim.lock();
@@ -150,12 +153,12 @@ impl Objects {
         match self.get(&name) {
             Ok(found) if found == self.start_object(&token).as_bytes() => Ok(()),
             Err(error) if !is_missing(&error) => Err(error),
-            // Numbers may come again where somebody removed the objects.
+            // Numbers can repeat if somebody removed the objects.
             _ => Err(self.has_passed().hint(TWO)),
         }
     }
 
-    /// What the object of a start has in it: its token, and which database's it is.
+    /// Returns the contents of a start's object: its token and the id of its database.
     fn start_object(&self, token: &str) -> String {
         format!("{token} {}", self.owner)
     }

@@ -1,4 +1,4 @@
-//! Stores that lie, lose answers and stand still.
+//! Tests with stores that ignore conditions, lose responses or do not answer.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,27 +20,27 @@ use vfs::Env;
 
 use super::{Objects, PART_BYTES};
 
-/// What goes wrong with puts.
+/// The way in which puts fail.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// Conditions are ignored.
+    /// Conditions of puts are ignored.
     Careless,
-    /// The object is written, and the answer is an error.
+    /// The object is written, and the response is an error.
     AnswerLost,
-    /// Nothing is written, and the answer is an error; so often.
+    /// The first puts, as many as the number says, write nothing and respond with an error.
     Failing(usize),
-    /// No answer comes, and nothing is written.
+    /// The put writes nothing, and never returns.
     Silent,
-    /// No answer comes, but it is written.
+    /// The put writes the object, and never returns.
     SilentAfter,
-    /// The second part of an upload is not taken.
+    /// The second part of an upload is refused.
     PartFails,
-    /// The second part of an upload gets no answer.
+    /// The second part of an upload gets no response.
     PartSilent,
-    /// An upload is not completed.
+    /// The completion of an upload fails.
     CompleteFails,
-    /// It is, and the answer is an error.
+    /// The completion of an upload succeeds, and the response is an error.
     CompleteLost,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct Faulty {
     pub store: InMemory,
     fault: Fault,
     puts: AtomicUsize,
-    /// Whether it answers nobody who reads.
+    /// True if all reads fail.
     pub is_away: AtomicBool,
-    /// What was read, in order.
+    /// The byte ranges that were read, in order.
     pub reads: Mutex<Vec<Range<u64>>>,
 }
 
@@ -175,7 +175,7 @@ impl MultipartUpload for FaultyUpload {
 
 const CALL_MAX: Duration = Duration::from_millis(200);
 
-/// A store that tells what is read of it and can be away.
+/// Returns a store that records the reads and can be made unavailable.
 pub(crate) fn told() -> (Objects, Arc<Faulty>) {
     made(Fault::None, Duration::from_secs(5))
 }
@@ -239,7 +239,7 @@ fn a_place_is_that_of_one_database() {
     for _ in 0..2 {
         ours.make_sure(&env).unwrap();
     }
-    // Started anew it is still ours, and nobody else's.
+    // After a restart the place is still this database's and nobody else's.
     let again =
         |owner| Objects::new(store.clone(), "lake", "s3://bucket/lake".into(), CALL_MAX, owner).unwrap();
     again("ours").make_sure(&env).unwrap();
@@ -258,7 +258,7 @@ fn a_put_whose_answer_was_lost_is_known_by_what_is_there() {
         objects.put_if_absent("v1", Bytes::from_static(b"ours")).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
         assert_eq!(objects.get("v1").unwrap(), "ours");
     }
-    // Somebody else was faster: never taken for our own.
+    // Another client put the object first: it is never taken for our own.
     for fault in [Fault::None, Fault::AnswerLost, Fault::Failing(1)] {
         let (objects, store) = objects(fault);
         let key = Key::from("lake/v1");
@@ -312,7 +312,7 @@ fn an_upload_appears_whole_when_it_is_finished_and_never_before() {
     assert_eq!(objects.len("data/dropped").unwrap(), None);
 }
 
-/// Larger than one part, so that it goes up in several.
+/// The object is larger than one part, so that it is uploaded in several.
 #[test]
 fn an_upload_in_parts_is_there_whole_or_not_at_all() {
     let _limit = testkit::limit(60);
@@ -336,7 +336,7 @@ fn an_upload_in_parts_is_there_whole_or_not_at_all() {
             false => assert_eq!(objects.len("data/large").unwrap(), None, "{fault:?}"),
         }
     }
-    // What goes wrong where the bytes come from is told as it is.
+    // An error of the source of the bytes is returned unchanged.
     let (objects, _) = objects(Fault::None);
     let mut blocks = bytes.chunks(1 << 20).map(<[u8]>::to_vec);
     let mut left = 20;
@@ -346,7 +346,7 @@ fn an_upload_in_parts_is_there_whole_or_not_at_all() {
     });
     assert_eq!(error.unwrap_err().kind(), Kind::Damaged);
     assert_eq!(objects.len("data/large").unwrap(), None);
-    // And an object that is not what it was, when it is read.
+    // A read beyond the end of an object, or of a missing one, is damage.
     objects.put("data/short", Bytes::from_static(b"four")).unwrap();
     let mut buffer = [0; 3];
     objects.read_at("data/short", &mut buffer, 1).unwrap();

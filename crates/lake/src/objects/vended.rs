@@ -1,8 +1,8 @@
-//! Credentials that are handed out for a part of a store and end: kept, and had anew before they do.
+//! Caches temporary credentials that are handed out for a part of a store, and renews them before they expire.
 //!
-//! While those that are there live, nothing waits for others: they are asked for beside the calls, and a failure costs
-//! nothing. Once they have ended, or the store does not take them any more, a call waits for others. Whoever waits at the same
-//! time shares one question and its answer, an error too.
+//! While the current credentials are valid no call waits for new ones: they are requested in the background, and a failure
+//! costs nothing. Once the current ones have expired, or the store refuses them, a call waits for new ones. Calls that wait at
+//! the same time share one request and its result, even if that is an error.
 
 #[cfg(test)]
 mod tests;
@@ -16,38 +16,40 @@ use object_store::aws::AwsCredential;
 use types::{Error, Result};
 use vfs::{Clock, Mutex, Rank};
 
-/// What is handed out.
+/// A credential as it is handed out.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Credential {
     pub access_key: String,
     pub secret_key: String,
     pub session_token: Option<String>,
-    /// Milliseconds since 1970 in UTC, if it is told.
+    /// The expiry in milliseconds since 1970 in UTC, if it is known.
     pub ends_at_ms: Option<i64>,
 }
 
 impl fmt::Debug for Credential {
-    /// Without secrets.
+    /// Shows no secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credential").field("ends_at_ms", &self.ends_at_ms).finish_non_exhaustive()
     }
 }
 
-/// Who hands them out.
+/// Hands out credentials.
 pub(crate) trait Vendor: Send + Sync + fmt::Debug {
-    /// Others. Waits for the network.
+    /// Requests new credentials. Waits for the network.
     fn vend(&self) -> Result<Credential>;
 }
 
-/// Others are asked for when a quarter of the life of those that are there is left, or this, if that is more.
+/// Remaining life at which new credentials are requested; a quarter of the whole life if that is more, and never more than half
+/// of it.
 const LEFT_MIN: Duration = Duration::from_secs(300);
-/// Of which nobody said when they end, others are asked for after this.
+/// Age at which new credentials are requested if the current ones tell no expiry.
 const UNTOLD_MAX: Duration = Duration::from_secs(45 * 60);
-/// While those that are there live, it is asked again so long after a failure.
+/// Time between a failed request and the next one, while the current credentials are valid.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// Younger ones are not refused for their age, so that others would not help.
+/// Age below which credentials are not refused because of it, so that new ones would not help.
 const YOUNG: Duration = Duration::from_secs(10);
-/// A request is on its way for so long, and clocks differ by it: what is about to end may have ended there.
+/// Time that a request may take to arrive, and by which clocks may differ: credentials that expire within it may arrive
+/// expired.
 const LATE_MAX: Duration = Duration::from_secs(2);
 
 /// The credentials of one place.
@@ -55,31 +57,31 @@ pub(crate) struct Vended {
     vendor: Box<dyn Vendor>,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// Whoever has it asks.
+    /// Held by the task that requests new credentials.
     turn: tokio::sync::Mutex<()>,
 }
 
 struct State {
     current: Arc<AwsCredential>,
-    /// Those before: an error may still show them.
+    /// The previous credentials, which an error's text may still contain.
     before: Option<Arc<AwsCredential>>,
-    /// Counts those that were had.
+    /// The number of renewals so far; identifies the current credentials.
     number: u64,
-    /// Times are of the monotonic clock, so that one that is set does not end them.
+    /// The time when the current credentials came. The times here are those of the monotonic clock, which nobody can set.
     got: Duration,
     due: Duration,
     ends: Option<Duration>,
-    /// The store did not take them.
+    /// True if the store refused the current credentials.
     is_refused: bool,
-    /// How often it was asked for others, and what came of the last time.
+    /// The number of requests for new credentials so far. `failure` has the time and error of the last one, if it failed.
     asked: u64,
     failure: Option<(Duration, Error)>,
 }
 
-/// How the current ones are.
+/// The condition of the current credentials.
 enum Look {
     Lives(Arc<AwsCredential>),
-    /// It lives, and it is time for others.
+    /// The credentials are valid, and it is time to request new ones.
     Due(Arc<AwsCredential>),
     Ended,
 }
@@ -97,23 +99,23 @@ impl Vended {
         Arc::new(Vended { vendor, clock, state, turn: tokio::sync::Mutex::new(()) })
     }
 
-    /// Which ones are the current ones.
+    /// Returns the number of the current credentials, for [`Vended::is_refused`].
     pub fn number(&self) -> u64 {
         self.state.lock().number
     }
 
-    /// Credentials that have not ended as far as anybody knows, or that have just come: a clock may be wrong, and the store knows
-    /// it. Only within a runtime of tokio.
+    /// Returns credentials that are valid as far as is known, or that have just been handed out: this machine's clock may be
+    /// wrong, and the store decides. Must be called within a tokio runtime.
     pub async fn get(self: &Arc<Self>) -> Result<Arc<AwsCredential>> {
         match self.look() {
             Look::Lives(credential) => Ok(credential),
             Look::Due(credential) => {
                 let vended = self.clone();
                 tokio::spawn(async move {
-                    // Somebody asks already.
+                    // Another task requests them already.
                     let Ok(_turn) = vended.turn.try_lock() else { return };
                     if matches!(vended.look(), Look::Due(_)) {
-                        // Noted, and tried again.
+                        // The failure is recorded, and the request repeated later.
                         let _ = vended.renew().await;
                     }
                 });
@@ -152,7 +154,7 @@ impl Vended {
         }
     }
 
-    /// Asks for others. Only for who has the turn.
+    /// Requests new credentials. The caller must hold the turn.
     async fn renew(self: &Arc<Self>) -> Result<Arc<AwsCredential>> {
         let vended = self.clone();
         let began = Asked::now(&*self.clock);
@@ -178,7 +180,7 @@ impl Vended {
                 );
                 state.failure = Some((now, error.clone()));
                 if state.is_refused && lives {
-                    // Perhaps it was one thing alone that the store refused.
+                    // The store may have refused only this one call.
                     state.is_refused = false;
                     return Ok(state.current.clone());
                 }
@@ -187,8 +189,8 @@ impl Vended {
         }
     }
 
-    /// The store refused a call that was made with those of this number, or later ones. Tells whether it may go well with others:
-    /// those are there by now, or are had with the next call.
+    /// Records that the store refused a call made with the credentials `number`, or with later ones. Returns true if a
+    /// repetition of the call may succeed: newer credentials exist already, or the next call requests them.
     pub fn is_refused(&self, number: u64) -> bool {
         let mut state = self.state.lock();
         if state.number != number {
@@ -203,7 +205,7 @@ impl Vended {
         true
     }
 
-    /// A text without the secrets: some stores repeat a token in the error that refuses it.
+    /// Replaces the secrets in a text: some stores repeat a token in the error that refuses it.
     pub fn hide(&self, mut text: String) -> String {
         let state = self.state.lock();
         for of in std::iter::once(&state.current).chain(&state.before) {
@@ -217,7 +219,8 @@ impl Vended {
     }
 }
 
-/// When it was asked for them: by then they had not ended, however late the answer came. Of the first ones it is when they came.
+/// The time of a request for credentials. They were valid then, however late the response came. For the first ones, the time
+/// when they came.
 #[derive(Clone, Copy)]
 struct Asked {
     at: Duration,
@@ -232,7 +235,8 @@ impl Asked {
 
 impl State {
     fn of(credential: Credential, asked: Asked, got: Duration) -> State {
-        // One that seems to have ended when it was made is by another clock than ours: then the store says when it ends.
+        // A credential that seems to have expired when it was issued was issued by another clock. The store then decides when
+        // it expires.
         let life =
             credential.ends_at_ms.map(|ends| ends.saturating_sub(asked.unix_ms)).filter(|life| *life > 0);
         let life = life.map(|life| Duration::from_millis(life as u64));
@@ -252,7 +256,7 @@ impl State {
     }
 }
 
-/// Gives a client of the store what is current.
+/// Provides a store's client with the current credentials.
 #[derive(Debug)]
 pub(crate) struct Provider(pub Arc<Vended>);
 

@@ -1,5 +1,5 @@
-//! Metadata as catalogs tell them, brought to the words in which ours are written, so that both can be compared: catalogs
-//! are free in how they write what means the same.
+//! Converts a catalog's metadata to the form in which Polynya writes them, so that the two can be compared. Catalogs may write
+//! equal metadata differently.
 
 use iceberg::metadata::{Metadata, Once};
 use serde_json::{Map, Value as Json, json};
@@ -7,10 +7,10 @@ use types::{Error, Result};
 
 use super::client::Loaded;
 
-/// Deeper than any type of ours.
+/// Levels of nested types; ours have fewer.
 const NESTING_MAX: usize = 40;
 
-/// The metadata of a table. Older metadata files are the catalog's own matter and are not in it.
+/// Returns a table's metadata. Leaves out the log of older metadata files, which are the catalog's business.
 pub fn metadata(loaded: &Loaded) -> Result<Metadata> {
     let mut metadata = Metadata::parse(&loaded.metadata)?;
     metadata.metadata_log.clear();
@@ -28,7 +28,7 @@ pub fn metadata(loaded: &Loaded) -> Result<Metadata> {
     Ok(metadata)
 }
 
-/// Some entries of an object, and of each of its fields.
+/// Copies the members `own` of an object, and the members `of_field` of each of its fields.
 fn picked(of: &Json, own: &[&str], of_field: &[&str]) -> Json {
     let pick = |from: &Json, keys: &[&str]| -> Map<String, Json> {
         let known = keys.iter().filter_map(|key| Some(((*key).to_owned(), from.get(*key)?.clone())));

@@ -1,5 +1,5 @@
-//! What a commit asks of a catalog: the difference between two states of a table's metadata, as changes, and the state that
-//! they are made for, as requirements.
+//! Builds a commit request for a catalog: the difference between two states of a table's metadata as changes, and the first
+//! state as requirements.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,18 +7,18 @@ use iceberg::metadata::Metadata;
 use serde_json::{Value as Json, json};
 use types::{Error, Kind, Result};
 
-/// A commit, to be sent once or again.
+/// The contents of a commit request, which may be sent repeatedly.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Changes {
     pub requirements: Vec<Json>,
     pub updates: Vec<Json>,
 }
 
-/// In the place of an id: that of what was added before.
+/// Stands for the id of the object added last in the same commit.
 const LAST_ADDED: i32 = -1;
 
-/// The way from one state to another. Everything that either side follows from is required to be as it was, so that a commit
-/// that was made for an older state, or by another writer in between, is refused.
+/// Returns the changes from one state to another. Requires that every part of the first state on which the changes rest is
+/// unmodified, so that a commit made for an older state, or after another writer's commit, is refused.
 pub(super) fn between(before: &Metadata, after: &Metadata) -> Result<Changes> {
     let mut updates = Vec::new();
     let last = after.last_column_id;
@@ -54,14 +54,14 @@ fn requirements(of: &Metadata) -> Vec<Json> {
     ]
 }
 
-/// Schemas, specs or orders that are there.
+/// The schemas, specs or orders that a table has already.
 struct Known<'a> {
     all: Vec<&'a Json>,
     key: &'static str,
 }
 
 impl Known<'_> {
-    /// Adds what is not there yet. What is there never changes: a catalog has no words for that.
+    /// Adds the objects that are missing. Existing ones cannot change, since the protocol has no such change.
     fn add(&self, updates: &mut Vec<Json>, after: &[&Json], add: &dyn Fn(&Json) -> Json) -> Result<()> {
         for one in after {
             match self.all.iter().find(|known| known[self.key] == one[self.key]) {
@@ -82,7 +82,7 @@ impl Known<'_> {
     fn set(&self, updates: &mut Vec<Json>, action: &str, old: i32, new: i32) {
         if old != new {
             let is_known = self.all.iter().any(|one| one[self.key] == json!(new));
-            // The change has a name of its own for the id of a sort order.
+            // This change has another member name for the id of a sort order.
             let key = if self.key == "order-id" { "sort-order-id" } else { self.key };
             updates.push(json!({ "action": action, key: if is_known { new } else { LAST_ADDED } }));
         }

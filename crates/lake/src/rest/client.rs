@@ -1,4 +1,4 @@
-//! Requests to a catalog, and what its answers mean.
+//! Sends requests to a catalog and interprets its responses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,27 +19,27 @@ use super::token::{Identity, Tokens};
 use super::vended::{Properties, Told};
 use crate::objects::Credential;
 
-/// How a catalog is reached.
+/// Settings for the connection to a catalog.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// The address before `/v1`: `http://127.0.0.1:8181/catalog`.
+    /// The address before `/v1`, such as `http://127.0.0.1:8181/catalog`.
     pub uri: String,
-    /// Which of its warehouses, where it has several.
+    /// The catalog's warehouse, for catalogs that have several.
     pub warehouse: Option<String>,
-    /// Sent as it is.
+    /// A bearer token, sent unchanged.
     pub token: Option<String>,
-    /// `ID:SECRET` or a secret alone, exchanged for a token.
+    /// `ID:SECRET`, or only a secret, to be exchanged for a token.
     pub credential: Option<String>,
-    /// Asked for with a token; none is `catalog`.
+    /// The scope to request with a token; `catalog` by default.
     pub scope: Option<String>,
-    /// Where tokens are had; none is the catalog itself.
+    /// The address that issues tokens; the catalog itself by default.
     pub oauth2_uri: Option<String>,
-    /// Every call ends within this.
+    /// Time limit of every call; 30 s by default.
     pub call_max: Option<Duration>,
 }
 
 impl fmt::Debug for Options {
-    /// Without secrets.
+    /// Shows no secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("uri", &self.uri)
@@ -48,7 +48,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// So long may a catalog take for one call: a background thread waits meanwhile.
+/// Default time limit of a call. A background thread waits meanwhile.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
 const TABLE: &str = "/v1/{prefix}/namespaces/{namespace}/tables/{table}";
@@ -62,57 +62,57 @@ pub struct Catalog(Arc<Inner>);
 
 struct Inner {
     transport: Box<dyn Transport>,
-    /// Without `/v1` and a slash at the end.
+    /// The address, without `/v1` and a slash at the end.
     uri: String,
     warehouse: Option<String>,
     tokens: Tokens,
-    /// What it says of itself, once it was asked.
+    /// The catalog's configuration, once it was requested.
     manner: Mutex<Option<Arc<Manner>>>,
     owner: String,
 }
 
-/// How a catalog wants to be asked.
+/// The configuration of a catalog: how requests to it must look, and its defaults.
 struct Manner {
-    /// With a slash before it, or empty.
+    /// The prefix in paths, with a slash before it, or empty.
     prefix: String,
-    /// `None`: it does not say.
+    /// The endpoints that the catalog offers; `None` if it does not list them.
     endpoints: Option<Vec<String>>,
-    /// What it says of all tables. Never shown.
+    /// Properties that apply to all tables. Never shown, since they may contain secrets.
     properties: Properties,
 }
 
-/// Whether an answer is to bring credentials for the table's files.
+/// Tells whether a response is to contain credentials for the table's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wants {
     Table,
     Credentials,
 }
 
-/// A table as a catalog has it.
+/// A table as a catalog returns it.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub metadata_location: String,
-    /// JSON.
+    /// The metadata as JSON.
     pub metadata: Bytes,
-    /// How its files are reached.
+    /// The properties that tell how the table's files are reached.
     pub told: Told,
 }
 
-/// A request that did not do what it should.
+/// A request that failed.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub error: Error,
-    /// It was not carried out, and never will be.
+    /// True if the request was not carried out and never will be.
     pub is_certain: bool,
-    /// 0: no answer came.
+    /// The response's status; 0 if there was no response.
     pub status: u16,
-    /// The catalog itself says that there is no such thing, not somebody before it that does not reach it.
+    /// True if the catalog itself says that the object does not exist, and not a proxy that does not reach the catalog.
     pub is_missing: bool,
 }
 
 impl Failed {
-    /// Whether it may have been refused for how the table is by now, and not for who asks, or how often, or by somebody who does
-    /// not know it.
+    /// Returns true if the table's current state may be the reason of the refusal, rather than the client's rights, a rate
+    /// limit, or a proxy that does not know the table.
     pub fn may_be_of_table(&self) -> bool {
         (400..500).contains(&self.status) && !matches!(self.status, 401 | 403 | 404 | 407 | 421 | 429)
     }
@@ -133,7 +133,8 @@ impl fmt::Debug for Catalog {
 }
 
 impl Catalog {
-    /// `owner` is the id of the database. Nothing is asked yet: [`Catalog::make_sure`] does.
+    /// Creates the client. `owner` is the id of the database. Sends no request; the first one is made by
+    /// [`Catalog::make_sure`].
     pub fn connect(options: &Options, owner: &str) -> Result<Catalog> {
         let transport = Http::new(options.call_max.unwrap_or(CALL_MAX))?;
         Catalog::new(Box::new(transport), options, owner)
@@ -168,7 +169,7 @@ impl Catalog {
         })))
     }
 
-    /// The id of the database whose tables these are.
+    /// Returns the id of the database that owns the tables.
     pub(super) fn owner(&self) -> &str {
         &self.0.owner
     }
@@ -177,7 +178,7 @@ impl Catalog {
         &self.0.uri
     }
 
-    /// Makes sure, once, that this is a catalog that knows us and has what a lake needs.
+    /// Checks, once, that the address is a catalog which accepts our identity and has the endpoints that a lake needs.
     pub fn make_sure(&self) -> Result<()> {
         self.manner().map(drop).map_err(Error::from)
     }
@@ -232,7 +233,7 @@ impl Catalog {
         Ok(manner)
     }
 
-    /// A table by its full name; `None` if there is none.
+    /// Loads a table by its full name; `None` if it does not exist.
     pub(super) fn table(&self, full_name: &str, wants: Wants) -> Outcome<Option<Loaded>> {
         let url = self.table_url(full_name)?;
         let what = format!("loading {full_name} from the catalog at {}", self.0.uri);
@@ -244,12 +245,12 @@ impl Catalog {
         }
     }
 
-    /// What it says of all tables.
+    /// Returns the properties that apply to all tables.
     pub(super) fn properties(&self) -> Outcome<Properties> {
         Ok(self.manner()?.properties.clone())
     }
 
-    /// Credentials for the files of a table that is at `location`.
+    /// Gets credentials for the files of a table at `location`.
     pub(super) fn credential(&self, full_name: &str, location: &str) -> Result<Credential> {
         let manner = self.manner()?;
         let at = |told: &Told| told.at(&manner.properties, location).credential(self.uri(), location);
@@ -261,12 +262,12 @@ impl Catalog {
                 200 => {
                     let no = || Error::io(&what, io::Error::other("the answer is something else"));
                     let told: Json = serde_json::from_slice(&answer.body).map_err(|_| no())?;
-                    // None of them may be for this place, and then the table tells more.
+                    // If none of these credentials is for this location, the table's own response may have some.
                     if let Ok(found) = at(&Told::of(&Json::Null, &told["storage-credentials"])) {
                         return Ok(found);
                     }
                 }
-                // Whatever it says that it offers: the table tells.
+                // The catalog lists the endpoint and does not have it. The table's own response may have credentials.
                 404 | 405 | 501 => {}
                 _ => return Err(self.refused(&what, &answer).into()),
             }
@@ -283,7 +284,7 @@ impl Catalog {
         at(&loaded.told)
     }
 
-    /// Makes a namespace unless it is there.
+    /// Creates a namespace unless it exists.
     pub(super) fn make_namespace(&self, namespace: &str) -> Outcome<()> {
         let manner = self.manner()?;
         let all = format!("{}/v1{}/namespaces", self.0.uri, manner.prefix);
@@ -304,13 +305,13 @@ impl Catalog {
         let body = json!({ "namespace": [namespace], "properties": {} });
         let answer = self.ask(Method::Post, &all, Wants::Table, Some(&body), &what)?;
         match answer.status {
-            // Somebody else was faster.
+            // 409: another client created it first.
             200 | 204 | 409 => Ok(()),
             _ => Err(self.refused(&what, &answer)),
         }
     }
 
-    /// Makes a table as `body` says, which has no name.
+    /// Creates a table as `body` describes it; the name is added here.
     pub(super) fn create(&self, full_name: &str, wants: Wants, mut body: Json) -> Outcome<Loaded> {
         let manner = self.manner()?;
         let (namespace, table) = split(full_name);
@@ -340,7 +341,7 @@ impl Catalog {
         }
     }
 
-    /// Lets go of a table, whose files stay. There may be none.
+    /// Drops a table without its files. Succeeds if it does not exist.
     pub(super) fn drop_table(&self, full_name: &str) -> Outcome<()> {
         let url = format!("{}?purgeRequested=false", self.table_url(full_name)?);
         let what = format!("dropping {full_name} in the catalog at {}", self.0.uri);
@@ -359,7 +360,8 @@ impl Catalog {
         Ok(format!("{uri}/v1{prefix}/namespaces/{}/tables/{}", escaped(namespace), escaped(table)))
     }
 
-    /// Asks, with another token if the first one is not taken any more. A request that got no token was not carried out.
+    /// Sends a request. Repeats it once with a new token if the first one is refused. A request for which no token could be had
+    /// was not sent.
     fn ask(
         &self,
         method: Method,
@@ -398,7 +400,7 @@ impl Catalog {
         }
     }
 
-    /// What an answer means that is none of those that were hoped for.
+    /// Returns the error for an unexpected response.
     fn refused(&self, what: &str, answer: &Answer) -> Failed {
         let status = answer.status;
         let said = problem(&answer.body).map(|said| format!(", {said}")).unwrap_or_default();
@@ -412,14 +414,14 @@ impl Catalog {
             400..=499 => Error::invalid(message),
             _ => Error::io(what, io::Error::other(format!("it answers with {status}{said}"))),
         };
-        // What a server says when it did not get through to the end, or somebody between us and it, means nothing.
+        // Other errors, such as those of an overloaded server or of a proxy, do not tell whether the request was carried out.
         let is_certain =
             matches!(status, 400..=407 | 410..=417 | 421 | 422 | 424 | 426 | 428 | 429 | 431 | 501);
         Failed { error, is_certain, status, is_missing: is_missing(answer) }
     }
 }
 
-/// Whether a catalog says that something is not there. An answer of another form is of somebody else.
+/// Returns true if the catalog says that an object does not exist. A 404 in another form comes from some other server.
 fn is_missing(answer: &Answer) -> bool {
     answer.status == 404 && problem(&answer.body).is_some()
 }
@@ -443,7 +445,7 @@ fn certain(status: u16, error: Error) -> Failed {
     Failed { error, is_certain: true, status, is_missing: false }
 }
 
-/// A table in an answer. One that cannot be read says nothing of what was done.
+/// Parses a table in a response. A response that cannot be parsed does not tell whether the request was carried out.
 fn read(answer: &Answer, what: &str) -> Outcome<Loaded> {
     #[derive(Deserialize)]
     #[serde(rename_all = "kebab-case")]
@@ -467,7 +469,7 @@ fn read(answer: &Answer, what: &str) -> Outcome<Loaded> {
 }
 
 impl Loaded {
-    /// Where the table is, as it says.
+    /// Returns the table's location according to its metadata.
     fn location(&self) -> Result<String> {
         #[derive(Deserialize)]
         struct Located {
@@ -479,7 +481,7 @@ impl Loaded {
     }
 }
 
-/// What a catalog says of an error, if it says it as catalogs do.
+/// Returns the error in a response, if it has the form of the REST catalog protocol.
 fn problem(body: &[u8]) -> Option<String> {
     let body: Json = serde_json::from_slice(body).ok()?;
     let error = &body["error"];
@@ -492,7 +494,7 @@ fn problem(body: &[u8]) -> Option<String> {
     Some(plain(&said))
 }
 
-/// Somebody else's text, as a part of a line.
+/// Makes another program's text fit into one line of a message: no control characters, 400 characters at most.
 pub(super) fn plain(text: &str) -> String {
     text.chars().take(400).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -501,7 +503,7 @@ fn split(full_name: &str) -> (&str, &str) {
     full_name.split_once('.').unwrap_or((types::name::DEFAULT_NAMESPACE, full_name))
 }
 
-/// As it stands in a part of a URL or of a form.
+/// Escapes a text for a part of a URL or of a form.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
@@ -513,10 +515,10 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
-/// An address as requests begin with it.
+/// Checks a catalog's address and removes `/v1` and a slash at its end.
 fn base(uri: &str) -> Result<String> {
     let base = base_of(uri, "lake.catalog")?;
-    // Some write it so.
+    // Some people write the address with `/v1`.
     Ok(base.strip_suffix("/v1").unwrap_or(&base).to_owned())
 }
 
@@ -531,7 +533,7 @@ fn base_of(uri: &str, setting: &str) -> Result<String> {
             ));
     }
     if host.contains('@') {
-        // Not shown: there is a password in it.
+        // The address is not shown because it may contain a password.
         return Err(Error::invalid(format!("{setting} has a name or password in it, which would be shown"))
             .hint("set lake.catalog_credential or lake.catalog_token instead"));
     }

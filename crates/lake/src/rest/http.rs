@@ -1,5 +1,5 @@
-//! Requests over the network. What is above knows a request, an answer, and whether a request without one may have been
-//! carried out.
+//! Sends requests over HTTP. The callers see requests and responses, and for a request without a response, whether it may have
+//! been carried out.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -11,7 +11,7 @@ use reqwest::redirect;
 use tokio::runtime::Runtime;
 use types::{Error, Result};
 
-/// Metadata that are larger are none.
+/// Bytes of the largest response that is read; real metadata are far smaller.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
@@ -26,9 +26,9 @@ pub enum Method {
 pub struct Request {
     pub method: Method,
     pub url: String,
-    /// A token. Never shown.
+    /// A bearer token. Never shown.
     pub bearer: Option<String>,
-    /// Credentials for the table's files are to come with the answer.
+    /// True if the response is to contain credentials for the table's files.
     pub wants_credentials: bool,
     pub body: Option<Body>,
 }
@@ -36,11 +36,11 @@ pub struct Request {
 #[derive(Clone)]
 pub enum Body {
     Json(Bytes),
-    /// Of a form. Never shown.
+    /// The fields of a form. Never shown, since they contain a secret.
     Form(String),
 }
 
-/// Its body may have secrets in it, and is never shown.
+/// A response. Its body may contain secrets and is never shown.
 pub struct Answer {
     pub status: u16,
     pub body: Bytes,
@@ -52,28 +52,28 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// No answer.
+/// A request without a response.
 #[derive(Debug)]
 pub enum Broken {
-    /// Nothing was sent.
+    /// The request was not sent.
     NotSent(String),
-    /// It may have been carried out, or may be yet.
+    /// The request may have been carried out, or may still be.
     Unknown(String),
 }
 
-/// What carries requests.
+/// Carries requests.
 pub trait Transport: Send + Sync + fmt::Debug {
     fn call(&self, request: &Request) -> std::result::Result<Answer, Broken>;
 }
 
-/// HTTP/1.1 or 2, with TLS for `https`. Never follows a redirection: that would carry a token to who knows whom.
+/// HTTP/1.1 or 2, with TLS for `https`. Never follows a redirection, which could send a token to an unknown server.
 pub struct Http {
     network: Network,
     client: reqwest::Client,
     call_max: Duration,
 }
 
-/// What runs the calls. Let go of without waiting, wherever that happens.
+/// The runtime that runs the calls. It is shut down without waiting, because it may be dropped in any thread.
 struct Network(Option<Runtime>);
 
 impl Drop for Network {
@@ -91,7 +91,7 @@ impl fmt::Debug for Http {
 }
 
 impl Http {
-    /// Every call ends within `call_max`.
+    /// Creates the client. Every call ends within `call_max`.
     pub fn new(call_max: Duration) -> Result<Http> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -140,7 +140,7 @@ impl Http {
         let mut response = building.send().await.map_err(broken)?;
         let status = response.status().as_u16();
         let mut body = BytesMut::new();
-        // It was answered, but what, is not known to the end.
+        // The request was answered, but the response is incomplete.
         while let Some(chunk) =
             response.chunk().await.map_err(|e| Broken::Unknown(chain(&e.without_url())))?
         {
@@ -165,7 +165,7 @@ impl Transport for Http {
     }
 }
 
-/// An error with what caused it, once each.
+/// Returns an error's text with those of its causes, each text once.
 fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,5 +1,5 @@
-//! What this machine keeps of a table in a catalog elsewhere, in the table's own directory: where its files are, for when
-//! the table is gone there.
+//! This machine's record of a table in an external catalog. It is kept in the table's own directory and tells where the files
+//! are, even after the table is gone from the catalog.
 
 use serde::{Deserialize, Serialize};
 use table::materializer::MaterializerDir;
@@ -7,20 +7,20 @@ use types::{Error, Kind, Result};
 
 use crate::files;
 
-/// In a table's own directory.
+/// The record's file name, in the table's own directory.
 const FILE: &str = "catalog";
 const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub version: u32,
-    /// The full name.
+    /// The table's full name.
     pub table: String,
-    /// As Iceberg calls it.
+    /// The location in Iceberg's form.
     pub location: String,
-    /// `None`: it is to be made, and nothing is there yet.
+    /// The table's UUID; `None` before it was created, while no file exists.
     pub uuid: Option<String>,
-    /// It is being dropped there: if it is gone, that was us.
+    /// True while the table is being dropped in the catalog: if it is gone afterwards, we dropped it.
     #[serde(default)]
     pub is_dropping: bool,
 }
@@ -48,7 +48,7 @@ impl Record {
         }
     }
 
-    /// Puts it in place of another one, durable.
+    /// Writes the record durably, over an earlier one.
     pub fn write(&self, place: &MaterializerDir) -> Result<()> {
         let path = place.dir.join(FILE);
         let bytes =
@@ -57,7 +57,7 @@ impl Record {
         files::sync_dir(&place.env, &place.dir)
     }
 
-    /// Lets go of it, and of what a kill left when it was written.
+    /// Removes the record, and the temporary file of an interrupted write.
     pub fn remove(place: &MaterializerDir) -> Result<()> {
         files::remove(&place.env, &place.dir.join(format!("{FILE}{}", files::TEMPORARY)))?;
         files::remove(&place.env, &place.dir.join(FILE))

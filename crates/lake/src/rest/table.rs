@@ -1,4 +1,4 @@
-//! One table's lake in a catalog: found, made, committed to, dropped.
+//! Loads, creates, commits and drops one table's lake in a catalog.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,21 +26,21 @@ use crate::reader::Reader;
 use crate::state::{Lake, Shared, local};
 use crate::store::Store;
 
-/// Where a lake stands in a catalog.
+/// A table's entry in a catalog, as of one state of its lake.
 pub(crate) struct Listed {
     catalog: Catalog,
     /// The table's full name.
     pub name: String,
-    /// As the catalog says.
+    /// The location of the metadata file, according to the catalog.
     pub metadata_location: String,
-    /// Files of ours that nothing names and that a request of an earlier process may still come to name. Not removed before
-    /// the table has moved on.
+    /// Files of ours that no snapshot names and that a request of an earlier process may still commit. They are not removed
+    /// before the table has moved on.
     pub doubtful: Vec<PathBuf>,
-    /// A commit after this one whose outcome is unknown.
+    /// A commit after this state whose outcome is unknown.
     pending: Mutex<Option<Pending>>,
-    /// The catalog has no such table any more.
+    /// True if the catalog says that the table no longer exists.
     is_gone: AtomicBool,
-    /// A commit after this one was refused, perhaps for what another program did there meanwhile.
+    /// True if a commit after this state was refused, perhaps because another program changed the table.
     is_doubted: AtomicBool,
 }
 
@@ -68,7 +68,7 @@ impl Listed {
         }
     }
 
-    /// Of the state that a commit leads to.
+    /// Returns the entry for the state after a commit.
     pub fn next(&self) -> Listed {
         Listed::new(&self.catalog, &self.name, self.metadata_location.clone(), self.doubtful.clone())
     }
@@ -82,7 +82,8 @@ impl Listed {
     }
 }
 
-/// Reads a table's lake from the catalog; `None` if there is none there.
+/// Loads a table's lake from the catalog; `None` if the catalog has none. A table of the same name that was dropped here is
+/// dropped there first.
 pub(crate) fn load(
     catalog: &Catalog,
     options: &Options,
@@ -97,7 +98,7 @@ pub(crate) fn load(
     let is_own = metadata.database() == Some(catalog.owner());
     match metadata.table_id().filter(|_| is_own) {
         Some(id) if id == def.id => {}
-        // Ids are never used again, so that table was dropped before this one was made.
+        // Ids are never reused, so that this table was dropped here before the present one was created.
         Some(id) if id < def.id => {
             let dir = dir_of(options, &metadata.location)?;
             let store = store_of(catalog, store, &def.name, &dir, &metadata, &loaded)?;
@@ -150,8 +151,8 @@ fn lake_of(
     Ok(lake)
 }
 
-/// A commit of another program to a table that Polynya writes: its rows are not those of the table any more, or nobody knows
-/// whether they are.
+/// Refuses a table to which another program committed: only Polynya may write it, and its rows may not be those of our table
+/// any more.
 fn refuse_foreign(catalog: &Catalog, def: &TableDef, metadata: &Metadata) -> Result<()> {
     let Some(current) = metadata.current() else { return Ok(()) };
     if current.summary.contains_key(metadata::ROW) {
@@ -180,7 +181,7 @@ fn refuse_foreign(catalog: &Catalog, def: &TableDef, metadata: &Metadata) -> Res
     .hint(cure))
 }
 
-/// Finds a table's lake, or makes one without rows.
+/// Loads a table's lake from the catalog, or creates it there without rows.
 pub(crate) fn begin(
     catalog: &Catalog,
     options: &Options,
@@ -217,7 +218,7 @@ fn create(
 ) -> Result<()> {
     let def = &columns.def;
     let (namespace, name) = def.name.split_once('.').unwrap_or((types::name::DEFAULT_NAMESPACE, &def.name));
-    // A location that was never made anything at is tried again.
+    // A recorded location at which no table was created yet is used again.
     let unused = Record::read(place)?
         .filter(|record| record.uuid.is_none() && record.table == def.name)
         .filter(|record| dir_of(options, &record.location).is_ok());
@@ -235,7 +236,7 @@ fn create(
     let keep = options.metadata_files_max.max(1).to_string();
     wanted.properties.insert("write.metadata.previous-versions-max".into(), keep);
     catalog.make_namespace(namespace)?;
-    // Partitions and order follow in a commit: a catalog may give fields other ids here, and not there.
+    // Partitions and sort order follow in a commit: at creation a catalog may assign other field ids.
     let body = json!({
         "location": wanted.location,
         "schema": wanted.schema(),
@@ -244,11 +245,11 @@ fn create(
     });
     let made = match catalog.create(&def.name, wants(store), body) {
         Ok(loaded) => canonical::metadata(&loaded)?,
-        // Whoever was faster: it is looked at next.
+        // Another client created the table first; the caller loads it next.
         Err(failed) if failed.status == 409 => return Ok(()),
         Err(failed) => return Err(failed.into()),
     };
-    // Checked where it is undone easily: nothing is in it yet.
+    // These checks come while the table is empty and can simply be dropped.
     let fits = dir_of(options, &made.location).and_then(|_| {
         let lost = wanted
             .properties
@@ -270,8 +271,8 @@ fn create(
     Ok(())
 }
 
-/// Sees to it that a table without rows has just our fields, with our ids, before any row is in it: catalogs give fields ids
-/// of their own when a table is made, and keep those that come with a later schema, since data would be lost otherwise.
+/// Ensures that a table without rows has exactly our fields with our ids, before the first row. When a table is created,
+/// catalogs assign field ids of their own; they keep those of a later schema, since data would be lost otherwise.
 fn defined(catalog: &Catalog, mut lake: Lake, columns: &Columns) -> Result<Lake> {
     if lake.is_of(columns) {
         return Ok(lake);
@@ -290,7 +291,7 @@ fn defined(catalog: &Catalog, mut lake: Lake, columns: &Columns) -> Result<Lake>
     Ok(lake)
 }
 
-/// Whether a catalog kept a definition as it was told it.
+/// Checks that a catalog kept a definition unchanged.
 fn check_definition(catalog: &Catalog, name: &str, found: &Metadata, wanted: &Metadata) -> Result<()> {
     let by_id =
         |all: &[serde_json::Value], key: &str, id: i32| all.iter().find(|one| one[key] == json!(id)).cloned();
@@ -310,8 +311,8 @@ fn check_definition(catalog: &Catalog, name: &str, found: &Metadata, wanted: &Me
     .hint("data files name fields by these ids, so no table can be in such a catalog"))
 }
 
-/// Commits: tells the catalog to go from `base` to `lake`, whose files are all there. `at_risk` is called when all that can be
-/// done before is done.
+/// Commits: asks the catalog to change the table from `base` to `lake`, whose files are all written. Calls `at_risk`
+/// immediately before the request.
 pub(crate) fn commit(base: &Lake, lake: Lake, at_risk: impl FnOnce() -> Result<()>) -> Result<Lake> {
     let changes = changes::between(&base.metadata, &lake.metadata)?;
     at_risk()?;
@@ -331,14 +332,15 @@ fn send(base: &Lake, pending: Pending, is_again: bool) -> Result<Lake> {
     };
     let is_new = pending.lake.snapshot_id() != base.snapshot_id();
     if failed.is_missing {
-        // It is made anew, and nothing names what was written for this one.
+        // The table will be created again, and no snapshot will name the files written for this one.
         listed.is_gone.store(true, Ordering::Release);
     }
     if failed.may_be_of_table() {
         listed.is_doubted.store(true, Ordering::Release);
     }
     if !failed.is_certain {
-        // Whether it is done is found out before anything else is. One without a snapshot has no files that would be lost.
+        // The next step first finds out whether this commit happened. A commit without a new snapshot has no files to lose, and
+        // is forgotten.
         *listed.pending.lock() = Some(pending).filter(|_| is_new);
     } else if !is_again {
         base.unsure.store(false, Ordering::Release);
@@ -346,8 +348,8 @@ fn send(base: &Lake, pending: Pending, is_again: bool) -> Result<Lake> {
     Err(failed.into())
 }
 
-/// Finds out what became of a commit after `base`, and finishes it. `None`: nothing is known to be under way, and the table is
-/// to be loaded anew.
+/// Finds out the outcome of the pending commit after `base`, and completes it. Returns `None` if no commit is pending or it can
+/// no longer happen; the caller then loads the table again.
 pub(crate) fn settle(base: &Lake) -> Result<Option<Lake>> {
     let Some(listed) = &base.listed else { return Ok(None) };
     let Some(pending) = listed.pending.lock().take() else { return Ok(None) };
@@ -366,19 +368,21 @@ pub(crate) fn settle(base: &Lake) -> Result<Option<Lake>> {
     if found.current_snapshot_id == pending.lake.snapshot_id() {
         return accept(base, *pending.lake, loaded).map(Some);
     }
-    // A commit to a branch has taken the number of its snapshot: it would be refused whenever it came, and is made anew.
+    // A commit to a branch took the sequence number of the pending snapshot. The pending commit would always be refused, so it
+    // is made again.
     if found.last_sequence_number >= pending.lake.metadata.last_sequence_number {
         return Ok(None);
     }
-    // It is not done; it may be yet. Sent again, one of the two happens and the other one finds the table changed.
+    // The commit has not happened, but still may. If it is sent again, one of the two requests succeeds and the other one finds
+    // the table changed.
     match requirement::check(&pending.changes.requirements, &Table::parse(&loaded.metadata)?) {
         Ok(()) => send(base, pending, true).map(Some),
         Err(_) => Ok(None),
     }
 }
 
-/// Whether a table is in its catalog as it was when it was seen last. To be asked where there is a reason to doubt it: what others do
-/// to branches and tags moves nothing that a commit requires.
+/// Returns true if the catalog has the table in its last known state. To be called if there is a reason for doubt, because
+/// changes of branches and tags by other programs do not violate the requirements of our commits.
 pub(crate) fn is_as_known(lake: &Lake) -> Result<bool> {
     let Some(listed) = &lake.listed else { return Ok(true) };
     let Some(found) = listed.catalog.table(&listed.name, Wants::Table)? else { return Ok(false) };
@@ -390,7 +394,7 @@ pub(crate) fn is_as_known(lake: &Lake) -> Result<bool> {
     Ok(is_same)
 }
 
-/// The lake as it stands after a commit that was carried out.
+/// Completes a commit that the catalog carried out: checks the response and returns the lake in its new state.
 fn accept(base: &Lake, mut lake: Lake, loaded: Loaded) -> Result<Lake> {
     let listed = listed_of(base)?;
     let found = canonical::metadata(&loaded)?;
@@ -404,7 +408,7 @@ fn accept(base: &Lake, mut lake: Lake, loaded: Loaded) -> Result<Lake> {
         && found.branches() == wanted.branches()
         && found.position().ok() == Some((lake.row, lake.lsn));
     if !is_same {
-        // Loaded anew it is looked at closely.
+        // The caller loads the table again, which checks it thoroughly.
         return Err(Error::conflict(format!(
             "{} in the catalog at {} is not what was just committed; it is looked at anew",
             listed.name,
@@ -416,7 +420,7 @@ fn accept(base: &Lake, mut lake: Lake, loaded: Loaded) -> Result<Lake> {
     let Some(next) = &mut lake.listed else { return Err(Error::internal("the lake lost its catalog")) };
     next.metadata_location = loaded.metadata_location;
     if has_moved {
-        // What was made for the snapshot before can never be committed any more.
+        // Requests made for the previous snapshot can no longer succeed.
         for path in std::mem::take(&mut next.doubtful) {
             lake.garbage.push(path);
         }
@@ -424,12 +428,12 @@ fn accept(base: &Lake, mut lake: Lake, loaded: Loaded) -> Result<Lake> {
     Ok(lake)
 }
 
-/// What an answer is to bring.
+/// Returns the kind of response to ask for: with credentials if this server has no key for the store.
 fn wants(store: &Store) -> Wants {
     if store.lacks_key() { Wants::Credentials } else { Wants::Table }
 }
 
-/// The store of a table's files: with credentials that came with the table where there is no key of ours.
+/// Returns the store of a table's files, with the credentials that came with the table if this server has no key.
 fn store_of(
     catalog: &Catalog,
     store: &Store,
@@ -449,8 +453,8 @@ fn store_of(
     store.of_table(dir, &access.reach(), credential, Box::new(vendor))
 }
 
-/// Lets go of a table there, with its files. Without a key of ours these go first: once the table is gone there is none to be
-/// had, and nobody could end what was begun.
+/// Drops a table in the catalog and removes its files. With vended credentials the files go first: once the table is dropped no
+/// credentials are available, and nobody could complete an interrupted removal.
 fn remove(catalog: &Catalog, table: &str, store: &Store, dir: &Path) -> Result<()> {
     if store.is_of_table() {
         load::remove_all(store, dir)?;
@@ -460,7 +464,7 @@ fn remove(catalog: &Catalog, table: &str, store: &Store, dir: &Path) -> Result<(
     load::remove_all(store, dir)
 }
 
-/// The table is gone here: it goes there too, with its files.
+/// Drops a table in the catalog, with its files, after it was dropped here.
 pub(crate) fn dropped(
     catalog: &Catalog,
     options: &Options,
@@ -484,7 +488,7 @@ pub(crate) fn dropped(
                 record.write(place)?;
                 if let Err(failed) = catalog.drop_table(&record.table) {
                     if failed.is_certain {
-                        // If it is gone later on, that was somebody else.
+                        // The drop did not happen. If the table disappears later, another client dropped it.
                         record.is_dropping = false;
                         record.write(place)?;
                     }
@@ -506,7 +510,7 @@ pub(crate) fn dropped(
     Record::remove(place)
 }
 
-/// Opens a table as it is in a catalog now, which alone says what its metadata are.
+/// Opens a table with the metadata that the catalog has now; only the catalog knows which ones are current.
 pub(super) fn read(catalog: &Catalog, options: &Options, store: &Store, table: &str) -> Result<Reader> {
     let loaded = catalog.table(table, wants(store))?;
     let loaded = loaded.ok_or_else(|| {
@@ -517,7 +521,7 @@ pub(super) fn read(catalog: &Catalog, options: &Options, store: &Store, table: &
     Reader::of(&store_of(catalog, store, table, &dir, &metadata, &loaded)?, &dir, metadata)
 }
 
-/// The directory that a location means, which must be in the warehouse: elsewhere this process writes nothing.
+/// Returns the directory of a location. It must be in the warehouse, since this process writes nowhere else.
 fn dir_of(options: &Options, location: &str) -> Result<PathBuf> {
     let (place, warehouse) = (bare(location), bare(&options.location));
     local(&options.warehouse, warehouse, place).map_err(|_| {
@@ -530,7 +534,7 @@ fn dir_of(options: &Options, location: &str) -> Result<PathBuf> {
     })
 }
 
-/// A location without what says that it is of this machine.
+/// Removes `file:` or `file://` and a slash at the end from a location.
 fn bare(location: &str) -> &str {
     let rest = location.strip_prefix("file:");
     let rest = rest.map(|rest| rest.strip_prefix("//").filter(|rest| rest.starts_with('/')).unwrap_or(rest));

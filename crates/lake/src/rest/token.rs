@@ -1,4 +1,4 @@
-//! What a catalog is told of who asks: a token as it was given, or one that is got for a credential and kept until it ends.
+//! Bearer tokens for requests to a catalog: a configured one, or one obtained for a credential and cached until it expires.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use vfs::{Mutex, Rank};
 use super::client::escaped;
 use super::http::{Answer, Body, Broken, Method, Request, Transport};
 
-/// How a client is known to the catalog.
+/// The client's identity to the catalog.
 pub enum Identity {
     Nobody,
     Token(String),
-    /// OAuth2's client credentials.
+    /// Client credentials of OAuth2.
     Client {
         id: String,
         secret: String,
@@ -30,11 +30,11 @@ pub struct Tokens {
 #[derive(Clone)]
 struct Kept {
     token: String,
-    /// A moment before it ends; `None`: nothing was said.
+    /// The time after which the token is not used, a little before it expires; `None` if the server told no lifetime.
     until: Option<Instant>,
 }
 
-/// A token is not used in the last part of its life.
+/// Percent of a token's lifetime after which it is not used any more.
 const LIFE_PERCENT: u32 = 90;
 
 impl Tokens {
@@ -42,12 +42,12 @@ impl Tokens {
         Tokens { identity, kept: Mutex::new(Rank::new(61, "lake catalog token"), None) }
     }
 
-    /// Whether another one can be had where one is not taken any more.
+    /// Returns true if a refused token can be replaced by a new one.
     pub fn can_renew(&self) -> bool {
         matches!(self.identity, Identity::Client { .. })
     }
 
-    /// Forgets a token that was refused, unless there is another one by now.
+    /// Forgets a refused token, unless a newer one is cached already.
     pub fn refuse(&self, token: &str) {
         let mut kept = self.kept.lock();
         if kept.as_ref().is_some_and(|kept| kept.token == token) {
@@ -55,7 +55,7 @@ impl Tokens {
         }
     }
 
-    /// The token to ask with. No lock is held while one is got.
+    /// Returns the token for a request. Holds no lock while it obtains a new one.
     pub fn get(&self, transport: &dyn Transport) -> Result<Option<String>> {
         let (id, secret, scope, token_url) = match &self.identity {
             Identity::Nobody => return Ok(None),
@@ -93,10 +93,10 @@ impl Tokens {
     }
 }
 
-/// More is not believed.
+/// Seconds of the longest lifetime of a token that is believed.
 const SECONDS_MAX: u64 = 365 * 86_400;
 
-/// A token and how many seconds it lives.
+/// Parses a response. Returns the token and its lifetime in seconds.
 fn read(answer: &Answer, url: &str) -> Result<(String, Option<u64>)> {
     let body: Json = serde_json::from_slice(&answer.body).unwrap_or(Json::Null);
     let hint = "see the settings lake.catalog_credential, lake.catalog_scope and lake.catalog_oauth2_uri";
@@ -107,7 +107,7 @@ fn read(answer: &Answer, url: &str) -> Result<(String, Option<u64>)> {
             return Err(Error::io(format!("asking {url} for a token"), why));
         }
         status => {
-            // OAuth's errors are texts, those of Iceberg objects.
+            // An error is a text in OAuth's form and an object in Iceberg's.
             let said = body["error_description"].as_str().or(body["error"]["message"].as_str());
             let said = said.or(body["error"].as_str()).unwrap_or("it does not say why");
             let said: String = name::printable(said).chars().take(300).collect();

@@ -1,7 +1,8 @@
-//! Credentials that a catalog hands out for the files of a table: where they are in its answers, and whoever asks for others.
+//! Credentials that a catalog hands out for a table's files: their properties in its responses, and the request for new ones.
 //!
-//! An answer has properties for the whole table (`config`) and for parts of the store (`storage-credentials`); of the latter
-//! the longest prefix of the table's location counts, before the former. What the catalog says of itself comes last.
+//! A response has properties for the whole table (`config`) and for parts of the store (`storage-credentials`). Of the latter,
+//! those with the longest prefix of the table's location come first, before the former. The properties of the catalog itself
+//! come last.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +21,7 @@ const TOKEN: &str = "s3.session-token";
 const ENDS: &str = "s3.session-token-expires-at-ms";
 const SIGNS: &str = "s3.remote-signing-enabled";
 
-/// What an answer says of how a table's files are reached. Never shown.
+/// The properties in a response that tell how a table's files are reached. Never shown, since they contain secrets.
 #[derive(Clone, Default)]
 pub(super) struct Told {
     config: Properties,
@@ -34,14 +35,14 @@ impl fmt::Debug for Told {
 }
 
 impl Told {
-    /// Out of an answer's `config` and `storage-credentials`. What is of another form says nothing.
+    /// Parses a response's `config` and `storage-credentials`. Parts of another form are ignored.
     pub fn of(config: &Json, storage: &Json) -> Told {
         let of = |one: &Json| Some((one["prefix"].as_str()?.to_owned(), properties(&one["config"])));
         let storage = storage.as_array().into_iter().flatten().filter_map(of).collect();
         Told { config: properties(config), storage }
     }
 
-    /// What counts for a location, in the order in which it does.
+    /// Returns the properties that apply to a location, in the order of precedence.
     pub fn at<'a>(&'a self, of_catalog: &'a Properties, location: &str) -> Access<'a> {
         let fits = self.storage.iter().filter(|(prefix, _)| is_prefix(prefix, location));
         let longest = fits.max_by_key(|(prefix, _)| prefix.len()).map(|(_, properties)| properties);
@@ -49,7 +50,7 @@ impl Told {
     }
 }
 
-/// Texts and, where somebody does not write these as texts, numbers and switches.
+/// Parses properties. Numbers and booleans, which some catalogs do not write as texts, become texts.
 fn properties(of: &Json) -> Properties {
     let text = |value: &Json| match value {
         Json::String(text) => Some(text.clone()),
@@ -60,13 +61,13 @@ fn properties(of: &Json) -> Properties {
     all.filter_map(|(key, value)| Some((key.clone(), text(value)?))).collect()
 }
 
-/// Whether a place is in what a prefix names: `s3`, `s3://bucket` or `s3://bucket/path`, in whole parts.
+/// Returns true if a location lies in a prefix (`s3`, `s3://bucket` or `s3://bucket/path`), compared by whole path components.
 fn is_prefix(prefix: &str, location: &str) -> bool {
     let Some(rest) = location.strip_prefix(prefix) else { return prefix.strip_suffix('/') == Some(location) };
     rest.is_empty() || prefix.is_empty() || prefix.ends_with('/') || rest.starts_with(['/', ':'])
 }
 
-/// How the files of a table are reached.
+/// The properties that apply to one location, in the order of precedence.
 pub(super) struct Access<'a>(Vec<&'a Properties>);
 
 impl Access<'_> {
@@ -83,7 +84,8 @@ impl Access<'_> {
         }
     }
 
-    /// The parts of a key are taken from one place: another's token does not go with it.
+    /// Returns the credential. All its parts come from the same set of properties: a token of another set does not belong to
+    /// the key.
     pub fn credential(&self, catalog: &str, location: &str) -> Result<Credential> {
         let from = self.0.iter().find(|properties| properties.contains_key(ACCESS_KEY));
         let part = |key: &str| from.and_then(|from| from.get(key)).filter(|part| !part.is_empty());
@@ -114,7 +116,7 @@ impl Access<'_> {
     }
 }
 
-/// Asks for others.
+/// Requests new credentials for a table from its catalog.
 pub(super) struct OfTable {
     pub catalog: Catalog,
     pub table: String,
@@ -165,7 +167,7 @@ mod tests {
         assert_eq!(id(&told(&[all[2], all[5]])), "bucket");
         assert_eq!(id(&told(&[all[2]])), "scheme");
         assert_eq!(id(&told(&[("s3://bucket/lake/main/t-1/", "slash"), all[0]])), "slash");
-        // In whole parts: neither the table's sister nor what is below.
+        // Whole path components are compared: neither a sibling's prefix nor one below the table applies.
         assert_eq!(id(&told(&[all[3], all[4]])), "config");
         assert_eq!(id(&told(&[("", "all")])), "all");
     }

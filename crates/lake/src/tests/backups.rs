@@ -1,5 +1,5 @@
-//! Backups in an object store: calls that fail, answers that are lost, a store that goes away for good. What stands there is a
-//! whole backup or none.
+//! Tests of backups in an object store: calls that fail, responses that are lost, a store that becomes unavailable for good.
+//! The result is a complete backup or none.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::objects::{Objects, Use};
 
 const ROWS: i64 = 600;
 
-/// As the program's own, without its patience.
+/// The program's own source and target of backups, without its retries.
 #[derive(Debug)]
 struct Remote(Objects);
 
@@ -75,7 +75,7 @@ fn remote(store: &Arc<Flaky>, owner: &str) -> Remote {
     Remote(objects.used_for(Use::Backup))
 }
 
-/// A database with a segment and a head.
+/// Returns a database with a segment and a head.
 fn database(machine: &SimEnv) -> Engine {
     let options = engine::Options { seal_rows: 400, ..engine::Options::default() };
     let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
@@ -162,7 +162,7 @@ fn a_prefix_is_that_of_one_backup_of_one_database() {
     let machine = SimEnv::new(2);
     let engine = database(&machine);
     let store = Arc::new(Flaky::default());
-    // Ended before it was whole.
+    // The store fails before the backup is complete.
     store.fail(Fault { call: 12, is_done: true, ends: true });
     send(&engine, &remote(&store, "ours")).unwrap_err();
     store.works_again();
@@ -174,7 +174,7 @@ fn a_prefix_is_that_of_one_backup_of_one_database() {
     send(&engine, &remote(&store, "ours")).unwrap();
     let error = send(&engine, &remote(&store, "theirs")).unwrap_err();
     assert_eq!(error.kind(), Kind::Exists, "{error}");
-    // A warehouse is no place for one, nor a backup for a warehouse's tables.
+    // A warehouse cannot hold a backup, nor a backup's prefix the tables of a warehouse.
     let uri = "s3://bucket/lake".to_owned();
     let lake = Objects::new(store.clone(), "lake", uri.clone(), Duration::from_secs(10), "ours").unwrap();
     lake.make_sure(&Env::real()).unwrap();
@@ -182,7 +182,7 @@ fn a_prefix_is_that_of_one_backup_of_one_database() {
     assert!(error.message().contains("s3://bucket/lake is not empty: `polynya-"), "{error}");
 }
 
-/// Of a segment that has left there is a sidecar alone: the others' rows were looked for, and no backup was taken.
+/// An evicted segment has only its sidecar here. A backup looked for its rows and failed.
 #[test]
 fn a_backup_lacks_rows_that_are_in_the_lake_alone_and_says_which_wherever_it_is() {
     let _limit = testkit::limit(120);
@@ -214,7 +214,7 @@ fn a_backup_lacks_rows_that_are_in_the_lake_alone_and_says_which_wherever_it_is(
         let restored = backup::restore_from(&env, from, dest, None, &mut |_| Ok(())).unwrap();
         assert_eq!((restored.rows, &restored.lacks), (sent.backup.rows, &needs));
 
-        // What is here is read without the lake, and all of it with the lake as it was.
+        // The local rows are read without the lake, and all rows with the lake in its former state.
         let again = Engine::open_stepped(machine.env(), dest, engine::Options::default()).unwrap();
         let root = again.root();
         let [table, kept] = ["main.t", "main.kept"].map(|name| root.table(name).unwrap());
@@ -231,7 +231,7 @@ fn a_backup_lacks_rows_that_are_in_the_lake_alone_and_says_which_wherever_it_is(
     compare(&table, &kept, &mut Rng::new(5)).unwrap();
 }
 
-/// It is for people: the rows do not depend on it.
+/// The list of rows in the lake is only for people: no row depends on it.
 #[test]
 fn a_backup_whose_word_on_the_lake_is_lost_is_restored_and_that_is_said() {
     let _limit = testkit::limit(60);
@@ -257,7 +257,7 @@ fn a_backup_whose_word_on_the_lake_is_lost_is_restored_and_that_is_said() {
     }
 }
 
-/// A file of one block.
+/// Returns the blocks of a file of one block.
 fn parts(bytes: &[u8]) -> impl FnMut() -> Result<Option<Vec<u8>>> {
     let mut left = Some(bytes.to_vec());
     move || Ok(left.take())

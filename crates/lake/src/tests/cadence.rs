@@ -1,4 +1,4 @@
-//! When a commit is made.
+//! Tests of the time at which a commit is made.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::Options;
 
 fn bench() -> Bench {
     let mut bench = Bench::new(Options::new("lake", "lake"));
-    // A clock that stands at its beginning is no clock.
+    // A clock that stands at zero does not count as a clock.
     pass(&bench, 1);
-    // The empty table is there at once.
+    // The empty table is in the lake at once.
     assert!(matches!(bench.step(false).unwrap(), Progress::Advanced(_)));
     assert!(matches!(bench.step(false).unwrap(), Progress::UpToDate));
     bench
@@ -44,14 +44,14 @@ fn many_rows_land_ten_seconds_after_the_first_of_them() {
     pass(&bench, 1);
     assert!(!waits(&mut bench));
     assert_eq!(bench.lake().rows(), 1_100);
-    // From the first row after the commit on, the wait begins anew.
+    // The wait begins again with the first row after the commit.
     assert!(matches!(bench.step(false).unwrap(), Progress::UpToDate));
     pass(&bench, 100);
     bench.keys(0..2_000);
     assert!(waits(&mut bench));
 }
 
-/// Once they waited as long again for each further commit: 5,000 rows of as many partitions took more than a minute.
+/// Rows waited the same time again for each further commit: 5,000 rows in as many partitions took more than a minute.
 #[test]
 fn what_one_commit_does_not_take_in_lands_with_the_next_at_once() {
     let mut bench =
@@ -62,7 +62,7 @@ fn what_one_commit_does_not_take_in_lands_with_the_next_at_once() {
     bench.keys(0..25);
     assert!(waits(&mut bench));
     pass(&bench, 10);
-    // What is left in the end is a trickle, and has waited as long as the others.
+    // The last rows are only a trickle, but have waited as long as the others.
     for rows in [10, 20, 25] {
         assert!(!waits(&mut bench), "{rows}");
         assert_eq!(bench.lake().rows(), rows);
@@ -84,12 +84,12 @@ fn a_trickle_lands_after_a_minute_and_nothing_is_committed_without_rows() {
     let version = bench.lake().version;
     pass(&bench, 1_000);
     assert!(matches!(bench.step(false).unwrap(), Progress::UpToDate));
-    // Rows that came and went before they landed: the position moves, the lake does not.
+    // Rows came and went before they landed: the position moves, the lake does not change.
     bench.keys(0..3).delete(4..=6);
     assert!(matches!(bench.step(true).unwrap(), Progress::Advanced(_)));
     assert!(matches!(bench.step(true).unwrap(), Progress::UpToDate));
     assert_eq!(bench.lake().version, version);
-    // Deletes alone are worth a commit too.
+    // Deletes alone cause a commit too.
     bench.delete([1]);
     assert!(waits(&mut bench));
     pass(&bench, 60);
@@ -127,8 +127,8 @@ fn writers_are_slowed_by_a_lake_that_is_far_behind_and_not_by_one_that_cannot_la
     assert!(lag(&bench) == 0.0);
 }
 
-/// Once the bytes of dead rows were put down to the live ones: a few keys written again and again landed all the time, and
-/// their writers were refused.
+/// The bytes of dead rows were attributed to the live ones: a few keys that were overwritten repeatedly landed all the time,
+/// and their writers were refused.
 #[test]
 fn keys_that_are_written_again_and_again_wait_as_other_rows_do() {
     let mut bench = Bench::new(Options {

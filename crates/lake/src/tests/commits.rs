@@ -1,4 +1,4 @@
-//! Commits one after the other: what they hold, how few files they keep, what they refuse.
+//! Tests of consecutive commits: their contents, the number of files that they keep, and the commits that are refused.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn a_snapshot_says_where_it_stands_and_so_does_the_table() {
     assert_eq!((lake.rows(), lake.data.len(), lake.deletes.len()), (106, 2, 2));
 }
 
-/// Position = rank in the file, gaps of rows that never landed included.
+/// A row's position is its rank in the file. Row ids may have gaps, where rows never landed.
 #[test]
 fn rows_with_gaps_between_their_ids_are_deleted_by_their_rank() {
     let mut bench = Bench::new(plain());
@@ -48,7 +48,7 @@ fn rows_with_gaps_between_their_ids_are_deleted_by_their_rank() {
     bench.land();
 }
 
-/// A data file is in row-id order, however the rows lie that it is made of.
+/// A data file is in row-id order, even if the rows in the table's segments are not.
 #[test]
 fn rows_that_lie_by_time_land_in_the_order_of_their_ids() {
     let _limit = testkit::limit(200);
@@ -107,7 +107,7 @@ fn a_thousand_small_commits_leave_few_files() {
     }
     let lake = bench.land();
     let snapshots = lake.metadata.snapshots.len();
-    // Lists, manifests and data of the kept snapshots, and metadata files.
+    // Manifest lists, manifests and data of the kept snapshots, and metadata files.
     let files = bench.files();
     assert!(files.len() < 40 + snapshots * 12, "{} files", files.len());
     bench.restart();
@@ -127,7 +127,7 @@ fn files_go_when_no_kept_snapshot_names_them_and_not_before() {
         let lake = bench.land();
         past.push((lake.snapshot_id().unwrap(), lake.version, rows_of(&bench.snapshot()).unwrap()));
         for (snapshot, version, rows) in &past {
-            // G1: whoever opened the table at a kept snapshot still reads it.
+            // G1: a reader that opened the table at a kept snapshot can still read it.
             let kept = lake.metadata.snapshot(*snapshot).is_some();
             let named = format!("metadata/v{version}.metadata.json");
             if kept && bench.files().contains(&named) {
@@ -203,7 +203,7 @@ fn added_renamed_dropped_and_widened_columns_are_changes_of_the_iceberg_schema()
         def.add_column("later", &DataType::String, true, None).unwrap();
     });
     let lake = bench.land();
-    // The file is the same; its manifest says that the new column is null in it.
+    // The data file is the same; its manifest tells that the new column is null in it.
     assert_eq!(lake.metadata.current().unwrap().summary["operation"], "replace");
     assert_eq!(lake.data[0].path, before.data[0].path);
     let metrics = &lake.manifests[0].entries[0].file.metrics;
@@ -247,7 +247,7 @@ fn a_table_that_lands_keeps_its_name() {
     bench.materializer.check_change(&before, &after).unwrap();
 }
 
-/// v2 has no defaults: the values are in the files, or other readers would see nulls.
+/// Format 2 has no defaults: the values are written into the files, since other readers would see nulls.
 #[test]
 fn a_column_with_a_value_for_older_rows_is_written_into_their_files() {
     let mut bench = Bench::new(plain());
@@ -320,14 +320,14 @@ fn a_lake_that_disagrees_with_itself_or_is_ahead_of_its_table_is_not_written_to(
             assert_eq!(error.kind(), Kind::Damaged, "{fault}: {error}");
         }
         assert_eq!(bench.files(), files, "{fault}: nothing was touched");
-        // Moved away, as the hint says, it lands anew.
+        // Once it is moved away, as the hint says, the table lands again.
         crate::load::remove_dir(&bench.store(), &lake.dir).unwrap();
         bench.land();
     }
 }
 
-/// Once a database that was put back to an earlier state took the lake of the later one for its own, as soon as it had come
-/// as far again.
+/// A database that was restored to an earlier state took the lake of the later one for its own, as soon as it had reached the
+/// same position again.
 #[test]
 fn a_lake_of_another_history_is_not_taken_over() {
     let mut bench = Bench::new(plain());
@@ -355,7 +355,7 @@ fn a_dropped_table_takes_its_lake_along_and_its_name_is_free_again() {
     assert!(newest_version(&bench.store(), &bench.dir()).unwrap().is_none());
     assert!(!bench.sim.env().disk.exists(&bench.dir()).unwrap());
 
-    // A table of the same name that was made before the old one's lake was removed.
+    // A table of the same name is created before the old one's lake is removed.
     let mut bench = Bench::new(plain());
     bench.keys(0..10);
     bench.land();
@@ -371,7 +371,7 @@ fn a_dropped_table_takes_its_lake_along_and_its_name_is_free_again() {
     assert_eq!(read(&second.store(), &second.dir()).unwrap().len(), 5, "it is the new table's by then");
 }
 
-/// Its paths would lead other programs back to where it was, or to nothing.
+/// The paths in a moved lake would lead other programs to its former place, or to nothing.
 #[test]
 fn a_lake_that_was_moved_lands_anew_where_it_is() {
     let mut bench = Bench::new(plain());
@@ -406,7 +406,7 @@ fn a_full_disk_keeps_the_lake_as_it_was_and_it_goes_on_when_there_is_room() {
     assert_eq!(bench.files(), files, "failed commits left nothing behind");
 }
 
-/// Rows beyond what is gathered before a write reach the disk through the Parquet writer, which wraps what the disk says.
+/// Rows beyond the write buffer reach the disk through the Parquet writer, which wraps the disk's error.
 #[test]
 fn a_disk_that_fills_up_in_the_middle_of_a_data_file_is_told_as_full() {
     let mut bench = Bench::new(plain());
@@ -429,7 +429,7 @@ fn a_disk_that_fills_up_in_the_middle_of_a_data_file_is_told_as_full() {
     bench.land();
 }
 
-/// Each commit failed until the server was started again.
+/// Each commit failed until the server was restarted.
 #[test]
 fn a_lake_whose_directory_was_removed_lands_anew_with_the_next_rows() {
     let mut bench = Bench::new(plain());
@@ -446,7 +446,7 @@ fn a_lake_whose_directory_was_removed_lands_anew_with_the_next_rows() {
     assert_eq!(bench.land().rows(), 298);
 }
 
-/// What is left of it must not be taken for whole, nor be removed by the server.
+/// The remainder must not be taken for a complete lake, and the server must not remove it.
 #[test]
 fn a_lake_that_lacks_its_data_directory_says_what_to_do() {
     let mut bench = Bench::new(plain());
@@ -462,12 +462,12 @@ fn a_lake_that_lacks_its_data_directory_says_what_to_do() {
     assert_eq!(error.kind(), Kind::Io, "{error}");
     let hint = error.hint_text().unwrap_or_default();
     assert!(hint.contains("move `lake/main/t` away"), "{hint}");
-    // As told.
+    // The cure that the hint tells.
     crate::load::remove_dir(&bench.store(), &bench.dir()).unwrap();
     assert_eq!(bench.land().rows(), 200);
 }
 
-/// Once whoever waited for the table as it was waited for ever if columns came meanwhile.
+/// A wait for a former state of the table never ended if columns were added meanwhile.
 #[test]
 fn a_table_as_it_was_a_while_ago_has_landed_with_what_came_after_it() {
     let mut bench = Bench::new(plain());

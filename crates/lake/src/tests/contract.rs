@@ -1,4 +1,4 @@
-//! The contract of all materializers, the crash at any call included.
+//! Tests that the lake fulfils the contract of all materializers, with a crash at any call.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What a commit costs, in counts: calls of the disk, syncs, files, bytes, texts made. However many commits there were
-//! before it, it is the same (O1). Times are in docs/decisions/009.
+//! Tests of the cost of a commit in counts: disk calls, syncs, files, bytes, serialised texts. It does not depend on the number
+//! of earlier commits (O1). Times are in docs/decisions/009.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use iceberg::metadata::texts_made;
 use super::support::Bench;
 use crate::Options;
 
-/// Of one commit.
+/// The cost of one commit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     calls: u64,
     syncs: u64,
     files: u64,
     bytes: u64,
-    /// Parts of the metadata whose text was made.
+    /// Parts of the metadata that were serialised.
     texts: u64,
 }
 
-/// Lands a few rows and a delete.
+/// Lands a few rows and a delete, and returns the cost.
 fn commit(bench: &mut Bench, n: u64) -> Cost {
     let before: HashSet<String> = if n == 0 { HashSet::new() } else { bench.files().into_iter().collect() };
     bench.keys(n as i64 * 3..n as i64 * 3 + 3);
@@ -54,7 +54,7 @@ fn what_a_commit_costs_does_not_grow_with_those_before_it() {
     let _limit = testkit::limit(300);
     let mut bench = Bench::new(Options { snapshots_max: 40, ..Options::new("lake", "lake") });
     let costs: Vec<Cost> = (0..600).map(|n| commit(&mut bench, n)).collect();
-    // No more than that many snapshots are kept from here on. Medians, since neighbours are merged every eighth time.
+    // From here on the number of snapshots is constant. Medians are compared, since every eighth commit merges neighbours.
     let (early, late) = (&costs[60..160], &costs[500..600]);
     for (what, of) in [
         ("calls", (|cost| cost.calls) as fn(&Cost) -> u64),
@@ -65,11 +65,11 @@ fn what_a_commit_costs_does_not_grow_with_those_before_it() {
         let (before, now) = (median(early, of), median(late, of));
         assert!(now * 10 <= before * 11, "{what}: {before} after 100 commits, {now} after 550");
     }
-    // Data, positions, two manifests, their list, metadata and its hint; and their two directories.
+    // Data, positions, two manifests, their list, metadata and its hint; and two directories.
     assert!(median(late, |cost| cost.syncs) <= 11, "{:?}", late[50]);
     assert!(late.iter().all(|cost| cost.syncs <= 14 && cost.files <= 9), "{late:?}");
-    // Of each commit the text of its own snapshot. That of the schema was made with the table.
+    // Each commit serialises its own snapshot. The schema was serialised with the table.
     assert!(costs[1..].iter().all(|cost| cost.texts == 1), "{:?}", &costs[..5]);
-    // What forty snapshots say of themselves, and little else.
+    // Mainly the metadata of forty snapshots.
     assert!(median(late, |cost| cost.bytes) < 60 << 10, "{:?}", late[50]);
 }

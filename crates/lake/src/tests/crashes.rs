@@ -1,4 +1,4 @@
-//! A crash, a kill, a failing call at every single call of a commit.
+//! Tests of a power failure, a kill or a failure at every call of a commit.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use super::support::{Bench, LAYOUTS, Rows, lay_out, materializer, read, rows_of,
 use crate::reader::Reader;
 use crate::{Options, Store};
 
-/// The layouts that a table has, one after the other, by their numbers.
+/// The numbers of the layouts that a table has, one after the other.
 pub type Layouts = &'static [usize];
 
-/// What is done to the table, step by step; after each it lands.
+/// Changes the table in the way that belongs to the step. The table lands after each step.
 pub fn changes(bench: &mut Bench, step: usize, layouts: Layouts) {
     if let [_, .., then] = layouts
         && step == 6
@@ -27,7 +27,7 @@ pub fn changes(bench: &mut Bench, step: usize, layouts: Layouts) {
             def.add_column("level", &DataType::Int32, true, Some(Value::Int32(7))).unwrap();
         })),
         3 => drop(bench.delete(7..=20)),
-        // Files, manifests and positions are merged on the way, snapshots expire.
+        // These steps merge files, manifests and positions, and expire snapshots.
         _ => {
             let n = step as i64;
             bench.delete([20 + n as u64]);
@@ -39,7 +39,7 @@ pub fn changes(bench: &mut Bench, step: usize, layouts: Layouts) {
 
 pub const STEPS: usize = 14;
 
-/// The table after each change, by what the lake then says.
+/// The table's rows after each change, by the row and lsn that the lake then tells.
 pub type States = BTreeMap<(u64, u64), Rows>;
 
 fn begin(layouts: Layouts) -> Bench {
@@ -64,7 +64,7 @@ pub fn run(bench: &mut Bench, states: &mut States, layouts: Layouts) -> Result<(
     Ok(())
 }
 
-/// Goes on after whatever happened: the rest of the changes, and what the lake then holds.
+/// Continues after a failure: makes the remaining changes, and compares the lake with the table.
 pub fn finish(bench: &mut Bench, done: &States, layouts: Layouts) {
     bench.land();
     for step in done.len().saturating_sub(1)..STEPS {
@@ -73,7 +73,7 @@ pub fn finish(bench: &mut Bench, done: &States, layouts: Layouts) {
     }
 }
 
-/// K1: what a reader finds in the files is the table where the lake says it stands.
+/// K1: checks that a reader of the files finds the table's rows at the position that the lake tells.
 pub fn check(store: &Store, dir: &std::path::Path, states: &States, what: &str) {
     if crate::newest_version(store, dir).unwrap().is_none() {
         return;
@@ -82,7 +82,7 @@ pub fn check(store: &Store, dir: &std::path::Path, states: &States, what: &str) 
     let at = (reader.row.0, reader.lsn.0);
     let mut found = read(store, dir).unwrap_or_else(|e| panic!("{what}: {e}"));
     match states.get(&at) {
-        // A schema that came without rows leaves the position, and may change what older rows show.
+        // A schema change without rows does not move the position, and may change the values that older rows show.
         Some(expected) if expected.keys().eq(found.keys()) => {}
         Some(expected) => {
             found.retain(|row, _| !expected.contains_key(row));
@@ -141,13 +141,13 @@ fn so_does_either_where_files_are_partitioned_or_sorted() {
     let _limit = testkit::limit(900);
     ends_at_every_call(&End::PowerFailure, &[1], 13);
     ends_at_every_call(&End::Kill, &[3], 7);
-    // From one layout to another while things end.
+    // The layout changes while failures happen.
     ends_at_every_call(&End::PowerFailure, &[0, 2], 11);
     ends_at_every_call(&End::Kill, &[4, 7], 11);
 }
 
-/// What was adopted from the disk must be durable before a checkpoint says so: else a power failure after a kill would
-/// leave the checkpoint ahead of the lake.
+/// A commit found on the disk must be durable before a checkpoint refers to it. Otherwise a power failure after a kill leaves
+/// the checkpoint ahead of the lake.
 #[test]
 fn a_commit_that_a_kill_left_unsynced_is_durable_once_it_was_found() {
     let _limit = testkit::limit(300);
@@ -174,7 +174,7 @@ fn a_commit_that_a_kill_left_unsynced_is_durable_once_it_was_found() {
     }
 }
 
-/// A call that fails without the machine dying: the next step goes on from what is there.
+/// A call fails and the machine lives on: the next step continues from the present state.
 #[test]
 fn failing_writes_and_syncs_are_survived() {
     let _limit = testkit::limit(600);
@@ -194,7 +194,7 @@ fn failing_writes_and_syncs_are_survived() {
                 bench.materializer = materializer(small());
                 bench.position = None;
             }
-            // A fault that was not met yet is met somewhere below.
+            // A fault that has not occurred yet occurs somewhere below.
             let mut tries = 0;
             while bench.try_land().is_err() {
                 tries += 1;
@@ -205,7 +205,7 @@ fn failing_writes_and_syncs_are_survived() {
     }
 }
 
-/// Canaries: each sync is needed. A disk that drops one kind of them must be caught by the tests above.
+/// Canaries: each sync is needed. The tests above must notice a disk that drops one kind of them.
 #[test]
 fn a_lake_that_skips_a_kind_of_sync_is_caught() {
     let _limit = testkit::limit(600);

@@ -1,4 +1,4 @@
-//! What was deleted is gone for good once it was erased.
+//! Tests of erasures: deleted rows are in no file afterwards.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,10 +18,10 @@ fn plain() -> Options {
     Options::new("lake", "lake")
 }
 
-/// The row ids in all data files that lie there, whatever names them.
+/// Returns the row ids in all data files below the table's directory, named or not.
 pub fn rows_in_files(bench: &Bench) -> BTreeSet<u64> {
     let mut rows = BTreeSet::new();
-    // Other programs put theirs into directories below.
+    // Other programs put their files into subdirectories.
     let names: BTreeSet<String> = bench.files().into_iter().chain(bench.all_files()).collect();
     let has_rows = |name: &&String| name.ends_with(".parquet") && !name.contains("deletes");
     for name in names.iter().filter(has_rows) {
@@ -35,7 +35,7 @@ pub fn rows_in_files(bench: &Bench) -> BTreeSet<u64> {
     rows
 }
 
-/// Whether any file of the lake has these bytes in it, as they are.
+/// Returns true if any file of the lake contains these bytes unencoded.
 fn is_somewhere(bench: &Bench, text: &str) -> bool {
     let names = bench.files();
     names.iter().any(|name| {
@@ -66,7 +66,7 @@ fn an_erasure_leaves_neither_rows_nor_snapshots_nor_bounds() {
         bench.insert(&[vec![Value::Int64(7), Value::String("zz secret of somebody".into())]]);
         bench.keys(300..310);
         bench.land();
-        // Partly as a file that was written anew since: old snapshots have what it was made of.
+        // A part of the rows is deleted by a rewrite of their file: old snapshots still have the former file.
         bench.delete((1..=100).filter(|row| row % 2 == 0));
         bench.land();
         assert!(is_somewhere(&bench, "zz sec"), "{partition_by:?} {sort_by:?}");
@@ -87,7 +87,7 @@ fn an_erasure_leaves_neither_rows_nor_snapshots_nor_bounds() {
         bench.land();
         bench.restart();
         assert_eq!(bench.files(), files, "a restart finds nothing to remove");
-        // Asked again there is nothing to do, and no commit is made for it.
+        // A second request has nothing to do, and makes no commit.
         let version = bench.lake().version;
         assert_eq!(bench.erase().unwrap(), crate::Erased::default());
         assert_eq!(bench.lake().version, version);
@@ -96,8 +96,8 @@ fn an_erasure_leaves_neither_rows_nor_snapshots_nor_bounds() {
     }
 }
 
-/// Files that a column partitioned which is gone are written anew first; what is to be erased of others comes after them, and
-/// is not taken for done before.
+/// Files partitioned by a dropped column are rewritten first. The rows to erase in other files come after them, and do not
+/// count as done before.
 #[test]
 fn an_erasure_beside_a_partition_column_that_is_gone_is_done_when_it_is_told() {
     let mut bench = Bench::new(plain());
@@ -116,7 +116,7 @@ fn old_snapshots_alone_are_enough_to_be_erased() {
     let mut bench = Bench::new(plain());
     bench.keys(0..100);
     bench.land();
-    // All of the file goes with this commit; the snapshot before has it still.
+    // This commit drops the whole file; the snapshot before still has it.
     bench.delete(1..=100).keys(100..110);
     assert_eq!(bench.land().data.len(), 1);
     assert!(rows_in_files(&bench).contains(&50));
@@ -126,7 +126,7 @@ fn old_snapshots_alone_are_enough_to_be_erased() {
     bench.land();
 }
 
-/// Where one snapshot was left nothing was done, and older metadata files, which tell what was there, stayed.
+/// With only one snapshot left nothing was done, and older metadata files, which tell about the deleted rows, stayed.
 #[test]
 fn older_metadata_files_alone_are_enough_to_be_erased() {
     let mut bench = Bench::new(plain());
@@ -157,7 +157,7 @@ fn a_large_erasure_takes_several_commits_and_is_told_once() {
     bench.land();
 }
 
-/// Asks for an erasure of what was deleted up to an lsn, and gives what is told of it.
+/// Requests an erasure of the rows deleted up to an lsn, and returns its outcome once it is known.
 fn ask(bench: &Bench, lsn: u64) -> Arc<OnceLock<Erased>> {
     let told = Arc::new(OnceLock::new());
     let tell = told.clone();
@@ -166,7 +166,7 @@ fn ask(bench: &Bench, lsn: u64) -> Arc<OnceLock<Erased>> {
     told
 }
 
-/// A table of six files, one of which is written anew in a step, and with a deleted row in each; the rows that are deleted.
+/// Returns a table of six files, with a deleted row in each, of which a step rewrites one; and the deleted rows.
 fn written_all_the_time() -> (Bench, Vec<u64>) {
     let mut bench = Bench::new(Options { rewrite_bytes_max: 1, ..plain() });
     bench.lay_out(&["truncate(500, k)"], &[]).keys(0..3_000);
@@ -176,7 +176,7 @@ fn written_all_the_time() -> (Bench, Vec<u64>) {
     (bench, deleted)
 }
 
-/// A row goes from each file, and all but the last get one.
+/// Deletes a row of each file, and adds one to all but the last.
 fn write_on(bench: &mut Bench, nth: u64) {
     bench.delete(written_over(nth)).keys((0..5).map(|file| file * 500 + nth as i64));
 }
@@ -191,7 +191,7 @@ fn check_gone(bench: &Bench, rows: impl IntoIterator<Item = u64>) {
     assert!(still.is_empty(), "rows {still:?} are still in files");
 }
 
-/// Once the files that it had just written came first again, with new deletes, and later ones were never reached.
+/// The files that were just rewritten came first again, because of new deletes, and the later ones were never reached.
 #[test]
 fn an_erasure_of_a_table_that_is_written_between_any_two_steps_ends() {
     let _limit = testkit::limit(120);
@@ -221,7 +221,7 @@ fn an_erasure_of_a_table_that_is_written_between_any_two_steps_ends() {
     bench.land();
 }
 
-/// Each start begins anew, with the files that were not written for the longest time.
+/// Each restart begins the erasure again, with the files that were written longest ago.
 #[test]
 fn an_erasure_that_is_begun_anew_after_each_step_ends_though_the_table_is_written() {
     let _limit = testkit::limit(120);
@@ -249,7 +249,7 @@ fn an_erasure_that_is_begun_anew_after_each_step_ends_though_the_table_is_writte
     check_gone(&bench, deleted.into_iter().chain((0..6).flat_map(written_over)));
 }
 
-/// They were made of what the lake held, which did not know yet what the erasure is about.
+/// The other program built its files from the lake, which did not contain the deletes yet.
 #[test]
 fn an_erasure_reaches_files_that_another_program_put_in_after_it_was_asked() {
     let _limit = testkit::limit(120);
@@ -317,7 +317,7 @@ fn whoever_asked_is_told_of_a_failure_and_of_a_table_that_is_gone() {
     assert_eq!(told.load(Ordering::Relaxed), 1);
 }
 
-/// Killed or without power at any call: asked again it ends as if nothing had happened.
+/// After a kill or a power failure at any call, a repetition completes the erasure.
 #[test]
 fn an_erasure_that_was_cut_short_is_done_when_it_is_asked_again() {
     let _limit = testkit::limit(600);

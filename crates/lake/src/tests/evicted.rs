@@ -1,4 +1,4 @@
-//! Rows that have left their table's own segments: whatever is asked, they answer as rows do that never left.
+//! Tests of rows that were evicted from their table's local segments: every read returns the same as for rows that stayed.
 
 mod damaged;
 mod erased;
@@ -27,7 +27,7 @@ use super::remote::{Flaky, options_in};
 use super::support::{LAYOUTS, lay_out, materializer, read, small};
 use crate::{Materializer, Options, Store};
 
-/// What its rows do leaves, and a table of the same rows that keeps them: every transaction is of both.
+/// A table whose rows are evicted, and one with the same rows that keeps them. Every transaction applies to both.
 const NAMES: [&str; 2] = ["main.t", "main.kept"];
 const HELD_MAX: usize = 4;
 
@@ -65,7 +65,7 @@ fn batch(rng: &mut Rng, count: usize) -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-/// In row-id order, as they are read in any.
+/// Returns the rows sorted by row id.
 fn sorted(batches: &[RecordBatch]) -> Option<RecordBatch> {
     let all = concat_batches(batches.first()?.schema_ref(), batches).unwrap();
     let ids = all.column(0).as_primitive::<Int64Type>().values().to_vec();
@@ -74,7 +74,7 @@ fn sorted(batches: &[RecordBatch]) -> Option<RecordBatch> {
     Some(take_record_batch(&all, &UInt32Array::from(order)).unwrap())
 }
 
-/// As plain values, so that nothing of how they are stored counts.
+/// Returns the rows as plain values, so that their storage does not matter.
 fn plain(batch: &RecordBatch, def: &TableDef) -> Vec<Vec<Value>> {
     let system = [DataType::Int64, DataType::Timestamp];
     let types: Vec<DataType> =
@@ -86,7 +86,7 @@ fn plain(batch: &RecordBatch, def: &TableDef) -> Vec<Vec<Value>> {
     (0..batch.num_rows()).map(row).collect()
 }
 
-/// Everything that can be asked of a table, asked of both.
+/// Makes every kind of read on both tables and compares the results.
 pub(super) fn compare(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng) -> Result<()> {
     assert_eq!((table.rows(), table.next_row()), (kept.rows(), kept.next_row()));
     let (def, all) = (kept.def(), table.all_columns());
@@ -124,7 +124,7 @@ pub(super) fn compare(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng
             };
             assert_eq!(first(table)?, first(kept)?, "by time");
         }
-        // The same columns in another order, and one twice.
+        // The same columns in another order, one of them twice.
         let columns = [types::TIME, def.schema.columns[0].id, types::ROW_ID, def.schema.columns[0].id];
         let part = |of: &Snapshot| of.fetch(&wanted, &of.projection(&columns)?);
         assert_eq!(part(table)?.columns(), part(kept)?.columns());
@@ -142,7 +142,7 @@ pub(super) fn compare(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng
     Ok(())
 }
 
-/// The past of both is the same, as far as the lake still has it: else that is said.
+/// Compares the past of both tables as far as the lake still has it; beyond that the read must fail.
 fn compare_past(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng, seen: &mut Seen) -> Result<()> {
     let floor = table.past_floor().max(kept.past_floor()).0;
     let lsn = Lsn(floor + rng.below(table.lsn().0.saturating_sub(floor) + 1));
@@ -167,7 +167,7 @@ fn compare_past(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng, seen
     Ok(())
 }
 
-/// What seeds came to, so that none of this is idle.
+/// Counts of what the seeds exercised, so that the test cannot pass without effect.
 #[derive(Debug, Default)]
 struct Seen {
     compared: u64,
@@ -197,7 +197,7 @@ impl<'a> Life<'a> {
     }
 
     fn submit(&self, ops: Vec<Op>) {
-        // Refused by a machine that is dying; what becomes of it shows in both tables.
+        // A dying machine may refuse the transaction; its effect is then the same on both tables.
         self.engine.submit(&Principal::local(), Transaction::new(ops), |_| ());
     }
 
@@ -215,7 +215,7 @@ impl<'a> Life<'a> {
         while self.engine.step(Step::Commit) || self.engine.step(Step::Sync) {}
     }
 
-    /// Until nothing is to be done for a while.
+    /// Steps until there is nothing to do for a while.
     fn rest(&self) {
         for _ in 0..300 {
             self.settle();
@@ -238,7 +238,7 @@ impl<'a> Life<'a> {
             }
             30..=36 => {
                 let last = self.tables().map_or(1, |[table, _]| table.next_row().0);
-                // Old rows as a rule, as those are that expire.
+                // The range usually begins at old rows, as when rows expire.
                 let first = 1 + rng.below(last);
                 let many = if rng.one_in(3) { 200 } else { 6 };
                 let rows: Vec<RowId> = (first..first + 1 + rng.below(many)).map(RowId).collect();
@@ -269,7 +269,7 @@ impl<'a> Life<'a> {
     fn look(&mut self, rng: &mut Rng, seen: &mut Seen) -> Result<()> {
         let Some([table, kept]) = self.tables() else { return Ok(()) };
         if table.has_evicted() && table.lake_place().is_none() {
-            // Just opened: an error, and neither no rows nor others.
+            // Just opened: a read fails, and returns neither no rows nor wrong ones.
             let first = table.scan_from(RowId(1), 1_000, table.all_columns());
             assert!(table.evicted().0 == 0 || first.is_err_and(|e| e.kind() == Kind::Busy));
             return Ok(());
@@ -291,7 +291,7 @@ impl<'a> Life<'a> {
         self.check_durable(&table, rng)
     }
 
-    /// K1: what the table let go of is in the lake even if the power fails now.
+    /// K1: evicted rows are in the lake even if the power fails now.
     fn check_durable(&self, table: &Arc<Snapshot>, rng: &mut Rng) -> Result<()> {
         if !table.has_evicted() || rng.below(3) > 0 {
             return Ok(());
@@ -365,7 +365,7 @@ fn whatever_is_asked_rows_in_the_lake_answer_as_those_that_never_left() {
     assert!(seen.compared > 50 && seen.evicted > 50 && seen.held > 5 && seen.parts > 100, "{seen:?}");
 }
 
-/// Some sealed and landed rows of both tables, of which what is old was let go of.
+/// Fills both tables with sealed and landed rows, of which the old ones are evicted.
 pub(super) fn filled<'a>(machine: &'a SimEnv, options: Options, layout: usize, rounds: usize) -> Life<'a> {
     let life = Life::begin(machine, options).unwrap();
     let create = |def| Op::CreateTable { def, if_absent: true };
@@ -384,7 +384,7 @@ fn a_store_that_is_away_fails_reads_of_what_is_there_and_no_others() {
     let _limit = testkit::limit(120);
     for layout in [0, 1, 3] {
         let (machine, store) = (SimEnv::new(1), Arc::new(Flaky::default()));
-        // Nothing is kept, so that every read asks.
+        // Nothing is cached, so that every read makes a request.
         let life = filled(&machine, Options { read_bytes_max: 1, ..options_in(&store) }, layout, 6);
         let [table, kept] = life.tables().unwrap();
         assert!(table.evicted().0 > 200, "{:?}", table.evicted());
@@ -406,7 +406,7 @@ fn a_store_that_is_away_fails_reads_of_what_is_there_and_no_others() {
         assert_eq!(hot as u64, table.rows() - table.evicted().0, "what is here is read");
         let here = table.scan_from(table.hot_from(), usize::MAX, all).unwrap();
         assert_eq!(here.num_rows() as u64, table.rows() - table.evicted().0);
-        // What the table knows itself needs no lake.
+        // Reads that need only what the table itself knows work without the lake.
         assert_eq!(
             (table.rows(), table.is_live(RowId(3)).unwrap()),
             (kept.rows(), kept.is_live(RowId(3)).unwrap())
@@ -415,7 +415,7 @@ fn a_store_that_is_away_fails_reads_of_what_is_there_and_no_others() {
             table.scan_from(RowId(1), usize::MAX, &table.projection(&[types::ROW_ID]).unwrap()).unwrap();
         assert_eq!(ids.num_rows() as u64, table.rows());
 
-        // A delete needs it neither, and nothing is lost by all this.
+        // A delete works without the lake too, and nothing is lost by all this.
         life.both(|name| Op::Delete { table: name.into(), rows: vec![RowId(3)], must_exist: true });
         life.settle();
         store.works_again();
@@ -425,12 +425,12 @@ fn a_store_that_is_away_fails_reads_of_what_is_there_and_no_others() {
     }
 }
 
-/// A lake that was removed landed anew, from a table that had half of the rows.
+/// A lake that had been removed was created again from a table that had only half of the rows.
 #[test]
 fn a_lake_that_alone_has_rows_is_not_begun_anew() {
     let _limit = testkit::limit(120);
     let machine = SimEnv::new(1);
-    // Nothing is kept that would hide that files are gone.
+    // Nothing is cached that could hide the missing files.
     let life = filled(&machine, Options { read_bytes_max: 1, ..small() }, 0, 6);
     let [table, kept] = life.tables().unwrap();
     let dir = life.lake.dir_of(table.def());
@@ -461,7 +461,7 @@ fn a_lake_that_alone_has_rows_is_not_begun_anew() {
     after.scan_from(RowId(1), 10, after.all_columns()).unwrap_err();
     drop((table, kept, after));
 
-    // Put back, it goes on from there.
+    // Once the files are put back, the lake continues.
     for (file, bytes) in files.iter().zip(contents) {
         let written = disk.create(file).unwrap();
         written.write_at(&[std::io::IoSlice::new(&bytes)], 0).unwrap();
@@ -480,11 +480,11 @@ fn a_lake_that_alone_has_rows_is_not_begun_anew() {
 fn a_scan_unpacks_each_part_once_and_a_row_by_its_id_one_part() {
     let _limit = testkit::limit(120);
     let machine = SimEnv::new(1);
-    // Files stay as they were committed.
+    // Files are not merged.
     let options = || Options { file_bytes: 1, ..small() };
     let life = filled(&machine, options(), 0, 6);
     drop(life);
-    // A new process, which keeps nothing yet.
+    // A new process, whose cache is empty.
     let machine = machine.kill();
     let life = Life::begin(&machine, options()).unwrap();
     life.rest();
@@ -510,8 +510,8 @@ fn a_scan_unpacks_each_part_once_and_a_row_by_its_id_one_part() {
     assert_eq!(parts(&|| assert_eq!(whole(), table.rows())), 0);
 }
 
-/// An erasure that began before the first rows had left, beside their leaving: whichever of the two was done first, the rows that
-/// left were read at the position before the erasure from then on, whose files nothing let go of while no other row came.
+/// An erasure began before the first rows were evicted, and the eviction ran beside it. Whichever of the two finished first,
+/// the evicted rows were then read at the position before the erasure, and its files stayed until another row landed.
 #[test]
 fn an_erasure_beside_rows_that_leave_ends_without_another_row() {
     let _limit = testkit::limit(120);
@@ -530,7 +530,7 @@ fn an_erasure_beside_rows_that_leave_ends_without_another_row() {
                 let root = life.engine.root();
                 root.derived(crate::NAME, id).map_or(0, |position| position.checkpoint.row.0)
             };
-            // Nobody hurries it, or the delete would land at once as well.
+            // The step is not urgent; otherwise the delete would land at once as well.
             while stands() < 61 {
                 if !life.engine.step(Step::Background) {
                     machine.clock.advance(Duration::from_secs(31));
@@ -549,7 +549,7 @@ fn an_erasure_beside_rows_that_leave_ends_without_another_row() {
                 life.lake.erase(id, lsn, tell);
                 life.engine.hurry(crate::NAME, id);
             };
-            // Both are made over the state that neither has changed.
+            // Both begin with the state that neither has changed.
             if erases_first {
                 erase();
                 assert!(life.engine.step(Step::Background));

@@ -1,4 +1,4 @@
-//! What must hold of the files of a lake, whatever its layout.
+//! Invariants of a lake's files under every layout.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::row_ids::ids_of;
 use crate::source::Source;
 use crate::state::Live;
 
-/// Every row is in the partition that its file says, in the order that it says, and within the bounds that it says; no
-/// row is in two files; what counts deleted rows counts right.
+/// Checks that every row is in its file's partition, in its file's order and within its file's bounds; that no row is in two
+/// files; and that counts of deleted rows are right.
 pub fn check(lake: &Lake, def: &Arc<TableDef>) {
     let columns = Arc::new(Columns::of(def).unwrap());
     let mut deleted: HashSet<(Arc<str>, u64)> = HashSet::new();
@@ -57,7 +57,7 @@ pub fn check(lake: &Lake, def: &Arc<TableDef>) {
     assert!(lake.data.is_sorted_by_key(|live| live.first));
 }
 
-/// All rows of a file, deleted ones too, as the columns are now.
+/// Returns all rows of a file, including deleted ones, with the present columns.
 pub fn rows_of(lake: &Lake, live: &Live, columns: &Arc<Columns>) -> RecordBatch {
     let bytes = lake.data_file(live).unwrap();
     let mut source = Source::open(bytes, columns.clone(), Vec::new(), 1 << 20).unwrap();

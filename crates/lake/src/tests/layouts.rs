@@ -1,4 +1,4 @@
-//! Tables that are partitioned and sorted: what is in which file, and that nothing else changes.
+//! Tests of partitioned and sorted tables: which rows are in which file, and that nothing else changes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn plain() -> Options {
     Options::new("lake", "lake")
 }
 
-/// Files by the text of their partition values.
+/// Counts the data files by the text of their partition values.
 fn files(lake: &Lake) -> BTreeMap<String, usize> {
     let mut files = BTreeMap::new();
     for live in &lake.data {
@@ -35,7 +35,7 @@ fn a_commit_writes_one_file_for_each_partition_and_late_rows_go_where_they_belon
     let row = |n: i64, at: Option<i64>| {
         vec![Value::Int64(n), Value::Null, at.map_or(Value::Null, Value::Timestamp)]
     };
-    // Three days and no day, in no order.
+    // Rows of three days, and without a day, in mixed order.
     let rows: Vec<_> = (0..400).map(|n| row(n, (n % 4 > 0).then_some(n % 4 * DAY + n))).collect();
     bench.insert(&rows);
     let lake = bench.land();
@@ -44,7 +44,7 @@ fn a_commit_writes_one_file_for_each_partition_and_late_rows_go_where_they_belon
     assert_eq!(files(&lake), expected.clone().into());
     assert_eq!(lake.metadata.default_spec_id, 0);
     assert!(lake.data.iter().all(|live| live.entry.file.rows == 100));
-    // The files' ranges of row ids overlap, and yet a row is found in its own.
+    // The files' ranges of row ids overlap, and still each row is found in its own file.
     bench.delete([1, 2, 7, 399]).insert(&[row(0, Some(2 * DAY)), row(1, Some(-1))]);
     let lake = bench.land();
     let mut expected = BTreeMap::from(expected);
@@ -93,12 +93,12 @@ fn another_layout_is_for_files_to_come_and_old_ones_keep_theirs() {
     assert_eq!(specs, [0, 1, 1]);
     let lists: Vec<(i32, u64)> = lake.manifests.iter().map(|m| (m.file.spec, m.file.live_files())).collect();
     assert_eq!(lists, [(0, 1), (1, 2), (0, 1)], "a manifest is of one spec");
-    // A file of before that is written anew lies as the table does now.
+    // A file of the former layout that is rewritten gets the present one.
     bench.delete(1..=200);
     let lake = bench.land();
     assert!(lake.data.iter().all(|live| live.entry.file.spec == 1), "{:?}", files(&lake));
     assert!(lake.deletes.is_empty());
-    // Back again, under the number that it had.
+    // A layout that the table had before gets its former number.
     bench.lay_out(&[], &[]).keys(0..5);
     let lake = bench.land();
     assert_eq!((lake.metadata.default_spec_id, lake.metadata.default_sort_order_id), (0, 0));
@@ -150,7 +150,7 @@ fn columns_that_are_added_with_a_value_renamed_widened_and_dropped_leave_the_lay
         def.schema.columns[2].data_type = DataType::Int64;
         def.schema.columns[3].data_type = DataType::Float64;
         def.schema.columns[4].data_type = DataType::Decimal { precision: 20, scale: 2 };
-        // Of the name that a partition field would have.
+        // The name that a partition field would have.
         def.add_column("d_trunc_100", &DataType::String, true, Some(Value::String("x".into()))).unwrap();
     });
     let lake = bench.land();
@@ -166,14 +166,14 @@ fn columns_that_are_added_with_a_value_renamed_widened_and_dropped_leave_the_lay
     bench.delete([3, 17]);
     let lake = bench.land();
     assert_eq!(files(&lake).len(), before, "values of a wider type are the same partition");
-    // A column goes that files are partitioned by.
+    // A column is dropped by which files are partitioned.
     bench.lay_out(&["bucket(2, k)"], &[]);
     bench.alter(|def| {
         def.alter(&types::AlterAction::DropColumn { name: "n".into(), if_exists: false }).unwrap();
     });
     bench.delete([20, 21, 22]);
     let lake = bench.land();
-    // Other programs read no files that are partitioned by what is not there.
+    // Other programs cannot read files that are partitioned by a missing column.
     assert!(lake.data.iter().all(|live| live.entry.file.spec == 1), "{:?}", files(&lake));
     assert!(lake.manifests.iter().all(|m| m.file.spec == 1) && lake.emptied.is_empty());
     bench.restart();
@@ -190,14 +190,14 @@ fn columns_that_are_added_with_a_value_renamed_widened_and_dropped_leave_the_lay
     bench.land();
 }
 
-/// Rows of whatever columns there are, null in all but the first.
+/// Adds rows with these keys and nulls in all other columns.
 fn rows_with(bench: &mut Bench, keys: std::ops::Range<i64>) {
     let nulls = bench.tip.def().schema.columns.len() - 1;
     let row = |k| [Value::Int64(k)].into_iter().chain(vec![Value::Null; nulls]).collect();
     bench.insert(&keys.map(row).collect::<Vec<_>>());
 }
 
-/// Anything, in any order, under layouts that change.
+/// Random operations in random order, under changing layouts.
 #[test]
 fn whatever_is_done_to_it_a_lake_is_its_table() {
     let _limit = testkit::limit(600);

@@ -1,4 +1,4 @@
-//! Lakes that are of another state of the database than the one that finds them.
+//! Tests of lakes that belong to another state of the database.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{Lineage, Options};
 
 const DATA: &str = "data";
 
-/// A process that opens the data directory, on which the bench has come as far as it has.
+/// Opens the data directory as a new process, at the bench's present lsn.
 fn begin(bench: &mut Bench) {
     let env = bench.sim.env();
     env.disk.create_dir_all(Path::new(DATA)).unwrap();
@@ -18,7 +18,7 @@ fn begin(bench: &mut Bench) {
     bench.materializer = materializer(Options { lineage, ..Options::new("lake", "lake") });
 }
 
-/// Another state of the same table, which has these keys.
+/// Returns another state of the same table, with these keys.
 fn state(of: &Bench, keys: std::ops::Range<i64>) -> Bench {
     let mut state = Bench::of(def(), Options::new("lake", "lake"));
     state.sim = of.sim.clone();
@@ -40,8 +40,8 @@ fn refused(bench: &mut Bench) {
     assert!(error.hint_text().unwrap().contains("another state"), "{error}");
 }
 
-/// Deletes leave nothing by which rows could be compared, and the directory that was put back comes to have the same numbers:
-/// the lake was taken for its own then, and lacked rows that were acknowledged.
+/// Deletes leave no rows to compare, and a restored directory eventually reaches the same numbers: the lake was then taken for
+/// its own, and lacked acknowledged rows.
 #[test]
 fn a_lake_that_was_ahead_once_is_never_taken_for_its_own() {
     for is_run_known in [true, false] {
@@ -63,11 +63,11 @@ fn a_lake_that_was_ahead_once_is_never_taken_for_its_own() {
             back.keys(100 * turn..100 * turn + 20);
             refused(&mut back);
         }
-        // Nor does another process.
+        // Another process refuses the lake too.
         begin(&mut back);
         refused(&mut back);
         assert_eq!(read(&lost.store(), &lost.dir()).unwrap().len(), 5, "nothing of it is touched");
-        // As the error says.
+        // The cure that the error tells.
         crate::load::remove_dir(&lost.store(), &lost.dir()).unwrap();
         assert_eq!(back.land().rows(), 70);
     }
@@ -86,7 +86,7 @@ fn a_lake_of_an_earlier_run_is_its_own() {
     }
     let text = String::from_utf8(runs(&bench.sim.env())).unwrap();
     assert_eq!(text.lines().count(), 6, "{text}");
-    // Runs that committed to none leave nothing.
+    // Runs during which nothing was committed leave no line.
     for _ in 0..3 {
         begin(&mut bench);
     }
@@ -94,7 +94,7 @@ fn a_lake_of_an_earlier_run_is_its_own() {
     assert_eq!(text.lines().count(), 6, "{text}");
     bench.restart();
     bench.land();
-    // A run that was never there, or another end of one, is no reason to refuse a lake in its name.
+    // A run that never existed, or another end of one, would be accepted silently, so that every changed byte must be an error.
     let env = bench.sim.env();
     let (path, whole) = (Path::new(DATA).join("lake-runs"), runs(&env));
     assert!(crate::check_runs(&env, Path::new(DATA)).is_ok());
@@ -106,7 +106,7 @@ fn a_lake_of_an_earlier_run_is_its_own() {
     }
 }
 
-/// A backup has no runs with it: what was restored takes a lake for its own that stands no further than it does itself.
+/// A backup does not contain the runs: a restored database takes a lake for its own if that is not ahead of it.
 #[test]
 fn what_was_restored_goes_on_with_a_lake_that_is_not_ahead() {
     for is_ahead in [false, true] {
@@ -157,7 +157,7 @@ fn where_runs_cannot_be_read_nothing_lands_and_it_is_said() {
     bench.land();
 }
 
-/// A damaged log is read up to where it is damaged; then it is put back. Once the run ended too early for good.
+/// A damaged log was read up to the damage and then repaired. The run had been recorded with too early an end, for good.
 #[test]
 fn a_log_that_is_damaged_for_a_while_ends_no_run() {
     let mut bench = Bench::new(Options::new("lake", "lake"));

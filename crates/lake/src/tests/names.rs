@@ -1,4 +1,4 @@
-//! A table that is dropped and one that gets its name.
+//! Tests of a table that is dropped, and another one that gets its name.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::support::{Bench, def, read};
 use crate::objects::Objects;
 use crate::{Options, abandoned, newest_version};
 
-/// Another table of the same name on the same machine, in the same process.
+/// Returns a bench of another table with the same name, on the same machine and in the same process.
 fn next_of_its_name(bench: &Bench) -> Bench {
     let mut new = def();
     new.id = bench.tip.def().id.next();
@@ -19,14 +19,14 @@ fn next_of_its_name(bench: &Bench) -> Bench {
     next
 }
 
-/// Once the removal of what the old table's last commit had left over took the new one's `v1.metadata.json` along: its lake
-/// failed with "No such file", and landed anew.
+/// The clean-up after the old table's last commit removed the new table's `v1.metadata.json`: the new lake failed with "No such
+/// file", and landed again from nothing.
 #[test]
 fn what_a_dropped_table_leaves_to_be_removed_is_not_the_next_ones() {
     let mut old = Bench::new(Options { metadata_files_max: 0, ..Options::new("lake", "lake") });
     old.keys(0..10);
     old.land();
-    // A commit whose clean-up is yet to come.
+    // This commit's clean-up is still to come.
     old.keys(10..20);
     let position = {
         let mut budget = table::materializer::Budget { rows: 100, urgent: true, tick: &mut |_| Ok(()) };
@@ -46,7 +46,7 @@ fn what_a_dropped_table_leaves_to_be_removed_is_not_the_next_ones() {
     let files = new.files();
     old.materializer.clean(&old.place(), &position).unwrap();
     assert_eq!(new.files(), files, "they are the new table's");
-    // A step of the old one that began before it was dropped.
+    // A step of the old table that began before the drop.
     old.position = Some(position);
     old.keys(20..30);
     old.step(true).unwrap();
@@ -57,7 +57,7 @@ fn what_a_dropped_table_leaves_to_be_removed_is_not_the_next_ones() {
     assert_eq!(new.land().rows(), 8);
 }
 
-/// It lies where the lake was before a warehouse or catalog elsewhere was set; the table may have got another name since.
+/// The lake is where it was before another warehouse or a catalog was configured; the table may have been renamed since.
 #[test]
 fn what_was_written_before_is_found_and_removed_by_the_tables_id() {
     let mut old = Bench::new(Options::new("lake", "lake"));
@@ -81,7 +81,7 @@ fn what_was_written_before_goes_with_its_table() {
     let mut old = Bench::new(Options::new("lake", "lake"));
     old.keys(0..10);
     old.land();
-    // A store of which nothing is to be had.
+    // No credentials are available for this store.
     let objects = Objects::without_key("s3://bucket/lake", &Default::default(), "").unwrap();
     let elsewhere =
         crate::Materializer::new(Options { former: Some("lake".into()), ..Options::remote(objects) });
@@ -92,7 +92,7 @@ fn what_was_written_before_goes_with_its_table() {
     assert_eq!(newest_version(&old.store(), &old.dir()).unwrap(), None);
 }
 
-/// All of it at once, again and again.
+/// All of these events in quick succession, repeatedly.
 #[test]
 fn tables_of_one_name_that_come_and_go_quickly_never_meet() {
     let _limit = testkit::limit(300);

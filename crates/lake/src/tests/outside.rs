@@ -1,4 +1,5 @@
-//! Files that another program wrote anew: taken if the rows are the same, refused if not, and the lake's own from then on.
+//! Tests of files that another program rewrote: accepted if the rows are the same, refused if not, and the lake's own from then
+//! on.
 
 mod refused;
 mod statistics;
@@ -21,7 +22,7 @@ fn plain() -> Options {
     Options::new("lake", "lake")
 }
 
-/// A lake of several files and deleted rows, and rows that it has not got yet.
+/// Returns a lake of several files with deleted rows.
 fn begin(options: Options, layout: usize) -> Bench {
     let mut bench = Bench::new(options);
     let (partition_by, sort_by) = LAYOUTS[layout];
@@ -33,7 +34,7 @@ fn begin(options: Options, layout: usize) -> Bench {
     bench
 }
 
-/// K1 of a snapshot that another program made.
+/// Checks K1 for a snapshot that another program made.
 fn check_taken(bench: &Bench, before: &Lake, id: i64) {
     let lake = bench.lake();
     assert_eq!((lake.row, lake.lsn), (before.row, before.lsn), "the position is carried on");
@@ -51,7 +52,7 @@ fn check_taken(bench: &Bench, before: &Lake, id: i64) {
     let reader = Reader::open(&bench.store(), &bench.dir()).unwrap();
     assert_eq!((reader.row, reader.lsn), (before.row, before.lsn));
     super::files::check(&lake, bench.tip.def());
-    // Its data files are the table's; of its other files nothing is left.
+    // The program's data files belong to the table now; none of its other files is left.
     let files = bench.all_files();
     let theirs =
         |ending: &str| files.iter().filter(|f| f.contains(&id.to_string()) && f.ends_with(ending)).count();
@@ -64,7 +65,7 @@ fn the_same_rows_in_other_files_are_taken_and_the_lake_goes_on_from_them() {
     let _limit = testkit::limit(300);
     for layout in 0..LAYOUTS.len() {
         let mut bench = begin(plain(), layout);
-        // The table has gone on; that is not the snapshot's business.
+        // The table has later changes that have not landed. They do not concern the snapshot.
         bench.keys(60..70).delete([7]);
         let before = bench.lake();
         let replace = Writer::new(&bench, 77).rewrite_all().finish();
@@ -74,7 +75,8 @@ fn the_same_rows_in_other_files_are_taken_and_the_lake_goes_on_from_them() {
         assert_eq!(bench.lake().deletes.len(), 0, "deleted rows are gone from the files");
         let foreign = |bench: &Bench| bench.lake().data.iter().filter(|l| l.path.contains("part=")).count();
         assert_eq!(foreign(&bench), bench.lake().data.len());
-        // Rows in files in no row-id order are found, deleted, written anew; whatever is known is read again.
+        // Rows in files that are not in row-id order are found, deleted and rewritten; after a restart everything is read
+        // again.
         bench.delete([1, 20, 50]).keys(70..75);
         bench.land();
         bench.restart();
@@ -82,13 +84,13 @@ fn the_same_rows_in_other_files_are_taken_and_the_lake_goes_on_from_them() {
         bench.delete([2, 21, 60]);
         bench.land();
         assert!(foreign(&bench) > 0);
-        // Erased for good, from files that have other names.
+        // An erasure also rewrites files with foreign names.
         bench.erase().unwrap();
         let lake = bench.land();
         assert_eq!((lake.metadata.snapshots.len(), lake.deletes.len()), (1, 0));
         let data = bench.all_files().iter().filter(|name| name.ends_with(".parquet")).count();
         assert_eq!(data, lake.data.len(), "{:?}", bench.all_files());
-        // What was taken once is taken for taken, though its snapshot is gone.
+        // A commit that was accepted once counts as accepted, although its snapshot is gone.
         let version = bench.lake().version;
         assert_eq!(bench.offer(&replace).unwrap(), version);
         assert_eq!(bench.lake().version, version);
@@ -122,7 +124,7 @@ fn a_commit_over_an_older_snapshot_has_to_look_again() {
     let error = bench.offer(&replace).unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict, "{error}");
     assert_eq!(bench.lake().version, before.version);
-    // As clients do: the same id over what is there now.
+    // Clients try again in this way, on top of the present state.
     let again = Writer::new(&bench, 78).rewrite_all().finish();
     bench.offer(&again).unwrap();
     bench.land();
@@ -153,7 +155,7 @@ fn files_of_positions_and_manifests_are_merged_when_somebody_asks() {
         let partitions: std::collections::HashSet<_> =
             lake.deletes.iter().map(|d| (d.entry.file.spec, d.entry.file.partition.clone())).collect();
         assert_eq!(lake.deletes.len(), partitions.len(), "one for each partition");
-        // And manifests alone: no file of the table changes.
+        // Manifests alone can be merged too: no data file changes.
         let replace = Writer::new(&bench, 78).finish();
         bench.offer(&replace).unwrap();
         check_taken(&bench, &lake, 78);
@@ -167,7 +169,7 @@ fn files_of_positions_and_manifests_are_merged_when_somebody_asks() {
     }
 }
 
-/// A row of 0.0 and one of -0.0, nulls and NaNs, and a column that came later.
+/// The rows contain 0.0 and -0.0, nulls and NaNs, and a column that was added later.
 #[test]
 fn every_value_is_compared_as_it_is() {
     let mut def = super::support::def();
@@ -191,13 +193,13 @@ fn every_value_is_compared_as_it_is() {
     bench.land();
 }
 
-/// One after the other, and rows that come meanwhile land nevertheless.
+/// Replacements follow one another, and rows that come meanwhile land nevertheless.
 #[test]
 fn whoever_replaces_again_and_again_does_not_keep_rows_from_landing() {
     let mut bench = begin(plain(), 0);
     bench.offer(&Writer::new(&bench, 77).rewrite_all().finish()).unwrap();
     let before = bench.lake();
-    // Nothing is missing: another one may come.
+    // No row waits to land, so that another replacement may come.
     bench.offer(&Writer::new(&bench, 78).rewrite_all().finish()).unwrap();
     assert_eq!(bench.lake().version, before.version + 1);
     bench.keys(100..101);
@@ -228,7 +230,7 @@ fn what_waits_is_bounded_can_be_taken_back_and_ends_with_the_table() {
     assert_eq!(bench.all_files(), [""; 0], "files of others go with the table");
 }
 
-/// A lake that an older version wrote calls the row id otherwise.
+/// A lake written by an older version has another name for the row-id column.
 #[test]
 fn a_lake_whose_row_id_has_its_old_name_is_read_and_gets_the_new_one_with_its_next_step() {
     use table::materializer::{Materializer as _, Progress};
@@ -240,13 +242,13 @@ fn a_lake_whose_row_id_has_its_old_name_is_read_and_gets_the_new_one_with_its_ne
         let old = text.replace("_polynya_row_id", "_row_id");
         let env = bench.sim.env();
         crate::files::replace(&env, &lake.metadata_path(), old.as_bytes()).unwrap();
-        // Readers go by field ids.
+        // Readers use field ids.
         let rows = rows_of(&bench.snapshot()).unwrap();
         assert_eq!(read(&bench.store(), &bench.dir()).unwrap(), rows);
         bench.restart();
         let old = bench.lake();
         assert!(old.metadata.schema().unwrap().to_string().contains(r#""_row_id""#));
-        // Though nothing else is to be done.
+        // The new name is a reason for a step, although there is nothing else to do.
         assert!(bench.materializer.is_step_requested(bench.tip.def()));
         assert!(matches!(bench.step(false).unwrap(), Progress::Advanced(_)));
         let new = bench.lake();
@@ -267,7 +269,8 @@ fn a_lake_whose_row_id_has_its_old_name_is_read_and_gets_the_new_one_with_its_ne
     }
 }
 
-/// What lies beside the lake's files after an erasure is of a program that may still commit it: rows that are in the table.
+/// Checks that files beside the lake's after an erasure belong to a program that may still commit them: all their rows are in
+/// the table.
 fn check_left(bench: &Bench, lake: &Lake) {
     let is_live = |name: &str| lake.data.iter().any(|live| live.path.ends_with(name));
     let files = bench.all_files();
@@ -282,7 +285,7 @@ fn check_left(bench: &Bench, lake: &Lake) {
     }
 }
 
-/// After a crash nobody can tell what was in the table once from what another program is about to commit.
+/// After a crash nobody can tell whether a file was in the table once or is about to be committed by another program.
 #[test]
 fn a_start_leaves_files_of_others_and_an_erasure_those_without_a_row_that_is_gone() {
     let mut bench = begin(plain(), 0);
@@ -295,7 +298,7 @@ fn a_start_leaves_files_of_others_and_an_erasure_those_without_a_row_that_is_gon
     bench.restart();
     assert_eq!(theirs(&bench, ".parquet"), written, "they may be committed yet");
     bench.offer(&replace).unwrap();
-    // Another one writes the same rows, and commits them never.
+    // A second program writes the same rows and never commits them.
     drop(Writer::new(&bench, 78).rewrite_all().finish());
     let lies_about = |bench: &Bench| {
         let lake = bench.lake();
@@ -319,7 +322,7 @@ enum End {
     Failure,
 }
 
-/// The files of another program are there; from then on the machine ends at every call, until the commit is answered.
+/// Another program's files are written; from then on the machine ends at every call, until the commit is answered.
 fn ends_at_every_call(layout: usize, end: &End) {
     let ready = |bench: &mut Bench| {
         bench.keys(60..64).delete([7]);
@@ -345,7 +348,7 @@ fn ends_at_every_call(layout: usize, end: &End) {
         }
         let taken = bench.offer(&replace);
         if matches!(end, End::Failure) {
-            // A fault that was not met is met no more.
+            // A fault that did not occur yet must not occur later.
             bench.sim.disk.fail_write(u64::MAX);
             bench.sim.disk.fail_sync(u64::MAX);
             bench.land();
@@ -358,14 +361,14 @@ fn ends_at_every_call(layout: usize, end: &End) {
             bench.sim.env().disk.create_dir_all(Path::new(&bench.place().dir)).unwrap();
             bench.restart();
         }
-        // K1: what readers find is what was there, in whosever files.
+        // K1: readers find the same rows, whoever wrote the files.
         bench.land();
         outcomes[usize::from(bench.lake().has_taken(77))] += 1;
         bench.delete([11, 50]).keys(70..75);
         bench.land();
         bench.erase().unwrap();
         if matches!(end, End::Failure) {
-            // What a refused commit brought is its client's, until the next start.
+            // Files of a refused commit stay for their client until the next start.
             bench.restart();
         }
         let lake = bench.land();
@@ -389,7 +392,7 @@ fn what_is_told_of_a_commit_that_failed_is_so() {
     ends_at_every_call(0, &End::Failure);
 }
 
-/// Canaries: nothing says whether another program synced its files, so the lake has to.
+/// Canaries: another program may not have synced its files, so that the lake has to.
 #[test]
 fn a_lake_that_does_not_sync_the_files_of_others_is_caught() {
     let _limit = testkit::limit(600);

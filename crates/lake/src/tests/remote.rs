@@ -1,4 +1,4 @@
-//! The lake in an object store: calls that fail, answers that are lost, machines that die, and others who write there.
+//! Tests of the lake in an object store: calls that fail, responses that are lost, machines that die, and other writers.
 
 use std::fmt;
 use std::future::Future;
@@ -30,15 +30,15 @@ pub struct Flaky {
     pub store: Arc<InMemory>,
     pub calls: AtomicU64,
     fault: Mutex<Option<Fault>>,
-    /// Whether puts that fail are done later, and those that are to be.
+    /// True if puts that fail are carried out later (by [`Flaky::catches_up`]), and the puts that wait for that.
     is_late: AtomicBool,
     late: Mutex<Vec<(Key, PutPayload, PutOptions)>>,
-    /// As where a key may not remove, or an object is locked.
+    /// True if removals fail, as with a key that may not remove, or with locked objects.
     refuses_removals: AtomicBool,
     meanwhile: Mutex<Option<Meanwhile>>,
 }
 
-/// What happens once before a put, and a part of the name that is put.
+/// A part of an object's name, and an action that runs once before a put of such an object.
 struct Meanwhile(&'static str, Box<dyn FnOnce() + Send>);
 
 impl fmt::Debug for Meanwhile {
@@ -49,18 +49,18 @@ impl fmt::Debug for Meanwhile {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
-    /// The call that fails, from 1 on.
+    /// The call that fails, counted from 1.
     pub call: u64,
-    /// It does its work, and its answer is lost.
+    /// True if the call does its work and only its response is lost.
     pub is_done: bool,
-    /// And none after it does.
+    /// True if all later calls fail as well.
     pub ends: bool,
 }
 
 enum Meets {
     Nothing,
     Error,
-    /// The work is done, and an error is told.
+    /// The work is done, and an error is returned.
     Loss,
 }
 
@@ -82,19 +82,19 @@ impl Flaky {
         }
     }
 
-    /// Lets it fail so, counted from now.
+    /// Makes calls fail in this way, counted from now.
     pub fn fail(&self, fault: Fault) {
         self.calls.store(0, Ordering::Relaxed);
         *self.fault.lock().unwrap() = Some(fault);
     }
 
-    /// From now on nothing is answered.
+    /// Makes all calls fail from now on.
     pub fn goes_away(&self) {
         self.fail(Fault { call: 1, is_done: false, ends: true });
     }
 
-    /// Does now what failed before, as a store does that was slow: the answers are nobody's any more. How many puts it were, and how
-    /// many of them were done.
+    /// Carries out the puts that failed before, as a slow store does; nobody gets the responses. Returns the number of puts,
+    /// and how many of them succeeded.
     fn catches_up(&self) -> (usize, usize) {
         let late = std::mem::take(&mut *self.late.lock().unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -104,7 +104,7 @@ impl Flaky {
         (late.len(), puts.filter(|done| *done).count())
     }
 
-    /// What happens once, before an object is put in whose name there is this: that put took so long.
+    /// Runs an action once, before a put of an object whose name contains `name`, as if that put had been slow.
     pub fn meanwhile(&self, name: &'static str, what: impl FnOnce() + Send + 'static) {
         *self.meanwhile.lock().unwrap() = Some(Meanwhile(name, Box::new(what)));
     }
@@ -129,7 +129,7 @@ impl ObjectStore for Flaky {
     async fn put_opts(&self, key: &Key, payload: PutPayload, options: PutOptions) -> StoreResult<PutResult> {
         let meanwhile = self.meanwhile.lock().unwrap().take_if(|Meanwhile(of, _)| key.as_ref().contains(*of));
         if let Some(Meanwhile(_, meanwhile)) = meanwhile {
-            // Another thread: it has a runtime of its own.
+            // The action runs in another thread, since it uses a runtime of its own.
             std::thread::spawn(meanwhile).join().unwrap();
         }
         match self.meets() {
@@ -200,7 +200,7 @@ pub fn options_in(store: &Arc<Flaky>) -> Options {
     options_of(store, "database")
 }
 
-/// Of a database of that id.
+/// Returns options for the database with the id `owner`.
 fn options_of(store: &Arc<Flaky>, owner: &str) -> Options {
     let objects = Objects::new(store.clone(), "lake", URI.into(), Duration::from_secs(10), owner).unwrap();
     let Options { objects, warehouse, location, .. } = Options::remote(objects);
@@ -224,12 +224,12 @@ fn a_table_lands_in_an_object_store_as_on_a_disk() {
             lake.metadata_location(),
             format!("{URI}/main/t/metadata/v{}.metadata.json", lake.version)
         );
-        // A process that starts goes on from there, and sweeps nothing that is needed.
+        // A new process continues from there, and removes nothing that is needed.
         bench.restart();
         assert!(bench.position.is_some());
         bench.insert(&[vec![Value::Int64(100), Value::Null, Value::Int32(1)]]);
         bench.land();
-        // G1: what no kept snapshot names is gone.
+        // G1: files that no kept snapshot names are removed.
         let found: Vec<String> = bench.files();
         let named = found.iter().filter(|name| name.ends_with(".metadata.json")).count();
         assert!(named <= 1 + small().metadata_files_max, "{found:?}");
@@ -238,8 +238,8 @@ fn a_table_lands_in_an_object_store_as_on_a_disk() {
     }
 }
 
-/// K1 between machines: wherever the network or the process ends, what readers find is the table at some commit, and a
-/// new process goes on from there.
+/// K1 between machines: wherever the network or the process ends, readers find the table at some commit, and a new process
+/// continues from there.
 fn ends_at_every_call(layouts: Layouts, is_done: bool, stride: usize) {
     let (mut whole, store) = begin(layouts);
     store.calls.store(0, Ordering::Relaxed);
@@ -273,8 +273,8 @@ fn an_end_at_every_call_leaves_the_lake_at_a_commit() {
     }
 }
 
-/// A store may do what it was asked for when the process that asked has ended and another one has swept what it left: a metadata
-/// file that came then named files that were gone, for good.
+/// A store may carry out a request after its process has ended and another process has removed unnamed files: a metadata file
+/// that arrived then named files that were gone for good.
 #[test]
 fn a_put_that_is_done_after_its_process_ended_names_nothing_that_is_gone() {
     let _limit = testkit::limit(600);
@@ -295,7 +295,7 @@ fn a_put_that_is_done_after_its_process_ended_names_nothing_that_is_gone() {
             continue;
         }
         store.works_again();
-        // Tries that followed the first are the first's: the process ended with that.
+        // Later puts are retries of the first: the process ended with that one.
         store.late.lock().unwrap().truncate(1);
         bench.materializer = super::support::materializer(options_in(&store));
         bench.restart();
@@ -315,7 +315,7 @@ fn a_put_that_is_done_after_its_process_ended_names_nothing_that_is_gone() {
     assert!(came > 20 && done > 5 && done < came, "{done} of {came}");
 }
 
-/// The same process goes on after each failure, and after answers that were lost.
+/// One process continues after each failure, and after each lost response.
 #[test]
 fn a_failure_at_every_call_is_survived() {
     let _limit = testkit::limit(600);
@@ -345,7 +345,7 @@ fn a_failure_at_every_call_is_survived() {
     }
 }
 
-/// Whoever else writes there: nothing of theirs is replaced, and nothing of ours is taken for committed.
+/// Another writer's metadata file is never replaced, and never taken for a commit of ours.
 #[test]
 fn a_commit_that_somebody_else_made_first_is_never_replaced() {
     let _limit = testkit::limit(60);
@@ -369,7 +369,7 @@ fn a_commit_that_somebody_else_made_first_is_never_replaced() {
     assert_eq!(read(&bench.store(), &bench.dir()).unwrap(), rows_of(&bench.snapshot()).unwrap());
 }
 
-/// Two databases that were given one warehouse: the second commits nothing.
+/// Two databases got one warehouse: the second one commits nothing.
 #[test]
 fn a_warehouse_is_written_by_one_database() {
     let _limit = testkit::limit(60);
@@ -383,8 +383,8 @@ fn a_warehouse_is_written_by_one_database() {
     assert_eq!(bench.land().version, lake.version);
 }
 
-/// Ids of tables count for each database from one on: a table that came first in one that took the warehouse over was taken for the
-/// successor of another one of its name, whose lake went, with rows that were nowhere else.
+/// Each database counts table ids from 1. After another database took over a warehouse, its first table was taken for the
+/// successor of a table of the same name. That table's lake was removed, with rows that were nowhere else.
 #[test]
 fn a_database_that_takes_a_warehouse_over_removes_no_lake_of_the_one_before() {
     let _limit = testkit::limit(60);
@@ -406,7 +406,7 @@ fn a_database_that_takes_a_warehouse_over_removes_no_lake_of_the_one_before() {
     );
     assert_eq!((bench.files(), read(&bench.store(), &bench.dir()).unwrap()), (files, rows));
 
-    // Its own are known by what they say: what was dropped goes when a table of its name lands.
+    // Its own lakes are recognised by their properties: that of a dropped table is removed when a table of the same name lands.
     runtime.block_on(store.store.delete(&Key::from("lake/polynya-warehouse.json"))).unwrap();
     let mut third = Bench::of(later, options_in(&store));
     third.keys(0..3);
@@ -415,7 +415,7 @@ fn a_database_that_takes_a_warehouse_over_removes_no_lake_of_the_one_before() {
     assert_eq!(read(&third.store(), &third.dir()).unwrap(), rows_of(&third.snapshot()).unwrap());
 }
 
-/// Of lakes that earlier versions wrote nobody knew whose they are until the next commit, and a table that was dropped and made again
+/// Lakes of earlier versions did not tell their database until the next commit, and a table that was dropped and created again
 /// could not land.
 #[test]
 fn a_lake_that_does_not_say_whose_it_is_does_so_from_the_next_start_on() {
@@ -435,7 +435,7 @@ fn a_lake_that_does_not_say_whose_it_is_does_so_from_the_next_start_on() {
     assert_eq!(bench.step(false).map(|_| bench.lake().version).ok(), Some(lake.version + 1));
 }
 
-/// Each try to remove what nothing names published the metadata once more, and nothing removed those.
+/// Each failed try to remove unnamed files published the metadata once more, and nothing removed those versions.
 #[test]
 fn what_cannot_be_swept_makes_no_more_metadata() {
     let _limit = testkit::limit(60);
@@ -459,7 +459,7 @@ fn what_cannot_be_swept_makes_no_more_metadata() {
     store.refuses_removals.store(false, Ordering::Relaxed);
     bench.step(false).unwrap();
     assert!(!bench.store().exists(&stray).unwrap());
-    // So often as processes end in a commit: the list of metadata files has an end.
+    // Processes end in a commit again and again: the list of metadata files stays bounded.
     for nth in 0..30 {
         bench.store().write(&stray, vec![nth]).unwrap();
         bench.restart();
@@ -471,7 +471,7 @@ fn what_cannot_be_swept_makes_no_more_metadata() {
     assert!(files <= small().metadata_files_max + 1, "{files}");
 }
 
-/// Erasure over a network: a call that fails or whose answer is lost is told to whoever asked, and asked again it is done.
+/// Erasure over a network: a failed call or a lost response is reported to the client, and a repetition completes the erasure.
 #[test]
 fn an_erasure_in_an_object_store_survives_a_failure_at_every_call() {
     let _limit = testkit::limit(300);
@@ -508,8 +508,8 @@ fn an_erasure_in_an_object_store_survives_a_failure_at_every_call() {
     }
 }
 
-/// Another program writes the files of a table anew, in the store, while calls to it fail or their answers are lost: what is
-/// told of its commit is so, or comes to be known.
+/// Another program rewrites a table's files in the store while calls fail or their responses are lost: the reported outcome of
+/// its commit is true, or becomes known later.
 #[test]
 fn a_replacement_of_files_in_an_object_store_is_there_or_not_as_it_is_told() {
     let _limit = testkit::limit(300);

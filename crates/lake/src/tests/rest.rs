@@ -1,4 +1,4 @@
-//! The lake in a catalog elsewhere: what is asked of it, and what becomes of answers that are late, lost or wrong.
+//! Tests of the lake in an external catalog: the requests, and the handling of late, lost and wrong responses.
 
 mod beside;
 mod fake;
@@ -15,7 +15,7 @@ use super::support::{Bench, read_told, rows_of, small};
 use crate::Options;
 use crate::rest::Catalog;
 
-/// Options of a lake whose commits `fake` takes.
+/// Returns options of a lake in the catalog `fake`.
 fn options_in(fake: &Fake) -> Options {
     Options { catalog: Some(catalog_in(fake, "database")), ..small() }
 }
@@ -30,7 +30,7 @@ fn begin(layouts: Layouts) -> (Bench, Fake) {
     (crashes::begin_in(layouts, options_in(&fake)), fake)
 }
 
-/// K1: what a reader finds that asks the catalog is the table where the catalog says that it stands.
+/// K1: checks that a reader of the catalog finds the table's rows at the position that the catalog tells.
 fn check(bench: &Bench, fake: &Fake, states: &States, what: &str) {
     let Some(metadata) = fake.metadata("main.t") else { return };
     let dir = std::path::PathBuf::from(&metadata.location);
@@ -42,16 +42,16 @@ fn check(bench: &Bench, fake: &Fake, states: &States, what: &str) {
     assert!(expected.keys().eq(found.keys()), "{what}: other rows than the table had at {row} {lsn}");
 }
 
-/// Lands everything and compares what the catalog's readers find with the table.
+/// Lands everything and compares the rows that the catalog's readers find with the table.
 fn land(bench: &mut Bench, fake: &Fake) {
     let lake = bench.land();
     let told = fake.metadata("main.t").unwrap();
     assert_eq!(read_told(&bench.store(), &lake.dir, told).unwrap(), rows_of(&bench.snapshot()).unwrap());
 }
 
-/// The table as it is now, by what a lake that has landed would say.
+/// Records the table's present state under the position that a lake with it would tell.
 fn note(bench: &Bench, states: &mut States) -> Result<()> {
-    // It may also be made now, without a row.
+    // The table may also be created in the lake now, without rows.
     states.insert((0, bench.lsn), Default::default());
     states.insert((bench.tip.next_row().0 - 1, bench.lsn), rows_of(&bench.snapshot())?);
     Ok(())

@@ -1,4 +1,4 @@
-//! Files that become one without being unpacked.
+//! Tests of files that are merged into one by copying their row groups, without decoding.
 
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use types::{DataType, TableDef, TableId, Value};
@@ -8,7 +8,8 @@ use super::upkeep::maintain;
 use super::{files, support};
 use crate::{Lake, Options};
 
-/// `n float64`, `s string` that does not pack well: a commit of 300 rows is large enough.
+/// Returns a bench with the columns `k int64`, `n float64` and `s string`, whose texts compress badly: a commit of 300 rows is
+/// large enough to be copied.
 fn bench(keyed: bool) -> Bench {
     let mut def = TableDef::new(TableId(7), "main.t");
     def.add_column("k", &DataType::Int64, false, None).unwrap();
@@ -66,7 +67,7 @@ fn whole_files_in_the_order_of_their_rows_are_put_one_after_the_other() {
         assert_eq!(group(&whole, 0), group(&first, 0), "what says where to look is taken along");
         assert_eq!(lake.data[0].entry.file.split_offsets.len(), 5);
         check(&bench, &lake);
-        // Rows are found by their place in the file, known since it was made and read from it.
+        // Rows are found by their position in the file, which is known from the merge, and after a restart read from the file.
         bench.delete([1, 301, 1_500]);
         bench.land();
         assert_eq!(bench.lake().data[0].deleted, 3);
@@ -112,7 +113,7 @@ fn what_lacks_rows_or_columns_or_is_small_is_unpacked() {
     }
 }
 
-/// A file ends where it is full, between two of those that it is made of.
+/// Each file ends between two of the source files, once it is full.
 #[test]
 fn what_is_put_together_fills_several_files() {
     let mut bench = bench(false);

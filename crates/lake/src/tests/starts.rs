@@ -1,4 +1,4 @@
-//! Two processes that take each other's warehouse for their own, since a data directory was copied.
+//! Tests of two processes that both take a warehouse for their own, because a data directory was copied.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ fn begin() -> (Bench, Arc<Flaky>) {
     (Bench::of(super::support::def(), options_in(&store)), store)
 }
 
-/// A bench of the same table and rows, as a copy of its directory has them.
+/// Returns a bench with the same table and rows, as in a copy of the directory.
 fn copy(store: &Arc<Flaky>, keys: std::ops::Range<i64>) -> Bench {
     let mut copy = Bench::of(super::support::def(), options_in(store));
-    // Another process: its chance is another.
+    // The copy runs in another process, with other random numbers.
     copy.sim.env().random.next_u64();
     copy.keys(keys);
     copy
@@ -34,7 +34,7 @@ fn of_two_copies_of_a_directory_the_one_that_started_first_changes_nothing_any_m
     let mut second = copy(&store, 0..10);
     second.land();
 
-    // Rows of two tables do not come together.
+    // Rows of the two tables do not mix.
     first.keys(10..15);
     let files = first.files();
     let error = first.try_land().unwrap_err();
@@ -44,7 +44,7 @@ fn of_two_copies_of_a_directory_the_one_that_started_first_changes_nothing_any_m
     second.land();
     assert!(first.try_land().is_err());
 
-    // What one of them does not know of is not what nothing names.
+    // Files that only the other process knows are not removed as unnamed.
     let named = second.lake().named().unwrap();
     let error = first.lake().sweep().unwrap_err();
     assert_eq!(error.kind(), Kind::InUse, "{error}");
@@ -54,7 +54,7 @@ fn of_two_copies_of_a_directory_the_one_that_started_first_changes_nothing_any_m
     assert!(files.len() < second.files().len() + 10);
     assert_eq!(read(&second.store(), &second.dir()).unwrap(), rows_of(&second.snapshot()).unwrap());
 
-    // Alone again, and started again, it goes on where it is the same table.
+    // After another start this process continues, since its table is the lake's.
     second.materializer = materializer(options_in(&store));
     second.restart();
     second.insert(&[vec![Value::Int64(100), Value::Null, Value::Int32(1)]]);
@@ -94,20 +94,20 @@ fn a_directory_starts_where_it_or_the_one_it_was_copied_from_started_last() {
         first.make_sure(&here.env()).unwrap();
     }
     copy_memory(&here, &there);
-    // It was moved, for all that anybody knows.
+    // The copy may as well be the directory itself, moved.
     let copied = objects(&store);
     copied.make_sure(&there.env()).unwrap();
     copied.make_sure(&there.env()).unwrap();
     for error in [first.make_sure(&here.env()).unwrap_err(), first.look().unwrap_err()] {
         assert_eq!(error.kind(), Kind::InUse, "{error}");
     }
-    // And this one is the older state now.
+    // The first directory is the older state now.
     let error = objects(&store).make_sure(&here.env()).unwrap_err();
     assert_eq!(error.kind(), Kind::InUse, "{error}");
     assert!(error.hint_text().unwrap().contains("polynya-starts/"), "{error}");
     objects(&store).make_sure(&there.env()).unwrap();
 
-    // One that knows nothing is no better, unless nobody started before.
+    // A directory without any record may start only if no other one started before.
     let new = machine(3);
     assert!(objects(&store).make_sure(&new.env()).is_err());
     for found in first.list("polynya-starts").unwrap() {
@@ -119,8 +119,8 @@ fn a_directory_starts_where_it_or_the_one_it_was_copied_from_started_last() {
     assert_eq!(again.list("polynya-starts").unwrap().len(), 1);
 }
 
-/// The copy that was there first is slow to say that it starts; the other one starts twice meanwhile, and removes the number
-/// that the first one is about to take. Both landed.
+/// The first copy is slow to put its start's object. The other one starts twice meanwhile, and removes the number that the
+/// first one is about to use. Both landed.
 #[test]
 fn a_start_that_comes_late_is_none() {
     let _limit = testkit::limit(60);
@@ -145,7 +145,7 @@ fn a_start_that_comes_late_is_none() {
     assert_eq!(second.list("polynya-starts").unwrap().len(), 1, "the late one took its object back");
 }
 
-/// As documented: the mark of the one that is gone is removed.
+/// Follows the documentation: the mark of the other database, which is gone, is removed.
 #[test]
 fn a_place_that_was_another_databases_has_no_starts_in_the_way() {
     let _limit = testkit::limit(60);
@@ -161,7 +161,7 @@ fn a_place_that_was_another_databases_has_no_starts_in_the_way() {
     assert_eq!(gone.look().unwrap_err().kind(), Kind::InUse, "it was not gone");
 }
 
-/// Each call of a start fails, before or after it did its work; then it is tried again, or its process ends and another one
+/// Each call of a start fails, before or after it did its work. Then the start is repeated, or its process ends and another one
 /// starts.
 #[test]
 fn a_start_that_fails_anywhere_is_followed_by_another() {
@@ -181,7 +181,7 @@ fn a_start_that_fails_anywhere_is_followed_by_another() {
             let next = objects(&store);
             next.make_sure(&sim.env()).unwrap();
             next.look().unwrap();
-            // Whoever never knew that it had started does not ask either: nothing is changed before that.
+            // A process whose start did not succeed makes no such check, and changes nothing.
             assert!(!is_again || begun.look().is_err());
             if is_beyond {
                 break;

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers that the tests share: a table with its lake on a simulated machine, and readers that compare the two.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::digest::Digest;
 use crate::reader::Reader;
 use crate::{Erased, Lake, Materializer, Options, Store};
 
-/// A hash of each row by its id.
+/// A hash of each row, by row id.
 pub type Rows = BTreeMap<u64, u64>;
 
-/// Options under which small tests meet everything: files are merged and snapshots expire early.
+/// Returns options with limits so low that small tests merge files and expire snapshots.
 pub fn small() -> Options {
     Options {
         commit_bytes: 2 << 10,
@@ -36,14 +36,14 @@ pub fn materializer(options: Options) -> Arc<Materializer> {
     Arc::new(Materializer::new(options))
 }
 
-/// What a reader that knows nothing else finds.
+/// Returns the rows that a reader finds which knows only the table's directory.
 pub fn read(store: &Store, dir: &Path) -> Result<Rows> {
     let mut rows = Rows::new();
     Reader::open(store, dir)?.read(&mut |batch| Digest::by_row(&batch, &mut rows))?;
     Ok(rows)
 }
 
-/// What a reader finds that is told of the metadata by whoever keeps them.
+/// Returns the rows of the lake's newest state, as a reader finds them. In a catalog, the metadata are given to the reader.
 pub fn read_newest(lake: &Lake) -> Result<Rows> {
     match lake.is_in_catalog() {
         false => read(&lake.store, &lake.dir),
@@ -57,7 +57,7 @@ pub fn read_told(store: &Store, dir: &Path, metadata: Metadata) -> Result<Rows> 
     Ok(rows)
 }
 
-/// What a table has.
+/// Returns the rows of a table.
 pub fn rows_of(table: &Snapshot) -> Result<Rows> {
     let mut rows = Rows::new();
     let batch = table.scan_from(RowId(1), usize::MAX, table.all_columns())?;
@@ -65,7 +65,7 @@ pub fn rows_of(table: &Snapshot) -> Result<Rows> {
     Ok(rows)
 }
 
-/// The table as a reader of the lake and the tail has it.
+/// Returns the table's rows, composed of those in the lake and the later changes. Checks K1.
 pub fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<Rows> {
     let lake = position.published::<Lake>().expect("a lake is published");
     let mut rows = read_version(&lake)?;
@@ -79,7 +79,7 @@ pub fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<Rows> {
     Ok(rows)
 }
 
-/// Reads just this state, from its files.
+/// Returns the rows of this state of the lake, read from its files.
 pub fn read_version(lake: &Lake) -> Result<Rows> {
     let mut rows = Rows::new();
     let reader = Reader::open_version(&lake.store, &lake.dir, lake.version)?;
@@ -95,11 +95,11 @@ pub struct Bench {
     pub lsn: u64,
     pub materializer: Arc<Materializer>,
     pub position: Option<Arc<Position>>,
-    /// Time that rows get.
+    /// The time that the last rows got.
     time: i64,
 }
 
-/// `k int64`, `s string`.
+/// Returns a definition with the columns `k int64` and `s string`.
 pub fn def() -> TableDef {
     let mut def = TableDef::new(TableId(7), "main.t");
     def.add_column("k", &DataType::Int64, false, None).unwrap();
@@ -107,14 +107,14 @@ pub fn def() -> TableDef {
     def
 }
 
-/// Sets what a definition says of its layout.
+/// Sets the layout of a definition.
 pub fn lay_out(def: &mut TableDef, partition_by: &[&str], sort_by: &[&str]) {
     let texts = |by: &[&str]| by.iter().map(|by| (*by).to_owned()).collect::<Vec<_>>();
     def.set_partition_by(&texts(partition_by)).unwrap();
     def.set_sort_by(&texts(sort_by)).unwrap();
 }
 
-/// Layouts of [`def`], from none to both.
+/// Layouts for [`def`]: none, partitions, a sort order, and both.
 pub const LAYOUTS: [(&[&str], &[&str]); 8] = [
     (&[], &[]),
     (&["bucket(3, k)"], &[]),
@@ -149,7 +149,7 @@ impl Bench {
         MaterializerDir { env: self.sim.env(), dir: format!("derived/lake/{}", self.tip.def().id).into() }
     }
 
-    /// Where its lake is.
+    /// Returns the store of the table's lake.
     pub fn store(&self) -> Store {
         Store::new(self.sim.env(), self.materializer.options().objects.clone())
     }
@@ -158,13 +158,13 @@ impl Bench {
         self.materializer.dir_of(self.tip.def())
     }
 
-    /// As if it had gone another way until then.
+    /// Sets time and lsn, as if the table had another past.
     pub fn begin_at(&mut self, time: i64, lsn: u64) -> &mut Self {
         (self.time, self.lsn) = (time, lsn);
         self
     }
 
-    /// Adds rows in the columns' order.
+    /// Adds rows, whose values are in the columns' order.
     pub fn insert(&mut self, rows: &[Vec<Value>]) -> &mut Self {
         let def = self.tip.def().clone();
         let column = |at: usize, column: &types::Column| {
@@ -220,7 +220,7 @@ impl Bench {
         Ok(progress)
     }
 
-    /// Steps until nothing is missing.
+    /// Steps until nothing is missing in the lake.
     pub fn try_land(&mut self) -> Result<Arc<Lake>> {
         for _ in 0..1_000 {
             if matches!(self.step(true)?, Progress::UpToDate) {
@@ -230,7 +230,7 @@ impl Bench {
         panic!("an urgent lake does not land in 1,000 steps");
     }
 
-    /// Lands everything and compares what readers find with the table.
+    /// Lands everything and compares the rows that readers find with the table.
     pub fn land(&mut self) -> Arc<Lake> {
         let lake = self.try_land().unwrap();
         assert_eq!(read_newest(&lake).unwrap(), rows_of(&self.snapshot()).unwrap());
@@ -238,12 +238,12 @@ impl Bench {
         lake
     }
 
-    /// Lays the table out otherwise, as ALTER TABLE does.
+    /// Changes the table's layout, as ALTER TABLE does.
     pub fn lay_out(&mut self, partition_by: &[&str], sort_by: &[&str]) -> &mut Self {
         self.alter(|def| lay_out(def, partition_by, sort_by))
     }
 
-    /// Asks for an erasure of all that is deleted by now, and steps until it is told how it went.
+    /// Requests an erasure of everything that is deleted by now, and steps until its outcome is known.
     pub fn erase(&mut self) -> Result<Erased> {
         let told = Arc::new(std::sync::Mutex::new(None));
         let tell = told.clone();
@@ -263,18 +263,18 @@ impl Bench {
         self.position.as_ref().and_then(|position| position.published()).expect("a lake is published")
     }
 
-    /// As a process that starts finds it: `checkpoint` is what the log says.
+    /// Opens the lake as a starting process does; the checkpoint is the one in the log.
     pub fn restart(&mut self) {
         self.materializer = materializer(self.materializer.options().clone());
         let Some(position) = self.position.take() else { return };
         let materializer: &dyn table::materializer::Materializer = &*self.materializer;
         let opened = materializer.open(&self.place(), &self.snapshot(), &position.checkpoint);
-        // After an error the engine begins from nothing.
+        // After an error the engine starts from nothing.
         self.position =
             opened.ok().map(|published| Arc::new(Position::new(position.checkpoint.clone(), published)));
     }
 
-    /// The names of the files in the table's directory.
+    /// Returns the names of the files in the table's directory.
     pub fn files(&self) -> Vec<String> {
         let mut found = Vec::new();
         for sub in ["data", "metadata"] {

@@ -1,4 +1,4 @@
-//! What is done beside commits: merging to the end, expiry of what grew old, files that nothing names.
+//! Tests of the work beside commits: complete merges, expiry of old snapshots, removal of unnamed files.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ fn plain() -> Options {
     Options::new("lake", "lake")
 }
 
-/// Asks for maintenance and steps until it is told how it went.
+/// Requests maintenance, and steps until its outcome is known.
 pub(super) fn maintain(bench: &mut Bench) -> Result<Maintained> {
     let told: Arc<Mutex<Option<Result<Maintained>>>> = Arc::default();
     let tell = told.clone();
@@ -35,7 +35,7 @@ fn is_same(bench: &Bench, lake: &Lake) {
     assert_eq!(rows, rows_of(&bench.snapshot()).unwrap());
 }
 
-/// Seven small commits with deletes: one short of what a commit merges by itself.
+/// Makes seven small commits with deletes, one fewer than a commit merges by itself.
 fn pieces(bench: &mut Bench) {
     for n in 0..7i64 {
         bench.keys(10 * n..10 * n + 10);
@@ -59,13 +59,13 @@ fn small_files_positions_and_manifests_become_as_few_as_can_be() {
         assert_eq!(done.after, lake.extent(), "{partition_by:?}");
         let partitions: HashSet<_> =
             lake.data.iter().map(|live| (live.entry.file.spec, &*live.entry.file.partition)).collect();
-        // Where each row has a partition of its own, a delete takes its whole file and there is nothing to be merged.
+        // If each row has a partition of its own, a delete removes its whole file and there is nothing to merge.
         let is_tidy = before.data.len() == partitions.len() && before.deletes.is_empty();
         assert_eq!((is_tidy, done.commits == 0), (partition_by == ["s"], is_tidy), "{done:?}");
         assert_eq!(lake.data.len(), partitions.len(), "one file for each partition: {partition_by:?}");
         assert!(lake.deletes.len() <= partitions.len() && lake.manifests.len() <= 2, "{done:?}");
         is_same(&bench, &lake);
-        // Old snapshots are kept as long as they would have been.
+        // Old snapshots are kept as long as without maintenance.
         let snapshots = |lake: &Lake| lake.metadata.snapshots.len();
         assert_eq!(snapshots(&lake), snapshots(&before) + done.commits as usize);
         let version = lake.version;
@@ -89,7 +89,7 @@ fn a_large_table_is_maintained_in_several_commits() {
     is_same(&bench, &bench.lake());
 }
 
-/// Snapshots went with commits alone: a table that got no rows any more kept all it had for ever.
+/// Snapshots expired only with commits: a table that got no more rows kept everything for ever.
 #[test]
 fn what_grew_old_goes_though_no_row_comes() {
     let mut bench = Bench::new(small());
@@ -114,7 +114,7 @@ fn what_grew_old_goes_though_no_row_comes() {
     super::files::check(&lake, bench.tip.def());
     let position = bench.position.clone().unwrap();
     assert!(!bench.materializer.tend(&env, id, &position), "there is nothing more to do");
-    // Once it has been quiet for long, small files are merged as well.
+    // After a long quiet time small files are merged as well.
     bench.sim.clock.advance(Duration::from_secs(3_700));
     assert!(bench.materializer.tend(&env, id, &position));
     assert_eq!(bench.materializer.depth(id), Some(Depth::Whole));
@@ -133,7 +133,7 @@ fn files_that_nothing_names_go_and_those_of_others_only_when_they_are_old() {
     let put = |bench: &Bench, name: &str| {
         crate::files::write(&bench.sim.env(), &bench.dir().join(name), b"left over").unwrap();
     };
-    // As a commit that failed leaves them, and as another program writes them before it commits.
+    // A failed commit leaves such a file, and another program writes such files before it commits.
     let ours = "data/00112233445566aa-1.parquet";
     let others = [
         "data/00000-0-7b0b1a9c.parquet",
@@ -153,7 +153,7 @@ fn files_that_nothing_names_go_and_those_of_others_only_when_they_are_old() {
     assert!(!is_there(&bench, ours) && others.iter().all(|name| is_there(&bench, name)));
     bench.sim.clock.advance(Duration::from_secs(900));
     assert_eq!(maintain(&mut bench).unwrap().orphans_left, 4, "they are not old enough");
-    // A start knows nothing of when it saw them first.
+    // A new process does not know when the files were first seen.
     bench.restart();
     bench.sim.clock.advance(Duration::from_secs(200));
     bench.land();
@@ -177,7 +177,7 @@ fn whoever_asked_is_told_of_a_failure() {
     is_same(&bench, &bench.lake());
 }
 
-/// Killed or without power at any call, the lake is at a commit that has just the table's rows.
+/// After a power failure at any call the lake is at a commit with exactly the table's rows.
 #[test]
 fn maintenance_that_is_cut_short_loses_and_doubles_no_row() {
     let _limit = testkit::limit(600);
@@ -211,7 +211,7 @@ fn maintenance_that_is_cut_short_loses_and_doubles_no_row() {
     }
 }
 
-/// Each step of what was asked landed what had come since, and so it never found itself done.
+/// Each step of a requested maintenance or erasure also landed new rows, and so it never completed.
 #[test]
 fn maintenance_and_erasure_end_while_rows_come_all_the_time() {
     let mut bench = Bench::new(plain());
@@ -254,7 +254,8 @@ fn maintenance_and_erasure_end_while_rows_come_all_the_time() {
     bench.land();
 }
 
-/// A struct without fields ended the table's lake with a bug, and whoever asked for its maintenance or an erasure waited for good.
+/// A column of a struct without fields failed with an internal error. A client that asked for maintenance or an erasure waited
+/// for ever.
 #[test]
 fn a_column_that_the_lake_cannot_hold_is_named_to_whoever_asks() {
     let _limit = testkit::limit(60);
@@ -262,7 +263,7 @@ fn a_column_that_the_lake_cannot_hold_is_named_to_whoever_asks() {
     bench.keys(0..10);
     bench.land();
     bench.alter(|def| {
-        // As an earlier version took it.
+        // An earlier version accepted such a column.
         def.add_column("void", &types::DataType::Int64, true, None).unwrap();
         def.schema.columns.last_mut().unwrap().data_type = types::DataType::Struct(Vec::new());
     });
@@ -277,8 +278,8 @@ fn a_column_that_the_lake_cannot_hold_is_named_to_whoever_asks() {
     bench.land();
 }
 
-/// A flipped bit in a file that was to be merged would have been written anew, with a right checksum; refused, it must not keep new
-/// rows from landing.
+/// A flipped bit in a file that was to be merged would have been copied under a correct checksum. The merge is refused, and
+/// must not keep new rows from landing.
 #[test]
 fn rows_land_beside_a_damaged_file_which_stays_as_it_is() {
     let _limit = testkit::limit(60);
@@ -296,7 +297,7 @@ fn rows_land_beside_a_damaged_file_which_stays_as_it_is() {
     assert!(lake.data.iter().any(|live| live.path == first) && lake.data.len() < 20, "{}", lake.data.len());
     let error = read(&bench.store(), &bench.dir()).unwrap_err();
     assert!(error.kind() == Kind::Damaged && error.to_string().contains(&*first), "{error}");
-    // Put back, it is merged as all others are.
+    // Once the file is repaired it is merged like the others.
     bench.sim.disk.flip_bit(&path, 500);
     bench.restart();
     for round in 30..60 {

@@ -67,7 +67,7 @@ fn a_location_leads_nowhere_but_where_tables_may_be() {
     {
         assert_eq!(place.store.path_of(bad).unwrap_err().kind(), Kind::Invalid, "{bad:?}");
     }
-    // Directories that hold the data, or lie in it, are none for others.
+    // Directories that contain the data directory, or lie in it, are refused for tables of other engines.
     let warehouse = place.dir.path().join("data/lake");
     let options = Options::new(&warehouse, warehouse.to_str().unwrap());
     for other in [
@@ -116,7 +116,7 @@ fn a_metadata_file_is_there_whole_or_not_at_all() {
     };
     let dir = place.store.path_of(&first).unwrap().parent().unwrap().to_owned();
     assert_eq!(names(&dir).len(), 2, "{:?}", names(&dir));
-    // A table may say that its metadata are elsewhere, as long as that is in its own directory.
+    // A table may name another directory for its metadata, as long as it lies in the table's own.
     let said = |dir: String| BTreeMap::from([("write.metadata.path".to_owned(), dir)]);
     let inside =
         place.store.next_metadata(&location, &said(format!("file://{location}/meta")), None).unwrap();
@@ -131,13 +131,13 @@ fn a_metadata_file_is_there_whole_or_not_at_all() {
             Kind::Invalid
         );
     }
-    // Others compress theirs.
+    // Other programs compress their metadata files.
     let packed = dir.join("00002-x.gz.metadata.json");
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut encoder, b"{\"a\":1}").unwrap();
     std::fs::write(&packed, encoder.finish().unwrap()).unwrap();
     assert_eq!(&place.store.read(packed.to_str().unwrap()).unwrap()[..], b"{\"a\":1}");
-    // A table's metadata may name what it likes; what is no metadata file of its own stays.
+    // A table's metadata may name any path. A file that is not a metadata file of this table stays.
     let other = place.store.new_location(&["ns".into()], "u");
     let other = place.store.next_metadata(&other, &plain(), None).unwrap();
     place.store.write(&other, b"{}", None).unwrap();
@@ -161,7 +161,7 @@ fn purging_removes_what_a_table_has_and_nothing_beside_it() {
     for path in [&dir.join("data/day=1/a.parquet"), &dir.join("data/b.parquet"), &foreign] {
         std::fs::write(path, "rows").unwrap();
     }
-    // As Hadoop's file system leaves them beside what it writes.
+    // Hadoop's file system leaves such checksum files beside the files that it writes.
     std::fs::create_dir_all(dir.join("data/day=2")).unwrap();
     for beside in ["data/day=1/.a.parquet.crc", "data/day=2/.gone.parquet.crc", "metadata/.m.avro.crc"] {
         std::fs::write(dir.join(beside), "sums").unwrap();
@@ -226,7 +226,7 @@ fn purging_removes_what_a_table_has_and_nothing_beside_it() {
     std::fs::write(dir.join("notes.txt"), "not named by anything").unwrap();
 
     let purged = place.store.purge(&table, &newest).unwrap();
-    // Two lists, of which one is gone, a manifest, two data files, two metadata files.
+    // Two manifest lists, one of them missing, a manifest, two data files and two metadata files.
     assert_eq!(purged, Purged { removed: 7, failed: 1, elsewhere: 1 });
     assert!(foreign.exists());
     let left: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -236,8 +236,8 @@ fn purging_removes_what_a_table_has_and_nothing_beside_it() {
     assert!(!dir.exists());
 }
 
-/// Metadata files that were written and are not there, whole, after a power failure at some call; all of a directory's syncs
-/// that `loses` names are lost.
+/// Counts the metadata files that were written and are missing or incomplete after a power failure, over a failure at every
+/// call. Syncs of the paths for which `loses` returns true are lost.
 fn lost_after_power_failures(loses: fn(&str) -> bool) -> usize {
     let store_on = |sim: &sim::SimEnv| {
         let options = Options::new("db/lake", "/db/lake");
@@ -276,7 +276,7 @@ fn lost_after_power_failures(loses: fn(&str) -> bool) -> usize {
     }
 }
 
-/// A name is led to a file only after it was written: then it is there, whatever happens.
+/// A catalog names a metadata file only after it was written. From then on the file survives a power failure.
 #[test]
 fn a_metadata_file_that_was_written_survives_a_power_failure() {
     let _limit = testkit::limit(120);

@@ -81,7 +81,7 @@ fn a_new_table_gets_ids_of_its_own_in_the_usual_order() {
         json!({ "type": "struct", "fields": [{ "id": 0, "name": "a", "required": false, "type": "int" }] });
     let zero = create(wanted(&from_zero, &Json::Null, &Json::Null, "2"), UUID, "/w/t", NOW).unwrap();
     assert_eq!(zero.schema()["fields"][0]["id"], 1);
-    // It is read again as it was written.
+    // The metadata are parsed as they were written.
     let text = table.to_json().unwrap().to_string();
     assert_eq!(Table::parse(text.as_bytes()).unwrap(), table);
 }
@@ -98,7 +98,7 @@ fn each_format_version_is_written_as_its_readers_want_it() {
         let error = create(wanted(&schema, &Json::Null, &Json::Null, format), UUID, "/w/t", NOW).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
     }
-    // What a first version leaves out is filled in.
+    // Members that version 1 leaves out are filled in.
     let old = json!({ "format-version": 1, "table-uuid": UUID, "location": "/w/t", "last-updated-ms": 1,
         "last-column-id": 1, "schema": { "type": "struct", "fields": [
             { "id": 1, "name": "a", "required": false, "type": "int" }] },
@@ -118,17 +118,17 @@ fn a_commit_moves_a_branch_and_logs_what_was_current() {
     assert_eq!(one.last_sequence_number, 1);
     assert_eq!(one.metadata_log.len(), 1);
     assert_eq!(one.snapshot_log.len(), 1);
-    // Of two snapshots in one commit the first was never current for anybody.
+    // Of two snapshots in one commit, the first was never current for any reader.
     let updates =
         [added(snapshot(12, Some(11), 2)), main_is(12), added(snapshot(13, Some(12), 3)), main_is(13)];
     let two = changed(&one, &updates).unwrap();
     let logged: Vec<i64> = two.snapshot_log.iter().map(|entry| entry.snapshot_id).collect();
     assert_eq!(logged, [11, 13]);
     assert!(two.last_updated_ms >= one.last_updated_ms);
-    // Without a branch nothing is current; the log keeps what was.
+    // Without a main branch no snapshot is current. The log keeps the former ones.
     let none = changed(&two, &[json!({ "action": "remove-snapshot-ref", "ref-name": "main" })]).unwrap();
     assert_eq!((none.current_snapshot_id, none.snapshot_log.len()), (None, 2));
-    // What goes takes its refs and statistics along, and the history before the gap.
+    // A removed snapshot takes its refs and statistics along, and the log entries before the gap.
     let statistics = json!({ "action": "set-statistics", "statistics": { "snapshot-id": 11, "statistics-path": "/w/t/s" } });
     let tag = json!({ "action": "set-snapshot-ref", "ref-name": "old", "type": "tag", "snapshot-id": 11 });
     let tagged = changed(&two, &[statistics, tag]).unwrap();
@@ -137,7 +137,7 @@ fn a_commit_moves_a_branch_and_logs_what_was_current() {
     assert_eq!(expired.snapshots.len(), 1);
     assert!(expired.statistics.is_empty() && !expired.refs.contains_key("old"));
     assert_eq!(expired.snapshot_log.iter().map(|entry| entry.snapshot_id).collect::<Vec<_>>(), [13]);
-    // A commit that says what is so already is none.
+    // A commit that changes nothing makes no new metadata.
     let mut change = Change::of(expired.clone(), NOW);
     change.apply_all(&[main_is(13), json!({ "action": "assign-uuid", "uuid": UUID })]).unwrap();
     assert!(change.finish(Some("x")).unwrap().is_none());
@@ -180,7 +180,7 @@ fn snapshots_that_do_not_fit_are_refused() {
         let found = refused(&table, std::slice::from_ref(&update));
         assert!(found.contains(said), "{update}: {found}");
     }
-    // Row ids of the third version go on from each other.
+    // In format version 3 row ids continue from snapshot to snapshot.
     let table = changed(&table_of("3"), &[added(snapshot(1, None, 1)), main_is(1)]).unwrap();
     assert_eq!(table.next_row_id, Some(10));
     assert!(refused(&table, &[added(snapshot(2, None, 1))]).contains("below the table's next one"));
@@ -214,7 +214,7 @@ fn schemas_and_specs_that_are_there_already_keep_their_ids() {
     assert_eq!(renamed.partition_specs[2]["fields"][0]["field-id"], 1000, "the same division keeps its id");
     let again = changed(&renamed, &[spec("b"), default]).unwrap();
     assert_eq!((again.default_spec_id, again.partition_specs.len()), (1, 3));
-    // A column that the spec needs stays.
+    // A column that the partition spec needs cannot be dropped.
     let mut without = table.schema().clone();
     without["fields"].as_array_mut().unwrap().remove(0);
     without["identifier-field-ids"] = json!([]);

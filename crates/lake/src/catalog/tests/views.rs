@@ -50,7 +50,7 @@ fn a_view_keeps_its_versions_and_lets_old_ones_go() {
     }
     assert_eq!((newest.versions.len(), newest.version_log.len()), (10, 10));
     assert!(newest.versions.iter().all(|one| one["version-id"].as_i64().unwrap() > 2));
-    // The same query is the same version.
+    // An equal query is the same version.
     let same =
         changed(&newest, &updates(version(1, &[("spark", "select 11"), ("trino", "select 11")]))).unwrap();
     assert_eq!((same.current_version_id, same.versions.len()), (11, 10));

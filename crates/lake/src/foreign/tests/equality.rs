@@ -1,4 +1,4 @@
-//! Rows that are deleted by what is in them.
+//! Tests of rows that are deleted by their values.
 
 use std::sync::Arc;
 
@@ -27,17 +27,17 @@ fn older_data_files_alone_lose_rows() {
     }
     made.equality(3, &[1], vec![n(&[10, 21, 30, 5])]);
     assert_eq!(made.rows().unwrap(), [11, 20, 30, 31, 5, 40, 41, 5]);
-    // The same key, deleted again later and once before everything.
+    // The same key is deleted again later, and once before all data.
     made.equality(4, &[1], vec![n(&[5])]);
     made.equality(1, &[1], vec![n(&[40, 20])]);
     assert_eq!(made.rows().unwrap(), [11, 20, 30, 31, 40, 41, 5]);
-    // A number that is inherited counts as well, and one that is lacking is none.
+    // An inherited sequence number counts too; an entry that lacks one without inheriting it is damaged.
     made.files[5].is_inherited = true;
     assert_eq!(made.rows().unwrap(), [11, 20, 30, 31, 40, 41, 5]);
     made.files[5].status = 0;
     let error = made.rows().unwrap_err();
     assert!(error.kind() == Kind::Damaged && error.to_string().contains("sequence number"), "{error}");
-    // What a commit removed deletes nothing.
+    // A delete file that a commit removed deletes nothing.
     made.files[5].status = 2;
     assert_eq!(made.rows().unwrap(), [11, 20, 30, 31, 5, 40, 41, 5]);
 }
@@ -75,14 +75,14 @@ fn null_is_null_and_all_columns_count() {
     let q = |values: &[Option<&str>]| column(3, "q", texts(values));
     let (a, b) = (Some("a"), Some("b"));
     made.data(1, vec![n(&[0, 1, 2, 3, 4, 5]), p(&[a, a, None, None, b, None]), q(&[a, None, None, b, a, a])]);
-    // Columns that are not meant are in the file as well; the order of ids says nothing.
+    // The delete file has further columns; the order of the field ids does not matter.
     made.equality(2, &[3, 2], vec![q(&[None, b, a]), n(&[7, 7, 7]), p(&[a, None, b])]);
     assert_eq!(made.rows().unwrap(), [0, 2, 5]);
     made.equality(2, &[2], vec![p(&[None])]);
     assert_eq!(made.rows().unwrap(), [0]);
 }
 
-/// Rows of one column, `x`, of which each group is deleted where `deleted` has it.
+/// Returns the rows that remain of a table with the column `x` of values `stored`, after deletes of the values `deleted`.
 fn of_types(iceberg: Json, stored: ArrayRef, deleted: ArrayRef) -> Result<Vec<i64>> {
     let mut made = Made::new(json!([{ "id": 3, "name": "x", "type": iceberg }]));
     let rows: Vec<i64> = (0..stored.len() as i64).collect();
@@ -97,7 +97,7 @@ fn keys_may_be_narrower_or_wider_than_what_they_are_compared_with() {
     let ints = || Arc::new(Int32Array::from(vec![Some(-1), Some(2), None])) as ArrayRef;
     assert_eq!(of_types(json!("long"), ints(), longs(&[-1, 1 << 40])).unwrap(), [1, 2]);
     assert_eq!(of_types(json!("long"), longs(&[2, 1 << 40, (1 << 32) - 1]), ints()).unwrap(), [1, 2]);
-    // The table is read as it was, and its keys were written later.
+    // The table is read at an older schema, and the keys were written later with a wider type.
     assert_eq!(of_types(json!("int"), ints(), longs(&[2, 1 << 40])).unwrap(), [0, 2]);
     let single = Arc::new(Float32Array::from(vec![0.1, 0.5])) as ArrayRef;
     let double = Arc::new(Float64Array::from(vec![0.1, 0.5])) as ArrayRef;
@@ -110,16 +110,16 @@ fn keys_may_be_narrower_or_wider_than_what_they_are_compared_with() {
     let (narrow, wide) = (decimals(vec![125, 7], 9), decimals(vec![125, i128::pow(10, 20)], 30));
     assert_eq!(of_types(json!("decimal(30,2)"), narrow.clone(), wide.clone()).unwrap(), [1]);
     assert_eq!(of_types(json!("decimal(30,2)"), wide, narrow).unwrap(), [1]);
-    // Format 3: a date that became a time.
+    // Format 3 allows the promotion of a date to a timestamp.
     let days = Arc::new(Date32Array::from(vec![1, 2])) as ArrayRef;
     let times = TimestampMicrosecondArray::from(vec![2 * 86_400_000_000, 86_400_000_001]);
     assert_eq!(of_types(json!("timestamp"), days, Arc::new(times)).unwrap(), [0]);
-    // What is no value of the column's is an error.
+    // A key that cannot be converted to the column's type is an error.
     let error = of_types(json!("long"), ints(), texts(&[Some("x")])).unwrap_err();
     assert!(error.kind() == Kind::Damaged && error.to_string().contains("001.parquet"), "{error}");
 }
 
-/// As `Float.compare` of Java's has it, by which Iceberg's own implementation tells them apart.
+/// Iceberg's own implementation compares floats with Java's `Float.compare`.
 #[test]
 fn floats_are_equal_as_java_has_it() {
     let _limit = testkit::limit(60);
@@ -172,7 +172,7 @@ fn a_column_that_was_dropped_deletes_still() {
     let mut made = Made::new(json!([{ "id": 3, "name": "x", "type": "int" }]));
     made.data(1, vec![n(&[0, 1]), column(3, "x", Arc::new(Int32Array::from(vec![7, 8])))]);
     made.equality(2, &[3], vec![column(3, "x", longs(&[8]))]);
-    // Another one of its name and type came after it, and it had been widened before.
+    // A column of the same name and type was added after it was dropped. Before that it had been widened.
     made.schema(json!([{ "id": 1, "name": "n", "type": "long" }, { "id": 3, "name": "x", "type": "long" }]));
     made.schema(json!([{ "id": 1, "name": "n", "type": "long" }, { "id": 4, "name": "x", "type": "int" }]));
     assert_eq!(made.rows().unwrap(), [0]);
@@ -193,7 +193,7 @@ fn a_column_that_a_data_file_lacks_is_null_or_what_is_shown_there() {
     assert_eq!(of(json!(null), Some("a")), [0, 1, 3]);
     assert_eq!(of(json!("a"), Some("a")), [3]);
     assert_eq!(of(json!("a"), None), [0, 1, 2]);
-    // What is in the partition alone.
+    // A value that is only in the partition.
     let mut made = Made::new(json!([]));
     for value in ["a", "b"] {
         let file = made.data(1, vec![n(&[0, 1])]);
@@ -206,7 +206,7 @@ fn a_column_that_a_data_file_lacks_is_null_or_what_is_shown_there() {
 #[test]
 fn a_field_of_a_struct_is_a_key() {
     let _limit = testkit::limit(60);
-    // `a` and within it `b` and within it `x`, which is 5; of the second row `b` is null, of the third `a`.
+    // The struct `a` contains `b`, which contains `x` with the field id 5. `b` is null in the second row, `a` in the third.
     let nested = |values: &[Option<i32>], b: &[bool], a: &[bool], with_x: bool| {
         let mut fields =
             vec![(Arc::new(field(8, "y", arrow::datatypes::DataType::Int64)), longs(&vec![0; values.len()]))];
@@ -238,7 +238,7 @@ fn a_field_of_a_struct_is_a_key() {
     assert_eq!(of(Some(7), true, json!(null)), [1, 2, 3, 4, 5]);
     assert_eq!(of(None, true, json!(null)), [0, 4]);
     assert_eq!(of(None, false, json!(null)), [] as [i64; 0]);
-    // A default is of the structs that are there.
+    // A default applies only in structs that are present.
     assert_eq!(of(Some(7), false, json!(7)), [1, 2, 5]);
     assert_eq!(of(None, false, json!(7)), [0, 3, 4]);
 }
@@ -317,12 +317,13 @@ fn equality_deletes_that_cannot_be_read_are_an_error_that_names_their_file() {
         let Some(byte) = bytes.get_mut(at) else { break };
         *byte ^= 0x55;
         made.put("data/001.parquet", &bytes);
-        // Parquet has no checksum here, so that another key may be read. Never a panic, even where the Parquet reader has one.
+        // This Parquet file has no checksums, so that another key may be read. There is never a panic, even where the Parquet
+        // reader panics.
         let _ = made.rows();
     }
 }
 
-/// Tables of all sorts of deletes, compared with what the rules say of each row.
+/// Tables with random mixtures of deletes, compared with the specification's rules for each row.
 #[test]
 fn any_mixture_of_deletes_is_what_the_rules_say() {
     let _limit = testkit::limit(120);
@@ -333,7 +334,7 @@ fn any_mixture_of_deletes_is_what_the_rules_say() {
     };
     for _ in 0..25 {
         let mut made = Made::new(json!([]));
-        // Each row by its file's sequence number, spec and partition, and whether a position deletes it.
+        // Each file of rows: its sequence number, path, values, and marks of the rows that a position deletes.
         let mut rows: Vec<(i64, String, Vec<i64>, Vec<bool>)> = Vec::new();
         let partitions = |random: &mut dyn FnMut(u64) -> u64| match random(4) {
             0 => (0, None),

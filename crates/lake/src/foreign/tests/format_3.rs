@@ -1,4 +1,4 @@
-//! What format 3 has beside its deletes.
+//! Tests of the additions in format 3 other than its deletes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use types::{Error, Kind};
 
 use super::made::{BY_P, Made, column, field, longs, n};
 
-/// What two rows show in a column that their file lacks.
+/// Returns the values that a row shows in columns that its file lacks.
 fn shown(columns: Json) -> Result<Vec<String>, Error> {
     let mut made = Made::new(columns);
     made.data(1, vec![n(&[0, 1])]);
@@ -64,7 +64,7 @@ fn rows_show_the_default_of_a_column_that_came_after_them() {
         let says = error.to_string().contains("column `x` has a default");
         assert!(error.kind() == Kind::Damaged && says, "{iceberg} {default}: {error}");
     }
-    // None is null, and a column that has to be there and has none is an error.
+    // No default means null; a required column without a default is an error.
     let none = |required: bool| shown(json!([{ "id": 3, "name": "x", "type": "int", "required": required }]));
     assert_eq!(none(false).unwrap(), [""]);
     assert!(none(true).unwrap_err().to_string().contains("required column `x`"));
@@ -82,7 +82,7 @@ fn fields_of_structs_have_defaults_of_their_own() {
     assert_eq!(shown(structs(json!({}))).unwrap(), ["{x: 7, y: 8}"]);
     let error = shown(structs(json!({ "4": 1 }))).unwrap_err();
     assert!(error.kind() == Kind::Invalid && error.to_string().contains("nested type"), "{error}");
-    // In structs that are there, `y` alone is lacking; where a struct is null nothing is shown.
+    // In structs that are present only `y` is missing; a null struct stays null.
     let mut made = Made::new(structs(json!({})));
     let x: ArrayRef = Arc::new(Int32Array::from(vec![Some(3), None, Some(1)]));
     let fields = Fields::from(vec![field(4, "x", x.data_type().clone())]);
@@ -92,7 +92,7 @@ fn fields_of_structs_have_defaults_of_their_own() {
     let points = batch.column_by_name("point").unwrap();
     let text = |row| array_value_to_string(points, row).unwrap();
     assert_eq!([text(0), text(1), text(2)], ["{x: 3, y: 8}", "{x: , y: 8}", ""]);
-    // Lists have none that is read.
+    // Defaults of lists are not supported.
     let list = json!({ "type": "list", "element-id": 4, "element": "int" });
     let of =
         |default: Json| shown(json!([{ "id": 3, "name": "l", "type": list, "initial-default": default }]));
@@ -183,7 +183,7 @@ fn what_is_encrypted_or_newer_is_refused() {
     assert!(error.kind() == Kind::Invalid && error.to_string().contains("encrypted"), "{error}");
     let error = refused(&|made| made.json["format-version"] = json!(4));
     assert!(error.kind() == Kind::Newer && error.to_string().contains("format 4"), "{error}");
-    // Keys that nothing uses are in nobody's way.
+    // Encryption keys that no file uses do no harm.
     let mut made = Made::new(json!([]));
     made.data(1, vec![n(&[0, 1])]);
     made.json["encryption-keys"] = json!([{ "key-id": "5f819b", "encrypted-key-metadata": "aWNl" }]);

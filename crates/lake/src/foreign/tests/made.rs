@@ -1,4 +1,4 @@
-//! A table that is put together file by file, as other programs may.
+//! Builds a table file by file, in the ways that other programs may write one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::store::Store;
 
 pub const LOCATION: &str = "s3://bucket/t";
 
-/// Specs of each table: none, by `p`, by nothing but `void`, by `p` once more.
+/// Partition specs of each table: unpartitioned, by `p`, only a `void` field, by `p` again.
 pub const PLAIN: i32 = 0;
 pub const BY_P: i32 = 1;
 pub const VOID: i32 = 2;
@@ -27,14 +27,14 @@ pub const BY_P_AGAIN: i32 = 3;
 
 pub struct Made {
     pub sim: SimEnv,
-    /// Metadata, whose schemas may be changed.
+    /// The table's metadata, which tests may edit before the table is opened.
     pub json: Json,
     pub files: Vec<File>,
-    /// Whether the manifest list says that manifests are encrypted.
+    /// True if the manifest list is to say that manifests are encrypted.
     pub is_encrypted: bool,
 }
 
-/// What a manifest says of a file.
+/// A file's entry in a manifest.
 #[derive(Clone, Debug)]
 pub struct File {
     pub path: String,
@@ -43,7 +43,7 @@ pub struct File {
     pub format: &'static str,
     pub spec: i32,
     pub p: Option<String>,
-    /// The manifest's, and whether the entry says it too.
+    /// The sequence number of the manifest, and true if the entry does not repeat it.
     pub sequence: i64,
     pub is_inherited: bool,
     pub rows: i64,
@@ -72,7 +72,7 @@ pub fn texts(values: &[Option<&str>]) -> ArrayRef {
     Arc::new(StringArray::from(values.to_vec()))
 }
 
-/// `n`, which tests tell rows by.
+/// The column `n`, by which tests identify rows.
 pub fn n(values: &[i64]) -> (Field, ArrayRef) {
     column(1, "n", longs(values))
 }
@@ -95,7 +95,7 @@ const ENTRY: &str = r#"{"type":"record","name":"manifest_entry","fields":[
         {"name":"content_size_in_bytes","type":["null","long"],"field-id":145}]}}]}"#;
 
 impl Made {
-    /// Of the columns `n long`, `p string` and these.
+    /// Creates a table with the columns `n long`, `p string` and `columns`.
     pub fn new(columns: Json) -> Made {
         let sim = SimEnv::new(1);
         for dir in ["t/data", "t/metadata"] {
@@ -131,7 +131,7 @@ impl Made {
         Made { sim, json, files: Vec::new(), is_encrypted: false }
     }
 
-    /// The same with another schema, which is the newest; those before stay.
+    /// Adds a schema and makes it current. Earlier schemas stay.
     pub fn schema(&mut self, fields: Json) {
         let schemas = self.json["schemas"].as_array_mut().unwrap();
         let id = schemas.len() + 1;
@@ -202,7 +202,7 @@ impl Made {
         self.parquet(0, sequence, None, columns)
     }
 
-    /// With so many rows in each row group but the last.
+    /// Adds a data file with `rows` rows in each row group; the last may have fewer.
     pub fn data_in_groups(
         &mut self,
         sequence: i64,
@@ -228,7 +228,7 @@ impl Made {
         self.parquet(1, sequence, None, columns)
     }
 
-    /// Vectors of data files, all in one Puffin file. Those of the manifest follow from it.
+    /// Adds deletion vectors of data files, all in one Puffin file, with an entry for each.
     pub fn vectors(&mut self, sequence: i64, of: &[(&str, RoaringTreemap)]) {
         let mut file = b"PFA1".to_vec();
         let blobs: Vec<(usize, usize)> = of
@@ -252,7 +252,7 @@ impl Made {
         }
     }
 
-    /// The path of the file that was made last.
+    /// Returns the path of the file that was added last.
     pub fn last(&self) -> String {
         self.files.last().unwrap().path.clone()
     }
@@ -311,7 +311,7 @@ impl Made {
         Foreign::open(&self.store(), Path::new("t/metadata/v1.metadata.json"), None).map(Arc::new)
     }
 
-    /// `n` of the live rows; before, that they are read from each place on alike.
+    /// Returns `n` of the live rows. Also checks that a read from any offset gives the same rows.
     pub fn rows(&self) -> Result<Vec<i64>> {
         let table = self.open()?;
         table.check()?;
@@ -324,7 +324,7 @@ impl Made {
     }
 }
 
-/// Places and `n` of the rows from a place on.
+/// Returns offset and `n` of each row from an offset on.
 pub fn rows_from(table: &Arc<Foreign>, from: u64) -> Result<Vec<(u64, i64)>> {
     let (mut rows, mut all) = (table.read(from), Vec::new());
     while let Some(batch) = rows.next_batch()? {

@@ -1,4 +1,4 @@
-//! Tables that lie in an object store.
+//! Tests of tables in an object store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::foreign::{Foreign, newest_metadata};
 use crate::objects::tests::{Faulty, told};
 use crate::store::Store;
 
-/// A copy of a table's directory in an object store.
+/// Copies a table's directory to an object store.
 fn in_objects(sim: &SimEnv, from: &Store, dir: &Path) -> (Store, Arc<Faulty>) {
     fn copy(from: &Store, dir: &Path, to: &Store, name: &Path) {
         for entry in from.list(dir).unwrap() {
@@ -31,7 +31,7 @@ fn in_objects(sim: &SimEnv, from: &Store, dir: &Path) -> (Store, Arc<Faulty>) {
     (store, told)
 }
 
-/// All data files were fetched whole before the first row, and then once more.
+/// All data files were fetched completely before the first row, and then again for the read.
 #[test]
 fn in_an_object_store_footers_alone_are_looked_at_before_the_first_row() {
     let bench = bench(1);
@@ -46,7 +46,7 @@ fn in_an_object_store_footers_alone_are_looked_at_before_the_first_row() {
     for (bytes, is_found_out) in [
         (&whole[..whole.len() - 1], true),
         (&[&whole[..], b"x"].concat(), true),
-        // Nothing before the footer was asked for.
+        // The check fetches nothing before the footer, so that this damage remains unnoticed.
         (&[&b"PAR2"[..], &whole[4..]].concat(), false),
     ] {
         store.replace(&name, bytes).unwrap();
@@ -58,7 +58,7 @@ fn in_an_object_store_footers_alone_are_looked_at_before_the_first_row() {
     }
 }
 
-/// A table in an object store that tells what is read of it.
+/// Returns the table in an object store that records the reads.
 fn opened(made: &Made) -> (Arc<Foreign>, Arc<Faulty>) {
     made.open().unwrap();
     let (store, told) = in_objects(&made.sim, &made.store(), Path::new("t"));
@@ -67,12 +67,12 @@ fn opened(made: &Made) -> (Arc<Foreign>, Arc<Faulty>) {
 
 const GROUP_ROWS: usize = 20_000;
 
-/// A table of one file with four row groups: numbers, a column of 1.3 MB a row group that the table has no more, and words,
-/// of which no two whole row groups are fetched together.
+/// Returns a table of one file with four row groups: numbers, a dropped column of 1.3 MB a row group, and words. Two full row
+/// groups exceed the size up to which groups are fetched together.
 fn of_row_groups() -> (Made, Vec<i64>) {
     let mut made = Made::new(json!([{ "id": 4, "name": "word", "type": "string", "required": false }]));
     let mut state = 7_u64;
-    // What nothing packs, in a column (Knuth's generator).
+    // Incompressible values (Knuth's generator).
     let mut random = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state
@@ -100,7 +100,7 @@ fn numbers_from(table: &Arc<Foreign>, from: u64) -> types::Result<Vec<i64>> {
     Ok(all)
 }
 
-/// Files were fetched whole and held in memory until their last row was read.
+/// Files were fetched completely and kept in memory until their last row was read.
 #[test]
 fn of_a_row_group_what_is_read_is_fetched_once_when_its_turn_comes() {
     let _limit = testkit::limit(120);
@@ -125,13 +125,14 @@ fn of_a_row_group_what_is_read_is_fetched_once_when_its_turn_comes() {
     assert!(numbers_from(&table, 0).unwrap() == numbers, "the rows are other ones");
     let mut all = reads();
     assert!(bytes(&all) < of_file - gone * 9 / 10, "the column that is gone: {all:?} of {of_file}");
-    // The footer; then of each row group what is before that column and behind it, of the last two together.
+    // The footer; then for each row group the ranges before and after the dropped column; the last two groups share one
+    // request.
     assert_eq!(all.len(), 1 + 2 + 2 + 3, "{all:?}");
     all.remove(0);
     all.sort_by_key(|range| range.start);
     assert!(all.windows(2).all(|two| two[0].end <= two[1].start), "something was fetched twice: {all:?}");
 
-    // From any row on, with nothing of the row groups before it.
+    // A read from any row fetches nothing of the row groups before it.
     for from in [1, GROUP_ROWS - 1, GROUP_ROWS, 2 * GROUP_ROWS + 1, numbers.len() - 1, numbers.len()] {
         let rest = numbers_from(&table, from as u64).unwrap();
         assert!(rest == numbers[from..], "from {from}");
@@ -145,8 +146,8 @@ fn of_a_row_group_what_is_read_is_fetched_once_when_its_turn_comes() {
     }
 }
 
-/// A batch of rows of many row groups reads one column of all of them, then the next one, and each time the first were fetched
-/// anew.
+/// A batch that spans many row groups reads one column of all of them, then the next column; each time the groups were fetched
+/// again.
 #[test]
 fn small_row_groups_are_fetched_together_and_once() {
     let _limit = testkit::limit(120);
@@ -157,7 +158,7 @@ fn small_row_groups_are_fetched_together_and_once() {
         .map(|n| Some(format!("{:x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64)).repeat(20)))
         .collect();
     let of = words.iter().map(Option::as_deref).collect::<Vec<_>>();
-    // What is written beside the first makes the file large.
+    // The words, beside the numbers, make the file large.
     made.data_in_groups(1, 500, vec![n(&numbers), column(4, "word", texts(&of))]);
     let (table, told) = opened(&made);
     told.reads.lock().unwrap().clear();
@@ -172,7 +173,7 @@ fn small_row_groups_are_fetched_together_and_once() {
     }
 }
 
-/// What a store that is away leaves unread is no damage of the file.
+/// A read that fails because the store is unavailable is not reported as damage of the file.
 #[test]
 fn a_store_that_is_away_is_told_as_such() {
     let _limit = testkit::limit(120);

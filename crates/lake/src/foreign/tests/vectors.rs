@@ -1,4 +1,4 @@
-//! Rows that are deleted by position: in deletion vectors, in files, in both.
+//! Tests of rows that are deleted by position: in deletion vectors, in delete files, and in both.
 
 use roaring::RoaringTreemap;
 use serde_json::json;
@@ -10,7 +10,7 @@ fn positions(of: &[u64]) -> RoaringTreemap {
     of.iter().copied().collect()
 }
 
-/// Two data files of ten rows each, 0 to 9 and 10 to 19, of the sequence numbers 1 and 2.
+/// Returns two data files of ten rows each, 0 to 9 and 10 to 19, with the sequence numbers 1 and 2, and their paths.
 fn made() -> (Made, String, String) {
     let mut made = Made::new(json!([]));
     made.data(1, vec![n(&(0..10).collect::<Vec<_>>())]);
@@ -30,7 +30,7 @@ fn vectors_of_one_file_and_of_several_delete_rows() {
     );
     assert_eq!(made.rows().unwrap(), [1, 2, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15, 16, 17, 18, 19]);
     assert_eq!(made.open().unwrap().places(), 16);
-    // All of a file, and none of it.
+    // One vector deletes all rows of a file, the other none.
     made.files.truncate(2);
     made.vectors(2, &[(&first, (0..10).collect())]);
     made.vectors(3, &[(&second, positions(&[]))]);
@@ -67,9 +67,9 @@ fn a_vector_is_in_place_of_files_of_positions() {
     made.positions(2, &[(&first, 0), (&first, 5), (&second, 5)]);
     assert_eq!(made.rows().unwrap().len(), 17);
     made.vectors(3, &[(&first, positions(&[5, 6]))]);
-    // Row 0 is there again: a vector has all that was deleted before.
+    // Row 0 reappears: a vector replaces all earlier deletes by position of its data file.
     assert_eq!(made.rows().unwrap(), [0, 1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19]);
-    // And equality deletes go on beside it.
+    // Equality deletes apply besides the vector.
     made.equality(2, &[1], vec![n(&[1, 5, 12])]);
     assert_eq!(made.rows().unwrap(), [0, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19]);
 }
@@ -82,7 +82,7 @@ fn files_of_positions_go_for_data_files_that_are_not_newer() {
     assert_eq!(made.rows().unwrap().len(), 19);
     made.files[2].sequence = 2;
     assert_eq!(made.rows().unwrap().len(), 18);
-    // The only data file that it speaks of.
+    // The manifest names another data file than the only one to which the deletes apply.
     made.files[2].of = Some(first.clone());
     let error = made.rows().unwrap_err();
     assert!(error.kind() == Kind::Damaged && error.to_string().contains("002.parquet"), "{error}");
@@ -140,7 +140,7 @@ fn vectors_that_are_wrong_are_an_error_that_names_their_file() {
     );
 }
 
-/// Each byte of the file is another one once.
+/// Flips bits in each byte of the file, one byte at a time.
 #[test]
 fn a_vector_with_a_changed_byte_deletes_nothing_else() {
     let _limit = testkit::limit(60);

@@ -1,4 +1,4 @@
-//! What is made of the answers of a store, over a real connection.
+//! Tests of the errors that a store's responses become, over a real connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use vfs::Env;
 use super::super::{Objects, Options};
 use super::{is_ended, is_refused};
 
-/// What a store answers that has nothing, to whoever puts on a condition: a status and a code.
+/// Returns a place in an empty store that answers every conditional put with this status and code.
 fn answering(status: u16, code: &'static str) -> Objects {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -40,7 +40,7 @@ fn serve(stream: TcpStream, status: u16, code: &str) {
     let body = format!("<Error><Code>{code}</Code><Message>so</Message></Error>");
     let head = format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
     let mut stream = reader.into_inner();
-    // Whoever asked may be gone.
+    // The client may have closed the connection.
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
 }
 
@@ -50,7 +50,8 @@ fn refused(status: u16, code: &'static str) -> Error {
     error
 }
 
-/// A store that had answered for good was taken for one that is away: rows were taken that could never land.
+/// A store that refused permanently was taken for one that was temporarily unavailable: rows were accepted that could never
+/// land.
 #[test]
 fn what_a_store_answers_for_good_is_told_from_what_passes() {
     let _limit = testkit::limit(120);

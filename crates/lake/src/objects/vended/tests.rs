@@ -1,4 +1,4 @@
-//! Credentials that end while others are asked for, refused, shared.
+//! Tests of credentials that expire during a renewal, are refused, and are shared by several calls.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,16 +13,16 @@ use super::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Hands out `key-1`, `key-2` and so on.
+/// A vendor that hands out `key-1`, `key-2` and so on.
 #[derive(Default)]
 struct Counting {
     clock: Arc<SimClock>,
     life: Option<Duration>,
     asked: AtomicU64,
     fails: AtomicBool,
-    /// An answer is on its way for so long.
+    /// The time that a response takes to arrive.
     way: Duration,
-    /// Whoever asks waits for a word here.
+    /// Each request waits here for a message, if there is a gate.
     gate: Option<std::sync::Mutex<Receiver<()>>>,
 }
 
@@ -93,7 +93,7 @@ impl Setup {
         self.vended.get().await.map(|credential| credential.key_id.clone())
     }
 
-    /// Until so many questions are answered.
+    /// Waits until `times` requests are answered.
     async fn answered(&self, times: u64) {
         while self.vended.state.lock().asked < times {
             tokio::task::yield_now().await;
@@ -121,7 +121,7 @@ fn whoever_finds_them_ended_at_the_same_time_shares_one_question() {
             let setup = setup(Some(HOUR), true);
             setup.after(HOUR).fails(fails);
             let all = join_all((0..8).map(|_| setup.key()));
-            // Polled after all of these: they wait by then.
+            // Polled after all of these, which wait by then.
             let open = async { setup.open.as_ref().unwrap().send(()).unwrap() };
             let (found, ()) = join(all, open).await;
             assert_eq!(setup.asked(), 1, "fails: {fails}");
@@ -144,7 +144,7 @@ fn others_are_asked_for_in_time_and_nobody_waits_for_them() {
         tokio::task::yield_now().await;
         assert_eq!(setup.asked(), 0);
         setup.after(Duration::from_secs(1));
-        // Nothing is answered yet.
+        // No response has come yet.
         for _ in 0..5 {
             assert_eq!(setup.key().await.unwrap(), "key-1");
             tokio::task::yield_now().await;
@@ -165,7 +165,7 @@ fn a_failure_costs_nothing_until_they_end_and_is_told_then() {
         setup.after(HOUR * 3 / 4).fails(true);
         assert_eq!(setup.key().await.unwrap(), "key-1");
         setup.answered(1).await;
-        // Not asked again at once.
+        // No new request is made at once.
         assert_eq!(setup.key().await.unwrap(), "key-1");
         tokio::task::yield_now().await;
         assert_eq!(setup.asked(), 1);
@@ -177,7 +177,7 @@ fn a_failure_costs_nothing_until_they_end_and_is_told_then() {
         assert!(said.contains("have ended") && said.contains("the catalog is out"), "{said}");
         assert!(!said.contains("hush") && !said.contains("token"), "{said}");
         assert!(setup.key().await.is_err());
-        // By itself, once there are others.
+        // The next call succeeds by itself once the vendor works again.
         setup.fails(false);
         assert_eq!(setup.key().await.unwrap(), "key-6");
     });
@@ -193,10 +193,11 @@ fn those_that_the_store_refuses_are_replaced_unless_they_are_young() {
             assert_eq!(setup.key().await.unwrap(), "key-1");
             assert!(setup.after(YOUNG).vended.is_refused(0));
             assert_eq!(setup.key().await.unwrap(), "key-2");
-            // Of a call that was made with those before.
+            // This refusal belongs to a call with the previous credentials.
             assert!(setup.after(YOUNG).vended.is_refused(0));
             assert_eq!((setup.key().await.unwrap().as_str(), setup.asked()), ("key-2", 1));
-            // Where there are no others, those that should live are used: perhaps one thing alone was refused.
+            // If no others are available, credentials that should be valid are still used: the store may have refused only one
+            // call.
             setup.fails(true);
             assert!(setup.vended.is_refused(1));
             match life {
@@ -224,7 +225,7 @@ fn it_is_known_when_others_are_due() {
         let state = setup.vended.state.lock();
         assert_eq!((state.due, state.ends), (due, Some(life)));
     }
-    // Nobody says when, or by a clock that is far ahead of ours.
+    // The expiry is unknown, or comes from a clock far behind ours.
     let told = |ends_at_ms| {
         let vendor = Counting::default();
         let asked = Asked::now(&*vendor.clock);
@@ -237,7 +238,7 @@ fn it_is_known_when_others_are_due() {
     assert!(told(Some(i64::MAX)).ends.is_some());
 }
 
-/// They were taken for those of a clock that is far ahead, and used for three quarters of an hour.
+/// Credentials of this kind were taken for those of another clock, and were used for 45 minutes.
 #[test]
 fn those_that_ended_on_their_way_are_known_to_have_ended() {
     let _limit = testkit::limit(60);
@@ -247,7 +248,7 @@ fn those_that_ended_on_their_way_are_known_to_have_ended() {
         assert_eq!(setup.after(HOUR * 3 / 4).key().await.unwrap(), "key-1");
         setup.answered(1).await;
         assert!(matches!(setup.vended.look(), Look::Ended));
-        // Whoever waits for an answer takes it, whatever its age.
+        // A call that waits for a response uses it, whatever its age.
         let setup = setup_with(vendor(), true);
         setup.after(HOUR);
         let both = join(setup.key(), setup.key());
@@ -259,7 +260,7 @@ fn those_that_ended_on_their_way_are_known_to_have_ended() {
     });
 }
 
-/// A place that is not allowed at all was asked for again and again, where an answer takes its time.
+/// Credentials for a place without any rights were requested again and again if the responses were slow.
 #[test]
 fn those_that_were_long_on_their_way_are_young_when_they_come() {
     let _limit = testkit::limit(60);

@@ -1,12 +1,12 @@
-//! Bits that flip in the lake's files after they were written.
+//! Tests of bits that flip in the lake's files after they were written.
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
 
 use super::*;
 
-/// One bit flipped in a Parquet page of a table whose rows are in the lake alone gave wrong values in 41 of 60 trials, and nobody
-/// said a word. Each bit of each file is now covered by a checksum that somebody else keeps.
+/// One bit flipped in a Parquet page of a table with evicted rows gave wrong values in 41 of 60 trials, without any error. Each
+/// bit of each file is now covered by a checksum that is kept in another file.
 #[test]
 fn a_flipped_bit_in_a_file_of_the_lake_is_named_and_never_shows_as_another_value() {
     let _limit = testkit::limit(900);
@@ -15,7 +15,7 @@ fn a_flipped_bit_in_a_file_of_the_lake_is_named_and_never_shows_as_another_value
     for layout in [0, 1, 3] {
         let machine = SimEnv::new(1);
         let life = filled(&machine, small(), layout, 6);
-        // So that there is a file of positions, too.
+        // The deletes make a position delete file.
         life.both(|name| Op::Delete {
             table: name.into(),
             rows: vec![RowId(3), RowId(70)],
@@ -61,7 +61,7 @@ fn a_flipped_bit_in_a_file_of_the_lake_is_named_and_never_shows_as_another_value
                         assert!(error.to_string().contains(name), "{context}: {error}");
                         said += 1;
                     }
-                    // The lake could not be opened, which the engine says.
+                    // The lake could not be opened, which the engine reports.
                     Err(error) => {
                         assert!(matches!(error.kind(), Kind::Busy | Kind::Damaged), "{context}: {error}");
                         assert!(life.engine.status().background_errors > 0, "{context}: {error}");
@@ -75,7 +75,7 @@ fn a_flipped_bit_in_a_file_of_the_lake_is_named_and_never_shows_as_another_value
     assert!(said > trials / 3 && right > 0, "{right} right, {said} said");
 }
 
-/// The same over a network, where pieces of files are fetched.
+/// Makes these trials in an object store, where ranges of files are fetched.
 #[test]
 fn a_flipped_bit_in_an_object_of_the_lake_is_named_and_never_shows_as_another_value() {
     let _limit = testkit::limit(600);
@@ -120,7 +120,7 @@ fn a_flipped_bit_in_an_object_of_the_lake_is_named_and_never_shows_as_another_va
     assert_eq!(Answers::of(&table).unwrap(), expected);
 }
 
-/// What a table answers, asked in several ways.
+/// A table's answers to several kinds of reads.
 #[derive(Debug, PartialEq)]
 struct Answers(Vec<Vec<Vec<Value>>>);
 
@@ -140,7 +140,7 @@ impl Answers {
         &self.0[which]
     }
 
-    /// In row-id order, as they lie, some by their ids.
+    /// Reads the rows in row-id order, in storage order, and some by their ids.
     fn each(table: &Arc<Snapshot>) -> Vec<Result<(usize, Vec<Vec<Value>>)>> {
         let (def, all) = (table.def(), table.all_columns());
         let ask = |which: usize| match which {

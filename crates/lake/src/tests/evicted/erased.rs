@@ -1,8 +1,9 @@
-//! What is left here of rows that have left, when some of them are erased.
+//! Tests of an erasure of evicted rows: no trace of them stays in this machine's files.
 
 use super::*;
 
-/// The greatest value of a block of rows that left was in the sidecar that stays, and an erasure of its row ended with it there.
+/// The sidecar of an evicted segment stays here. It kept the greatest value of a block, and an erasure of that row left it
+/// there.
 #[test]
 fn an_erasure_leaves_no_bound_here_that_may_be_a_value_of_what_was_erased() {
     let _limit = testkit::limit(60);
@@ -44,7 +45,7 @@ fn an_erasure_leaves_no_bound_here_that_may_be_a_value_of_what_was_erased() {
     assert_eq!(says(), 0);
     let read = || table().scan_from(RowId(1), 100, table().all_columns()).unwrap().num_rows();
     assert_eq!(read(), 60);
-    // Once is enough.
+    // A second erasure has nothing to rewrite.
     assert_eq!(erase().segments_rewritten, 0);
     assert_eq!(read(), 60);
 }

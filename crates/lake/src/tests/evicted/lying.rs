@@ -1,11 +1,11 @@
-//! A lake that has other rows than the table.
+//! Tests of a lake that has other rows than the table.
 
 use table::materializer::{Budget, Checkpoint, MaterializerDir, Position, Progress, Published};
 use table::{LakeFileRange, LakeRows, Zone};
 
 use super::*;
 
-/// What a lake says of itself is not believed: what cannot be read there, or is otherwise there, stays.
+/// The table does not trust the lake: a segment stays if its rows cannot be read there, or differ.
 #[test]
 fn a_segment_stays_whose_rows_the_lake_does_not_have_as_they_are() {
     let _limit = testkit::limit(120);
@@ -39,7 +39,7 @@ enum Lie {
     Fails,
 }
 
-/// A lake that says of itself more than is true.
+/// A lake that returns wrong rows.
 struct Liar {
     lake: Arc<Materializer>,
     lie: Lie,

@@ -1,4 +1,4 @@
-//! What is no replacement of the same rows: refused with the reason, and nothing has happened.
+//! Tests of commits that do not replace files by the same rows: refused with the reason, and without effect.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::data_file::Place;
 use crate::tests::support::{Bench, read, rows_of};
 use crate::{Replace, delete_file};
 
-/// A commit that is made so over a lake of layout `layout` is refused, and says `why`.
+/// Checks that the commit that `make` builds on a lake of layout `layout` is refused with the reason `why`.
 pub fn refuses(layout: usize, why: &str, make: impl FnOnce(&Bench) -> Replace) {
     let mut bench = begin(super::plain(), layout);
     let replace = make(&bench);
@@ -26,17 +26,17 @@ pub fn refuses(layout: usize, why: &str, make: impl FnOnce(&Bench) -> Replace) {
     assert_eq!(bench.lake().version, before.version, "{why}");
     assert_eq!(bench.all_files(), files, "{why}: files are left for whoever wrote them");
     assert_eq!(read(&bench.store(), &bench.dir()).unwrap(), rows_of(&bench.snapshot()).unwrap(), "{why}");
-    // And the lake goes on.
+    // The lake continues.
     bench.keys(90..95).delete([12]);
     bench.land();
 }
 
-/// All rows in one file, after `change`.
+/// Commits all rows in one file, after `change`.
 fn with_rows(bench: &Bench, change: impl FnOnce(RecordBatch) -> RecordBatch) -> Replace {
     with_files(bench, |rows| vec![change(rows)])
 }
 
-/// All rows in some files, as `change` has them.
+/// Commits all rows in the files that `change` returns.
 fn with_files(bench: &Bench, change: impl FnOnce(RecordBatch) -> Vec<RecordBatch>) -> Replace {
     let mut writer = Writer::new(bench, 77);
     let batches: Vec<_> = writer.lake.data.iter().map(|live| writer.rows_of(live)).collect();
@@ -63,7 +63,7 @@ fn other_rows_than_those_that_were_there() {
     refuses(0, "rows in the place of", |bench| {
         with_files(bench, |rows| vec![pick(&rows, 0..count(&rows)), pick(&rows, [3])])
     });
-    // As many of them, and one twice.
+    // The number of rows is right, but one occurs twice.
     refuses(0, "is in it twice", |bench| {
         with_files(bench, |rows| vec![pick(&rows, 1..count(&rows)), pick(&rows, [3])])
     });
@@ -72,7 +72,7 @@ fn other_rows_than_those_that_were_there() {
         *ids.last_mut().unwrap() = id;
         with_column(&rows, 0, Arc::new(Int64Array::from(ids)))
     };
-    // One that is deleted, one that never was.
+    // One deleted row, and one that never existed.
     for id in [3, 1_000] {
         refuses(0, &format!("row {id} is in it twice, or was in none"), |bench| {
             with_rows(bench, |rows| with_id(rows, id))
@@ -84,7 +84,7 @@ fn other_rows_than_those_that_were_there() {
             with_column(&rows, 3, Arc::new(StringArray::from_iter_values(texts)))
         })
     });
-    // The same values, of other rows.
+    // The values are the same, but belong to other rows.
     refuses(0, "column `s` has other values", |bench| {
         with_rows(bench, |rows| {
             let moved = pick(&rows, (1..count(&rows)).chain([0]));
@@ -97,7 +97,7 @@ fn other_rows_than_those_that_were_there() {
             with_column(&rows, 2, Arc::new(Int64Array::from_iter_values(numbers)))
         })
     });
-    // A whole file left out.
+    // One file is missing.
     refuses(0, "rows in the place of", |bench| {
         let mut writer = Writer::new(bench, 77);
         writer.data.pop();
@@ -107,7 +107,7 @@ fn other_rows_than_those_that_were_there() {
 
 #[test]
 fn other_deleted_rows_than_there_were() {
-    // Forgotten, so that they would be there again.
+    // A lost delete, which would bring its rows back.
     refuses(0, "deletes other rows", |bench| {
         let mut writer = Writer::new(bench, 77);
         writer.deletes.pop();
@@ -182,7 +182,7 @@ fn files_that_are_not_where_or_what_they_should_be() {
         replace.manifest_list = replace.manifest_list.replace("snap-", "not-");
         replace
     });
-    // In a partition that readers would not look for it in.
+    // A file is assigned to another partition, in which readers would not find its rows.
     refuses(1, "not in the partition that it says", |bench| {
         let mut writer = Writer::new(bench, 77).rewrite_all();
         let others: Vec<Arc<Partition>> = writer.data.iter().map(|f| f.partition.clone()).collect();
@@ -200,7 +200,7 @@ fn files_that_are_not_where_or_what_they_should_be() {
     });
 }
 
-/// Parquet whose columns have no ids is another table's, as far as anybody can know.
+/// Parquet columns without field ids cannot be identified.
 #[test]
 fn columns_without_field_ids() {
     refuses(0, "does not fit", |bench| {
@@ -247,7 +247,7 @@ fn commits_that_say_what_is_not_so() {
     }
 }
 
-/// Files that an older snapshot has go when that one does, so they must not become the newest one's again.
+/// Files of an older snapshot are removed with it, so that they must not become the newest snapshot's again.
 #[test]
 fn files_of_older_snapshots() {
     let mut bench = begin(super::plain(), 0);
@@ -262,7 +262,7 @@ fn files_of_older_snapshots() {
     bench.land();
 }
 
-/// Whatever its manifests say of bounds: readers leave out files by them, so they are found out anew.
+/// Readers skip files by the bounds in manifests, so that the bounds are computed again and not taken from the other program.
 #[test]
 fn wrong_bounds_are_not_believed() {
     let mut bench = begin(super::plain(), 0);

@@ -1,5 +1,5 @@
-//! What data files say of their own values and pages: taken if it is so, however little it says, and refused if it would
-//! hide a row.
+//! Tests of the statistics and page indexes in other programs' data files: accepted if they are true, however little they say,
+//! and refused if they would hide a row.
 
 use std::io::Write as _;
 
@@ -28,16 +28,16 @@ use crate::Replace;
 use crate::data_file::Place;
 use crate::tests::support::{Bench, def};
 
-/// Of snapshots; no name of a file of the lake's own has it by chance.
+/// A snapshot id that does not occur by chance in the name of one of the lake's own files.
 const ID: i64 = 7_000_000_077;
 
-/// Leaves of files of the table that the tests have.
+/// Indexes of the leaf columns in the test table's files.
 const ROW_ID: usize = 0;
 const TIME: usize = 1;
 const K: usize = 2;
 const S: usize = 3;
 
-/// Pages of eight rows.
+/// Writer properties with eight rows in each page.
 fn small_pages() -> WriterPropertiesBuilder {
     WriterProperties::builder().set_data_page_row_count_limit(8).set_write_batch_size(8)
 }
@@ -59,7 +59,7 @@ fn footer(bytes: &[u8]) -> ParquetMetaData {
     reader.parse_and_finish(&Bytes::copy_from_slice(bytes)).unwrap()
 }
 
-/// The same pages under another footer, which comes behind the one that was there.
+/// Appends another footer to the same pages, after the existing one.
 fn with_footer(bytes: &[u8], footer: &ParquetMetaData) -> Vec<u8> {
     let mut all = Vec::new();
     let mut out = TrackedWrite::new(&mut all);
@@ -68,7 +68,7 @@ fn with_footer(bytes: &[u8], footer: &ParquetMetaData) -> Vec<u8> {
     all
 }
 
-/// All rows in one file, from the last to the first, under a footer as `change` has it.
+/// Writes all rows into one file, from the last to the first, with the footer that `change` returns.
 fn in_one_file(
     bench: &Bench,
     id: i64,
@@ -126,7 +126,7 @@ struct PageBounds {
     is_null: bool,
 }
 
-/// Of a column of numbers, in the first row group.
+/// Changes the page bounds of a column of numbers in the first row group.
 fn with_bounds_of_pages(
     footer: ParquetMetaData,
     column: usize,
@@ -151,7 +151,7 @@ fn with_bounds_of_pages(
     footer.into_builder().set_column_index(Some(index)).build()
 }
 
-/// Where the pages of a column in the first row group are.
+/// Changes the locations of a column's pages in the first row group.
 fn with_pages(
     footer: ParquetMetaData,
     column: usize,
@@ -180,7 +180,7 @@ fn row_groups_that_deny_a_value_are_refused() {
         ("of its column `s` that no value is below `text 00`, and `text 0` is", |footer| {
             with_statistics(footer, 0, S, texts("text 00", "text 9", 0))
         }),
-        // Cut short, and not made greater for that.
+        // The upper bound is cut short without being increased.
         ("of its column `s` that no value is above `tex`, and `text 9` is", |footer| {
             with_statistics(footer, 0, S, texts("tex", "tex", 0))
         }),
@@ -190,7 +190,7 @@ fn row_groups_that_deny_a_value_are_refused() {
         ("of its column `_time` that no value is below 2, and 1 is", |footer| {
             with_statistics(footer, 0, TIME, numbers(2, 2))
         }),
-        // Those of row ids are gone by whoever wrote them.
+        // Lookups of row ids also use bounds in the deprecated format.
         ("of its column `_polynya_row_id` that no value is below 10, and 1 is", |footer| {
             let old = Statistics::int64(Some(10), Some(60), None, Some(0), true);
             with_statistics(footer, 0, ROW_ID, old)
@@ -198,7 +198,7 @@ fn row_groups_that_deny_a_value_are_refused() {
     ] {
         refuses(0, why, |bench| in_one_file(bench, ID, small_pages(), change));
     }
-    // Only the second of several is wrong.
+    // The second of several row groups is wrong.
     refuses(0, "row group 1 says of its column `k` that no value is above 30, and", |bench| {
         let properties = small_pages().set_max_row_group_row_count(Some(16));
         in_one_file(bench, ID, properties, |footer| with_statistics(footer, 1, K, numbers(0, 30)))
@@ -262,7 +262,7 @@ fn bounds_that_are_cut_short_and_true_are_taken() {
     bench.land();
 }
 
-/// A wider bound than that of the values leaves out less, and hides nothing.
+/// A bound that is too wide lets readers skip less, and hides nothing.
 #[test]
 fn bounds_that_are_too_wide_are_taken() {
     let mut bench = begin(plain(), 0);
@@ -277,7 +277,7 @@ fn bounds_that_are_too_wide_are_taken() {
     bench.land();
 }
 
-/// Pages of both kinds, nulls in all columns that may have them, lists that are null, empty and long.
+/// Data pages of both versions, nulls in all columns that allow them, and lists that are null, empty and long.
 #[test]
 fn pages_of_lists_are_where_they_are() {
     let mut def = def();
@@ -305,7 +305,7 @@ fn pages_of_lists_are_where_they_are() {
     let before = bench.lake();
     let properties = small_pages();
     let replace = in_one_file(&bench, ID + 2, properties, |footer| {
-        // The leaf of the list, whose pages have more values than rows.
+        // The leaf column of the list, whose pages have more values than rows.
         with_pages(footer, 4, |pages| pages[1].first_row_index += 1)
     });
     let error = bench.offer(&replace).unwrap_err();
@@ -313,7 +313,8 @@ fn pages_of_lists_are_where_they_are() {
     assert_eq!(bench.lake().version, before.version);
 }
 
-/// As Spark writes a row group that has a NaN: it says no bounds of it, and its numbers are not between those of the others.
+/// Spark writes a row group that contains a NaN without bounds, and its other values may lie outside the bounds of the other
+/// row groups.
 #[test]
 fn a_row_group_without_bounds_leaves_its_file_without_them() {
     let mut def = def();
@@ -336,7 +337,7 @@ fn a_row_group_without_bounds_leaves_its_file_without_them() {
     let before = bench.lake();
     let replace = in_one_file(&bench, ID + 1, properties(), |footer| {
         let none = Statistics::double(None, None, None, Some(0), false);
-        // Turned round twice by now.
+        // The rows were reversed twice by now.
         assert_eq!(footer.num_row_groups(), 2);
         with_statistics(footer, 1, 4, none)
     });

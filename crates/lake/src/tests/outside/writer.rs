@@ -1,4 +1,4 @@
-//! Another program that writes the files of a lake anew, as Spark does, well or badly.
+//! Simulates another program, such as Spark, that rewrites the files of a lake, correctly or not.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -19,21 +19,21 @@ use crate::state::Live;
 use crate::tests::support::Bench;
 use crate::{Lake, Outcome, Replace, delete_file};
 
-/// A commit in the making: the files that the table is to have.
+/// A commit that is being prepared: the files that the table is to have.
 pub struct Writer<'b> {
     bench: &'b Bench,
     pub lake: Arc<Lake>,
     pub columns: Arc<Columns>,
     pub data: Vec<DataFile>,
     pub deletes: Vec<DataFile>,
-    /// Manifests that stay as they are.
+    /// Manifests that are kept unchanged.
     pub manifests: Vec<ManifestFile>,
     pub id: i64,
     files: u32,
 }
 
 impl<'b> Writer<'b> {
-    /// Over the lake as it is: nothing is replaced yet.
+    /// Begins with the lake's present files; nothing is replaced yet.
     pub fn new(bench: &'b Bench, id: i64) -> Writer<'b> {
         let lake = bench.lake();
         Writer {
@@ -48,7 +48,7 @@ impl<'b> Writer<'b> {
         }
     }
 
-    /// The rows of a file that are live.
+    /// Returns the live rows of a file.
     pub fn rows_of(&self, live: &Live) -> RecordBatch {
         let mut gone = Vec::new();
         for deletes in &self.lake.deletes {
@@ -65,7 +65,7 @@ impl<'b> Writer<'b> {
         concat_batches(&self.columns.arrow, &batches).unwrap()
     }
 
-    /// Writes all files anew, those of one partition into one, with the rows from the last to the first.
+    /// Rewrites all files, those of each partition into one, with the rows from the last to the first.
     pub fn rewrite_all(mut self) -> Writer<'b> {
         let mut groups: Vec<(Place, Vec<RecordBatch>)> = Vec::new();
         for live in self.lake.data.clone() {
@@ -94,7 +94,7 @@ impl<'b> Writer<'b> {
         self.lake.local(path).unwrap()
     }
 
-    /// A name in a directory of its own.
+    /// Returns a new file name, in a directory of its own.
     pub fn next_name(&mut self) -> String {
         self.files += 1;
         format!(
@@ -103,7 +103,7 @@ impl<'b> Writer<'b> {
         )
     }
 
-    /// A file of rows in the order that they have.
+    /// Adds a data file with these rows, in their order.
     pub fn add(&mut self, rows: &RecordBatch, place: Place) {
         let name = self.next_name();
         let temporary = self.lake.dir.join("data").join(format!("{}-{}.writing", self.id, self.files));
@@ -119,7 +119,7 @@ impl<'b> Writer<'b> {
         self.data.push(file);
     }
 
-    /// Writes a file as another program does: nothing is synced.
+    /// Writes a file as another program does, without a sync.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let path = self.local(name);
         if self.lake.store.is_remote() {
@@ -130,7 +130,7 @@ impl<'b> Writer<'b> {
         disk.create(&path).unwrap().write_at(&[IoSlice::new(bytes)], 0).unwrap();
     }
 
-    /// A file of positions.
+    /// Adds a position delete file.
     pub fn delete(&mut self, place: Place, positions: Vec<delete_file::Positions>) {
         let name = self.next_name().replace("/part=", "/deletes=");
         let temporary = self.lake.dir.join("data").join(format!("{}-{}.writing", self.id, self.files));
@@ -142,7 +142,7 @@ impl<'b> Writer<'b> {
         self.deletes.push(file);
     }
 
-    /// Writes manifests and their list, and says what is to be committed.
+    /// Writes the manifests and their list, and returns the commit.
     pub fn finish(self) -> Replace {
         let (metadata, location) = (&self.lake.metadata, &self.lake.metadata.location);
         let sequence = metadata.last_sequence_number + 1;
@@ -197,7 +197,7 @@ pub fn reversed(rows: &RecordBatch) -> RecordBatch {
     take_record_batch(rows, &last_first).unwrap()
 }
 
-/// What is told of an offer.
+/// The outcome of an offered commit, once it is known.
 pub type Told = Arc<Mutex<Option<Outcome>>>;
 
 impl Bench {
@@ -209,7 +209,7 @@ impl Bench {
         told
     }
 
-    /// Offers a commit, and steps until it is told what became of it. Rows that are missing do not land before.
+    /// Offers a commit, and steps until its outcome is known. The steps are not urgent, so that other rows do not land before.
     pub fn offer(&mut self, replace: &Replace) -> Result<u64> {
         let told = self.offered(replace);
         for _ in 0..20 {
@@ -220,7 +220,7 @@ impl Bench {
                 None => {}
             }
             match stepped {
-                // What became of it is known to a later step.
+                // A later step will know the outcome.
                 Err(error) if self.sim.disk.is_dead() => return Err(error),
                 Err(_) => {}
                 Ok(progress) => assert!(!matches!(progress, Progress::UpToDate), "nobody looks at it"),
@@ -229,7 +229,7 @@ impl Bench {
         panic!("an offer is not answered in 20 steps");
     }
 
-    /// All files below the table's directory.
+    /// Returns the names of all files below the table's directory.
     pub fn all_files(&self) -> Vec<String> {
         let dir = format!("{}/", self.dir().display());
         let all = self.sim.disk.files();

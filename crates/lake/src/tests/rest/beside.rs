@@ -1,5 +1,5 @@
-//! What other programs do in the catalog beside the table's own line of snapshots: commits that are rolled back, branches, tags.
-//! What a kept snapshot names stays, whoever made it (G1), and the table lands.
+//! Tests of other programs' changes in the catalog beside the table's own snapshots: commits that are rolled back, branches,
+//! tags. Files that a kept snapshot names stay, whoever made it (G1), and the table still lands.
 
 use std::time::Duration;
 
@@ -18,22 +18,22 @@ use super::{begin, check, land, note, options_in};
 use crate::Options;
 use crate::load::Unnamed;
 
-/// What another program does.
+/// An action of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Theirs {
-    /// It writes all files anew, as deletes by copying do, and is rolled back.
+    /// It rewrites all files, as copy-on-write deletes do, and rolls the commit back.
     RolledBack,
-    /// So it does, and the table meets it before it is rolled back.
+    /// It does so too, but the table tries to land before the rollback.
     MetAndRolledBack,
-    /// It is rolled back, and a tag keeps its name.
+    /// It rolls its commit back, and keeps the snapshot under a tag.
     TaggedAndRolledBack,
-    /// On a branch.
+    /// It commits to a branch.
     Branch,
-    /// It appends to a branch, whose snapshot has all files of the table's.
+    /// It appends to a branch; the branch's snapshot shares all files with the table.
     BranchThatShares,
-    /// A branch at the current snapshot, to which nothing was committed.
+    /// It makes a branch at the current snapshot and commits nothing to it.
     BranchAtMain,
-    /// One at an old snapshot.
+    /// It makes a branch at an old snapshot.
     BranchInThePast,
     Tag,
 }
@@ -63,7 +63,7 @@ fn to(name: &str, kind: &str, id: i64) -> Json {
     json!({ "action": "set-snapshot-ref", "ref-name": name, "type": kind, "snapshot-id": id })
 }
 
-/// Adds a snapshot that another program wrote, over the current one.
+/// Adds a snapshot of another program on top of the current one.
 fn add(bench: &Bench, fake: &Fake, id: i64, shares: bool) -> Json {
     let mut writer = Writer::new(bench, id);
     if shares {
@@ -110,7 +110,7 @@ fn act(bench: &mut Bench, fake: &Fake, theirs: Theirs) {
     }
 }
 
-/// Some commits with deletes, so that there are old snapshots with files of their own.
+/// Makes some commits with deletes, so that old snapshots have files of their own.
 fn filled(layouts: Layouts) -> (Bench, Fake) {
     let (mut bench, fake) = begin(layouts);
     for n in 0..4 {
@@ -124,7 +124,7 @@ fn filled(layouts: Layouts) -> (Bench, Fake) {
     (bench, fake)
 }
 
-/// Lands though what another program did makes a commit fail once.
+/// Lands, although another program's change makes some commits fail first.
 fn land_on(bench: &mut Bench, fake: &Fake) {
     let mut tries = 0;
     while let Err(error) = bench.try_land() {
@@ -134,11 +134,11 @@ fn land_on(bench: &mut Bench, fake: &Fake) {
     land(bench, fake);
 }
 
-/// The metadata of a reader who asks for a snapshot by its id.
+/// Returns the metadata for a reader that asks for a snapshot by its id.
 fn at(mut metadata: Metadata, id: i64) -> Metadata {
     metadata.current_snapshot_id = Some(id);
     let ours = metadata.ancestors(id).find(|s| s.summary.contains_key(ROW)).cloned();
-    // What led to a snapshot of another program may be gone.
+    // The ancestors of another program's snapshot may have expired.
     for key in [ROW, LSN] {
         let value = ours.as_ref().map_or("0".to_owned(), |ours| ours.summary[key].clone());
         metadata.properties.insert(key.into(), value);
@@ -153,7 +153,7 @@ fn at(mut metadata: Metadata, id: i64) -> Metadata {
     metadata
 }
 
-/// G1: whatever snapshot of those that the catalog has is asked for, it is read.
+/// G1: checks that every snapshot in the catalog can be read.
 fn check_readable(bench: &Bench, fake: &Fake, what: &str) {
     let told = fake.metadata("main.t").unwrap();
     let dir = std::path::PathBuf::from(&told.location);
@@ -174,13 +174,13 @@ fn go_on(bench: &mut Bench, fake: &Fake, what: &str) {
     }
 }
 
-/// Lets go of what they made, and of all but the newest snapshot. Nothing is left then but what the table has.
+/// Removes the other programs' branches and all but the newest snapshot. After that no unnamed file is left.
 fn end(bench: &mut Bench, fake: &Fake, what: &str) {
     let left = erase_all(bench, fake, what);
     assert!(left.is_empty(), "{what}: {left:?}");
 }
 
-/// The same. Tells what lies about that nothing names.
+/// Removes the other programs' branches and all but the newest snapshot. Returns the files that nothing names.
 fn erase_all(bench: &mut Bench, fake: &Fake, what: &str) -> Vec<Unnamed> {
     let told = fake.metadata("main.t").unwrap();
     for branch in told.branches().into_keys() {
@@ -202,7 +202,7 @@ fn snapshots_expire_and_what_others_have_made_stays_readable() {
     let _limit = testkit::limit(300);
     let all = ALL.into_iter().flat_map(|theirs| LAYOUTS.map(|layouts| (theirs, layouts)));
     for (theirs, layouts) in all {
-        // What was done is known before the next commit is begun, or comes to be known by it.
+        // The action is known before the next commit begins, or that commit reveals it.
         for is_known in [false, true] {
             let what = format!("{theirs:?}, {layouts:?}, known: {is_known}");
             let (mut bench, fake) = filled(layouts);
@@ -215,7 +215,7 @@ fn snapshots_expire_and_what_others_have_made_stays_readable() {
             go_on(&mut bench, &fake, &what);
             let told = fake.metadata("main.t").unwrap();
             let is_there = |id| told.snapshot(id).is_some();
-            // A branch keeps what it is at; what nothing is at goes, and what a tag is at.
+            // A branch keeps its snapshot. Snapshots without a branch expire, even if they have a tag.
             assert_eq!(is_there(77), matches!(theirs, Branch | BranchThatShares), "{what}");
             assert_eq!(is_there(first), theirs == BranchInThePast, "{what}");
             assert_eq!(told.refs.contains_key("audit"), theirs.is_branch(), "{what}");
@@ -253,7 +253,7 @@ fn an_erasure_beside_what_others_have_made_takes_nothing_that_is_needed() {
                         "{what}: nothing was committed"
                     );
                     check_readable(&bench, &fake, &what);
-                    // Nothing else waits for that.
+                    // Other work does not wait for the erasure.
                     bench.keys(300..310);
                     land_on(&mut bench, &fake);
                     check_readable(&bench, &fake, &what);
@@ -272,7 +272,7 @@ fn maintenance_beside_what_others_have_made_takes_nothing_that_is_needed() {
             let what = format!("{theirs:?}, {layouts:?}");
             let (mut bench, fake) = filled(layouts);
             act(&mut bench, &fake, theirs);
-            // Old enough to expire, and small enough to be merged.
+            // The snapshots are old enough to expire, and the files small enough to be merged.
             bench.sim.clock.advance(Duration::from_secs(300));
             let mut tries = 0;
             while let Err(error) = maintain(&mut bench) {
@@ -315,7 +315,7 @@ fn a_process_that_starts_beside_what_others_have_made_takes_nothing_that_is_need
     }
 }
 
-/// Branches and tags come and go, commits are made and rolled back, while requests fail, come late, and processes are killed.
+/// Branches and tags come and go, commits are made and rolled back, requests fail or arrive late, and processes are killed.
 #[test]
 fn whatever_others_do_and_whatever_fails_every_snapshot_is_read() {
     let _limit = testkit::limit(600);
@@ -363,7 +363,7 @@ fn whatever_others_do_and_whatever_fails_every_snapshot_is_read() {
         }
         fake.deliver();
         land_on(&mut bench, &fake);
-        // What others wrote and nothing names may stay for a while, where a commit was taken for failed.
+        // Unnamed files of other programs may stay for a while, if a commit was taken for failed.
         let what = format!("seed {seed}");
         let left = erase_all(&mut bench, &fake, &what);
         assert!(left.iter().all(|file| !file.is_ours), "{what}: {left:?}");
@@ -372,7 +372,7 @@ fn whatever_others_do_and_whatever_fails_every_snapshot_is_read() {
     assert!(is_met || count < 10, "{acts} acts, {failures} failures, {erasures:?} erasures in {count} seeds");
 }
 
-/// Does one thing or another, over a state that is the table's by now.
+/// Performs a random action, if its base is the table's present state.
 fn act_at_random(bench: &Bench, fake: &Fake, rng: &mut Rng, id: i64) -> bool {
     let Some(told) = fake.metadata("main.t").filter(|told| told.current_snapshot_id.is_some()) else {
         return false;
@@ -398,20 +398,21 @@ fn act_at_random(bench: &Bench, fake: &Fake, rng: &mut Rng, id: i64) -> bool {
     true
 }
 
-/// A branch that goes on while the table does: each of its commits takes the number that the table's next one was to have.
+/// Another program commits to a branch while the table lands: each of its commits takes the sequence number of the table's next
+/// one.
 #[test]
 fn commits_of_others_to_a_branch_do_not_stop_the_table() {
     let _limit = testkit::limit(120);
     for status in [0, 409, 412, 422] {
         let fake = Fake::default();
         fake.tells_overtaken(status);
-        // Nothing expires, so that nothing is looked at before it is committed.
+        // No snapshot expires, so that the table is not compared before a commit.
         let options = Options { snapshots_min: 50, snapshots_max: 100, ..options_in(&fake) };
         let mut bench = Bench::new(options);
         bench.keys(0..10);
         land(&mut bench, &fake);
         for n in 0..4 {
-            // Written now, beside a commit that is under way.
+            // The snapshot is written while a commit is under way.
             bench.keys(100 + 10 * n..110 + 10 * n);
             let theirs = add(&bench, &fake, 77 + n, n % 2 == 0);
             fake.change("main.t", &[theirs, to("audit", "branch", 77 + n)]);
@@ -429,7 +430,7 @@ fn commits_of_others_to_a_branch_do_not_stop_the_table() {
     }
 }
 
-/// A commit without an answer was overtaken meanwhile: it is not sent again for ever, and what of it comes late is harmless.
+/// Another commit overtook one without a response. That one is not repeated for ever, and does no harm if it arrives late.
 #[test]
 fn a_commit_in_doubt_that_a_branch_overtook_is_made_anew() {
     let _limit = testkit::limit(60);
@@ -455,7 +456,7 @@ fn a_commit_in_doubt_that_a_branch_overtook_is_made_anew() {
     }
 }
 
-/// A refusal that has nothing to do with what is there costs one look, and the files of one commit are not left for each try.
+/// A refusal for another reason than the table's state costs one request, and the files of failed tries do not accumulate.
 #[test]
 fn a_catalog_that_refuses_every_commit_is_looked_at_and_not_read_anew() {
     let _limit = testkit::limit(60);
@@ -464,7 +465,7 @@ fn a_catalog_that_refuses_every_commit_is_looked_at_and_not_read_anew() {
     bench.keys(100..110);
     fake.log();
     for n in 0..5u64 {
-        // The commit alone fails, whatever was asked before it.
+        // Only the commit fails, not the request before it.
         fake.fail(if n == 0 { 1 } else { 2 }, false, How::Before(400));
         assert_eq!(bench.try_land().map(drop).unwrap_err().kind(), Kind::Invalid);
     }
@@ -475,7 +476,7 @@ fn a_catalog_that_refuses_every_commit_is_looked_at_and_not_read_anew() {
     land(&mut bench, &fake);
 }
 
-/// Without its branch `main` a table has no row, whatever its properties say.
+/// A table without its branch `main` has no rows, whatever its properties say.
 #[test]
 fn a_table_whose_main_branch_was_removed_does_not_land_as_if_it_were_whole() {
     let _limit = testkit::limit(60);
@@ -494,7 +495,8 @@ fn a_table_whose_main_branch_was_removed_does_not_land_as_if_it_were_whole() {
     land_on(&mut bench, &fake);
 }
 
-/// G1, whatever is wrong elsewhere: what is named is not removed though it is taken for garbage, and somebody hears of it.
+/// G1, even after an error elsewhere: a file that a snapshot names is not removed although it is queued as garbage, and an
+/// error reports it.
 #[test]
 fn garbage_that_a_snapshot_names_is_left_and_told() {
     let _limit = testkit::limit(60);

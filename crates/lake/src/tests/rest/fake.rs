@@ -1,5 +1,5 @@
-//! A catalog in memory that can be told to fail. What its changes mean is decided by the rules of the catalog for others'
-//! tables, which know nothing of the lake.
+//! A catalog in memory that can be made to fail. It applies changes with the rules of the catalog for other engines' tables,
+//! which are independent of the lake.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -15,22 +15,22 @@ use crate::rest::http::{Answer, Body, Broken, Method, Request, Transport};
 
 pub const URI: &str = "http://catalog.test/base";
 
-/// What becomes of a call.
+/// The fate of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// It is done and answered.
+    /// The call is carried out and answered.
     Well,
-    /// It never reaches the catalog, and whoever sent it knows.
+    /// The call never reaches the catalog, and the sender knows it.
     Refused,
-    /// It never reaches the catalog, and nobody knows.
+    /// The call never reaches the catalog, and nobody knows it.
     Dropped,
-    /// It is done, and the answer is lost.
+    /// The call is carried out, and the response is lost.
     Lost,
-    /// It is not done, and this is answered.
+    /// The call is not carried out, and answered with this status.
     Before(u16),
-    /// It is done, and this is answered.
+    /// The call is carried out, and answered with this status.
     After(u16),
-    /// No answer, and it is done later, when [`Fake::deliver`] says so.
+    /// There is no response, and the call is carried out later, by [`Fake::deliver`].
     Late,
 }
 
@@ -43,25 +43,25 @@ struct State {
     tables: BTreeMap<String, (Table, String)>,
     versions: u64,
     calls: u64,
-    /// The call that fails, from 1 on, whether all after it do, and how.
+    /// The call that fails, counted from 1; true if all later ones fail too; and its fate.
     fault: Option<(u64, bool, How)>,
-    /// Calls fail at random, one in so many.
+    /// Calls fail at random, one in as many as the number says.
     random: Option<(Rng, u64)>,
     late: VecDeque<Request>,
-    /// Fields get other ids when a table is made, and always.
+    /// Fields get other ids when a table is created (`reassigns`), or also with later schemas (`always_reassigns`).
     pub reassigns: bool,
     pub always_reassigns: bool,
-    /// What is answered to a snapshot whose number is taken; 0: 400.
+    /// The status of the response to a snapshot whose sequence number is taken; 0 means 400.
     pub overtaken: u16,
     endpoints: Option<Vec<String>>,
-    /// The token that is taken, if one is needed.
+    /// The valid token, if one is required.
     token: Option<String>,
     tokens_made: u64,
     vends: Option<Vends>,
     pub log: Vec<String>,
 }
 
-/// Says what answers tell of how the files at a location are reached: their `config` and `storage-credentials`, or a refusal.
+/// Returns the `config` and `storage-credentials` of responses for a location, or the status of a refusal.
 pub type Vends = Box<dyn FnMut(&str) -> std::result::Result<(Json, Json), u16> + Send>;
 
 impl std::fmt::Debug for Fake {
@@ -77,7 +77,7 @@ fn problem(status: u16, kind: &str, message: impl Into<String>) -> Reply {
 }
 
 impl Fake {
-    /// The metadata of a table, as the catalog tells them.
+    /// Returns a table's metadata as the catalog tells them.
     pub fn metadata(&self, name: &str) -> Option<Metadata> {
         let state = self.0.lock().unwrap();
         let (table, _) = state.tables.get(name)?;
@@ -88,12 +88,12 @@ impl Fake {
         self.0.lock().unwrap().calls
     }
 
-    /// What was asked since the last time.
+    /// Returns and clears the log of requests.
     pub fn log(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap().log)
     }
 
-    /// Lets call number `call` fail, counted from now, and all after it if it `ends`.
+    /// Makes the call number `call` fail, counted from now, and all later ones if `ends`.
     pub fn fail(&self, call: u64, ends: bool, how: How) {
         let mut state = self.0.lock().unwrap();
         state.calls = 0;
@@ -109,7 +109,7 @@ impl Fake {
         (state.fault, state.random) = (None, None);
     }
 
-    /// Does what came late, in the order in which it was sent. Tells how many were.
+    /// Carries out the late requests in the order in which they were sent. Returns their number.
     pub fn deliver(&self) -> usize {
         let mut state = self.0.lock().unwrap();
         let late: Vec<Request> = state.late.drain(..).collect();
@@ -122,7 +122,7 @@ impl Fake {
         (state.reassigns, state.always_reassigns) = (true, always);
     }
 
-    /// What is answered to a snapshot whose sequence number another one has by now: catalogs differ in that.
+    /// Sets the status of the response to a snapshot whose sequence number is taken: catalogs differ in that.
     pub fn tells_overtaken(&self, status: u16) {
         self.0.lock().unwrap().overtaken = status;
     }
@@ -131,19 +131,19 @@ impl Fake {
         self.0.lock().unwrap().endpoints = Some(endpoints.iter().map(|e| (*e).to_owned()).collect());
     }
 
-    /// From now on another token is needed, which is had for `me:secret`.
+    /// Requires a new token from now on. It is handed out for `me:secret`.
     pub fn wants_a_new_token(&self) {
         let mut state = self.0.lock().unwrap();
         state.tokens_made += 1;
         state.token = Some(format!("token-{}", state.tokens_made));
     }
 
-    /// Hands out credentials from now on to whoever asks for them.
+    /// Hands out credentials from now on, to requests that ask for them.
     pub fn vends(&self, vends: Vends) {
         self.0.lock().unwrap().vends = Some(vends);
     }
 
-    /// Changes a table as another program would. Panics if it does not fit.
+    /// Changes a table as another program would. Panics if a change does not fit.
     pub fn change(&self, name: &str, updates: &[Json]) {
         let mut state = self.0.lock().unwrap();
         let done = state.commit(name, &json!({ "requirements": [], "updates": updates }));
@@ -178,7 +178,7 @@ impl Fake {
             ];
             how = all[rng.below(all.len() as u64) as usize];
         }
-        // A question has no effect, so it is never late.
+        // A GET has no effect, so that it is never late.
         if how == How::Late && request.method == Method::Get {
             how = How::Dropped;
         }
@@ -363,7 +363,7 @@ impl State {
     }
 }
 
-/// Each field gets the next id.
+/// Returns a schema in which each field has the next id.
 fn other_ids(schema: &Json) -> Json {
     let mut schema = schema.clone();
     for field in schema["fields"].as_array_mut().unwrap() {

@@ -1,4 +1,4 @@
-//! A call that fails, whichever and however; machines that die; requests that arrive when nobody waits for them any more.
+//! Tests of failures of every kind at every call, of machines that die, and of requests that arrive after their sender gave up.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn calls_of(layouts: Layouts) -> u64 {
     fake.calls()
 }
 
-/// The same process goes on after each failure, and what it wrote is lost to nobody.
+/// One process continues after each failure, and no rows are lost.
 #[test]
 fn a_failure_at_every_call_is_survived() {
     let _limit = testkit::limit(600);
@@ -66,8 +66,8 @@ fn a_failure_at_every_call_is_survived() {
     }
 }
 
-/// K1 between machines: wherever the network or the process ends, and whatever of it arrives afterwards, what the catalog's
-/// readers find is the table at some commit, and a new process goes on from there.
+/// K1 between machines: wherever the network or the process fails, and whichever requests arrive afterwards, the catalog's
+/// readers find the table at some commit, and a new process continues from there.
 #[test]
 fn an_end_at_every_call_leaves_the_lake_at_a_commit() {
     let _limit = testkit::limit(600);
@@ -84,7 +84,7 @@ fn an_end_at_every_call_leaves_the_lake_at_a_commit() {
                 fake.works_again();
                 check(&bench, &fake, &states, &what);
                 bench.restart();
-                // What came late comes before the new process has done anything, or after.
+                // Late requests arrive before the new process has done anything, or afterwards.
                 if call % 2 == 0 {
                     fake.deliver();
                     check(&bench, &fake, &states, &what);
@@ -101,7 +101,7 @@ fn an_end_at_every_call_leaves_the_lake_at_a_commit() {
     }
 }
 
-/// A power failure, or a kill, at each call of this machine's disk.
+/// A power failure or a kill at each call of this machine's disk.
 #[test]
 fn a_machine_that_dies_at_every_call_leaves_the_lake_at_a_commit() {
     let _limit = testkit::limit(600);
@@ -125,7 +125,7 @@ fn a_machine_that_dies_at_every_call_leaves_the_lake_at_a_commit() {
     }
 }
 
-/// Random failures at every call, kills and power failures in between, requests that arrive whenever they like: after each
+/// Random failures at every call, kills and power failures in between, and requests that arrive at random times. After each
 /// step the catalog's readers find the table at some commit, and in the end all of it.
 #[test]
 fn whatever_fails_when_the_lake_ends_as_the_table() {
@@ -172,7 +172,7 @@ fn whatever_fails_when_the_lake_ends_as_the_table() {
         lates += fake.deliver();
         check(&bench, &fake, &states, &format!("seed {seed}, delivered"));
         land(&mut bench, &fake);
-        // G1: once the table has moved on, nothing of all that was tried lies about.
+        // G1: once the table has moved on, no file of the failed tries is left.
         let row = |key: i64| vec![Value::Int64(key), Value::Null, Value::Int32(1)];
         bench.insert(&[row(1_000)]);
         land(&mut bench, &fake);
@@ -182,12 +182,12 @@ fn whatever_fails_when_the_lake_ends_as_the_table() {
         let unnamed = bench.lake().unnamed().unwrap();
         assert!(unnamed.is_empty(), "seed {seed}: {unnamed:?}");
     }
-    // One seed alone may meet little.
+    // Single seeds may meet few failures.
     let is_met = kills > 2 * count && lates > count / 4 && failures > 3 * count;
     assert!(is_met || count < 10, "{kills} kills, {lates} late, {failures} failures in {count} seeds");
 }
 
-/// An erasure is done only when no file with what was deleted lies about, those of a commit in doubt included.
+/// An erasure is complete only when no file with deleted rows is left, including those of a commit in doubt.
 #[test]
 fn an_erasure_waits_for_what_is_in_doubt() {
     let _limit = testkit::limit(60);
@@ -198,7 +198,7 @@ fn an_erasure_waits_for_what_is_in_doubt() {
     fake.fail(1, false, How::Dropped);
     assert!(bench.try_land().is_err());
     fake.works_again();
-    // The process is killed, and the new one finds files that may yet be named.
+    // The process is killed, and the new one finds files that a late request may still name.
     bench.restart();
     bench.delete(31..=40);
     bench.erase().unwrap();

@@ -1,4 +1,4 @@
-//! The same over a real connection: what a client makes of slow, silent and broken servers.
+//! Tests over a real connection to slow, silent and broken servers.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,8 +15,8 @@ use crate::Options;
 use crate::rest::Catalog;
 use crate::rest::http::{Body, Broken, Method, Request};
 
-/// A server of HTTP/1.1 before a [`Fake`], on this machine: an answer that is lost is a connection that is closed, and one
-/// that does not come is a connection that stays open.
+/// A server of HTTP/1.1 in front of a [`Fake`], on this machine. A lost response becomes a closed connection, and one that
+/// never comes becomes a connection that stays open.
 struct Front {
     url: String,
 }
@@ -25,7 +25,7 @@ impl Front {
     fn start(fake: &Fake) -> Front {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/base", listener.local_addr().unwrap());
-        // Connections that nobody answers on.
+        // Connections that stay open without a response.
         let silent: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
         let (fake, kept) = (fake.clone(), silent);
         std::thread::spawn(move || {
@@ -62,7 +62,7 @@ fn serve(mut stream: TcpStream, fake: &Fake, silent: &Mutex<Vec<TcpStream>>) {
                 }
             }
             Err(Broken::NotSent(_)) => return,
-            // Half an answer, and no more.
+            // A part of a response, and then the end of the connection.
             Err(Broken::Unknown(why)) if why.contains("closed") => {
                 let _ = stream.write_all(b"HTTP/1.1 200 x\r\ncontent-length: 1000\r\n\r\n{\"meta");
                 return;
@@ -105,7 +105,7 @@ fn read(stream: &mut TcpStream) -> Option<Request> {
     Some(Request { method, url, bearer, wants_credentials, body })
 }
 
-/// Every way to fail at each of the first calls, over sockets.
+/// Each of the first calls fails in every way, over sockets.
 #[test]
 fn a_lake_lands_over_a_connection_that_fails_in_every_way() {
     let _limit = testkit::limit(300);
@@ -134,7 +134,7 @@ fn a_lake_lands_over_a_connection_that_fails_in_every_way() {
     }
 }
 
-/// A server that takes a connection and says nothing costs the time that is set, and no more.
+/// A server that accepts a connection and never answers costs the time limit, and no more.
 #[test]
 fn a_catalog_that_does_not_answer_costs_what_is_set() {
     let _limit = testkit::limit(60);
@@ -148,7 +148,7 @@ fn a_catalog_that_does_not_answer_costs_what_is_set() {
     assert_eq!(error.kind(), types::Kind::Io, "{error}");
     assert!(error.to_string().contains("no answer within 0.2 s"), "{error}");
     assert!(took >= Duration::from_millis(200) && took < Duration::from_secs(20), "{took:?}");
-    // And one that is not there at all is told as that.
+    // An address without a server is reported as such.
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let options = crate::rest::Options { uri: format!("http://{gone}"), ..Default::default() };
     let error = Catalog::connect(&options, "database").unwrap().make_sure().unwrap_err();

@@ -1,4 +1,4 @@
-//! What is asked of a catalog, and what is said where it is not what it should be.
+//! Tests of the requests to a catalog, and of the messages about unsuitable catalogs.
 
 use serde_json::json;
 use types::{Kind, Value};
@@ -22,12 +22,12 @@ fn a_table_lands_in_a_catalog_as_in_files() {
         land(&mut bench, &fake);
         let lake = bench.lake();
         assert!(lake.metadata_location().starts_with(&format!("{}/metadata/0", lake.metadata.location)));
-        // A process that starts goes on from there.
+        // A new process continues from there.
         bench.restart();
         assert!(bench.position.is_some());
         bench.insert(&[vec![Value::Int64(100), Value::Null, Value::Int32(1)]]);
         land(&mut bench, &fake);
-        // G1: snapshots expire there, and what no kept one names is gone here.
+        // G1: snapshots expire in the catalog, and the files that no kept one names are removed.
         let told = fake.metadata("main.t").unwrap();
         assert!(told.snapshots.len() <= small().snapshots_max, "{}", told.snapshots.len());
         let lake = bench.lake();
@@ -52,7 +52,7 @@ fn a_commit_is_one_request_made_for_the_state_before() {
     assert_eq!(fake.log(), ["POST p/namespaces/main/tables/t"]);
 }
 
-/// A catalog that gives fields ids of its own when a table is made gets ours before a row is there.
+/// A catalog that assigns field ids of its own when it creates a table gets ours before the first row.
 #[test]
 fn fields_have_our_ids_whatever_a_catalog_gave_them_at_first() {
     let _limit = testkit::limit(60);
@@ -79,7 +79,7 @@ fn a_catalog_that_gives_other_ids_to_later_schemas_too_gets_no_row() {
     assert!(fake.metadata("main.t").unwrap().snapshots.is_empty());
 }
 
-/// Whoever has the name: nothing of theirs is touched.
+/// The name belongs to another database's table, which is left untouched.
 #[test]
 fn a_table_that_is_somebody_elses_is_refused() {
     let _limit = testkit::limit(60);
@@ -104,7 +104,8 @@ fn a_table_that_is_somebody_elses_is_refused() {
     assert_eq!(fake.metadata("main.t").unwrap().table_uuid, before);
 }
 
-/// An append, or a compaction, that went by us: the table does not land any more and says who it was; undone there, it goes on.
+/// After another program's append or compaction the table lands no more, and the error names the program. After a rollback
+/// there it lands again.
 #[test]
 fn commits_of_others_stop_a_table_until_they_are_undone() {
     let _limit = testkit::limit(60);
@@ -133,8 +134,8 @@ fn commits_of_others_stop_a_table_until_they_are_undone() {
     land(&mut bench, &fake);
 }
 
-/// Dropped there by hand, it lands anew with the next rows; the files of the dropped one stay, which may be in use under
-/// another name.
+/// A table that was dropped in the catalog lands again with the next rows. The files of the dropped one stay, since they may be
+/// in use under another name.
 #[test]
 fn a_table_that_was_dropped_there_lands_anew() {
     let _limit = testkit::limit(60);
@@ -155,7 +156,7 @@ fn a_table_that_was_dropped_there_lands_anew() {
     assert!(bench.store().exists(&old.local(&named).unwrap()).unwrap());
 }
 
-/// A dropped table goes there too, with its files; a request that fails is made again.
+/// A table dropped here is dropped in the catalog too, with its files; a request that fails is repeated.
 #[test]
 fn a_dropped_table_leaves_the_catalog_with_its_files() {
     let _limit = testkit::limit(60);
@@ -178,7 +179,7 @@ fn a_dropped_table_leaves_the_catalog_with_its_files() {
     }
 }
 
-/// A table that had been given another name there, and was dropped here before any row came, lost its files.
+/// A table that had been renamed in the catalog, and was then dropped here before the next rows, lost its files.
 #[test]
 fn a_table_that_is_not_there_any_more_keeps_its_files_when_it_is_dropped_here() {
     let _limit = testkit::limit(60);
@@ -188,7 +189,7 @@ fn a_table_that_is_not_there_any_more_keeps_its_files_when_it_is_dropped_here() 
     let files = |sub: &str| bench.store().list(&lake.dir.join(sub)).unwrap().len();
     let before = (files("data"), files("metadata"));
     let materializer: &dyn table::materializer::Materializer = &*bench.materializer;
-    // The catalog does not let us drop it; then somebody gives it another name.
+    // The catalog refuses to drop the table; then somebody renames it.
     fake.fail(2, false, How::Before(403));
     assert!(materializer.dropped(&bench.place()).is_err() && fake.metadata("main.t").is_some());
     fake.drop_table("main.t");
@@ -197,7 +198,7 @@ fn a_table_that_is_not_there_any_more_keeps_its_files_when_it_is_dropped_here() 
     assert!(bench.sim.env().disk.list(&bench.place().dir).unwrap().is_empty());
 }
 
-/// A page of somebody before the catalog is no answer of the catalog: nothing is taken for dropped.
+/// A proxy's error page does not come from the catalog, so that no table counts as dropped.
 #[test]
 fn a_404_of_a_proxy_says_nothing_of_a_table() {
     let _limit = testkit::limit(60);
@@ -262,7 +263,7 @@ fn what_is_wrong_with_a_catalog_is_said_with_its_cure() {
     let said = says(at("https://me:hush@host/", None).unwrap_err());
     assert!(said.contains("catalog_credential") && !said.contains("hush"), "{said}");
     assert_eq!(at("http://host/catalog/v1/", None).unwrap().uri(), "http://host/catalog");
-    // Another page than a catalog's.
+    // The page is not a catalog's.
     fake.fail(1, false, How::Before(404));
     let said = says(at(URI, None).unwrap().make_sure().unwrap_err());
     assert!(said.contains("no Iceberg REST catalog") && said.contains("before /v1"), "{said}");

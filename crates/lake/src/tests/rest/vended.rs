@@ -1,4 +1,4 @@
-//! A warehouse in a store without a key of ours: the catalog hands out credentials for each table, and they end.
+//! Tests of a warehouse in a store without a key: the catalog hands out expiring credentials for each table.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,16 +31,16 @@ use crate::objects::{Connect, Objects, Reach};
 const URI: &str = "s3://bucket/lake";
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Who may do what in the store: its keys, where each is good for, and until when.
+/// The access control of the store: its keys, the place for which each is valid, and until when.
 struct Door {
     clock: Arc<dyn Clock>,
     keys: BTreeMap<String, (String, i64)>,
     made: u64,
-    /// How often somebody was refused.
+    /// The number of refused calls.
     refused: u64,
-    /// Conditions of puts are ignored.
+    /// True if conditions of puts are ignored.
     is_careless: bool,
-    /// Nothing is removed.
+    /// True if removals fail.
     keeps: bool,
     probes: u64,
 }
@@ -48,7 +48,7 @@ struct Door {
 type SharedDoor = Arc<Mutex<Door>>;
 
 impl Door {
-    /// A new key for a place, as an answer tells it.
+    /// Makes a new key for a place, and returns it in the form of a response.
     fn make(&mut self, location: &str, life: Duration, is_told: bool) -> Json {
         self.made += 1;
         let id = format!("key-{}", self.made);
@@ -67,7 +67,7 @@ impl Door {
     }
 }
 
-/// The store behind the door.
+/// The store behind the access control.
 struct Guarded {
     store: Arc<InMemory>,
     door: SharedDoor,
@@ -99,7 +99,7 @@ impl Guarded {
             Some((place, ends)) if now < ends && key.prefix_matches(&Key::from(place.as_str())) => {
                 return Ok(());
             }
-            // As Amazon says it, with 400.
+            // Amazon's error, which comes with 400.
             Some((_, ends)) if now >= ends => {
                 door.refused += 1;
                 let source = format!("400: <Code>ExpiredToken</Code><Token-0>{token}</Token-0>").into();
@@ -225,7 +225,7 @@ const TABLE: [&str; 5] = [
     CREDENTIALS,
 ];
 
-/// Credentials in the answers' `storage-credentials`, for an hour.
+/// Hands out credentials in `storage-credentials`, for an hour.
 fn setup() -> Setup {
     setup_with(|door, location| {
         let right = json!({ "prefix": location, "config": door.make(location, HOUR, true) });
@@ -236,7 +236,7 @@ fn setup() -> Setup {
 
 fn setup_with(vend: impl Fn(&mut Door, &str) -> (Json, Json) + Send + 'static) -> Setup {
     let fake = Fake::default();
-    // The clock is the machine's, which is made with the bench.
+    // The clock is that of the simulated machine, which is created with the bench.
     let mut bench = Bench::new(small());
     let (store, clock) = (Arc::new(InMemory::new()), bench.sim.env().clock);
     let keys = BTreeMap::new();
@@ -257,7 +257,7 @@ fn setup_with(vend: impl Fn(&mut Door, &str) -> (Json, Json) + Send + 'static) -
 }
 
 impl Setup {
-    /// Lands everything, and compares what the catalog's readers find.
+    /// Lands everything, and compares the rows that the catalog's readers find.
     fn land(&mut self) {
         let lake = self.bench.land();
         let told = self.fake.metadata("main.t").unwrap();
@@ -297,9 +297,9 @@ fn a_table_lands_with_credentials_that_come_with_it() {
     let _limit = testkit::limit(120);
     for form in 0..3 {
         let mut setup = setup_with(move |door, location| match form {
-            // For all of the table, and none for parts of the store that fit.
+            // Credentials for the whole table, and none for parts of the store that apply.
             0 => (door.make(location, HOUR, true), json!([{ "prefix": "s3://other", "config": {} }])),
-            // Nobody says when they end.
+            // No expiry is told.
             1 => (json!({}), json!([{ "prefix": location, "config": door.make(location, HOUR, false) }])),
             _ => (json!({}), json!([{ "prefix": location, "config": door.make(location, HOUR, true) }])),
         });
@@ -313,7 +313,7 @@ fn a_table_lands_with_credentials_that_come_with_it() {
                 setup.bench.restart();
                 assert!(setup.bench.position.is_some());
             }
-            // An hour and more in all.
+            // More than an hour in all.
             setup.after(Duration::from_secs(600));
         }
         setup.after(2 * HOUR).bench.delete([22]);
@@ -325,7 +325,7 @@ fn a_table_lands_with_credentials_that_come_with_it() {
         assert!(of("tables/t, with credentials") > 0 && of("tables, with credentials") == 1, "{asked:?}");
         assert_eq!(of("t/credentials, with credentials") > 0, form == 2, "{asked:?}");
         assert!(asked.iter().all(|line| !line.starts_with("POST p/namespaces/main/tables/t,")), "{asked:?}");
-        // Whose table it is, the catalog says: there is no object for it.
+        // The catalog tells which database owns the table, so that no object marks it.
         let names = setup.names();
         assert!(names.iter().all(|name| name.starts_with("lake/main/t-")), "{names:?}");
         assert!(names.iter().all(|name| !name.contains("polynya-")), "{names:?}");
@@ -346,7 +346,7 @@ fn what_the_catalog_says_of_the_store_is_what_it_is_reached_by() {
     assert_eq!(setup.door.lock().unwrap().refused, 0, "those of the longest prefix, before others");
 }
 
-/// They end between two commits, and in the middle of nothing: others are there in time.
+/// Credentials expire between two commits, and new ones are there in time.
 #[test]
 fn commits_go_on_when_credentials_end() {
     let _limit = testkit::limit(120);
@@ -361,7 +361,7 @@ fn commits_go_on_when_credentials_end() {
         "{} in 12 commits, each some minutes after another",
         setup.made()
     );
-    // Nobody asked for a day.
+    // No credentials are requested for a day.
     setup.after(24 * HOUR).bench.keys(200..210);
     setup.land();
     assert_eq!(setup.refused(), 0, "none was used beyond its end");
@@ -371,7 +371,7 @@ fn commits_go_on_when_credentials_end() {
 fn credentials_that_the_store_takes_no_more_are_replaced() {
     let _limit = testkit::limit(60);
     for has_ended in [true, false] {
-        // Nobody says when they end.
+        // No expiry is told.
         let mut setup = setup_with(|door, location| (door.make(location, HOUR / 2, false), Json::Null));
         setup.bench.keys(0..10);
         setup.land();
@@ -398,7 +398,7 @@ fn a_catalog_that_hands_out_none_stops_nothing_before_they_end() {
     setup.bench.keys(0..10);
     setup.land();
     setup.fake.vends(Box::new(|_| Err(503)));
-    // Other credentials are due, and there are none.
+    // New credentials are due, and none are available.
     for n in 1..5 {
         setup.after(Duration::from_secs(14 * 60)).bench.keys(10 * n..10 * n + 10);
         setup.land();
@@ -411,7 +411,7 @@ fn a_catalog_that_hands_out_none_stops_nothing_before_they_end() {
         assert!(said.contains("have ended") && said.contains("no credentials today"), "{said}");
         assert!(!said.contains("hush") && !said.contains("token-"), "{said}");
     }
-    // By itself, once it does again.
+    // The table lands again by itself once the catalog hands out credentials.
     let door = setup.door.clone();
     setup
         .fake
@@ -427,7 +427,7 @@ fn an_error_of_the_store_shows_no_secret() {
         let mut setup = setup_with(move |door, location| (door.make(location, HOUR, is_known), Json::Null));
         setup.bench.keys(0..10);
         setup.land();
-        // Both that it has and those that it is given are worth nothing, and young.
+        // Both the current and the next credentials are invalid, and young.
         let door = setup.door.clone();
         setup.fake.vends(Box::new(move |location| {
             let mut door = door.lock().unwrap();
@@ -466,7 +466,7 @@ fn a_table_without_credentials_does_not_land_and_says_why() {
     setup.land();
 }
 
-/// Once for each process, below the first table's location.
+/// The store is tested once for each process, below the first table's location.
 #[test]
 fn a_store_is_tried_before_the_first_commit() {
     let _limit = testkit::limit(60);
@@ -481,7 +481,7 @@ fn a_store_is_tried_before_the_first_commit() {
     let probes = setup.door.lock().unwrap().probes;
     setup.fake.drop_table("main.t");
     setup.bench.keys(10..20);
-    // It lands anew, with other credentials.
+    // The table lands again, with other credentials.
     let mut tries = 0;
     while setup.bench.try_land().is_err() {
         tries += 1;
@@ -491,7 +491,7 @@ fn a_store_is_tried_before_the_first_commit() {
     assert_eq!(setup.door.lock().unwrap().probes, probes);
 }
 
-/// Files go as long as there are credentials for them: what fails is done when it is tried again.
+/// Files are removed while there are credentials for them. A removal that fails is completed by the next try.
 #[test]
 fn a_dropped_table_loses_its_files_though_the_first_try_fails() {
     let _limit = testkit::limit(60);
@@ -516,7 +516,7 @@ fn a_dropped_table_loses_its_files_though_the_first_try_fails() {
     }
 }
 
-/// Of one that is not in the catalog any more nobody has a key, and it may be there under another name.
+/// A table that is not in the catalog any more has no credentials, and it may be there under another name.
 #[test]
 fn a_table_that_was_dropped_there_keeps_its_files() {
     let _limit = testkit::limit(60);
@@ -530,7 +530,7 @@ fn a_table_that_was_dropped_there_keeps_its_files() {
     assert!(setup.bench.sim.env().disk.list(&setup.bench.place().dir).unwrap().is_empty());
 }
 
-/// What a catalog offers to others is not for a table of theirs that has the name.
+/// Another table took the name in the catalog; its credentials are not used for this one's files.
 #[test]
 fn credentials_of_another_table_are_not_used() {
     let _limit = testkit::limit(60);
@@ -546,7 +546,7 @@ fn credentials_of_another_table_are_not_used() {
     setup.after(2 * HOUR);
     let error = old.store.list(&old.dir.join("data")).unwrap_err();
     assert!(error.to_string().contains("another table by now"), "{error}");
-    // They were made for the other one, and nothing was asked of the store with them.
+    // The new credentials are for the other table. The store got no call with them.
     assert_eq!((setup.made(), setup.refused()), (made + 1, 0));
 }
 
