@@ -1,4 +1,4 @@
-//! Aggregate functions in place of DataFusion's, or beside them.
+//! Aggregate functions that replace DataFusion's, and some that DataFusion lacks.
 
 pub mod casts;
 pub mod floats;

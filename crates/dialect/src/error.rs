@@ -1,4 +1,5 @@
-//! DataFusion's errors as ours: what can be done about it, in our words, and near names in the hint.
+//! Converts DataFusion's errors to Polynya's: with a kind that says what the client can do, a plain message, and similar names in
+//! the hint.
 
 mod missing;
 mod wording;
@@ -8,7 +9,7 @@ use datafusion::error::DataFusionError;
 use sql::names::near;
 use types::{Error, Kind, name};
 
-/// What a statement's failure means to whoever sent it.
+/// Converts the failure of a statement to an error for the client.
 pub fn from_datafusion(error: DataFusionError) -> Error {
     match error {
         DataFusionError::External(source) => match source.downcast::<Error>() {
@@ -69,7 +70,7 @@ fn plan(text: &str) -> Error {
         return Error::invalid("two window functions differ only in a cast")
             .hint("CAST in a query below, and give the column a name there");
     }
-    // What tells them apart may stand far behind.
+    // The phrase that identifies the error may stand beyond the length to which `strip` cuts the text.
     let text_of = bare(text);
     let ours = wording::reword(text_of).or_else(|| missing::pattern(text_of));
     ours.or_else(|| missing::argument(text_of)).unwrap_or_else(|| Error::invalid(strip(text)))
@@ -79,12 +80,12 @@ fn not_there(text: &str) -> Error {
     missing::reword(bare(text)).unwrap_or_else(|| Error::invalid(format!("not there yet: {}", strip(text))))
 }
 
-/// An error of a library below DataFusion, of which only the text is known.
+/// Converts an error of a library below DataFusion, of which only the text is known.
 fn foreign(text: &str) -> Error {
     missing::pattern(text).unwrap_or_else(|| Error::internal(text))
 }
 
-/// One error that reached several readers.
+/// Converts an error that several readers share, and that therefore cannot be moved out.
 fn shared(error: &DataFusionError) -> Error {
     match error {
         DataFusionError::Context(_, inner) => shared(inner),
@@ -154,7 +155,7 @@ pub fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// DataFusion's text without its own prefixes, backtraces and advice, in one paragraph of bounded length.
+/// Returns DataFusion's text without its prefixes, backtraces and advice, cut to 600 characters.
 fn strip(text: &str) -> String {
     let text = bare(text);
     let mut cut: String = text.chars().take(600).collect();

@@ -1,4 +1,4 @@
-//! Nodes of physical plans, and the end of a statement that runs.
+//! Nodes of physical plans, and the means to end a running statement.
 
 pub mod asof_join;
 pub mod cancel;

@@ -1,4 +1,4 @@
-//! Scalar functions in place of DataFusion's, or beside them.
+//! Scalar functions that replace DataFusion's, and some that DataFusion lacks.
 
 pub mod arrays;
 pub mod bounded;

@@ -1,15 +1,16 @@
-//! PostgreSQL's answers where DataFusion's differ: functions, aggregates, rewrites of statements and plans, rules of the optimizer.
+//! PostgreSQL's results where DataFusion's differ: functions, aggregates, window functions, rewrites of statements and plans,
+//! optimizer rules.
 //!
 //! | module | purpose |
 //! |---|---|
 //! | [`values`] | values of columns from literals, parameters and expressions |
-//! | [`functions`], [`aggregates`], [`windows`] | functions in place of DataFusion's, or beside them |
-//! | [`rewrites`] | statements and logical plans, rewritten before the optimizer sees them |
-//! | [`rules`] | rules of the analyzer and the optimizers, and what keeps DataFusion's own from changing an answer |
-//! | [`execution`] | nodes of physical plans, and the end of a statement that runs |
-//! | [`error`] | DataFusion's errors in Polynya's words |
+//! | [`functions`], [`aggregates`], [`windows`] | functions that replace DataFusion's, and some that DataFusion lacks |
+//! | [`rewrites`] | rewrites of statements and logical plans, before the optimizer |
+//! | [`rules`] | rules of the analyzer and the optimizers, and guards against wrong rewrites by DataFusion's own rules |
+//! | [`execution`] | nodes of physical plans, and the means to end a running statement |
+//! | [`error`] | DataFusion's errors as Polynya's |
 //!
-//! Not here: tables, snapshots and indexes: `query` plans over those.
+//! The crate does not know tables, snapshots or indexes: the crate `query` plans over those.
 
 #![forbid(unsafe_code)]
 
@@ -22,5 +23,5 @@ pub mod rules;
 pub mod values;
 pub mod windows;
 
-/// Rows of a full batch.
+/// Number of rows of a full batch.
 pub const BATCH_ROWS: usize = 8_192;

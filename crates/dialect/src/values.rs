@@ -1,4 +1,4 @@
-//! Values of columns, from literals, parameters and expressions.
+//! Conversion of literals, parameters and the results of expressions to column values.
 
 pub mod convert;
 pub mod decimal_text;

@@ -1,4 +1,4 @@
-//! Window functions and windows of the WINDOW clause.
+//! Window functions, and windows of the WINDOW clause.
 
 pub mod ntile;
 pub mod ranks;

@@ -1,7 +1,7 @@
-//! Aggregates that differ only in a cast have names of their own.
+//! Two aggregates that differ only in a cast are two columns, as in PostgreSQL: `SELECT max(id), max(id::text)`.
 //!
-//! DataFusion leaves casts out of the names of columns: `max(id)` and `max(id::text)` were two columns `max(t.id)`, which no plan
-//! may have. So a cast in an argument is named as it is written.
+//! DataFusion leaves casts out of column names, so both of them were `max(t.id)`, and it refuses a plan with two columns of one
+//! name. This planner extension gives an argument that contains a cast an alias that spells the cast out.
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNode;
@@ -16,7 +16,7 @@ pub struct NamedCasts;
 impl ExprPlanner for NamedCasts {
     fn plan_aggregate(&self, mut raw: RawAggregateExpr) -> Result<PlannerResult<RawAggregateExpr>> {
         refuse_several(raw.func.name(), &raw.args)?;
-        // These arguments are looked for in GROUP BY, and in ORDER BY of the call.
+        // GROUPING looks its arguments up in GROUP BY, and a call with ORDER BY looks them up there: an alias would hide them.
         if raw.func.name() != "grouping" && raw.order_by.is_empty() {
             raw.args = named(raw.args)?;
         }
@@ -30,7 +30,7 @@ impl ExprPlanner for NamedCasts {
     }
 }
 
-/// `count(a, b)`, which DataFusion has and SQL has not.
+/// Refuses `count(a, b)`, which DataFusion accepts and SQL does not have.
 fn refuse_several(name: &str, args: &[Expr]) -> Result<()> {
     if name != "count" || args.len() < 2 {
         return Ok(());

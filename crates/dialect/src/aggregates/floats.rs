@@ -1,5 +1,8 @@
-//! `sum`, `avg`, variances and standard deviations of float64, the same to the bit for any segments, partitions and threads:
-//! what is summed up is held exactly ([`Exact`]), and the figure is worked out once at the end.
+//! `sum`, `avg`, variances and standard deviations of float64 give the same result to the bit for any segments, partitions and
+//! threads.
+//!
+//! DataFusion adds floats in the order in which rows arrive, so that the last bits of its results vary. Here the sums are held
+//! exactly ([`Exact`]), and the result is rounded once at the end.
 
 mod exact;
 
@@ -25,12 +28,12 @@ use datafusion::logical_expr::{
 
 use exact::Exact;
 
-/// What is worked out of the values.
+/// The statistic that an aggregate computes from its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Figure {
     Sum,
     Mean,
-    /// Of a sample (divided by n - 1) or of a population (by n); `root`: the standard deviation.
+    /// The variance of a sample (divided by n - 1) or of a population (divided by n); with `root`, the standard deviation.
     Variance {
         sample: bool,
         root: bool,
@@ -43,7 +46,7 @@ impl Figure {
     }
 }
 
-/// `avg`, variances and standard deviations, in place of DataFusion's.
+/// Returns `avg`, the variances and the standard deviations, which replace DataFusion's functions.
 pub fn functions() -> Vec<Arc<AggregateUDF>> {
     let variance = |sample, root| Figure::Variance { sample, root };
     fn of(plain: impl AggregateUDFImpl + 'static, figure: Figure) -> Arc<AggregateUDF> {
@@ -58,7 +61,8 @@ pub fn functions() -> Vec<Arc<AggregateUDF>> {
     ]
 }
 
-/// A function of DataFusion's whose float64 figures are worked out here. Other types, as decimals, are left to it.
+/// Wraps a function of DataFusion and computes its float64 results here. Other types, such as decimals, are left to the wrapped
+/// function.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfFloats {
     plain: AggregateUDF,
@@ -165,12 +169,12 @@ pub fn state_fields(figure: Figure, name: &str, distinct: bool) -> Vec<FieldRef>
     fields
 }
 
-/// What all figures are worked out of.
+/// The count, the sum and the sum of squares from which every statistic is computed.
 #[derive(Clone, Debug, Default)]
 struct Moments {
     count: u64,
     sum: Exact,
-    /// Boxed, since sums and means need none.
+    /// Boxed, because sums and means do not need it.
     squares: Option<Box<Squares>>,
 }
 
@@ -220,7 +224,7 @@ impl Moments {
         }
     }
 
-    /// Also where the sum is beyond all float64.
+    /// Returns the mean, also if the sum exceeds the float64 range.
     fn mean(&self) -> f64 {
         let count = self.count as f64;
         match self.sum.value() {
@@ -231,14 +235,14 @@ impl Moments {
         }
     }
 
-    /// The sum of the squared distances to the mean, times the count: `n Σx² - (Σx)²`, worked out without rounding. And by which
-    /// power of two it is to be multiplied.
+    /// Returns the sum of the squared distances to the mean, times the count, computed without rounding as `n Σx² - (Σx)²`; and
+    /// the exponent of the power of two by which it has to be multiplied.
     fn squared_deviations(&self) -> (f64, i32) {
         let Some(squares) = self.squares.as_ref().filter(|s| s.plain.is_finite() && self.sum.is_finite())
         else {
             return (f64::NAN, 0);
         };
-        // Beside squares of such size those that are lost here are nothing; without them none are.
+        // Scaling down loses small squares. They do not matter beside large ones, and without large ones nothing is scaled.
         let down = if squares.large.value() == 0.0 { 0 } else { DOWN };
         let mut total = Exact::default();
         let mut add = |a: f64, b: f64| {
@@ -253,7 +257,7 @@ impl Moments {
         for a in &parts {
             parts.iter().for_each(|b| add(-a, *b));
         }
-        // Squares that are too small for a float64 are rounded after all.
+        // Squares too small for a float64 are rounded after all, which can make the total slightly negative.
         (total.value().max(0.0), 2 * down)
     }
 
@@ -267,18 +271,18 @@ impl Moments {
     }
 }
 
-/// The exponent of more values than there can be.
+/// Exponent of a power of two that exceeds any possible number of values.
 const EXPONENT_OF_COUNT: i32 = 64;
-/// From here on a value's square may be beyond all float64, of as many values as there may be.
+/// Smallest magnitude of a large value: the sum of as many of its squares as there can be values may exceed the float64 range.
 const LARGE: f64 = f64::from_bits((1023 + 448) << 52);
-/// Large values are brought down by this power of two before they are squared.
+/// Exponent of the power of two by which large values are divided before they are squared.
 const DOWN: i32 = 600;
 
 /// A sum of squares.
 #[derive(Clone, Debug, Default)]
 struct Squares {
     plain: Exact,
-    /// Of large values, in units of 2^(2 [`DOWN`]).
+    /// The sum of the squares of large values, in units of 2^(2 [`DOWN`]).
     large: Exact,
 }
 
@@ -323,7 +327,7 @@ impl Squares {
         self.large.encode(out);
     }
 
-    /// `None` for bytes that [`Squares::encode`] did not make.
+    /// Returns `None` for bytes that [`Squares::encode`] did not write.
     fn decode(bytes: &[u8]) -> Option<Squares> {
         let (len, bytes) = bytes.split_first_chunk()?;
         let (plain, large) = bytes.split_at_checked(u32::from_le_bytes(*len) as usize)?;
@@ -331,7 +335,7 @@ impl Squares {
     }
 }
 
-/// A product and what rounding took from it (T. J. Dekker, 1971; by a fused multiply-add).
+/// Returns a product and its rounding error (T. J. Dekker, 1971; here by a fused multiply-add).
 fn product(a: f64, b: f64) -> (f64, f64) {
     let product = a * b;
     let rest = if product.is_finite() { a.mul_add(b, -product) } else { 0.0 };
@@ -347,7 +351,7 @@ fn each(values: &ArrayRef, mut each: impl FnMut(usize, f64)) {
     }
 }
 
-/// The partial figures in the columns of a state.
+/// Calls `each` with the row number and the partial moments of every row of a state's columns.
 fn partial(states: &[ArrayRef], figure: Figure, mut each: impl FnMut(usize, Moments)) -> Result<()> {
     let counts = states[0].as_primitive::<UInt64Type>();
     let unreadable = || DataFusionError::Internal("a partial sum cannot be read".into());
@@ -414,10 +418,10 @@ impl Accumulator for Whole {
     }
 }
 
-/// A figure of values that count once each. Values are equal where SQL calls them so: -0 and 0, and all that are no numbers.
+/// Computes a statistic of distinct values. Values are equal if SQL says so: -0 equals 0, and all NaN are equal.
 #[derive(Debug)]
 struct Distinct {
-    /// How often each value is in the frame, by its bits.
+    /// The number of occurrences of each value in the frame, keyed by the value's bits.
     counts: HashMap<u64, u64>,
     figure: Figure,
 }
@@ -476,10 +480,10 @@ impl Accumulator for Distinct {
     }
 }
 
-/// Figures by group.
+/// The moments of every group.
 struct Groups {
     groups: Vec<Moments>,
-    /// What the groups hold beyond themselves.
+    /// Bytes that the groups own on the heap, besides `groups` itself.
     heap_bytes: usize,
     figure: Figure,
 }

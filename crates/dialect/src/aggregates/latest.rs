@@ -1,5 +1,8 @@
-//! `max_by(x, y)` and `min_by(x, y)`: the x of the row whose y is the greatest or the least, rows without y left out. Others
-//! call them `arg_max` and `arg_min`. They are said in standard SQL: `last_value(x ORDER BY y) FILTER (WHERE y IS NOT NULL)`.
+//! `max_by(x, y)` and `min_by(x, y)` return the x of the row with the greatest or the least y, and ignore rows whose y is null.
+//! They are also spelled `arg_max` and `arg_min`.
+//!
+//! DataFusion has no such functions. The statement is rewritten in standard SQL:
+//! `last_value(x ORDER BY y) FILTER (WHERE y IS NOT NULL)`.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
     Ident, ObjectName, ObjectNamePart, OrderByExpr, OrderByOptions, Statement, visit_expressions_mut,
 };
 
-/// After names are bound, so that a column of the answer is called as it was written.
+/// Rewrites the calls in a statement. Runs after names are bound, so that a result column keeps the name of the original call.
 pub fn spell(statement: &mut Statement) {
     let _ = visit_expressions_mut(statement, |expr| {
         if let Expr::Function(function) = expr {

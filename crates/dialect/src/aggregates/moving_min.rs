@@ -1,4 +1,7 @@
-//! `min` over a frame that rows leave: null once all that are left are null. DataFusion's own keeps the last value then.
+//! `min` over a sliding window frame is null once all values left in the frame are null.
+//!
+//! DataFusion's `min` keeps its last value then. Here the sliding accumulator also counts the values in the frame that are not
+//! null.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,7 +17,7 @@ use datafusion::logical_expr::{
     SetMonotonicity, Signature, StatisticsArgs,
 };
 
-/// In place of DataFusion's.
+/// Returns the `min` that replaces DataFusion's.
 pub fn function() -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::new_from_impl(Min { inner: min_udaf() }))
 }
@@ -91,7 +94,7 @@ impl AggregateUDFImpl for Min {
     }
 }
 
-/// DataFusion's, and how many rows of the frame have a value.
+/// DataFusion's sliding accumulator, with the number of rows of the frame whose value is not null.
 #[derive(Debug)]
 struct Moving {
     inner: Box<dyn Accumulator>,

@@ -1,7 +1,7 @@
-//! `sum` of integers and decimals that is right or an error: DataFusion's own wraps around. Those of floats are in
-//! [`crate::aggregates::floats`].
+//! `sum` of integers and decimals never wraps around, as in PostgreSQL: it is exact, or fails.
 //!
-//! Totals are held in 128 bits and become the answer's type at the end, so that a partial sum beyond it does not matter.
+//! DataFusion's `sum` does wrap around. Here totals are held in 128 bits and converted to the result type at the end, so a
+//! partial sum may exceed the result type. Sums of floats are in [`crate::aggregates::floats`].
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use types::Error;
 
 use crate::aggregates::floats::{self, Figure};
 
-/// `sum`, in place of DataFusion's.
+/// Returns the `sum` that replaces DataFusion's.
 pub fn function() -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::new_from_impl(CheckedSum(Sum::new())))
 }
@@ -32,7 +32,7 @@ pub fn function() -> Arc<AggregateUDF> {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CheckedSum(Sum);
 
-/// The type of partial totals of a sum of this type; `None` for types that are left to DataFusion.
+/// Returns the type of partial totals for a sum of type `data_type`; `None` for types that are left to DataFusion.
 fn wide(data_type: &Arrow) -> Option<Arrow> {
     match data_type {
         Arrow::Int64 | Arrow::UInt64 => Some(Arrow::Decimal128(38, 0)),
@@ -136,7 +136,7 @@ fn out_of_range(data_type: &Arrow) -> DataFusionError {
     ))
 }
 
-/// A total as a value of the answer's type.
+/// Converts a total to a value of type `data_type`, or fails if it is out of range.
 fn fitted(sum: i128, data_type: &Arrow) -> Result<ScalarValue> {
     let no = || out_of_range(data_type);
     Ok(match data_type {
@@ -153,7 +153,7 @@ fn fitted(sum: i128, data_type: &Arrow) -> Result<ScalarValue> {
     })
 }
 
-/// Calls `each` with every value that is not null.
+/// Calls `each` with the row number and the value of every row that is not null.
 fn each(values: &ArrayRef, mut each: impl FnMut(usize, i128) -> Result<()>) -> Result<()> {
     macro_rules! visit {
         ($type:ty) => {{
@@ -174,8 +174,8 @@ fn each(values: &ArrayRef, mut each: impl FnMut(usize, i128) -> Result<()>) -> R
     Ok(())
 }
 
-/// The sum of a batch of int64 without nulls. Halves are added up apart, which a processor does several at once;
-/// no batch has the 2^31 rows that could overflow them.
+/// Sums a batch of int64 without nulls. The high and the low halves are added separately, so that the compiler can vectorise the
+/// loop. They cannot overflow, because no batch has 2^31 rows.
 fn sum_int64(values: &[i64]) -> i128 {
     let mut sum = 0i128;
     for chunk in values.chunks(1 << 16) {
@@ -247,7 +247,7 @@ impl Accumulator for Total {
     }
 }
 
-/// `sum(DISTINCT …)`: how often each value is in the frame.
+/// `sum(DISTINCT …)`: counts the occurrences of each value in the frame, so that rows can leave it.
 #[derive(Debug)]
 struct Distinct {
     counts: HashMap<i128, u64>,
@@ -308,10 +308,10 @@ impl Accumulator for Distinct {
     }
 }
 
-/// Totals by group.
+/// The totals of every group.
 struct Totals {
     sums: Vec<i128>,
-    /// Whether a group has a value at all.
+    /// Tells for each group if it has a value that is not null.
     seen: Vec<bool>,
     data_type: Arrow,
     wide: Arrow,

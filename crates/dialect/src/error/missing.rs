@@ -1,10 +1,10 @@
-//! What DataFusion has not, in our words. It writes the tree that it was given; here it is said which clause that was, and what
-//! to write instead.
+//! Errors for features that DataFusion does not support. DataFusion prints the syntax tree that it could not plan; these messages
+//! name the clause and say what to write instead.
 
 use sql::not_yet;
 use types::{Error, name};
 
-/// Nodes of the parser's tree that DataFusion plans none of: what they are called there, here, and what does the same.
+/// Nodes of the parser's tree that DataFusion does not plan: their name in the tree, their name in SQL, and a replacement.
 const NODES: [(&str, &str, &str); 11] = [
     ("Collate", "COLLATE", "leave it out: texts are compared byte by byte, as with COLLATE \"C\""),
     ("RLike", "RLIKE", "write `text ~ 'pattern'`"),
@@ -19,7 +19,7 @@ const NODES: [(&str, &str, &str); 11] = [
     ("Convert", "CONVERT", "write CAST(… AS …)"),
 ];
 
-/// Operators likewise.
+/// Operators that DataFusion does not plan: their name in the tree, their sign in SQL, and a replacement.
 const OPERATORS: [(&str, &str, &str); 10] = [
     ("PGExp", "^", "write `power(a, b)`"),
     ("BitwiseNot", "~", "write `-1 - a`; before a pattern `~` stands between two texts"),
@@ -33,7 +33,8 @@ const OPERATORS: [(&str, &str, &str); 10] = [
     ("Overlaps", "OVERLAPS", "compare the ends: `a < d AND c < b`"),
 ];
 
-/// Of an expression that was still there when nothing but values was expected.
+/// Expressions that the optimizer should have removed before the physical plan: their name in the plan, a description, and a
+/// replacement.
 const UNPLANNED: [(&str, &str, &str); 6] = [
     (
         "OuterReferenceColumn",
@@ -59,7 +60,7 @@ const UNPLANNED: [(&str, &str, &str); 6] = [
     ("AggregateFunction", "GROUP BY ALL beside such an aggregate", "name what is grouped by: GROUP BY 1, 2"),
 ];
 
-/// An error that says what DataFusion's text says; `None` if it is none of those known here.
+/// Returns an error with the meaning of DataFusion's text, or `None` for an unknown text.
 pub(super) fn reword(text: &str) -> Option<Error> {
     if let Some(rest) = text.strip_prefix("Physical plan does not support logical expression ") {
         let found = head(rest);
@@ -81,7 +82,7 @@ pub(super) fn reword(text: &str) -> Option<Error> {
         .strip_prefix("Unsupported binary operator: ")
         .or_else(|| text.strip_prefix("Unsupported SQL unary operator "));
     if let Some(rest) = operator {
-        // One that only the parser knows stands in quotes.
+        // The parser prints an operator without a variant of its own in quotes.
         let found = rest.split('"').nth(1).unwrap_or(head(rest));
         let entry = OPERATORS.iter().find(|(theirs, _, _)| *theirs == found);
         let (sign, hint) = entry.map_or((found, ""), |(_, sign, hint)| (*sign, *hint));
@@ -90,7 +91,7 @@ pub(super) fn reword(text: &str) -> Option<Error> {
     of_json(text).or_else(|| in_windows(text)).or_else(|| clause(text))
 }
 
-/// Operators that take json apart.
+/// Rewords errors about the operators that access parts of json.
 fn of_json(text: &str) -> Option<Error> {
     let physical = text.strip_prefix("Binary operator '").and_then(|rest| rest.split('\'').next());
     let logical = || text.strip_prefix("Operator ")?.strip_suffix(" is not yet supported");
@@ -128,7 +129,7 @@ fn clause(text: &str) -> Option<Error> {
     (text == "ANY in LIKE expression").then(|| not_yet("LIKE ANY").hint("write `a LIKE 'x%' OR a LIKE 'y%'`"))
 }
 
-/// A function in FROM that was given a column.
+/// Rewords the error about a function in FROM whose argument is a column.
 pub(super) fn argument(text: &str) -> Option<Error> {
     let (_, given) = text.strip_prefix("Argument #")?.split_once(", got ")?;
     (given.starts_with("Column(") || given.starts_with("OuterReferenceColumn(")).then(|| {
@@ -146,23 +147,23 @@ fn hinted(error: Error, hint: &str) -> Error {
     if hint.is_empty() { error } else { error.hint(hint) }
 }
 
-/// What a node of a tree is called.
+/// Returns the name of a node, at the beginning of its debug output.
 fn head(text: &str) -> &str {
     text.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
 }
 
-/// What is wrong with a regular expression: the text of those who read it shows it over several lines.
+/// Rewords the error about an invalid regular expression, which the regex library shows over several lines.
 pub(super) fn pattern(text: &str) -> Option<Error> {
     let hint = "a backslash takes a sign as it is: `\\(`; LIKE has no other signs than `%` and `_`";
     if text.starts_with("Compiled regex exceeds size limit") {
         return Some(Error::invalid("a regular expression is too large").hint("repeat less in it"));
     }
     let (_, shown) = text.split_once("regex parse error:\n").or_else(|| {
-        // Without saying what is wrong.
+        // This error does not say what is wrong.
         text.split_once("Regular expression did not compile: ").map(|(_, shown)| ("", shown))
     })?;
     let why = shown.split_once("error: ").map(|(_, why)| why.lines().next().unwrap_or_default().trim());
-    // Of several lines each has its number.
+    // The library numbers the lines of a pattern that has several.
     let first = shown.lines().next().unwrap_or_default();
     let found = shown.lines().nth(1).is_none_or(|line| line.trim_start().starts_with('^')).then_some(first);
     let found = match found.map(|found| found.strip_prefix("    ").unwrap_or(found)) {

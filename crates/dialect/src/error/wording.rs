@@ -1,5 +1,5 @@
-//! The commonest of DataFusion's texts in our words. It has no codes for them, so they are known by how they begin; one
-//! that is not known stays as it is.
+//! Rewords DataFusion's most common errors. DataFusion gives them no codes, so they are recognised by the beginning of their
+//! text. An unknown text is left unchanged.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use sql::not_yet;
 use types::{Error, name};
 
 const CAST: &str = "CAST one of them";
-/// Functions that are there only with OVER; DataFusion says that they are not there at all.
+/// Functions that exist only with OVER. DataFusion reports them as unknown functions.
 const WINDOW: [&str; 11] = [
     "row_number",
     "rank",
@@ -23,14 +23,14 @@ const WINDOW: [&str; 11] = [
     "nth_value",
 ];
 
-/// What does the same as functions that are not there.
+/// Replacements for functions that do not exist.
 const INSTEAD: [(&str, &str); 3] = [
     ("div", "`a / b` of integers is a whole number; of others write `trunc(a / b)`"),
     ("regexp_split_to_array", "string_to_array(text, ', ') splits at a text"),
     ("to_number", "CAST the text to numeric"),
 ];
 
-/// The functions that DataFusion brings along.
+/// Names of the functions that DataFusion brings along, for suggestions.
 static FUNCTIONS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let scalar = datafusion::functions::all_default_functions();
     let nested = datafusion::functions_nested::all_default_nested_functions();
@@ -39,7 +39,7 @@ static FUNCTIONS: LazyLock<Vec<String>> = LazyLock::new(|| {
     scalar.chain(aggregate.into_iter().map(|function| function.name().to_owned())).collect()
 });
 
-/// Those that ask for memory, by how they begin.
+/// Memory consumers by the beginning of their name in DataFusion, with a description.
 const CONSUMERS: [(&str, &str); 13] = [
     ("FunctionValues", "a value that a function made"),
     ("ExternalSorterMerge", "the merge of a sort"),
@@ -56,7 +56,7 @@ const CONSUMERS: [(&str, &str); 13] = [
     ("rows to be written", "what is written"),
 ];
 
-/// An error that says what DataFusion's text says; `None` if it is none of those known here.
+/// Returns an error with the meaning of DataFusion's text, or `None` for an unknown text.
 pub(super) fn reword(text: &str) -> Option<Error> {
     if text.starts_with("Divide by zero") {
         return Some(Error::invalid("a division by zero").hint("`a / nullif(b, 0)` is null there"));
@@ -64,7 +64,7 @@ pub(super) fn reword(text: &str) -> Option<Error> {
     arithmetic(text).or_else(|| function(text)).or_else(|| cast(text)).or_else(|| clause(text))
 }
 
-/// Wrong arguments that DataFusion takes for bugs of its own.
+/// Rewords errors about wrong arguments that DataFusion reports as bugs of its own.
 pub(super) fn mistaken(text: &str) -> Option<Error> {
     if text.contains("array_resize: failed to convert size to usize") {
         return Some(Error::invalid("`array_resize` takes a length from 0 on"));
@@ -73,7 +73,7 @@ pub(super) fn mistaken(text: &str) -> Option<Error> {
     counts_from_one.then(|| Error::invalid("`nth_value` counts rows from 1"))
 }
 
-/// Who wanted how much: what `memory` says of it stands somewhere in the text.
+/// Describes which consumer asked for how much memory. DataFusion's memory pool says so somewhere in the text.
 pub(super) fn memory(text: &str) -> String {
     let asked = || {
         let (before, after) = text.split_once(" bytes and asks for ")?;
@@ -97,7 +97,7 @@ fn mib(bytes: u64) -> String {
     if bytes == 0 { "none".into() } else { format!("{mib:.1} MiB") }
 }
 
-/// Operators between types that do not go together.
+/// Rewords errors about an operator between types that do not fit.
 fn arithmetic(text: &str) -> Option<Error> {
     let operands = text
         .strip_prefix("Cannot coerce arithmetic expression ")
@@ -114,7 +114,7 @@ fn arithmetic(text: &str) -> Option<Error> {
         let (left, right) = (type_name(left), type_name(right));
         return match operator.as_str() {
             "" => None,
-            // How `NOT x` is planned.
+            // DataFusion plans `NOT x` as `x IS DISTINCT FROM true`.
             "IS DISTINCT FROM" if right == "bool" => {
                 Some(Error::invalid(format!("a condition is expected, {left} was given")))
             }
@@ -128,7 +128,7 @@ fn arithmetic(text: &str) -> Option<Error> {
     Some(Error::invalid(format!("`{operator}` does not take {left} and {right}")).hint(CAST))
 }
 
-/// Calls: no such function, wrong arguments.
+/// Rewords errors about calls: unknown functions and wrong arguments.
 fn function(text: &str) -> Option<Error> {
     if let Some(rest) = text.strip_prefix("Invalid function '") {
         let (wanted, rest) = rest.split_once('\'')?;
@@ -143,7 +143,7 @@ fn function(text: &str) -> Option<Error> {
         if let Some((_, hint)) = INSTEAD.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)) {
             return Some(error.hint(*hint));
         }
-        // Its own suggestion counts letters only: `coutn` would be `cot`.
+        // DataFusion's own suggestion only counts letters: for `coutn` it suggests `cot`.
         let suggested = rest.split('\'').nth(1);
         let known = FUNCTIONS.iter().map(String::as_str).chain(suggested);
         return Some(match near(wanted, known).as_slice() {
@@ -165,7 +165,7 @@ fn function(text: &str) -> Option<Error> {
     let name = name.filter(|_| {
         about_arguments.iter().any(|phrase| text.contains(phrase)) || text.contains("coercion failed")
     });
-    // A function of arrays begins otherwise and says its name only behind.
+    // The error of an array function begins differently and names the function only at its end.
     let given = text.split_once("argument types '").map(|(_, rest)| rest);
     let name = name.or_else(|| given.and_then(|given| given.split('(').next()).map(str::to_owned))?;
     let name = name::printable(&name);
@@ -200,7 +200,7 @@ fn function(text: &str) -> Option<Error> {
     Some(Error::invalid(format!("`{name}` does not take these arguments")).hint(hint))
 }
 
-/// Texts that are no value of a type.
+/// Rewords errors about a text that is not a valid value of a type.
 fn cast(text: &str) -> Option<Error> {
     let hint = "TRY_CAST gives null instead";
     let rest = text.strip_prefix("Cannot cast string '").or_else(|| text.strip_prefix("Cannot cast value '"));
@@ -215,7 +215,7 @@ fn cast(text: &str) -> Option<Error> {
     )
 }
 
-/// What stands where it may not.
+/// Rewords errors about expressions in a clause that does not allow them.
 fn clause(text: &str) -> Option<Error> {
     if text.starts_with("Column in SELECT must be in GROUP BY") {
         let (_, rest) = text.split_once("column \"")?;
@@ -238,7 +238,7 @@ fn clause(text: &str) -> Option<Error> {
         let (what, given) = (name::printable(what), type_name(given));
         return Some(Error::invalid(format!("WHERE wants a condition; `{what}` is of type {given}")));
     }
-    // DataFusion looked at its own plan.
+    // A check of DataFusion's on its own plan failed.
     if text.starts_with("Plan: [") && text.contains(" does not satisfy ") {
         return Some(
             Error::invalid("no plan was found in which all rows come in the order that is wanted of them")
@@ -275,7 +275,7 @@ fn clause(text: &str) -> Option<Error> {
     None
 }
 
-/// An Arrow type as DataFusion writes it, as our types are called.
+/// Converts the name of an Arrow type, as DataFusion prints it, to the name of a Polynya type.
 fn type_name(text: &str) -> String {
     let text = text.trim();
     let head = text.split(['(', '<']).next().unwrap_or(text);
@@ -292,12 +292,12 @@ fn type_name(text: &str) -> String {
     }
 }
 
-/// What stands between spaces, brackets and quotes kept together.
+/// Splits at spaces outside of brackets.
 fn words(text: &str) -> Vec<&str> {
     split(text, ' ')
 }
 
-/// What stands between commas, brackets kept together.
+/// Splits at commas outside of brackets.
 fn parts(text: &str) -> Vec<&str> {
     split(text, ',')
 }
@@ -313,7 +313,7 @@ fn split(text: &str, at: char) -> Vec<&str> {
     .collect()
 }
 
-/// Up to the bracket that closes what was opened before.
+/// Returns the text up to the bracket that closes one opened before the text.
 fn closed(text: &str) -> Option<String> {
     let mut depth = 1;
     let end = text.find(|c: char| {

@@ -1,14 +1,14 @@
-//! `ASOF JOIN`: for each row of the left side the row of the right side that is nearest in time, of those on the wanted side
-//! of it.
+//! `ASOF JOIN` finds for each row of the left side the row of the right side that is nearest in time, before or after it.
 //!
-//! `FROM trades t ASOF JOIN quotes q MATCH_CONDITION (t.at >= q.at) ON t.sym = q.sym`, as Snowflake writes it. DataFusion has
-//! no such join. The statement says it as a LEFT JOIN whose condition holds a marker ([`spell`]), so that names and types are
-//! found as in any join; of the plan of that [`nodes`] makes a node of its own ([`AsOf`]), which [`exec`] carries out by
-//! merging both sides, sorted by the columns that are equal and by time. The sorts are DataFusion's, and spill.
+//! DataFusion has no such join, nor has PostgreSQL; the syntax is Snowflake's:
+//! `FROM trades t ASOF JOIN quotes q MATCH_CONDITION (t.at >= q.at) ON t.sym = q.sym`. [`spell`] rewrites the statement to a LEFT
+//! JOIN whose condition contains a marker function, so that names and types are resolved as in any join. [`nodes`] turns the
+//! marked join of the logical plan into a node of its own ([`AsOf`]). [`exec`] executes it: it merges both sides, sorted by the
+//! equal columns and by time. The sorts are DataFusion's and can spill.
 //!
-//! - Each left row comes once; without a match the columns of the right side are null. Nulls match nothing.
-//! - Of right rows of the same time the one that was written last is taken, if the right side is a table; of a query's
-//!   rows one of them.
+//! - Each left row appears once; without a match the columns of the right side are null. Nulls match nothing.
+//! - If several right rows have the same time, the one that was written last wins if the right side is a table; of a query's
+//!   rows, any.
 
 mod exec;
 mod merge;
@@ -39,10 +39,11 @@ use types::{Error, ROW_ID_NAME};
 
 pub use exec::{AsOfExec, Planner};
 
-/// The function around a match condition, between the statement and the plan. No name that anybody would write.
+/// Name of the function that marks a match condition between the statement and the plan. No statement would use this name by
+/// itself.
 const MARKER: &str = "nearest in time";
 
-/// Says each ASOF JOIN as a LEFT JOIN with a marker. After names are bound.
+/// Rewrites each ASOF JOIN to a LEFT JOIN with a marker. Runs after names are bound.
 pub fn spell(statement: &mut Statement) -> types::Result<()> {
     let called = visit_expressions(statement, |expr| match expr {
         SqlExpr::Function(call) if call.name.to_string().contains(MARKER) => ControlFlow::Break(()),
@@ -120,7 +121,7 @@ fn marked(condition: SqlExpr) -> SqlExpr {
     })
 }
 
-/// The function that [`spell`] writes and [`nodes`] takes away again.
+/// Returns the marker function, which [`spell`] writes and [`nodes`] removes.
 pub fn marker() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(Marker { signature: Signature::any(1, Volatility::Volatile) }))
 }
@@ -156,7 +157,7 @@ fn refused(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-/// The plan, with a node for each join that is marked.
+/// Replaces each marked join of the plan by an [`AsOf`] node.
 pub fn nodes(plan: LogicalPlan) -> Result<LogicalPlan> {
     let found = plan.transform_up_with_subqueries(|plan| match plan {
         LogicalPlan::Join(join) if join.filter.as_ref().is_some_and(is_marked) => {
@@ -179,16 +180,16 @@ fn condition(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// See the module.
+/// The logical node of an ASOF JOIN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AsOf {
     left: Arc<LogicalPlan>,
     right: Arc<LogicalPlan>,
-    /// Equalities, each of an expression of the left side with one of the right.
+    /// Equalities between an expression of the left side and one of the right side.
     on: Vec<Expr>,
-    /// `left ≥ right` or the like.
+    /// The match condition: `left >= right`, or another comparison.
     matched: Expr,
-    /// By which the last of those is found that are level: a column of the right side.
+    /// The column of the right side that decides between rows of the same time: the greatest value wins.
     tie: Option<Expr>,
     schema: DFSchemaRef,
 }
@@ -245,7 +246,7 @@ impl AsOf {
     }
 }
 
-/// A comparison with what is of the left side on its left.
+/// Splits a comparison into the expression of the left side, the operator, and the expression of the right side.
 fn sides(expr: Expr, left: &LogicalPlan, right: &LogicalPlan) -> Option<(Expr, Operator, Expr)> {
     let Expr::BinaryExpr(BinaryExpr { left: a, op, right: b }) = expr.unalias_nested().data else {
         return None;
@@ -315,7 +316,7 @@ impl UserDefinedLogicalNodeCore for AsOf {
     }
 }
 
-/// Conditions on the left side alone are asked before the join: a left row's match knows nothing of other left rows.
+/// Moves conditions on the left side below the join: the match of a left row does not depend on other left rows.
 #[derive(Debug)]
 pub struct FilterLeft;
 

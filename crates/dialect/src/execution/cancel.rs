@@ -1,10 +1,10 @@
-//! Ending a statement that is in the middle of something.
+//! Ends a statement in the middle of its work.
 //!
-//! A tokio task ends where it yields. DataFusion yields where batches come out of a table (and where tasks meet), which
-//! is not enough: a join makes any number of batches out of one, or none, out of billions of pairs, between two
-//! batches that it reads. So the plan of every statement is gone over once more ([`Cancel::guard`]): what comes out of a
-//! join counts as work after which the task yields, and a nested loop's filter looks each time whether the statement
-//! was cancelled or its deadline has passed.
+//! A tokio task can only end where it yields. DataFusion yields where batches come out of a table, and where tasks meet, which is
+//! not enough: a join can turn one batch into any number of batches, or test billions of pairs that yield none, between two
+//! batches that it reads. So the physical plan of every statement is changed ([`Cancel::guard`]). The output of a join counts as
+//! work after which the task yields, and the filter of a nested loop join checks for cancellation and for the deadline on every
+//! call.
 
 use std::any::Any;
 use std::fmt;
@@ -32,26 +32,27 @@ use crate::execution::asof_join::AsOfExec;
 use crate::execution::interrupt::Charges;
 use crate::execution::long_rows;
 
-/// Whether one statement is to go on.
+/// The cancellation flag and the deadline of one statement.
 #[derive(Debug)]
 pub struct Cancel {
     cancelled: AtomicBool,
     deadline: Instant,
-    /// Tasks and places that work for it.
+    /// The number of tasks and other holders that work for the statement.
     holds: AtomicUsize,
-    /// Statements that at least one task or place works for.
+    /// The number of statements that at least one holder works for; shared by all statements.
     running: Arc<AtomicUsize>,
-    /// What its functions made.
+    /// The memory that values made by the statement's functions take.
     charges: Option<Charges>,
 }
 
 impl Cancel {
-    /// For work that is counted elsewhere.
+    /// Returns one for work that other code counts.
     pub fn at(deadline: Instant) -> Arc<Self> {
         Cancel::new(deadline, Arc::default(), None)
     }
 
-    /// The statement counts in `running` from its first [`Hold`] to the end of its last, and what its functions make in `memory`.
+    /// Returns one that counts in `running` from its first [`Hold`] to the end of its last, and charges the values of its
+    /// functions to `memory`.
     pub fn counted(deadline: Instant, running: Arc<AtomicUsize>, memory: Arc<dyn MemoryPool>) -> Arc<Self> {
         Cancel::new(deadline, running, Some(Charges::to(memory)))
     }
@@ -83,7 +84,7 @@ impl Cancel {
         self.charges.as_ref().map_or(Ok(()), Charges::check)
     }
 
-    /// Fails once the deadline has passed, or nobody waits any more.
+    /// Fails once the deadline has passed or the statement was cancelled.
     pub fn check_deadline(&self) -> types::Result<()> {
         if self.cancelled.load(Ordering::Relaxed) || Instant::now() >= self.deadline {
             Err(ended())
@@ -92,7 +93,7 @@ impl Cancel {
         }
     }
 
-    /// The plan, so that it can be ended at any time.
+    /// Changes the plan so that it can be ended at any time.
     pub fn guard(self: &Arc<Self>, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let guarded = plan.transform_up(|plan| {
             let any = plan.as_any();
@@ -130,7 +131,7 @@ impl Cancel {
     }
 }
 
-/// Something works for a statement, which therefore runs, whoever was told that it ended.
+/// Marks the statement as running while something works for it, even after its client was told that it ended.
 #[derive(Debug)]
 pub struct Hold(Arc<Cancel>);
 
@@ -150,7 +151,7 @@ fn ended() -> Error {
         .hint("ask for less, or give it a longer deadline")
 }
 
-/// Cancels when it is dropped: with a reader, or with whoever waits for an answer.
+/// Cancels the statement when it is dropped, together with the reader or the waiter that owns it.
 #[derive(Debug)]
 pub struct CancelOnDrop(pub Option<Arc<Cancel>>);
 
@@ -162,7 +163,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// An expression that fails once its statement is to end.
+/// An expression that fails once its statement should end.
 #[derive(Debug)]
 struct Watched {
     inner: Arc<dyn PhysicalExpr>,

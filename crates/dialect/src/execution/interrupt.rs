@@ -1,9 +1,10 @@
-//! Lets a statement end inside the functions that it calls and inside the planner, which know nothing of statements.
+//! Lets a statement end inside the functions that it calls and inside the planner. Neither of them knows of statements.
 //!
-//! Every task of a statement runs [`within`] it: while one of its tasks is polled, its [`Cancel`] is the thread's current one, and
-//! [`check`] fails once the deadline has passed or nobody waits any more. Tasks that DataFusion starts by itself inherit the
-//! statement of the task that starts them ([`tasks`]), and hold it: it counts as running until the last of them has ended.
-//! [`function`] looks at the statement between slices of rows, and charges it what functions make ([`Charges`]).
+//! Every task of a statement runs [`within`] it: while one of its tasks is polled, its [`Cancel`] is the current one of the
+//! thread, and [`check`] fails once the deadline has passed or the statement was cancelled. Tasks that DataFusion starts by
+//! itself inherit the statement of the task that starts them ([`tasks`]) and hold it, so that it counts as running until the last
+//! of them has ended. [`function`] checks the statement between slices of rows, and charges the values that functions make to it
+//! ([`Charges`]).
 
 mod charges;
 mod folding;
@@ -31,23 +32,23 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<Cancel>>> = const { RefCell::new(None) };
 }
 
-/// The statement that this thread works for.
+/// Returns the statement that this thread works for.
 pub fn current() -> Option<Arc<Cancel>> {
     CURRENT.with_borrow(Option::clone)
 }
 
-/// Fails once the statement that this thread works for is to end, or the function that it calls is to be left for the execution.
+/// Fails once the current statement should end, or once the planner should leave the current function call to the execution.
 pub fn check() -> Result<()> {
     folding::check_time()?;
     check_statement()
 }
 
-/// Fails once the statement that this thread works for is to end.
+/// Fails once the statement that this thread works for should end.
 pub fn check_statement() -> Result<()> {
     CURRENT.with_borrow(|current| current.as_ref().map_or(Ok(()), |current| current.check()))
 }
 
-/// Takes the memory of what a function has made from what the statement may hold.
+/// Charges the memory of a function's result to the current statement, and returns the result.
 pub fn charge(value: ColumnarValue) -> Result<ColumnarValue> {
     if let ColumnarValue::Scalar(value) = &value {
         folding::check_bytes(value.size())?;
@@ -59,7 +60,7 @@ pub fn charge(value: ColumnarValue) -> Result<ColumnarValue> {
     Ok(value)
 }
 
-/// Fails where what a function is about to make could not be taken from what the statement may hold.
+/// Fails if a result of `bytes` bytes could not be charged to the current statement. Called before the result is made.
 pub fn foresee(bytes: u128) -> Result<()> {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     folding::check_bytes(bytes)?;
@@ -69,7 +70,7 @@ pub fn foresee(bytes: u128) -> Result<()> {
     })
 }
 
-/// A future that works for a statement.
+/// Wraps a future so that the thread works for the statement while the future is polled.
 pub fn within<T>(
     cancel: Arc<Cancel>,
     future: impl Future<Output = T> + Send,
@@ -85,7 +86,7 @@ pub fn within<T>(
     })
 }
 
-/// The thread works for a statement until this is dropped.
+/// Makes the thread work for a statement until this is dropped.
 pub struct Entered(Option<Arc<Cancel>>);
 
 impl Entered {

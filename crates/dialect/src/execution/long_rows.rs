@@ -1,5 +1,7 @@
-//! Bounds what a cross join makes at once. DataFusion repeats a row of the left side for a whole batch of the right side: a row of
-//! megabytes thousands of times. So batches of the right side are cut by the longest row that the left side was found to have.
+//! Bounds the batches that a cross join makes.
+//!
+//! DataFusion repeats each row of the left side for a whole batch of the right side, which copies a row of megabytes thousands of
+//! times. Here the batches of the right side are split by the length of the longest row of the left side.
 
 use std::any::Any;
 use std::fmt;
@@ -18,7 +20,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::functions::bounded::BATCH_BYTES_MAX;
 
-/// Makes the same join with both sides wrapped.
+/// Returns the same join with both sides wrapped.
 pub fn bounded(join: &CrossJoinExec) -> CrossJoinExec {
     let longest = Arc::new(AtomicUsize::new(0));
     let side = |role, input: &Arc<dyn ExecutionPlan>| -> Arc<dyn ExecutionPlan> {
@@ -29,9 +31,9 @@ pub fn bounded(join: &CrossJoinExec) -> CrossJoinExec {
 
 #[derive(Clone, Copy, Debug)]
 enum Role {
-    /// The left side, which is read to its end before the right side is asked.
+    /// The left side. It is read to its end before the first read of the right side.
     Repeated,
-    /// The right side.
+    /// The right side, whose batches are split.
     Cut,
 }
 
@@ -95,18 +97,18 @@ impl ExecutionPlan for Side {
     }
 }
 
-/// Rows of the right side that a row of so many bytes may be repeated for.
+/// Returns for how many rows of the right side a row of `row_bytes` bytes may be repeated in one batch.
 fn rows_each(row_bytes: usize) -> usize {
     (BATCH_BYTES_MAX as usize / row_bytes.max(1)).max(1)
 }
 
-/// Cuts a batch into parts of so many rows.
+/// Splits a batch into parts of `rows` rows.
 fn parts(batch: &RecordBatch, rows: usize) -> Vec<Result<RecordBatch>> {
     let starts = (0..batch.num_rows()).step_by(rows);
     starts.map(|start| Ok(batch.slice(start, rows.min(batch.num_rows() - start)))).collect()
 }
 
-/// The bytes of the longest row, or of more than that.
+/// Returns an upper bound of the bytes of the longest row.
 fn longest_row_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(longest_value_bytes).sum()
 }

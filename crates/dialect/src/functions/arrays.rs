@@ -1,5 +1,5 @@
-//! Lists as PostgreSQL has them: where DataFusion's functions answer something else, as about nulls in them, and how it writes
-//! them as text.
+//! Lists as in PostgreSQL: their functions, ANY and ALL, subscripts, and lists written as text. DataFusion's functions treat
+//! nulls in lists differently, and it writes lists differently as text.
 
 mod functions;
 mod spell;

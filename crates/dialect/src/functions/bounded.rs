@@ -1,11 +1,13 @@
-//! Functions whose answer may be far larger than what they are given: `repeat`, padding, ranges; and those whose answer
-//! is as large as all they are given, which doubles wherever it is given to one of them again. And functions that compare
-//! each part of one argument with each part of another: they may take days, and nothing stops a call once it has begun.
+//! Functions whose result or running time may be far larger than their arguments.
 //!
-//! DataFusion's own take what they need at once, and its memory pool hears nothing of it: `repeat('x', 1000000000)` is a
-//! gigabyte before anybody could object. Each is wrapped here: how much the answer will take is reckoned from the
-//! arguments, and refused beyond [`BATCH_BYTES_MAX`], before the function is called. Some functions are put into a plan
-//! without being looked up by name, and `||` is no function: [`Bounds`] finds those in the plan.
+//! The first kind makes long results (`repeat`, padding, ranges), or results as long as all arguments together, which doubles
+//! with every nesting. The second kind compares each part of one argument with each part of another, which may take days.
+//!
+//! DataFusion allocates such a result at once, and its memory pool does not know of it: `repeat('x', 1000000000)` takes a
+//! gigabyte before anything can object. A call cannot be stopped once it has begun. Here each function is wrapped: the size of
+//! the result is estimated from the arguments, and refused beyond [`BATCH_BYTES_MAX`], before the function is called. DataFusion
+//! puts some functions into a plan without looking them up by name, and `||` is not a function: [`Bounds`] finds those in the
+//! plan.
 
 mod bytes;
 pub mod concat;
@@ -32,17 +34,17 @@ use bytes::Argument;
 
 use crate::execution::interrupt;
 
-/// What one call, for one batch of rows, may make.
+/// Bytes that one call, for one batch of rows, may make.
 pub const BATCH_BYTES_MAX: u128 = 64 << 20;
 
-/// What a call may make that hands on what it was given with little more: rows of long texts are read as they are, and
-/// `body || '.'` should not fail where `body` does not.
+/// Bytes that a call may make if its result is hardly longer than its arguments: long texts can be read, and `body || '.'` should
+/// not fail where `body` does not.
 const HANDED_ON_BYTES_MAX: u128 = 512 << 20;
 
 /// Pairs of characters or items that one call, for one batch of rows, may compare: some tenths of a second.
 const PAIRS_MAX: u128 = 100_000_000;
 
-/// What decides how large an answer gets, or how long it takes.
+/// The rule by which a function's result size or running time grows with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Grows {
     /// `repeat(text, times)`.
@@ -59,13 +61,13 @@ enum Grows {
     Encodes,
     /// `string_to_array(text, between[, null])`.
     Splits,
-    /// `concat(text, …)`, `array_concat`: one behind the other.
+    /// `concat(text, …)`, `array_concat`: appends the arguments to one another.
     Joins,
-    /// `overlay(text placing new from start)`: no more than both.
+    /// `overlay(text placing new from start)`: at most as long as both texts.
     Overlays,
     /// `concat_ws(between, text, …)`.
     JoinsWith,
-    /// `struct(value, …)`: columns beside each other, copied later if at all.
+    /// `struct(value, …)`: puts columns side by side, without a copy.
     Holds,
     /// `array_to_string(array, between)`.
     JoinsItems,
@@ -75,17 +77,17 @@ enum Grows {
     Resizes,
     /// `range([start,] stop[, step])`.
     Counts,
-    /// `levenshtein(text, text)`, `array_has_all(array, array)`: they compare pairs.
+    /// `levenshtein(text, text)`, `array_has_all(array, array)`: compares pairs.
     Compares,
-    /// `array_has_any(array, array)`: does too, but looks things up in an array that is constant.
+    /// `array_has_any(array, array)`: compares pairs, unless an array is constant: then it looks values up in it.
     ComparesOrLooksUp,
-    /// `btrim(text, signs)`: compares each of the text's with each of the others.
+    /// `btrim(text, characters)`: compares each character of the text with each of the others.
     Trims,
-    /// `strpos(text, part)`: DataFusion's compares each part of the text with the other, which takes hours for long ones.
+    /// `strpos(text, part)`: DataFusion's compares each part of the text with the other, which takes hours for long texts.
     Finds,
     /// `to_char(time, format)`.
     Formats,
-    /// `array_position(array, item, start)`: it calculates with the start, whatever it is.
+    /// `array_position(array, item, start)`: DataFusion's calculates with any start, also one out of range.
     StartsAt,
 }
 
@@ -123,16 +125,16 @@ const FUNCTIONS: [(&str, Grows); 31] = [
     ("array_position", Grows::StartsAt),
 ];
 
-/// The bounded functions, by name.
+/// The bounded functions by name.
 #[derive(Debug)]
 pub struct Bounds {
     functions: HashMap<&'static str, Arc<ScalarUDF>>,
-    /// `||` between texts.
+    /// The function behind `||` between texts.
     pub concat: Arc<ScalarUDF>,
 }
 
 impl Bounds {
-    /// Puts the bounded functions in the place of DataFusion's.
+    /// Registers the bounded functions, which replace DataFusion's.
     pub fn register(registry: &mut dyn FunctionRegistry) -> Result<Self> {
         let counter = registry.udf("regexp_count")?;
         let mut functions = HashMap::new();
@@ -145,7 +147,7 @@ impl Bounds {
         Ok(Bounds { functions, concat: concat::function() })
     }
 
-    /// The bounded function for one that is not.
+    /// Returns the bounded function for one that is not bounded; `None` if there is none, or if it is bounded already.
     pub fn of(&self, function: &ScalarUDF) -> Option<&Arc<ScalarUDF>> {
         let bounded = self.functions.get(function.name())?;
         (!function.inner().as_any().is::<Bounded>()).then_some(bounded)
@@ -156,7 +158,7 @@ impl Bounds {
 struct Bounded {
     inner: Arc<ScalarUDF>,
     grows: Grows,
-    /// `regexp_count`.
+    /// The function `regexp_count`, which counts the matches that `regexp_replace` would replace.
     counter: Arc<ScalarUDF>,
 }
 
@@ -164,13 +166,14 @@ impl Bounded {
     fn bytes(&self, args: &ScalarFunctionArgs) -> Result<u128> {
         let bytes = bytes::of(self.grows, args)?;
         match self.grows {
-            // Then it is worth counting.
+            // Only here is counting the matches worth its time.
             Grows::ReplacesMatches if bytes > BATCH_BYTES_MAX => Ok(bytes.min(self.matches_bytes(args)?)),
             _ => Ok(bytes),
         }
     }
 
-    /// What `regexp_replace` will make, by the number of matches. Where patterns and flags differ by row it is not known.
+    /// Estimates the bytes that `regexp_replace` will make from the number of matches. Returns `u128::MAX` if patterns or flags
+    /// differ by row.
     fn matches_bytes(&self, args: &ScalarFunctionArgs) -> Result<u128> {
         let (pattern, flags) = match &args.args[..] {
             [_, ColumnarValue::Scalar(pattern)] | [_, ColumnarValue::Scalar(pattern), _] => (pattern, None),
@@ -179,7 +182,7 @@ impl Bounded {
             }
             _ => return Ok(u128::MAX),
         };
-        // Every match is replaced, so it counts them all.
+        // The flag `g` is removed, because `regexp_count` counts all matches anyway.
         let flags = flags.unwrap_or_default().replace('g', "");
         let Some(pattern) = pattern.try_as_str().flatten() else { return Ok(0) };
         let pattern = if flags.is_empty() { pattern.to_owned() } else { format!("(?{flags}){pattern}") };
@@ -204,7 +207,7 @@ impl Bounded {
     }
 }
 
-/// Refuses a call that would make too much.
+/// Refuses a call that would make too many bytes.
 fn check(name: &str, grows: Grows, args: &ScalarFunctionArgs, bytes: u128) -> Result<()> {
     let most = match grows {
         _ if bytes <= BATCH_BYTES_MAX => return Ok(()),

@@ -1,4 +1,5 @@
-//! How long bytes are: DataFusion's functions know texts alone, and take bytes for one.
+//! `bit_length`, `character_length` and `octet_length` also take bytes, as in PostgreSQL. DataFusion's know only text, and read
+//! bytes as text.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use datafusion::logical_expr::{
 
 const NAMES: [&str; 3] = ["bit_length", "character_length", "octet_length"];
 
-/// Puts these in the place of DataFusion's.
+/// Registers these functions, which replace DataFusion's.
 pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for name in NAMES {
         let inner = registry.udf(name)?;

@@ -1,8 +1,8 @@
-//! What PostgreSQL has of intervals and DataFusion has not: an interval times a number, and divided by one
-//! (`i * interval '1 minute'`), a time of day and an interval, and which of two intervals is longer.
+//! Operations on intervals that PostgreSQL has and DataFusion lacks: an interval times a number or divided by one
+//! (`i * interval '1 minute'`), a time of day plus or minus an interval, and comparisons of intervals by length.
 //!
-//! What a part comes to that is not whole goes into the next: a month is 30 days then, a day 24 hours. So it is where they are
-//! compared.
+//! The fraction of one part is carried to the next smaller one, where a month counts 30 days and a day 24 hours. Comparisons
+//! count the same.
 
 use std::any::Any;
 use std::sync::{Arc, LazyLock};
@@ -28,7 +28,7 @@ const NANOS_OF_DAY: f64 = 86_400e9;
 const TIME: Arrow = Arrow::Time64(TimeUnit::Nanosecond);
 const LENGTH: Arrow = Arrow::Decimal128(38, 0);
 
-/// `interval * number`, in either order, and `interval / number`; `None` if it is neither.
+/// Returns `interval * number`, in either order, or `interval / number`; `None` for other operands.
 pub fn times(left: &Expr, divides: bool, right: &Expr, schema: &DFSchema) -> Option<Expr> {
     let type_of = |expr: &Expr| expr.get_type(schema).ok();
     let is_interval = |expr: &Expr| matches!(type_of(expr), Some(Arrow::Interval(_)));
@@ -43,7 +43,7 @@ pub fn times(left: &Expr, divides: bool, right: &Expr, schema: &DFSchema) -> Opt
     is_number(number).then(|| Expr::ScalarFunction(ScalarFunction::new_udf(function, args)))
 }
 
-/// A time of day plus an interval or minus one, in either order where that has a meaning; `None` if it is none of these.
+/// Returns a time of day plus or minus an interval, in either order for plus; `None` for other operands.
 pub fn beside_time(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Option<Expr> {
     let theirs = right.get_type(schema).ok()?;
     if !matches!(theirs, Arrow::Interval(_) | Arrow::Time64(_) | Arrow::Time32(_)) {
@@ -62,7 +62,7 @@ pub fn beside_time(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -
     Some(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(clock)), args)))
 }
 
-/// Of expressions that are compared the intervals as how long they are, and what lies between two times beside them.
+/// Replaces the intervals among compared expressions by their lengths, and so the durations beside them.
 pub fn as_lengths(exprs: &mut [&mut Expr], schema: &DFSchema) {
     static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
         let signature = Signature::exact(vec![INTERVAL], Volatility::Immutable);
@@ -84,7 +84,7 @@ pub fn as_lengths(exprs: &mut [&mut Expr], schema: &DFSchema) {
     }
 }
 
-/// What clocks show an interval later, or before: months and days come to whole days.
+/// Adds an interval to a time of day, or subtracts it, modulo one day. Months and days are whole days, so they change nothing.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Clock {
     back: bool,
@@ -124,7 +124,7 @@ impl ScalarUDFImpl for Clock {
     }
 }
 
-/// How long an interval is, in nanoseconds.
+/// Returns the length of an interval in nanoseconds.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Length {
     signature: Signature,
@@ -160,7 +160,7 @@ impl ScalarUDFImpl for Length {
     }
 }
 
-/// What a function gives for so many rows: for one where all its arguments are constant.
+/// Evaluates a function for all rows; for one row if all its arguments are constant.
 fn by_row(args: &ScalarFunctionArgs, give: impl FnOnce(usize) -> Result<ArrayRef>) -> Result<ColumnarValue> {
     if args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_))) {
         return ScalarValue::try_from_array(&give(1)?, 0).map(ColumnarValue::Scalar);
@@ -251,7 +251,7 @@ fn by_part(interval: IntervalMonthDayNano, times: impl Fn(f64) -> f64) -> Option
     let small = |part: f64| (part.abs() <= f64::from(i32::MAX)).then_some(part as i32);
     let months = times(f64::from(interval.months));
     let days = times(f64::from(interval.days));
-    // What is left over by the way floats are rounded is nothing: a nanosecond and less.
+    // A rest below a nanosecond comes from the rounding of floats and is dropped.
     let settled = |left: f64, unit: f64| (left * unit).round() / unit;
     let of_months = settled(months.fract() * DAYS_OF_MONTH, NANOS_OF_DAY);
     let of_days = settled(days.fract() + of_months.fract(), NANOS_OF_DAY);

@@ -1,5 +1,5 @@
-//! `regexp_match(text, pattern[, flags])`: what its groups matched, null for one that took no part. DataFusion's leaves those out,
-//! so that `[1]` would be another group.
+//! `regexp_match(text, pattern[, flags])` returns the text of each group, and null for a group that took no part in the match.
+//! DataFusion's leaves such groups out, so that `[1]` may be another group.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use types::Error;
 
 use crate::functions::regexes::Patterns;
 
-/// In place of DataFusion's.
+/// Returns the function that replaces DataFusion's.
 pub fn function() -> Arc<ScalarUDF> {
     let texts = |count| TypeSignature::String(count);
     let signature = Signature::one_of(vec![texts(2), texts(3)], Volatility::Immutable);
@@ -80,7 +80,7 @@ fn groups(arguments: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
             found.append_null();
             continue;
         };
-        // Without groups it is the whole.
+        // Group 0 is the whole match: it is returned only if the pattern has no other groups.
         let skipped = usize::from(captures.len() > 1);
         for group in captures.iter().skip(skipped) {
             found.values().append_option(group.map(|group| group.as_str()));

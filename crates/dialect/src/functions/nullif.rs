@@ -1,5 +1,5 @@
-//! `nullif(a, b)`: null where `a = b`, else `a`. DataFusion's own knows no text that is read as what it meets, and tells
-//! floats apart that are equal.
+//! `nullif(a, b)` is null if `a = b`, else `a`. DataFusion's does not read an untyped text as the type of the other argument, and
+//! takes -0 and 0, and different NaN, for different values.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::rules::float_keys;
 
 pub const NAME: &str = "nullif";
 
-/// In place of DataFusion's.
+/// Returns the function that replaces DataFusion's.
 pub fn function() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(NullIf { signature: Signature::user_defined(Volatility::Immutable) }))
 }
@@ -50,7 +50,7 @@ impl ScalarUDFImpl for NullIf {
             return Err(DataFusionError::External(Box::new(error)));
         };
         let one = match (is_text(left), is_text(right)) {
-            // Text that is typed was refused before.
+            // Typed text was refused before, so this text has no type.
             (true, false) if *right != Arrow::Null => Some(right.clone()),
             (false, true) if *left != Arrow::Null => Some(left.clone()),
             _ => comparison_coercion(left, right),
@@ -70,7 +70,7 @@ impl ScalarUDFImpl for NullIf {
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let of = args.arg_fields.first();
         let of = of.ok_or_else(|| DataFusionError::Internal("nullif takes arguments".into()))?;
-        // With what else is known of it, as that it is a uuid.
+        // The metadata of the field stay, such as the mark of a uuid.
         Ok(Arc::new(Field::clone(of).with_name(NAME).with_nullable(true)))
     }
 

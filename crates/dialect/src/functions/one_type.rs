@@ -1,5 +1,5 @@
-//! `coalesce`, `greatest` and `least` give all that they are given one type. A text of no type is read as what the others are, as
-//! PostgreSQL does: `coalesce(day, '2000-01-01')`. DataFusion's own refuse it, or compare letters.
+//! `coalesce`, `greatest` and `least` bring their arguments to one type, and read a text of no type as the type of the others:
+//! `coalesce(day, '2000-01-01')`. DataFusion's refuse that, or compare the arguments as texts.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use types::Error;
 
 pub const NAMES: [&str; 3] = ["coalesce", "greatest", "least"];
 
-/// Puts these in the place of DataFusion's.
+/// Registers these functions, which replace DataFusion's.
 pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for name in NAMES {
         let inner = registry.udf(name)?;
@@ -30,7 +30,7 @@ pub fn is_text(data_type: &Arrow) -> bool {
     matches!(data_type, Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View)
 }
 
-/// Text that has this type is not read as something else: somebody has to say so.
+/// Refuses typed text among values of other types: the statement has to say by a CAST which type is meant.
 pub fn refuse_mixed(function: &str, types: &[Arrow]) -> types::Result<()> {
     let text = types.iter().find(|data_type| is_text(data_type));
     let (Some(text), Some(other)) = (text, types.iter().find(|data_type| !is_text(data_type))) else {

@@ -1,9 +1,9 @@
-//! Regular expressions and LIKE that end with their statement, in place of DataFusion's functions and operators.
+//! Regular expressions and LIKE that can be interrupted. They replace DataFusion's functions and operators.
 //!
-//! The library finds one match in time linear in text and pattern, and cannot be interrupted meanwhile; looking for all matches may
-//! take the square of that: `a[^z]*z|a` reads to the end of the text at every `a`. So the statement's deadline is looked at between
-//! matches, and what one search may take is bounded before it begins: [`STEPS_MAX`]. Patterns that differ from row to row are compiled
-//! one at a time: thousands of them together may take gigabytes.
+//! The regex library finds one match in time linear in text and pattern, during which nothing can interrupt it. Finding all
+//! matches may take quadratic time: `a[^z]*z|a` reads to the end of the text at every `a`. So the deadline is checked between
+//! matches, and the cost of one search is bounded before it begins ([`STEPS_MAX`]). Patterns that differ from row to row are
+//! compiled one at a time, because thousands of them together may take gigabytes.
 
 mod functions;
 mod like;

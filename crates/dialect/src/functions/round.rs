@@ -1,4 +1,4 @@
-//! `round(x, digits)`, whose type depends on the digits.
+//! The type of `round(x, digits)` depends on the value of `digits`, so that value has to be a literal from the beginning.
 
 use arrow::datatypes::DataType as Arrow;
 use datafusion::common::tree_node::TreeNode;
@@ -7,12 +7,14 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 
+/// Returns true for a call of `round` with two arguments.
 pub fn takes(function: &ScalarFunction) -> bool {
     function.func.name() == "round" && function.args.len() == 2
 }
 
-/// The number of digits as the literal that it comes to. It is part of the type, if DataFusion sees a literal: it has to see the
-/// same before and after it works out constants. `needs_values` is set where that is a parameter's.
+/// Replaces the number of digits by the literal that it evaluates to. If DataFusion sees a literal, it makes the digits a part of
+/// the type; so it has to see the same before and after it evaluates constants. Sets `needs_values` if the number depends on a
+/// parameter.
 pub fn settle_digits(function: ScalarFunction, needs_values: &mut bool) -> Expr {
     let ScalarFunction { func, mut args } = function;
     let digits = &args[1];

@@ -1,8 +1,9 @@
-//! Functions of time, reckoned in the microseconds in which times are kept, over all of the years 1 to 9999. DataFusion's own bring
-//! times to nanoseconds, which an int64 has for the years 1678 to 2261 alone: beyond those they fail, give null, or a wrong time.
+//! Functions of time in microseconds, the unit in which times are stored, for the years 1 to 9999, with PostgreSQL's results.
 //!
-//! They differ from DataFusion's in what they answer, too, where that is wrong: Sunday is the seventh day of an ISO week, seconds
-//! have a fraction, a time before 1970 lies in the step that begins before it, and no step has a width of nothing or less.
+//! DataFusion's functions convert times to nanoseconds, for which an int64 holds only the years 1678 to 2261; beyond those they
+//! fail, or return null or a wrong time. These functions also correct other results: Sunday is the seventh day of an ISO week,
+//! seconds have a fraction, a time before 1970 belongs to the step that begins before it, and the width of a step must be
+//! positive.
 
 mod calendar;
 mod duration;
@@ -39,7 +40,7 @@ pub use zone::{in_zone, spell_out};
 
 const INTERVAL: Arrow = Arrow::Interval(IntervalUnit::MonthDayNano);
 
-/// Puts these in the place of DataFusion's.
+/// Registers these functions, which replace DataFusion's.
 pub fn register(registry: &mut dyn FunctionRegistry, extract: &Extract) -> Result<()> {
     for name in ["date_bin", "date_trunc", "to_char", "to_local_time"] {
         let what = match name {
@@ -66,20 +67,20 @@ enum What {
     Bin,
     /// `date_trunc(unit, time)`.
     Cut,
-    /// What is DataFusion's own once it is given microseconds: the time is the first argument.
+    /// A function of DataFusion that is right once it gets microseconds. The time is its first argument.
     Other,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfTimes {
-    /// DataFusion's own, which knows times of a day.
+    /// DataFusion's function, which also handles times of day.
     inner: Arc<ScalarUDF>,
     what: What,
     signature: Signature,
 }
 
 impl OfTimes {
-    /// Which argument is the time.
+    /// Returns the index of the time among the arguments.
     fn at(&self) -> usize {
         usize::from(self.what != What::Other)
     }
@@ -135,7 +136,7 @@ impl ScalarUDFImpl for OfTimes {
         }
     }
 
-    /// Of times in order the beginnings are in order.
+    /// Rounding down to a unit or a step keeps the order of the times.
     fn output_ordering(&self, input: &[ExprProperties]) -> Result<SortProperties> {
         let others = input.iter().enumerate().filter(|(at, _)| *at != self.at());
         let is_constant =
@@ -200,7 +201,7 @@ impl ScalarUDFImpl for OfTimes {
     }
 }
 
-/// Refuses patterns of PostgreSQL, as `YYYY-MM-DD`: they would be written as they stand.
+/// Refuses formats in PostgreSQL's syntax, such as `YYYY-MM-DD`, which DataFusion would print literally.
 fn has_fields(name: &str, pattern: &ColumnarValue) -> Result<()> {
     let check = |pattern: &str| {
         if pattern.is_empty() || pattern.contains('%') {
@@ -219,7 +220,7 @@ fn has_fields(name: &str, pattern: &ColumnarValue) -> Result<()> {
     }
 }
 
-/// How wide the steps of `date_bin` are.
+/// The width of the steps of `date_bin`.
 #[derive(Clone, Copy)]
 enum Width {
     Nanos(i64),
@@ -252,7 +253,7 @@ fn unit(name: &str, unit: &ScalarValue) -> Result<Unit> {
     })
 }
 
-/// A function of each time, or of the one there is.
+/// Applies a function to each time.
 fn each(times: &ColumnarValue, of: impl Fn(i64) -> Result<i64>) -> Result<ColumnarValue> {
     let zone = |data_type: &Arrow| match data_type {
         Arrow::Timestamp(_, zone) => zone.clone(),
@@ -282,7 +283,7 @@ fn utc() -> Arrow {
     DataType::Timestamp.to_arrow()
 }
 
-/// What a time is given to a function as: a time of another precision, a day, or a text of one.
+/// Returns the timestamp type in which a function takes a time: another timestamp, a date, or a text. `None` for other types.
 fn of_time(data_type: &Arrow) -> Option<Arrow> {
     match data_type {
         Arrow::Timestamp(_, zone) => Some(Arrow::Timestamp(TimeUnit::Microsecond, zone.clone())),
@@ -296,7 +297,7 @@ fn of_time_or_clock(data_type: &Arrow) -> Option<Arrow> {
     if is_clock(data_type) { Some(data_type.clone()) } else { of_time(data_type) }
 }
 
-/// Whether it is a time of a day.
+/// Returns true for the type of a time of day.
 fn is_clock(data_type: &Arrow) -> bool {
     matches!(data_type, Arrow::Time32(_) | Arrow::Time64(_))
 }

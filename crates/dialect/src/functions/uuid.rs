@@ -1,5 +1,5 @@
-//! Uuids in expressions. Arrow holds them as 16 bytes; people write text. This rule runs before types are coerced
-//! and turns text that meets a uuid into one, so that `id = '0190…'` and `'0190…'::uuid` mean what they say.
+//! A text that meets a uuid is read as a uuid, as in PostgreSQL: `id = '0190…'`, `'0190…'::uuid`. To DataFusion a uuid is 16
+//! bytes, to which it would not convert a text. This rule runs before types are coerced.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use types::{Error, name};
 
 const UUID: Arrow = Arrow::FixedSizeBinary(16);
 
-/// Reads `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`; hyphens may be left out.
+/// Reads `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, or the 32 digits without hyphens.
 pub fn parse(text: &str) -> Option<[u8; 16]> {
     let mut bytes = [0u8; 16];
     let mut digits = 0;
@@ -151,7 +151,7 @@ pub fn write_all(uuids: &ArrayRef) -> ArrayRef {
     Arc::new(out.finish())
 }
 
-/// Text that meets a uuid becomes one.
+/// The analyzer rule that converts a text to a uuid where it meets one.
 #[derive(Debug)]
 pub struct TextMeetsUuid {
     from_text: Arc<ScalarUDF>,
@@ -178,7 +178,7 @@ impl TextMeetsUuid {
         })
     }
 
-    /// Makes a uuid of whichever of two expressions is text while the other is a uuid.
+    /// Converts the text to a uuid if one of the expressions is a text and the other a uuid. Returns true if it did.
     fn pair(&self, left: Expr, right: Expr, schema: &DFSchema) -> Result<(Expr, Expr, bool)> {
         Ok(match (kind(&left, schema), kind(&right, schema)) {
             (Some(true), Some(false)) => (left, self.as_uuid(right)?, true),
@@ -227,7 +227,7 @@ fn compares(op: Operator) -> bool {
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
-/// Whether an expression is a uuid (`true`) or text (`false`).
+/// Returns `true` for a uuid, `false` for a text, and `None` for other types.
 fn kind(expr: &Expr, schema: &DFSchema) -> Option<bool> {
     match expr.get_type(schema).ok()? {
         Arrow::FixedSizeBinary(16) => Some(true),
@@ -262,7 +262,7 @@ impl AnalyzerRule for TextMeetsUuid {
     }
 }
 
-/// Whether any table's column or any cast is a uuid: else the rule has nothing to do.
+/// Returns true if a table has a uuid column, or an expression makes a uuid: else the rule has nothing to do.
 fn mentions_uuid(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|plan| {

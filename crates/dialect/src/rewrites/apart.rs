@@ -1,9 +1,9 @@
-//! Queries that stand for values and depend on the rows outside, each by itself.
+//! Several correlated scalar subqueries may stand in one condition or list, each with its own value.
 //!
-//! DataFusion joins them to the rows outside, and finds their values there by the name of their column alone, and whether there
-//! was a row by a mark that always has the same name. So `x > 1 AND (SELECT count(*) AS x FROM …) > 0` took the count for the
-//! column, and two counts were ambiguous. Here each value has a name of its own, and where one condition or list has several they
-//! are joined one after the other.
+//! DataFusion joins such subqueries to the outer rows. It finds their values in the join by the name of their column alone, and
+//! it marks the rows that had a match by a column of a fixed name. So `x > 1 AND (SELECT count(*) AS x FROM …) > 0` compared the
+//! count instead of the column, and two counts were ambiguous. Here each value gets a unique name, and several subqueries of one
+//! node are joined one after the other, each in a projection of its own.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use datafusion::common::{Column, Result};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, Filter, LogicalPlan, Projection, Subquery};
 
-/// The plan, with such queries apart.
+/// Gives the correlated scalar subqueries of a plan unique names, and separates those that share a node.
 pub fn values(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut count = 0;
     let apart = plan.transform_up_with_subqueries(|plan| {
@@ -55,7 +55,7 @@ fn is_correlated(query: &Subquery) -> bool {
     !query.outer_ref_columns.is_empty()
 }
 
-/// The query with a name for its value that nothing else has.
+/// Returns the query with a unique name for its value.
 fn named(query: Subquery, number: usize) -> Result<Subquery> {
     let LogicalPlan::Projection(projection) = query.subquery.as_ref() else { return Ok(query) };
     let [value] = &projection.expr[..] else { return Ok(query) };
@@ -84,7 +84,7 @@ fn one_by_one(filter: Filter) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(filter))?)))
 }
 
-/// The expression with columns in place of the queries, which go to `values`.
+/// Replaces the subqueries of an expression by columns, and moves them to `values`.
 fn taken_out(expr: Expr, values: &mut Vec<Expr>) -> Result<Expr> {
     let taken = expr.transform_up(|expr| match expr {
         Expr::ScalarSubquery(query) if is_correlated(&query) => {

@@ -1,4 +1,4 @@
-//! Functions and operators that DataFusion has under another name: `mod(a, b)` is `a % b`, `every` is `bool_and`.
+//! Functions, operators and casts that DataFusion spells differently: `mod(a, b)` becomes `a % b`, `every` becomes `bool_and`.
 
 use std::ops::ControlFlow;
 
@@ -10,19 +10,17 @@ use datafusion::sql::sqlparser::ast::{
 use sql::ast::{binary, bracketed, call};
 use types::{Error, Result, name};
 
-/// Names that differ, and nothing else.
+/// Functions that differ only by name: PostgreSQL's and DataFusion's.
 const NAMES: [(&str, &str); 4] =
     [("ceiling", "ceil"), ("every", "bool_and"), ("sign", "signum"), ("variance", "var_samp")];
 
-/// After names are bound, so that a column of the answer is called as it was written.
+/// Rewrites a statement. Runs after names are bound, so that a result column keeps the name of the original call.
 pub fn spell(statement: &mut Statement) -> Result<()> {
     match statement.visit(&mut Spell) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
-
-/// `name(args…)`.
 
 struct Spell;
 
@@ -72,7 +70,7 @@ impl VisitorMut for Spell {
     }
 }
 
-/// To how many characters a cast cuts a text.
+/// Returns the number of characters to which a cast truncates a text.
 fn length_of(data_type: &SqlType) -> Option<u64> {
     match data_type {
         SqlType::Varchar(Some(CharacterLength::IntegerLength { length, .. }))
@@ -85,7 +83,7 @@ fn length_of(data_type: &SqlType) -> Option<u64> {
     }
 }
 
-/// The parser takes `-2 ^ 2` for `-(2 ^ 2)`; a sign belongs to the number behind it.
+/// Rewrites `-(2 ^ 2)` to `(-2) ^ 2`: the parser binds `^` tighter than a sign, PostgreSQL does not.
 fn sign_of_base(expr: &mut Expr) {
     let Expr::UnaryOp { op: op @ (UnaryOperator::Minus | UnaryOperator::Plus), expr: inner } = expr else {
         return;
@@ -123,19 +121,19 @@ fn function_of(function: &mut Function) -> Option<Expr> {
     let args: Vec<Expr> = list.args.iter().map(value).collect::<Option<_>>().filter(|_| is_plain)?;
     match (lower.as_str(), args.as_slice()) {
         ("mod", [a, b]) => Some(bracketed(binary(a.clone(), BinaryOperator::Modulo, b.clone()))),
-        // All of it is a group, so that those within it do not matter.
+        // The whole pattern becomes the first group, so that groups within it do not matter.
         ("regexp_substr", [text, pattern]) => {
             let group = concat(concat(quoted("("), pattern.clone()), quoted(")"));
             Some(first_of(call("regexp_match", vec![text.clone(), group])))
         }
         ("quote_literal", [value]) => Some(quote_literal(value.clone())),
-        // Of integers it would be a float32.
+        // DataFusion's `atan2` of integers would be a float32.
         ("atan2", [y, x]) => Some(call("atan2", [y, x].map(|arg| cast(arg.clone(), SqlType::Float8)).into())),
         _ => None,
     }
 }
 
-/// In quotes, those in it doubled; with backslashes in it, which are doubled too, as `E'…'`.
+/// Puts the text in quotes and doubles the quotes in it. A text with backslashes becomes `E'…'`, with doubled backslashes.
 fn quote_literal(value: Expr) -> Expr {
     let text = cast(value, SqlType::Text);
     let doubled = |text: Expr, sign: &str| call("replace", vec![text, quoted(sign), quoted(&sign.repeat(2))]);
@@ -166,7 +164,7 @@ fn is_text(expr: &Expr) -> bool {
     matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)))
 }
 
-/// Text that is given the type is JSON, as it is where it is stored.
+/// Checks that a text literal cast to json is valid JSON, as it is checked where it is stored.
 fn check_json(expr: &Expr) -> Result<()> {
     let Expr::Value(value) = expr else { return Ok(()) };
     let Value::SingleQuotedString(text) = &value.value else { return Ok(()) };

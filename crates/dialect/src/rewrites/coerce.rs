@@ -1,18 +1,18 @@
-//! What literals and text parameters mean where they stand, before DataFusion's own coercion, which would compare
-//! numbers with texts letter by letter and read `1.1` as a float.
+//! Decides what literals and text parameters mean where they stand, as PostgreSQL does, before DataFusion's own coercion.
+//! DataFusion's would compare numbers with texts letter by letter, and would read `1.1` as a float.
 //!
-//! - Text of no type (a literal, a parameter that came as text) that meets a typed expression is read as that type,
-//!   as PostgreSQL does: exactly, or the statement is refused.
-//! - Typed text that meets a number or a bool is refused, and so is a bool that meets a number: somebody has to say
-//!   which of the two is meant.
-//! - A number with a point is exact where it is compared with an exact type, where a decimal takes part in the
-//!   calculation, and where it has more digits than a float64 keeps. Elsewhere it is a float64: `2 / 3.0` is to have
-//!   all its digits, and `SELECT 1.5` to be a number in JSON, in which decimals are strings.
-//! - A column of VALUES and of a UNION is a float64 if one of its numbers is, by the same rule; a number beside a decimal
-//!   column is exact there too.
-//! - A date that meets a timestamp or an interval is a timestamp.
-//! - A comparison of a decimal or an integer with a number becomes one with a literal of its own type, whatever digits
-//!   the number has: no cast hides the column from keys and zones, and no common type has to hold both.
+//! - Text of no type (a literal, or a parameter that came as text) that meets a typed expression is read as that type: exactly,
+//!   or the statement is refused.
+//! - Typed text that meets a number or a bool is refused, and so is a bool that meets a number: the statement has to say which is
+//!   meant.
+//! - A number with a point is exact where it is compared with an exact type, where a decimal takes part in the calculation, and
+//!   where it has more digits than a float64 keeps. Elsewhere it is a float64: `2 / 3.0` should have all its digits, and
+//!   `SELECT 1.5` should be a number in JSON, where decimals are strings.
+//! - A column of VALUES or of a UNION is a float64 if one of its numbers is, by the same rule; a number beside a decimal column
+//!   is exact there too.
+//! - A date that meets a timestamp or an interval becomes a timestamp.
+//! - A comparison of a decimal or an integer with a number becomes a comparison with a literal of its own type, however many
+//!   digits the number has: no cast hides the column from key lookups and zone maps, and no common type has to hold both.
 
 mod compare;
 mod literals;
@@ -54,11 +54,11 @@ pub use text::TextReader;
 /// A plan whose literals have types.
 pub struct Coerced {
     pub plan: LogicalPlan,
-    /// A parameter's text decides about more than a literal: the plan is right only with the values put in before.
+    /// True if a parameter's text decides about more than a literal: the values have to be inserted before the plan is coerced.
     pub needs_values: bool,
 }
 
-/// What has to be said in other words before a statement is planned.
+/// Rewrites the parts of a statement that have to be decided before it is planned.
 pub fn prepare(statement: &mut Statement) -> Result<()> {
     literals::floats_in_values(statement);
     literals::floats_that_no_decimal_holds(statement);
@@ -110,14 +110,14 @@ fn node(plan: LogicalPlan, needs_values: &mut bool) -> DfResult<Transformed<Logi
         Ok(Transformed::yes(name.restore(rewritten.data)))
     })?;
     rewritten.map_data(|plan| match plan {
-        // The schema of these is not computed again otherwise.
+        // DataFusion does not compute the schema of these nodes again by itself.
         LogicalPlan::Values(values) => LogicalPlanBuilder::values(in_micros(values.values))?.build(),
         LogicalPlan::Union(inputs) => union::union(inputs.inputs),
         other => other.recompute_schema(),
     })
 }
 
-/// Dates and timestamps in one column of VALUES were brought to nanoseconds where it was planned.
+/// Changes timestamps in VALUES to microseconds: the planner brought columns with dates and timestamps to nanoseconds.
 fn in_micros(mut rows: Vec<Vec<Expr>>) -> Vec<Vec<Expr>> {
     for value in rows.iter_mut().flatten() {
         if let Expr::Cast(cast) = value
@@ -202,7 +202,8 @@ impl Pass<'_> {
             }
             Expr::Like(like) => Transformed::yes(self.like(like)?),
             Expr::SimilarTo(like) => Transformed::yes(self.similar_to(like)?),
-            // As which AT TIME ZONE reads what is a timestamp already: a column below no cast is known to keys and zones.
+            // AT TIME ZONE adds such a cast to a value that is already a timestamp. Without it, key lookups and zone maps can use
+            // the column.
             Expr::Cast(cast)
                 if matches!(cast.data_type, Arrow::Timestamp(..))
                     && self.type_of(&cast.expr).as_ref() == Some(&cast.data_type) =>
@@ -236,7 +237,7 @@ impl Pass<'_> {
             }
             Expr::ScalarFunction(_) => {
                 self.look(&expr);
-                // Lengths and places: beside an int64 they would be decimals.
+                // DataFusion counts lengths and positions as uint64, and coerces uint64 and int64 to a decimal.
                 match self.type_of(&expr) {
                     Some(Arrow::UInt64) => {
                         Transformed::yes(Expr::Cast(Cast::new(Box::new(expr), Arrow::Int64)))
@@ -248,7 +249,7 @@ impl Pass<'_> {
         })
     }
 
-    /// What DataFusion counts without a sign, as the length of a list: beside an int64 it would be a decimal.
+    /// Casts a uint64, such as the length of a list, to int64: DataFusion coerces uint64 and int64 to a decimal.
     fn signed(&self, expr: Expr) -> Expr {
         match &expr {
             Expr::Literal(..) => expr,
@@ -259,7 +260,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The type of an expression that has one of its own.
+    /// Returns the type of an expression; `None` if it is untyped.
     fn type_of(&self, expr: &Expr) -> Option<Arrow> {
         if untyped(expr) { None } else { expr.get_type(self.schema).ok() }
     }
@@ -272,7 +273,7 @@ impl Pass<'_> {
         Ok((self.read_as(left, right_type.as_ref())?, self.read_as(right, left_type.as_ref())?))
     }
 
-    /// Its arguments become one type: texts of no type are read as what the others are.
+    /// Brings the arguments of a function to one type: untyped texts are read as the type of the others.
     fn one_type(&mut self, function: ScalarFunction) -> DfResult<Expr> {
         let ScalarFunction { func, args } = function;
         let typed: Vec<Arrow> =
@@ -288,7 +289,7 @@ impl Pass<'_> {
         Ok(Expr::ScalarFunction(ScalarFunction { func, args }))
     }
 
-    /// `= ANY`: what its items are compared with is read as one of them.
+    /// Reads the element of `= ANY` as the type of the list's items.
     fn equals_any(&mut self, function: ScalarFunction) -> DfResult<Expr> {
         let ScalarFunction { func, mut args } = function;
         if let [list, element] = args.as_mut_slice()
@@ -306,7 +307,7 @@ impl Pass<'_> {
         matches!(self.type_of(expr), Some(Arrow::List(_)))
     }
 
-    /// It compares its arguments.
+    /// Reads the arguments of `nullif`, which compares them.
     fn nullif(&mut self, function: ScalarFunction) -> DfResult<Expr> {
         let ScalarFunction { func, args } = function;
         let args = match <[Expr; 2]>::try_from(args) {
@@ -317,7 +318,7 @@ impl Pass<'_> {
                 meet::as_times(&mut [&mut left, &mut right], self.schema);
                 let changed = own.filter(|own| self.type_of(&left).as_ref() != Some(own));
                 let mut call = Expr::ScalarFunction(ScalarFunction { func, args: vec![left, right] });
-                // A date that was compared with a timestamp is given as a date.
+                // A date that was compared as a timestamp is returned as a date.
                 if let Some(own) = changed {
                     meet::cast(&mut call, &own);
                 }
@@ -334,7 +335,7 @@ impl Pass<'_> {
         Ok(expr)
     }
 
-    /// How many digits a parameter's text has decides about a comparison with a decimal.
+    /// Notes a parameter that is read as a decimal: its number of digits decides how it is compared.
     fn look(&mut self, expr: &Expr) {
         *self.needs_values |= ReadAs::target(expr).is_some_and(|t| matches!(t, Arrow::Decimal128(..)));
     }

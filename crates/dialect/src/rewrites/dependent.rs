@@ -1,13 +1,15 @@
-//! Queries that depend on the rows outside, said so that DataFusion's joins for them are right.
+//! Correlated subqueries return PostgreSQL's results: rewrites them to a form for which DataFusion's joins are right.
 //!
-//! It joins such a query to the rows outside by the conditions of its WHERE, and groups by their columns what it aggregates. So
-//! an aggregate over no rows has no group and no row, OFFSET counts the rows of all, HAVING is asked before the join, and
-//! two columns of one name are taken for one. Here, from the outermost query inwards:
+//! DataFusion joins a correlated subquery to the outer rows by the conditions of its WHERE, and groups its aggregates by the
+//! columns of those conditions. So an aggregate over no rows has no group and returns no row, OFFSET counts the rows of all outer
+//! rows together, HAVING is evaluated before the join, and two columns of one name are confused. Here, from the outermost query
+//! inwards:
 //!
-//! - [`nested`]: what a query reads from further outside comes to it through the query around it;
-//! - [`Total`]: an aggregate without GROUP BY is one row, of which each value is a query for a value;
-//! - EXISTS asks only what makes rows, and of a UNION each part by itself, as IN does;
-//! - [`pulled`]: columns of one name get names of their own, and what the joins would make wrong is refused.
+//! - [`nested`] passes columns from further outside through the query in between.
+//! - [`Total`] represents an aggregate without GROUP BY, which always has one row; each of its values becomes a scalar subquery.
+//! - EXISTS keeps only the parts of its query that decide if there are rows, and tests each part of a UNION separately, as IN
+//!   does.
+//! - [`pulled`] gives columns of equal names unique names, and refuses queries for which the joins would be wrong.
 
 mod nested;
 mod pulled;
@@ -28,12 +30,12 @@ use types::Error;
 
 use total::Total;
 
-/// The plan, with what is said above but the last.
+/// Rewrites the correlated subqueries of a plan, except for the last step, which is [`joined`].
 pub fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     Spell { count: 0 }.plan(plan)
 }
 
-/// The plan, with the last of it, when nothing else is made of the queries any more.
+/// Prepares the correlated subqueries of a plan for DataFusion's joins. Runs after all other rewrites of subqueries.
 pub fn joined(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut count = 0;
     let joined = plan.transform_up_with_subqueries(|plan| {
@@ -61,7 +63,7 @@ pub fn joined(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 struct Spell {
-    /// Names that were given.
+    /// Number of names given so far.
     count: usize,
 }
 
@@ -119,16 +121,16 @@ impl Spell {
         Ok(Transformed::yes(spelled))
     }
 
-    /// A query without those within it that depend on rows further outside.
+    /// Returns the plan of a query, after its own subqueries were freed from columns further outside and rewritten.
     fn within(&mut self, query: &Subquery, outside: Option<&LogicalPlan>) -> Result<Arc<LogicalPlan>> {
         let plan = nested::lifted(query.subquery.as_ref().clone(), outside, &mut self.count)?;
         self.plan(plan).map(Arc::new)
     }
 }
 
-/// Whether the query has a row.
+/// Returns a condition that is true if the query has a row.
 fn exists(query: &Arc<LogicalPlan>) -> Result<Expr> {
-    // What is selected, sorted and grouped makes rows of rows.
+    // Projections, sorts and groupings with keys have a row exactly if their input has one, so they are skipped.
     let (mut plan, mut selects_only) = (query, true);
     loop {
         plan = match plan.as_ref() {
@@ -168,7 +170,7 @@ fn exists(query: &Arc<LogicalPlan>) -> Result<Expr> {
     }
 }
 
-/// Whether each of the groups has rows: an empty set of columns makes one of none.
+/// Returns true if every group has at least one input row. A grouping set may be empty, and makes a row from no rows.
 fn is_grouped(aggregate: &Aggregate) -> bool {
     let is_set = |expr: &Expr| matches!(expr, Expr::GroupingSet(_));
     !aggregate.group_expr.is_empty() && !aggregate.group_expr.iter().any(is_set)
@@ -222,7 +224,7 @@ fn is_in(value: Expr, query: Arc<LogicalPlan>, negated: bool) -> Result<Expr> {
     Ok(Expr::InSubquery(InSubquery { expr: Box::new(value), subquery: again(query), negated }))
 }
 
-/// A query that depends on the rows outside and is an aggregate of one row.
+/// Returns the aggregate without GROUP BY if the query is one and is correlated.
 fn total(query: &Arc<LogicalPlan>) -> Result<Option<Total>> {
     if is_dependent(query) { Total::of(query) } else { Ok(None) }
 }
@@ -245,12 +247,12 @@ fn query_of(expr: &Expr) -> Option<&Subquery> {
     }
 }
 
-/// A row for each, of which nothing is wanted.
+/// Replaces the columns of a query by a constant.
 fn one_of_each(plan: &Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
     LogicalPlanBuilder::new_from_arc(plan.clone()).project([lit(1_i64)])?.build().map(Arc::new)
 }
 
-/// How many rows are left out, and how many are wanted then.
+/// Returns the OFFSET and the LIMIT of a query.
 fn rows_of(limit: &Limit) -> Result<(usize, Option<usize>)> {
     match (limit.get_skip_type()?, limit.get_fetch_type()?) {
         (SkipType::Literal(skip), FetchType::Literal(fetch)) => Ok((skip, fetch)),
@@ -265,7 +267,7 @@ fn again(plan: Arc<LogicalPlan>) -> Subquery {
     Subquery { outer_ref_columns: plan.all_out_ref_exprs(), subquery: plan, spans: Spans::new() }
 }
 
-/// Whether a query reads columns of the rows outside, itself and not by those within it.
+/// Returns true if a query itself reads columns of outer rows, apart from its own subqueries.
 fn is_dependent(plan: &LogicalPlan) -> bool {
     plan.contains_outer_reference() || plan.inputs().into_iter().any(is_dependent)
 }

@@ -1,10 +1,10 @@
-//! DISTINCT as the grouping that it is.
+//! DISTINCT keeps one of several equal rows, and DISTINCT ON the whole first row of each group.
 //!
-//! DataFusion leaves DISTINCT out where the columns hold a key of a table. Behind a join that is wrong: a row of the table comes
-//! once for each row that it meets. This rule stands before DataFusion's and leaves nothing out.
+//! DataFusion drops DISTINCT if the columns contain a key of a table. Above a join that is wrong, because a row of the table
+//! appears once for each row that it matches. This rule runs before DataFusion's and turns each DISTINCT into a grouping.
 //!
-//! Of DISTINCT ON it makes an aggregate for each column, which of rows that are level may take each from another, and which no
-//! list goes through. Here whole rows are numbered within their group, and the first is taken.
+//! For DISTINCT ON, DataFusion computes an aggregate for each column. These may take their values from different rows of equal
+//! order, and cannot take lists. Here the rows are numbered within their group, and the first is kept.
 
 use std::ops::ControlFlow;
 
@@ -50,8 +50,8 @@ impl OptimizerRule for DistinctIsGrouping {
     }
 }
 
-/// DISTINCT ON names its expressions in the order in which ORDER BY has them, and both without numbers and names of the SELECT:
-/// DataFusion wants it so, and PostgreSQL does not.
+/// Orders the expressions of DISTINCT ON as ORDER BY has them, and replaces column numbers and aliases in both: DataFusion
+/// requires it, PostgreSQL does not.
 pub fn in_order(statement: &mut Statement) {
     struct InOrder;
     impl VisitorMut for InOrder {
@@ -73,7 +73,7 @@ pub fn in_order(statement: &mut Statement) {
     let _ = statement.visit(&mut InOrder);
 }
 
-/// What stands in the SELECT under this number or name, else the expression itself.
+/// Returns the expression of the SELECT list with this number or alias, else the expression itself.
 fn meant<'a>(expr: &'a ast::Expr, projection: &'a [SelectItem]) -> &'a ast::Expr {
     let item = match expr {
         ast::Expr::Value(value) => match &value.value {
@@ -95,7 +95,7 @@ fn meant<'a>(expr: &'a ast::Expr, projection: &'a [SelectItem]) -> &'a ast::Expr
 
 fn first_of_each(on: DistinctOn) -> Result<LogicalPlan> {
     let DistinctOn { on_expr, select_expr, sort_expr, input, schema } = on;
-    // The first of these are those of ON, in some order: level within a group.
+    // The first expressions of ORDER BY are those of ON, which are equal within a group.
     let mut order = sort_expr.unwrap_or_default();
     let within = order.split_off(on_expr.len().min(order.len()));
     let number = row_number().partition_by(on_expr).order_by(within).build()?;

@@ -1,9 +1,9 @@
-//! GROUPING SETS, CUBE and ROLLUP: the empty set gives a row where there are none to group, and a set that stands twice gives its
-//! rows twice. GROUP BY a constant gives none of none.
+//! GROUPING SETS, CUBE and ROLLUP: the empty set returns a row also for no input rows, and a set that is listed twice returns its
+//! rows twice. GROUP BY a constant returns no row for no input rows.
 //!
-//! DataFusion groups each row once for each set, under the set's number. So of no rows nothing comes, and equal sets, whose
-//! numbers are equal, become one that counts every row twice. Here each set is grouped by once, and what comes out is filled
-//! up by a node above.
+//! DataFusion groups each row once for each set, under the number of the set. So no input rows give no result, and equal sets,
+//! which have the same number, become one set that counts every row twice. Here each distinct set is computed once, and a node
+//! above adds the missing rows.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ use datafusion::physical_plan::{
 use futures::{StreamExt, TryStreamExt, stream};
 use types::Error;
 
-/// Whether the empty set is among those of an aggregate.
+/// Returns true if an aggregate has the empty grouping set.
 fn has_total(aggregate: &Aggregate) -> bool {
     match aggregate.group_expr.as_slice() {
         [Expr::GroupingSet(GroupingSet::GroupingSets(sets))] => sets.iter().any(Vec::is_empty),
@@ -41,7 +41,7 @@ fn has_total(aggregate: &Aggregate) -> bool {
     }
 }
 
-/// Refuses grand totals in queries that depend on the rows outside: these become joins, in which no total of nothing is.
+/// Refuses grand totals in correlated subqueries: these become joins, which return no row for an empty input.
 pub fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.apply_with_subqueries(|plan| {
         plan.apply_expressions(|expr| {
@@ -61,7 +61,8 @@ pub fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan)
 }
 
-/// What sets group by, computed below them: a set names its expressions, and names change where arithmetic is checked.
+/// Computes the expressions of grouping sets in a projection below the aggregate. A set refers to its expressions by name, and
+/// the names change when checked arithmetic is inserted.
 pub fn computed(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|plan| match plan {
         LogicalPlan::Aggregate(aggregate) => below(aggregate),
@@ -120,7 +121,7 @@ fn refuse_dependent(query: &Subquery) -> Result<()> {
     Err(DataFusionError::External(Box::new(error)))
 }
 
-/// Keeps DataFusion from taking a total of no rows for no rows.
+/// Keeps DataFusion from replacing a grand total over no rows by an empty result.
 pub fn keep_totals(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
     let rule = rules.iter_mut().find(|rule| rule.name() == "propagate_empty_relation");
     let rule = rule.expect("DataFusion has this rule");
@@ -151,8 +152,8 @@ impl OptimizerRule for KeepTotals {
     }
 }
 
-/// Keeps DataFusion from leaving out constants where nothing else is grouped by: of no rows there is no group then, and without
-/// a group one row.
+/// Keeps DataFusion from removing constants from GROUP BY if there are no other keys: without keys the aggregate would return a
+/// row for no input rows.
 pub fn keep_constants(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
     let rule = rules.iter_mut().find(|rule| rule.name() == "eliminate_group_by_constant");
     let rule = rule.expect("DataFusion has this rule");
@@ -182,7 +183,7 @@ impl OptimizerRule for KeepConstants {
     }
 }
 
-/// A physical rule, before DataFusion deals rows out.
+/// A physical rule, which runs before DataFusion plans the distribution of rows.
 #[derive(Debug)]
 pub struct GroupingSets;
 
@@ -259,12 +260,12 @@ fn filled(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>
     Ok(Some(Arc::new(GroupingSetsExec::new(grouped, place, times, total))))
 }
 
-/// The number that DataFusion gives to the rows of a set.
+/// Returns the number that DataFusion gives to the rows of a set.
 fn number(set: &[bool]) -> u64 {
     set.iter().fold(0, |number, is_null| number << 1 | u64::from(*is_null))
 }
 
-/// The row of the empty set over no rows.
+/// Returns the row of the empty set over no input rows.
 fn total_of_nothing(aggregate: &AggregateExec, keys: usize, number: u64) -> Result<RecordBatch> {
     let schema = aggregate.schema();
     let mut values = Vec::with_capacity(schema.fields().len());
@@ -280,13 +281,14 @@ fn total_of_nothing(aggregate: &AggregateExec, keys: usize, number: u64) -> Resu
 }
 
 #[derive(Debug)]
+/// Repeats the rows of duplicate grouping sets, and adds the grand total over no rows.
 struct GroupingSetsExec {
     input: Arc<dyn ExecutionPlan>,
-    /// Of the column that tells which set a row is of.
+    /// The index of the column that holds the number of the grouping set.
     place: usize,
-    /// How often each set stands there that stands there more than once.
+    /// The number of occurrences of each set that is listed more than once.
     times: BTreeMap<u64, usize>,
-    /// What is given if there is no row.
+    /// The row to return if there is no other.
     total: Option<RecordBatch>,
     properties: Arc<PlanProperties>,
 }
@@ -334,7 +336,7 @@ impl ExecutionPlan for GroupingSetsExec {
 
     fn required_input_distribution(&self) -> Vec<Distribution> {
         match self.total {
-            // Only who sees all rows knows that there is none.
+            // Only a node that sees all rows can know that there are none.
             Some(_) => vec![Distribution::SinglePartition],
             None => vec![Distribution::UnspecifiedDistribution],
         }
@@ -370,7 +372,7 @@ impl ExecutionPlan for GroupingSetsExec {
     }
 }
 
-/// All rows, then those of sets that stand there twice, then those of sets that do three times.
+/// Returns all rows, then the rows of sets that are listed at least twice, then of those listed three times, and so on.
 fn rounds(
     batch: RecordBatch,
     place: usize,
@@ -392,7 +394,7 @@ fn rounds(
     }))
 }
 
-/// How often each row is given.
+/// Returns how often each row has to be returned.
 fn counts(batch: &RecordBatch, place: usize, times: &BTreeMap<u64, usize>) -> Result<Vec<usize>> {
     let numbers = cast(batch.column(place), &Arrow::UInt64)?;
     let numbers = as_uint64_array(&numbers)?;

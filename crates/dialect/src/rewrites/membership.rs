@@ -1,12 +1,12 @@
-//! `IN (SELECT …)` inside a larger condition: true, false, or neither where a null stands in the way.
+//! `IN (SELECT …)` inside a larger condition is true, false, or null if a null decides.
 //!
-//! DataFusion answers it there by a mark, which is true or false: null counts as false. That does no harm where only "true" is
-//! asked for, as in `a OR x IN (…)`. Under NOT, in `a OR x NOT IN (…)` and inside other expressions it gives rows that do not
-//! belong there. Here such a predicate is written out, so that marks suffice:
-//! true where one is equal; else unknown where one of them is null, or `x` is and there are any; else false.
+//! DataFusion evaluates it there by a mark column that is true or false, and null counts as false. That is right where only
+//! "true" matters, as in `a OR x IN (…)`. Under NOT, in `a OR x NOT IN (…)` and inside other expressions it returns wrong rows.
+//! Here such a predicate is written as a CASE over marks: true if a value of the query is equal; else null if one of the values
+//! is null, or if `x` is null and there are any; else false.
 //!
-//! A predicate that stands alone in a WHERE needs this only under NOT: there DataFusion has a join that looks at nulls, which
-//! forgets to where one query stands within another. Where neither side can be null its joins are right and cost less.
+//! A predicate that is a conjunct of WHERE by itself needs the CASE only under NOT: DataFusion has a join that handles nulls, but
+//! does not use it for a query inside another. If neither side can be null, its joins are right and cost less.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use datafusion::logical_expr::{
     lit, when,
 };
 
-/// What may be mistaken for null without harm.
+/// The value for which null may be mistaken without harm.
 #[derive(Clone, Copy, PartialEq)]
 enum For {
-    /// Only whether the condition is true matters.
+    /// Null counts as false: only "true" matters to the condition.
     False,
-    /// Only whether it is false matters: it stands under NOT.
+    /// Null counts as true: only "false" matters, because the predicate is under NOT.
     True,
 }
 
@@ -37,7 +37,7 @@ impl For {
     }
 }
 
-/// The plan, with what is said above written out.
+/// Writes out the predicates of a plan, as described for the module.
 pub fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     let exact = plan.transform_up_with_subqueries(|plan| {
         let LogicalPlan::Filter(filter) = plan else { return Ok(Transformed::no(plan)) };
@@ -60,8 +60,8 @@ pub fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(exact.data)
 }
 
-/// The query with a name for its value that nothing else has, if it is called by no table: DataFusion finds a mark's columns by
-/// their names alone.
+/// Gives the value of an uncorrelated query a unique name, if it has no table name: DataFusion identifies the columns of a mark
+/// join by their names alone.
 fn named(found: InSubquery) -> Result<Expr> {
     let query = &found.subquery;
     let head = query.subquery.head_output_expr()?;
@@ -81,16 +81,16 @@ fn has_membership(expr: &Expr) -> Result<bool> {
     expr.exists(|expr| Ok(matches!(expr, Expr::InSubquery(_))))
 }
 
-/// A predicate that stands by itself in a condition.
+/// The plan for a predicate that is a conjunct by itself.
 enum Alone {
-    /// DataFusion's join for it is right.
+    /// DataFusion's join for the predicate is right.
     Joins,
-    /// NOT IN of a query that depends on the rows outside, and no null anywhere: DataFusion joins by several keys only where no
-    /// null is looked at, as for NOT EXISTS.
+    /// NOT IN of a correlated query in which nothing is null becomes NOT EXISTS: DataFusion's join that handles nulls has only
+    /// one key.
     Exists(InSubquery),
 }
 
-/// How such a predicate may be answered, if it need not be written out.
+/// Returns the plan for a predicate that is a conjunct by itself; `None` if it has to be written out.
 fn stands_alone(expr: &Expr, schema: &DFSchema) -> Result<Option<Alone>> {
     let (expr, not) = match expr {
         Expr::Not(inner) => (inner.as_ref(), true),
@@ -104,7 +104,7 @@ fn stands_alone(expr: &Expr, schema: &DFSchema) -> Result<Option<Alone>> {
     if selects_outer(&found.subquery)? {
         return Ok(None);
     }
-    // What is written out over a UNION has two columns of one name, and DataFusion refuses it.
+    // Written out over a UNION, the predicate would have two columns of one name, which DataFusion refuses.
     if found.negated == not || has_union(&found.subquery.subquery) {
         return Ok(Some(Alone::Joins));
     }
@@ -115,7 +115,7 @@ fn stands_alone(expr: &Expr, schema: &DFSchema) -> Result<Option<Alone>> {
     Ok(Some(if is_correlated { Alone::Exists(found.clone()) } else { Alone::Joins }))
 }
 
-/// Whether what a query selects depends on the rows outside: DataFusion joins by conditions only.
+/// Returns true if the query's result columns read outer columns. DataFusion only joins by conditions.
 fn selects_outer(query: &Subquery) -> Result<bool> {
     let LogicalPlan::Projection(projection) = query.subquery.as_ref() else { return Ok(false) };
     let is_outer = |expr: &Expr| Ok(matches!(expr, Expr::OuterReferenceColumn(..)));
@@ -134,7 +134,7 @@ fn condition(expr: Expr, null_is: For, schema: &DFSchema) -> Result<Expr> {
         }
         Expr::Not(inner) => Ok(Expr::Not(Box::new(condition(*inner, null_is.not(), schema)?))),
         Expr::InSubquery(found) => {
-            // The mark is false for null, and its opposite true.
+            // A mark is false for null, so its negation is true.
             let mark = if found.negated { For::True } else { For::False };
             if null_is == mark && !selects_outer(&found.subquery)? {
                 named(found)
@@ -142,7 +142,7 @@ fn condition(expr: Expr, null_is: For, schema: &DFSchema) -> Result<Expr> {
                 written_out(found, schema)
             }
         }
-        // All three matter.
+        // In other expressions true, false and null all matter.
         other => {
             let exact = other.transform_up(|expr| match expr {
                 Expr::InSubquery(found) => Ok(Transformed::yes(written_out(found, schema)?)),
@@ -153,7 +153,7 @@ fn condition(expr: Expr, null_is: For, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
-/// IN of a query that depends on the rows outside, as EXISTS: whether one is equal. `None` where it cannot be said so.
+/// Rewrites IN of a correlated query as EXISTS with an equality. Returns `None` if that is not possible.
 fn as_exists(found: &InSubquery, schema: &DFSchema) -> Result<Option<Expr>> {
     let rows = Rows::of(&found.subquery);
     if found.expr.is_volatile() || !rows.is_selected || !rows.is_correlated() {
@@ -173,7 +173,7 @@ fn written_out(found: InSubquery, schema: &DFSchema) -> Result<Expr> {
     let any = rows.any(None, &[])?;
     let any_null = rows.any(Some(rows.value.clone().is_null()), &[])?;
     let unknown = any_null.or(expr.as_ref().clone().is_null().and(any));
-    // NOT of IN would be a join by several keys: DataFusion has none that looks at nulls.
+    // NOT IN would be a join with several keys, and DataFusion's join that handles nulls has only one.
     let is_in = match is_in {
         Some(is_in) => is_in,
         None => named(InSubquery { expr, subquery, negated: false })?,
@@ -181,7 +181,8 @@ fn written_out(found: InSubquery, schema: &DFSchema) -> Result<Expr> {
     when(is_in, lit(!negated)).when(unknown, lit(ScalarValue::Boolean(None))).otherwise(lit(negated))
 }
 
-/// An expression over the rows outside, as it is written within a query; and the columns that it is about. `None` if it cannot be.
+/// Rewrites an expression over the outer rows so that it can be used within the query; also returns its columns. Returns `None`
+/// if it contains a subquery or columns from further outside.
 fn as_outer(expr: &Expr, schema: &DFSchema) -> Result<Option<(Expr, Vec<Expr>)>> {
     let is_deeper = |expr: &Expr| {
         let is_query = matches!(expr, Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_));
@@ -203,11 +204,11 @@ fn as_outer(expr: &Expr, schema: &DFSchema) -> Result<Option<(Expr, Vec<Expr>)>>
     Ok(Some((outer.data, columns)))
 }
 
-/// What a query selects a value of.
+/// The rows and the value of a query.
 struct Rows {
     plan: Arc<LogicalPlan>,
     value: Expr,
-    /// Whether the value is an expression over the plan's rows, which have no other name yet.
+    /// True if the value is an expression over the plan's rows; false if it is a column of the query's result.
     is_selected: bool,
     outer_ref_columns: Vec<Expr>,
 }
@@ -216,7 +217,7 @@ impl Rows {
     fn of(query: &Subquery) -> Rows {
         let outer_ref_columns = query.outer_ref_columns.clone();
         match query.subquery.as_ref() {
-            // What it selects may depend on the rows outside too: then it can only stand in a condition.
+            // The selected value may read outer columns too, and then it can only stand in a condition.
             LogicalPlan::Projection(projection)
                 if !outer_ref_columns.is_empty() && projection.expr.len() == 1 =>
             {
@@ -234,10 +235,11 @@ impl Rows {
         !self.outer_ref_columns.is_empty()
     }
 
-    /// Whether the query has a row, of which that holds. One is enough: without the limit each row outside meets all inside.
+    /// Returns a condition that is true if the query has a row for which `filter` holds. The query is limited to one row, else
+    /// each outer row would be joined to all of them.
     fn any(&self, filter: Option<Expr>, columns: &[Expr]) -> Result<Expr> {
         let mut plan = match (self.plan.as_ref(), &filter) {
-            // Of two filters one behind the other DataFusion forgets which columns the first one is about.
+            // DataFusion loses the outer columns of the first of two adjacent filters.
             (LogicalPlan::Filter(first), Some(_)) if self.is_selected => {
                 LogicalPlanBuilder::new_from_arc(first.input.clone())
             }
@@ -252,7 +254,7 @@ impl Rows {
         if !self.is_correlated() {
             plan = plan.limit(0, Some(1))?;
         } else if self.is_selected {
-            // Nothing but what it is joined by goes up: two columns of a join may have one name, by which DataFusion finds them.
+            // Select a constant, because two columns of a join may have the same name, and DataFusion identifies them by name.
             plan = plan.project([lit(true).alias("found row")])?;
         }
         let mut any = exists(Arc::new(plan.build()?));

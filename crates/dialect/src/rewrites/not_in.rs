@@ -1,15 +1,15 @@
-//! NOT IN of more rows than memory holds.
+//! NOT IN works for a query with more rows than fit in memory.
 //!
-//! DataFusion has one join that looks at nulls, which holds a whole side in memory. Said in three steps it sorts as others do: no
-//! row of the query is equal, none of them is null, and where the value itself is null, the query has no rows at all. The second
-//! and third each read one row of the query that matters.
+//! DataFusion has one join that handles nulls, and it holds a whole side in memory. Here it is split into three joins that can
+//! sort and spill: no row of the query is equal to the value, none of them is null, and if the value itself is null, the query
+//! has no rows at all. The second and the third join read only one row of the query.
 
 use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::common::{JoinType, Result};
 use datafusion::logical_expr::logical_plan::Join;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 
-/// An optimized plan without such joins, as far as it can do without them.
+/// Replaces such joins in an optimized plan, if they have a single key and no other condition.
 pub fn in_steps(plan: LogicalPlan) -> Result<LogicalPlan> {
     let stepped = plan.transform_up_with_subqueries(|plan| match plan {
         LogicalPlan::Join(join) if is_plain(&join) => steps(join).map(Transformed::yes),
@@ -30,7 +30,7 @@ fn steps(join: Join) -> Result<LogicalPlan> {
         let rows = if null_only { rows.filter(met.clone().is_null())? } else { rows };
         rows.limit(0, Some(1))?.build()
     };
-    // The side that is read first is that of one row.
+    // A join reads its left side first, and here that side has one row.
     let without = |rows: LogicalPlan, others: LogicalPlan, on: Option<Expr>| -> Result<LogicalPlan> {
         LogicalPlanBuilder::from(others).join_on(rows, JoinType::RightAnti, on)?.build()
     };

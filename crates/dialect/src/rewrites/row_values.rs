@@ -1,9 +1,9 @@
-//! Rows that are compared as values: `(a, b) = (1, 2)`, `<`, IN, BETWEEN, IS NULL, CASE.
+//! Rows may be compared as values: `(a, b) = (1, 2)`, `<`, IN, BETWEEN, IS NULL, CASE.
 //!
-//! DataFusion makes a struct of each, and takes a null in it for equal to a null, as if it were a value; and no index, key or zone
-//! knows what a struct of two columns is. Here they are spelled out, value by value, as SQL defines them: equal if all are equal,
-//! and neither equal nor unequal where a null decides; less by the first that are not equal. `(a, b) IN (SELECT …)`, which
-//! DataFusion has not at all, becomes EXISTS over that query.
+//! DataFusion makes a struct of each row and takes two nulls in it for equal; and no index, key or zone map helps with a struct.
+//! Here a comparison of rows is written as comparisons of their values, as SQL defines it: rows are equal if all values are
+//! equal, the result is null if a null decides, and `<` is decided by the first values that differ. `(a, b) IN (SELECT …)`, which
+//! DataFusion does not support, becomes EXISTS over the query.
 
 use std::ops::ControlFlow;
 
@@ -19,16 +19,16 @@ use datafusion::sql::sqlparser::ast::{
 use sql::ast::{binary, bool, bracketed, joined, not, select};
 use types::{Error, Kind, Result};
 
-/// How the rows of a query are called here, and their values.
+/// Prefix of the names given to queries whose rows are compared, and to their columns.
 const CALLED: &str = "row value";
-/// Queries that are written out twice may stand within each other.
+/// Number of queries in a statement whose rows are compared with rows. Each may be written twice, and they may be nested.
 const QUERIES_MAX: usize = 64;
-/// Which row is less is asked value by value, each within the one before.
+/// Number of values of rows that are compared by order, because each comparison is nested in the one before.
 const ORDERED_MAX: usize = 64;
-/// What a row that is compared with many comes to.
+/// Bytes of all copies of a row that is compared with many rows.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 
-/// After names are bound, so that they mean what they meant where they were written.
+/// Rewrites a statement. Runs after names are bound, so that the moved expressions keep their meaning.
 pub fn spell(statement: &mut Statement) -> Result<()> {
     match statement.visit(&mut Spell { queries: 0 }) {
         ControlFlow::Break(error) => Err(error),
@@ -36,7 +36,7 @@ pub fn spell(statement: &mut Statement) -> Result<()> {
     }
 }
 
-/// Refuses such a query that depends on the rows outside: DataFusion loses its columns behind the name that it has here.
+/// Refuses such a query if it is correlated: DataFusion loses outer columns below an alias.
 pub fn checked(plan: LogicalPlan) -> DfResult<LogicalPlan> {
     plan.apply_with_subqueries(|plan| {
         if let LogicalPlan::SubqueryAlias(named) = plan
@@ -63,12 +63,12 @@ fn has_outer(plan: &LogicalPlan) -> DfResult<bool> {
     })
 }
 
-/// Which of three values of a condition matter where it stands.
+/// The values of a condition that matter where it stands.
 #[derive(Clone, Copy)]
 enum For {
-    /// Null is as good as false: a condition of rows that are wanted.
+    /// Null counts as false, as in a WHERE condition.
     False,
-    /// Null is as good as true: the same under NOT.
+    /// Null counts as true, as in a WHERE condition under NOT.
     True,
     All,
 }
@@ -84,7 +84,7 @@ impl For {
 }
 
 struct Spell {
-    /// Queries that were given names.
+    /// The number of queries named so far.
     queries: usize,
 }
 
@@ -101,7 +101,8 @@ impl VisitorMut for Spell {
 }
 
 impl Spell {
-    /// Of conditions it is known what they are for; all that is left is spelled out afterwards.
+    /// Rewrites IN in conditions, where the use of the result is known. All other expressions are rewritten by `spell`
+    /// afterwards.
     fn body(&mut self, body: &mut SetExpr) -> Result<()> {
         match body {
             SetExpr::Select(select) => {
@@ -180,7 +181,8 @@ impl Spell {
         Ok(())
     }
 
-    /// `(a, b) IN (SELECT …)`: whether the query has a row that is equal, or else one of which that is not known.
+    /// Rewrites `(a, b) IN (SELECT …)`: it is true if a row of the query is equal, and null if only for some row the equality is
+    /// null.
     fn in_query(&mut self, expr: &mut Expr, null_is: For) -> Result<()> {
         let Expr::InSubquery { expr: one, subquery, negated } = expr else { return Ok(()) };
         let Some(one) = row(one) else { return Ok(()) };
@@ -220,7 +222,7 @@ impl Spell {
     }
 }
 
-/// The values of what is written as a row.
+/// Returns the values of an expression that is written as a row.
 fn row(expr: &Expr) -> Option<Vec<Expr>> {
     match expr {
         Expr::Nested(inner) => row(inner),
@@ -249,7 +251,7 @@ fn compares(op: &BinaryOperator) -> bool {
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
 }
 
-/// One comparison of two rows as comparisons of their values.
+/// Rewrites the comparison of two rows as comparisons of their values.
 fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr> {
     use BinaryOperator::{And, Eq, Gt, GtEq, Lt, LtEq, Or};
     check(left.len(), right.len())?;
@@ -265,7 +267,7 @@ fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr> 
         let text = format!("which of two rows of more than {ORDERED_MAX} values is less is not asked");
         return Err(Error::new(Kind::TooLarge, text).hint("compare fewer values"));
     }
-    // From the last to the first: less by this one, or equal and less by those behind.
+    // Built from the last value to the first: less by this value, or equal and less by the values after it.
     let last = left.len() - 1;
     let mut whole = one(last, op)?;
     for at in (0..last).rev() {
@@ -304,7 +306,7 @@ fn check(left: usize, right: usize) -> Result<()> {
         .hint("give both sides as many"))
 }
 
-/// Each row that it is compared with has a copy of it.
+/// Refuses copies of a long row: each row that it is compared with needs one.
 fn check_growth(row: &[Expr], times: usize) -> Result<()> {
     let bytes: usize = row.iter().map(|value| value.to_string().len()).sum();
     if bytes.saturating_mul(times) <= TEXT_BYTES_MAX {
@@ -314,7 +316,7 @@ fn check_growth(row: &[Expr], times: usize) -> Result<()> {
         .hint("give the expressions names in a query below"))
 }
 
-/// Where the query says how many columns it has.
+/// Compares the number of values with the number of columns, if the query lists its columns.
 fn check_width(row: &[Expr], query: &Query) -> Result<()> {
     let SetExpr::Select(select) = query.body.as_ref() else { return Ok(()) };
     let is_one =
@@ -322,7 +324,7 @@ fn check_width(row: &[Expr], query: &Query) -> Result<()> {
     if select.projection.iter().all(is_one) { check(row.len(), select.projection.len()) } else { Ok(()) }
 }
 
-/// `EXISTS (SELECT 1 FROM (query) AS called (values) WHERE condition)`.
+/// Returns `EXISTS (SELECT 1 FROM (query) AS called (values) WHERE condition)`.
 fn exists(query: &Query, called: &str, values: &[Ident], condition: Expr) -> Result<Expr> {
     let column = |name: &Ident| TableAliasColumnDef { name: name.clone(), data_type: None };
     let alias = TableAlias {

@@ -1,8 +1,8 @@
-//! INTERSECT ALL and EXCEPT ALL count: of a row that stands m times on the left and n times on the right they give
-//! min(m, n), and m - n if that is more than none.
+//! INTERSECT ALL and EXCEPT ALL count duplicates: for a row that occurs m times on the left and n times on the right they return
+//! min(m, n) copies, and max(m - n, 0) copies.
 //!
-//! DataFusion gives every left row that has, or has not, an equal one on the right. Here the rows of each side that are equal
-//! are numbered, and the numbers have to be equal as well.
+//! DataFusion returns every left row that has an equal row on the right, or every one that has none. Here equal rows of each side
+//! are numbered, and the join also compares the numbers.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use datafusion::logical_expr::{Expr, ExprFunctionExt, Join, LogicalPlan, Logical
 const LEFT: &str = "polynya left number";
 const RIGHT: &str = "polynya right number";
 
-/// A plan as SQL was planned, where only these operators join nulls. Their left side is DISTINCT without ALL; if it is that with
-/// ALL, no row stands there twice, and either way there is nothing to count.
+/// Rewrites a plan as the SQL planner made it, in which only these operators join nulls. Without ALL their left side is a
+/// DISTINCT. With ALL it is not, unless the query itself says DISTINCT; then it has no duplicates to count.
 pub fn counted(plan: LogicalPlan) -> Result<LogicalPlan> {
     let counted = plan.transform_up_with_subqueries(|plan| match plan {
         LogicalPlan::Join(join) if counts(&join) => {
@@ -40,7 +40,7 @@ fn counts(join: &Join) -> bool {
         && !matches!(*join.left, LogicalPlan::Distinct(_))
 }
 
-/// A plan with one more column: the number of a row among its equals.
+/// Adds a column to a plan: the number of a row among the rows equal to it.
 fn numbered(plan: &LogicalPlan, name: &str) -> Result<LogicalPlan> {
     let columns = columns(plan);
     let number = row_number().partition_by(columns.clone()).build()?;

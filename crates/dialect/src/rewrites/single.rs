@@ -1,8 +1,7 @@
-//! A query that stands for a value: of no row it is null, of more than one the statement fails. DataFusion would answer once
-//! for each.
+//! A scalar subquery is null for no row, and fails for more than one row. DataFusion would return a result for each row.
 //!
-//! Where a plan does not show that there is exactly one, its rows go through an aggregate that takes one and refuses a
-//! second. A correlated query is then one that DataFusion can join, whatever it selects.
+//! A plan that does not visibly have exactly one row is put under an aggregate that accepts one row and refuses a second. That
+//! also turns a correlated query into one that DataFusion can join, whatever it selects.
 
 use std::any::Any;
 use std::sync::{Arc, LazyLock};
@@ -22,7 +21,7 @@ use datafusion::logical_expr::{
 };
 use types::Error;
 
-/// The plan, with every query in it that stands for a value made to give one row.
+/// Makes every scalar subquery of a plan return exactly one row.
 pub fn rows(plan: LogicalPlan) -> Result<LogicalPlan> {
     let guarded = plan.transform_up_with_subqueries(|plan| {
         let names = NamePreserver::new(&plan);
@@ -44,7 +43,7 @@ pub fn rows(plan: LogicalPlan) -> Result<LogicalPlan> {
     if !guarded.transformed {
         return Ok(guarded.data);
     }
-    // What may be null by now may be null in what is made of it.
+    // A column that can now be null may make the columns computed from it nullable too.
     let known = guarded.data.transform_up_with_subqueries(|plan| match plan {
         LogicalPlan::Values(_) => Ok(Transformed::no(plan)),
         other => other.recompute_schema().map(Transformed::yes),
@@ -52,8 +51,8 @@ pub fn rows(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(known.data)
 }
 
-/// What is made of aggregates in a correlated query, of aggregates that keep their types: to see what it gives where there is no row
-/// DataFusion puts NULL in their place, and of `max(x) - min(x)` it has no answer for two that are of no type.
+/// Casts each column in the projections of a correlated query to its own type. To find the query's value for no row, DataFusion
+/// replaces the aggregates by NULL; without a type it cannot evaluate `max(x) - min(x)`.
 fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Projection(projection) = plan else {
         let goes_on = matches!(plan, LogicalPlan::SubqueryAlias(_));
@@ -81,17 +80,18 @@ fn typed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// Whether it is left as it is: it gives one row, or DataFusion says itself that it cannot be done.
+/// Returns true for a query that is left as it is: it returns exactly one row, or DataFusion reports by itself that it cannot
+/// plan it.
 ///
-/// One at most is not enough. DataFusion takes such a query for a value that is never null if its column never is, and beside no
-/// other relation it joins its row instead of the value: without one there is no row of the statement.
+/// A query of at most one row is not enough. DataFusion takes its value for never null if the column never is; and if the outer
+/// query has no other relation, it joins the row instead of the value, so that without a row the outer query returns none either.
 fn gives_one(query: &Subquery) -> bool {
     let plan = &query.subquery;
     if query.outer_ref_columns.is_empty() {
         return gives_exactly_one(plan);
     }
-    // By a key it gives one row for each outer row, and DataFusion wants an aggregate all the same. What it does not
-    // join at all, such as a limit in a correlated query, it refuses.
+    // A query by a key returns one row for each outer row, but DataFusion requires an aggregate all the same. It refuses the
+    // queries that it cannot join, such as a correlated query with LIMIT.
     is_aggregated(plan) || has_limit(plan)
 }
 
@@ -131,7 +131,7 @@ fn one_of(query: Subquery) -> Result<Subquery> {
 
 static FUNCTION: LazyLock<AggregateUDF> = LazyLock::new(|| AggregateUDF::new_from_impl(Single::default()));
 
-/// The only value there is.
+/// The aggregate that returns the only value of its input.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Single {
     signature: Signature,
@@ -161,7 +161,7 @@ impl AggregateUDFImpl for Single {
     }
 
     fn return_field(&self, fields: &[FieldRef]) -> Result<FieldRef> {
-        // With what else is known of it, as that it holds uuids. Without a row there is no value.
+        // The metadata of the field stay, such as the mark of a uuid. The result is nullable, because there may be no row.
         Ok(Arc::new(fields[0].as_ref().clone().with_name(self.name()).with_nullable(true)))
     }
 
@@ -179,7 +179,7 @@ impl AggregateUDFImpl for Single {
 
 #[derive(Debug)]
 struct Value {
-    /// Null until there is one.
+    /// The value; null until there is one.
     value: ScalarValue,
     count: u64,
 }

@@ -1,9 +1,9 @@
-//! What making a plan may take: time, and how large its expressions may become.
+//! Bounds the time that planning takes, and the size of the expressions in a plan.
 //!
-//! The optimizer moves conditions below the expressions that they read, and writes those out: of
-//! `SELECT x + x AS x FROM (SELECT x + x AS x FROM …) WHERE x > 1` each level doubles what the condition above it says, so a text of a
-//! kilobyte became gigabytes. No text tells how often that happens. So every rule of the planner is asked within a [`Budgeted`] rule,
-//! which looks at the statement's deadline and at the size of what goes in and comes out, at each node that the rule is given.
+//! DataFusion's optimizer has no such bounds. It moves conditions below the expressions that they read, and substitutes those: in
+//! `SELECT x + x AS x FROM (SELECT x + x AS x FROM …) WHERE x > 1` each level doubles the condition, so that a text of a kilobyte
+//! became gigabytes. The text does not show how often that happens. So every rule of the planner is wrapped in a [`Budgeted`]
+//! rule, which checks the statement's deadline and the size of its input and output, for each node that the rule is called with.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,30 +24,32 @@ use types::{Error, Kind};
 use crate::execution::interrupt;
 use crate::values::type_text;
 
-/// What the expressions of a node may weigh, and those of a whole plan where a rule is given all of it: about 16 MiB, which is a second
-/// of the slowest rules. The longest text of literals stays below.
+/// Weight of the expressions of one node, or of a whole plan if a rule gets the whole plan: about 16 MiB, which takes the slowest
+/// rules a second. The longest text of literals stays below it.
 const WEIGHT_MAX: usize = 1 << 19;
-/// How deep an expression may become where the expressions of queries above one another are written out in one. SQL's threads
-/// have stacks for a multiple of it.
+/// Depth of an expression after the expressions of nested queries were substituted. SQL's threads have stacks for a multiple of
+/// it.
 const DEPTH_MAX: usize = 5_000;
-/// Columns that rows are grouped by: each is computed for a whole batch before any of them is stored. As many as PostgreSQL takes.
+/// Number of columns to group by, which are all computed for a whole batch before any is stored. PostgreSQL has the same limit.
 const GROUPED_MAX: usize = 1_664;
-/// The same of all grouping sets together, whose columns are the same arrays with nulls: CUBE of nine columns has as many.
+/// Number of columns of all grouping sets together, which are the same arrays with nulls: CUBE of nine columns has as many.
 const SETS_COLUMNS_MAX: usize = 4_608;
-/// Expressions that rows are sorted by, or those of one window.
+/// Number of expressions to sort by, in ORDER BY or in one window.
 const SORTED_MAX: usize = 256;
+/// Number of window functions.
 const WINDOWS_MAX: usize = 256;
-/// Columns that a SELECT or VALUES writes out. As many as PostgreSQL takes.
+/// Number of columns of a SELECT or VALUES. PostgreSQL has the same limit.
 const COLUMNS_MAX: usize = 1_664;
+/// Number of aggregates of one query.
 const AGGREGATES_MAX: usize = 1_000;
-/// Names what [`SORTED_MAX`] counts of a window.
+/// Description of a window's expressions, which [`SORTED_MAX`] limits.
 const WINDOW_WIDTH: &str = "expressions in PARTITION BY or ORDER BY of a window";
-/// Joins of which each has the one before below it.
+/// Number of joins that are nested in one another.
 const JOINS_MAX: usize = 128;
-/// A literal weighs 1: it stands in the text, and is moved along with others seldom.
+/// Weight of an expression. A literal weighs 1, because it comes from the text and is seldom copied.
 const WEIGHT: usize = 8;
 
-/// Puts every rule of the optimizer within its budget.
+/// Wraps every rule of the logical and the physical optimizer.
 pub fn of_rules(
     optimizer: &mut Vec<Arc<dyn OptimizerRule + Send + Sync>>,
     physical: &mut Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
@@ -60,7 +62,7 @@ pub fn of_rules(
     }
 }
 
-/// The rules of the analyzer within their budget.
+/// Wraps every rule of the analyzer.
 pub fn of_analyzer(
     rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
 ) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
@@ -70,8 +72,8 @@ pub fn of_analyzer(
     rules.into_iter().map(budgeted).collect()
 }
 
-/// Fails where a SELECT is wider than its plan may be ([`check_width`]): making the plan takes the square of that, too.
-/// `is_aggregate` tells the names of aggregates.
+/// Fails if a SELECT is wider than its plan may be ([`check_width`]), because making the plan takes time quadratic in the width
+/// too. `is_aggregate` tells if a name is that of an aggregate.
 pub fn check_statement(statement: &Statement, is_aggregate: &dyn Fn(&str) -> bool) -> Result<()> {
     struct Queries<'a>(&'a dyn Fn(&str) -> bool);
     impl Visitor for Queries<'_> {
@@ -146,31 +148,32 @@ fn into_result(visited: ControlFlow<DataFusionError>) -> Result<()> {
     }
 }
 
-/// Fails where the statement is to end, or a plan has become too large.
+/// Fails if the statement should end, or if a plan has become too large.
 pub fn check(plan: &LogicalPlan) -> Result<()> {
     interrupt::check_statement()?;
     let mut whole = Whole { left: WEIGHT_MAX, deep: 0, depths: Vec::new(), joins: 0, windows: 0 };
     plan.visit_with_subqueries(&mut whole).map(drop)
 }
 
-/// A plan that is no more than that.
+/// Returns a plan that is within the budget, else fails.
 pub fn kept(plan: LogicalPlan) -> Result<LogicalPlan> {
     check(&plan)?;
     Ok(plan)
 }
 
-/// The same of one node.
+/// Fails if the statement should end, or if one node has become too large.
 fn check_node(plan: &LogicalPlan) -> Result<()> {
     interrupt::check_statement()?;
     weigh(plan, &mut WEIGHT_MAX.clone()).map(drop)
 }
 
-/// Goes over a plan: what its expressions weigh, and how deep one becomes where those of all nodes above one another are written out.
+/// A traversal that sums the weight of a plan's expressions, and the depth that an expression reaches if those of all nodes above
+/// one another are substituted.
 struct Whole {
     left: usize,
     deep: usize,
     depths: Vec<usize>,
-    /// Joins from the node that is looked at up to the top, and window functions.
+    /// The number of joins from the current node up to the top, and of window functions.
     joins: usize,
     windows: usize,
 }
@@ -209,7 +212,7 @@ fn windows(plan: &LogicalPlan) -> usize {
     if let LogicalPlan::Window(window) = plan { window.window_expr.len() } else { 0 }
 }
 
-/// Takes what a node's expressions weigh from what is left, and says how deep the deepest is.
+/// Subtracts the weight of a node's expressions from `left`, and returns the depth of the deepest one.
 fn weigh(plan: &LogicalPlan, left: &mut usize) -> Result<usize> {
     check_width(plan)?;
     let mut expressions = Expressions { left: *left, depth: 0, deepest: 0 };
@@ -218,8 +221,8 @@ fn weigh(plan: &LogicalPlan, left: &mut usize) -> Result<usize> {
     Ok(expressions.deepest)
 }
 
-/// Fails where a node has more expressions than DataFusion plans or executes in reasonable time: what it does with each it does
-/// within all of them.
+/// Fails if a node has more expressions than DataFusion plans or executes in reasonable time: its work for each of them is linear
+/// in their number.
 fn check_width(plan: &LogicalPlan) -> Result<()> {
     match plan {
         LogicalPlan::Aggregate(aggregate) => {
@@ -251,7 +254,7 @@ fn check_count(what: &str, count: usize, most: usize) -> Result<()> {
     Err(DataFusionError::External(Box::new(error)))
 }
 
-/// The columns of a grouping, those of each of its sets.
+/// Returns the number of columns that a grouping expression computes, over all of its sets.
 fn grouped_columns(expr: &Expr) -> usize {
     let power = |columns: usize| 1usize.checked_shl(columns as u32).unwrap_or(usize::MAX);
     match expr {
@@ -275,7 +278,7 @@ impl<'n> TreeNodeVisitor<'n> for Expressions {
     type Node = Expr;
 
     fn f_down(&mut self, expr: &'n Expr) -> Result<TreeNodeRecursion> {
-        // `-1` is two of them.
+        // `-1` is a negation and a literal, and weighs like a literal.
         let weight = if matches!(expr, Expr::Literal(..) | Expr::Negative(_)) { 1 } else { WEIGHT };
         self.left = self.left.checked_sub(weight).ok_or_else(too_large)?;
         self.depth += 1;
@@ -292,7 +295,7 @@ impl<'n> TreeNodeVisitor<'n> for Expressions {
     }
 }
 
-/// What the literals of a plan take.
+/// Returns the bytes of all literals of a plan.
 pub fn literal_bytes(plan: &LogicalPlan) -> Result<usize> {
     let mut bytes = 0;
     plan.apply_with_subqueries(|plan| {
@@ -335,7 +338,7 @@ impl OptimizerRule for Budgeted<dyn OptimizerRule + Send + Sync> {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        // A rule without an order goes over the plan by itself.
+        // DataFusion calls a rule with an order for each node; other rules traverse the plan by themselves.
         let check = if self.apply_order().is_some() { check_node } else { check };
         check(&plan)?;
         let rewritten = self.0.rewrite(plan, config)?;

@@ -1,8 +1,10 @@
-//! Arithmetic on integers that is right or an error: `9223372036854775807 + 1` has no answer in int64, and
-//! DataFusion's operators would give one. This rule runs after types were coerced and puts checked functions in their
-//! place, early enough for what is folded into a constant. Division and remainder are checked by themselves. So that the
-//! plan is gone over once, it does the same for functions whose answers are to be [`bounded`](crate::functions::bounded), and for
-//! casts of decimals [to floats](crate::rules::to_float), [to integers](crate::rules::whole), and those that [lose](crate::rules::opaque) digits.
+//! Arithmetic on integers is exact or fails, as in PostgreSQL: `9223372036854775807 + 1` has no result in int64, and DataFusion's
+//! operators would wrap around.
+//!
+//! This rule runs after types were coerced and replaces operators by checked functions, early enough for constants to be folded
+//! by them. Division and modulo already check themselves. To save further traversals of the plan, the rule also inserts the
+//! [bounded](crate::functions::bounded) functions, and replaces casts of decimals [to floats](crate::rules::to_float) and [to
+//! integers](crate::rules::whole), and casts that [lose](crate::rules::opaque) digits.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -137,12 +139,12 @@ impl Checked {
     }
 }
 
-/// Whether a function is one of those here, which fail where they overflow.
+/// Returns true for one of these functions, which fail on overflow.
 pub fn is_checked(function: &ScalarUDF) -> bool {
     function.inner().as_any().is::<Checked>()
 }
 
-/// Puts checked functions in the place of operators.
+/// The rule that replaces operators by checked functions.
 #[derive(Debug)]
 pub struct CheckedArithmetic {
     bounds: Bounds,
@@ -182,12 +184,12 @@ impl CheckedArithmetic {
                 }
             }
             Expr::Negative(inner) => match inner.get_type(schema).unwrap_or(Arrow::Null) {
-                // As of `approx_distinct`.
+                // Such as the result of `approx_distinct`.
                 own if own.is_unsigned_integer() => {
                     let signed = Expr::Cast(Cast::new(inner, Arrow::Int64));
                     call(&self.negate, vec![signed])
                 }
-                // DataFusion has no answer for a decimal that is null.
+                // DataFusion fails to negate a decimal that is null.
                 own if own.is_integer() || own.is_decimal() => call(&self.negate, vec![*inner]),
                 _ => Transformed::no(Expr::Negative(inner)),
             },
@@ -214,8 +216,8 @@ impl CheckedArithmetic {
     }
 }
 
-/// Whether an expression whose operands have one type by now is an integer. `a + b + …` is asked at each `+`: looking at
-/// one operand each time, and at nothing's whole tree, keeps long chains cheap.
+/// Returns true if an expression, whose operands already have one type, is an integer. The rule asks this for each `+` of
+/// `a + b + …`, so only one operand is followed each time: looking at the whole tree would make long chains expensive.
 fn is_integer(mut expr: &Expr, schema: &DFSchema) -> bool {
     loop {
         expr = match expr {
@@ -231,12 +233,12 @@ fn is_integer(mut expr: &Expr, schema: &DFSchema) -> bool {
     }
 }
 
-/// Whether an operand of `||`, which have one type by now, is a text.
+/// Returns true if an operand of `||` is a text. Both operands already have one type.
 fn is_text(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|t| matches!(t, Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View))
 }
 
-/// The columns of a USING have their names by now, and what it compares need be no columns any more.
+/// Turns USING into ON: the columns of a USING are resolved by now, and the rewritten keys may no longer be columns.
 fn without_using(plan: LogicalPlan) -> LogicalPlan {
     match plan {
         LogicalPlan::Join(join) => LogicalPlan::Join(Join { join_constraint: JoinConstraint::On, ..join }),

@@ -1,12 +1,12 @@
-//! Checks that the condition of an aggregate's FILTER is a condition: DataFusion coerces it to nothing and takes any
-//! column for booleans when it runs, which ends the statement as a bug.
+//! Checks that the FILTER of an aggregate is a condition, as PostgreSQL does. DataFusion does not check or coerce its type: it
+//! assumes a boolean column at run time, and the statement fails with an internal error.
 
 use arrow::datatypes::DataType as Arrow;
 use datafusion::common::{DFSchema, Result};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{Expr, ExprSchemable};
 
-/// Fails where `expr` is an aggregate whose FILTER is not of type boolean.
+/// Fails if `expr` is an aggregate whose FILTER is not a boolean.
 pub fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
     let filter = match expr {
         Expr::AggregateFunction(function) => function.params.filter.as_deref(),

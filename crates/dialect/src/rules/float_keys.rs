@@ -1,12 +1,12 @@
-//! Which floats are equal, as PostgreSQL has it: `-0` is `0`, and all that are no numbers are one value, above all others.
+//! Floats are equal as in PostgreSQL: `-0` equals `0`, and all NaN are one value, above all others.
 //!
-//! Arrow compares, hashes and sorts floats by their bits, in which those differ. Where values are compared, grouped, joined,
-//! sorted or told apart, `float_key(x)` takes the place of `x` here: the same value with one sign of zero and one NaN. What is
-//! shown of a value stays as it is stored, sign and all. This is done to the optimized plan, whose rules may take `=` for what it
-//! means and know what columns they look at; only constants are settled before, since the optimizer works them out by itself.
+//! Arrow compares, hashes and sorts floats by their bits, which differ for those values. Wherever values are compared, grouped,
+//! joined, sorted or deduplicated, `float_key(x)` replaces `x`: it returns the same value, but with a single zero and a single
+//! NaN. Results show the values as they are stored, with their sign. The replacement is done in the optimized plan, because the
+//! optimizer's rules rely on `=` and on plain columns; only constants are replaced before, since the optimizer evaluates them.
 //!
-//! A stored column beside a number that is neither zero nor NaN is left as it is: its bits say the same, and it may be
-//! anything but a NaN of other bits, of which no table has any.
+//! A stored column that is compared with a number other than zero and NaN keeps its plain form: its bits compare the same,
+//! because tables store only one bit pattern for NaN.
 
 mod array;
 mod function;
@@ -46,7 +46,7 @@ const COMPARING: [&str; 10] = [
     "greatest",
     "least",
 ];
-/// Aggregates that compare the values that they are given.
+/// Aggregates that compare their values.
 const ORDERING: [&str; 4] = ["max", "median", "min", "percentile_cont"];
 
 pub fn has_float(data_type: &Arrow) -> bool {
@@ -60,7 +60,7 @@ pub fn has_float(data_type: &Arrow) -> bool {
     }
 }
 
-/// The key of a literal.
+/// Returns the key of a literal.
 fn key_of(scalar: ScalarValue) -> ScalarValue {
     match scalar {
         ScalarValue::Float64(Some(v)) => ScalarValue::Float64(Some(array::key(v))),
@@ -69,8 +69,8 @@ fn key_of(scalar: ScalarValue) -> ScalarValue {
     }
 }
 
-/// A constant that takes part in a comparison: the optimizer may compare it with another one, or with none. For one
-/// expression, from the inside outwards.
+/// Replaces float constants in a comparison by their keys, because the optimizer may compare them with one another. Called for
+/// each node of an expression, from the inside outwards.
 pub fn settle_constants(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let mut compared: Vec<&mut Expr> = match &mut expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => vec![left, right],
@@ -101,7 +101,7 @@ pub fn settle_constants(mut expr: Expr, schema: &DFSchema) -> Result<Transformed
 fn is_constant_float(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     match expr {
         Expr::Literal(scalar, _) => Ok(has_float(&scalar.data_type())),
-        // A value that is given later is looked at then.
+        // The value of a parameter is replaced once it is known.
         Expr::Column(_) | Expr::Placeholder(_) => Ok(false),
         other => {
             let varies = other.exists(|part| {
@@ -117,17 +117,17 @@ fn is_constant_float(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     }
 }
 
-/// Tells whether a table keeps one bit pattern for all NaNs, so that its stored values need no keys.
+/// Tells whether a table stores one bit pattern for all NaN, so that its stored values need no keys.
 pub type HasOneNan = fn(&dyn TableProvider) -> bool;
 
-/// An optimized plan that takes floats for equal where they are.
+/// Inserts keys into an optimized plan wherever floats are compared.
 pub fn exact(plan: LogicalPlan, has_one_nan: HasOneNan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|plan| node(plan, has_one_nan)).map(|exact| exact.data)
 }
 
 fn node(plan: LogicalPlan, has_one_nan: HasOneNan) -> Result<Transformed<LogicalPlan>> {
-    // What stands in a scan only tells which pieces to leave out, by the columns as they are stored. But what is compared with no
-    // column comes to true or false there, too.
+    // Filters in a scan only select the blocks to skip, by the columns as they are stored. But parts without any column are
+    // evaluated to true or false, so these get keys.
     if let LogicalPlan::TableScan(scan) = &plan {
         if scan.filters.is_empty() {
             return Ok(Transformed::no(plan));
@@ -201,7 +201,7 @@ fn node(plan: LogicalPlan, has_one_nan: HasOneNan) -> Result<Transformed<Logical
     if exact.transformed { exact.map_data(|plan| plan.recompute_schema()) } else { Ok(exact) }
 }
 
-/// Rows of a UNION that reads itself are compared as a whole.
+/// A recursive UNION compares whole rows, so all of its float columns become keys.
 fn recursive(query: RecursiveQuery) -> Result<Transformed<LogicalPlan>> {
     let floats = query.static_term.schema().fields().iter().any(|field| has_float(field.data_type()));
     if !query.is_distinct || !floats {
@@ -225,16 +225,16 @@ fn recursive(query: RecursiveQuery) -> Result<Transformed<LogicalPlan>> {
     })))
 }
 
-/// Puts keys into the expressions of one node.
+/// Inserts keys into the expressions of one node.
 struct Keys {
     inputs: Vec<LogicalPlan>,
-    /// What its expressions are about.
+    /// The columns that the expressions can read.
     schema: DFSchema,
     has_one_nan: HasOneNan,
 }
 
 impl Keys {
-    /// Wherever something is compared within an expression.
+    /// Inserts keys into all comparisons within an expression.
     fn inside(&self, expr: Expr) -> Result<Transformed<Expr>> {
         expr.transform_up(|expr| self.compared(expr))
     }
@@ -296,7 +296,8 @@ impl Keys {
         Ok(changed)
     }
 
-    /// What an aggregate compares. A stored column has one NaN, and of two zeros either is the least.
+    /// Inserts keys into the arguments that an aggregate compares. A stored column has one NaN, and either of two zeros may be
+    /// the least, so it needs a key only for DISTINCT.
     fn arguments(&self, args: &mut [Expr], distinct: bool) -> bool {
         let mut changed = false;
         for arg in args.iter_mut().filter(|arg| distinct || !self.is_stored(arg)) {
@@ -318,8 +319,8 @@ impl Keys {
         Transformed::new_transformed(keys, changed)
     }
 
-    /// Of the last column of an order it does not matter which zero comes first, unless somebody asks which rows are level
-    /// with each other.
+    /// Inserts keys into an order. The last column of an order needs a key for its zeros only if the order also decides which
+    /// rows are ties.
     fn sort(&self, order: &mut [Sort], asks_for_ties: bool) -> Result<bool> {
         let last = order.len().saturating_sub(1);
         let mut changed = false;
@@ -371,7 +372,7 @@ impl Keys {
         }
     }
 
-    /// Whether it is its own key, whatever it is.
+    /// Returns true if an expression is its own key for any value.
     fn is_key(&self, expr: &Expr) -> bool {
         match expr {
             Expr::ScalarFunction(function) => function::is_function(&function.func),
@@ -384,7 +385,7 @@ impl Keys {
         expr.get_type(&self.schema).is_ok_and(|data_type| has_float(&data_type))
     }
 
-    /// Whether it is a column of a table as it is stored.
+    /// Returns true for a column of a table in its stored form.
     fn is_stored(&self, expr: &Expr) -> bool {
         expr.try_as_col()
             .is_some_and(|column| self.inputs.iter().any(|input| stored(input, column, self.has_one_nan)))
@@ -398,7 +399,7 @@ fn settled(expr: Expr) -> Expr {
     }
 }
 
-/// The literal with which the bits of a stored float compare as its value does with this one; `None` if there is none.
+/// Returns a literal that compares with the bits of a stored float as `literal` compares with its value; `None` if there is none.
 fn bits(op: Operator, literal: &ScalarValue) -> Option<ScalarValue> {
     let zero = match literal {
         ScalarValue::Float64(Some(v)) => *v == 0.0,

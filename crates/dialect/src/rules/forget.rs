@@ -1,16 +1,16 @@
-//! A physical rule: what is known of the rows of a node, and does not hold above it.
+//! A physical rule that keeps DataFusion from using properties of rows where they do not hold.
 //!
-//! A plan knows which columns are constant, which are equal, and in which order rows come; by that DataFusion leaves out what
-//! need not be sorted, and ends groups early. In four places it knows too much:
+//! A plan knows which columns are constant or equal, and how rows are ordered. By these properties DataFusion drops sorts, and
+//! ends groups early. In four places it derives properties that are false:
 //!
-//! | where | what it takes for true |
+//! | where | the property that DataFusion assumes |
 //! |---|---|
-//! | the side of an outer join that is filled with nulls | what is constant on that side stays constant |
-//! | grouping sets, with a null for each column that a set leaves out | what is constant, equal or in order stays so |
-//! | a hash join of two sides that are in order | for each row of one side, the other one's begin anew, and yet go on in order |
-//! | a window function whose own order is constant | whatever order is wanted above it is there too |
+//! | the side of an outer join that is filled with nulls | constants of that side stay constant |
+//! | grouping sets, with a null for each column that a set leaves out | constants, equalities and orders are preserved |
+//! | a hash join of two ordered sides | the other side's rows, which start again for each row of one side, stay in order |
+//! | a window function whose own order is constant | any order required above it is there |
 //!
-//! There a [`Forget`] stands. It gives its rows on as they are.
+//! In these places the rule inserts a [`Forget`] node, which passes its rows on and hides the properties.
 
 use std::any::Any;
 use std::fmt;
@@ -32,7 +32,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
 
-/// See the module. Where the sides of joins are settled, and before anything is sorted.
+/// The rule. It runs after the sides of joins are chosen, and before sorts are inserted.
 #[derive(Debug)]
 pub struct Forgets;
 
@@ -68,7 +68,7 @@ impl PhysicalOptimizerRule for Forgets {
     }
 }
 
-/// Of which sides of a join too much is known.
+/// Returns for each side of a join if its properties have to be hidden.
 fn forgetting_sides(plan: &Arc<dyn ExecutionPlan>) -> [bool; 2] {
     let any = plan.as_any();
     let hash = any.downcast_ref::<HashJoinExec>();
@@ -84,7 +84,7 @@ fn forgetting_sides(plan: &Arc<dyn ExecutionPlan>) -> [bool; 2] {
     };
     let children = plan.children();
     let changes = |side: usize| nullable[side] && changes_with_nulls(children[side].equivalence_properties());
-    // The rows of the left side are found by those of the right one, whose order stays.
+    // Rows of the left side are found by the rows of the right side, whose order is preserved.
     let begins_anew = hash.is_some_and(|join| {
         let keeps_order = matches!(join.join_type(), JoinType::Inner | JoinType::Right);
         keeps_order && !join.left().equivalence_properties().oeq_class().is_empty()
@@ -92,20 +92,21 @@ fn forgetting_sides(plan: &Arc<dyn ExecutionPlan>) -> [bool; 2] {
     [begins_anew || changes(0), changes(1)]
 }
 
-/// Whether there is more than columns that are equal: these still are where all are null.
+/// Returns true if the properties include more than equal columns, which stay equal where all of them are null.
 fn changes_with_nulls(known: &EquivalenceProperties) -> bool {
     let has_expression =
         known.eq_group().iter().any(|equal| equal.iter().any(|expr| !expr.as_any().is::<Column>()));
     has_expression || !known.constants().is_empty()
 }
 
-/// Only the first grouping has: the last one groups by what came of the sets, nulls and all.
+/// Returns true for an aggregate with grouping sets. Only the first of two aggregate stages has them: the last one groups its
+/// result by plain columns, including the nulls.
 fn has_grouping_sets(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let aggregate = plan.as_any().downcast_ref::<AggregateExec>();
     aggregate.is_some_and(|aggregate| aggregate.group_expr().has_grouping_set())
 }
 
-/// Whether nothing is left of the order that a window function wants, once constants are left out.
+/// Returns true if a window function requires an order of which only constants are left.
 fn is_of_constant_order(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if !plan.as_any().is::<BoundedWindowAggExec>() && !plan.as_any().is::<WindowAggExec>() {
         return false;
@@ -117,18 +118,18 @@ fn is_of_constant_order(plan: &Arc<dyn ExecutionPlan>) -> bool {
     })
 }
 
-/// What is forgotten.
+/// The properties that a node hides.
 #[derive(Debug, Clone, Copy)]
 enum What {
-    /// Which columns are constant or equal, and the order of rows.
+    /// Constants, equal columns and the order of rows.
     All,
-    /// And by what the rows were dealt out to parts.
+    /// The properties that [`All`](What::All) hides, and the partitioning of the rows.
     AllAndParts,
-    /// Nothing that is known; but what is wanted above is not asked of what is below.
+    /// None; but an order that is required above is not passed on to the node below.
     Wishes,
 }
 
-/// See the module.
+/// A node that passes its rows on and hides properties of them.
 #[derive(Debug)]
 pub struct Forget {
     input: Arc<dyn ExecutionPlan>,
@@ -179,7 +180,7 @@ impl ExecutionPlan for Forget {
         vec![&self.input]
     }
 
-    // No sort is moved from above to below.
+    // Keeps DataFusion from moving a sort from above to below this node.
     fn maintains_input_order(&self) -> Vec<bool> {
         vec![false]
     }

@@ -1,11 +1,10 @@
-//! `b <> 0 AND a / b > 1` does not fail where `b` is 0.
+//! `b <> 0 AND a / b > 1` does not fail where `b` is 0, as users of PostgreSQL expect.
 //!
-//! SQL promises no order of conditions, and DataFusion asks each of them about a whole batch; its optimizer joins the
-//! conditions of several queries in an order of its own, and makes AND and OR of what was written as CASE. Here, when
-//! all of that is done, each AND and OR whose right side may fail becomes a function that has the right side within it,
-//! and asks it only about the rows that the left side leaves open. Being a function of the left side and of columns, it
-//! may stand wherever an expression may: in joins, aggregates, windows and sorts. In the condition of a filter or join,
-//! the parts that cannot fail come first, wherever they were written.
+//! SQL promises no order of evaluation. DataFusion evaluates each condition for a whole batch; its optimizer joins the conditions
+//! of several queries in an order of its own, and turns CASE into AND and OR. Here, after all that, each AND and OR whose right
+//! side may fail becomes a function that contains the right side and evaluates it only for the rows that the left side leaves
+//! undecided. The function takes the left side and columns as arguments, so it may stand wherever an expression may: in joins,
+//! aggregates, windows and sorts. In the condition of a filter or join, the parts that cannot fail are moved to the front.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -40,8 +39,9 @@ use crate::rules::float_keys;
 use crate::rules::opaque;
 use crate::rules::to_float;
 
-/// DataFusion's rules, with [`DistinctIsGrouping`] before the one on DISTINCT, and one more: before any expression is taken out of a filter's conditions to be reckoned once for
-/// all rows, those that cannot fail come first. Only what the first of them asks is taken out.
+/// Returns DataFusion's rules, with two more. [`DistinctIsGrouping`] comes before the rule about DISTINCT. [`SafeFirst`] comes
+/// before common subexpressions are extracted from a filter's conditions to be evaluated once for all rows: it moves the parts
+/// that cannot fail to the front, and only subexpressions of the first part are extracted.
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
     let at = rules.iter().position(|rule| rule.name() == "common_sub_expression_eliminate");
@@ -51,14 +51,14 @@ pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules
 }
 
-/// An optimized plan with its guards, which no optimizer may see any more. So that the plan is gone over once, its long
-/// constants begin to [count rows](constant) as well.
+/// Inserts the guards into an optimized plan, which no optimizer may see any more. To save another traversal of the plan, it also
+/// wraps long constants so that they [count rows](constant).
 pub fn guarded(plan: &LogicalPlan, props: &ExecutionProps) -> Result<LogicalPlan> {
     if !has_work(plan)? {
         return Ok(plan.clone());
     }
     let guarded = plan.clone().transform_up_with_subqueries(|plan| {
-        // What stands in a scan only tells which pieces to leave out.
+        // Conditions in a scan only select the blocks to skip.
         if matches!(plan, LogicalPlan::TableScan(_)) {
             return Ok(Transformed::no(plan));
         }
@@ -123,7 +123,7 @@ fn is_logic(expr: &Expr) -> bool {
     matches!(expr, Expr::BinaryExpr(BinaryExpr { op: Operator::And | Operator::Or, .. }))
 }
 
-/// Tells a plan that has an AND or OR, a long constant, or a window.
+/// Returns true for a plan that has an AND or OR, a long constant, or a window.
 fn has_work(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|plan| {
@@ -136,7 +136,7 @@ fn has_work(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// The parts of a condition, those that cannot fail first, then those that may only overflow.
+/// Returns the parts of a condition: first those that cannot fail, then those that may only overflow, then the others.
 fn by_risk(condition: Expr, schema: &DFSchema) -> Vec<Expr> {
     let mut parts = split_conjunction_owned(condition);
     parts.sort_by_cached_key(|part| risk(part, schema));
@@ -147,7 +147,7 @@ fn and(left: Expr, right: Expr) -> Expr {
     Expr::BinaryExpr(BinaryExpr::new(Box::new(left), Operator::And, Box::new(right)))
 }
 
-/// See [`optimizer_rules`].
+/// The rule that moves parts of a filter that cannot fail to the front. See [`optimizer_rules`].
 #[derive(Debug)]
 struct SafeFirst;
 
@@ -178,9 +178,9 @@ impl OptimizerRule for SafeFirst {
     }
 }
 
-/// Puts guards into the expressions of one node.
+/// Inserts guards into the expressions of one node.
 struct Guards<'a> {
-    /// What its expressions are about.
+    /// The columns that the expressions can read.
     schema: DFSchema,
     props: &'a ExecutionProps,
 }
@@ -202,7 +202,7 @@ impl Guards<'_> {
         })
     }
 
-    /// What filters rows, where null is as good as false.
+    /// Inserts guards into a condition that filters rows, where null counts as false.
     fn condition(&self, condition: Expr) -> Result<Transformed<Expr>> {
         let condition = self.value_of_parts(condition)?;
         let parts = split_conjunction(&condition.data);
@@ -235,7 +235,7 @@ impl Guards<'_> {
         Ok(Transformed::new_transformed(whole, changed))
     }
 
-    /// `None` if the right side is nothing that can be reckoned by itself.
+    /// Returns the guard for `left AND right` or `left OR right`; `None` if the right side cannot be compiled by itself.
     fn guard(&self, asks: Asks, left: &Expr, right: &Expr) -> Result<Option<Expr>> {
         let mut columns = BTreeSet::new();
         for column in right.column_refs() {
@@ -266,26 +266,26 @@ impl Guards<'_> {
     }
 }
 
-/// When the right side is asked.
+/// The rows for which the right side is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Asks {
-    /// AND.
+    /// All rows but those where the left side is false: AND.
     UnlessFalse,
-    /// OR.
+    /// All rows but those where the left side is true: OR.
     UnlessTrue,
-    /// AND, where it does not matter whether the whole is false or null.
+    /// Rows where the left side is true: AND in a filter, where false and null are the same.
     IfTrue,
 }
 
-/// AND or OR as a function of its left side and of the columns that its right side is about.
+/// AND or OR as a function of its left side and of the columns that its right side reads.
 #[derive(Debug, Eq)]
 struct Guard {
-    /// For EXPLAIN.
+    /// The name that EXPLAIN shows.
     name: String,
     asks: Asks,
-    /// About a batch of the arguments behind the first.
+    /// The right side, compiled for a batch of the arguments after the first.
     right: Arc<dyn PhysicalExpr>,
-    /// Whether the right side is.
+    /// True if the right side may be null.
     nullable: bool,
     signature: Signature,
 }
@@ -364,13 +364,13 @@ fn may_fail(expr: &Expr, schema: &DFSchema) -> bool {
     risk(expr, schema) != Risk::None
 }
 
-/// How a value may have no answer.
+/// The ways in which evaluating an expression may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Risk {
     None,
-    /// Addition, subtraction and multiplication, which rarely do.
+    /// Addition, subtraction or multiplication may overflow, which is rare.
     Overflow,
-    /// What is not known here may.
+    /// Other failures, including those of all unknown expressions.
     Any,
 }
 
@@ -380,7 +380,7 @@ fn risk(expr: &Expr, schema: &DFSchema) -> Risk {
     let fails = |expr: &Expr| {
         let safe = match expr {
             Expr::BinaryExpr(BinaryExpr { op, right, .. }) => {
-                // A pattern in the text is the same for all rows; one out of a row may be none.
+                // A constant pattern was checked while planning; a pattern from a row may be invalid.
                 let matches = is_match(*op) && matches!(**right, Expr::Literal(..));
                 matches || is_safe(*op) || type_of(expr).is_ok_and(|data_type| data_type.is_floating())
             }
@@ -391,7 +391,7 @@ fn risk(expr: &Expr, schema: &DFSchema) -> Risk {
             Expr::Like(_) | Expr::Not(_) | Expr::IsNull(_) | Expr::IsNotNull(_) => true,
             Expr::IsTrue(_) | Expr::IsFalse(_) | Expr::IsUnknown(_) => true,
             Expr::IsNotTrue(_) | Expr::IsNotFalse(_) | Expr::IsNotUnknown(_) => true,
-            // Its parts say.
+            // The parts of the CASE are tested by themselves.
             Expr::Case(_) => true,
             Expr::ScalarFunction(ScalarFunction { func, .. })
                 if float_keys::is_function(func)
@@ -428,7 +428,7 @@ fn is_match(op: Operator) -> bool {
         || matches!(op, LikeMatch | ILikeMatch | NotLikeMatch | NotILikeMatch)
 }
 
-/// Whether a cast has an answer for every value.
+/// Returns true if a cast succeeds for every value.
 fn widens(from: &Arrow, to: &Arrow) -> bool {
     let is_text = |t: &Arrow| matches!(t, Arrow::Utf8 | Arrow::LargeUtf8 | Arrow::Utf8View);
     let longer = from.primitive_width() <= to.primitive_width();

@@ -1,11 +1,12 @@
-//! EXISTS and IN within a larger condition, without what is left of them.
+//! EXISTS and IN within a larger condition leave no marks behind.
 //!
-//! DataFusion joins the rows to those of the query and marks which of them met one; the condition asks the marks. They stay in the
-//! rows behind the condition, though nothing asks for them any more: a window function, whose rows have all the columns of what
-//! it reads, finds more than it was planned for. Here the marks end where the condition does.
+//! DataFusion joins the rows to those of the subquery by a mark join, which adds a column that marks the rows with a match; the
+//! condition reads the marks. The mark columns stay in the rows above the condition, although nothing reads them any more. A
+//! window function above finds more columns than it was planned for, and fails. Here a projection removes the marks above the
+//! condition.
 //!
-//! A mark is told from others by the name of its query. Of a query that is known to have no rows DataFusion forgets its name, and
-//! then that mark meets all others that are called so. Here it is what it must be: false.
+//! Marks are distinguished by the name of their subquery. For a subquery without any rows DataFusion loses that name, and its
+//! mark is confused with others. Here such a mark is replaced by its value, false.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ const RULE: &str = "decorrelate_predicate_subquery";
 
 type Rule = Arc<dyn OptimizerRule + Send + Sync>;
 
-/// Puts the rule that makes marks behind one that ends them, and one on those of nothing behind the one that finds it.
+/// Wraps the rule that makes marks, so that they are removed, and adds a rule about empty subqueries after the one that finds
+/// them.
 pub fn end(rules: &mut Vec<Rule>) {
     for rule in rules.iter_mut().filter(|rule| rule.name() == RULE) {
         *rule = Arc::new(Ended { rule: rule.clone() });
@@ -27,7 +29,7 @@ pub fn end(rules: &mut Vec<Rule>) {
     rules.insert(at.map_or(rules.len(), |at| at + 1), Arc::new(OfNothing));
 }
 
-/// See the module.
+/// The rule that replaces the mark of an empty subquery by false.
 #[derive(Debug)]
 struct OfNothing;
 
@@ -60,6 +62,7 @@ impl OptimizerRule for OfNothing {
     }
 }
 
+/// DataFusion's rule that makes marks, followed by the removal of the marks.
 #[derive(Debug)]
 struct Ended {
     rule: Rule,
@@ -79,7 +82,7 @@ impl OptimizerRule for Ended {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        // Those within first: the rule would do it itself, and leave their marks.
+        // Subqueries come first: DataFusion's rule would rewrite them by itself and leave their marks.
         let plan = plan.map_subqueries(|query| query.transform_down(|plan| self.rewrite(plan, config)))?;
         let LogicalPlan::Filter(filter) = &plan.data else { return Ok(plan) };
         let columns = filter.input.schema().columns();

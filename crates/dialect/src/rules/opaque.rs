@@ -1,12 +1,12 @@
-//! What a filter computes, kept from DataFusion's arithmetic of intervals.
+//! Hides the computations of a filter from DataFusion's interval arithmetic.
 //!
-//! That takes every operation for one that can be undone: of `id / 7 = 23` it concludes that `id` is 161, of
-//! `cast(f AS int) = 3` that `f` is 3, of `f + 1e16 = 1e16` that `f` is 0, and leaves columns out of an ORDER BY that seem to
-//! have one value. So in the optimized plan `as_is(x)` takes the place of what a filter computes of columns before it compares
-//! it: the same value, of whose origin nothing is known. Columns that are compared themselves stay as they are.
+//! DataFusion assumes that every operation is invertible: from `id / 7 = 23` it concludes that `id` is 161, from
+//! `cast(f AS int) = 3` that `f` is 3, from `f + 1e16 = 1e16` that `f` is 0; and it drops columns from ORDER BY that seem to have
+//! one value. Here, in the optimized plan, each value that a filter computes from columns before it compares it is wrapped in
+//! `as_is(x)`: the same value, about which DataFusion knows nothing. Columns that are compared directly stay as they are.
 //!
-//! Its simplifier moves a cast from one side of a comparison to the other, also one that loses digits or may fail: of
-//! `1.996::numeric(9, 2) = 2` it made `1.996 = 2.000`. So such casts are hidden before it sees them.
+//! DataFusion's simplifier moves a cast from one side of a comparison to the other, also one that loses digits or may fail:
+//! `1.996::numeric(9, 2) = 2` became `1.996 = 2.000`. So such casts are wrapped before the simplifier sees them.
 
 use std::any::Any;
 use std::sync::{Arc, LazyLock};
@@ -28,12 +28,12 @@ static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     Arc::new(ScalarUDF::new_from_impl(AsIs { signature: Signature::any(1, Volatility::Immutable) }))
 });
 
-/// Whether a function is `as_is`, which no value fails to have.
+/// Returns true for `as_is`, which cannot fail.
 pub fn is_function(function: &ScalarUDF) -> bool {
     function.inner().as_any().is::<AsIs>()
 }
 
-/// An optimized plan of whose filters only columns that are compared are known.
+/// Wraps the computed values in the filters of an optimized plan.
 pub fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|plan| match plan {
         LogicalPlan::Filter(mut filter) => {
@@ -46,9 +46,9 @@ pub fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
     .map(|exact| exact.data)
 }
 
-/// A projection that hides the greatest integers among its constants. Where the least and the greatest of 64 bits are known to be
-/// the bounds of a column, as of `SELECT -9223372036854775808 AS n UNION ALL SELECT 9223372036854775807`, DataFusion counts the
-/// integers between them, of which there are more than it has a number for.
+/// Wraps the greatest integers among the constants of a projection. If the least and the greatest 64-bit integer are the bounds
+/// of a column, as in `SELECT -9223372036854775808 AS n UNION ALL SELECT 9223372036854775807`, DataFusion counts the integers
+/// between them, and that count overflows.
 pub fn greatest(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !matches!(plan, LogicalPlan::Projection(_)) {
         return Ok(Transformed::no(plan));
@@ -69,11 +69,11 @@ pub fn greatest(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// A cast that is not the same value in other words, hidden.
+/// Wraps a cast that may lose digits or fail.
 pub fn lossy(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let loses = match &expr {
         Expr::Cast(Cast { expr: of, data_type: to }) | Expr::TryCast(TryCast { expr: of, data_type: to }) => {
-            // What becomes of a literal is known at once.
+            // A cast of a literal is evaluated at once.
             !matches!(**of, Expr::Literal(..)) && of.get_type(schema).is_ok_and(|from| loses(&from, to))
         }
         _ => false,
@@ -84,15 +84,15 @@ pub fn lossy(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(FUNCTION.clone(), vec![expr])))
 }
 
-/// Whether two values may become one, or one may not fit, among the types that the simplifier takes casts from. It cuts a literal
-/// to the unit of a timestamp, so that none of another may meet it.
+/// Returns true if the cast may map two values to one, or if a value may not fit. Considers only the types from which the
+/// simplifier moves casts. For timestamps any change of unit counts, because the simplifier truncates a literal to the unit.
 fn loses(from: &Arrow, to: &Arrow) -> bool {
     if let (Arrow::Timestamp(own, _), Arrow::Timestamp(unit, _)) = (from, to) {
         return own != unit;
     }
     match (digits(from), digits(to)) {
         (Some((before, after)), Some((most_before, most_after))) => {
-            // As many digits are not the same numbers here.
+            // Decimals and integers with as many digits do not hold the same numbers, nor do signed and unsigned integers.
             let others = from.is_decimal() || from.is_signed_integer() != to.is_signed_integer();
             before > most_before || after > most_after || to.is_integer() && others
         }
@@ -100,7 +100,7 @@ fn loses(from: &Arrow, to: &Arrow) -> bool {
     }
 }
 
-/// How many digits the numbers of a type have before the point and behind it.
+/// Returns the number of digits before and after the decimal point of a type's numbers.
 fn digits(data_type: &Arrow) -> Option<(i16, i16)> {
     Some(match data_type {
         Arrow::Int8 | Arrow::UInt8 => (3, 0),
@@ -118,7 +118,7 @@ fn digits(data_type: &Arrow) -> Option<(i16, i16)> {
     })
 }
 
-/// Of a condition: of what is below anything else DataFusion concludes nothing.
+/// Wraps the operands of a condition's comparisons. DataFusion concludes nothing from comparisons below other operators than AND.
 fn compared(condition: Expr) -> Transformed<Expr> {
     match condition {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if op == Operator::And || compares(op) => {
@@ -146,7 +146,7 @@ fn operand(expr: Expr) -> Transformed<Expr> {
     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(FUNCTION.clone(), vec![expr])))
 }
 
-/// `as_is(x)`: of no other use, so that statements cannot call it.
+/// The function `as_is(x)`. It is not registered, so that statements cannot call it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct AsIs {
     signature: Signature,

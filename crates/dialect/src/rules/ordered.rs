@@ -1,8 +1,8 @@
-//! A physical rule: a UNION ALL is in an order if each of its parts is.
+//! A physical rule: a UNION ALL is in an order if each of its inputs is.
 //!
-//! Where a part has one column under two names, DataFusion sorts it by one of them: the other is level with it. Of the union it
-//! forgets that, and refuses its own plan for `ORDER BY` both. Each part gives its rows in streams of its own, so what holds in
-//! every part holds in every stream of the union, which is all that is asked for.
+//! If an input has one column under two names, DataFusion sorts it by one of them, because the other is equal to it. For the
+//! union it forgets that, and refuses its own plan for `ORDER BY` both. Each input yields its rows in partitions of its own, so
+//! an order that holds in every input holds in every partition of the union, which is all that is required.
 
 use std::any::Any;
 use std::fmt;
@@ -19,7 +19,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 
-/// See the module. Before DataFusion looks whether all orders are there.
+/// The rule. It runs before DataFusion checks that all required orders are there.
 #[derive(Debug)]
 pub struct UnionOrder;
 
@@ -52,7 +52,7 @@ impl PhysicalOptimizerRule for UnionOrder {
     }
 }
 
-/// A union whose parts are in the order that is wanted, and which does not know it.
+/// Returns the union with the required order declared, if its inputs are in that order and the union does not know it.
 fn ordered(plan: &Arc<dyn ExecutionPlan>, wanted: &LexRequirement) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let is_in_order = |plan: &Arc<dyn ExecutionPlan>| {
         plan.equivalence_properties().ordering_satisfy_requirement(wanted.clone())
@@ -68,6 +68,7 @@ fn ordered(plan: &Arc<dyn ExecutionPlan>, wanted: &LexRequirement) -> Result<Opt
     Ok(Some(Arc::new(Ordered::new(plan.clone(), wanted.clone().into()))))
 }
 
+/// A node that passes its rows on and declares their order.
 #[derive(Debug)]
 pub struct Ordered {
     input: Arc<dyn ExecutionPlan>,

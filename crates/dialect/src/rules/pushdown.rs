@@ -1,10 +1,10 @@
-//! DataFusion's rules that push conditions down a physical plan, kept from those places where they would take one column for another.
+//! Keeps DataFusion's physical filter pushdown from moving a condition to another column of the same name.
 //!
-//! They follow a column by its name. Where two columns of a node have the same one (both sides of a join have an `id`; its sides
-//! were changed about, or it stands below another join), a condition on one comes to stand on the other, and rows go missing. So
-//! it does where a name means another column below: in a UNION whose queries name their columns differently, in a semi join of
-//! which the other side has a column that is called as the key is. There a [`Fence`] stands while the rule runs: what comes from
-//! above stays above.
+//! DataFusion's rules follow a column by its name. If two columns of a node have the same name (both sides of a join have an
+//! `id`, and the sides were swapped, or the join is below another one), a condition on one moves to the other, and rows go
+//! missing. The same happens if a name means another column below: in a UNION whose queries name their columns differently, or in
+//! a semi join whose other side has a column named like the key. In these places a [`Fence`] node is inserted while the rule
+//! runs, which no condition passes.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -29,17 +29,17 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-/// As DataFusion calls them: before the plan is brought to its parts, and after.
+/// Names of DataFusion's two rules: one runs before the distribution of rows is planned, the other one after.
 const RULES: [&str; 2] = ["FilterPushdown", "FilterPushdown(Post)"];
 
-/// Puts these rules behind fences.
+/// Wraps these rules.
 pub fn fenced(rules: &mut [Arc<dyn PhysicalOptimizerRule + Send + Sync>]) {
     for rule in rules.iter_mut().filter(|rule| RULES.contains(&rule.name())) {
         *rule = Arc::new(Fenced { rule: rule.clone() });
     }
 }
 
-/// See the module.
+/// A pushdown rule that runs over a plan with fences.
 #[derive(Debug)]
 struct Fenced {
     rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>,
@@ -84,7 +84,8 @@ impl PhysicalOptimizerRule for Fenced {
     }
 }
 
-/// Whether a condition goes astray somewhere, if `above` there is one.
+/// Returns true if a condition could move to a wrong column somewhere in the plan; `above` tells if there is a condition above
+/// it.
 fn needs_fence(plan: &Arc<dyn ExecutionPlan>, above: bool) -> bool {
     let above = above || has_condition(plan);
     plan.children().into_iter().any(|child| above && goes_astray(plan, child) || needs_fence(child, above))
@@ -92,7 +93,7 @@ fn needs_fence(plan: &Arc<dyn ExecutionPlan>, above: bool) -> bool {
 
 fn has_condition(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let any = plan.as_any();
-    // The first rows of an order, and the greatest of all rows, become conditions as they are found.
+    // A sort with a limit, and an aggregate without keys, filter their input by the values found so far.
     any.is::<FilterExec>()
         || any.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_some())
         || any
@@ -100,12 +101,12 @@ fn has_condition(plan: &Arc<dyn ExecutionPlan>) -> bool {
             .is_some_and(|aggregate| aggregate.group_expr().expr().is_empty())
 }
 
-/// Whether a condition that comes out of `plan` may come to stand on another column in or below its child.
+/// Returns true if a condition that comes from `plan` may move to another column in or below its child.
 fn goes_astray(plan: &Arc<dyn ExecutionPlan>, child: &Arc<dyn ExecutionPlan>) -> bool {
     !passes_rightly(child) || !names_rightly(plan, &child.schema())
 }
 
-/// Whether by their names the columns of a node are those of its inputs that they are by their places.
+/// Returns true if the columns of a node have the same names as the columns of its inputs at the same positions.
 fn passes_rightly(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let any = plan.as_any();
     let schema = plan.schema();
@@ -133,7 +134,8 @@ fn passes_rightly(plan: &Arc<dyn ExecutionPlan>) -> bool {
     true
 }
 
-/// A condition on the key of one side of a semi join goes to the other side too, by the key's name.
+/// Returns true if the name of each join key is unambiguous: a condition on the key of one side of a semi join also moves to the
+/// other side, by that name.
 fn finds_keys(join: &HashJoinExec) -> bool {
     let (on_left, other) = match join.join_type() {
         JoinType::LeftSemi | JoinType::LeftAnti => (true, join.right().schema()),
@@ -148,7 +150,7 @@ fn finds_keys(join: &HashJoinExec) -> bool {
     })
 }
 
-/// Whether the columns in the conditions that a node has of its own are called as in its input.
+/// Returns true if the columns in a node's own conditions have the same names as in its input.
 fn names_rightly(plan: &Arc<dyn ExecutionPlan>, input: &Schema) -> bool {
     let is_named = |expr: &Arc<dyn PhysicalExpr>| {
         let is_named =
@@ -173,7 +175,7 @@ fn has_unique_names(schema: &Schema) -> bool {
     schema.fields().iter().all(|field| names.insert(field.name()))
 }
 
-/// Stands above a node and lets no condition through: what a node does not say of itself is no.
+/// A node that lets no condition through, because it keeps the defaults of [`ExecutionPlan`], which refuse all.
 #[derive(Debug)]
 struct Fence {
     inner: Arc<dyn ExecutionPlan>,

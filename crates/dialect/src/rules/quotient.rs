@@ -1,6 +1,7 @@
-//! Decimals divided, rounded to the nearest: DataFusion cuts the last digit off, so that `0.05 / 0.3 * 0.3` is less than it was.
+//! The quotient of two decimals is rounded to the nearest value, as in PostgreSQL. DataFusion truncates it, so that
+//! `0.05 / 0.3 * 0.3` was too small.
 //!
-//! The type is DataFusion's: four digits more behind the point than the dividend has.
+//! The type stays DataFusion's: its scale is four digits longer than that of the dividend.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -17,12 +18,13 @@ use datafusion::logical_expr::{
 };
 use types::Error;
 
+/// Returns the division function for decimals.
 pub fn function() -> Arc<ScalarUDF> {
     let signature = Signature::any(2, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(Quotient { signature }))
 }
 
-/// Whether operands, whose types were coerced, are divided by [`function`].
+/// Returns true if operands, whose types were coerced, are divided by [`function`].
 pub fn takes(dividend: &Expr, divisor: &Expr, schema: &DFSchema) -> bool {
     let is_decimal = |expr: &Expr| matches!(expr.get_type(schema), Ok(Arrow::Decimal128(..)));
     is_decimal(divisor) && is_decimal(dividend)
@@ -113,12 +115,12 @@ fn divide(dividends: &ArrayRef, divisors: &ArrayRef, quotient: &Arrow) -> Result
 }
 
 fn power_of_ten(exponent: i32) -> i256 {
-    // Of two scales, each at most what a decimal has digits.
+    // The exponent is the sum of two scales, each at most the number of digits of a decimal.
     debug_assert!(exponent <= 2 * i32::from(DECIMAL128_MAX_PRECISION));
     i256::from_i128(10).wrapping_pow(exponent.unsigned_abs())
 }
 
-/// Half a unit and more goes away from zero, as PostgreSQL rounds decimals. `None` if it overflows on the way.
+/// Divides and rounds halves away from zero, as PostgreSQL does for decimals. Returns `None` if an intermediate result overflows.
 fn rounded(dividend: i128, divisor: i128) -> Option<i128> {
     let (quotient, rest) = (dividend.checked_div(divisor)?, dividend % divisor);
     if rest.unsigned_abs() < divisor.unsigned_abs() - rest.unsigned_abs() {

@@ -1,9 +1,9 @@
 //! Recursive queries keep all their columns.
 //!
-//! DataFusion 53 takes columns that nobody reads out of both parts of a recursive query, as it does elsewhere. But the
-//! recursive part reads the rows that it made before, column by column as they were; and UNION compares whole rows,
-//! read or not. So such a query fails, or loses rows. Here the rule that does it sees a recursive query as a node of
-//! unknown kind, and goes over each of its parts as over a query of its own, all of whose columns are wanted.
+//! DataFusion 53 removes unused columns from both parts of a recursive query, as it does elsewhere. But the recursive part reads
+//! the rows of the previous iteration by position, and UNION compares whole rows, including unused columns. So such a query
+//! fails, or loses rows. Here DataFusion's rule sees a recursive query as a node of unknown kind, and runs over each of its parts
+//! as over a separate query, all of whose columns are needed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use datafusion::common::{DFSchemaRef, Result};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, RecursiveQuery, UserDefinedLogicalNodeCore};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-/// Puts the rule in the place of DataFusion's.
+/// Replaces DataFusion's rule that removes unused columns.
 pub fn keep_columns(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
     let rule = rules.iter_mut().find(|rule| rule.name() == "optimize_projections");
     let rule = rule.expect("DataFusion has this rule");
@@ -74,7 +74,7 @@ impl WholeRecursion {
     }
 }
 
-/// A plan that shows nothing of itself but its columns.
+/// A plan that shows only its columns to other rules.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Hash)]
 struct Hidden {
     plan: LogicalPlan,

@@ -1,12 +1,12 @@
-//! DataFusion's simplification of expressions, kept from what it makes wrong.
+//! Keeps DataFusion's simplification of expressions from changing results.
 //!
-//! It joins lists that are asked about one operand: `x IN (1, 2) AND x IN (2, 3)` becomes `x IN (2)`, and without a common item
-//! false or true, also where `x` is null; it compares items as they are written, so that `x IN (a) AND x IN (b)` and
-//! `x NOT IN ($1) OR x NOT IN ($2)` have no item in common; and it takes a null in a list for an item like others.
+//! DataFusion merges lists that are tested for one operand: `x IN (1, 2) AND x IN (2, 3)` becomes `x IN (2)`. Without a common
+//! item it becomes false or true, also where `x` is null. Items are compared as they are written, so that `x IN (a) AND x IN (b)`
+//! and `x NOT IN ($1) OR x NOT IN ($2)` have no item in common. And a null in a list is treated as an ordinary item.
 //!
-//! Here the operand of each list gets a name of its own while an expression is simplified in which that could happen, so that no
-//! two lists have the same operand; and columns get one too, so that no list is made of `x = 1 OR x = 2` on the way. Afterwards
-//! the names go, and such equalities become the lists that scans, keys and indexes look for.
+//! Here, if an expression could be affected, the operand of each list gets a unique alias while the expression is simplified, so
+//! that no two lists have the same operand. Columns get an alias too, so that `x = 1 OR x = 2` does not become a list on the way.
+//! Afterwards the aliases are removed, and such equalities become the lists that scans, key lookups and indexes use.
 
 use std::sync::Arc;
 
@@ -20,18 +20,18 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-/// How the names begin; no column is called so.
+/// Prefix of the aliases. No column has such a name.
 const MARK: &str = "polynya operand ";
-/// Lists of a column up to this length are comparisons, as DataFusion has it.
+/// Length of the longest list over a column that becomes comparisons, as in DataFusion.
 const COMPARED_MAX: usize = 3;
 
-/// Puts the rule in the place of DataFusion's.
+/// Replaces DataFusion's rule.
 pub fn simplify_exactly(rules: &mut [Arc<dyn OptimizerRule + Send + Sync>]) {
     let rule = rules.iter_mut().find(|rule| rule.name() == Simplify.name());
     *rule.expect("DataFusion has this rule") = Arc::new(Simplify);
 }
 
-/// See the module.
+/// The rule that replaces DataFusion's `simplify_expressions`.
 #[derive(Debug)]
 pub struct Simplify;
 
@@ -53,7 +53,7 @@ impl OptimizerRule for Simplify {
             .with_schema(schema_of(&plan)?)
             .with_config_options(config.options())
             .with_query_execution_start_time(config.query_execution_start_time());
-        // The sides of what joins stay where they are.
+        // The two sides of a join condition must not be swapped.
         let reorders = !matches!(plan, LogicalPlan::Join(_));
         let simplifier = ExprSimplifier::new(info).with_canonicalize(reorders);
         let names = NamePreserver::new(&plan);
@@ -73,8 +73,8 @@ impl OptimizerRule for Simplify {
     }
 }
 
-/// A condition in which no integer is compared with the least or the greatest of its type: `x >= least` holds where `x` is not
-/// null. DataFusion, which counts the integers between two bounds, has no number for all of those of 64 bits.
+/// Removes comparisons of integers with the least or the greatest value of their type: `x >= least` becomes `x IS NOT NULL`.
+/// DataFusion counts the integers between two bounds, and the count of all 64-bit integers overflows.
 fn without_bounds(condition: Expr) -> Transformed<Expr> {
     let BinaryExpr { left, op, right } = match condition {
         Expr::BinaryExpr(binary) => binary,
@@ -105,11 +105,11 @@ fn is_greatest(value: &ScalarValue) -> bool {
     matches!(value, ScalarValue::Int64(Some(i64::MAX)) | ScalarValue::UInt64(Some(u64::MAX)))
 }
 
-/// What the expressions of a node are about.
+/// Returns the columns that the expressions of a node can read.
 fn schema_of(plan: &LogicalPlan) -> Result<DFSchemaRef> {
     Ok(match plan {
         LogicalPlan::TableScan(scan) => {
-            // The filters of a scan may be about columns that it does not give.
+            // The filters of a scan may read columns that the scan does not return.
             let schema = scan.source.schema();
             Arc::new(DFSchema::try_from_qualified_schema(scan.table_name.clone(), &schema)?)
         }
@@ -127,7 +127,8 @@ fn simplified(expr: Expr, simplifier: &ExprSimplifier, reorders: bool) -> Result
     simplified.map_data(plain)
 }
 
-/// Whether two lists could meet: each is written, or made of a pattern, or of what OR (under NOT, AND) joins.
+/// Returns true if an expression could contain two lists: a list may be written, or made from a pattern, or from the operands of
+/// OR (or of AND under NOT).
 fn may_join_lists(expr: &Expr) -> Result<bool> {
     let mut lists = 0;
     for part in split_conjunction(expr) {
@@ -153,13 +154,13 @@ fn is_pattern(op: Operator) -> bool {
     matches!(op, RegexMatch | RegexIMatch | RegexNotMatch | RegexNotIMatch)
 }
 
-/// The expression with names for its columns, another for each list.
+/// Gives columns an alias, and the operand of each list another one.
 fn named(expr: Expr, reorders: bool) -> Result<Expr> {
     let named = expr.transform_up(|expr| {
         Ok(match expr {
             Expr::Column(_) | Expr::OuterReferenceColumn(..) => Transformed::yes(name(expr, 0)),
             Expr::BinaryExpr(binary) if reorders => Transformed::yes(Expr::BinaryExpr(ordered(binary))),
-            // Of a list of literals nothing is left but whether it is met.
+            // A list of literals with a constant operand is evaluated anyway.
             Expr::InList(list) if !is_literal(&list.list) && is_constant(&list.expr)? => {
                 Transformed::yes(compared(list))
             }
@@ -167,14 +168,14 @@ fn named(expr: Expr, reorders: bool) -> Result<Expr> {
         })
     })?;
     let mut count = 0;
-    // From the outside inwards, so that a list within the operand of another has its own.
+    // Top-down, so that a list within the operand of another list keeps its own number.
     let named = named.data.transform_down(|expr| {
         count += 1;
         Ok(match expr {
             Expr::InList(mut list) => {
                 let operand = std::mem::take(list.expr.as_mut());
                 let operand = renamed(operand, count)?;
-                // Something volatile is not the same twice.
+                // A volatile operand has no columns to rename, and each use of it is a different value.
                 *list.expr = if operand.transformed { operand.data } else { name(operand.data, count) };
                 Transformed::yes(Expr::InList(list))
             }
@@ -205,7 +206,7 @@ fn is_mark(alias: &Alias) -> bool {
     alias.relation.is_none() && alias.name.starts_with(MARK)
 }
 
-/// Columns come before literals, and two columns in one order, so that equal comparisons look equal. The columns have names
+/// Puts columns before literals, and two columns in a fixed order, so that equal comparisons look equal. The columns have aliases
 /// by now.
 fn ordered(binary: BinaryExpr) -> BinaryExpr {
     let BinaryExpr { left, op, right } = binary;
@@ -227,7 +228,7 @@ fn named_column(expr: &Expr) -> Option<&Column> {
     }
 }
 
-/// Whether it becomes a literal, so that no name would stay with it.
+/// Returns true if the expression will be evaluated to a literal, which would lose its alias.
 fn is_constant(expr: &Expr) -> Result<bool> {
     let varies = expr.exists(|expr| {
         Ok(matches!(
@@ -247,7 +248,7 @@ fn is_literal(list: &[Expr]) -> bool {
     list.iter().all(|item| matches!(item, Expr::Literal(..)))
 }
 
-/// A list as comparisons with each of its items.
+/// Rewrites a list as comparisons with each of its items.
 fn compared(list: InList) -> Expr {
     let InList { expr, list, negated } = list;
     let one = |item: Expr| {
@@ -259,7 +260,7 @@ fn compared(list: InList) -> Expr {
         .unwrap_or_else(|| datafusion::logical_expr::lit(negated))
 }
 
-/// All of them as one. A list may be longer than a tree may be deep.
+/// Combines expressions as a balanced tree, because a list may be longer than a tree may be deep.
 fn halves(mut all: Vec<Expr>, both: &dyn Fn(Expr, Expr) -> Expr) -> Option<Expr> {
     if all.len() < 2 {
         return all.pop();
@@ -268,7 +269,7 @@ fn halves(mut all: Vec<Expr>, both: &dyn Fn(Expr, Expr) -> Expr) -> Option<Expr>
     Some(both(halves(all, both)?, halves(right, both)?))
 }
 
-/// The expression without the names, equalities and lists as DataFusion's rules leave them.
+/// Removes the aliases, and brings equalities and lists to the form in which DataFusion's rules leave them.
 fn plain(expr: Expr) -> Result<Expr> {
     let plain = expr.transform_up(|expr| {
         Ok(match expr {
@@ -297,7 +298,7 @@ fn is_short(list: &InList) -> bool {
     }
 }
 
-/// What is equal to an item of either, which is true, false and null where OR of both is.
+/// Merges two lists or equalities over one column. The merged list is true, false and null where their OR is.
 fn one_list(left: &Expr, right: &Expr) -> Option<InList> {
     let ((column, left), (other, right)) = (items(left)?, items(right)?);
     if column != other {
@@ -309,7 +310,7 @@ fn one_list(left: &Expr, right: &Expr) -> Option<InList> {
     Some(InList { expr: Box::new(Expr::Column(column.clone())), list, negated: false })
 }
 
-/// A column and what it may be equal to.
+/// Returns a column and the items that it is compared with.
 fn items(expr: &Expr) -> Option<(&Column, &[Expr])> {
     match expr {
         Expr::InList(InList { expr, list, negated: false }) => Some((expr.try_as_col()?, list)),

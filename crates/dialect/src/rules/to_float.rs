@@ -1,7 +1,7 @@
-//! Decimals as floats, rounded once: to the float that their digits mean where they are read as text.
+//! Decimals become floats with a single rounding: the float that their digits have when they are parsed as text.
 //!
-//! Arrow makes a float of all digits, then divides it by a power of ten, and rounds both times: `100.00000000000001` came out as
-//! 100. This stands in the place of its casts, in plans and where values become those of a column.
+//! Arrow converts all digits to a float, divides that by a power of ten, and rounds both times, so that `100.00000000000001`
+//! became 100. This module replaces its casts, in plans and where values are converted for a column.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -24,13 +24,13 @@ use datafusion::logical_expr::{
 
 use crate::values::decimal_text;
 
-/// The largest power of ten that each float holds exactly, and up to where it holds all integers.
+/// The largest power of ten that each float type holds exactly, and the bound up to which it holds all integers.
 const POWER_MAX_64: u32 = 22;
 const INTEGER_MAX_64: u128 = 1 << 53;
 const POWER_MAX_32: u32 = 10;
 const INTEGER_MAX_32: u128 = 1 << 24;
 
-/// Arrow's cast, but for decimals that become floats.
+/// Casts an array as Arrow does, except for decimals that become floats.
 pub fn cast(
     array: &ArrayRef,
     to: &Arrow,
@@ -44,7 +44,7 @@ pub fn cast(
     }
 }
 
-/// The array with floats where it has decimals and `to` has floats; `None` if there are none.
+/// Converts the decimals of an array to floats where `to` has floats; `None` if there are none.
 fn with_floats(array: &ArrayRef, to: &Arrow) -> std::result::Result<Option<ArrayRef>, ArrowError> {
     let from = array.data_type();
     if !rounds(from, to) {
@@ -78,7 +78,7 @@ fn with_floats(array: &ArrayRef, to: &Arrow) -> std::result::Result<Option<Array
     })
 }
 
-/// The lists with what becomes of their items; `None` if nothing does.
+/// Converts the items of lists; `None` if nothing changes.
 pub fn of_items(
     array: &ArrayRef,
     convert: impl Fn(&ArrayRef) -> std::result::Result<Option<ArrayRef>, ArrowError>,
@@ -97,7 +97,7 @@ pub fn of_items(
     Ok(Some(make_array(lists)))
 }
 
-/// Whether decimals become floats by a cast.
+/// Returns true if a cast between these types turns decimals into floats.
 fn rounds(from: &Arrow, to: &Arrow) -> bool {
     match (item(from), item(to)) {
         (Some(from), Some(to)) => rounds(from, to),
@@ -106,7 +106,7 @@ fn rounds(from: &Arrow, to: &Arrow) -> bool {
     }
 }
 
-/// What the items of a list are.
+/// Returns the type of the items of a list.
 pub fn item(data_type: &Arrow) -> Option<&Arrow> {
     match data_type {
         Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => Some(item.data_type()),
@@ -114,7 +114,8 @@ pub fn item(data_type: &Arrow) -> Option<&Arrow> {
     }
 }
 
-/// A quotient of two numbers that the float holds exactly is rounded once; all others are read from their digits.
+/// Converts a decimal to a float64. A quotient of two numbers that the float type holds exactly is rounded once; others are
+/// parsed from their digits.
 fn to_f64(mantissa: i128, scale: i8) -> f64 {
     match u32::try_from(scale) {
         Ok(power) if power <= POWER_MAX_64 && mantissa.unsigned_abs() <= INTEGER_MAX_64 => {
@@ -137,7 +138,7 @@ fn read<F: FromStr>(mantissa: impl Display, scale: i8, otherwise: F) -> F {
     format!("{mantissa}e{}", -i16::from(scale)).parse().unwrap_or(otherwise)
 }
 
-/// A cast of decimals to floats, by this module's function. Casts of structs are left.
+/// Replaces a cast of decimals to floats by this module's function. Casts of structs stay as they are.
 pub fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let (Expr::Cast(Cast { expr: of, data_type: to }) | Expr::TryCast(TryCast { expr: of, data_type: to })) =
         &expr
@@ -163,12 +164,12 @@ fn holds_floats(data_type: &Arrow) -> bool {
     }
 }
 
-/// Whether a function is such a cast, which no value fails.
+/// Returns true for such a cast function, which cannot fail.
 pub fn is_function(function: &ScalarUDF) -> bool {
     function.inner().as_any().is::<ToFloat>()
 }
 
-/// `to_float(x)`: statements write a cast.
+/// The function `to_float(x)`, which replaces a cast in a plan.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ToFloat {
     to: Arrow,
@@ -226,7 +227,7 @@ mod tests {
             (123, -3, "123000"),
             (1, 1, "0.1"),
             (0, 10, "0"),
-            // As a float64 it lies in the middle between two float32.
+            // Its float64 lies exactly in the middle between two float32.
             (16_777_217_000_000_001, 9, "16777217.000000001"),
         ] {
             assert_eq!(to_f64(mantissa, scale), text.parse::<f64>().unwrap(), "{text}");

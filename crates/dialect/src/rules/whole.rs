@@ -1,7 +1,8 @@
-//! Decimals and floats as integers, rounded as PostgreSQL rounds them: the half of a decimal away from zero, that of a float to the
-//! even integer. Arrow's casts leave out what is behind the point.
+//! Casts of decimals and floats to integers round as in PostgreSQL: halves of decimals away from zero, halves of floats to the
+//! even integer. Arrow's casts truncate.
 //!
-//! DataFusion's simplifier, which moves a cast to the other side of a comparison, knows none of this function.
+//! The casts become calls of a function, which DataFusion's simplifier does not know: it would move a cast to the other side of a
+//! comparison.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -83,7 +84,7 @@ fn cast(
     cast_with_options(whole.as_ref().unwrap_or(array), to, options)
 }
 
-/// The array with whole numbers where it has others and `to` has integers; `None` if there are none.
+/// Rounds the numbers of an array where `to` has integers; `None` if there are none to round.
 fn rounded(array: &ArrayRef, to: &Arrow) -> std::result::Result<Option<ArrayRef>, ArrowError> {
     if !rounds(array.data_type(), to) {
         return Ok(None);
@@ -101,7 +102,7 @@ fn rounded(array: &ArrayRef, to: &Arrow) -> std::result::Result<Option<ArrayRef>
             let floats: Float64Array = array.as_primitive::<Float64Type>().unary(f64::round_ties_even);
             Some(Arc::new(floats))
         }
-        // To fewer digits Arrow rounds.
+        // Arrow rounds if the scale becomes smaller.
         Arrow::Decimal128(..) => {
             Some(cast_with_options(array, &Arrow::Decimal128(DECIMAL128_MAX_PRECISION, 0), &options)?)
         }
@@ -112,11 +113,11 @@ fn rounded(array: &ArrayRef, to: &Arrow) -> std::result::Result<Option<ArrayRef>
     })
 }
 
-/// `to_integer(x)`: statements write a cast.
+/// The function `to_integer(x)`, which replaces a cast in a plan.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ToInteger {
     to: Arrow,
-    /// As TRY_CAST gives what does not fit.
+    /// True for TRY_CAST, which returns null for a value that does not fit.
     or_null: bool,
     signature: Signature,
 }
@@ -162,7 +163,7 @@ impl ScalarUDFImpl for ToInteger {
     }
 }
 
-/// Whether a function is such a cast.
+/// Returns true for such a cast function.
 pub fn is_function(function: &ScalarUDF) -> bool {
     function.inner().as_any().is::<ToInteger>()
 }

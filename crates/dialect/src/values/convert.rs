@@ -1,4 +1,5 @@
-//! What expressions and literals give, as values of a column. Stricter than CAST: nothing is rounded, cut or guessed.
+//! Converts the results of expressions and literals to the values of a column. Stricter than CAST: nothing is rounded, cut or
+//! guessed.
 
 use std::sync::Arc;
 
@@ -14,13 +15,13 @@ use crate::functions::uuid;
 use crate::rewrites::coerce::Number;
 use crate::rules::to_float;
 
-/// From here on a float64 may be another integer than the one that was meant.
+/// Magnitude from which a float64 may stand for another integer than the intended one.
 const FLOAT_INTEGER_MAX: f64 = (1u64 << 53) as f64;
 
 const STRICT: CastOptions<'static> =
     CastOptions { safe: false, format_options: arrow::util::display::FormatOptions::new() };
 
-/// An array of `data_type`, as [`DataType::to_arrow`] says, with the values of `array`.
+/// Converts an array to the Arrow type of `data_type` ([`DataType::to_arrow`]). Fails if a value does not fit exactly.
 pub fn to_column(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     let wanted = data_type.to_arrow();
     if *array.data_type() == wanted && *data_type != DataType::Json {
@@ -111,7 +112,8 @@ fn cast(array: &ArrayRef, wanted: &Arrow) -> Result<ArrayRef> {
     to_float::cast(array, wanted, &STRICT).map_err(refused)
 }
 
-/// Floats by the fewest digits that mean them: of all that their bits say, most are digits that nobody wrote.
+/// Converts floats to decimals by the fewest digits that identify each float. Most of the digits of its exact value were never
+/// written.
 fn decimals(array: &ArrayRef, precision: u8, scale: u8, data_type: &DataType) -> Result<ArrayRef> {
     let decimal = |number: Option<Number>, float: f64| {
         number
@@ -130,8 +132,8 @@ fn decimals(array: &ArrayRef, precision: u8, scale: u8, data_type: &DataType) ->
     Value::to_array(&values?, data_type)
 }
 
-/// Fails if a float that was given for a decimal or an integer may be another number than the one that was sent: up to 15 digits
-/// come through a float64 as they are.
+/// Fails if a float that was sent for a decimal or an integer may differ from the number that was meant. Numbers of up to 15
+/// digits pass through a float64 unchanged.
 pub fn keeps_digits(value: &Value, data_type: &DataType) -> Result<()> {
     let (float, number) = match (value, data_type) {
         (Value::Float64(v), _) => (*v, Number::of_float(*v)),
@@ -159,13 +161,13 @@ fn refused(error: arrow::error::ArrowError) -> Error {
     Error::new(Kind::Schema, text.chars().take(300).collect::<String>())
 }
 
-/// Fails unless the integers are the numbers that they were made of.
+/// Fails unless the integers equal the numbers that they were cast from.
 fn whole_only(numbers: &ArrayRef, whole: &ArrayRef, data_type: &DataType) -> Result<()> {
     let no = |number: String| {
         Error::new(Kind::Schema, format!("{number} is no {data_type}")).hint("round it: round(x)::bigint")
     };
     if let Arrow::Decimal128(precision, scale) = numbers.data_type() {
-        // A float64 may not have the digits that tell.
+        // A float64 may not hold the digits that decide.
         let unit = 10i128.checked_pow(u32::try_from(*scale).unwrap_or(0)).unwrap_or(i128::MAX);
         let broken = numbers.as_primitive::<Decimal128Type>().iter().flatten().find(|v| v % unit != 0);
         return match broken {
@@ -200,7 +202,7 @@ fn to_field(array: &ArrayRef, field: &Field) -> Result<ArrayRef> {
     Ok(column)
 }
 
-/// By name if the names are the same, else by position.
+/// Converts a struct: by field names if they are the same, else by position.
 fn struct_of(parts: &StructArray, fields: &[Field], wanted: &Arrow) -> Option<Result<ArrayRef>> {
     if parts.num_columns() != fields.len() {
         return None;
@@ -241,7 +243,7 @@ fn vectors(lists: &ListArray, len: u32, wanted: &Arrow) -> Result<ArrayRef> {
         return Err(Error::new(Kind::Schema, "a vector holds numbers only, null found"));
     }
     let Arrow::FixedSizeList(item, size) = wanted else { unreachable!("a vector") };
-    // Under a null vector the numbers are null too, which the type does not allow: zero stands there.
+    // The numbers of a null vector are null too, which the type does not allow, so they become zero.
     let numbers = loose.values().as_primitive::<arrow::datatypes::Float32Type>();
     let numbers = arrow::array::Float32Array::from_iter_values(numbers.iter().map(Option::unwrap_or_default));
     FixedSizeListArray::try_new(item.clone(), *size, Arc::new(numbers), loose.nulls().cloned())
@@ -249,7 +251,7 @@ fn vectors(lists: &ListArray, len: u32, wanted: &Arrow) -> Result<ArrayRef> {
         .map_err(refused)
 }
 
-/// From a struct of as many numbers, or a list of them.
+/// Converts a struct of as many numbers, or a list of them, to points.
 fn points(array: &ArrayRef, wanted: &Arrow) -> Option<Result<ArrayRef>> {
     let Arrow::Struct(fields) = wanted else { return None };
     let (columns, nulls): (Vec<ArrayRef>, _) = if let Some(parts) = array.as_struct_opt() {
@@ -313,14 +315,14 @@ fn texts_to_column(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
 /// Bytes of the longest text that is read as a bool, a date or a decimal.
 const SHORT_TEXT_BYTES_MAX: usize = 1_000;
 
-/// Items of the longest list that is read from a text: each takes a hundred bytes while it is read.
+/// Number of items of the longest list that is read from a text. Each takes about a hundred bytes while it is read.
 const ITEMS_MAX: usize = 1_000_000;
 
 fn has_too_many_items(text: &str) -> bool {
     text.len() > 2 * ITEMS_MAX && text.bytes().filter(|byte| *byte == b',').count() > ITEMS_MAX
 }
 
-/// What a text means as a value of a type: as in an SQL literal or a cell of a file.
+/// Reads a text as a value of a type, as in an SQL literal or in a cell of a file.
 pub fn text_to_value(text: &str, data_type: &DataType) -> Result<Value> {
     let no = || Error::new(Kind::Schema, format!("`{}` is no {data_type}", name::printable(text)));
     Ok(match data_type {
@@ -339,7 +341,7 @@ pub fn text_to_value(text: &str, data_type: &DataType) -> Result<Value> {
             None => Value::Binary(text.as_bytes().to_vec()),
         },
         DataType::Timestamp => Value::Timestamp(wire::text::parse_time(text.trim()).ok_or_else(no)?),
-        // Arrow's parser of decimals recurses over the digits.
+        // Arrow's parser of decimals is recursive over the digits.
         DataType::Bool | DataType::Date | DataType::Decimal { .. } if text.len() > SHORT_TEXT_BYTES_MAX => {
             return Err(no());
         }
@@ -364,7 +366,8 @@ pub fn text_to_value(text: &str, data_type: &DataType) -> Result<Value> {
     })
 }
 
-/// A time of a day that is written without seconds, with them: `2026-01-01 10:30`, and `+02` or `Z` behind it.
+/// Adds the seconds to a time that is written without them: `2026-01-01 10:30`, optionally followed by `+02` or `Z`. Returns
+/// `None` for other texts.
 pub fn with_seconds(text: &str) -> Option<String> {
     let text = text.trim();
     let (minutes, zone) = (text.get(..16)?, text.get(16..)?);
@@ -384,7 +387,7 @@ fn hex(digits: &str) -> Option<Vec<u8>> {
     (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).ok()).collect()
 }
 
-/// What JSON means as a value of a type.
+/// Converts JSON to a value of a type.
 fn json_to_value(json: &serde_json::Value, data_type: &DataType) -> Result<Value> {
     use serde_json::Value as Json;
     let no = || {
@@ -452,11 +455,11 @@ fn json_to_value(json: &serde_json::Value, data_type: &DataType) -> Result<Value
     })
 }
 
-/// A given value (a parameter) as one of a column.
+/// Converts a parameter to a value of a column.
 pub fn value_to_column(value: &Value, data_type: &DataType) -> Result<Value> {
     if let Ok(value) = value.clone().cast(data_type) {
         return match value {
-            // A text that becomes JSON must be JSON.
+            // A text that becomes JSON has to be valid JSON.
             Value::Json(text) => text_to_value(&text, &DataType::Json),
             other => Ok(other),
         };
@@ -471,7 +474,7 @@ pub fn value_to_column(value: &Value, data_type: &DataType) -> Result<Value> {
     Ok(Value::from_array(&column, data_type, 0))
 }
 
-/// A value as SQL writes it.
+/// Returns a value as an SQL literal.
 pub fn literal_text(value: &Value, data_type: &DataType) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     match value {

@@ -1,5 +1,5 @@
-//! Bounds texts that are cast to decimals: Arrow's parser calls itself once for each 38 digits, and a text of megabytes overflowed
-//! the stack of its thread.
+//! Bounds the length of texts that are cast to decimals. Arrow's parser calls itself once for each 38 digits, and a text of
+//! megabytes overflowed the stack of its thread.
 
 use arrow::array::{Array, ArrayRef, AsArray, make_array};
 use arrow::datatypes::DataType as Arrow;
@@ -60,7 +60,7 @@ fn check_lengths<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> Result<(),
     Err(ArrowError::ExternalError(Box::new(Error::new(Kind::TooLarge, message))))
 }
 
-/// The type of the items of a list.
+/// Returns the type of the items of a list.
 pub fn item(data_type: &Arrow) -> Option<&Arrow> {
     match data_type {
         Arrow::List(item)

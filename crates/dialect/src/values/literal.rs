@@ -1,11 +1,11 @@
-//! Literals as values of a column, without a planner: what INSERT … VALUES and DEFAULT are mostly made of.
+//! Converts literals to column values without a planner. INSERT … VALUES and DEFAULT mostly consist of them.
 
 use datafusion::sql::sqlparser::ast::{Expr, UnaryOperator, Value as SqlValue};
 use types::{DataType, Error, Kind, Result, Value};
 
 use crate::values::convert;
 
-/// The value of an expression that is a literal or a parameter; `None` for anything that has to be evaluated.
+/// Returns the value of an expression that is a literal or a parameter; `None` for expressions that have to be evaluated.
 pub fn value(expr: &Expr, data_type: &DataType, params: &[Value]) -> Option<Result<Value>> {
     match expr {
         Expr::Nested(inner) => value(inner, data_type, params),
@@ -40,13 +40,13 @@ pub fn value(expr: &Expr, data_type: &DataType, params: &[Value]) -> Option<Resu
     }
 }
 
-/// The value of a parameter.
+/// Returns the value of a parameter; `None` if there is none.
 fn given<'p>(placeholder: &str, params: &'p [Value]) -> Option<&'p Value> {
     let index: usize = placeholder.strip_prefix('$')?.parse().ok()?;
     params.get(index.checked_sub(1)?)
 }
 
-/// Fails if an expression is a parameter that [may not be](convert::keeps_digits) what was sent for such a column.
+/// Fails if an expression is a float parameter that [may have lost digits](convert::keeps_digits) for a column of this type.
 pub fn keeps_digits(expr: &Expr, data_type: &DataType, params: &[Value]) -> Result<()> {
     match expr {
         Expr::Nested(inner)

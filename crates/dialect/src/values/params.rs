@@ -1,7 +1,7 @@
-//! `$1`, `$2`, …: values that a statement is given beside its text.
+//! Parameters of a statement: the values of `$1`, `$2`, …
 //!
-//! A typed value has its column type's Arrow type. Text takes part in comparisons as a literal does: compared with a
-//! number, time or uuid it is read as one. So parameters that came out of JSON need no type of their own.
+//! A typed value has the Arrow type of its column type. A text takes part in comparisons as a literal does: compared with a
+//! number, a time or a uuid, it is read as one. So parameters that came from JSON need no type of their own.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use arrow::datatypes::{DataType as Arrow, Field as ArrowField, FieldRef};
 use datafusion::common::ScalarValue;
 use types::{ColumnId, DataType, Error, Field, Result, Value};
 
-/// The parameters as DataFusion wants them: fields for planning, values for what was planned.
+/// The parameters in the form that DataFusion needs: fields for planning, and values to insert into a plan.
 #[derive(Clone, Debug, Default)]
 pub struct Params {
     pub values: Vec<Value>,
     pub fields: Vec<FieldRef>,
     scalars: Vec<ScalarValue>,
-    /// Why one of them cannot stand in an expression, although it may fill a column.
+    /// The error for a value that cannot stand in an expression, although it may be stored in a column.
     refused: Option<Error>,
 }
 
@@ -35,7 +35,7 @@ impl Params {
         Params { values, fields, scalars, refused }
     }
 
-    /// The values for a plan.
+    /// Returns the values to insert into a plan. Fails if one of them cannot stand in an expression.
     pub fn scalars(&self) -> Result<&[ScalarValue]> {
         match &self.refused {
             Some(error) => Err(error.clone()),
@@ -43,18 +43,18 @@ impl Params {
         }
     }
 
-    /// Their Arrow types: with the text, what a plan depends on.
+    /// Returns the Arrow types of the values. A plan depends on them and on the statement's text.
     pub fn types(&self) -> Vec<Arrow> {
         self.fields.iter().map(|f| f.data_type().clone()).collect()
     }
 }
 
-/// A value as DataFusion holds it, typed by itself.
+/// Converts a value to DataFusion's form, with the type of the value itself.
 pub fn scalar(value: &Value) -> Result<ScalarValue> {
     Ok(match value {
         Value::Null => ScalarValue::Null,
         Value::Int64(v) => ScalarValue::Int64(Some(*v)),
-        // There is one NaN.
+        // All NaN become one bit pattern.
         Value::Float64(v) if v.is_nan() => ScalarValue::Float64(Some(f64::NAN)),
         Value::Float32(v) if v.is_nan() => ScalarValue::Float32(Some(f32::NAN)),
         Value::String(v) | Value::Json(v) => ScalarValue::Utf8(Some(v.clone())),
@@ -66,14 +66,14 @@ pub fn scalar(value: &Value) -> Result<ScalarValue> {
     })
 }
 
-/// There are more or fewer values than `$1`, `$2`, … name.
+/// Returns the error for a number of values that differs from the number of parameters.
 pub fn count_differs(whose: &str, named: usize, given: usize) -> Error {
     let parameters = if named == 1 { "parameter" } else { "parameters" };
     let values = if given == 1 { "value was" } else { "values were" };
     Error::invalid(format!("the {whose} has {named} {parameters}, {given} {values} given"))
 }
 
-/// The type that a value has without a column to say so.
+/// Returns the type of a value without a column that defines one.
 fn own_type(value: &Value) -> Result<DataType> {
     Ok(match value {
         Value::Null | Value::String(_) => DataType::String,
@@ -146,7 +146,7 @@ mod tests {
             Value::List(vec![Value::Int64(1), Value::Null, Value::Float64(0.5)]),
             Value::List(vec![]),
         ];
-        // Int64 beside Float64 is the one mixture that JSON makes.
+        // A list of Int64 and Float64 is the one mixture that JSON produces.
         let count = values.len();
         assert_eq!(Params::new(values).scalars().unwrap().len(), count);
         assert!(Params::new(vec![Value::Decimal(1)]).scalars().is_err());

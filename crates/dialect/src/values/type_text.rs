@@ -1,5 +1,5 @@
-//! How deep types nest, before anything recurses over them: the text of a type, as `arrow_cast(x, 'List(Int8)')` takes it, and the
-//! types that functions make of those of their arguments.
+//! Bounds the depth of types, before anything recurses over them: of a type given as text, as in `arrow_cast(x, 'List(Int8)')`,
+//! and of the types that functions derive from their arguments. Without a bound, DataFusion and Arrow would overflow the stack.
 
 use std::sync::Arc;
 
@@ -14,19 +14,20 @@ use types::{Error, Kind};
 
 use crate::execution::interrupt;
 
-/// The function that takes a type as text.
+/// Name of the function that takes a type as text.
 pub const FUNCTION: &str = "arrow_cast";
 
-/// As deep as brackets nest in a statement (`parse::NESTING_MAX`).
+/// Depth of types. Brackets in a statement may nest as deep (`parse::NESTING_MAX`).
 const DEPTH_MAX: usize = 64;
 
-/// Types within a type, each counted where it stands: a struct of two structs of two … doubles with every level, though only one
-/// of each is in memory.
+/// Number of types within a type, each counted wherever it appears: a struct of two structs of two … doubles with every level,
+/// although only one of each is in memory.
 const WITHIN_MAX: usize = 10_000;
-/// Items or bytes of one value of a type that gives each as many: as many as a vector may have.
+/// Number of items or bytes of one value of a fixed-size type: a vector may have as many.
 const FIXED_MAX: i64 = 65_536;
 
-/// Lists in brackets, whose types are looked at where they are planned: `[[x]]` over `[[x]]` over … adds up over queries.
+/// A planner extension that checks the types of lists in brackets while they are planned: `[[x]]` over `[[x]]` over … adds up
+/// over queries.
 #[derive(Debug)]
 pub struct ListPlanner(Arc<ScalarUDF>);
 
@@ -43,7 +44,7 @@ impl ExprPlanner for ListPlanner {
     }
 }
 
-/// Refuses a text that would become too deep a type. Brackets within quotes count too, which no type needs.
+/// Refuses a text that stands for too deep a type. Brackets within quotes count too, because no type needs them.
 pub fn check(arguments: &[Option<&ScalarValue>]) -> Result<()> {
     let text = arguments.get(1).copied().flatten().and_then(|text| text.try_as_str().flatten());
     let mut depth = 0usize;
@@ -60,7 +61,7 @@ pub fn check(arguments: &[Option<&ScalarValue>]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a type that nests too deep.
+/// Refuses a type that nests too deep, or holds too many types, items or bytes.
 pub fn check_depth(data_type: &Arrow) -> Result<()> {
     if !data_type.is_nested()
         && !matches!(data_type, Arrow::Dictionary(..) | Arrow::RunEndEncoded(..) | Arrow::FixedSizeBinary(_))
@@ -95,7 +96,7 @@ pub fn check_depth(data_type: &Arrow) -> Result<()> {
     Err(too_deep())
 }
 
-/// Tells the types that casts and functions have values of. Arrow's kernels panic for others.
+/// Returns true for types of which casts and functions can make values. Arrow's kernels panic for the others.
 fn is_taken(data_type: &Arrow) -> bool {
     match data_type {
         Arrow::FixedSizeBinary(size) | Arrow::FixedSizeList(_, size) => *size >= 0,
@@ -104,7 +105,7 @@ fn is_taken(data_type: &Arrow) -> bool {
     }
 }
 
-/// How many items or bytes each of its values has, if all have as many.
+/// Returns the number of items or bytes of each value of a fixed-size type; 1 for other types.
 fn size_of_fixed(data_type: &Arrow) -> i64 {
     match data_type {
         Arrow::FixedSizeBinary(size) | Arrow::FixedSizeList(_, size) => i64::from(*size).max(1),

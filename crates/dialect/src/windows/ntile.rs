@@ -1,5 +1,5 @@
-//! `ntile(n)`: the rows of a partition in n groups, of which the first ones have one row more where they cannot be equal.
-//! DataFusion's own lets groups in the middle have it.
+//! `ntile(n)` splits the rows of a partition into n groups, of which the first ones get the additional rows, as in PostgreSQL.
+//! DataFusion's gives them to groups in the middle.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use datafusion::physical_expr::expressions::Literal;
 use datafusion::scalar::ScalarValue;
 use types::Error;
 
-/// In place of DataFusion's.
+/// Returns the function that replaces DataFusion's.
 pub fn function() -> Arc<WindowUDF> {
     Arc::new(WindowUDF::new_from_impl(Ntile { inner: ntile_udwf() }))
 }
@@ -67,7 +67,7 @@ impl PartitionEvaluator for Evaluator {
     fn evaluate_all(&mut self, _: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
         let Some(groups) = self.groups else { return Ok(new_null_array(&Arrow::Int64, rows)) };
         let (least, more) = (rows as u64 / groups, rows as u64 % groups);
-        // The groups that have one more row.
+        // Number of rows in the groups that have one more row.
         let longer = more * (least + 1);
         let group = |row: u64| match row.checked_sub(longer) {
             None => row / (least + 1),

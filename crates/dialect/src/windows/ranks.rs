@@ -1,5 +1,5 @@
-//! `row_number()`, `rank()` and `dense_rank()` as integers with a sign. DataFusion's have none: of those, `row_number() OVER (…) / 2`
-//! beside an int64 would be a decimal.
+//! `row_number()`, `rank()` and `dense_rank()` return int64, as in PostgreSQL. DataFusion's return uint64, with which
+//! `row_number() OVER (…) / 2` beside an int64 would be a decimal.
 
 use std::any::Any;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_plan::PhysicalExpr;
 use datafusion::scalar::ScalarValue;
 
-/// In place of DataFusion's.
+/// Returns the functions that replace DataFusion's.
 pub fn functions() -> [Arc<WindowUDF>; 3] {
     [row_number_udwf(), rank_udwf(), dense_rank_udwf()]
         .map(|inner| Arc::new(WindowUDF::new_from_impl(Signed { inner })))

@@ -1,5 +1,5 @@
-//! `lag`, `lead` and `nth_value`, whose distance in rows is a number of 32 bits, as in PostgreSQL: DataFusion's calculate with it and
-//! panic at the ends of 64 bits.
+//! `lag`, `lead` and `nth_value` take a 32-bit distance in rows, as in PostgreSQL. DataFusion's calculate with 64 bits, and panic
+//! near their ends.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal;
 use types::Error;
 
-/// In place of DataFusion's.
+/// Returns the functions that replace DataFusion's.
 pub fn functions() -> [Arc<WindowUDF>; 3] {
     [lag_udwf(), lead_udwf(), nth_value_udwf()].map(within_bounds)
 }
@@ -34,7 +34,7 @@ struct BoundedOffset {
     inner: Arc<WindowUDF>,
 }
 
-/// The number of rows that a call says, if it says one that is a number.
+/// Returns the distance in rows of a call, if it is given as a number.
 fn offset(arguments: &[Arc<dyn PhysicalExpr>]) -> Option<i64> {
     let literal = arguments.get(1)?.as_any().downcast_ref::<Literal>()?;
     match literal.value().cast_to(&Arrow::Int64) {
@@ -73,7 +73,7 @@ impl WindowUDFImpl for BoundedOffset {
         }
     }
 
-    // Everything else is the function's own.
+    // All other methods call the wrapped function.
 
     fn as_any(&self) -> &dyn Any {
         self

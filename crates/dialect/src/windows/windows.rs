@@ -1,5 +1,5 @@
-//! Windows that build on one of the WINDOW clause: `OVER (w ORDER BY x)`, `WINDOW v AS (w ORDER BY x)`. DataFusion reads
-//! `OVER w` alone, and of others what is written in their own brackets.
+//! Windows may build on a window of the WINDOW clause: `OVER (w ORDER BY x)`, `WINDOW v AS (w ORDER BY x)`. DataFusion only
+//! supports `OVER w`; for the others it ignores the named window.
 
 use std::ops::ControlFlow;
 
@@ -9,13 +9,13 @@ use datafusion::sql::sqlparser::ast::{
 };
 use types::{Error, Result};
 
-/// Spells them out, with the rules of the standard: what builds on a window takes its partitions, may order them if it does not,
-/// and has a frame of its own.
+/// Writes such windows out, by the rules of the SQL standard: a window takes the partitions of the window that it builds on, may
+/// add an order if that has none, and has its own frame.
 pub fn spell(statement: &mut Statement) -> Result<()> {
     struct Spell;
     impl VisitorMut for Spell {
         type Break = Error;
-        /// Inner queries first: a window belongs to the SELECT that names it.
+        /// Inner queries come first: a window belongs to the SELECT that names it.
         fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
             let spelled = in_selects(&mut query.body).and_then(|()| {
                 let SetExpr::Select(select) = query.body.as_ref() else { return Ok(()) };
@@ -32,10 +32,10 @@ pub fn spell(statement: &mut Statement) -> Result<()> {
     }
 }
 
-/// A window of the WINDOW clause, whole.
+/// The name and the complete definition of a window of the WINDOW clause.
 type Window = (Ident, WindowSpec);
 
-/// Refuses a frame whose ends DataFusion would calculate beyond its numbers.
+/// Refuses a frame bound beyond int64, with which DataFusion would overflow.
 fn check_frame(frame: &WindowFrame) -> Result<()> {
     struct Numbers;
     impl Visitor for Numbers {
@@ -111,7 +111,7 @@ fn in_expressions(node: &mut impl VisitMut, known: &[Window]) -> Result<()> {
     }
 }
 
-/// What a window says with what it builds on.
+/// Completes a window by the definition that it builds on.
 fn whole(spec: &mut WindowSpec, known: &[Window]) -> Result<()> {
     let Some(name) = spec.window_name.take() else { return Ok(()) };
     let base = find(known, &name)?;

@@ -1,48 +1,51 @@
-//! A sum of float64 that is held exactly and rounded once, when it is asked for: the same to the bit, whatever the order
-//! and the grouping in which the values came.
+//! A sum of float64 that is held exactly and rounded once, when its value is read. Its result is the same to the bit for any
+//! order and grouping of the values.
 //!
-//! Every finite float64 is a whole number of 2^-1074. Values of like size, nearly all there are, are added up as integers in
-//! a window of 128 bits of that number line. What does not fit makes it the whole line: a superaccumulator as in
-//! R. M. Neal, "Fast exact summation using small and large superaccumulators" (2015), here with digits of 32 bits.
+//! Every finite float64 is an integer multiple of 2^-1074. Values of similar size, which is nearly all of them, are added as
+//! integers in a window of 128 bits of that number line. A value that does not fit the window turns the sum into a
+//! superaccumulator over the whole line, as in R. M. Neal, "Fast exact summation using small and large superaccumulators" (2015),
+//! here with digits of 32 bits.
 
 use std::cmp::Ordering;
 
-/// Where the window begins before the first value: no exponent is within reach of it.
+/// Base of a window that has no value yet: no exponent is within [`SHIFT_MAX`] of it.
 const NOWHERE: u16 = 1 << 15;
-/// How far below the first value the window begins, in bits: as far may later values reach below it.
+/// Bits between the lowest bit of the first value and the base of the window: room for later values that reach lower.
 const ROOM_BELOW: u16 = 36;
-/// The highest shift of a mantissa, which has 53 bits, within the window: two bits are left for the sign and a carry.
+/// The highest shift of a mantissa, which has 53 bits, in the window: two bits are left for the sign and a carry.
 const SHIFT_MAX: u16 = 72;
 const WINDOW_BYTES: usize = 18;
 
-/// Digits of the whole line: 2^-1074 to 2^1024, and 2^64 values of that size.
+/// Number of digits of the whole line: it holds 2^-1074 to 2^1024, and the sum of 2^64 values of the largest size.
 const DIGITS: usize = (1074 + 1024 + 64) / 32 + 2;
-/// Each addition changes a digit by less than 2^32, and a digit holds 2^63.
+/// Number of additions before carries have to be propagated. Each addition changes a digit by less than 2^32, and a digit holds
+/// 2^63.
 const ADDITIONS_MAX: u32 = 1 << 30;
 const WHOLE_BYTES: usize = DIGITS * 8 + 24;
 
-/// Values can be taken out again as well ([`Exact::remove`]).
+/// An exact sum of float64. Values can be removed again ([`Exact::remove`]).
 #[derive(Clone, Debug)]
 pub(super) struct Exact {
-    /// In units of 2^(base - 1074). 0 once `whole` holds the sum.
+    /// The sum in units of 2^(base - 1074); 0 once `whole` holds the sum.
     window: i128,
     base: u16,
     whole: Option<Box<Whole>>,
 }
 
+/// The sum over the whole number line.
 #[derive(Clone, Debug)]
 struct Whole {
     /// Signed digits, the lowest first; digit `i` counts 2^(32 i - 1074).
     digits: [i64; DIGITS],
-    /// Since the last carry.
+    /// The number of additions since carries were last propagated.
     additions: u32,
-    /// Infinities and values that are no numbers.
+    /// The counts of positive infinities, negative infinities and NaN.
     positive: i64,
     negative: i64,
     nan: i64,
 }
 
-/// A finite value as mantissa and exponent: `mantissa * 2^(exponent - 1074)`.
+/// Splits a finite value into mantissa and exponent: `mantissa * 2^(exponent - 1074)`. Returns `None` for infinities and NaN.
 #[inline]
 fn parts(value: f64) -> Option<(i64, u16)> {
     let bits = value.to_bits();
@@ -53,12 +56,12 @@ fn parts(value: f64) -> Option<(i64, u16)> {
         0 => (fraction, 0),
         exponent => (fraction | 1 << 52, exponent - 1),
     };
-    // Without a branch: signs are as good as random.
+    // Branch-free, because the signs of real data are hard to predict.
     let sign = (bits as i64) >> 63;
     Some(((magnitude ^ sign) - sign, exponent))
 }
 
-/// `value * 2^exponent`, exact where the outcome is a float64.
+/// Returns `value * 2^exponent`, which is exact if the result is a float64.
 pub(super) fn scaled(value: f64, exponent: i32) -> f64 {
     let power = |exponent: i32| f64::from_bits(((1023 + exponent) as u64) << 52);
     let half = exponent / 2;
@@ -75,7 +78,7 @@ impl Exact {
     #[inline]
     pub fn add(&mut self, value: f64) {
         if let Some((mantissa, exponent)) = parts(value) {
-            // Far off where there is no window, since no exponent reaches it.
+            // Without a window the shift is far too large, because no exponent is near `NOWHERE`.
             let shift = exponent.wrapping_sub(self.base);
             if shift <= SHIFT_MAX
                 && let Some(sum) = self.window.checked_add(i128::from(mantissa) << shift)
@@ -113,12 +116,13 @@ impl Exact {
             self.window = i128::from(mantissa) << (exponent - self.base);
             return;
         }
-        // Decimals of few digits and whole numbers end in zeros.
+        // Integers and decimals of few digits have a mantissa that ends in zeros.
         let zeros = mantissa.trailing_zeros() as u16;
         self.add_integer(i128::from(mantissa >> zeros), exponent + zeros);
     }
 
-    /// Adds `mantissa * 2^(exponent - 1074)` in the window if it fits there or the window can be moved down.
+    /// Adds `mantissa * 2^(exponent - 1074)` in the window if it fits there or the window can be moved down, else over the whole
+    /// line.
     fn add_integer(&mut self, mantissa: i128, exponent: u16) {
         if self.whole.is_none() {
             if self.base == NOWHERE {
@@ -137,7 +141,7 @@ impl Exact {
         self.whole().add(mantissa, exponent);
     }
 
-    /// From here on the sum is held on the whole line.
+    /// Moves the sum from the window to the superaccumulator, where it stays.
     fn whole(&mut self) -> &mut Whole {
         let (window, base) = (std::mem::take(&mut self.window), std::mem::replace(&mut self.base, NOWHERE));
         let whole = self.whole.get_or_insert_with(Box::default);
@@ -155,29 +159,31 @@ impl Exact {
         }
     }
 
-    /// The float64 nearest to the sum, of two that are as near the even one. Infinite beyond the largest one.
+    /// Returns the float64 nearest to the sum, the even one of two equally near ones; infinity if the sum exceeds the float64
+    /// range.
     pub fn value(&self) -> f64 {
         self.value_by(0)
     }
 
-    /// The same of the sum times 2^exponent. Where that is below the least normal number, it is not quite the nearest.
+    /// Returns the float64 nearest to the sum times 2^exponent. A result below the least normal number may be off by one
+    /// rounding.
     pub fn value_by(&self, exponent: i32) -> f64 {
         match &self.whole {
             None if self.window == 0 => 0.0,
-            // The first step rounds and the second does not: a sum below the least normal number has no more bits than a
-            // subnormal one holds, since both count in 2^-1074.
+            // The conversion rounds and the scaling does not: a sum below the least normal number has no more bits than a
+            // subnormal number holds, because both count in units of 2^-1074.
             None => scaled(self.window as f64, i32::from(self.base) - 1074 + exponent),
             Some(whole) => whole.value_by(exponent),
         }
     }
 
-    /// Whether infinities or values that are no numbers are among what was added.
+    /// Returns true if the sum contains no infinity and no NaN.
     pub fn is_finite(&self) -> bool {
         self.whole.as_ref().is_none_or(|whole| (whole.positive, whole.negative, whole.nan) == (0, 0, 0))
     }
 
-    /// Numbers whose exact sum is this one times 2^-`down`, as far as float64 reach down, each at most half the last bit of the
-    /// one before. Only of finite sums.
+    /// Returns numbers whose exact sum is this sum times 2^-`down`, as far as float64 reaches down. Each number is at most half
+    /// the last bit of the one before it. The sum must be finite.
     pub fn components(&self, down: i32) -> Vec<f64> {
         let mut rest = self.clone();
         let mut components = Vec::new();
@@ -191,12 +197,12 @@ impl Exact {
         }
     }
 
-    /// Bytes beyond the value's own.
+    /// Bytes on the heap, besides the value itself.
     pub fn heap_bytes(&self) -> usize {
         if self.whole.is_some() { size_of::<Whole>() } else { 0 }
     }
 
-    /// For partial sums that travel between the parts of a plan, and to files where they spill.
+    /// Appends the encoded sum: partial sums travel between the operators of a plan, and to spill files.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match &self.whole {
             None => {
@@ -210,7 +216,7 @@ impl Exact {
         }
     }
 
-    /// `None` for bytes that [`Exact::encode`] did not make.
+    /// Returns `None` for bytes that [`Exact::encode`] did not write.
     pub fn decode(bytes: &[u8]) -> Option<Exact> {
         if bytes.len() == WINDOW_BYTES {
             let (base, window) = bytes.split_at(2);
@@ -227,14 +233,14 @@ impl Exact {
             bytes.chunks_exact(8).map(|bytes| i64::from_le_bytes(bytes.try_into().expect("8 bytes")));
         let mut whole = Box::<Whole>::default();
         whole.digits.iter_mut().zip(&mut numbers).for_each(|(digit, number)| *digit = number);
-        // How often was added is not in it: as if it were as often as may be.
+        // The encoding leaves the number of additions out, so carries are propagated before the next addition.
         whole.additions = ADDITIONS_MAX;
         (whole.positive, whole.negative, whole.nan) = (numbers.next()?, numbers.next()?, numbers.next()?);
         Some(Exact { whole: Some(whole), ..Exact::default() })
     }
 }
 
-/// `None` if bits or the sign would be lost.
+/// Returns `None` if the shift would lose bits or the sign.
 fn shifted(value: i128, by: u16) -> Option<i128> {
     if value == 0 {
         return Some(0);
@@ -264,7 +270,7 @@ impl Whole {
         if self.additions >= ADDITIONS_MAX {
             self.carry();
         }
-        // A digit may take part twice.
+        // One addition may change the same digit twice.
         self.additions += 2;
         let (first, shift) = (usize::from(exponent / 32), exponent % 32);
         let sign = if mantissa < 0 { -1 } else { 1 };
@@ -290,7 +296,8 @@ impl Whole {
         self.nan += other.nan;
     }
 
-    /// Brings all digits but the highest to 0 to 2^32 - 1. The sign is that of the highest then.
+    /// Propagates carries: all digits but the highest become 0 to 2^32 - 1, so that the sign of the highest digit is the sign of
+    /// the sum.
     fn carry(&mut self) {
         let mut carry = 0;
         let last = DIGITS - 1;
@@ -321,7 +328,8 @@ impl Whole {
             _ => 1.0,
         };
         let Some(top) = sum.digits.iter().rposition(|digit| *digit != 0) else { return 0.0 };
-        // 97 bits at least, if the number has so many; that there is more below them is all that rounding needs to know.
+        // The top four digits hold at least 97 bits, if the number has as many. Of the lower digits, rounding needs to know only
+        // if any is not 0.
         let low = top.saturating_sub(3);
         let mut bits =
             sum.digits[low..=top].iter().rev().fold(0u128, |bits, digit| bits << 32 | *digit as u128);

@@ -1,4 +1,5 @@
-//! The plan of an ASOF JOIN: both sides sorted by what is equal and by time, and dealt out by what is equal.
+//! The physical plan of an ASOF JOIN: both sides are sorted by their equal columns and time, and hash-partitioned by the equal
+//! columns.
 
 use std::any::Any;
 use std::fmt;
@@ -29,7 +30,7 @@ use types::Error;
 use super::merge::{Merge, Side};
 use super::{AsOf, refused, sides};
 
-/// DataFusion's planner, which knows of the node besides.
+/// DataFusion's planner, extended by the node of an ASOF JOIN.
 #[derive(Debug)]
 pub struct Planner;
 
@@ -75,7 +76,7 @@ impl ExtensionPlanner for Planner {
     }
 }
 
-/// See the module. Of each pair, the left side's comes first.
+/// Executes an ASOF JOIN. In each pair the left side comes first.
 #[derive(Debug)]
 pub struct AsOfExec {
     left: Arc<dyn ExecutionPlan>,
@@ -86,7 +87,7 @@ pub struct AsOfExec {
     tie: Option<Arc<dyn PhysicalExpr>>,
     schema: SchemaRef,
     orders: [LexOrdering; 2],
-    /// By which rows are dealt out, if there are keys.
+    /// The hash-partitioning expression of each side; empty without keys.
     hashed: Vec<Arc<dyn PhysicalExpr>>,
     metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
@@ -134,8 +135,8 @@ impl AsOfExec {
     }
 }
 
-/// The keys as one value. Of several, DataFusion would take a side for dealt out that is by some of them only, and a row would not
-/// meet its like in its part of the other side: it knows better of no joins but its own.
+/// Returns the keys as one value. With several keys, DataFusion would accept a side that is partitioned by some of them only, and
+/// a row would not meet its match in its partition of the other side: DataFusion avoids that for its own joins only.
 fn hashed(keys: &[Arc<dyn PhysicalExpr>], schema: &SchemaRef) -> Result<Option<Arc<dyn PhysicalExpr>>> {
     Ok(match keys {
         [] => None,
@@ -147,7 +148,8 @@ fn hashed(keys: &[Arc<dyn PhysicalExpr>], schema: &SchemaRef) -> Result<Option<A
     })
 }
 
-/// In the order in which right rows come nearer: the last that fits is the match.
+/// Sorts right rows so that each is nearer to a left row than the one before: the last one that satisfies the condition is the
+/// match.
 pub(super) fn time_order(op: Operator) -> SortOptions {
     SortOptions { descending: matches!(op, Operator::Lt | Operator::LtEq), nulls_first: true }
 }

@@ -1,6 +1,6 @@
-//! Merging the two sorted sides of an ASOF JOIN, one partition.
+//! Merges the two sorted sides of an ASOF JOIN, in one partition.
 //!
-//! Of the right side only the rows are kept that the left rows at hand have for their matches, batch by batch.
+//! Keeps only those batches of the right side that contain a match of the current left rows.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use futures::{Stream, StreamExt};
 
 use super::exec::time_order;
 
-/// Batches of the right side that are held for one answer. Beyond them the left rows matched so far are given out.
+/// Number of right batches that are kept for one answer. At more, the left rows matched so far are returned.
 const HELD_MAX: usize = 32;
 
 /// One sorted input.
@@ -26,17 +26,17 @@ pub(super) struct Side {
     stream: SendableRecordBatchStream,
     keys: Vec<Arc<dyn PhysicalExpr>>,
     time: Arc<dyn PhysicalExpr>,
-    /// `None` without keys: then all rows are equal.
+    /// Converts keys to comparable bytes; `None` without keys, because then all keys are equal.
     key_rows: Option<RowConverter>,
     time_rows: RowConverter,
 }
 
-/// Rows in a form in which they can be compared.
+/// A batch with its keys and times in a form that can be compared.
 struct Batch {
     rows: RecordBatch,
     keys: Option<Rows>,
     times: Rows,
-    /// Whether all of them is there: what is null equals nothing.
+    /// True for rows whose key and time are not null. A null equals nothing.
     whole: BooleanArray,
 }
 
@@ -60,7 +60,7 @@ impl Side {
         Ok(Side { stream, keys, time, key_rows, time_rows })
     }
 
-    /// The next rows, if there are any.
+    /// Returns the next batch that is not empty, or `None` at the end.
     async fn next(&mut self) -> Result<Option<Batch>> {
         while let Some(rows) = self.stream.next().await {
             let rows = rows?;
@@ -91,7 +91,7 @@ impl Batch {
     }
 }
 
-/// The last right row that was passed and may match: where it is held, and its key.
+/// The last right row that was passed and may match: its batch in `held`, its row there, and its key.
 struct Candidate {
     source: usize,
     row: usize,
@@ -110,15 +110,15 @@ pub(super) struct Merge {
     inclusive: bool,
     schema: SchemaRef,
     metrics: BaselineMetrics,
-    /// The left rows at hand, and which is next.
+    /// The current left batch and its next row.
     rows: Option<(Batch, usize)>,
-    /// The right rows at hand, and which is next; `None` once there are no more, or before the first.
+    /// The current right batch and its next row; `None` before the first batch and after the last.
     ahead: Option<(Batch, usize)>,
     is_over: bool,
     candidate: Option<Candidate>,
-    /// Rows of nulls first, then what is held of the right side, the last being those at hand.
+    /// A row of nulls, followed by the kept right batches. The current right batch is the last one.
     held: Vec<RecordBatch>,
-    /// The last of them that a left row has for its match, of those not given out yet.
+    /// The greatest index in `held` that holds a match of a left row that was not returned yet.
     picked: usize,
 }
 
@@ -157,7 +157,7 @@ impl Merge {
         })
     }
 
-    /// The next left rows with their matches.
+    /// Returns the next left rows with their matches.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         let (batch, start) = match self.rows.take() {
             Some(rows) => rows,
@@ -182,7 +182,7 @@ impl Merge {
         Ok(Some(answer.record_output(&self.metrics)))
     }
 
-    /// The match of a left row: where it is held, and its place there.
+    /// Returns the match of a left row: its index in `held` and its row there.
     async fn matched(&mut self, left: &Batch, at: usize) -> Result<Option<(usize, usize)>> {
         let (key, time) = (left.key(at), left.times.row(at));
         loop {
@@ -233,21 +233,21 @@ impl Merge {
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
     }
 
-    /// Lets go of what no further left row can match: all but the candidate's rows and those at hand.
+    /// Releases the right batches that no later left row can match: all but those of the candidate and of the current right rows.
     fn forget(&mut self) {
         let ahead = self.ahead.as_ref().map(|_| self.held.len() - 1);
         let matching = self.candidate.as_ref().map(|candidate| candidate.source);
         let mut kept: Vec<usize> = matching.into_iter().chain(ahead).collect();
         kept.dedup();
         if let Some(candidate) = &mut self.candidate {
-            // It is never past the rows at hand.
+            // The candidate's batch is the first that is kept: the candidate never comes after the current right rows.
             candidate.source = 1;
         }
         self.held = std::iter::once(0).chain(kept).map(|source| self.held[source].clone()).collect();
         self.picked = 0;
     }
 
-    /// Makes room for the next right rows: of what was held, what no left row has for its match.
+    /// Makes room for the next right batch: releases the batches that hold no match of a left row.
     fn make_room(&mut self) {
         let free = self.picked + 1;
         let candidate = self.candidate.as_mut().filter(|candidate| candidate.source >= free);

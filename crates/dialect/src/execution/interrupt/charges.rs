@@ -1,9 +1,10 @@
-//! The memory of values that functions make, which DataFusion reserves for nobody: a hundred columns of 60 MB each are as many bytes
-//! as those that a sort holds, and are taken from what all statements share.
+//! Accounts for the memory of values that functions make.
 //!
-//! A batch of values is charged for as long as it is held; what copies are made of it belongs to whoever makes them. A constant is
-//! charged until nothing works for its statement any more: it stands in the plan. [`FREE_BYTES`] of each statement are not charged: a
-//! sort may hold all the memory that there is, and needs the next batch before it spills.
+//! DataFusion does not reserve that memory: a hundred columns of 60 MB each take as many bytes as a sort holds, out of the memory
+//! that all statements share. Here a batch of values is charged while anything holds it; a copy of it belongs to the operator
+//! that makes the copy. A constant stands in the plan, so it is charged until nothing works for its statement any more. The first
+//! [`FREE_BYTES`] of each statement are not charged: a sort may hold all the memory, and it needs the next batch before it can
+//! spill.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,20 +15,21 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReser
 use datafusion::logical_expr::ColumnarValue;
 use vfs::{Mutex, Rank};
 
-/// Smaller values are not worth the charge.
+/// Bytes of the smallest value that is charged.
 const CHARGED_MIN: usize = 256 << 10;
 /// Bytes that the values of one statement may take without a reservation.
 const FREE_BYTES: usize = 4 << 20;
-/// A constant is in the plan, and in what is made of it.
+/// Number of times that a constant is counted: it stands in the plan, and in the results made from it.
 const COPIES_OF_CONSTANT: usize = 2;
-/// What they are called where memory does not suffice.
+/// Name of the memory consumer in messages about a lack of memory.
 const CONSUMER: &str = "FunctionValues";
 
-/// What one statement's functions hold.
+/// The memory that the values of one statement's functions hold.
 #[derive(Debug)]
 pub struct Charges {
     held: Mutex<Held>,
-    /// Bytes that were refused: the optimizer takes an error of a constant for a reason to try again later.
+    /// Bytes of the refused charge, or 0. Remembered because the optimizer takes the error of a constant for a reason to try
+    /// again later.
     refused: AtomicUsize,
 }
 
@@ -39,12 +41,12 @@ struct Held {
 }
 
 impl Held {
-    /// Forgets batches that nobody holds any more.
+    /// Removes batches that nothing holds any more.
     fn sweep(&mut self) {
         self.batches.retain(|(array, _)| array.strong_count() > 0);
     }
 
-    /// Reserves what is held and so many bytes more.
+    /// Reserves the bytes that are held, and `more`.
     fn reserve(&self, more: usize) -> Result<()> {
         let held: usize = self.batches.iter().map(|(_, bytes)| bytes).sum();
         let all = held.saturating_add(self.constants).saturating_add(more);
@@ -59,7 +61,7 @@ impl Charges {
         Charges { held: Mutex::new(Rank::new(34, "sql values"), held), refused: AtomicUsize::new(0) }
     }
 
-    /// Fails once something was refused.
+    /// Fails once a charge was refused and still cannot be granted.
     pub fn check(&self) -> Result<()> {
         match self.refused.load(Ordering::Relaxed) {
             0 => Ok(()),
@@ -71,7 +73,7 @@ impl Charges {
         held.reserve(more).inspect_err(|_| self.refused.store(more, Ordering::Relaxed))
     }
 
-    /// Takes the memory of what a function has made; fails where there is none left.
+    /// Charges the memory of a function's result; fails if the pool has too little left.
     pub fn charge(&self, value: &ColumnarValue) -> Result<()> {
         let bytes = match value {
             ColumnarValue::Array(array) => {
@@ -93,7 +95,7 @@ impl Charges {
         Ok(())
     }
 
-    /// Fails where so much could not be taken, before it is made.
+    /// Fails if a value of `bytes` bytes could not be charged. Called before the value is made.
     pub fn foresee(&self, bytes: usize) -> Result<()> {
         if bytes < CHARGED_MIN {
             return Ok(());
@@ -104,14 +106,14 @@ impl Charges {
         held.reserve(0)
     }
 
-    /// Gives all of it back, when nothing works for the statement any more.
+    /// Returns all memory, when nothing works for the statement any more.
     pub fn clear(&self) {
         let mut held = self.held.lock();
         (held.batches, held.constants) = (Vec::new(), 0);
         held.reservation.free();
     }
 
-    /// Gives back what nobody holds any more.
+    /// Returns the memory of batches that nothing holds any more.
     pub fn release(&self) {
         let mut held = self.held.lock();
         if held.batches.is_empty() {
@@ -120,7 +122,7 @@ impl Charges {
         let before = held.batches.len();
         held.sweep();
         if held.batches.len() < before {
-            // It becomes less, which nothing refuses.
+            // Shrinking a reservation cannot fail.
             let _ = held.reserve(0);
         }
     }

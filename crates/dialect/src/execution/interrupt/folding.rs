@@ -1,7 +1,7 @@
-//! Bounds for functions that the planner calls, which computes what is constant before anything is carried out.
+//! Bounds the functions that the planner calls to compute constants before the execution.
 //!
-//! A plan is made in turn with those of other statements, so functions may take little time for it: what takes more, or makes a long
-//! value, fails, and the planner leaves it as it stands. It is then computed where the statement is carried out.
+//! Plans are made one at a time, also for different statements, so functions may take little time here. A call that takes longer,
+//! or makes a long value, fails; the planner then leaves the expression as it is, and the execution computes it.
 
 use std::cell::Cell;
 use std::task::Poll;
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 
-/// Time that the calls of functions may take together while one plan is made.
+/// Time that all function calls together may take while one plan is made.
 const TIME_MAX: Duration = Duration::from_millis(100);
-/// Bytes of the longest value that the planner computes: operators over it use kernels that nothing interrupts.
+/// Bytes of the longest value that the planner computes: operators on it use kernels that nothing can interrupt.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug)]
 struct Spent {
-    /// In calls that have ended.
+    /// The time spent in calls that have ended.
     before: Duration,
-    /// When the call that is going on began.
+    /// The start of the current call.
     since: Option<Instant>,
 }
 
@@ -27,13 +27,13 @@ thread_local! {
     static SPENT: Cell<Option<Spent>> = const { Cell::new(None) };
 }
 
-/// The thread makes a plan until this is dropped.
+/// Makes the thread count as planning until this is dropped.
 pub struct Planning(Option<Spent>);
 
 impl Planning {
     pub fn begin() -> Self {
         let outer = SPENT.get();
-        // A plan within a plan, as of a view, takes its time out of the same.
+        // A plan within a plan, such as that of a view, shares the time budget of the outer plan.
         if outer.is_none() {
             SPENT.set(Some(Spent { before: Duration::ZERO, since: None }));
         }
@@ -49,7 +49,7 @@ impl Drop for Planning {
     }
 }
 
-/// A future that makes a plan.
+/// Wraps a future so that the thread counts as planning while the future is polled.
 pub fn planning<T>(future: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
     let mut future = Box::pin(future);
     std::future::poll_fn(move |context| -> Poll<T> {
@@ -58,7 +58,7 @@ pub fn planning<T>(future: impl Future<Output = T> + Send) -> impl Future<Output
     })
 }
 
-/// A function is called until this is dropped.
+/// Counts the time of a function call until this is dropped.
 pub struct FoldingCall {
     is_outermost: bool,
 }
@@ -83,7 +83,7 @@ impl Drop for FoldingCall {
     }
 }
 
-/// Fails once the planner's calls have taken as long as they may.
+/// Fails once the calls of the current planning have used up their time.
 pub(super) fn check_time() -> Result<()> {
     match SPENT.get() {
         Some(Spent { before, since })
@@ -95,7 +95,7 @@ pub(super) fn check_time() -> Result<()> {
     }
 }
 
-/// Fails where the planner would get a longer value than it may.
+/// Fails if a value is too long to be computed while planning.
 pub(super) fn check_bytes(bytes: usize) -> Result<()> {
     if SPENT.get().is_some() && bytes > VALUE_BYTES_MAX { Err(left("makes a long value")) } else { Ok(()) }
 }

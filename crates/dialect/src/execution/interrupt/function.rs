@@ -1,8 +1,9 @@
-//! Scalar functions that look at their statement's deadline.
+//! Scalar functions that check their statement's deadline.
 //!
-//! A call is for a batch of up to 8,192 rows, and each row may hold a long text or list. So a call over more than [`SLICE_BYTES`] is
-//! made in several slices of rows, with a look at the deadline before each. A constant argument counts for every row: most functions
-//! copy it for each. What one row costs is bounded by each function itself ([`crate::functions::bounded`], [`crate::functions::regexes`]).
+//! A call is for a batch of up to 8,192 rows, and each row may hold a long text or list. DataFusion makes the call at once. Here
+//! a call over more than [`SLICE_BYTES`] of arguments is split into several slices of rows, with a check before each. A constant
+//! argument counts for every row, because most functions copy it for each. Each function itself bounds the cost of a single row
+//! ([`crate::functions::bounded`], [`crate::functions::regexes`]).
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -27,16 +28,16 @@ use datafusion::logical_expr::{
 use super::FoldingCall;
 use crate::values::type_text;
 
-/// What a function is given at once: some hundredths of a second for the slowest of those that go over a text once.
+/// Bytes of arguments of one slice: some hundredths of a second for the slowest of the functions that read a text once.
 const SLICE_BYTES: usize = 1 << 20;
 
-/// Functions that other functions or rules of DataFusion look for by their Rust type.
+/// Functions that other functions or rules of DataFusion find by their Rust type, so that a wrapper would hide them.
 const LEFT_ALONE: [&str; 3] = ["get_field", "log", "power"];
 
-/// Functions that look things up in a constant list, instead of copying it.
+/// Functions that look values up in a constant list instead of copying it.
 const LOOK_UP: [&str; 2] = ["array_has", "array_has_any"];
 
-/// Puts such functions in the place of all that are registered.
+/// Wraps all registered functions.
 pub fn register(state: &mut SessionState) -> Result<()> {
     let known: HashMap<String, Arc<ScalarUDF>> =
         state.scalar_functions().values().map(|inner| (inner.name().to_owned(), inner.clone())).collect();
@@ -60,7 +61,7 @@ struct Interruptible {
 }
 
 impl Interruptible {
-    /// Rows of one slice.
+    /// Returns the number of rows of one slice.
     fn rows_each(&self, args: &ScalarFunctionArgs) -> usize {
         let rows = args.number_rows.max(1);
         let looks_up = LOOK_UP.contains(&self.inner.name());
@@ -104,7 +105,7 @@ impl ScalarUDFImpl for Interruptible {
         let (mut parts, mut bytes) = (Vec::with_capacity(rows.div_ceil(each)), 0u128);
         for start in (0..rows).step_by(each) {
             super::check()?;
-            // Joined below, they are there twice.
+            // The parts and their concatenation below exist at the same time.
             super::foresee(2 * bytes)?;
             let rows = each.min(rows - start);
             let part = self.inner.invoke_with_args(slice(&args, start, rows))?.into_array(rows)?;
@@ -125,7 +126,7 @@ impl ScalarUDFImpl for Interruptible {
         Ok(field)
     }
 
-    // Everything else is the function's own.
+    // All other methods call the wrapped function.
 
     fn as_any(&self) -> &dyn Any {
         self

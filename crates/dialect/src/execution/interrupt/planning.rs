@@ -1,10 +1,10 @@
-//! Looks at the deadline while DataFusion makes a plan of a statement's tree, which takes the square of its depth and of the queries
-//! above one another: at every operator.
+//! Checks the deadline at every operator while DataFusion plans a statement's syntax tree. Planning takes time quadratic in the
+//! depth of the tree and of nested queries.
 
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 
-/// Comes before all other planners, and leaves everything to them.
+/// A planner extension that comes before all others and leaves all planning to them.
 #[derive(Debug)]
 pub struct DeadlinePlanner;
 

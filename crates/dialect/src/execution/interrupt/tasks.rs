@@ -1,4 +1,4 @@
-//! Tasks that DataFusion starts work for the statement of the task that starts them.
+//! Makes the tasks that DataFusion starts work for the statement of the task that starts them.
 
 use std::any::Any;
 
@@ -8,10 +8,11 @@ use futures::future::BoxFuture;
 
 use super::{Entered, current, within};
 
-/// Called before the first statement; once is enough for a process. A program that has put a tracer of its own there keeps it:
-/// its statements still end, at the next batch of each of DataFusion's tasks.
+/// Installs the tracer of DataFusion's tasks. It is called before the first statement; one call is enough for a process. If the
+/// program has installed a tracer of its own, that one stays: its statements still end, at the next batch of each of DataFusion's
+/// tasks.
 pub fn inherit() {
-    // It fails where it was called before.
+    // This fails if a tracer is already installed.
     let _ = set_join_set_tracer(&Inherit);
 }
 

@@ -1,5 +1,8 @@
-//! Aggregates over windows that end with their statement. DataFusion goes over a whole partition at once, with a value for each of
-//! its rows: that of `median(x) OVER (…)` takes the square of the rows, and the lists of `array_agg(x) OVER (…)` hold as much.
+//! Aggregates over windows that end with their statement.
+//!
+//! DataFusion processes a whole partition at once and computes a value for each of its rows. `median(x) OVER (…)` takes time
+//! quadratic in the rows, and the lists of `array_agg(x) OVER (…)` take quadratic memory. Here each accumulator checks the
+//! deadline and the memory.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,10 +19,10 @@ use datafusion::logical_expr::{
     StatisticsArgs, WindowFunctionDefinition,
 };
 
-/// Values of so many bytes are made between two looks at the memory that is left.
+/// Bytes of results between two checks of the memory that is left.
 const STEP_BYTES: usize = 1 << 20;
 
-/// An expression of a window, whose aggregates end with the statement.
+/// Wraps the aggregates of a window expression.
 pub fn interruptible(expr: Expr) -> Result<Transformed<Expr>> {
     expr.transform_up(|expr| match expr {
         Expr::WindowFunction(window) => Ok(match &window.fun {
@@ -58,7 +61,7 @@ impl AggregateUDFImpl for Interruptible {
         }
     }
 
-    // Everything else is the function's own.
+    // All other methods call the wrapped function.
 
     fn as_any(&self) -> &dyn Any {
         self
@@ -124,9 +127,9 @@ fn watched(inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
 #[derive(Debug)]
 struct Watched {
     inner: Box<dyn Accumulator>,
-    /// What the values take that it has given, on the heap.
+    /// Bytes on the heap of all values returned so far.
     bytes: usize,
-    /// When they take so much the memory that is left is looked at.
+    /// The value of `bytes` at which the memory is checked next.
     next_look: usize,
 }
 
@@ -147,7 +150,7 @@ impl Accumulator for Watched {
         self.bytes += value.size().saturating_sub(size_of::<ScalarValue>());
         if self.bytes > self.next_look {
             self.next_look = self.bytes + STEP_BYTES;
-            // They become an array while they are held.
+            // The values and the array built from them exist at the same time.
             super::foresee(2 * self.bytes as u128 + self.inner.size() as u128)?;
         }
         Ok(value)

@@ -1,5 +1,6 @@
-//! Functions that compare the items of lists. An item that is null is equal to a null in `array_remove` and is the greatest of all
-//! in an order; whether it is what `= ANY` asks for is not known.
+//! Functions that compare the items of lists, with PostgreSQL's treatment of nulls, which DataFusion's functions lack.
+//! `array_remove` treats two nulls as equal; the order of lists puts null after all other items; `= ANY` is null if no item is
+//! equal and one item is null.
 
 use std::any::Any;
 use std::ops::Range;
@@ -19,12 +20,12 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// `x = ANY(list)` as a function of the list and x, which no statement can call.
+/// Name of the function behind `x = ANY(list)`, which takes the list and x. No statement can call it by this name.
 pub const EQUALS_ANY: &str = "= any";
 pub const LESS: &str = "list_less";
 pub const REMOVE: &str = "array_remove";
 
-/// Puts these in the place of DataFusion's.
+/// Registers these functions, which replace DataFusion's.
 pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for what in [What::EqualsAny, What::Remove] {
         registry.register_udf(function(what))?;
@@ -32,7 +33,7 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     Ok(())
 }
 
-/// `left op right` of two lists; nothing if that is no question of order.
+/// Returns `left op right` for two lists; `None` if `op` is not one of `<`, `<=`, `>`, `>=`.
 pub fn less(left: Expr, op: Operator, right: Expr) -> Option<Expr> {
     let call = |args| Expr::ScalarFunction(ScalarFunction::new_udf(function(What::Less), args));
     Some(match op {
@@ -86,7 +87,7 @@ impl ScalarUDFImpl for OfLists {
     }
 
     fn coerce_types(&self, types: &[Arrow]) -> Result<Vec<Arrow>> {
-        // What is said of it in our words is made of its name and these types.
+        // The message for the client is built from the function's name and these types.
         let refused = || DataFusionError::Plan("a list and an item are expected".into());
         let [left, right] = types else { return Err(refused()) };
         match self.what {
@@ -124,7 +125,7 @@ impl ScalarUDFImpl for OfLists {
     }
 }
 
-/// The types of a list and of what its items are compared with, once those are of one type.
+/// Returns the types of the list and of the element, after the items and the element are brought to one type.
 fn of_one_type(list: &Arrow, element: &Arrow) -> Option<Vec<Arrow>> {
     let item = match list {
         Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) => item.data_type(),
@@ -133,7 +134,7 @@ fn of_one_type(list: &Arrow, element: &Arrow) -> Option<Vec<Arrow>> {
     };
     let one = match (item, element) {
         (Arrow::Null, Arrow::Null) => Arrow::Int64,
-        // Text without a type is read as what it meets.
+        // A text without a type is read as the type of the value that it meets.
         (item, text) if is_text(text) && !is_text(item) && !item.is_null() => item.clone(),
         _ => comparison_coercion(item, element)?,
     };
@@ -148,7 +149,7 @@ fn lists(array: &ArrayRef) -> Result<&ListArray> {
     array.as_list_opt().ok_or_else(|| DataFusionError::Internal("a list is expected".into()))
 }
 
-/// Where the items of a row are.
+/// Returns the positions of a row's items in the values of the array.
 fn places(lists: &ListArray, row: usize) -> Range<usize> {
     let offsets = lists.value_offsets();
     offsets[row] as usize..offsets[row + 1] as usize
@@ -176,10 +177,10 @@ fn equals_any(lists: &ListArray, elements: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new((0..lists.len()).map(one).collect::<BooleanArray>()))
 }
 
-/// The lists without the items that are the element.
+/// Returns the lists without the items that equal the element.
 fn without(lists: &ListArray, elements: &ArrayRef) -> Result<ArrayRef> {
     let items = lists.values();
-    // Two nulls are equal to it.
+    // This comparator takes two nulls for equal.
     let compare = make_comparator(items, elements, SortOptions::default())?;
     let mut kept: Vec<u64> = Vec::with_capacity(items.len());
     let mut lengths = Vec::with_capacity(lists.len());

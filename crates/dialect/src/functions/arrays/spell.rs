@@ -1,7 +1,9 @@
-//! What is said about lists, in words that DataFusion has: ANY and ALL over a list whose items are known are IN, NOT IN, or a
-//! comparison with each, which keys, indexes and zones know. So is `= ANY($1)`, the way in which drivers pass lists.
+//! Rewrites expressions about lists into forms that DataFusion supports and plans well.
 //!
-//! A subscript below one gives null in PostgreSQL, while DataFusion counts from the end.
+//! PostgreSQL has ANY and ALL over any list; DataFusion supports them only in part. If the items of the list are known, they
+//! become IN, NOT IN, or a comparison with each item, which key lookups, indexes and zone maps can use. That includes
+//! `= ANY($1)`, by which drivers pass lists. A subscript below 1 is null in PostgreSQL, while DataFusion counts from the end;
+//! here such subscripts become null.
 
 use std::ops::ControlFlow;
 
@@ -18,12 +20,13 @@ use super::functions::EQUALS_ANY;
 use super::text::{self, Item};
 use crate::values::convert;
 
-/// Items that something may be compared with by anything but `=` and `<>`.
+/// Number of items with which a value may be compared by operators other than `=` and `<>`.
 const COMPARED_MAX: usize = 1_000;
-/// What stands twice for want of a function may be as long as this.
+/// Bytes of the longest expression that may be written twice, for lack of a function.
 const TWICE_BYTES_MAX: usize = 1_000;
 
-/// After names are bound. Whether the values of parameters stand in the statement now.
+/// Rewrites a statement after names are bound. Returns true if it now contains values of parameters, so that the plan depends on
+/// them.
 pub fn spell(statement: &mut Statement, params: &[types::Value]) -> Result<bool> {
     let mut spell = Spell { params, by_values: false };
     match statement.visit(&mut spell) {
@@ -101,7 +104,7 @@ impl Spell<'_> {
         Ok(bracketed(joined(each.collect(), if all { &And } else { &Or })))
     }
 
-    /// The items of a list that is written out, or given as a parameter.
+    /// Returns the items of a list that is written out or given as a parameter.
     fn items(&mut self, list: &Expr) -> Result<Option<Vec<Expr>>> {
         Ok(match list {
             Expr::Nested(inner) => self.items(inner)?,
@@ -142,7 +145,8 @@ impl Spell<'_> {
     }
 }
 
-/// As literals: texts without a type, which are read as what they are compared with.
+/// Converts a list written as text to literals: texts without a type, which are read as the type of the value they are compared
+/// with.
 fn of_text(text: &str) -> Result<Vec<Expr>> {
     if !text::is_braced(text) {
         return of_json(text);
@@ -171,7 +175,7 @@ fn of_json(text: &str) -> Result<Vec<Expr>> {
     items.into_iter().map(one).collect()
 }
 
-/// Nothing if it is no list.
+/// Converts a parameter to literals; `None` if it is not a list.
 fn of_value(value: &types::Value) -> Result<Option<Vec<Expr>>> {
     use types::Value as Given;
     let one = |item: &Given| match item {
@@ -217,7 +221,7 @@ fn nested() -> Error {
     Error::invalid("ANY and ALL take a list of numbers, texts, times and the like, not of lists or objects")
 }
 
-/// A subscript below one is that of no item, and a part of a list begins at its first one.
+/// Makes a subscript below 1 null, and makes a slice begin at the first item.
 fn counted_from_one(subscript: &mut Subscript) -> Result<()> {
     let whole = |digits: &str| Expr::Value(Value::Number(digits.to_owned(), false).into());
     match subscript {
@@ -238,7 +242,7 @@ fn counted_from_one(subscript: &mut Subscript) -> Result<()> {
                                 .hint("work it out in a query below"));
                         }
                         let at_least = call("greatest", vec![bound.clone(), whole(least)]);
-                        // Null where the bound is.
+                        // The product is 0, or null if the bound is null.
                         let nothing = binary(bound.clone(), BinaryOperator::Multiply, whole("0"));
                         *bound = binary(at_least, BinaryOperator::Plus, nothing);
                     }
@@ -249,7 +253,7 @@ fn counted_from_one(subscript: &mut Subscript) -> Result<()> {
     Ok(())
 }
 
-/// A number that is not negative, the name of a field, or null.
+/// Returns true for a literal other than a parameter: a number that is not negative, the name of a field, or null.
 fn is_known(index: &Expr) -> bool {
     match index {
         Expr::Value(value) => !matches!(value.value, Value::Placeholder(_)),
@@ -257,7 +261,7 @@ fn is_known(index: &Expr) -> bool {
     }
 }
 
-/// All that is equal is replaced; the length of an empty list is null in any dimension.
+/// Makes `array_replace` replace all equal items, and makes the length of an empty list null.
 fn function_of_lists(function: &mut Function) -> Option<Expr> {
     let [ObjectNamePart::Identifier(called)] = function.name.0.as_mut_slice() else { return None };
     match called.value.to_ascii_lowercase().as_str() {

@@ -1,4 +1,4 @@
-//! Lists as PostgreSQL writes them: `{1,NULL,"a b",{2}}`.
+//! Reads lists as PostgreSQL writes them: `{1,NULL,"a b",{2}}`.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -7,7 +7,7 @@ use types::{DataType, Error, Field, Kind, Result, Value, name};
 
 use crate::values::convert::text_to_value;
 
-/// Lists stand in each other at most this deep.
+/// Depth to which lists may be nested.
 const DEPTH_MAX: usize = 16;
 
 #[derive(Debug, PartialEq)]
@@ -17,18 +17,18 @@ pub(super) enum Item {
     List(Vec<Item>),
 }
 
-/// Whether a text is such a list, and none in JSON.
+/// Returns true if a text is a list in braces, and not a list in JSON.
 pub fn is_braced(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// The list that a text means.
+/// Converts a text to a list with items of the type of `item`.
 pub fn to_value(text: &str, item: &Field) -> Result<Value> {
     let items = items(text)?;
     value(items, item)
 }
 
-/// The items that a text has.
+/// Splits a text into its items.
 pub(super) fn items(text: &str) -> Result<Vec<Item>> {
     let mut reader = Reader { signs: text.trim().chars().peekable() };
     let list = reader.list(0).filter(|_| reader.signs.peek().is_none());
@@ -96,7 +96,7 @@ impl Reader<'_> {
 
     fn bare(&mut self) -> Option<Item> {
         let (mut text, mut is_escaped) = (String::new(), false);
-        // What an escape stands for is kept at the end, a space too.
+        // Trailing spaces are cut, except for an escaped one.
         let mut end = 0;
         while let Some(sign) = self.signs.next_if(|sign| !matches!(sign, ',' | '}')) {
             match sign {

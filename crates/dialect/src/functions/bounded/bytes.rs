@@ -1,4 +1,4 @@
-//! About how many bytes a call will make, reckoned from its arguments.
+//! Estimates the bytes that a call will make, from its arguments.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
@@ -10,14 +10,14 @@ use types::Error;
 
 use super::Grows;
 
-/// An argument: for each row its own value, or one for all.
+/// An argument: one value for each row, or one for all rows.
 pub(super) struct Argument {
     array: ArrayRef,
     single: bool,
 }
 
 impl Argument {
-    /// `rows`: as many as the call has.
+    /// Evaluates an argument of a call with `rows` rows.
     pub fn new(value: &ColumnarValue, rows: usize) -> Result<Self> {
         let single = matches!(value, ColumnarValue::Scalar(_));
         Ok(Argument { array: value.to_array(if single { 1 } else { rows })?, single })
@@ -31,7 +31,7 @@ impl Argument {
         if self.single { 0 } else { row }
     }
 
-    /// As whole numbers. What is none (or null) counts as 0: then nothing is made, or the function says what is wrong.
+    /// Returns the values as integers. Null and other values count as 0: then nothing is made, or the function reports the error.
     fn numbers(&self) -> Result<impl Fn(usize) -> i64 + '_> {
         let numbers = cast(&self.array, &Arrow::Int64)?;
         Ok(move |row: usize| {
@@ -54,7 +54,7 @@ impl Argument {
         }
     }
 
-    /// How many items a list has.
+    /// Returns the number of items of a list.
     fn items(&self, row: usize) -> u128 {
         let at = self.at(row);
         let items = match self.array.data_type() {
@@ -66,9 +66,9 @@ impl Argument {
         items as u128
     }
 
-    /// What one of its values takes, on average.
+    /// Returns the average number of bytes of a value.
     fn bytes_each(&self) -> u128 {
-        // The buffers of a view may be shared with rows that are not in it.
+        // The buffers of a view array may be shared with rows that are not in it.
         let lengths: Option<u128> = match self.array.data_type() {
             Arrow::Utf8View => Some(self.array.as_string_view().lengths().map(u128::from).sum()),
             Arrow::BinaryView => Some(self.array.as_binary_view().lengths().map(u128::from).sum()),
@@ -83,7 +83,7 @@ impl Argument {
     }
 }
 
-/// About how many bytes the call will make.
+/// Estimates the bytes that the call will make.
 pub(super) fn of(grows: Grows, args: &ScalarFunctionArgs) -> Result<u128> {
     let constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
     let rows = if constant { 1 } else { args.number_rows };
@@ -91,7 +91,7 @@ pub(super) fn of(grows: Grows, args: &ScalarFunctionArgs) -> Result<u128> {
     for arg in &args.args {
         arguments.push(Argument::new(arg, rows)?);
     }
-    // Beside a column, a constant is copied for each of its rows.
+    // If any argument is a column, a constant is copied for each row.
     let of_all = |argument: &Argument| argument.bytes_each() * rows as u128;
     let copies = |argument: &Argument| if argument.single { of_all(argument) } else { 0 };
     let copied: u128 = if constant { 0 } else { arguments.iter().map(copies).sum() };
@@ -114,7 +114,7 @@ pub(super) fn of(grows: Grows, args: &ScalarFunctionArgs) -> Result<u128> {
             matches_replaced(text, to, rows, matches_max)
         }
         (Grows::Translates, [text, _, to]) => {
-            // A character becomes one other, of up to four bytes.
+            // Each character becomes one of up to four bytes.
             let wide = |row| if to.text(row).is_ascii() { 1 } else { 4 };
             (0..rows).map(|row| text.text(row).len() as u128 * wide(row)).sum()
         }
@@ -126,7 +126,7 @@ pub(super) fn of(grows: Grows, args: &ScalarFunctionArgs) -> Result<u128> {
         (Grows::Splits, [text, between, ..]) => {
             const EACH: u128 = 8;
             let items = |row| match (text.text(row), between.text(row)) {
-                // Null stands between all characters.
+                // An empty or null separator splits between all characters.
                 (text, "") => text.len(),
                 (text, between) => text.matches(between).count() + 1,
             };
@@ -165,18 +165,18 @@ pub(super) fn of(grows: Grows, args: &ScalarFunctionArgs) -> Result<u128> {
             (0..rows).map(|row| format.text(row).len() as u128 * EACH).sum()
         }
         (Grows::Counts, arguments) => counted(arguments, rows)?,
-        // The function says itself what is wrong with its arguments.
+        // The function itself reports what is wrong with its arguments.
         _ => 0,
     };
     Ok(made + copied)
 }
 
-/// How many pairs of characters or items the call will compare.
+/// Returns how many pairs of characters or items the call will compare.
 pub(super) fn pairs(args: &ScalarFunctionArgs) -> Result<u128> {
     pairs_from(args, 0)
 }
 
-/// The same where few on the right are as good as none.
+/// Returns how many pairs the call will compare, where a right side of up to 64 parts counts as none.
 pub(super) fn pairs_with_many(args: &ScalarFunctionArgs) -> Result<u128> {
     const FEW: u128 = 64;
     pairs_from(args, FEW)
@@ -195,7 +195,7 @@ fn pairs_from(args: &ScalarFunctionArgs, few: u128) -> Result<u128> {
     Ok((0..rows).map(of_row).sum())
 }
 
-/// Refuses to begin before the first item.
+/// Refuses a start position before the first item.
 pub(super) fn check_start(name: &str, args: &ScalarFunctionArgs) -> Result<()> {
     let Some(start) = args.args.get(2) else { return Ok(()) };
     let start = Argument::new(start, args.number_rows)?;
@@ -209,7 +209,7 @@ pub(super) fn check_start(name: &str, args: &ScalarFunctionArgs) -> Result<()> {
     Err(DataFusionError::External(Box::new(error)))
 }
 
-/// What the largest of the arguments takes that are not constant.
+/// Returns the bytes of the largest argument that is not constant.
 pub(super) fn largest_column(args: &ScalarFunctionArgs) -> Result<u128> {
     let mut largest = 0;
     for arg in args.args.iter().filter(|arg| matches!(arg, ColumnarValue::Array(_))) {
@@ -218,11 +218,11 @@ pub(super) fn largest_column(args: &ScalarFunctionArgs) -> Result<u128> {
     Ok(largest)
 }
 
-/// A number, date or point in time as text.
+/// Bytes of a number, a date or a timestamp as text, rounded up.
 const ITEM_BYTES: u128 = 32;
 
-/// The length of all texts with their matches replaced. What the replacement quotes of a match is as long as the text
-/// at most.
+/// Returns the length of all texts after their matches were replaced. Each reference to a group in the replacement counts as long
+/// as the whole text, which is the upper bound.
 pub(super) fn matches_replaced(
     text: &Argument,
     to: &Argument,
@@ -237,8 +237,8 @@ pub(super) fn matches_replaced(
     (0..rows).map(row).sum()
 }
 
-/// The length of `text` with `from` replaced; exact where it is long, so that what is handed on with little more is
-/// told from what grows.
+/// Returns the length of `text` with `from` replaced by `to`. It is exact for long texts, to tell results that are hardly longer
+/// than the text from results that grow.
 fn replaced(text: &str, from: &str, to: &str) -> u128 {
     const COUNTED_FROM: usize = 256;
     let (len, new) = (text.len() as u128, to.len() as u128);
@@ -251,7 +251,7 @@ fn replaced(text: &str, from: &str, to: &str) -> u128 {
     len + text.matches(from).count() as u128 * (new - from.len() as u128)
 }
 
-/// Bytes of the numbers, days or points in time between two.
+/// Returns the bytes of the numbers, days or timestamps of a range.
 fn counted(arguments: &[Argument], rows: usize) -> Result<u128> {
     const EACH: u128 = 8;
     if arguments.iter().any(|argument| argument.array.data_type().is_null()) {
@@ -276,7 +276,7 @@ fn counted(arguments: &[Argument], rows: usize) -> Result<u128> {
         let distance = i128::from(stops(row)) * unit_of(stop.array.data_type()) - from;
         let away = |step: i128| distance != 0 && (distance > 0) != (step > 0);
         let step = match steps.as_ref().map_or(Step::Of(1), |steps| steps(row)) {
-            // Refused by the function, or nothing comes out.
+            // The function refuses a step of 0, and a step away from the end makes nothing.
             Step::Of(0) => continue,
             Step::Of(step) if away(step) => continue,
             Step::Of(step) => step,
@@ -289,7 +289,7 @@ fn counted(arguments: &[Argument], rows: usize) -> Result<u128> {
 
 const DAY: i128 = 86_400_000_000_000;
 
-/// What a step is counted in: nanoseconds, if it is one of time.
+/// Returns the number of nanoseconds in one unit of a date or timestamp; 1 for numbers.
 fn unit_of(data_type: &Arrow) -> i128 {
     match data_type {
         Arrow::Date32 => DAY,
@@ -302,7 +302,7 @@ fn unit_of(data_type: &Arrow) -> i128 {
 
 enum Step {
     Of(i128),
-    /// Months forward and days back, or the like: no telling how far it gets.
+    /// A step with parts of both signs, such as months forward and days back: its length is unknown.
     Mixed,
 }
 
@@ -316,7 +316,7 @@ impl Argument {
         Ok(Box::new(move |row| {
             let (months, days, nanoseconds) =
                 IntervalMonthDayNanoType::to_parts(intervals.value(self.at(row)));
-            // No month is shorter than 28 days.
+            // Months count 28 days, because no month is shorter.
             let parts = [i128::from(months) * 28 * DAY, i128::from(days) * DAY, nanoseconds.into()];
             match parts.iter().any(|part| *part < 0) && parts.iter().any(|part| *part > 0) {
                 true => Step::Mixed,

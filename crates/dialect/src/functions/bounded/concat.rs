@@ -1,4 +1,5 @@
-//! `||` between texts, and between bytes: null where one of them is null, and no longer than other functions' answers may be.
+//! `||` between texts, and between bytes: it is null if one side is null. DataFusion's operator has no limit; this function
+//! refuses results that are too long, as [the other functions](super) do.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
-//! Long constants that are to stand in every row: of `SELECT repeat('x', 1000000) FROM t` there is one text, and DataFusion copies it
-//! for each row of a batch. How many rows there are is known only when it does.
+//! Bounds the copies of a long constant that stands in every row.
+//!
+//! `SELECT repeat('x', 1000000) FROM t` has one long text, which DataFusion copies for each row of a batch. The number of rows is
+//! known only at that moment, so a function around the constant checks it there.
 
 use std::any::Any;
 use std::sync::{Arc, LazyLock};
@@ -17,10 +19,11 @@ use types::{Error, Kind};
 
 use super::BATCH_BYTES_MAX;
 
-/// Shorter ones do not make too much of a batch.
+/// Bytes of the longest constant whose copies for a full batch stay within [`BATCH_BYTES_MAX`].
 const LONG_BYTES: usize = BATCH_BYTES_MAX as usize / crate::BATCH_ROWS;
 
-/// Tells a constant that may be long: a literal, or a call that the planner left because its value is long or takes long.
+/// Returns true for a constant that may be long: a literal, or a call that the planner left because it takes long or makes a long
+/// value.
 pub fn may_be_long(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(value, _) => value.size() > LONG_BYTES,
@@ -31,22 +34,22 @@ pub fn may_be_long(expr: &Expr) -> bool {
     }
 }
 
-/// Makes long constants count the rows that CASE copies them for, wherever in an expression it stands.
+/// Wraps the long constants of each CASE in an expression, because CASE copies them for its rows.
 pub fn counted_in_cases(expr: Expr) -> Result<Transformed<Expr>> {
     expr.transform_up(|expr| {
         Ok(if matches!(expr, Expr::Case(_)) { counted(expr) } else { Transformed::no(expr) })
     })
 }
 
-/// Tells an expression that has calls and casts of literals, and nothing else.
+/// Returns true for an expression that consists of literals, calls and casts.
 fn is_made_of_literals(expr: &Expr) -> bool {
     let other =
         |expr: &Expr| Ok(!matches!(expr, Expr::Literal(..) | Expr::ScalarFunction(_) | Expr::Cast(_)));
     expr.exists(other).is_ok_and(|found| !found)
 }
 
-/// An expression of a projection, grouping or window whose long constants count the rows that they are copied for.
-/// Where a constant is an operand it is not copied.
+/// Wraps long constants in an expression of a projection, grouping or window, where they are copied for each row. Operands of
+/// operators are not copied, so they stay as they are.
 pub fn counted(expr: Expr) -> Transformed<Expr> {
     let mut changed = false;
     let mut count = |expr: &mut Expr| {
@@ -66,7 +69,7 @@ pub fn counted(expr: Expr) -> Transformed<Expr> {
             Expr::Alias(alias)
         }
         Expr::AggregateFunction(mut function) => {
-            // The others, as what stands between texts, must be constant.
+            // The other arguments, such as the separator of `string_agg`, must stay constant.
             function.params.args.first_mut().into_iter().for_each(count);
             Expr::AggregateFunction(function)
         }
@@ -85,12 +88,12 @@ pub fn counted(expr: Expr) -> Transformed<Expr> {
 }
 
 static COUNTED: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
-    // Nothing may fold it again.
+    // Volatile, so that the optimizer does not fold it into a constant again.
     let signature = Signature::any(1, Volatility::Volatile);
     Arc::new(ScalarUDF::new_from_impl(Constant { signature }))
 });
 
-/// Its argument, whose copies are counted.
+/// A function that returns its constant argument, or fails if the copies for all rows would take too many bytes.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Constant {
     signature: Signature,

@@ -1,4 +1,4 @@
-//! `strpos(text, part)` in time linear in the text.
+//! `strpos(text, part)` takes time linear in the text. DataFusion's takes time proportional to the product of both lengths.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
 use crate::execution::interrupt;
 
-/// Bytes that are searched between two looks at the deadline.
+/// Bytes searched between two checks of the deadline.
 const BYTES_BETWEEN_CHECKS: usize = 1 << 20;
 
-/// The character, counted from 1, at which the first `part` of a text begins; 0 if there is none.
+/// Returns the position, counted from 1, of the character at which the first `part` of a text begins; 0 if there is none.
 pub(super) fn invoke(args: ScalarFunctionArgs) -> Result<ColumnarValue> {
     let [text, part] = args.args.as_slice() else {
         return Err(DataFusionError::Internal("`strpos` has two arguments".into()));
@@ -47,7 +47,7 @@ pub(super) fn invoke(args: ScalarFunctionArgs) -> Result<ColumnarValue> {
     }
 }
 
-/// What is searched for: one text for all rows, or one for each.
+/// The searched parts: one for all rows, or one for each row.
 struct Parts {
     texts: ArrayRef,
     is_one: bool,

@@ -1,4 +1,5 @@
-//! `overlay(text placing new from start [for count])`: DataFusion's counts in bytes, and loses a text that ends before `start`.
+//! `overlay(text placing new from start [for count])` counts characters, as in PostgreSQL. DataFusion's counts bytes, and loses a
+//! text that ends before `start`.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub(super) fn invoke(args: ScalarFunctionArgs) -> Result<ColumnarValue> {
     Ok(ColumnarValue::Array(laid))
 }
 
-/// What stands before `start`, the new text, and what stands `count` characters behind `start`, as the standard has it.
+/// Returns the text before `start`, the new text, and the text from `count` characters after `start`, as in the SQL standard.
 fn overlay(
     texts: &StringArray,
     news: &StringArray,

@@ -1,4 +1,5 @@
-//! `replace(text, from, to)`: DataFusion's finds an empty text between all characters, where there is nothing to replace.
+//! `replace(text, from, to)` returns the text unchanged if `from` is empty, as in PostgreSQL. DataFusion's inserts `to` between
+//! all characters. Here rows with an empty `from` keep their text.
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::compute::kernels::cmp::eq;

@@ -1,4 +1,4 @@
-//! `regexp_count`, `regexp_instr`, `regexp_replace`, `regexp_like` and LIKE, row by row.
+//! Executes `regexp_count`, `regexp_instr`, `regexp_replace`, `regexp_like` and LIKE row by row.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -33,11 +33,11 @@ enum What {
     Replace,
     /// `regexp_like(text, pattern[, flags])`.
     IsMatch,
-    /// `text LIKE pattern`, and with a third argument `i` `text ILIKE pattern`. The escape is the backslash.
+    /// `text LIKE pattern`, or with a third argument `i` `text ILIKE pattern`. The escape character is the backslash.
     Like,
 }
 
-/// Puts these in the place of DataFusion's.
+/// Registers these functions, which replace DataFusion's.
 pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for (name, what) in [
         ("regexp_count", What::Count),
@@ -59,22 +59,23 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
 struct ByRow {
     inner: Arc<ScalarUDF>,
     what: What,
-    /// Whether it is what an operator came to, which the optimizer is not to make an operator of again.
+    /// True for a function that stands for an operator. The optimizer must not turn it into an operator again.
     is_operator: bool,
 }
 
-/// `text ~ pattern`, and with a third argument `i` `text ~* pattern`.
+/// The function behind `text ~ pattern`, and with a third argument `i` behind `text ~* pattern`.
 pub(super) static OPERATOR: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     let inner = datafusion::functions::regex::regexp_like();
     Arc::new(ScalarUDF::new_from_impl(ByRow { inner, what: What::IsMatch, is_operator: true }))
 });
 
+/// The function behind LIKE and ILIKE.
 pub(super) static LIKE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     let inner = datafusion::functions::regex::regexp_like();
     Arc::new(ScalarUDF::new_from_impl(ByRow { inner, what: What::Like, is_operator: true }))
 });
 
-/// Whether a function is one that an operator came to.
+/// Returns true for a function that stands for an operator.
 pub(super) fn is_operator(function: &ScalarUDF) -> bool {
     function.inner().as_any().downcast_ref::<ByRow>().is_some_and(|this| this.is_operator)
 }
@@ -134,7 +135,7 @@ impl ScalarUDFImpl for ByRow {
     }
 }
 
-/// Arguments with a value for each row: texts, or whole numbers.
+/// The arguments as arrays with a value for each row: texts or integers.
 struct Arguments(Vec<ArrayRef>);
 
 impl Arguments {
@@ -159,7 +160,7 @@ impl Arguments {
         at < self.0.len()
     }
 
-    /// A number that is left out is `otherwise`; null counts as 0.
+    /// Returns an integer argument, or `otherwise` if the call does not have it. Null counts as 0.
     fn number(&self, at: usize, row: usize, otherwise: i64) -> i64 {
         let Some(array) = self.0.get(at) else { return otherwise };
         let numbers: Option<&Int64Array> = array.as_primitive_opt::<Int64Type>();
@@ -167,7 +168,7 @@ impl Arguments {
     }
 }
 
-/// The flags of a pattern that is looked for once or counted.
+/// Checks the flags of a function that does not take the flag `g`; empty flags become `None`.
 fn flags_without_g<'a>(name: &str, flags: Option<&'a str>) -> Result<Option<&'a str>> {
     match flags {
         Some(flags) if flags.contains('g') => Err(invalid(format!("`{name}` does not take the flag `g`"))),
@@ -175,7 +176,7 @@ fn flags_without_g<'a>(name: &str, flags: Option<&'a str>) -> Result<Option<&'a 
     }
 }
 
-/// What stands from the character `start` on, counted from 1; `None` behind the end.
+/// Returns the byte offset of the character `start`, counted from 1; `None` beyond the end.
 fn from_character(text: &str, start: i64) -> Option<usize> {
     let before = usize::try_from(start - 1).ok()?;
     text.char_indices().nth(before).map(|(byte, _)| byte)
@@ -255,7 +256,7 @@ fn nth_match(regex: &Regex, text: &str, nth: i64) -> Result<Option<usize>> {
 fn replace(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
     let mut patterns = Patterns::default();
     let mut replaced = StringBuilder::new();
-    // That of the row before, as the library writes it.
+    // The replacement of the previous row, in the syntax of the regex library.
     let mut last: Option<(&str, String)> = None;
     for row in 0..rows {
         let flags = if arguments.has(3) { arguments.text(3, row).map(Some) } else { Some(None) };
@@ -281,7 +282,7 @@ fn replace(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
     Ok(Arc::new(replaced.finish()))
 }
 
-/// Gives the parts of a text with the first match replaced, or `all`.
+/// Calls `give` with the parts of the text in which the first match, or each match if `all`, is replaced.
 fn replace_in(regex: &Regex, text: &str, new: &str, all: bool, mut give: impl FnMut(&str)) -> Result<()> {
     let quotes = new.contains('$');
     let mut end = 0;
@@ -314,7 +315,7 @@ fn replace_in(regex: &Regex, text: &str, new: &str, all: bool, mut give: impl Fn
     Ok(())
 }
 
-/// `\1` as `${1}`.
+/// Converts `\1` to `${1}`, the syntax of the regex library.
 fn as_library(new: &str) -> Cow<'_, str> {
     static GROUPS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\\{1,2}(\d+)").expect("a pattern"));
     GROUPS.replace_all(new, "$${$1}")
@@ -341,7 +342,7 @@ fn is_like(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
     let ignores_case = arguments.has(2);
     let mut patterns = Patterns::default();
     let mut matches = BooleanBuilder::with_capacity(rows);
-    // The pattern of the row before.
+    // The pattern of the previous row.
     let mut last: Option<(&str, LikePattern)> = None;
     for row in 0..rows {
         let (Some(text), Some(pattern)) = (arguments.text(0, row), arguments.text(1, row)) else {

@@ -1,4 +1,4 @@
-//! A pattern of LIKE, as what decides it fastest.
+//! A LIKE pattern, classified by the cheapest way to match it.
 
 use crate::rewrites::coerce::before_wildcards;
 
@@ -32,14 +32,14 @@ impl LikePattern {
         LikePattern::Regex(regex(pattern, ignores_case))
     }
 
-    /// Whether a text is compared with it in one go over the text.
+    /// Returns true if the pattern needs no regular expression, but one pass over the text.
     pub fn is_simple(&self) -> bool {
         !matches!(self, LikePattern::Regex(_))
     }
 }
 
 fn regex(pattern: &str, ignores_case: bool) -> String {
-    // `%` at an end is where the expression is not bound to that end of the text.
+    // A `%` at the beginning or the end leaves the expression unanchored there.
     let mut regex = String::from(if ignores_case { "(?si)" } else { "(?s)" });
     let mut signs = pattern.chars().peekable();
     if signs.next_if_eq(&'%').is_none() {
@@ -49,11 +49,11 @@ fn regex(pattern: &str, ignores_case: bool) -> String {
         match signs.next() {
             None => break regex.push('$'),
             Some('%') if signs.peek().is_none() => break,
-            // Several are as one.
+            // Several `%` mean the same as one.
             Some('%') if signs.peek() == Some(&'%') => {}
             Some('%') => regex.push_str(".*"),
             Some('_') => regex.push('.'),
-            // At the end it stands for itself.
+            // A backslash at the end stands for itself.
             Some('\\') => regex.push_str(&regex_syntax::escape(&signs.next().unwrap_or('\\').to_string())),
             Some(sign) => regex.push_str(&regex_syntax::escape(sign.encode_utf8(&mut [0; 4]))),
         }

@@ -1,8 +1,8 @@
-//! `text ~ pattern` and `text LIKE pattern` in an optimized plan as [functions](super::functions): the optimizer knows the operators,
-//! makes LIKE or `=` of them where it can, and scans leave blocks out by them; what is left of them is carried out row by row.
+//! Turns `text ~ pattern` and `text LIKE pattern` in an optimized plan into calls of interruptible [functions](super::functions).
 //!
-//! The optimizer also computes what is constant, with kernels that nothing interrupts. So what may take long there is a function from
-//! the beginning ([`call_if_slow`]).
+//! The optimizer has to see the operators: it turns them into LIKE or `=` where it can, and scans skip blocks by them. Only the
+//! operators that remain are executed row by row by the functions. The optimizer also computes constants, by kernels that nothing
+//! can interrupt. So an operator that may take long there becomes a call before the optimizer sees it ([`call_if_slow`]).
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -14,15 +14,16 @@ use super::LikePattern;
 use super::functions::{self, LIKE, OPERATOR};
 use super::pattern;
 
-/// Places of a pattern that the optimizer may look for in a text as long as a statement.
+/// Length of a pattern, in [places](pattern::places_of), up to which the optimizer may match it against a constant text.
 const FOLDED_PLACES_MAX: usize = 256;
 
-/// A plan whose operators are functions.
+/// Replaces the operators of a plan by calls.
 pub fn in_place(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan.transform_up_with_subqueries(in_node)?.data)
 }
 
-/// The same of one node. What stands in a scan tells which pieces to leave out; a filter above it asks again.
+/// Replaces the operators of one node by calls. Conditions in a scan stay operators: they only select the blocks to skip, and a
+/// filter above the scan tests every row again.
 pub fn in_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if matches!(plan, LogicalPlan::TableScan(_)) {
         return Ok(Transformed::no(plan));
@@ -35,7 +36,7 @@ pub fn in_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// Whether an expression is such a function with a pattern that is the same for all rows: it has an answer for each.
+/// Returns true for a call that stands for an operator and has a constant pattern. It cannot fail for a single row.
 pub fn is_safe(function: &ScalarFunction) -> bool {
     functions::is_operator(&function.func) && matches!(function.args.get(1), Some(Expr::Literal(..)))
 }
@@ -48,7 +49,7 @@ fn rewrite(expr: Expr) -> Transformed<Expr> {
     }
 }
 
-/// An operator as a function, if its pattern is not known yet or long.
+/// Turns an operator into a call if its pattern is long or not constant.
 pub fn call_if_slow(expr: Expr) -> Expr {
     match expr {
         Expr::BinaryExpr(binary) if is_regex(binary.op) && is_slow(&binary.right) => regex_call(binary),
@@ -62,13 +63,13 @@ fn is_slow(pattern: &Expr) -> bool {
         Expr::Literal(pattern, _) => pattern.try_as_str().flatten().is_some_and(|text| {
             text.len() > FOLDED_PLACES_MAX || pattern::places_of(text) > FOLDED_PLACES_MAX
         }),
-        // Its value is put in before the plan is carried out, and folded then ([`in_node`]).
+        // The value is inserted before the plan is executed, and [`in_node`] handles the operator then.
         Expr::Placeholder(_) => false,
         _ => true,
     }
 }
 
-/// Whether the kernel for LIKE goes over a text once, or the pattern is not known before the plan is carried out.
+/// Returns true if the LIKE kernel needs one pass over a text, or if the pattern is a parameter.
 fn is_simple(like: &Like) -> bool {
     match &*like.pattern {
         Expr::Literal(pattern, _) => pattern
@@ -94,7 +95,7 @@ fn regex_call(BinaryExpr { left, op, right }: BinaryExpr) -> Expr {
     if matches!(op, Operator::RegexNotMatch | Operator::RegexNotIMatch) { !call } else { call }
 }
 
-/// A LIKE whose escape is the backslash.
+/// Converts a LIKE whose escape character is the backslash.
 fn like_call(like: Like) -> Expr {
     let mut args = vec![*like.expr, *like.pattern];
     if like.case_insensitive {

@@ -1,4 +1,4 @@
-//! One pattern, compiled, with how much one search for it may take.
+//! A compiled pattern, with a bound on the cost of one search for it.
 
 use std::borrow::Cow;
 
@@ -11,21 +11,22 @@ use types::{Error, Kind};
 
 use crate::execution::interrupt;
 
-/// Bytes of the text times the places of the pattern, for one search. The library mostly goes over a text once, at a gigabyte a
-/// second; where it has to follow all places at once this is some seconds.
+/// Limit of the cost of one search, in steps: bytes of the text times places of the pattern. The library mostly reads a text
+/// once, at a gigabyte per second; in the worst case, where it has to follow all places at once, the limit is some seconds.
 const STEPS_MAX: usize = 1_000_000_000;
 
-/// Bytes of the longest pattern: parsed and compiled it takes some hundred times as many.
+/// Bytes of the longest pattern. Parsing and compiling takes some hundred times as many.
 const PATTERN_BYTES_MAX: usize = 64 << 10;
 
-/// Steps, as those of [`STEPS_MAX`], after which a look is taken at the statement's deadline: about a millisecond.
+/// Number of steps between two checks of the statement's deadline: about a millisecond.
 const STEPS_BETWEEN_CHECKS: usize = 1 << 20;
 
-/// Compiles patterns of rows, and bounds the searches for them. The pattern of one row mostly is that of the next one too.
+/// Compiles the patterns of rows, and bounds the searches for them. It keeps the last pattern, because the next row mostly has
+/// the same.
 #[derive(Default)]
 pub struct Patterns {
     last: Option<(String, Pattern)>,
-    /// Steps since the deadline was looked at.
+    /// The number of steps since the last check of the deadline.
     steps: usize,
 }
 
@@ -35,8 +36,8 @@ struct Pattern {
 }
 
 impl Patterns {
-    /// The pattern of these signs with these flags, as `(?flags)pattern` has them, for one search in a text.
-    /// [`Kind::TooLarge`] where that could take more than [`STEPS_MAX`].
+    /// Returns the regular expression of a pattern and its flags (`(?flags)pattern`), for one search in `text`. Fails with
+    /// [`Kind::TooLarge`] if that search could take more than [`STEPS_MAX`].
     pub fn within(&mut self, text: &str, pattern: &str, flags: Option<&str>) -> Result<&Regex> {
         let whole = match flags {
             Some(flags) => Cow::Owned(format!("(?{flags}){pattern}")),
@@ -61,7 +62,7 @@ impl Patterns {
         }
     }
 
-    /// Counts steps, and looks at the deadline after [`STEPS_BETWEEN_CHECKS`] of them.
+    /// Counts steps, and checks the deadline after [`STEPS_BETWEEN_CHECKS`] of them.
     fn take(&mut self, steps: usize) -> Result<()> {
         self.steps = self.steps.saturating_add(steps);
         if self.steps > STEPS_BETWEEN_CHECKS {
@@ -74,7 +75,7 @@ impl Patterns {
 
 impl Pattern {
     fn compile(whole: &str) -> Result<Pattern> {
-        // One that is refused says so itself, below.
+        // An invalid pattern has 1 place here, and is refused below.
         let places = places_of(whole);
         let regex = Regex::new(whole).map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => DataFusionError::External(Box::new(error)),
@@ -109,7 +110,7 @@ fn too_long(text: &str, places: usize) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-/// [`places`] of a pattern; 1 of one that cannot be read, [`usize::MAX`] of one that is [too long](PATTERN_BYTES_MAX).
+/// Returns the number of [`places`] of a pattern; 1 for an invalid one, [`usize::MAX`] for one longer than [`PATTERN_BYTES_MAX`].
 pub(super) fn places_of(pattern: &str) -> usize {
     if pattern.len() > PATTERN_BYTES_MAX {
         return usize::MAX;
@@ -117,7 +118,8 @@ pub(super) fn places_of(pattern: &str) -> usize {
     regex_syntax::parse(pattern).map_or(1, |hir| places(&hir))
 }
 
-/// How many places of a pattern a search may be at, at the same time: its signs, those that are repeated by number as often.
+/// Returns the number of places in the pattern at which a search may be at the same time: one for each character, times its
+/// repetitions.
 fn places(hir: &Hir) -> usize {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) | HirKind::Class(_) => 1,

@@ -1,13 +1,14 @@
-//! The Gregorian calendar over microseconds since 1970-01-01, for as far as an int64 of them reaches. `None` is beyond it.
+//! The Gregorian calendar over microseconds since 1970-01-01, over the whole range of an int64. Functions return `None` beyond
+//! that range.
 
 pub(super) const DAY: i64 = 86_400_000_000;
 
-/// To what a time is cut.
+/// The unit to which a time is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// So many microseconds, as long as none is longer than a day.
+    /// A number of microseconds, up to a day.
     Fixed(i64),
-    /// Weeks begin on Mondays.
+    /// A week, which begins on Monday.
     Week,
     Months(i64),
 }
@@ -31,13 +32,13 @@ impl Unit {
         })
     }
 
-    /// Whether it begins at the same moments wherever clocks are set to whole minutes.
+    /// Returns true if the unit begins at the same moments in all zones whose offset is in whole minutes.
     pub fn is_below_hours(self) -> bool {
         matches!(self, Unit::Fixed(..=60_000_000))
     }
 }
 
-/// The beginning of the unit that a time lies in.
+/// Returns the beginning of the unit that contains a time.
 pub(super) fn cut(time: i64, unit: Unit) -> Option<i64> {
     match unit {
         Unit::Fixed(width) => time.checked_sub(time.rem_euclid(width)),
@@ -53,7 +54,8 @@ pub(super) fn cut(time: i64, unit: Unit) -> Option<i64> {
     }
 }
 
-/// The beginning of the step that a time lies in. Steps have a width in nanoseconds, of which `origin` begins one.
+/// Returns the beginning of the step that contains a time. Steps are `width` nanoseconds wide, and one of them begins at
+/// `origin`.
 pub(super) fn bin(time: i64, width: i64, origin: i64) -> Option<i64> {
     if width % 1_000 == 0 {
         let beyond = time.checked_sub(origin)?.rem_euclid(width / 1_000);
@@ -64,7 +66,8 @@ pub(super) fn bin(time: i64, width: i64, origin: i64) -> Option<i64> {
     i64::try_from(begin.div_euclid(1_000)).ok()
 }
 
-/// The same of steps of whole months: each begins so many months after `origin`, on the last of a month that is too short.
+/// Returns the beginning of the step that contains a time, for steps of whole months. Each step begins a multiple of `width`
+/// months after `origin`, or on the last day of a month that is too short.
 pub(super) fn bin_months(time: i64, width: i64, origin: i64) -> Option<i64> {
     let month_of = |time: i64| month_and_day(time.div_euclid(DAY)).0;
     let months = (month_of(time) - month_of(origin)).div_euclid(width) * width;
@@ -80,8 +83,9 @@ pub(super) fn plus_months(time: i64, months: i64) -> Option<i64> {
     (this + day.min(next - this - 1)).checked_mul(DAY)?.checked_add(time.rem_euclid(DAY))
 }
 
-/// Months since January of the year 0, and days since the first of the month, of a day since 1970-01-01. This and its inverse
-/// by H. Hinnant, "chrono-compatible low-level date algorithms" (2013): years begin in March, so that the leap day is the last.
+/// Splits a day since 1970-01-01 into months since January of the year 0, and days since the first of the month. This function
+/// and its inverse are by H. Hinnant, "chrono-compatible low-level date algorithms" (2013): years begin in March, so that the
+/// leap day is the last.
 fn month_and_day(day: i64) -> (i64, i64) {
     let day = day + 719_468;
     let era = day.div_euclid(146_097);
@@ -92,7 +96,7 @@ fn month_and_day(day: i64) -> (i64, i64) {
     ((era * 400 + year) * 12 + month + 2, of_year - (153 * month + 2) / 5)
 }
 
-/// The day that a month begins with.
+/// Returns the first day of a month.
 fn first_of(month: i64) -> i64 {
     let since_march = month - 2;
     let (year, month) = (since_march.div_euclid(12), since_march.rem_euclid(12));
@@ -108,7 +112,7 @@ mod tests {
     #[test]
     fn every_day_has_its_month() {
         let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        // 0001-01-01 to 9999-12-31.
+        // The days from 0001-01-01 to 9999-12-31.
         let (mut year, mut month, mut day) = (1, 0, 0);
         for at in -719_162..=2_932_896 {
             assert_eq!(month_and_day(at), (year * 12 + month, day), "{at}");
@@ -161,7 +165,7 @@ mod tests {
             for months in [1, 2, 7, 12, 100] {
                 let begin = bin_months(at, months, origin).unwrap();
                 assert!(begin <= at);
-                // The day that a step begins with is that of the origin, or the last of its month.
+                // A step begins on the origin's day of the month, or on the last day of its month.
                 let (of_origin, of_begin) =
                     (month_and_day(origin.div_euclid(DAY)), month_and_day(begin.div_euclid(DAY)));
                 assert_eq!((of_begin.0 - of_origin.0) % months, 0);

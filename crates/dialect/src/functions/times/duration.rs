@@ -1,4 +1,5 @@
-//! Intervals as PostgreSQL and ISO 8601 write them, in the words that DataFusion reads: `1 day 02:30`, `2 hours ago`, `P1DT2H`.
+//! Intervals may be written as in PostgreSQL and ISO 8601: `1 day 02:30`, `2 hours ago`, `P1DT2H`. DataFusion reads only units in
+//! words, so literals are rewritten to those.
 
 use std::ops::ControlFlow;
 
@@ -6,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
     DataType as SqlType, Expr, Interval, Statement, TypedString, Value, visit_expressions_mut,
 };
 
-/// Those that are literals. A text that is not known here stays as it is.
+/// Rewrites the interval literals of a statement. A text of unknown form is left unchanged.
 pub fn spell_intervals(statement: &mut Statement) {
     let _ = visit_expressions_mut(statement, |expr| {
         match expr {
@@ -35,7 +36,7 @@ fn spell_value(value: &mut Value) {
     }
 }
 
-/// `P1Y2M3W4DT5H6M7.5S`, each part with a sign of its own.
+/// Reads `P1Y2M3W4DT5H6M7.5S`, where each part may have a sign.
 fn iso(text: &str) -> Option<String> {
     let mut rest = text.strip_prefix('P').filter(|rest| !rest.is_empty())?;
     let mut units = [('Y', "years"), ('M', "months"), ('W', "weeks"), ('D', "days")].as_slice();
@@ -56,7 +57,7 @@ fn iso(text: &str) -> Option<String> {
     (!words.is_empty()).then(|| words.join(" "))
 }
 
-/// Clocks, `[-]hours:minutes[:seconds]`, and `ago` at the end.
+/// Reads clock times, `[-]hours:minutes[:seconds]`, and `ago` at the end.
 fn words(text: &str) -> Option<String> {
     let mut parts: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
     let is_ago = parts.last().is_some_and(|last| last.eq_ignore_ascii_case("ago"));
@@ -102,7 +103,7 @@ fn clock(part: &str) -> Option<Vec<String>> {
     Some(words.into_iter().flat_map(|(number, unit)| [format!("{sign}{number}"), unit.to_owned()]).collect())
 }
 
-/// A number with digits before its point, and a sign if any.
+/// Returns the text if it is a number with a digit before its point, and at most one sign.
 fn decimal(text: &str) -> Option<&str> {
     let digits = text.trim_start_matches(['-', '+']);
     let is_number = digits.starts_with(|c: char| c.is_ascii_digit())

@@ -1,5 +1,5 @@
-//! `now()`, and times made of numbers and texts: `to_timestamp` and its kin, `from_unixtime`. All give microseconds, and nothing
-//! where there is no such time: an error says so.
+//! `now()`, and functions that make a time of numbers and texts: `to_timestamp` and its variants, and `from_unixtime`. All return
+//! microseconds, and fail if the time is out of range.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ use crate::functions::one_type::is_text;
 
 const STRICT: CastOptions<'static> =
     CastOptions { safe: false, format_options: arrow::util::display::FormatOptions::new() };
-/// 0001-01-01 and 9999-12-31T23:59:59.999999.
+/// The range of valid times: 0001-01-01 to 9999-12-31T23:59:59.999999, in microseconds since 1970.
 const FIRST: i128 = -62_135_596_800_000_000;
 const LAST: i128 = 253_402_300_799_999_999;
 
 pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     let now = Now { inner: registry.udf("now")?, signature: Signature::nullary(Volatility::Stable) };
     registry.register_udf(Arc::new(ScalarUDF::new_from_impl(now)))?;
-    // Of a second, in nanoseconds.
+    // The number of nanoseconds in one unit of the argument.
     let units = [
         ("to_timestamp", 1_000_000_000),
         ("to_timestamp_seconds", 1_000_000_000),
@@ -41,7 +41,7 @@ pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
         ("to_timestamp_nanos", 1),
         ("from_unixtime", 1_000_000_000),
     ];
-    // Reads texts of given formats.
+    // Reads texts by given formats.
     let reader = registry.udf("to_timestamp_micros")?;
     for (name, nanos) in units {
         let made = Made { inner: registry.udf(name)?, reader: reader.clone(), nanos, signature: own_types() };
@@ -50,7 +50,7 @@ pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     Ok(())
 }
 
-/// When the statement began.
+/// `now()`: the start time of the statement, which the planner inserts.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Now {
     inner: Arc<ScalarUDF>,
@@ -102,12 +102,12 @@ impl ScalarUDFImpl for Now {
     }
 }
 
-/// A time made of something else.
+/// A function that makes a time of a number, a text or another time.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Made {
     inner: Arc<ScalarUDF>,
     reader: Arc<ScalarUDF>,
-    /// What a number counts.
+    /// The number of nanoseconds in one unit of a numeric argument.
     nanos: i64,
     signature: Signature,
 }
@@ -132,10 +132,10 @@ impl Made {
                 .as_primitive::<Int64Type>()
                 .try_unary(|number| time((i128::from(number) * nanos).div_euclid(1_000), &number)),
             Arrow::Float64 => numbers.as_primitive::<Float64Type>().try_unary(|number| {
-                // Fractions of a second count; those of what is named by its unit never did.
+                // `to_timestamp` keeps fractions of a second. The functions named after a unit never kept fractions of it.
                 let number = if name == "to_timestamp" { number } else { number.trunc() };
                 let micros = (number * (self.nanos as f64 / 1_000.0)).round();
-                // What is no number is beyond all of them.
+                // NaN is out of range.
                 let micros = if micros.is_nan() { i128::MAX } else { micros as i128 };
                 time(micros, &number)
             }),
@@ -153,7 +153,7 @@ impl Made {
         }
     }
 
-    /// Cut to whole units where these are longer than microseconds.
+    /// Truncates to whole units, if these are longer than a microsecond.
     fn cut(&self, times: TimestampMicrosecondArray) -> Result<TimestampMicrosecondArray> {
         let micros = self.nanos / 1_000;
         if self.name() == "to_timestamp" || micros < 2 {

@@ -1,4 +1,5 @@
-//! `date_part(part, time)` and `extract(part FROM time)`.
+//! `date_part(part, time)` and `extract(part FROM time)` return PostgreSQL's values. DataFusion's return seconds without a
+//! fraction, count ISO weekdays from 0, and count a year in the epoch of an interval as 360 days.
 
 use std::any::Any;
 use std::str::FromStr;
@@ -35,14 +36,15 @@ pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     registry.register_udf(Arc::new(ScalarUDF::new_from_impl(function))).map(drop)
 }
 
-/// Takes `extract` for what [`register`] registered: DataFusion's planner takes its own without asking.
+/// A planner extension that plans `extract` as the function that [`register`] registered. DataFusion's planner would take its own
+/// function without a lookup.
 #[derive(Debug, Default)]
 pub struct Extract {
     function: OnceLock<Arc<ScalarUDF>>,
 }
 
 impl Extract {
-    /// To be called once [`register`] was.
+    /// Takes over the registered function. Called after [`register`].
     pub fn becomes_registered(&self, registry: &dyn FunctionRegistry) -> Result<()> {
         let function = registry.udf(NAME)?;
         self.function.get_or_init(|| function);
@@ -61,17 +63,17 @@ impl ExprPlanner for Extract {
     }
 }
 
-/// What is not DataFusion's own.
+/// The parts that are computed here, not by DataFusion.
 enum Ours {
-    /// Seconds or thousandths of a second, with their fraction: so many nanoseconds is one.
+    /// Seconds or milliseconds, with their fraction; the value is the number of nanoseconds in one.
     Seconds(i64),
-    /// Monday is 1, Sunday 7.
+    /// The ISO weekday: Monday is 1, Sunday 7.
     IsoDay,
-    /// All of an interval in seconds.
+    /// The total length of an interval in seconds.
     Epoch,
 }
 
-/// What a part of something is here.
+/// Returns how a part of a value of type `of` is computed here; `None` if DataFusion computes it.
 fn ours(part: &str, of: &Arrow) -> Option<Ours> {
     let part = part.trim_matches(['\'', '"']);
     match IntervalUnit::from_str(part) {
@@ -174,7 +176,7 @@ impl ScalarUDFImpl for Part {
     }
 }
 
-/// What lies between two times, as PostgreSQL parts it: days, and what is left of the last one.
+/// Converts durations to intervals of days and the rest of the last day, as PostgreSQL does for the difference of two times.
 fn days_apart(spans: &ArrayRef) -> Result<ArrayRef> {
     let micros = cast(spans, &Arrow::Duration(TimeUnit::Microsecond))?;
     let micros = micros.as_primitive::<DurationMicrosecondType>();
@@ -185,7 +187,7 @@ fn days_apart(spans: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(micros.try_unary::<_, IntervalMonthDayNanoType, _>(parted)?))
 }
 
-/// As PostgreSQL counts: a year has 365.25 days, a month of none 30.
+/// Returns the seconds of an interval as PostgreSQL counts them: a year has 365.25 days, a month beyond full years has 30 days.
 fn epoch(interval: IntervalMonthDayNano) -> f64 {
     let (years, months) = (interval.months / 12, interval.months % 12);
     let hours = i128::from(years) * 8_766 + i128::from(months) * 720 + i128::from(interval.days) * 24;
@@ -193,9 +195,9 @@ fn epoch(interval: IntervalMonthDayNano) -> f64 {
     nanos as f64 / NANOS as f64
 }
 
-/// What is beyond whole minutes, in units of so many nanoseconds.
+/// Returns the time since the last full minute, in units of `one` nanoseconds.
 fn seconds(times: &ArrayRef, one: i64) -> Result<Float64Array> {
-    // Rounded once: the float64 nearest to what it is.
+    // One rounding gives the float64 nearest to the exact value.
     let rounded = |nanos: i64| nanos as f64 / one as f64;
     if let Some(intervals) = times.as_primitive_opt::<IntervalMonthDayNanoType>() {
         return Ok(intervals.unary(|interval| rounded(interval.nanoseconds % (60 * NANOS))));

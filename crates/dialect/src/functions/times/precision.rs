@@ -1,4 +1,5 @@
-//! `t::timestamp(3)`: a time rounded to so many digits of a second, as PostgreSQL rounds it. It stays in microseconds.
+//! `t::timestamp(3)` rounds a time to three digits of a second, as in PostgreSQL. DataFusion would change the type to
+//! milliseconds; here the cast becomes a call that rounds, and the time stays in microseconds.
 
 use std::any::Any;
 use std::ops::ControlFlow;
@@ -16,9 +17,9 @@ use sql::ast::call;
 use super::{each, missing, of_time, out_of_range, own_types, refused};
 
 const NAME: &str = "to_precision";
-/// From here PostgreSQL counts: 2000-01-01, in microseconds since 1970.
+/// The origin from which PostgreSQL counts: 2000-01-01, in microseconds since 1970.
 const BEGIN: i128 = 946_684_800_000_000;
-/// Digits of a second that are kept.
+/// Number of digits of a second in a microsecond.
 const DIGITS: u32 = 6;
 
 pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
@@ -26,7 +27,7 @@ pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     registry.register_udf(Arc::new(ScalarUDF::new_from_impl(function))).map(drop)
 }
 
-/// A cast to a timestamp of few digits becomes one to a timestamp, rounded.
+/// Replaces each cast to a timestamp of fewer than six digits by a call that rounds.
 pub fn spell_precision(statement: &mut Statement) {
     let _ = visit_expressions_mut(statement, |expr| {
         let precision = match expr {
@@ -42,7 +43,7 @@ pub fn spell_precision(statement: &mut Statement) {
     });
 }
 
-/// The nearest time of so many digits; what lies between two goes away from the year 2000.
+/// Returns the nearest time with `digits` digits of a second; ties go away from the year 2000.
 fn rounded(time: i64, digits: u32) -> Option<i64> {
     let unit = 10i128.pow(DIGITS.checked_sub(digits)?);
     let since = i128::from(time) - BEGIN;
@@ -50,7 +51,7 @@ fn rounded(time: i64, digits: u32) -> Option<i64> {
     i64::try_from(since.signum() * units * unit + BEGIN).ok()
 }
 
-/// `to_precision(time, digits)`: statements write a cast.
+/// The function `to_precision(time, digits)`, which replaces a cast in a statement.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ToPrecision {
     signature: Signature,

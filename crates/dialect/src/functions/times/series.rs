@@ -1,5 +1,5 @@
-//! `generate_series` and `range` over times: in microseconds, over all of the years 1 to 9999, made as they are read. Those over
-//! integers are DataFusion's own, within the integers.
+//! `generate_series` and `range` over times, in microseconds, for the years 1 to 9999; rows are made while they are read.
+//! DataFusion's use nanoseconds. Series of integers stay DataFusion's, but cannot step beyond the integers.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::{INTERVAL, of_time, ours, utc};
 
 const BATCH_ROWS: usize = 8192;
 
-/// Puts these in the place of DataFusion's.
+/// Registers these functions, which replace DataFusion's.
 pub fn register(state: &mut SessionState) -> Result<()> {
     for (name, has_end) in [("generate_series", true), ("range", false)] {
         let inner = state.table_functions().get(name).cloned();
@@ -32,7 +32,7 @@ pub fn register(state: &mut SessionState) -> Result<()> {
 #[derive(Debug)]
 struct Maker {
     inner: Arc<TableFunction>,
-    /// Whether the end is one of them.
+    /// True if the end is part of the series.
     has_end: bool,
 }
 
@@ -66,7 +66,7 @@ impl TableFunctionImpl for Maker {
     }
 }
 
-/// A time that is known before any row is read.
+/// Evaluates an argument that is a constant time.
 fn time(name: &str, arg: &Expr) -> Result<Option<i64>> {
     let refused = || {
         ours(Error::invalid(format!(
@@ -82,10 +82,11 @@ fn time(name: &str, arg: &Expr) -> Result<Option<i64>> {
 }
 
 impl Maker {
-    /// The same arguments, if they are integers, with an end that can be stepped over: DataFusion's counts on from the greatest integer
-    /// at the least. What nobody reaches ends earlier; what would miss its last value is refused.
+    /// Returns arguments for DataFusion's function over integers. DataFusion's would wrap around at the ends of int64. If the
+    /// series is too long to be read to its end, the end is moved back by one step; else a series that would step beyond int64 is
+    /// refused.
     fn within_integers(&self, args: &[Expr]) -> Result<Vec<Expr>> {
-        /// Years of reading.
+        /// Number of steps that nobody reads to the end: it takes years.
         const UNREACHED: i128 = 1 << 53;
         let number = |arg: &Expr| match arg {
             Expr::Literal(value, _) => match value.cast_to(&Arrow::Int64) {
@@ -149,7 +150,7 @@ struct Step {
     is_back: bool,
 }
 
-/// The times to come.
+/// The iterator over the times of a series.
 #[derive(Clone, Debug)]
 struct Times {
     next: Option<i64>,
@@ -167,7 +168,7 @@ impl Iterator for Times {
             |time: &i64| *time == to && has_end || if step.is_back { *time > to } else { *time < to };
         let time = self.next.filter(is_within)?;
         let moved = if step.months == 0 { Some(time) } else { calendar::plus_months(time, step.months) };
-        // None is beyond all times, and with it beyond the last.
+        // A step beyond the range of times is beyond the end too, so the series ends.
         self.next = moved.and_then(|moved| moved.checked_add(step.micros));
         Some(time)
     }

@@ -1,4 +1,5 @@
-//! Times as clocks of a zone show them, and `AT TIME ZONE`: the same moment, of a type that names the zone, in microseconds.
+//! Reads the clocks of a time zone, and plans `AT TIME ZONE`: it gives the same moment with a type that names the zone, in
+//! microseconds.
 
 use std::ops::ControlFlow;
 
@@ -17,11 +18,11 @@ use types::{DataType, Error, name};
 use super::calendar::{self, Unit};
 use crate::values::convert::{literal_text, text_to_value};
 
-/// Clocks that are put forward skip no more than this.
+/// The longest time that clocks skip when they are put forward, in microseconds.
 const SKIPPED_MAX: i64 = 3 * 3_600_000_000;
 
-/// `t AT TIME ZONE 'z'` becomes a CAST to a type that [`time_in_zone`] knows: the planner would make it one to nanoseconds. `TIMESTAMP
-/// '…' AT TIME ZONE 'z'` is when clocks there show this: a timestamp of its own.
+/// Replaces `t AT TIME ZONE 'z'` by a CAST to a type that [`time_in_zone`] knows; DataFusion's planner would convert to
+/// nanoseconds. `TIMESTAMP '…' AT TIME ZONE 'z'` becomes the timestamp of the moment at which clocks in the zone show that time.
 pub fn spell_out(statement: &mut Statement) -> types::Result<()> {
     let done = visit_expressions_mut(statement, |expr| {
         if let Expr::AtTimeZone { timestamp, time_zone } = expr
@@ -41,7 +42,7 @@ pub fn spell_out(statement: &mut Statement) -> types::Result<()> {
             let name = ObjectName(vec![ObjectNamePart::Identifier(Ident::with_quote('"', TIME_IN_ZONE))]);
             let in_zone = SqlType::Custom(name, vec![zone.clone()]);
             let time = std::mem::replace(timestamp.as_mut(), Expr::Value(Value::Null.into()));
-            // A date or a text is a time of UTC, and not of this zone.
+            // A date or a text is a time in UTC, not in this zone.
             let time = if is_in_zone(&time) { time } else { cast(time, instant()) };
             *expr = cast(time, in_zone);
         }
@@ -61,7 +62,7 @@ fn instant() -> SqlType {
     SqlType::Timestamp(None, TimezoneInfo::Tz)
 }
 
-/// Whether [`spell_out`] wrote it.
+/// Returns true for a cast that [`spell_out`] wrote.
 fn is_in_zone(expr: &Expr) -> bool {
     match expr {
         Expr::Cast { data_type: SqlType::Custom(name, zone), .. } => time_in_zone(&name.0, zone).is_some(),
@@ -70,7 +71,7 @@ fn is_in_zone(expr: &Expr) -> bool {
     }
 }
 
-/// The text of `TIMESTAMP '…'` or of `'…'::timestamp`.
+/// Returns the text of `TIMESTAMP '…'` or of `'…'::timestamp`.
 fn local_literal(expr: &Expr) -> Option<&str> {
     let is_local = |data_type: &SqlType| {
         let SqlType::Timestamp(None | Some(6), zone) = data_type else { return false };
@@ -91,7 +92,7 @@ fn local_literal(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// The zone of this name.
+/// Returns the zone of this name.
 pub(super) fn named(zone: &str) -> types::Result<Tz> {
     zone.parse().map_err(|_| {
         Error::invalid(format!("`{}` is no time zone", name::printable(zone))).hint(
@@ -100,7 +101,8 @@ pub(super) fn named(zone: &str) -> types::Result<Tz> {
     })
 }
 
-/// A text without a zone of its own as a time of this one: of two the last, which is that of winter, as PostgreSQL has it.
+/// Reads a text without a zone as a time in `zone`. If clocks show that time twice, it is the later moment, in winter time, as in
+/// PostgreSQL.
 fn read_local(text: &str, zone: Tz) -> Option<i64> {
     match text_to_value(text, &DataType::Timestamp) {
         Ok(types::Value::Timestamp(shown)) if !has_zone(text) => Some(moments(shown, zone)?.1),
@@ -108,21 +110,21 @@ fn read_local(text: &str, zone: Tz) -> Option<i64> {
     }
 }
 
-/// What a text is compared as with times of a zone, which as a time of UTC is `time`: of two the first, so that what is not before
-/// midnight is the whole day. `None` if it lies beyond all times.
+/// Converts a text that is compared with times of a zone; `time` is the text read as UTC. If clocks show that time twice, it is
+/// the earlier moment, so that `>= midnight` covers the whole day. Returns `None` if the moment is out of range.
 pub fn in_zone(text: &str, time: i64, zone: &str) -> types::Result<Option<i64>> {
     let zone = named(zone)?;
     Ok(if has_zone(text) { Some(time) } else { moments(time, zone).map(|(first, _)| first) })
 }
 
-/// Whether a text of a time says of which zone it is.
+/// Returns true if the text of a time names its zone.
 fn has_zone(text: &str) -> bool {
     let day = "0000-00-00T".len();
     let rest = text.trim().get(day..).unwrap_or_default();
     rest.contains(|c: char| c.is_ascii_alphabetic() || matches!(c, '+' | '-'))
 }
 
-/// Where clocks are read.
+/// A zone whose clocks are read.
 #[derive(Clone, Copy)]
 pub(super) enum Zone {
     Utc,
@@ -130,7 +132,7 @@ pub(super) enum Zone {
 }
 
 impl Zone {
-    /// Of a time's type.
+    /// Returns the zone of a timestamp type.
     pub fn of(data_type: &Arrow) -> Result<Zone> {
         match data_type {
             Arrow::Timestamp(_, Some(zone)) if zone.as_ref() != "UTC" => Ok(Zone::Of(zone.parse()?)),
@@ -139,10 +141,10 @@ impl Zone {
         }
     }
 
-    /// The beginning of the unit that a time lies in, as the clocks there show it.
+    /// Returns the beginning of the unit that contains a time, as clocks in the zone show it.
     pub fn cut(self, time: i64, unit: Unit) -> Option<i64> {
         match self {
-            // Where clocks are not set to whole minutes, which is long ago, minutes begin where those of UTC do.
+            // Zones whose offset is not in whole minutes are long past: minutes begin there as in UTC.
             Zone::Of(zone) if !unit.is_below_hours() => {
                 let shown = shown(time, zone)?;
                 moment(calendar::cut(shown, unit)?, zone, shown - time)
@@ -152,25 +154,26 @@ impl Zone {
     }
 }
 
-/// What clocks show at a time.
+/// Returns the time that clocks in the zone show at a moment.
 fn shown(time: i64, zone: Tz) -> Option<i64> {
     let time = as_datetime_with_timezone::<TimestampMicrosecondType>(time, zone)?;
     Some(time.naive_local().and_utc().timestamp_micros())
 }
 
-/// When clocks show this; of two such times the one at which they are as far ahead of UTC as `ahead` says.
+/// Returns the moment at which clocks show a time. Of two such moments it is the one with the offset `ahead`.
 fn moment(shown: i64, zone: Tz, ahead: i64) -> Option<i64> {
     let (first, last) = moments(shown, zone)?;
     Some(if shown - first == ahead { first } else { last })
 }
 
-/// When clocks show this: the first time and the last.
+/// Returns the first and the last moment at which clocks show a time.
 fn moments(shown: i64, zone: Tz) -> Option<(i64, i64)> {
     let at = timestamp_us_to_datetime(shown)?.and_local_timezone(zone);
     if let (Some(first), Some(last)) = (at.earliest(), at.latest()) {
         return Some((first.timestamp_micros(), last.timestamp_micros()));
     }
-    // Clocks skip it, as midnight where summer begins at midnight: it is as far behind what they show before.
+    // Clocks skip this time, such as midnight where summer time begins at midnight. It counts from the time that clocks show
+    // before the gap.
     let before = shown.checked_sub(SKIPPED_MAX)?;
     let at = timestamp_us_to_datetime(before)?.and_local_timezone(zone).earliest()?;
     let at = at.timestamp_micros().checked_add(SKIPPED_MAX)?;

@@ -1,4 +1,4 @@
-//! Comparisons of two types that no type holds both of.
+//! Comparisons of two types that have no common type that holds all values of both.
 
 use arrow::datatypes::DataType as Arrow;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -28,11 +28,11 @@ impl Pass<'_> {
         }
     }
 
-    /// Where a literal number lies among the values of what it is compared with.
+    /// Returns the place of a literal number among the values of the other side's type.
     fn place(&mut self, literal: &Expr, other: &Expr) -> Option<Place> {
         let other = self.type_of(other)?;
         if let Expr::Placeholder(_) = literal {
-            // A float's place among decimals depends on its value.
+            // The place of a float among decimals depends on its value.
             *self.needs_values |= is_decimal(&other) && self.type_of(literal).is_some_and(|t| is_float(&t));
             return None;
         }
@@ -45,9 +45,10 @@ impl Pass<'_> {
         number.place(&other)
     }
 
-    /// Decimals beside a float that is no literal as float64, as PostgreSQL has it: no decimal holds every float.
+    /// Casts decimals to float64 if a float that is not a literal is compared with them, as PostgreSQL does: no decimal holds
+    /// every float.
     pub(super) fn as_floats(&self, compared: &mut [&mut Expr]) {
-        // A constant's place among decimals is known.
+        // The place of a constant among decimals is known, so it needs no cast.
         let varies = |expr: &Expr| !matches!(expr, Expr::Literal(..) | Expr::Placeholder(_));
         let has = |expr: &Expr, wanted: fn(&Arrow) -> bool| self.type_of(expr).is_some_and(|t| wanted(&t));
         if compared.iter().any(|expr| varies(expr) && has(expr, is_float)) {
@@ -96,7 +97,7 @@ impl Pass<'_> {
             match self.place(&item, &expr) {
                 Some(Place::At(value)) => kept.push(Expr::Literal(value, None)),
                 None => kept.push(item),
-                // No value of the type is this number.
+                // No value of the type equals this number.
                 Some(_) => {}
             }
         }
@@ -107,7 +108,7 @@ impl Pass<'_> {
         if !kept.iter().any(is_made) {
             return Expr::InList(InList { expr: Box::new(expr), list: kept, negated });
         }
-        // DataFusion tries a list on no rows to see whether it is constant, and takes a CASE for it.
+        // DataFusion evaluates a list on no rows to see if it is constant, and takes a CASE over a column for constant.
         let (made, constant): (Vec<Expr>, Vec<Expr>) = kept.into_iter().partition(varies);
         let mut found: Vec<Expr> =
             made.into_iter().map(|item| binary(expr.clone(), Operator::Eq, item)).collect();
@@ -123,7 +124,8 @@ impl Pass<'_> {
         Ok(Expr::InSubquery(InSubquery { expr: Box::new(expr), subquery, negated }))
     }
 
-    /// `= ANY` is IN, `<> ALL` is NOT IN. DataFusion takes the columns of others for those of the same table around them.
+    /// Plans `= ANY` as IN and `<> ALL` as NOT IN. Others are refused: DataFusion confuses their columns with those of the outer
+    /// query if both read the same table.
     pub(super) fn set_comparison(&mut self, set: SetComparison) -> DfResult<Expr> {
         let SetComparison { expr, subquery, op, quantifier } = set;
         match (op, &quantifier) {
@@ -136,7 +138,7 @@ impl Pass<'_> {
         }
     }
 
-    /// What is compared with the rows of a subquery, and the subquery.
+    /// Brings an expression and the subquery whose rows it is compared with to one type.
     fn beside_subquery(&mut self, expr: Expr, subquery: Subquery) -> DfResult<(Expr, Subquery)> {
         let schema = subquery.subquery.schema().clone();
         let Some(theirs) = schema.fields().first().map(|field| field.data_type().clone()) else {
@@ -145,7 +147,7 @@ impl Pass<'_> {
         let expr = self.read_as(expr, Some(&theirs))?;
         let Some(ours) = self.type_of(&expr) else { return Ok((expr, subquery)) };
         refuse(&ours, &theirs)?;
-        // Which side becomes another type.
+        // The type to which each side is cast.
         let (mine, other) = match (&ours, &theirs) {
             (ours, theirs) if is_decimal(ours) && is_float(theirs) => (Some(Arrow::Float64), None),
             (ours, theirs) if is_float(ours) && is_decimal(theirs) => (None, Some(Arrow::Float64)),
@@ -164,7 +166,7 @@ impl Pass<'_> {
         Ok((expr, subquery.with_plan(plan.build()?.into())))
     }
 
-    /// `CASE operand WHEN …`
+    /// Brings the operand and the WHEN values of `CASE operand WHEN …` to one type.
     pub(super) fn case(&mut self, operand: Expr, case: Case) -> DfResult<Expr> {
         if matches!(operand, Expr::Literal(..) | Expr::Placeholder(_)) {
             return self.case_of_constant(&operand, case);
@@ -176,7 +178,7 @@ impl Pass<'_> {
             refuse_beside(&operand, &when, self.schema)?;
             whens.push(match (self.place(&when, &operand), &own) {
                 (Some(Place::At(value)), _) => Expr::Literal(value, None),
-                // No value of the type is this number, and none is null.
+                // No value of the type equals this number, and none equals null.
                 (Some(_), Some(own)) => Expr::Literal(ScalarValue::try_from(own)?, None),
                 _ => when,
             });
@@ -189,7 +191,8 @@ impl Pass<'_> {
         Ok(Expr::Case(Case { expr: Some(Box::new(operand)), when_then_expr, else_expr: case.else_expr }))
     }
 
-    /// A constant costs nothing to stand in each WHEN, and is read as what it meets there.
+    /// Rewrites a CASE with a constant operand to one with conditions: the constant costs nothing to repeat, and is read as the
+    /// type of each WHEN value.
     fn case_of_constant(&mut self, operand: &Expr, case: Case) -> DfResult<Expr> {
         let mut when_then_expr = Vec::with_capacity(case.when_then_expr.len());
         for (when, then) in case.when_then_expr {
@@ -202,7 +205,7 @@ impl Pass<'_> {
     }
 }
 
-/// Whether an item of a list may differ by row.
+/// Returns true if an item of a list may differ by row.
 fn varies(item: &Expr) -> bool {
     let differs = |expr: &Expr| {
         Ok(expr.is_volatile_node()
@@ -217,12 +220,12 @@ fn varies(item: &Expr) -> bool {
     item.exists(differs).unwrap_or(true)
 }
 
-/// One that does, and is no column.
+/// Returns true for an item that may differ by row and is not a plain column.
 fn is_made(item: &Expr) -> bool {
     !matches!(item, Expr::Column(_) | Expr::OuterReferenceColumn(..)) && varies(item)
 }
 
-/// Their OR, of little depth however many they are.
+/// Combines conditions by OR as a balanced tree, so that many of them do not nest deeply.
 fn any_of(mut conditions: Vec<Expr>) -> Expr {
     while conditions.len() > 1 {
         let mut pairs = Vec::with_capacity(conditions.len().div_ceil(2));
@@ -250,7 +253,7 @@ pub(super) fn as_float(expr: Expr) -> Expr {
     Expr::Cast(Cast::new(Box::new(expr), Arrow::Float64))
 }
 
-/// `expr op literal`, the literal lying where `place` says.
+/// Compares an expression with a literal that lies at `place` among the values of the expression's type.
 fn beside(expr: Expr, op: Operator, place: Place, literal: Expr) -> Expr {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     let value = |value| Expr::Literal(value, None);
@@ -268,17 +271,18 @@ fn beside(expr: Expr, op: Operator, place: Place, literal: Expr) -> Expr {
     }
 }
 
-/// True, and null where the expression is null.
+/// Returns true, or null if the expression is null.
 fn always(expr: Expr) -> Expr {
     unless_null(expr, true)
 }
 
-/// False, and null where the expression is null.
+/// Returns false, or null if the expression is null.
 fn never(expr: Expr) -> Expr {
     unless_null(expr, false)
 }
 
-/// The expression stands in it once: it may be volatile, and what nests would double with each level.
+/// Returns `value`, or null if the expression is null. The expression appears only once: it may be volatile, and nested copies
+/// would double with each level.
 fn unless_null(expr: Expr, value: bool) -> Expr {
     let constant = |value| Box::new(Expr::Literal(ScalarValue::Boolean(value), None));
     let is_null = Box::new(Expr::IsNull(Box::new(expr)));
@@ -289,13 +293,13 @@ fn unless_null(expr: Expr, value: bool) -> Expr {
     })
 }
 
-/// Nodes of an expression that may stand twice in a plan.
+/// Number of nodes of the largest expression that may be duplicated in a plan.
 const TWICE_NODES_MAX: usize = 32;
 
-/// Whether an expression may stand twice: it gives the same value each time, and is small.
+/// Returns true if an expression may be duplicated: it gives the same value each time, and is small.
 fn may_stand_twice(expr: &Expr) -> bool {
     let mut nodes = 0;
-    // Counting does not fail.
+    // The traversal cannot fail.
     let _ = expr.apply(|_| {
         nodes += 1;
         Ok(if nodes > TWICE_NODES_MAX { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })

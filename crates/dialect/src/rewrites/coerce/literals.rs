@@ -1,4 +1,4 @@
-//! Which numbers with a point are exact, and which are floats.
+//! Decides which numbers with a point are exact decimals, and which are floats.
 
 use std::ops::ControlFlow;
 
@@ -15,30 +15,30 @@ use datafusion::sql::sqlparser::ast::{
 use super::number::Number;
 use super::{calculates, compares};
 
-/// How the columns of a query begin whose values are to fill a table's cells.
+/// Prefix of the column names of a query whose values are written to the cells of a table.
 pub const CELL_PREFIX: &str = "polynya ";
 
-/// What a literal is, by what surrounds it.
+/// The meaning of a number literal, decided by the expression around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Nothing is known yet.
+    /// The meaning is not decided yet.
     Open,
-    /// In a calculation without decimals.
+    /// In a calculation without decimals and floats.
     Plain,
     Exact,
     Float,
 }
 
-/// What else takes part in a calculation.
+/// The types that take part in a calculation besides the literals.
 #[derive(Default)]
 struct Company {
     decimal: bool,
     float: bool,
 }
 
-/// Gives the literals of an expression the type that suits their surroundings.
+/// Gives the literals of an expression the type that fits the expressions around them.
 pub(super) fn settle(expr: Expr, schema: &DFSchema) -> Result<Expr> {
-    // A bare literal of a statement that writes is to reach its column with all its digits.
+    // A bare literal of a statement that writes keeps all its digits until it reaches its column.
     let mode = match &expr {
         Expr::Alias(alias)
             if alias.name.starts_with(CELL_PREFIX) && matches!(alias.expr.as_ref(), Expr::Literal(..)) =>
@@ -50,10 +50,10 @@ pub(super) fn settle(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     expr.rewrite(&mut Settle { schema, around: vec![(mode, false)] }).map(|settled| settled.data)
 }
 
-/// On its way down and up; `rewrite` has room for any depth, which a function that calls itself has not.
+/// The visitor that settles literals on the way down. `rewrite` grows the stack for deep expressions; plain recursion would not.
 struct Settle<'a> {
     schema: &'a DFSchema,
-    /// Of each expression around the current one: what its literals are, and whether it is a division.
+    /// The mode of each expression around the current one, and true if it is a division.
     around: Vec<(Mode, bool)>,
 }
 
@@ -65,18 +65,18 @@ impl TreeNodeRewriter for Settle<'_> {
         let inner = match &expr {
             Expr::Literal(scalar, _) => {
                 self.around.push((mode, false));
-                // A quotient of decimals has few digits after the point.
+                // A quotient of decimals would have few digits after the point.
                 let mode = if divides && !is_long(scalar) { Mode::Float } else { mode };
                 return Ok(match literal(scalar, mode) {
                     Some(scalar) => Transformed::yes(Expr::Literal(scalar, None)),
                     None => Transformed::no(expr),
                 });
             }
-            // CAST('…') and CAST(1.5) say themselves what is meant.
+            // A literal in a CAST keeps its digits, because the cast says its type.
             Expr::Cast(Cast { expr: inner, .. }) if matches!(inner.as_ref(), Expr::Literal(..)) => {
                 Mode::Exact
             }
-            // A half is rounded otherwise than that of a float.
+            // A cast to an integer rounds a half of a decimal differently from a half of a float.
             Expr::Cast(Cast { data_type, .. }) if data_type.is_integer() => {
                 match calculated(&expr, self.schema)? {
                     Mode::Plain => Mode::Exact,
@@ -104,7 +104,7 @@ impl TreeNodeRewriter for Settle<'_> {
     }
 }
 
-/// Comparisons are exact unless a float is compared.
+/// Returns the mode of a comparison: exact, unless a float is compared.
 fn compared(expr: &Expr, schema: &DFSchema) -> Result<Mode> {
     let company = survey(expr, schema)?;
     Ok(if company.float { Mode::Float } else { Mode::Exact })
@@ -147,7 +147,7 @@ fn survey(expr: &Expr, schema: &DFSchema) -> Result<Company> {
     Ok(company)
 }
 
-/// A decimal only because its literals were read as decimals, as in `abs(1.5)`.
+/// Returns true for an expression that is a decimal only because its literals were read as decimals, as in `abs(1.5)`.
 fn from_literals(expr: &Expr) -> bool {
     match expr {
         Expr::ScalarFunction(_) | Expr::Case(_) => {}
@@ -171,7 +171,7 @@ fn is_long(scalar: &ScalarValue) -> bool {
     }
 }
 
-/// What a literal becomes; `None` if it stays.
+/// Returns the new value of a literal; `None` if it stays.
 fn literal(scalar: &ScalarValue, mode: Mode) -> Option<ScalarValue> {
     match scalar {
         ScalarValue::Decimal128(Some(_), ..) => {}
@@ -184,14 +184,15 @@ fn literal(scalar: &ScalarValue, mode: Mode) -> Option<ScalarValue> {
         Mode::Float => float(),
         Mode::Open | Mode::Plain if !number.is_long() => float(),
         _ => match scalar {
-            // Digits after the point count in arithmetic as they do in PostgreSQL: they stay as they were written.
+            // The number of digits after the point counts in arithmetic, as in PostgreSQL, so the literal stays as it was
+            // written.
             ScalarValue::Decimal128(_, _, 0..) => None,
             _ => number.to_decimal().or_else(float),
         },
     }
 }
 
-/// The number that [`floats_that_no_decimal_holds`] made a float of.
+/// Returns the number that [`floats_that_no_decimal_holds`] turned into a float.
 pub(super) fn beyond_decimals(expr: &Expr) -> Option<Number> {
     match expr {
         Expr::Negative(inner) if matches!(inner.as_ref(), Expr::Cast(_)) => {
@@ -205,7 +206,7 @@ pub(super) fn beyond_decimals(expr: &Expr) -> Option<Number> {
     }
 }
 
-/// Numbers that no decimal holds, as `1e300`, are float64 from the start: the planner would refuse them.
+/// Turns numbers that no decimal holds, such as `1e300`, into float64 in the statement: the planner would refuse them.
 pub(super) fn floats_that_no_decimal_holds(statement: &mut Statement) {
     let _ = visit_expressions_mut(statement, |expr| {
         if let Some(digits) = point_number(expr)
@@ -217,8 +218,8 @@ pub(super) fn floats_that_no_decimal_holds(statement: &mut Statement) {
     });
 }
 
-/// The planner takes the type of a column of VALUES from all its rows, before [`settle`] sees one: where the column
-/// has nothing but numbers that need not be exact, those with a point are float64 from the start.
+/// Turns numbers with a point in VALUES into float64 in the statement, if the column has only numbers that need not be exact. The
+/// planner derives the type of a column of VALUES from all its rows, before [`settle`] sees them.
 pub(super) fn floats_in_values(statement: &mut Statement) {
     struct Find;
     impl VisitorMut for Find {
@@ -258,7 +259,7 @@ fn floats_in_rows(rows: &mut [Vec<ast::Expr>]) {
     }
 }
 
-/// A text of no type is what the typed ones of its column are.
+/// Casts untyped texts in a column of VALUES to the type of the typed values.
 fn read_texts(rows: &mut [Vec<ast::Expr>], column: usize) {
     let mut typed = rows.iter().filter_map(|row| match row.get(column) {
         Some(ast::Expr::TypedString(typed)) => Some(&typed.data_type),
@@ -274,7 +275,7 @@ fn read_texts(rows: &mut [Vec<ast::Expr>], column: usize) {
     }
 }
 
-/// Whether an expression is made of parameters, nulls, texts, floats and numbers that a float64 keeps.
+/// Returns true for an expression of parameters, nulls, texts, floats and numbers that a float64 keeps.
 fn need_not_be_exact(expr: &ast::Expr) -> bool {
     use ast::BinaryOperator::{Divide, Minus, Modulo, Multiply, Plus};
     match expr {
@@ -298,7 +299,7 @@ fn is_float(data_type: &SqlType) -> bool {
     matches!(data_type, Double(_) | DoublePrecision | Float(_) | Float4 | Float8 | Float32 | Float64 | Real)
 }
 
-/// The digits of a number with a point or an exponent.
+/// Returns the digits of a number with a point or an exponent.
 fn point_number(expr: &ast::Expr) -> Option<&str> {
     let ast::Expr::Value(literal) = expr else { return None };
     match &literal.value {

@@ -1,7 +1,7 @@
 //! Dates that meet timestamps and intervals, and times of different zones.
 //!
-//! A date is its midnight there, as in PostgreSQL, in the microseconds in which times are kept: DataFusion would bring both to
-//! nanoseconds, which end in 2262, and would leave the hours out of a date and an interval.
+//! A date counts as its midnight, as in PostgreSQL, in microseconds, the unit of stored times. DataFusion would convert both to
+//! nanoseconds, which end in 2262, and would drop the hours of a date plus an interval.
 
 use arrow::datatypes::{DataType as Arrow, TimeUnit};
 use datafusion::common::{DFSchema, Result};
@@ -11,7 +11,7 @@ use types::{DataType, Error};
 
 use super::ours;
 
-/// What a date becomes beside this type; `None` if it stays one.
+/// Returns the type of a date beside a value of type `data_type`; `None` if it stays a date.
 pub(super) fn beside_dates(data_type: &Arrow) -> Option<Arrow> {
     match data_type {
         Arrow::Timestamp(_, Some(zone)) => Some(Arrow::Timestamp(TimeUnit::Microsecond, Some(zone.clone()))),
@@ -20,7 +20,7 @@ pub(super) fn beside_dates(data_type: &Arrow) -> Option<Arrow> {
     }
 }
 
-/// Of expressions that are to have one type the dates as timestamps, if there is a timestamp among them.
+/// Casts the dates among expressions that need one type to timestamps, if there is a timestamp among them.
 pub(super) fn as_times(exprs: &mut [&mut Expr], schema: &DFSchema) {
     let types: Vec<Option<Arrow>> = exprs.iter().map(|expr| expr.get_type(schema).ok()).collect();
     let Some(time) = types.iter().flatten().find_map(beside_dates) else { return };
@@ -31,13 +31,13 @@ pub(super) fn as_times(exprs: &mut [&mut Expr], schema: &DFSchema) {
     }
 }
 
-/// The sides of a sum or a difference: a date and an interval give a timestamp.
+/// Casts the sides of a sum or a difference: a date and an interval give a timestamp.
 pub(super) fn sides(left: &mut Expr, op: Operator, right: &mut Expr, schema: &DFSchema) -> Result<()> {
     if !matches!(op, Operator::Plus | Operator::Minus) {
         return Ok(());
     }
     let is_of_time = |t: &Arrow| matches!(t, Arrow::Date32 | Arrow::Timestamp(..) | Arrow::Interval(_));
-    // The left side may be a long sum, the right side of one is short.
+    // Sums nest on the left, so the type of the right side is cheaper to compute and comes first.
     let Some(theirs) = right.get_type(schema).ok().filter(is_of_time) else { return Ok(()) };
     let Ok(own) = left.get_type(schema) else { return Ok(()) };
     match (&own, &theirs) {
@@ -55,8 +55,8 @@ pub(super) fn sides(left: &mut Expr, op: Operator, right: &mut Expr, schema: &DF
     Ok(())
 }
 
-/// A time in a zone is what clocks show there to PostgreSQL: beside one of another zone it would mean something else here, where it
-/// is a moment.
+/// Refuses two times of different zones. In PostgreSQL a time in a zone is what clocks show there; here it is a moment, so that
+/// comparing times of two zones would mean something else.
 pub(super) fn refuse_zones(left: &Arrow, right: &Arrow) -> Result<()> {
     let (Arrow::Timestamp(_, Some(left)), Arrow::Timestamp(_, Some(right))) = (left, right) else {
         return Ok(());

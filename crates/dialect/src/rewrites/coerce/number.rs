@@ -1,4 +1,4 @@
-//! Numbers as they are written, and where they lie among the values of an exact type.
+//! Number literals with all their digits, and their place among the values of an exact type.
 
 use std::fmt::LowerExp;
 
@@ -6,34 +6,34 @@ use arrow::datatypes::DataType as Arrow;
 use datafusion::common::ScalarValue;
 use types::{Error, Result, name};
 
-/// More digits than a float64 surely keeps.
+/// Number of digits that a float64 keeps for certain.
 const FLOAT_DIGITS: u32 = 15;
-/// The most digits that a decimal has.
+/// Number of digits of the longest decimal.
 const DIGITS_MAX: u32 = 38;
 
-/// `mantissa / 10^scale`, without trailing zeros.
+/// A number `mantissa / 10^scale`, without trailing zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
     mantissa: i128,
     scale: i32,
 }
 
-/// Where a number lies among the values of an exact type.
+/// The place of a number among the values of an exact type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Place {
     At(ScalarValue),
-    /// Above this value and below the next one.
+    /// The number lies above this value and below the next one.
     After(ScalarValue),
     BelowAll,
     AboveAll,
 }
 
-/// Beyond it a number is above every decimal, or nearer to zero than any, whatever its digits.
+/// Greatest exponent that is kept: a number beyond it is above every decimal, or closer to zero than any, whatever its digits.
 const EXPONENT_MAX: i32 = 100_000;
 
 impl Place {
-    /// Where a float lies among decimals; `None` among other types. NaN is above all numbers, as where floats are compared
-    /// with each other.
+    /// Returns the place of a float among decimals; `None` for other types. NaN is above all numbers, as in comparisons of
+    /// floats.
     pub fn of_float(float: impl Into<f64> + LowerExp + Copy, data_type: &Arrow) -> Option<Place> {
         if !matches!(data_type, Arrow::Decimal128(..)) {
             return None;
@@ -58,7 +58,7 @@ impl Number {
         Number { mantissa, scale }
     }
 
-    /// What a literal of an exact type says.
+    /// Converts a literal of an exact type; `None` for other literals.
     pub fn of(scalar: &ScalarValue) -> Option<Self> {
         Some(match scalar {
             ScalarValue::Decimal128(Some(v), _, scale) => Number::new(*v, i32::from(*scale)),
@@ -71,7 +71,7 @@ impl Number {
         })
     }
 
-    /// A float by the fewest digits that mean it; `None` if it is not finite.
+    /// Converts a float, by the fewest digits that identify it; `None` if it is not finite.
     pub fn of_float(float: impl LowerExp) -> Option<Self> {
         Number::parse(&format!("{float:e}")).ok()
     }
@@ -96,7 +96,7 @@ impl Number {
         if whole.len() + fraction.len() == 0 || !digits.clone().all(|d| d.is_ascii_digit()) {
             return Err(no());
         }
-        // Zeros at the end say nothing, however many there are.
+        // Trailing zeros are dropped, so that any number of them is accepted.
         let fraction = fraction.trim_end_matches('0');
         let mut mantissa = 0i128;
         for digit in whole.bytes().chain(fraction.bytes()) {
@@ -118,17 +118,17 @@ impl Number {
         self.mantissa.unsigned_abs().checked_ilog10().unwrap_or(0) + 1
     }
 
-    /// Whether a float64 may not be able to hold all its digits.
+    /// Returns true if the number has more digits than a float64 keeps for certain.
     pub fn is_long(self) -> bool {
         self.digits() > FLOAT_DIGITS
     }
 
-    /// The nearest float64, as if it had been read from the text.
+    /// Returns the nearest float64, as if it had been parsed from the text.
     pub fn to_f64(self) -> f64 {
         format!("{}e{}", self.mantissa, -i64::from(self.scale)).parse().unwrap_or(f64::NAN)
     }
 
-    /// A decimal of as many digits as it has; `None` if that is no decimal's.
+    /// Returns the decimal with as many digits as the number; `None` if no decimal has so many.
     pub fn to_decimal(self) -> Option<ScalarValue> {
         let (mantissa, scale) = if self.scale < 0 {
             (shift(self.mantissa, self.scale.unsigned_abs())?, 0)
@@ -140,7 +140,8 @@ impl Number {
             .then(|| ScalarValue::Decimal128(Some(mantissa), digits.max(1) as u8, scale as i8))
     }
 
-    /// The nearest decimal of this type, in units of its scale, halves away from zero; `None` if it does not fit.
+    /// Returns the nearest decimal of this precision and scale, in units of its scale; ties round away from zero. `None` if it
+    /// does not fit.
     pub fn rounded(self, precision: u8, scale: i8) -> Option<i128> {
         let up = i64::from(scale) - i64::from(self.scale);
         let by = u32::try_from(up.unsigned_abs()).ok()?;
@@ -156,7 +157,7 @@ impl Number {
         (value.unsigned_abs() < 10u128.checked_pow(precision.into())?).then_some(value)
     }
 
-    /// Where it lies among the values of `data_type`; `None` if that is no integer and no decimal.
+    /// Returns the place of the number among the values of `data_type`; `None` if that is neither an integer nor a decimal type.
     pub fn place(self, data_type: &Arrow) -> Option<Place> {
         let (low, high, scale) = range(data_type)?;
         let out = if self.mantissa < 0 { Place::BelowAll } else { Place::AboveAll };
@@ -191,7 +192,7 @@ fn shift(mantissa: i128, by: u32) -> Option<i128> {
     mantissa.checked_mul(10i128.checked_pow(by)?)
 }
 
-/// The least and the greatest value of a type, in units of its scale.
+/// Returns the least and the greatest value of a type, and its scale; the values are in units of the scale.
 fn range(data_type: &Arrow) -> Option<(i128, i128, i8)> {
     Some(match data_type {
         Arrow::Int8 => (i8::MIN.into(), i8::MAX.into(), 0),

@@ -1,5 +1,6 @@
-//! Patterns of LIKE with another escape than the backslash, which DataFusion refuses, and of SIMILAR TO, which it takes for
-//! regular expressions that may match anywhere.
+//! LIKE takes any escape character, and SIMILAR TO matches whole texts, as in PostgreSQL. DataFusion refuses an escape other than
+//! the backslash, and takes a SIMILAR TO pattern for a regular expression that may match anywhere. Here the patterns are
+//! converted.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -20,11 +21,11 @@ use super::{Pass, ours};
 use crate::functions::one_type::is_text;
 use crate::functions::regexes;
 
-/// Repetitions that a pattern may ask for by number.
+/// Greatest repetition count in a pattern.
 const COUNT_MAX: u32 = 255;
 
 impl Pass<'_> {
-    /// A pattern whose escape is the backslash; an equality where nothing in it stands for anything else.
+    /// Converts the pattern to one whose escape is the backslash. A LIKE without wildcards becomes an equality.
     pub(super) fn like(&self, like: Like) -> DfResult<Expr> {
         let form = Form::Like(like.escape_char.unwrap_or('\\'));
         if like.escape_char.is_none() && !matches!(&*like.pattern, Expr::Literal(..)) {
@@ -45,7 +46,7 @@ impl Pass<'_> {
         Ok(self.interruptible(Expr::Like(like)))
     }
 
-    /// A comparison with a pattern as a function, where the operator may hold the planner up.
+    /// Turns a pattern operator into a function call if evaluating the operator could block the planner.
     pub(super) fn interruptible(&self, expr: Expr) -> Expr {
         let (text, pattern) = match &expr {
             Expr::Like(like) => (&*like.expr, &*like.pattern),
@@ -63,15 +64,15 @@ impl Pass<'_> {
     }
 }
 
-/// What a pattern of LIKE begins with, and what stands behind it from the first sign on that stands for others; `None` if none
-/// does.
+/// Splits a LIKE pattern into the plain text before its first wildcard, and the rest from there on; `None` for the rest if it has
+/// no wildcard.
 pub fn before_wildcards(pattern: &str) -> (String, Option<&str>) {
     let mut plain = String::new();
     let mut signs = pattern.char_indices();
     while let Some((at, sign)) = signs.next() {
         match sign {
             '%' | '_' => return (plain, Some(&pattern[at..])),
-            // At the end it stands for itself.
+            // A backslash at the end stands for itself.
             '\\' => plain.push(signs.next().map_or('\\', |(_, sign)| sign)),
             sign => plain.push(sign),
         }
@@ -79,7 +80,7 @@ pub fn before_wildcards(pattern: &str) -> (String, Option<&str>) {
     (plain, None)
 }
 
-/// How a pattern is written, and its escape.
+/// The syntax of a pattern, with its escape character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Form {
     Like(char),
@@ -87,7 +88,7 @@ enum Form {
 }
 
 impl Form {
-    /// The pattern as DataFusion has it: now if it is a constant, else where it is known.
+    /// Converts a pattern to DataFusion's syntax: now if it is a constant, else by a function when it is evaluated.
     fn of(self, pattern: Expr) -> DfResult<Expr> {
         if let Expr::Literal(scalar, _) = &pattern
             && let Some(text) = scalar.try_as_str()
@@ -110,7 +111,7 @@ impl Form {
     }
 }
 
-/// A pattern of LIKE with the backslash in place of its escape.
+/// Converts a LIKE pattern with another escape character to one with the backslash.
 fn like(pattern: &str, escape: char) -> Result<String> {
     let mut read = String::with_capacity(pattern.len() + 8);
     let mut signs = pattern.chars();
@@ -131,7 +132,7 @@ fn wrong(of: &str, pattern: &str, why: &str) -> Error {
     Error::invalid(format!("`{}` is no pattern of {of}: {why}", name::printable(pattern)))
 }
 
-/// A pattern of SIMILAR TO on its way to a regular expression.
+/// Converts a SIMILAR TO pattern to a regular expression.
 struct Similar<'a> {
     pattern: &'a str,
     signs: std::iter::Peekable<std::str::Chars<'a>>,
@@ -140,12 +141,12 @@ struct Similar<'a> {
 }
 
 impl<'a> Similar<'a> {
-    /// A regular expression that matches whole texts only.
+    /// Returns a regular expression that matches whole texts only.
     fn read(pattern: &'a str, escape: char) -> Result<String> {
         let signs = pattern.chars().peekable();
         let mut this = Similar { pattern, signs, escape, read: "^(?s:".to_owned() };
         let mut open = 0;
-        // Whether something stands before that can be repeated.
+        // True if a repetition may follow.
         let mut repeats = false;
         while let Some(sign) = this.signs.next() {
             let before = std::mem::replace(&mut repeats, true);
@@ -197,7 +198,7 @@ impl<'a> Similar<'a> {
         wrong("SIMILAR TO", self.pattern, why)
     }
 
-    /// A sign that stands for itself.
+    /// Appends a character that stands for itself.
     fn plain(&mut self, sign: char) {
         if sign.is_ascii_punctuation() {
             self.read.push('\\');
@@ -205,7 +206,7 @@ impl<'a> Similar<'a> {
         self.read.push(sign);
     }
 
-    /// `{2}`, `{2,}`, `{2,3}`.
+    /// Converts a repetition count: `{2}`, `{2,}`, `{2,3}`.
     fn count(&mut self) -> Result<()> {
         let text: String = self.signs.by_ref().take_while(|sign| *sign != '}').collect();
         let number = |text: &str| {
@@ -226,7 +227,7 @@ impl<'a> Similar<'a> {
         Ok(())
     }
 
-    /// `[a-z_]`, `[^0-9]`, `[[:alpha:]]`.
+    /// Converts a character class: `[a-z_]`, `[^0-9]`, `[[:alpha:]]`.
     fn class(&mut self) -> Result<()> {
         self.read.push('[');
         if self.signs.next_if_eq(&'^').is_some() {
@@ -262,7 +263,7 @@ impl<'a> Similar<'a> {
         Ok(())
     }
 
-    /// The sign that one in brackets stands for.
+    /// Returns the character that a member of a class stands for.
     fn member(&mut self, sign: char) -> Result<char> {
         match sign {
             sign if sign == self.escape => {
@@ -276,7 +277,7 @@ impl<'a> Similar<'a> {
         self.read.push_str(&format!("\\x{{{:x}}}", u32::from(sign)));
     }
 
-    /// `[:alpha:]`, whose bracket was read.
+    /// Converts a named class such as `[:alpha:]`, whose first bracket was read.
     fn named(&mut self) -> Result<()> {
         const NAMES: [&str; 12] = [
             "alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
@@ -291,7 +292,7 @@ impl<'a> Similar<'a> {
     }
 }
 
-/// [`Form::read`] as a function, around a pattern that is no constant, or not yet.
+/// The function of [`Form::read`], for a pattern that is not constant, or a parameter without a value yet.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Reads {
     form: Form,

@@ -1,4 +1,5 @@
-//! Text of no type of its own, read as the type that it meets: as PostgreSQL reads `'5'` in `n > '5'`.
+//! Untyped text is read as the type of the expression that it meets, as PostgreSQL reads `'5'` in `n > '5'`. DataFusion would
+//! compare both as texts.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::values::convert::text_to_value;
 
 const UTC: &str = "UTC";
 
-/// Whether text beside this type is read as it.
+/// Returns true if an untyped text beside a value of this type is read as that type.
 pub(super) fn reads(data_type: &Arrow) -> bool {
     data_type.is_integer()
         || matches!(
@@ -39,7 +40,8 @@ pub(super) fn reads(data_type: &Arrow) -> bool {
         )
 }
 
-/// The value that a text means as a type, of which [`reads`] holds. A decimal has its own digits, whatever the type's.
+/// Converts a text to a value of a type for which [`reads`] is true. A decimal keeps its own digits, whatever the precision of
+/// the type.
 pub(super) fn read(text: &str, data_type: &Arrow) -> Result<ScalarValue> {
     let of = |ours: DataType| -> Result<ScalarValue> {
         let value = text_to_value(text, &ours).map_err(|e| match e.kind() {
@@ -90,7 +92,7 @@ pub(super) fn read(text: &str, data_type: &Arrow) -> Result<ScalarValue> {
     }
 }
 
-/// The type of a list, as columns have it.
+/// Returns the column type of a list with items of this type.
 fn list_of(item: &ArrowField) -> Result<DataType> {
     let data_type = match item.data_type() {
         Arrow::FixedSizeBinary(16) => DataType::Uuid,
@@ -109,7 +111,7 @@ fn no(text: &str, data_type: &str) -> Error {
         .hint("it is compared with one; CAST the other side to text to compare texts")
 }
 
-/// The type of what [`read`] gives: not in each case the one that was asked for.
+/// Returns the type of the values that [`read`] returns, which may differ from the requested one.
 fn given(data_type: &Arrow) -> Arrow {
     match data_type {
         Arrow::Int32 | Arrow::UInt64 => data_type.clone(),
@@ -121,8 +123,8 @@ fn given(data_type: &Arrow) -> Arrow {
     }
 }
 
-/// [`read`] as a function, around a parameter that is text and has no value yet: its value is put in by
-/// [`filled`], in a plan that was kept for the next one too.
+/// The function of [`read`], for a parameter that is text and has no value yet. [`filled`](ReadAs::filled) inserts the value into
+/// a plan that is cached for further executions.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct ReadAs {
     data_type: Arrow,
@@ -140,13 +142,13 @@ impl ReadAs {
         ))
     }
 
-    /// What `expr` reads a text as, if it does.
+    /// Returns the type as which `expr` reads a text; `None` if it is not such a call.
     pub fn target(expr: &Expr) -> Option<&Arrow> {
         let Expr::ScalarFunction(function) = expr else { return None };
         function.func.inner().as_any().downcast_ref::<ReadAs>().map(|this| &this.data_type)
     }
 
-    /// The value, if `expr` reads the parameter that `value` gives the text of.
+    /// Returns the value of `expr` if it reads a parameter whose text `value` returns.
     pub fn filled<'v>(
         expr: &Expr,
         value: impl Fn(&str) -> Option<&'v ScalarValue>,

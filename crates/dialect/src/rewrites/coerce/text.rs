@@ -1,4 +1,4 @@
-//! Text of no type that meets a type, and types that must not meet.
+//! Reads untyped text that meets a typed expression, and refuses to compare types that must not be mixed.
 
 use arrow::datatypes::DataType as Arrow;
 use datafusion::common::tree_node::Transformed;
@@ -15,8 +15,8 @@ use crate::functions::bytes::is_binary;
 use crate::functions::interval;
 use crate::values::convert::with_seconds;
 
-/// Reads text where a statement is planned, before anything asks for the type of the operation: `n + '1'` has none. So has an
-/// interval times a number.
+/// A planner extension that reads text while a statement is planned, before anything asks for the type of an operation: `n + '1'`
+/// has none. It also plans an interval times a number, which has none either.
 #[derive(Debug)]
 pub struct TextReader;
 
@@ -53,7 +53,7 @@ impl ExprPlanner for TextReader {
     }
 }
 
-/// `||` between bytes, of which one may be a literal of no type.
+/// Plans `||` between bytes, of which one side may be an untyped literal.
 fn concatenated(raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
     let RawBinaryExpr { op, left, right } = raw;
     let is_bytes = |side: &Expr| side.get_type(schema).is_ok_and(|own| is_binary(&own));
@@ -81,7 +81,7 @@ fn planned(raw: RawBinaryExpr, spelled: Option<Operator>) -> PlannerResult<RawBi
 const DISTINCT: &str = "IS DISTINCT FROM";
 const NOT_DISTINCT: &str = "IS NOT DISTINCT FROM";
 
-/// The planner asks [`TextReader`] only about operators with a sign: these two become such.
+/// Turns these two operators into custom binary operators: the planner calls [`TextReader`] only for binary operators.
 pub fn spell_out_distinct(statement: &mut Statement) {
     let _ = visit_expressions_mut(statement, |expr| {
         let sign = match expr {
@@ -117,7 +117,7 @@ fn calculates(op: &BinaryOperator) -> bool {
     matches!(op, Plus | Minus | Multiply | Divide | Modulo)
 }
 
-/// Text of no type as a value of `data_type`; anything else as it is.
+/// Reads an untyped text as a value of `data_type`; returns any other expression unchanged.
 pub(super) fn read_as(expr: Expr, data_type: Option<&Arrow>) -> Result<Expr> {
     let Some(data_type) = data_type.filter(|t| untyped(&expr) && read::reads(t)) else { return Ok(expr) };
     Ok(match expr {
@@ -131,7 +131,7 @@ pub(super) fn read_as(expr: Expr, data_type: Option<&Arrow>) -> Result<Expr> {
     })
 }
 
-/// Whether an expression is text that nobody gave a type.
+/// Returns true if an expression is a text literal or a text parameter, to which no CAST gives a type.
 pub(super) fn untyped(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(scalar, _) => is_text(&scalar.data_type()),
@@ -140,8 +140,9 @@ pub(super) fn untyped(expr: &Expr) -> bool {
     }
 }
 
-/// A CAST of text. As bytes and as a list it is read as where it is stored: DataFusion would take its characters for the bytes, and
-/// the whole of it for the one item. A literal may have spaces around it, and a time of a day no seconds.
+/// Plans a CAST of text. A cast to bytes or to a list reads the text as it is read where it is stored; DataFusion would take its
+/// characters for the bytes, and the whole text for the only item. A literal may have spaces around it, and a timestamp may lack
+/// seconds.
 pub(super) fn cast(mut cast: Cast, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if is_read(&cast.data_type) && cast.expr.get_type(schema).is_ok_and(|own| is_text(&own)) {
         return Ok(Transformed::yes(match cast.expr.as_ref() {
@@ -170,7 +171,7 @@ pub(super) fn cast(mut cast: Cast, schema: &DFSchema) -> Result<Transformed<Expr
     Ok(Transformed::new_transformed(Expr::Cast(cast), changed))
 }
 
-/// Of what is no literal, CAST would have to fail for one row and not for another.
+/// Plans a TRY_CAST of text. Only literals are supported: a column would need a cast that fails for single rows.
 pub(super) fn try_cast(cast: TryCast, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if !is_read(&cast.data_type) || !cast.expr.get_type(schema).is_ok_and(|own| is_text(&own)) {
         return Ok(Transformed::no(Expr::TryCast(cast)));
@@ -185,7 +186,7 @@ pub(super) fn try_cast(cast: TryCast, schema: &DFSchema) -> Result<Transformed<E
     }
 }
 
-/// Types as which a cast reads text otherwise than DataFusion's does.
+/// Returns true for types as which a text is read differently from DataFusion's cast.
 fn is_read(data_type: &Arrow) -> bool {
     matches!(data_type, Arrow::Binary | Arrow::List(_))
 }
@@ -200,7 +201,7 @@ pub(super) fn refuse_beside(left: &Expr, right: &Expr, schema: &DFSchema) -> Res
     }
     match (left.get_type(schema), right.get_type(schema)) {
         (Ok(left), Ok(right)) => refuse(&left, &right),
-        // What is wrong with it is said where it is planned.
+        // The planner reports the error in the operand.
         _ => Ok(()),
     }
 }

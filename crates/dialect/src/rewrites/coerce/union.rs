@@ -1,5 +1,5 @@
-//! The columns of a UNION: where decimals meet floats, no type of both holds every value; where dates meet timestamps, DataFusion's
-//! common type does not.
+//! Finds a common type for the columns of a UNION. For decimals and floats no type holds all values of both, and for dates and
+//! timestamps DataFusion's common type has nanoseconds, which do not hold all of them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use super::compare::{as_float, is_decimal, is_float};
 use super::meet;
 use super::number::Number;
 
-/// A literal beside a decimal column becomes a decimal, a decimal beside a float column a float64.
+/// Builds a UNION. A float literal beside a decimal column becomes a decimal, and a decimal column beside a float column becomes
+/// a float64.
 pub(super) fn union(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
     let width = inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
     let mut changed: Vec<Vec<(usize, Expr)>> = vec![Vec::new(); inputs.len()];
@@ -40,11 +41,11 @@ pub(super) fn union(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
         }
     }
     let inputs = inputs.into_iter().zip(changed).map(|(input, changed)| with(input, changed));
-    // Its schema says what its inputs' types were before.
+    // The schema is computed again, because the types of the inputs have changed.
     Union::try_new_with_loose_types(inputs.collect::<Result<_>>()?).map(LogicalPlan::Union)
 }
 
-/// The float literal that a query selects in a column, as a decimal.
+/// Returns the float literal that a query selects in a column, as a decimal.
 fn literal(input: &LogicalPlan, column: usize) -> Option<ScalarValue> {
     let LogicalPlan::Projection(projection) = input else { return None };
     match projection.expr.get(column)?.clone().unalias() {

@@ -1,8 +1,8 @@
-//! Queries within queries that read columns from further outside than the query around them.
+//! Subqueries may read columns from further outside than the query directly around them.
 //!
-//! DataFusion joins a query to the one around it and knows none further out. So the query around it gets the values that are read
-//! from further out as a table of its own: those that there are, each once, of which the row outside has one. What is within
-//! reads them there.
+//! DataFusion joins a subquery to the query around it and knows no columns from further out. So the query in between gets the
+//! distinct values of those columns as an additional table, restricted to the values of the current outer row. The inner subquery
+//! reads them from there.
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, Result, TableReference};
@@ -18,7 +18,7 @@ use types::Error;
 
 use super::{again, is_dependent, query_of};
 
-/// A query, with what the queries within it read of `outside`, the rows around it, brought into it.
+/// Adds to a query, whose outer rows are `outside`, the columns of `outside` that its subqueries read.
 pub(super) fn lifted(
     query: LogicalPlan,
     outside: Option<&LogicalPlan>,
@@ -41,11 +41,11 @@ pub(super) fn lifted(
     lifted.data.transform_up(collapsed).map(|plan| plan.data)
 }
 
-/// What queries further in read of the rows `outside`.
+/// The columns of the outer rows that subqueries further inside read.
 struct Read<'a> {
     outside: &'a DFSchema,
     found: Vec<Column>,
-    /// Of the table that has their values.
+    /// The number of the table that holds their values, which makes its name unique.
     number: usize,
 }
 
@@ -57,7 +57,7 @@ impl Read<'_> {
             LogicalPlan::Projection(projection) => (projection.input.clone(), None),
             _ => return Err(too_far(&deep)),
         };
-        // The condition reads them there too, so that it joins the values to the rows.
+        // The condition reads these columns from the table too, so that it joins the values to the rows.
         if let Some(condition) = &condition {
             condition.apply(|expr| {
                 self.add(expr, &[]);
@@ -112,7 +112,7 @@ impl Read<'_> {
         TableReference::bare(format!("rows outside {}", self.number))
     }
 
-    /// Whose name nothing else has: DataFusion knows columns of a query by their names alone.
+    /// Returns a column whose name is unique: DataFusion identifies the columns of a subquery by their names alone.
     fn column(&self, at: usize) -> Column {
         Column::new(Some(self.table()), format!("value {at} of rows outside {}", self.number))
     }
@@ -127,11 +127,12 @@ impl Read<'_> {
         }
     }
 
-    /// Collects what the queries in a plan's expressions read. `shadows` are the rows between: what they have is theirs.
+    /// Collects the outer columns that the subqueries in a plan's expressions read. `shadows` are the schemas in between, whose
+    /// columns hide outer columns of the same name.
     fn look(&mut self, plan: &LogicalPlan, shadows: &mut Vec<DFSchema>) -> Result<()> {
         plan.apply_expressions(|expr| {
             expr.apply(|expr| {
-                // What the query itself reads is no deeper than it.
+                // At the top level the query reads its own outer rows directly.
                 if !shadows.is_empty() {
                     self.add(expr, shadows);
                 }
@@ -158,7 +159,7 @@ impl Read<'_> {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    /// An expression of the lifted query itself, which reads the values that are in it by now.
+    /// Replaces the outer columns in an expression of the query itself by the values in the additional table.
     fn own(&self, expr: Expr) -> Result<Expr> {
         let own = expr.transform_up(|expr| {
             Ok(match self.place(&expr) {
@@ -169,7 +170,7 @@ impl Read<'_> {
         Ok(own.data)
     }
 
-    /// An expression in whose queries they are read there.
+    /// Replaces the outer columns in the subqueries of an expression by references to the additional table.
     fn expr(&self, expr: Expr, shadows: &mut Vec<DFSchema>) -> Result<Expr> {
         let read = expr.transform_up(|expr| self.query(expr, shadows))?;
         Ok(read.data)
@@ -221,7 +222,7 @@ impl Read<'_> {
     }
 }
 
-/// Where the values come from: the least that has them all, and has the same each time it is read.
+/// Returns the smallest part of the outer plan that has all columns; `None` if it might return other rows when it is read again.
 fn source<'a>(outside: &'a LogicalPlan, columns: &[Column]) -> Option<&'a LogicalPlan> {
     let has_all = |plan: &LogicalPlan| columns.iter().all(|column| plan.schema().has_column(column));
     let mut plan = outside;
@@ -261,7 +262,7 @@ fn is_steady(plan: &LogicalPlan) -> bool {
     reads_rows && !varies && plan.inputs().into_iter().all(is_steady)
 }
 
-/// Whether no row meets a condition where that column is null.
+/// Returns true if the condition excludes rows in which that column is null.
 fn is_equal(condition: &Expr, column: &Column) -> bool {
     let is_it = |expr: &Expr| matches!(expr, Expr::OuterReferenceColumn(_, outer) if outer == column);
     split_conjunction(condition).into_iter().any(|part| match part {
@@ -270,7 +271,8 @@ fn is_equal(condition: &Expr, column: &Column) -> bool {
     })
 }
 
-/// A selection of columns behind another, as one: a query may be asked what it selects.
+/// Merges a projection with a projection of plain columns below it, because later rewrites look at the expressions of the top
+/// projection.
 fn collapsed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if let LogicalPlan::Projection(projection) = &plan
         && let LogicalPlan::Projection(below) = projection.input.as_ref()

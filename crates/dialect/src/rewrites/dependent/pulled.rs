@@ -1,9 +1,10 @@
-//! What DataFusion takes out of a query to join it to the rows outside.
+//! Prepares a correlated subquery for DataFusion's join to the outer rows.
 //!
-//! It takes the conditions that name these, and carries the columns that they are about to the top of the query, where it knows
-//! them by their names alone. A query in FROM keeps the columns that it had, so that they get lost there. Here they have names of
-//! their own where one could be taken for another, and go through the queries in FROM. What looks at several rows that only the
-//! join tells apart, as window functions and LIMIT do, is refused.
+//! DataFusion pulls the conditions that name outer columns out of the subquery, and carries the inner columns of those conditions
+//! to its top, where it identifies them by their names alone. A query in FROM hides such columns, so that they get lost there.
+//! Here columns that could be confused get unique names, and queries in FROM pass them on. An operator that looks at several
+//! rows, such as a window function or LIMIT, would see the rows of all outer rows before the join separates them, so it is
+//! refused.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use datafusion::logical_expr::{
 
 use super::{is_dependent, refused};
 
-/// A query that depends on the rows outside, such that DataFusion can join it.
+/// Returns a correlated query in a form that DataFusion can join.
 pub(super) fn apart(query: Arc<LogicalPlan>, is_value: bool, count: &mut usize) -> Result<Arc<LogicalPlan>> {
     let plan = Arc::unwrap_or_clone(query).transform_up(plain)?.data;
     check(&plan, is_value)?;
@@ -33,7 +34,7 @@ pub(super) fn apart(query: Arc<LogicalPlan>, is_value: bool, count: &mut usize) 
     LogicalPlanBuilder::from(named).project(own)?.build().map(Arc::new)
 }
 
-/// Conditions of an inner join that name rows outside are as good in a WHERE, and rows that are joined need no order.
+/// Moves conditions on outer rows from an inner join to a filter above it, and removes sorts, because joined rows need no order.
 fn plain(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     match plan {
         LogicalPlan::Join(mut join)
@@ -57,7 +58,7 @@ fn plain(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     }
 }
 
-/// Refuses what the join would make wrong. `top` at the top of a query for a value.
+/// Refuses plans that the join would make wrong. `top` is true at the top of a scalar subquery.
 fn check(plan: &LogicalPlan, top: bool) -> Result<()> {
     let below: Vec<&LogicalPlan> = plan.inputs().into_iter().filter(|input| is_dependent(input)).collect();
     if below.is_empty() {
@@ -103,7 +104,8 @@ fn check(plan: &LogicalPlan, top: bool) -> Result<()> {
     ))
 }
 
-/// The columns that are joined by, as they are called above a plan; and whether one could be taken for another there.
+/// Returns the columns by which the subquery is joined, as they are named above `plan`. Sets `mixes` if one of them could be
+/// confused with another column.
 fn joined(plan: &LogicalPlan, mixes: &mut bool) -> Vec<Column> {
     let mut columns = Vec::new();
     for input in plan.inputs().into_iter().filter(|input| is_dependent(input)) {
@@ -136,7 +138,7 @@ fn joined(plan: &LogicalPlan, mixes: &mut bool) -> Vec<Column> {
     columns
 }
 
-/// The query's own columns in the conditions that name rows outside.
+/// Returns the query's own columns in the conditions that name outer columns.
 fn own_columns(predicate: &Expr) -> Vec<Column> {
     let mut columns = Vec::new();
     for part in split_conjunction(predicate).into_iter().filter(|part| part.contains_outer()) {
@@ -154,7 +156,7 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// The plan with names of their own for the columns that are joined by, and these. A query in FROM gives them too.
+    /// Gives the join columns of a plan unique names, and returns those too. A query in FROM also selects them.
     fn carried(&mut self, plan: &LogicalPlan, in_from: bool) -> Result<(LogicalPlan, Vec<Column>)> {
         if !is_dependent(plan) {
             return Ok((plan.clone(), Vec::new()));

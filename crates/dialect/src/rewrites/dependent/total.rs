@@ -1,4 +1,4 @@
-//! An aggregate without GROUP BY, which is one row, also of no rows.
+//! An aggregate without GROUP BY returns exactly one row, also if its input is empty.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, LogicalPl
 
 use super::again;
 
-/// Aggregates beside `count` that are 0 of no rows. DataFusion thinks of `count` itself.
+/// Aggregates that are 0 for no rows. DataFusion handles `count` itself.
 const ZERO_OF_NONE: [&str; 2] = ["approx_distinct", "regr_count"];
 
-/// What a query selects of such an aggregate.
+/// A query over an aggregate without GROUP BY.
 pub(super) struct Total {
     aggregate: Arc<LogicalPlan>,
-    /// The columns of the query, over those of the aggregate.
+    /// The columns of the query, as expressions over the columns of the aggregate.
     columns: Vec<(Column, Expr)>,
-    /// Whether the row is kept.
+    /// The condition under which the row is returned; `None` if it always is.
     having: Option<Expr>,
 }
 
 impl Total {
-    /// `None` if it is no such query.
+    /// Returns `None` if the plan is not such a query.
     pub fn of(plan: &Arc<LogicalPlan>) -> Result<Option<Total>> {
         let input = match plan.as_ref() {
             LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {
@@ -66,7 +66,8 @@ impl Total {
         Ok(Some(total))
     }
 
-    /// An expression of the query over the columns of the aggregate. `None` if a query within it stands in the way.
+    /// Rewrites an expression of the query over the columns of the aggregate. Returns `None` if it contains a subquery that
+    /// prevents that.
     fn over(&self, expr: &Expr) -> Result<Option<Expr>> {
         let stays = |expr: &Expr| {
             Ok(match expr {
@@ -90,7 +91,7 @@ impl Total {
         Ok(whole.then_some(over.data))
     }
 
-    /// The only value, or null if there is no row.
+    /// Returns the only value as an expression, which is null if there is no row.
     pub fn value(&self, name: &str) -> Result<Expr> {
         let (_, value) = &self.columns[0];
         match &self.having {
@@ -115,7 +116,7 @@ impl Total {
         Ok(if negated { !found } else { found })
     }
 
-    /// A value over the aggregate as a query. What it reads of the rows outside is read there.
+    /// Returns a value over the aggregate as a scalar subquery. Outer columns are read outside of it.
     fn query(&self, value: Expr, name: &str) -> Result<Expr> {
         if !value.contains_outer() {
             return if value.any_column_refs() { self.one(value, name) } else { Ok(value) };
@@ -137,7 +138,7 @@ impl Total {
     }
 }
 
-/// The columns of an aggregate, and what they are where it had no rows.
+/// Returns the columns of an aggregate, with the value 0 where it is due for no rows.
 fn zeros(aggregate: &Aggregate) -> Result<Vec<(Column, Expr)>> {
     let columns = aggregate.schema.columns().into_iter().zip(&aggregate.aggr_expr);
     let value = |(column, expr): (Column, &Expr)| {

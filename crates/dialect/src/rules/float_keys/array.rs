@@ -11,7 +11,7 @@ pub(super) fn key(value: f64) -> f64 {
     if value.is_nan() {
         f64::NAN
     } else {
-        // The sum of the two zeros is the positive one.
+        // The sum of -0 and 0 is 0.
         value + 0.0
     }
 }
@@ -20,7 +20,7 @@ pub(super) fn key_of_32(value: f32) -> f32 {
     if value.is_nan() { f32::NAN } else { value + 0.0 }
 }
 
-/// The array with keys in place of its floats, also of those in lists and structs; the array itself if it has no others.
+/// Returns the array with keys in place of its floats, also in lists and structs; the same array if nothing changes.
 pub fn keys(array: &ArrayRef) -> ArrayRef {
     match array.data_type() {
         Arrow::Float64 => of_floats::<Float64Type>(array, key, |a, b| a.to_bits() == b.to_bits()),
@@ -31,7 +31,7 @@ pub fn keys(array: &ArrayRef) -> ArrayRef {
             let parts = parts.collect();
             match data.into_builder().child_data(parts).build() {
                 Ok(data) => make_array(data),
-                // Parts of the same types and lengths fit.
+                // Cannot happen: the new children have the same types and lengths.
                 Err(_) => array.clone(),
             }
         }
@@ -68,7 +68,7 @@ mod tests {
         };
         let nan = Some(f64::NAN.to_bits());
         assert_eq!(keys_of(&keys(&array)), [Some(0), Some(0), None, nan, nan, Some((-1.5f64).to_bits())]);
-        // Nothing is copied where nothing differs.
+        // An array that is unchanged is not copied.
         let plain: ArrayRef = Arc::new(Float64Array::from(vec![0.0, 1.0, f64::NAN]));
         assert!(Arc::ptr_eq(&keys(&plain), &plain));
         let list: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Float64Type, _, _>([

@@ -1,4 +1,4 @@
-//! `float_key(x)`: of no other use, so that statements cannot call it.
+//! The function `float_key(x)`. It is not registered, so that statements cannot call it.
 
 use std::any::Any;
 use std::sync::{Arc, LazyLock};
@@ -26,12 +26,13 @@ pub(super) fn key(expr: Expr) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(FUNCTION.clone(), vec![expr]))
 }
 
-/// Whether a function is this one, which no value fails to have.
+/// Returns true for this function, which cannot fail.
 pub fn is_function(function: &ScalarUDF) -> bool {
     function.inner().as_any().is::<FloatKey>()
 }
 
-/// The expression with what the keys in it are of in their place, and what stands [as it is](crate::rules::opaque). It is true wherever the zeros are one value and it was.
+/// Removes the keys and the [`as_is`](crate::rules::opaque) calls from an expression. Where the expression was true, the result
+/// is true too, if zeros compare as one value.
 pub fn without_keys(expr: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     let plain = expr.transform_up(|expr| {
         let function = expr.as_any().downcast_ref::<ScalarFunctionExpr>();

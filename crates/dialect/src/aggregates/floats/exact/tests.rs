@@ -8,7 +8,7 @@ fn sum(values: &[f64]) -> Exact {
     sum
 }
 
-/// Any float64 but those that are no numbers.
+/// Returns a random finite float64.
 fn any(rng: &mut Rng) -> f64 {
     loop {
         let value = f64::from_bits(rng.next_u64());
@@ -54,7 +54,7 @@ fn numbers_that_are_none_and_infinite_ones_come_and_go() {
     assert!(figure.value().is_nan() && !figure.is_finite());
 }
 
-/// Against sums in integers of the values' common unit.
+/// Compares with sums of integers in the common unit of the values.
 #[test]
 fn sums_of_like_sizes_are_those_of_integers() {
     let mut rng = Rng::new(7);
@@ -89,7 +89,7 @@ fn no_order_grouping_or_encoding_changes_a_bit() {
             right.encode(&mut bytes);
             left.merge(&Exact::decode(&bytes).unwrap());
             assert_eq!(left.value().to_bits(), bits, "{values:?}");
-            // What was added can be taken out again.
+            // Removing the added values restores the earlier sum.
             values[cut..].iter().for_each(|value| left.remove(*value));
             assert_eq!(left.value().to_bits(), sum(&values[..cut]).value().to_bits(), "{values:?}");
         }
