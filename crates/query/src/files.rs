@@ -1,8 +1,8 @@
-//! COPY between tables and files: what the statement says, the formats, and the way of rows into a table.
+//! COPY between tables and files: parses the statement, reads and writes the formats, and loads rows into a table.
 //!
-//! Who owns the files carries it out: the library, the command, and for streams the server. They share what is here, so a
-//! file means the same to all of them. A statement that comes to [`crate::Sql`] itself must not name files of this machine,
-//! and is refused.
+//! The owner of the files carries COPY out: the library, the command, and for streams the server. They share this module, so a
+//! file means the same to all of them. A COPY that comes to [`crate::Sql`] itself must not name files of this machine, and is
+//! refused.
 
 mod csv;
 mod draft;
@@ -30,38 +30,39 @@ pub use load::{COMMITS_OF_PIECE_MAX, Loaded, PIECE_BYTES, commit, load, too_many
 pub use rows::{Batches, Lines, open, read};
 pub use writer::Writer;
 
-/// How files in the spill directory begin that hold what a copy reads; what is left of them goes at the next start.
+/// Prefix of the files in the spill directory that hold the input of a copy. Leftovers are removed at the next start.
 pub const SPOOL_PREFIX: &str = "copy-";
 
-/// What COPY asks for.
+/// A parsed COPY statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copy {
     pub what: What,
     pub place: Place,
     pub format: Format,
-    /// Whether the first line of CSV names the columns.
+    /// True if the first line of CSV names the columns.
     pub header: bool,
-    /// Of CSV.
+    /// The delimiter of CSV.
     pub delimiter: char,
-    /// What stands for NULL in CSV.
+    /// The text of NULL in CSV.
     pub null: String,
-    /// Whether a file that is there may be replaced.
+    /// True if an existing file may be replaced.
     pub overwrite: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// COPY … TO: the rows of this query.
+    /// COPY … TO: writes the rows of this query.
     To { query: String },
-    /// COPY … FROM: rows for these columns of a table; for all of them if none is named. Names with whether they are quoted.
+    /// COPY … FROM: inserts rows into these columns of a table, or into all if none is named. The flag of a name is true if it
+    /// was quoted.
     From { table: String, columns: Vec<(String, bool)> },
 }
 
-/// Where the rows go to or come from.
+/// The other end of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     File(String),
-    /// STDIN or STDOUT: whoever sends the statement gives or takes the bytes.
+    /// STDIN or STDOUT: the sender of the statement gives or takes the bytes.
     Stream,
 }
 
@@ -90,7 +91,7 @@ impl Format {
     }
 }
 
-/// The COPY that a text is; `None` if it is another statement.
+/// Parses a COPY statement; returns `None` for any other statement.
 pub fn copy(text: &str, bytes_max: usize) -> Result<Option<Copy>> {
     match parsed(text, bytes_max)? {
         Some(statement) => of(statement).map(Some),
@@ -98,8 +99,8 @@ pub fn copy(text: &str, bytes_max: usize) -> Result<Option<Copy>> {
     }
 }
 
-/// The same, and the statement that asks a server for the bytes of it (`COPY … TO STDOUT`), or to take them
-/// (`COPY … FROM STDIN`): for whoever has the file.
+/// Parses a COPY statement for the owner of the file. Also returns the statement that asks a server for the file's bytes (`COPY …
+/// TO STDOUT`), or to take them (`COPY … FROM STDIN`).
 pub fn streamed(text: &str, bytes_max: usize) -> Result<Option<(Copy, String)>> {
     let Some(statement) = parsed(text, bytes_max)? else { return Ok(None) };
     let copy = of(statement.clone())?;
@@ -130,7 +131,7 @@ fn parsed(text: &str, bytes_max: usize) -> Result<Option<Statement>> {
     if !first_word(text).eq_ignore_ascii_case("copy") {
         return Ok(None);
     }
-    // Behind FROM STDIN the parser wants a semicolon, and takes what follows it for the rows.
+    // After FROM STDIN the parser expects a semicolon, and takes the text after it for rows.
     let text = text.trim_end().trim_end_matches([';', ' ', '\t', '\r', '\n']);
     let statement = parse::statement(&format!("{text}\n;"), bytes_max)?;
     Ok(matches!(statement, Statement::Copy { .. }).then_some(statement))
@@ -157,7 +158,7 @@ fn of(statement: Statement) -> Result<Copy> {
         CopyTarget::Stdin | CopyTarget::Stdout => Place::Stream,
     };
     let what = match (source, to) {
-        // What is written would stay, and its file might not come to be.
+        // The writes would stay even if the file could not be made.
         (CopySource::Query(query), _) if !parse::reads_only(&query) => {
             return Err(Error::invalid("COPY copies what a query reads; this one writes").hint(
                 "run the statement with RETURNING by itself, or copy the rows before it removes them",
@@ -232,7 +233,7 @@ fn format_named(wanted: &str) -> Result<Format> {
     })
 }
 
-/// The refusal of a COPY where nobody has files or streams to give.
+/// Returns the error of a COPY that was sent to [`crate::Sql`] itself.
 pub(crate) fn refused(target: &CopyTarget) -> Error {
     match target {
         CopyTarget::File { .. } => forbidden(),
@@ -241,7 +242,7 @@ pub(crate) fn refused(target: &CopyTarget) -> Error {
     }
 }
 
-/// The refusal of a file's name that comes to a server: files are those of whoever sends the statement.
+/// Returns the error of a file's name that comes to a server: files belong to the sender's machine.
 pub fn forbidden() -> Error {
     Error::new(
         types::Kind::Forbidden,
@@ -252,19 +253,19 @@ pub fn forbidden() -> Error {
     )
 }
 
-/// The refusal of STDIN and STDOUT where there are none.
+/// Returns the error of STDIN and STDOUT where there are no streams.
 pub fn no_stream() -> Error {
     Error::invalid("COPY with STDIN or STDOUT has nowhere to go here").hint(
         "name a file; `polynya sql`, POST /v1/sql (TO STDOUT) and POST /v1/copy (FROM STDIN) have streams",
     )
 }
 
-/// COPY takes no `$1`.
+/// Returns the error of a COPY with parameters.
 pub fn no_params() -> Error {
     Error::invalid("COPY has no parameters").hint("put the values into its query")
 }
 
-/// The refusal of `COPY (INSERT …) TO` without rows.
+/// Returns the error of `COPY (INSERT …) TO` without rows.
 pub(crate) fn no_rows() -> Error {
     Error::invalid("COPY … TO takes a query that gives rows")
 }

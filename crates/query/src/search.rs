@@ -100,7 +100,7 @@ impl Request {
 /// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Best first.
+    /// The rows found, best first.
     pub hits: Vec<Hit>,
     /// The tables that were searched.
     pub tables: Vec<Searched>,
@@ -130,7 +130,7 @@ pub struct Hit {
 #[derive(Clone, Debug)]
 pub struct Searched {
     pub table: Arc<Snapshot>,
-    /// What is shown of the rows that were found.
+    /// The shown columns of the rows found.
     pub rows: RecordBatch,
     /// The primary key's columns of the same rows; without columns if there is no key.
     pub keys: RecordBatch,

@@ -1,5 +1,5 @@
-//! INSERT, UPDATE, DELETE and CREATE TABLE AS as transactions: what they read stands at one lsn, and what they write
-//! is refused if a row that was read has changed since. Whoever runs them then starts again.
+//! INSERT, UPDATE, DELETE and CREATE TABLE AS as transactions. Their reads stand at one lsn, and the commit is refused if a row
+//! that was read has changed since; the caller then runs the statement again.
 
 mod arbiter;
 mod assign;
@@ -41,28 +41,28 @@ pub(crate) use returning::Returned;
 
 use arbiter::Arbiter;
 
-/// What a statement writes, and how many rows it counts.
+/// The changes of a statement, and the number of rows it counts.
 #[derive(Default)]
 pub(crate) struct Change {
     pub ops: Vec<Op>,
     pub count: u64,
-    /// What the rows in `ops` hold of the memory that statements share; to be kept as long as they.
+    /// Reservation of the memory that the rows in `ops` take; to be kept as long as they are.
     pub memory: Option<MemoryReservation>,
-    /// What RETURNING asks for; then it is the answer.
+    /// The rows of RETURNING, which are then the answer.
     pub returned: Option<Returned>,
-    /// Only the commit knows how many rows there are: those that it inserts.
+    /// True if the count is that of the rows which the commit inserts.
     pub counts_inserted: bool,
-    /// What was looked up: where it was free, and is taken by now, the statement looks again.
+    /// The arbiters whose keys were looked up. If another writer has taken one of these keys, the statement runs again.
     pub retries_exists: Vec<Arbiter>,
 }
 
-/// Whether a statement that looked these up may come to something else if it runs again.
+/// Returns true if a statement that looked up these arbiters may succeed if it runs again.
 pub(crate) fn may_retry(looked_up: &[Arbiter], error: &Error) -> bool {
     let is_meant = || looked_up.iter().any(|arbiter| arbiter.is_meant(error));
     error.kind() == Kind::Conflict || error.kind() == Kind::Exists && is_meant()
 }
 
-/// Whether IF NOT EXISTS finds an index: one of the name, or where none is given one of the kind over the same columns.
+/// Returns true if IF NOT EXISTS finds an index: one of that name or, without a name, one of the same kind over the same columns.
 fn is_there(def: &TableDef, wanted: &NewIndex) -> Result<bool> {
     if !wanted.name.is_empty() {
         return Ok(def.index_named(&wanted.name).is_some());
@@ -74,19 +74,19 @@ fn is_there(def: &TableDef, wanted: &NewIndex) -> Result<bool> {
     }))
 }
 
-/// Reads what a writing statement needs, over one view.
+/// Computes the changes of a writing statement, over one view.
 pub(crate) struct Writer<'a> {
     pub planner: &'a Planner,
     pub view: &'a View,
     pub params: &'a Params,
     pub cancel: &'a Arc<Cancel>,
-    /// Whether planning may take long ([`heavy`]).
+    /// True if planning may take long ([`heavy`]).
     pub long: bool,
-    /// What stands in front of the statement, for whatever it reads.
+    /// The WITH before the statement, which its queries may read.
     pub with: Option<&'a With>,
 }
 
-/// The statement that a WITH stands in front of, if it is one that writes.
+/// Returns the writing statement after a WITH, if the query is one.
 pub(crate) fn behind_with(query: &Query) -> Option<(Option<&With>, &Statement)> {
     match query.body.as_ref() {
         SetExpr::Insert(statement) | SetExpr::Update(statement) | SetExpr::Delete(statement) => {
@@ -97,7 +97,7 @@ pub(crate) fn behind_with(query: &Query) -> Option<(Option<&With>, &Statement)> 
 }
 
 impl Writer<'_> {
-    /// What a statement changes. Only for statements that do.
+    /// Computes the changes of a statement that writes.
     pub async fn change(&self, statement: &Statement) -> Result<Change> {
         match statement {
             Statement::CreateTable(create) => match &create.query {
@@ -156,7 +156,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The query by which a statement finds the rows that it writes, for EXPLAIN.
+    /// Returns the query by which a statement finds the rows that it writes, for EXPLAIN.
     pub fn reads(&self, statement: &Statement) -> Result<Statement> {
         match statement {
             Statement::Insert(insert) => self.insert_reads(insert),
@@ -187,7 +187,7 @@ impl Writer<'_> {
         }
     }
 
-    /// CREATE TABLE … AS: the table and its rows in one commit.
+    /// Creates the table of CREATE TABLE … AS and its rows in one commit.
     async fn create_as(&self, create: &CreateTable, query: &Query) -> Result<Change> {
         let mut def = ddl::definition(create)?;
         if !def.schema.columns.is_empty() {
@@ -225,7 +225,7 @@ impl Writer<'_> {
         self.run_over(statement, &[]).await
     }
 
-    /// All rows of a query, which may read these rows beside the tables.
+    /// Runs a query to its end. It may read `extras` beside the tables.
     async fn run_over(
         &self,
         mut statement: Statement,
@@ -238,7 +238,7 @@ impl Writer<'_> {
         collect(self.planner, &planned, self.cancel, self.long).await
     }
 
-    /// The only table that is named, and what its columns are qualified by.
+    /// Returns the table that a statement writes, and the qualifier of its columns.
     fn target(&self, from: &TableWithJoins) -> Result<(Arc<Snapshot>, Ident)> {
         let TableFactor::Table { name: object, args: None, alias, version, .. } = &from.relation else {
             return Err(Error::invalid("a table is expected"));
@@ -259,7 +259,7 @@ impl Writer<'_> {
     }
 }
 
-/// Puts WITH in front of a query, which may have one of its own.
+/// Puts a WITH before a query, which may have one of its own.
 fn behind(with: &With, query: &mut Query) -> Result<()> {
     if query.with.is_some() {
         let inner = std::mem::replace(query, sql::ast::empty_query()?);
@@ -269,7 +269,7 @@ fn behind(with: &With, query: &mut Query) -> Result<()> {
     Ok(())
 }
 
-/// What the columns of a table without an alias are qualified by.
+/// Returns the qualifier of the columns of a table without an alias.
 fn own_name(def: &TableDef) -> Ident {
     Ident::with_quote('"', def.name.split_once('.').map_or(def.name.as_str(), |(_, last)| last))
 }
@@ -316,12 +316,12 @@ fn named(expr: Expr, i: usize) -> SelectItem {
     SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', format!("{CELL_PREFIX}{i}")) }
 }
 
-/// The column of this name, of the table that is called so.
+/// Returns the expression `called."column"`.
 fn qualified(called: &Ident, column: &str) -> Expr {
     Expr::CompoundIdentifier(vec![called.clone(), Ident::with_quote('"', column)])
 }
 
-/// The tables that DROP names.
+/// Returns the operations that drop the tables of a DROP TABLE.
 fn dropped(view: &View, names: &[ObjectName], if_exists: bool) -> Result<Vec<Op>> {
     let mut ops = Vec::new();
     for object in names {
@@ -334,7 +334,8 @@ fn dropped(view: &View, names: &[ObjectName], if_exists: bool) -> Result<Vec<Op>
     Ok(ops)
 }
 
-/// The indexes that DROP names. Their names belong to tables, so one may be there several times.
+/// Returns the operations that drop the indexes of a DROP INDEX. Index names belong to tables, so several tables may have the
+/// same.
 fn dropped_indexes(
     view: &View,
     names: &[ObjectName],
@@ -376,12 +377,12 @@ fn dropped_indexes(
     Ok(ops)
 }
 
-/// `SELECT _row_id FROM table WHERE predicate`. The predicate is read as an expression, so it can be nothing else.
+/// Builds `SELECT _row_id FROM table WHERE predicate`. The predicate is parsed as an expression, so it cannot be anything else.
 pub(crate) fn row_ids_where(snapshot: &Snapshot, predicate: &str, bytes_max: usize) -> Result<Statement> {
     let selection = parse::predicate(predicate, bytes_max)?;
     let full_name = &snapshot.def().name;
     let (namespace, table) = full_name.split_once('.').unwrap_or((name::DEFAULT_NAMESPACE, full_name));
-    // Names of tables hold no quotes.
+    // Table names contain no quotes.
     let statement =
         parse::statement(&format!("SELECT {ROW_ID_NAME} FROM \"{namespace}\".\"{table}\""), 1 << 10)?;
     let Statement::Query(mut query) = statement else { return Err(Error::internal("a SELECT is no query")) };

@@ -1,4 +1,4 @@
-//! Rows out of CSV, as [`wire::csv`] reads its records.
+//! Reads rows from CSV. [`wire::csv`] splits the records.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::Copy;
 use super::input::{Bounded, Input};
 use super::rows::{self, BATCH_BYTES, Lines, ROWS};
 
-/// CSV whose columns are not known yet: see [`Rows::header`].
+/// A CSV reader before its columns are known; see [`Rows::header`].
 pub(super) struct Rows {
     reader: Reader<Bounded>,
     null: String,
@@ -22,7 +22,7 @@ impl Rows {
         Ok(Rows { reader, null: copy.null.clone() })
     }
 
-    /// The names in the first line, if it has names. An empty file has none.
+    /// Reads the names in the first line, if COPY says HEADER. An empty file has none.
     pub fn header(&mut self, copy: &Copy) -> Result<Option<Vec<String>>> {
         if !copy.header {
             return Ok(None);
@@ -45,7 +45,7 @@ impl Rows {
 pub(super) struct Csv {
     rows: Rows,
     columns: Vec<Column>,
-    /// The unit of numbers in each column of times that declares one.
+    /// The unit of numbers, for each timestamp column that declares one.
     units: Vec<Option<EpochUnit>>,
     ended: bool,
 }
@@ -93,7 +93,7 @@ impl Csv {
             typed.collect()
         };
         let arrays = typed(&texts).map_err(|(column, error)| {
-            // Once more, row by row, to say which.
+            // Converts again row by row, to find the bad one.
             let found = lines.iter().enumerate().find_map(|(row, line)| {
                 let row: Vec<ArrayRef> = texts.iter().map(|texts| texts.slice(row, 1)).collect();
                 typed(&row).err().map(|(column, error)| (*line, column, error))
@@ -124,8 +124,8 @@ impl Iterator for Csv {
     }
 }
 
-/// What stands for NULL does so outside of quotes alone; in quotes it is a text. Programs that put everything in quotes put
-/// nothing in quotes too: what is empty is no value of a column that holds no texts.
+/// Returns true if a cell is NULL. The text of NULL means NULL only outside of quotes; in quotes it is a text. Some programs
+/// quote all cells, even empty ones, so an empty quoted cell is NULL in a column that cannot hold an empty value.
 fn is_null(cell: &str, is_quoted: bool, column: &Column, null: &str) -> bool {
     let holds_empty = matches!(column.data_type, DataType::String | DataType::Binary);
     match is_quoted {
@@ -134,7 +134,7 @@ fn is_null(cell: &str, is_quoted: bool, column: &Column, null: &str) -> bool {
     }
 }
 
-/// What is wrong with a record, with its line where it does not say it.
+/// Returns the error of a record, with its line.
 fn placed(failed: ReadFailure) -> Error {
     match failed.error.kind() {
         Kind::Schema | Kind::TooLarge => rows::at(format_args!("line {}", failed.line), None, failed.error),

@@ -1,4 +1,4 @@
-//! A file that gets its name once it is whole.
+//! Writes a file under a temporary name, and gives it its name once it is complete.
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use vfs::{Disk, Env};
 
 use super::rows::not_opened;
 
-/// See the module. Dropped before [`Draft::finish`] it leaves nothing.
+/// A file being written; see the module. Dropped before [`Draft::finish`] it leaves nothing behind.
 #[derive(Debug)]
 pub struct Draft {
     disk: Arc<dyn Disk>,
@@ -23,7 +23,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// [`Kind::Exists`] if the name is taken, unless it may be overwritten.
+    /// Creates the temporary file. Returns [`Kind::Exists`] if the name is taken and must not be overwritten.
     pub fn new(path: &str, overwrite: bool) -> Result<Draft> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let disk = Env::real().disk;
@@ -49,11 +49,11 @@ impl Draft {
         Ok(())
     }
 
-    /// Makes it durable and gives it its name.
+    /// Makes the file durable and renames it.
     pub fn finish(mut self) -> Result<()> {
         let failed = |e| not_written(&self.path, e);
         self.file.sync().map_err(failed)?;
-        // Looked for again: writing took its time.
+        // Checked again, because the name may have been taken meanwhile.
         check_free(&*self.disk, &self.path, self.overwrite)?;
         self.disk.rename(&self.temporary, &self.path).map_err(failed)?;
         let parent = match self.path.parent() {
@@ -69,7 +69,7 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.is_done {
-            // A leftover is no answer, and its name says so.
+            // A leftover does no harm: its name shows that it is temporary.
             let _ = self.disk.remove(&self.temporary);
         }
     }
@@ -90,7 +90,7 @@ fn check_free(disk: &dyn Disk, path: &Path, overwrite: bool) -> Result<()> {
 fn not_written(path: &Path, error: io::Error) -> Error {
     let shown = path.to_string_lossy();
     match error.kind() {
-        // Its file is made here: what is not there is the folder.
+        // The file is created here, so it is the folder that does not exist.
         io::ErrorKind::NotFound => {
             Error::not_found(format!("there is no folder for `{}`", name::printable(&shown)))
         }

@@ -1,4 +1,4 @@
-//! Where bytes come from, read from the beginning to the end.
+//! The input of COPY FROM: a stream or a file, read from the beginning to the end.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use types::{Error, Kind, Result};
 pub use wire::csv::failed;
 
-/// The bytes of a file, or what takes its place. An end of a stream is its end: one that broke off gives an error.
+/// The bytes of a file. The end of a stream must be the end of the file: a stream that broke off has to return an error.
 pub enum Input {
     Stream(Box<dyn Read + Send>),
-    /// Read wherever its reader wants, as Parquet has to be.
+    /// A file that can be read at any offset, which Parquet needs.
     File(Arc<dyn vfs::File>),
 }
 
@@ -32,10 +32,10 @@ impl std::fmt::Debug for Input {
     }
 }
 
-/// One row of text may take so much.
+/// Bytes of the longest row of a text format.
 const ROW_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes, of which no more are read than a row may have until [`Bounded::row_was_read`].
+/// A reader that fails after [`ROW_BYTES_MAX`] bytes without a call of [`Bounded::row_was_read`].
 pub(super) struct Bounded {
     inner: Box<dyn Read + Send>,
     left: usize,
@@ -64,7 +64,7 @@ fn too_long() -> Error {
         .hint("is a quote or a bracket not closed?")
 }
 
-/// A file read from its beginning, or a part of it.
+/// A sequential reader of a file from `at` up to `len`.
 pub(super) struct FileReader {
     pub file: Arc<dyn vfs::File>,
     pub at: u64,

@@ -1,4 +1,4 @@
-//! Rows of a file into a table: in one commit up to [`PIECE_BYTES`], beyond that in pieces of about as much.
+//! Loads the rows of a file into a table: in one commit up to [`PIECE_BYTES`], else in pieces of about that size.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,29 +10,29 @@ use types::{Error, Kind, Lsn, Principal, Result, TableDef, name};
 
 use super::rows::{Batches, Lines};
 
-/// A larger file becomes several commits.
+/// Bytes of one piece; a larger file becomes several commits.
 pub const PIECE_BYTES: usize = 64 << 20;
-/// A piece whose rows take more than a commit may becomes several, but no more than this: a table may make any number of bytes
-/// of a few.
+/// Commits of one piece. A piece whose rows take more than a commit may is split; the bound is needed because a table can make
+/// any number of bytes of a few.
 pub const COMMITS_OF_PIECE_MAX: usize = 64;
-/// How long a piece waits where writers are refused because there is too much at once.
+/// Time that a piece waits while writers are refused because there is too much to do.
 const BUSY_PATIENCE: Duration = Duration::from_secs(60);
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
-/// How often a piece is tried where others change the table's columns.
+/// Attempts at a piece while others change the table's columns.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// What a file came to.
+/// The result of loading a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Rows that were inserted.
     pub count: u64,
     pub commits: u64,
-    /// The last of the commits.
+    /// The lsn of the last commit.
     pub lsn: Option<Lsn>,
 }
 
-/// Commits the rows of a file. `commit` inserts one batch and waits until it is durable. An error after the first commit says
-/// how many rows are there.
+/// Commits the rows of a file. `commit` inserts one batch and waits until it is durable. An error after the first commit tells
+/// how many rows were inserted.
 pub fn load(rows: Batches, mut commit: impl FnMut(RecordBatch) -> Result<Committed>) -> Result<Loaded> {
     let mut loaded = Loaded::default();
     let mut piece = Piece::default();
@@ -47,7 +47,8 @@ pub fn load(rows: Batches, mut commit: impl FnMut(RecordBatch) -> Result<Committ
     Ok(loaded)
 }
 
-/// Why a piece is not gone on with that became [`COMMITS_OF_PIECE_MAX`] commits. `bytes`: how large pieces are.
+/// Returns the error of a piece that was split into [`COMMITS_OF_PIECE_MAX`] commits and is not done. `bytes`: the size of
+/// pieces.
 pub fn too_many_commits(bytes: usize) -> Error {
     let message = format!(
         "{} MiB of rows or less become more than {COMMITS_OF_PIECE_MAX} commits in this table",
@@ -61,7 +62,7 @@ fn told(error: Error, loaded: Loaded) -> Error {
         return error;
     }
     let next = "those before are there: copy the rest";
-    // What would be tried again is the rest alone.
+    // The hint of a conflict says to copy again, but only the rest must be.
     let hint = match error.hint_text() {
         Some(hint) if error.kind() != Kind::Conflict => format!("{hint}; {next}"),
         _ => next.to_owned(),
@@ -69,8 +70,8 @@ fn told(error: Error, loaded: Loaded) -> Error {
     error.with("rows committed before", loaded.count).hint(hint)
 }
 
-/// Inserts rows that were read for the columns of `def`: [`Kind::Conflict`] once its table is another one, or a column of
-/// the rows is. Waits as writers are asked to.
+/// Inserts rows that were read for the columns of `def`. Returns [`Kind::Conflict`] if the table was replaced, or a column of the
+/// rows was. Sleeps first as long as the engine's back-pressure demands.
 pub fn commit(
     engine: &Engine,
     principal: &Principal,
@@ -90,12 +91,12 @@ pub fn commit(
     engine.commit_read(&view, principal, Transaction::insert(&def.name, batch, Mode::Append))
 }
 
-/// Rows that are to be committed at once.
+/// Rows that are committed together.
 #[derive(Default)]
 struct Piece {
     batches: Vec<RecordBatch>,
     bytes: usize,
-    /// Of each batch.
+    /// The lines of each batch.
     lines: Vec<Lines>,
 }
 
@@ -133,7 +134,7 @@ impl Piece {
                     commits += 1;
                     done += part.num_rows();
                 }
-                // What the table adds to the rows is not in the file: less of them at once, of which nothing is there.
+                // The table adds bytes that the file does not have. Nothing was inserted, so half of the rows are tried.
                 Err(error) if error.kind() == Kind::TooLarge && part.num_rows() > 1 => {
                     let half = part.num_rows() / 2;
                     parts.push(part.slice(half, part.num_rows() - half));
@@ -153,7 +154,7 @@ impl Piece {
     }
 }
 
-/// The lines of the batches that have some of `rows` rows behind `first`.
+/// Returns the lines of the batches that contain some of `rows` rows after the first `first`.
 fn lines_of(counts: &[usize], lines: &[Lines], first: usize, rows: usize) -> Option<Lines> {
     let mut before = 0;
     let mut found = counts.iter().zip(lines).filter(|(count, _)| {
@@ -166,7 +167,7 @@ fn lines_of(counts: &[usize], lines: &[Lines], first: usize, rows: usize) -> Opt
     Some(Lines { first: begin.first, last: end.last })
 }
 
-/// Commits rows, once. Waits as writers are asked to.
+/// Commits rows once. Retries while the table is being altered, and while the engine is busy.
 fn written(
     rows: &RecordBatch,
     commit: &mut impl FnMut(RecordBatch) -> Result<Committed>,
@@ -175,13 +176,13 @@ fn written(
     let mut changes = 0;
     loop {
         match commit(rows.clone()) {
-            // The table was altered just now: whether that concerns these rows is seen by another try.
+            // The table was just altered: the next attempt shows whether that concerns these rows.
             Err(error)
                 if changes < ATTEMPTS_MAX
                     && error.kind() == Kind::Conflict
                     && error.context().iter().any(|(key, _)| *key == "schema") =>
             {
-                // What others changed is there once it is durable.
+                // The alteration is visible once it is durable.
                 thread::sleep(Duration::from_millis(1 << changes));
                 changes += 1;
             }
@@ -201,7 +202,8 @@ mod tests {
 
     use super::*;
 
-    /// What files of batches of 10 rows, a line each, come to where a commit takes so many rows, none of them `bad`.
+    /// Loads a file of batches of 10 rows, one line each, into a table where a commit takes at most `rows_max` rows and refuses
+    /// the row `bad`.
     fn loaded(batches: u64, rows_max: usize, bad: Option<i64>) -> Result<Loaded> {
         let rows = (0..batches as i64).map(|at| {
             let numbers = Arc::new(Int64Array::from_iter_values(at * 10..at * 10 + 10)) as ArrayRef;

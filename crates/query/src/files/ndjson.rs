@@ -1,5 +1,5 @@
-//! Rows out of objects of JSON, one a line. One may take several lines, and a line may have several. What a value means is
-//! what it means in rows that are posted: [`wire::json`].
+//! Reads rows from JSON objects, normally one per line. An object may span several lines, and a line may contain several. Values
+//! mean the same as in posted rows: [`wire::json`].
 
 use std::io::Read;
 
@@ -15,29 +15,29 @@ use super::rows::{self, BUFFER_BYTES, Lines, ROWS};
 
 pub(super) struct Rows {
     input: Bounded,
-    /// The table with the columns that are wanted, and no others.
+    /// The table's definition, reduced to the wanted columns.
     def: TableDef,
-    /// Bytes that were read and are no batch yet.
+    /// Bytes that were read and not decoded yet.
     block: Vec<u8>,
-    /// The number of the line in which they begin.
+    /// Number of the line in which `block` begins.
     line: u64,
     begun: bool,
     at_end: bool,
     ended: bool,
 }
 
-/// The whole objects at the beginning of a text.
+/// The complete objects at the beginning of a text.
 struct Objects {
     starts: Vec<usize>,
-    /// Behind the last of them.
+    /// Offset of the end of the last object.
     end: usize,
-    /// Why there are no more; `None` if there is nothing else, or enough of them.
+    /// The error that stopped the search; `None` at the end of the text, or if there were enough objects.
     stopped: Option<SyntaxError>,
 }
 
 impl Rows {
     pub fn new(def: &TableDef, mut columns: Vec<Column>, input: Input) -> Result<Self> {
-        // Defaults are for columns that are not listed at all.
+        // Defaults are for columns that the file does not contain at all.
         columns.iter_mut().for_each(|column| column.default = None);
         let mut def = def.clone();
         def.schema.columns = columns;
@@ -45,7 +45,7 @@ impl Rows {
         Ok(Rows { input, def, block, line: 1, begun: false, at_end: false, ended: false })
     }
 
-    /// Reads on until there are so many bytes, or all.
+    /// Reads until there are `wanted` bytes, or until the end.
     fn fill(&mut self, wanted: usize) -> Result<()> {
         while !self.at_end && self.block.len() < wanted {
             let len = self.block.len();
@@ -79,7 +79,7 @@ impl Rows {
         }
     }
 
-    /// What is wrong at a byte of the block, with its line.
+    /// Returns an error with the line of a byte of the block.
     fn at(&self, byte: usize, column: Option<&str>, error: Error) -> Error {
         rows::at(format_args!("line {}", self.line_of(byte)), column, error)
     }
@@ -99,7 +99,7 @@ impl Rows {
             }
             match objects.stopped {
                 None if self.at_end && text.len() == self.block.len() => return Ok(None),
-                // No value reaches beyond its line, so one that is malformed before the end of a line stays so.
+                // No value spans lines, so one that is malformed before the end of a line stays malformed.
                 Some(malformed) if self.at_end || text[malformed.at..].contains('\n') => {
                     return Err(self.malformed(text, malformed));
                 }
@@ -109,7 +109,7 @@ impl Rows {
         let (mut starts, mut end) = (&objects.starts[..], objects.end);
         let batch = loop {
             match self.decoded(starts, end) {
-                // Of wide rows fewer at once.
+                // Of wide rows, fewer are decoded at once.
                 Err(error) if error.kind() == Kind::TooLarge && starts.len() > 1 => {
                     let half = starts.len() / 2;
                     (starts, end) = (&starts[..half], starts[half]);
@@ -124,11 +124,11 @@ impl Rows {
         Ok(Some((batch, lines)))
     }
 
-    /// The block as far as it is text.
+    /// Returns the block as text, as far as it is valid UTF-8.
     fn text(&self) -> Result<&str> {
         match std::str::from_utf8(&self.block) {
             Ok(text) => Ok(text),
-            // The rest of a character may come.
+            // The rest of a cut character may follow.
             Err(cut) if cut.error_len().is_none() && !self.at_end || cut.valid_up_to() > 0 => {
                 Ok(std::str::from_utf8(&self.block[..cut.valid_up_to()]).expect("it was found valid so far"))
             }
@@ -150,14 +150,14 @@ impl Rows {
         self.at(begin, None, Error::new(Kind::Schema, message))
     }
 
-    /// The objects as the table wants them.
+    /// Decodes the objects into the table's columns.
     fn decoded(&self, starts: &[usize], end: usize) -> Result<RecordBatch> {
         let table = name::short_table_name(&self.def.name);
         let target = DecodeTarget { table, def: Some(&self.def), may_add_columns: false };
         let limits = Limits { bad_rows_max: 1, ..Limits::default() };
         let decoded = decode(&self.block[..end], target, &limits).map_err(|refused| {
             let Some(bad) = refused.rows.first() else { return refused.error };
-            // Its hint is for who posts rows.
+            // The hint of `decode` is meant for posted rows.
             let said = Error::new(Kind::Schema, &bad.message);
             self.at(starts.get(bad.row - 1).copied().unwrap_or(end), bad.column.as_deref(), said)
         })?;
@@ -177,7 +177,7 @@ impl Rows {
     }
 }
 
-/// So much is read before objects are looked for.
+/// Bytes that are read before objects are searched.
 const FILL_BYTES: usize = 1 << 20;
 
 fn objects(text: &str) -> Objects {

@@ -1,4 +1,4 @@
-//! Rows as Parquet. A file names its columns, so they may stand in any order.
+//! Reads and writes rows as Parquet. A file names its columns, so their order does not matter.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use wire::json_texts;
 use super::input::{FileReader, Input, failed};
 use super::rows::{self, BATCH_BYTES, Lines, ROWS, position};
 
-/// A group of rows ends here: what is held of it in memory.
+/// Bytes of one row group, which is held in memory.
 const GROUP_BYTES: usize = 32 << 20;
-/// Texts and bytes may be one long value many times, which a file says in few bytes: no more of them make a batch.
+/// Rows of a batch with texts or bytes: a file can say in few bytes that one long value is repeated many times.
 const LONG_ROWS: usize = 1_024;
 
 pub(super) struct Writer(ArrowWriter<Vec<u8>>);
@@ -38,7 +38,7 @@ impl Writer {
         if self.0.in_progress_size().max(self.0.memory_size() / 2) > GROUP_BYTES {
             self.0.flush().map_err(parquet_failed)?;
         }
-        // The writer counts for itself where in the file it is.
+        // The writer itself counts the bytes that it has written so far.
         out.append(self.0.inner_mut());
         Ok(())
     }
@@ -50,7 +50,7 @@ impl Writer {
     }
 }
 
-/// The rows of a file, with the columns of the table that it has; of `columns` alone if some are named.
+/// Reads the rows of a file: all columns that the table has, or only `columns` if any are named.
 pub(super) fn read(
     def: &TableDef,
     columns: &[usize],
@@ -115,7 +115,7 @@ pub(super) fn read(
                     return Err(rows::at(place, bad.column.as_deref(), error));
                 }
             }
-            // What the file says of its columns beyond their types is not the table's.
+            // The file's metadata of columns beyond their types is dropped.
             let schema = batch.schema();
             let field = |field: &Arc<Field>| Field::new(field.name(), field.data_type().clone(), true);
             let schema = Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>());
@@ -128,7 +128,7 @@ pub(super) fn read(
     }))
 }
 
-/// Rows of one batch, so that it takes about as much as one of a text.
+/// Returns the rows of a batch, such that it takes about as much memory as one of a text format.
 fn batch_rows(file: &ParquetMetaData) -> usize {
     let is_long = file
         .file_metadata()
@@ -155,7 +155,7 @@ fn parquet_failed(error: ParquetError) -> Error {
     Error::new(Kind::Schema, why.chars().take(300).collect::<String>())
 }
 
-/// A file as the reader wants it.
+/// A file in the form that the Parquet reader needs.
 struct Chunks(FileReader);
 
 impl Length for Chunks {

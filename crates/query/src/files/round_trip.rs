@@ -1,5 +1,5 @@
-//! What COPY writes as CSV it reads as the same rows: random rows of every type that CSV says, in tables of one column and of
-//! several, whatever stands for NULL.
+//! Checks that COPY reads the CSV that it wrote as the same rows: random rows of every type that CSV can hold, in tables of one
+//! column and of several, with different texts of NULL.
 
 use arrow::array::{AsArray, RecordBatch};
 use testkit::{Rng, for_each_seed};
@@ -46,8 +46,8 @@ fn shown(def: &TableDef, batches: &[RecordBatch]) -> Vec<Vec<String>> {
     (0..def.schema.columns.len()).map(column).collect()
 }
 
-/// A null as the only column's value came back as no row, an infinity not at all, and a text that is what stands for NULL could
-/// not be copied.
+/// A null as the only column's value came back as no row, an infinity did not come back, and a text equal to the text of NULL
+/// could not be copied.
 #[test]
 fn rows_that_are_copied_out_are_copied_in_again() {
     let _limit = testkit::limit(120);
@@ -86,7 +86,7 @@ fn rows_that_are_copied_out_are_copied_in_again() {
     });
 }
 
-/// JSON rows took them by the declaration, and a file with the same rows did not.
+/// JSON rows with numbers for times were read by the column's declaration, and a file with the same rows was refused.
 #[test]
 fn numbers_for_times_are_read_in_the_unit_that_the_column_declares() {
     let mut def = TableDef::new(TableId(1), "main.t");

@@ -1,4 +1,4 @@
-//! Rows out of a file, batch by batch, for the columns of a table. What does not fit is named with its line.
+//! Reads rows from a file, batch by batch, into the columns of a table. Errors name the line.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use vfs::{Access, Env};
 use super::input::Input;
 use super::{Copy, Format, csv, ndjson};
 
-/// Rows of one batch at most.
+/// Rows of one batch.
 pub(super) const ROWS: usize = 8_192;
-/// A batch of text ends here too, so that large rows do not add up.
+/// Bytes of text after which a batch ends, so that large rows do not add up.
 pub(super) const BATCH_BYTES: usize = 8 << 20;
-/// What is read at once.
+/// Bytes that are read at once.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
 
 /// Lines of a text, counted from 1, or rows of Parquet.
@@ -26,16 +26,16 @@ pub struct Lines {
     pub last: u64,
 }
 
-/// Batches with the lines that they stand in. After an error there is nothing more.
+/// Batches with the lines that they come from. The iterator ends after an error.
 pub type Batches = Box<dyn Iterator<Item = Result<(RecordBatch, Lines)>>>;
 
-/// The file of a COPY FROM.
+/// Opens the file of a COPY FROM.
 pub fn open(path: &str) -> Result<Input> {
     let file = Env::real().disk.open(Path::new(path), Access::Read);
     file.map(Input::File).map_err(|error| not_opened(path, error))
 }
 
-/// Why a file cannot be opened or written, by its name.
+/// Returns the error of a file that cannot be opened or written.
 pub(super) fn not_opened(path: &str, error: std::io::Error) -> Error {
     let shown = name::printable(path);
     match error.kind() {
@@ -44,8 +44,8 @@ pub(super) fn not_opened(path: &str, error: std::io::Error) -> Error {
     }
 }
 
-/// The rows of a file for `columns` of a table, names with whether they are quoted: for all of them, or those that the file
-/// names, if there are none.
+/// Reads the rows of a file for `columns` of a table (names, and true if quoted). Without `columns`, the file's header chooses
+/// them, or else all columns are read.
 pub fn read(copy: &Copy, def: &TableDef, columns: &[(String, bool)], input: Input) -> Result<Batches> {
     let places = columns.iter().map(|column| position(def, column)).collect::<Result<Vec<_>>>()?;
     let named = |places: &[usize]| -> Vec<Column> {
@@ -81,7 +81,7 @@ pub fn read(copy: &Copy, def: &TableDef, columns: &[(String, bool)], input: Inpu
     }
 }
 
-/// The place of a column among those of a table.
+/// Returns the position of a column in a table.
 pub(super) fn position(def: &TableDef, (wanted, quoted): &(String, bool)) -> Result<usize> {
     let names = || def.schema.columns.iter().map(|column| column.name.as_str());
     let found = if *quoted { names().position(|n| n == wanted) } else { name::resolve(wanted, names()) };
@@ -90,12 +90,12 @@ pub(super) fn position(def: &TableDef, (wanted, quoted): &(String, bool)) -> Res
     })
 }
 
-/// Texts as values of a column, as a literal of SQL is read.
+/// Converts texts to values of a column, like literals of SQL.
 pub(super) fn typed(texts: &ArrayRef, column: &Column) -> Result<ArrayRef> {
     convert::to_column(texts, &column.data_type)
 }
 
-/// No NULL where none may be stored. Defaults are for columns that are not there at all.
+/// Refuses NULL in a column that is NOT NULL. Defaults are for columns that are absent entirely.
 pub(super) fn check_null(column: &Column, array: &ArrayRef) -> Result<()> {
     match (column.nullable && !column.refuses_null) || array.null_count() == 0 {
         true => Ok(()),
@@ -103,7 +103,7 @@ pub(super) fn check_null(column: &Column, array: &ArrayRef) -> Result<()> {
     }
 }
 
-/// What is wrong with a value, with its place before it.
+/// Returns an error with its place, `line 5, column x`, in front of the message.
 pub(super) fn at(place: impl std::fmt::Display, column: Option<&str>, error: Error) -> Error {
     let column = column.map_or_else(String::new, |name| format!(", column `{}`", name::printable(name)));
     let mut message = format!("{place}{column}: {}", error.message());
@@ -125,7 +125,7 @@ pub(super) fn batch_of(columns: &[Column], arrays: Vec<ArrayRef>) -> Result<Reco
         .map_err(|e| Error::invalid(format!("the rows of the file make no batch: {e}")))
 }
 
-/// An error of Parquet's reader and writer.
+/// Converts an error of Parquet's reader and writer.
 #[cfg(feature = "parquet")]
 pub(super) fn arrow_failed(error: arrow::error::ArrowError) -> Error {
     use arrow::error::ArrowError;

@@ -46,7 +46,7 @@ fn streams_need_no_semicolon_and_may_have_one() {
     }
 }
 
-/// What was written would stay where its file could not be.
+/// The writes would stay even if the file could not be made.
 #[test]
 fn a_query_that_writes_is_not_copied() {
     for query in [
@@ -62,7 +62,7 @@ fn a_query_that_writes_is_not_copied() {
     }
 }
 
-/// What a command sends for a file means what the statement about the file meant.
+/// The statement that a command sends for a file means the same as the statement about the file.
 #[test]
 fn the_streamed_statement_says_the_same_of_a_stream() {
     for text in [

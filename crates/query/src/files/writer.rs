@@ -1,4 +1,5 @@
-//! Rows as the bytes of a file. What a format cannot say is refused: nothing comes back as something else.
+//! Writes rows as the bytes of a file. Values that the format cannot hold are refused, so that nothing is read back as something
+//! else.
 
 use std::sync::Arc;
 
@@ -11,16 +12,16 @@ use wire::out::{csv, json};
 use super::ndjson::BOM;
 use super::{Copy, Format};
 
-/// Writes batch after batch; what is written is appended to `out`, whose owner takes it away.
+/// Writes batch after batch. Its bytes are appended to `out`, which the caller drains.
 pub struct Writer(Form);
 
 enum Form {
     Csv {
         delimiter: u8,
         null: String,
-        /// The first line, until it was written.
+        /// The first line, until it is written.
         header: Option<Vec<String>>,
-        /// Whether something was written.
+        /// True once anything was written.
         begun: bool,
     },
     Ndjson(json::Writer),
@@ -78,7 +79,7 @@ impl Writer {
         }
     }
 
-    /// What stands behind the rows.
+    /// Writes the end of the file after the last row.
     pub fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         match &mut self.0 {
             Form::Csv { delimiter, null, header, begun } => {
@@ -105,7 +106,7 @@ impl std::fmt::Debug for Writer {
     }
 }
 
-/// Who reads a file leaves out a byte order mark that it begins with: before one that belongs to a value stands another.
+/// Readers drop a byte order mark at the beginning of a file, so one that belongs to the first value is written twice.
 fn mark(begun: &mut bool, start: usize, out: &mut Vec<u8>) {
     if !*begun && out[start..].starts_with(BOM) {
         out.splice(start..start, BOM.iter().copied());
@@ -113,7 +114,7 @@ fn mark(begun: &mut bool, start: usize, out: &mut Vec<u8>) {
     *begun |= out.len() > start;
 }
 
-/// One line. A text that would be read as NULL stands in quotes.
+/// Writes one line. A text that would be read as NULL is quoted.
 fn csv_record<'a>(
     delimiter: u8,
     null: &str,
@@ -133,7 +134,7 @@ fn csv_record<'a>(
     out.push(b'\n');
 }
 
-/// The cells of CSV, column by column.
+/// Returns the cells of CSV, column by column.
 fn texts(batch: &RecordBatch) -> Result<Vec<StringArray>> {
     let schema = batch.schema();
     let columns = schema.fields().iter().zip(batch.columns());
@@ -146,7 +147,7 @@ fn texts(batch: &RecordBatch) -> Result<Vec<StringArray>> {
     texts.collect()
 }
 
-/// Values as text, of which the same values are read again. Refused for what has none: bytes, lists and structs.
+/// Converts values to text that is read back as the same values. Refuses types without such text: bytes, lists and structs.
 fn to_text(values: &ArrayRef) -> Result<ArrayRef> {
     let texts = convert::to_column(values, &DataType::String)?;
     let word = match values.data_type() {

@@ -34,7 +34,7 @@ pub(super) struct Job {
 
 /// The amount of work that a job may do on its thread.
 struct Work {
-    /// How often it may still look at the deadline, which it does after each millisecond of work at most.
+    /// Deadline checks that are left. A search checks at least once per millisecond of work.
     left: Cell<u64>,
 }
 

@@ -74,7 +74,7 @@ struct Expand<'a> {
     view: &'a View,
     bytes_max: usize,
     ctes: Ctes,
-    /// The factors that the visitor is in: the view that one was, if it was one.
+    /// The table factors that the visitor is in; for each the view that it was, if it was one.
     around: Vec<Option<Arc<ViewDef>>>,
     opened: usize,
     used: Vec<Used>,

@@ -1,4 +1,4 @@
-//! Which rows are in the way of those that an INSERT … ON CONFLICT brings: rows of the same primary key, or with the same
+//! Finds the existing rows that conflict with those of an INSERT … ON CONFLICT: rows with the same primary key, or with the same
 //! values in the columns of a unique index.
 
 use std::collections::{BTreeSet, HashSet};
@@ -11,30 +11,30 @@ use types::{ColumnId, DataType, Error, IndexDef, Kind, Result, RowId, TableDef, 
 
 use super::column_position;
 
-/// What two rows must not have in common.
+/// A uniqueness constraint: columns whose values no two rows may share.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Arbiter {
     PrimaryKey,
     Index(IndexDef),
 }
 
-/// The rows of a statement by what an arbiter compares.
+/// The rows of a statement, as an arbiter compares them.
 pub(super) struct Compared {
-    /// `None` of a row that is in nobody's way.
+    /// The key of each row; `None` for a row that cannot conflict, because of a null.
     pub keys: Vec<Option<Box<[u8]>>>,
-    /// The rows in the way.
+    /// The existing row that each row conflicts with.
     pub found: Vec<Option<RowId>>,
 }
 
 impl Arbiter {
-    /// Those of a table, as ON CONFLICT without a target means them.
+    /// Returns all arbiters of a table, which ON CONFLICT without a target refers to.
     pub fn all(def: &TableDef) -> Vec<Arbiter> {
         let key = def.is_keyed().then_some(Arbiter::PrimaryKey);
         let indexes = def.indexes.iter().filter(|index| index.checks_writes()).cloned();
         key.into_iter().chain(indexes.map(Arbiter::Index)).collect()
     }
 
-    /// The one that a target names; `None` without a target.
+    /// Returns the arbiter that a conflict target names; `None` without a target.
     pub fn named(def: &TableDef, target: Option<&ConflictTarget>) -> Result<Option<Arbiter>> {
         let arbiter = match target {
             None => return Ok(None),
@@ -83,7 +83,7 @@ impl Arbiter {
         }
     }
 
-    /// Whether an error says that a row is in the way by what this compares.
+    /// Returns true if an error reports a conflict under this arbiter.
     pub fn is_meant(&self, error: &Error) -> bool {
         let index = error.context().iter().find(|(key, _)| *key == "index").map(|(_, name)| name.as_str());
         match self {
@@ -93,7 +93,7 @@ impl Arbiter {
     }
 }
 
-/// Which rows of a statement nothing is in the way of, nor one of those before them.
+/// Returns the rows of a statement that conflict with no existing row and with none of the rows before them.
 pub(super) fn free(compared: &[Compared], rows: usize) -> Vec<usize> {
     let mut seen: HashSet<(usize, &[u8])> = HashSet::new();
     let mut free = Vec::with_capacity(rows);
@@ -114,7 +114,7 @@ fn of_columns(def: &TableDef, named: &BTreeSet<ColumnId>) -> Option<Arbiter> {
         return Some(Arbiter::PrimaryKey);
     }
     let unique = def.indexes.iter().filter(|index| index.unique.is_some() && are(&index.columns));
-    // One that holds, if there is one.
+    // An enforced index is preferred.
     unique.max_by_key(|index| index.unique == Some(UniqueState::Enforced)).cloned().map(Arbiter::Index)
 }
 
@@ -152,7 +152,7 @@ pub(super) fn no_key(def: &TableDef) -> Error {
     .hint("leave ON CONFLICT out, or make a key: CREATE UNIQUE INDEX ON …")
 }
 
-/// The key of each row of a table with a primary key.
+/// Returns the key of each row of a table with a primary key.
 fn keys(def: &TableDef, stored: &RecordBatch) -> Vec<Box<[u8]>> {
     let place = |id: &ColumnId| def.schema.columns.iter().position(|column| column.id == *id);
     let places: Vec<usize> = def.primary_key.iter().filter_map(place).collect();

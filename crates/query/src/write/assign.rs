@@ -1,4 +1,4 @@
-//! SET: what each column of a row becomes.
+//! The SET clause: computes the new values of a row's columns.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use types::{Error, Result, TableDef, Value};
 
 use super::{column_position, is_default, named};
 
-/// The columns of the rows that an UPDATE writes, as a query gives them.
+/// The assignments of an UPDATE, compiled to expressions that a query evaluates.
 pub(super) struct Sets {
-    /// What the query evaluates.
+    /// The expressions that the query evaluates.
     cells: Vec<Expr>,
-    /// One for each column of the table.
+    /// The source of each column of the table.
     sources: Vec<Source>,
 }
 
@@ -27,13 +27,13 @@ pub(super) struct Sets {
 enum Source {
     Default,
     Cell(usize),
-    /// Part of the row that a cell gives.
+    /// A field of the row value in a cell.
     Part(usize, usize),
 }
 
 impl Sets {
-    /// `called`: what the table's columns are qualified by, and the names in SET may be. Columns that are not set are
-    /// `kept`. `params`: the values that `$1`, `$2`, … stand for.
+    /// Compiles assignments. `called` is the qualifier of the table's columns, also in the names in SET. `kept` gives the
+    /// expression of a column that is not set. `params` are the values of `$1`, `$2`, ….
     pub fn of(
         def: &TableDef,
         called: &Ident,
@@ -76,12 +76,12 @@ impl Sets {
         Ok(Sets { cells, sources })
     }
 
-    /// What the query that evaluates this selects.
+    /// Returns the select items of the query that evaluates the expressions.
     pub fn items(&self) -> impl Iterator<Item = SelectItem> + '_ {
         self.cells.iter().cloned().enumerate().map(|(i, cell)| named(cell, i))
     }
 
-    /// The table's columns, out of what the query gave for [`Sets::items`].
+    /// Returns the table's columns, from the results of [`Sets::items`].
     pub fn columns(&self, def: &TableDef, given: &[ArrayRef], rows: usize) -> Result<Vec<ArrayRef>> {
         let column = |(column, source): (&types::Column, &Source)| {
             let array = match *source {
@@ -106,7 +106,7 @@ fn one(value: &Expr, cells: &mut Vec<Expr>) -> Source {
     Source::Cell(cells.len() - 1)
 }
 
-/// `(a, b) = (1, DEFAULT)`, `= ROW(1, 2)` or `= (SELECT 1, 2)`.
+/// Compiles the assignment of a row: `(a, b) = (1, DEFAULT)`, `= ROW(1, 2)` or `= (SELECT 1, 2)`.
 fn row(value: &Expr, width: usize, cells: &mut Vec<Expr>) -> Result<Vec<Source>> {
     let values: Vec<&Expr> = match value {
         Expr::Tuple(values) => values.iter().collect(),
@@ -147,7 +147,7 @@ fn row_function(function: &Function) -> Option<Vec<&Expr>> {
     list.args.iter().map(value).collect()
 }
 
-/// The query with the columns of its answer put together into one, so that it is evaluated once for all of them.
+/// Combines the output columns of a query into one struct, so that it is evaluated once for all of them.
 fn as_row(query: &Query, width: usize) -> Result<Query> {
     let mut query = query.clone();
     let whole =
@@ -170,7 +170,7 @@ fn as_row(query: &Query, width: usize) -> Result<Query> {
     Ok(query)
 }
 
-/// One value that has these as its fields.
+/// Returns an expression of one struct with these values as its fields.
 fn struct_of(values: Vec<Expr>) -> Result<Expr> {
     let unexpected = || Error::internal("a call of a function was read as something else");
     let places = (0..values.len()).map(|i| format!("'{i}', NULL")).collect::<Vec<_>>().join(", ");
@@ -187,7 +187,7 @@ fn struct_of(values: Vec<Expr>) -> Result<Expr> {
     Ok(row)
 }
 
-/// A field of a row; null where there is none.
+/// Returns a field of a row value; null if the row value is null.
 fn part_of(row: &ArrayRef, part: usize) -> Result<ArrayRef> {
     let Some(row) = row.as_struct_opt() else {
         return Err(Error::internal("a query for a row gave none"));
@@ -199,8 +199,8 @@ fn part_of(row: &ArrayRef, part: usize) -> Result<ArrayRef> {
         .map_err(|e| Error::internal(format!("taking a row apart failed: {e}")))
 }
 
-/// The column that SET names: `column`, or `table.column` where no column has the table's name. `column.field` is a
-/// field of a struct, and must not be taken for a column of the field's name.
+/// Returns the column that SET names: `column`, or `table.column` unless a column has the table's name. `column.field` is a field
+/// of a struct, and must not be taken for a column with the field's name.
 fn assigned<'o>(def: &TableDef, called: &Ident, object: &'o ObjectName) -> Result<&'o Ident> {
     let refused = || not_yet(&format!("SET of a part of a column, `{object}`,")).hint("set the whole column");
     match object.0.as_slice() {

@@ -1,8 +1,8 @@
-//! INSERT … ON CONFLICT: what becomes of a row whose key another row has already.
+//! INSERT … ON CONFLICT: rows whose key an existing row already has.
 //!
-//! As in PostgreSQL: the row in the way is seen under the table's name, the one that is not inserted as `excluded`; a
-//! statement that would change a row twice fails. Rows are looked up in one view. If another writer is faster, the
-//! commit is refused, and the statement runs again over a newer view.
+//! As in PostgreSQL, the existing row has the table's name and the row that is not inserted is called `excluded`; a statement
+//! that would change a row twice fails. Existing rows are looked up in one view. If another writer is faster, the commit is
+//! refused, and the statement runs again over a newer view.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use super::{Change, Writer, batch_of, qualified};
 use crate::execute::reserve;
 use crate::planner::{Extra, extra_schema};
 
-/// The rows in the way.
+/// Table name of the existing rows.
 const THERE: &str = "rows in the way";
-/// The rows that are not inserted, as everybody calls them.
+/// PostgreSQL's name of the rows that are not inserted.
 const EXCLUDED: &str = "excluded";
-/// Their places among the rows of the statement. No column that a user names is called so.
+/// Column with their positions among the statement's rows. No user can name a column so.
 const PLACE: &str = "polynya place";
 
-/// Where a row of the outcome comes from.
+/// The source of a row of the result.
 #[derive(Clone, Copy)]
 enum Pick {
     New(usize),
@@ -64,7 +64,7 @@ impl Writer<'_> {
             if batch.num_rows() == 0 {
                 return Ok(Change::default());
             }
-            // The commit knows best which rows are in the way.
+            // The commit finds the conflicting rows itself.
             let mode = if all.is_empty() { Mode::Append } else { Mode::InsertIfAbsent };
             let ops = vec![Op::Insert { table, batch, mode }];
             return Ok(Change { ops, memory, counts_inserted: true, ..Change::default() });
@@ -110,7 +110,7 @@ impl Writer<'_> {
         Ok(Change { ops, count, memory, returned, retries_exists: arbiters, ..Change::default() })
     }
 
-    /// The rows as DO UPDATE leaves them, in the order of the statement, and the versions that they replace.
+    /// Returns the rows that DO UPDATE writes, in the order of the statement, and the row versions that they replace.
     async fn updated(
         &self,
         snapshot: &Arc<Snapshot>,
@@ -126,7 +126,7 @@ impl Writer<'_> {
             )
             .hint("give it another name: INSERT INTO … AS t"));
         }
-        // Evaluated without any row in the way too: a mistake shows at once.
+        // Evaluated even if no row conflicts, so that an invalid statement always fails.
         let places: Vec<usize> = (0..found.len()).filter(|row| found[*row].is_some()).collect();
         let (changed, changed_places) =
             self.evaluate(snapshot, called, update, stored, found, &places).await?;
@@ -148,7 +148,7 @@ impl Writer<'_> {
                     old.push(there);
                     picks.push(Pick::Updated(at));
                 }
-                // WHERE leaves it as it is.
+                // WHERE excludes the row, so it stays as it is.
                 (Some(_), None) => continue,
             }
             touched.extend(key.as_deref());
@@ -168,7 +168,7 @@ impl Writer<'_> {
         Ok((rows, old))
     }
 
-    /// What SET makes of the rows in the way, where WHERE holds, and for which rows of the statement.
+    /// Evaluates SET for the conflicting rows that pass WHERE. Returns their new values, and their positions in the statement.
     async fn evaluate(
         &self,
         snapshot: &Arc<Snapshot>,
@@ -194,7 +194,7 @@ impl Writer<'_> {
         let mut excluded = stored.columns().iter().map(column).collect::<Result<Vec<_>>>()?;
         let rows = places.iter().filter_map(|place| found[*place]).map(|row| row.0 as i64);
         excluded.push(Arc::new(Int64Array::from_iter_values(rows)));
-        // Nobody may ask for it: the row has none yet.
+        // No statement can name it: the new row has no time yet.
         let times = TimestampMicrosecondArray::from(vec![self.view.time(); places.len()]);
         excluded.push(Arc::new(times.with_timezone("UTC")));
         excluded.push(Arc::new(Int64Array::from_iter_values(places.iter().map(|place| *place as i64))));
@@ -232,7 +232,7 @@ impl Writer<'_> {
     }
 }
 
-/// `SET n = n + 1` could mean either row.
+/// Adds a hint to the error of an ambiguous name: `SET n = n + 1` could mean either row.
 fn ambiguous(error: Error, called: &Ident) -> Error {
     if error.kind() == Kind::Invalid && error.message().to_lowercase().contains("ambiguous") {
         let called = name::printable(&called.value);

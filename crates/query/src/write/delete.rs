@@ -1,4 +1,4 @@
-//! DELETE, also by rows of other tables (USING), and TRUNCATE.
+//! DELETE, also with rows of other tables (USING), and TRUNCATE.
 
 use std::sync::Arc;
 
@@ -20,18 +20,18 @@ use super::update::{limited, once_each};
 use super::{Change, Writer, first_column, others, qualified, row_ids_where};
 use crate::planner::table;
 
-/// What a DELETE reads.
+/// The query of a DELETE.
 struct Reading {
     query: Statement,
     snapshot: Arc<Snapshot>,
     called: Ident,
-    /// Columns of the table itself.
+    /// Number of columns that the table itself contributes.
     width: usize,
     joined: Vec<Ident>,
 }
 
 impl Writer<'_> {
-    /// The rows that a DELETE removes.
+    /// Returns the query for the rows that a DELETE removes.
     pub(super) fn delete_reads(&self, delete: &Delete) -> Result<Statement> {
         self.delete_reading(delete).map(|reading| reading.query)
     }
@@ -99,7 +99,7 @@ impl Writer<'_> {
         Ok(Change { ops: vec![op], count, memory: Some(memory), returned, ..Change::default() })
     }
 
-    /// All rows of the tables, in one commit.
+    /// Deletes all rows of the tables, in one commit.
     pub(super) async fn truncate(&self, truncate: &Truncate) -> Result<Change> {
         if truncate.partitions.is_some() || truncate.on_cluster.is_some() {
             return Err(not_yet("TRUNCATE of a part of a table").hint("DELETE FROM t WHERE …"));
@@ -107,7 +107,7 @@ impl Writer<'_> {
         if matches!(truncate.identity, Some(TruncateIdentityOption::Restart)) {
             return Err(not_yet("RESTART IDENTITY").hint("row ids are never given twice"));
         }
-        // Nothing refers to a table, so both mean the same.
+        // There are no foreign keys, so both mean the same.
         let (None | Some(CascadeOption::Cascade | CascadeOption::Restrict)) = truncate.cascade;
         let mut change = Change::default();
         for named in &truncate.table_names {
@@ -137,7 +137,7 @@ impl Writer<'_> {
     }
 }
 
-/// One of the rows with each row id, which is the first column: they are the same. In the order of the row ids.
+/// Keeps one of the equal rows with the same row id (the first column), in the order of the row ids.
 fn distinct(batch: &RecordBatch) -> Result<RecordBatch> {
     let ids = first_column(batch);
     let mut order: Vec<u32> = (0..ids.len() as u32).collect();

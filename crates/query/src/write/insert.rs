@@ -18,11 +18,11 @@ use super::returning::{Changed, System};
 use super::{Change, Writer, batch_of, column_position, is_default, named, own_name};
 use crate::planner::table;
 
-/// Expressions of INSERT … VALUES that are evaluated by one query.
+/// Expressions of INSERT … VALUES that one query evaluates.
 const CELLS_AT_ONCE: usize = 256;
 
 impl Writer<'_> {
-    /// The rows that an INSERT gets from elsewhere.
+    /// Returns the query that an INSERT … SELECT reads.
     pub(super) fn insert_reads(&self, insert: &Insert) -> Result<Statement> {
         refuse(insert)?;
         let TableObject::TableName(object) = &insert.table else {
@@ -88,7 +88,7 @@ impl Writer<'_> {
         Ok(Change { ops: vec![op], count, memory, returned, ..Change::default() })
     }
 
-    /// The rows of VALUES. Literals become values at once; what has to be evaluated becomes a query.
+    /// Converts the rows of VALUES. Literals become values at once; other expressions are evaluated by queries.
     async fn values(&self, columns: &[&Column], rows: &[&[Expr]], listed: bool) -> Result<RecordBatch> {
         let width = rows.first().map_or(0, |row| row.len());
         if let Some((i, row)) = rows.iter().enumerate().find(|(_, row)| row.len() != width) {
@@ -163,7 +163,7 @@ impl Writer<'_> {
     }
 }
 
-/// The rows of VALUES that is nothing more.
+/// Returns the rows of a VALUES without any further clause.
 fn plain_values(query: &Query) -> Option<Vec<&[Expr]>> {
     match query.body.as_ref() {
         SetExpr::Values(values)
@@ -175,7 +175,7 @@ fn plain_values(query: &Query) -> Option<Vec<&[Expr]>> {
     }
 }
 
-/// One row with the default of each column.
+/// Returns one row with the default of each column.
 fn defaults(def: &TableDef) -> Result<RecordBatch> {
     let columns: Vec<&Column> = def.schema.columns.iter().collect();
     let value = |column: &&Column| {
@@ -210,7 +210,7 @@ fn refuse(insert: &Insert) -> Result<()> {
     }
 }
 
-/// The columns that an INSERT names; all of them if it names none.
+/// Returns the columns that an INSERT names; all of them if it names none.
 fn target_columns<'d>(def: &'d TableDef, listed: &[Ident]) -> Result<Vec<&'d Column>> {
     if listed.is_empty() {
         return Ok(def.schema.columns.iter().collect());

@@ -7,19 +7,19 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Value, WildcardAdditionalOptions,
 };
 
-/// Stands before the columns of each table. No column that a user names is called so.
+/// Prefix of the name of a marker column before the columns of each table. No user can name a column so.
 const MARK: &str = "polynya other ";
 
-/// The columns of one of them, a row for each row that is changed.
+/// The columns of one joined table, with one row for each changed row.
 #[derive(Clone)]
 pub(super) struct Other {
-    /// What its columns are qualified by.
+    /// The qualifier of its columns.
     pub called: Ident,
     pub fields: Vec<FieldRef>,
     pub columns: Vec<ArrayRef>,
 }
 
-/// What is selected so that [`taken`] finds them, and what they are called.
+/// Returns the names of the joined tables, and the select items from which [`taken`] extracts their columns.
 pub(super) fn selected(others: &[TableWithJoins]) -> (Vec<Ident>, Vec<SelectItem>) {
     let mut called = Vec::new();
     others.iter().for_each(|from| names(from, &mut called));
@@ -54,13 +54,13 @@ fn names(from: &TableWithJoins, called: &mut Vec<Ident>) {
                 }
             }
             TableFactor::NestedJoin { table_with_joins, alias: None } => names(table_with_joins, called),
-            // Without a name its columns cannot be asked for.
+            // The columns of a relation without a name cannot be named.
             _ => {}
         }
     }
 }
 
-/// Their columns in what was selected.
+/// Extracts the columns of the joined tables from the result of [`selected`].
 pub(super) fn taken(called: Vec<Ident>, batch: &RecordBatch) -> Vec<Other> {
     let schema = batch.schema();
     let place = |i: usize| schema.fields().iter().position(|field| *field.name() == format!("{MARK}{i}"));

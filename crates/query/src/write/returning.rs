@@ -1,7 +1,7 @@
-//! RETURNING: the rows as the statement leaves them, of DELETE as they were.
+//! RETURNING: the rows after the statement; for DELETE, the rows before it.
 //!
-//! It is evaluated before the commit, as a SELECT over these rows: what fails there changes nothing. Only `_row_id` and
-//! `_time` of new rows are given by the commit. Plain mentions of them are filled in afterwards; an expression over them is
+//! It is evaluated before the commit, as a SELECT over these rows, so an error in it changes nothing. Only `_row_id` and `_time`
+//! of new rows are unknown until the commit. Plain columns of these are filled in afterwards; an expression over them is
 //! evaluated a second time.
 
 use std::ops::ControlFlow;
@@ -35,16 +35,16 @@ const OTHER: &str = "joined rows ";
 /// The rows that a statement changes.
 pub(super) struct Changed<'a> {
     pub snapshot: &'a Arc<Snapshot>,
-    /// What their columns are qualified by.
+    /// The qualifier of their columns.
     pub called: &'a Ident,
-    /// As they are stored: a column for each of the table.
+    /// The rows in stored form: one array per column of the table.
     pub rows: Vec<ArrayRef>,
     pub system: System,
-    /// What they were joined with.
+    /// The rows that they were joined with.
     pub others: Vec<Other>,
 }
 
-/// Where `_row_id` and `_time` come from.
+/// The source of `_row_id` and `_time`.
 pub(super) enum System {
     /// The commit, which numbers the rows in their order.
     New,
@@ -54,17 +54,17 @@ pub(super) enum System {
     },
 }
 
-/// What RETURNING gives.
+/// The rows of RETURNING before the commit.
 pub(crate) struct Returned {
     rows: RecordBatch,
     memory: MemoryReservation,
     after: After,
 }
 
-/// What is left to do once the commit is known.
+/// The work that is left after the commit.
 enum After {
     Nothing,
-    /// The columns at these places are the row ids, and the times.
+    /// The positions of the columns to fill with row ids, and with times.
     Fill {
         ids: Vec<usize>,
         times: Vec<usize>,
@@ -90,7 +90,7 @@ impl Writer<'_> {
         let is_new = matches!(system, System::New);
         let (ids, times) = match system {
             System::Old { ids, times } => (ids, times),
-            // About what they will be.
+            // Approximations of the values that the commit will assign.
             System::New => system_columns(snapshot.next_row().0, self.view.time(), count),
         };
         let mut columns = rows.clone();
@@ -153,7 +153,7 @@ impl Writer<'_> {
         Ok(Returned { rows: rows_given, memory, after })
     }
 
-    /// The rows, now that the commit is known. None without one, where nothing was changed.
+    /// Completes the rows after the commit. Without a commit nothing was changed, and the rows are complete.
     pub async fn settled(
         &self,
         returned: Returned,
@@ -176,7 +176,7 @@ impl Writer<'_> {
                 columns.extend([ids.clone(), times.clone()]);
                 let mut extras = vec![Extra::of(CHANGED, extra_schema(&snapshot, &[]), columns)?];
                 extras.extend(joined(&others, &ids, &times)?);
-                // What was committed is to be answered, whatever the deadline says.
+                // The answer of a committed statement is completed even after the deadline.
                 let cancel = Cancel::at(Instant::now() + COMMIT_WAIT);
                 let writer = Writer { cancel: &cancel, ..*self };
                 let done = |e: Error| e.with("committed at lsn", committed.lsn);
@@ -191,7 +191,7 @@ impl Writer<'_> {
     }
 }
 
-/// The rows that were joined, found by the row ids of those that they were joined with.
+/// Makes tables of the joined rows. Each has the row id of the changed row as the key of the join.
 fn joined(others: &[Other], ids: &ArrayRef, times: &ArrayRef) -> Result<Vec<Extra>> {
     let extra = |(i, other): (usize, &Other)| {
         let mut fields = other.fields.clone();
@@ -205,7 +205,7 @@ fn joined(others: &[Other], ids: &ArrayRef, times: &ArrayRef) -> Result<Vec<Extr
     others.iter().enumerate().map(extra).collect()
 }
 
-/// Of the rows that were joined nobody has asked for these.
+/// Refuses the system columns of joined rows, which were not selected.
 fn refuse_system_of(items: &[SelectItem], others: &[Other]) -> Result<()> {
     let is_other =
         |ident: &Ident| others.iter().any(|o| o.called.value.to_lowercase() == ident.value.to_lowercase());
@@ -241,8 +241,8 @@ fn whole(schema: SchemaRef, columns: Vec<ArrayRef>, count: usize) -> Result<Reco
         .map_err(|e| Error::internal(format!("the rows of RETURNING make no batch: {e}")))
 }
 
-/// The places of the columns in `schema`, if nothing but columns is asked for, each once and under its own name: then
-/// nothing has to be planned. `schema` ends in the two system columns.
+/// Returns the positions of the requested columns in `schema`, if only columns are requested, each once and under its own name:
+/// then nothing has to be planned. `schema` ends with the two system columns.
 fn plain(items: &[SelectItem], called: &Ident, schema: &Schema) -> Option<Vec<usize>> {
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let resolved = |ident: &Ident| match names.iter().position(|name| *name == ident.value) {

@@ -19,7 +19,7 @@ use super::assign::Sets;
 use super::returning::{Changed, System};
 use super::{Change, Writer, batch_of, first_column, others, qualified};
 
-/// What an UPDATE reads, and what is made of it.
+/// The query of an UPDATE, and its assignments.
 struct Reading {
     query: Statement,
     snapshot: Arc<Snapshot>,
@@ -29,7 +29,7 @@ struct Reading {
 }
 
 impl Writer<'_> {
-    /// The rows that an UPDATE changes, with their new values.
+    /// Returns the query for the rows that an UPDATE changes, with their new values.
     pub(super) fn update_reads(&self, update: &Update) -> Result<Statement> {
         self.update_reading(update).map(|reading| reading.query)
     }
@@ -91,7 +91,7 @@ impl Writer<'_> {
     }
 }
 
-/// The tables of FROM.
+/// Returns the tables of FROM.
 fn others_of(update: &Update) -> Result<&[TableWithJoins]> {
     match &update.from {
         None => Ok(&[]),
@@ -107,8 +107,8 @@ pub(super) fn limited(what: &str) -> Error {
         .hint("choose the rows by a query: WHERE _row_id IN (SELECT _row_id FROM … LIMIT 10)")
 }
 
-/// Of the rows with one row id, which is the first column, the one whose other columns sort first: what a join finds
-/// first is different each time. In the order of the row ids.
+/// Keeps one of the rows with the same row id (the first column): the one whose other columns sort first, because a join may
+/// return them in any order. Returns the rows in the order of the row ids.
 pub(super) fn once_each(batch: RecordBatch) -> Result<RecordBatch> {
     let failed =
         |e: arrow::error::ArrowError| Error::internal(format!("choosing rows of a join failed: {e}"));
