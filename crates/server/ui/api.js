@@ -1,4 +1,4 @@
-// The way to the server: the key, JSON errors, server-sent events.
+// The client of the server's API: sends the key, turns error answers into ApiError, and reads server-sent events.
 
 import { session } from './dom.js';
 
@@ -19,7 +19,8 @@ export function useKey(value) {
   session.set('key', key);
   for (const wake of unlocked.splice(0)) wake();
 }
-/** `listener(error)` is called when the server does not know who asks. What a known key may not do is an error like others. */
+/** Sets `listener(error)`, which is called when the server refuses the key or asks for one (401). A key that lacks a right (403)
+    is an ordinary error. */
 export const whenLocked = (listener) => { onLocked = listener; };
 export const nextKey = () => new Promise((resolve) => unlocked.push(resolve));
 
@@ -37,7 +38,7 @@ export async function request(path, { headers = {}, ...options } = {}) {
   }
   if (response.ok) return response;
   let told = {};
-  try { told = (await response.json()).error ?? {}; } catch { /* no JSON: a proxy's answer, perhaps */ }
+  try { told = (await response.json()).error ?? {}; } catch { /* The body is not JSON: it may come from a proxy. */ }
   const error = new ApiError(response.status, told.code ?? `http_${response.status}`,
     told.message ?? `The server answered ${response.status} ${response.statusText}`.trim() + '.', told.hint);
   error.retryAfter = Number(response.headers.get('retry-after')) || 0;
@@ -51,7 +52,7 @@ const posted = (value, signal) => ({
 });
 export const post = (path, value, signal) => json(path, posted(value, signal));
 
-/** The answer to a statement; that of COPY … TO STDOUT is `{ file }`, with the bytes as a Blob. */
+/** Runs a statement and returns its answer. For COPY … TO STDOUT the result is `{ file }`, with the bytes as a Blob. */
 export async function postSql(sql, signal) {
   const response = await request('/v1/sql', posted({ sql, params: [] }, signal));
   if (response.headers.get('content-type')?.startsWith('application/json')) return response.json();
@@ -70,7 +71,7 @@ export const pause = (duration, signal) => new Promise((resolve, reject) => {
   signal?.addEventListener('abort', () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
 });
 
-/** Calls `take(data)` for each event of a text/event-stream body. EventSource cannot carry a key. */
+/** Calls `take(data)` for each event of a text/event-stream body. EventSource is not used because it cannot send a key. */
 export async function readEvents(body, take) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
@@ -93,8 +94,8 @@ const SILENCE_MS = 6000;
 const HIDDEN_MS = 60000;
 
 /**
- * Follows the live feed for as long as the page lives: reconnects with growing pauses, notices a silent connection,
- * and lets go of the server a minute after the page went into the background.
+ * Follows the live feed for the lifetime of the page: reconnects with growing pauses, notices a connection that has become
+ * silent, and disconnects a minute after the page went into the background.
  */
 export async function followLive(onSample, onState) {
   let wait = 500;

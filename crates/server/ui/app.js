@@ -1,5 +1,5 @@
-// The page at /_/: wires the parts together. Reading order: dom, format, api, tiles, grid, chart, sql, search, cards, machine, tables,
-// parse, upload, storm.
+// Entry point of the page at /_/: connects the parts. Reading order: dom, format, api, tiles, grid, chart, sql, search, cards,
+// machine, tables, parse, upload, storm.
 
 import { followLive, hasKey, useKey, whenLocked } from './api.js';
 import { setCards, showCards } from './cards.js';
@@ -40,7 +40,7 @@ followLive((sample) => {
 document.addEventListener('visibilitychange', () => { draw(); if (latest && !document.hidden) drawTables(); });
 
 function askForKey(error) {
-  // Without a key the heading says it all; of one that was sent it matters what is wrong with it.
+  // Without a key the heading explains everything. If a key was sent, the reason why it was refused matters.
   if (hasKey()) showError($('access-why'), { message: error.message });
   else $('access-why').hidden = true;
   if (!$('access').hidden) return;

@@ -1,16 +1,16 @@
-// Five cards, one for each face: a command to copy, what it answers now, and one link. A card asks what its command asks, over the
-// same HTTP, one card at a time and seldom, so that a busy machine has nothing to notice.
+// Five cards, one for each interface: a command to copy, its current answer, and one link. A card sends the same request as its
+// command. The cards refresh one at a time and rarely, so that they put no load on a busy machine.
 
 import { hasKey, json, nextKey, pause, post, request, tablePath } from './api.js';
 import { $, copy, el, flash, local, text } from './dom.js';
 import { bytes, cellText, count, ms, plural } from './format.js';
 import { putSql, runSql } from './sql.js';
 
-/** In the first round somebody waits for all of them. */
+/** Pause between two cards in the first round, in which the reader waits for all of them. */
 const FIRST_MS = 50;
 const BETWEEN_MS = 1000;
 const ROUND_MS = 10_000;
-/** Of the time, at most this share is spent on answers: where they take long, the cards ask less often. */
+/** Pause after an answer, as a multiple of the time that it took: slow answers make the cards refresh less often. */
 const SHARE = 20;
 const ANSWER_MS_MAX = 10_000;
 const QUESTION = 'is the disk nearly full?';
@@ -24,11 +24,11 @@ const REQUESTS_SQL = 'SELECT route, count(*) AS requests FROM polynya.requests G
 let tables = new Map();
 let question = QUESTION;
 let word = WORD;
-/** `null`: not known yet. */
+/** True if the server has a site; `null` while that is unknown. */
 let hasSite = null;
 
 const quoted = (words) => `'${words.replaceAll("'", "'\\''")}'`;
-/** A port that this server does not listen at. */
+/** Returns a port that this server does not listen on. */
 const otherPort = () => { const own = Number(location.port); return own >= 1024 && own < 65535 ? own + 1 : 8485; };
 const keyHeader = () => (hasKey() ? ' -H "authorization: Bearer $POLYNYA_KEY"' : '');
 const within = () => AbortSignal.timeout(ANSWER_MS_MAX);
@@ -61,7 +61,7 @@ async function lookAtTables() {
   return [el('table', {}, el('thead', {}, head), el('tbody', {}, ...rows)), quiet(`${plural(answer.rows.length, 'row')} in ${ms(answer.took_ms)}`)];
 }
 
-/** A word of the newest note, for a vault in which nothing is said of snapshots. */
+/** Returns a word of the newest note's title, for a vault in which no note mentions snapshots. */
 async function wordOfNotes() {
   const newest = await newestNote();
   const words = newest?.title.split(/[^\p{L}\p{N}]+/u).filter((w) => w.length > 3) ?? [];
@@ -89,7 +89,7 @@ async function lookAtAnswer() {
   return [line(answer.answer), quiet(`${[told.length ? `said by ${told.join(', ')}` : 'nobody knew', ...silent].join('; ')}, in ${ms(answer.took_ms)}`)];
 }
 
-/** The first entry of the site's feed. */
+/** Returns the first entry of the site's feed. */
 async function newestNote() {
   const feed = new DOMParser().parseFromString(await (await request('/feed.xml', { signal: within() })).text(), 'text/xml');
   const entry = feed.querySelector('entry');
@@ -99,12 +99,12 @@ async function newestNote() {
 async function lookAtSite() {
   performance.clearResourceTimings();
   const began = performance.now();
-  // Without a site the root leads elsewhere, which is shown as an answer without a status.
+  // Without a site the root redirects to the page, which fetch reports as an answer without a status.
   const page = await request('/', { signal: within(), redirect: 'manual' }).catch((error) => { if (error.code !== 'http_0') throw error; return null; });
   hasSite = page !== null;
   if (!hasSite) return [line('Nothing is published here.'), quiet('This command publishes all notes of a folder.')];
   const size = (await page.arrayBuffer()).byteLength;
-  // The request itself, where the browser tells; the script may have waited for its turn.
+  // The duration of the request itself, if the browser reports it: the script may have waited for its turn.
   const timing = performance.getEntriesByType('resource').findLast((entry) => entry.name === `${location.origin}/`);
   const took = timing ? timing.responseEnd - timing.requestStart : performance.now() - began;
   const sent = Number(page.headers.get('content-length')) || size;
@@ -142,14 +142,14 @@ const CARDS = [
   },
 ];
 
-/** Before the first row there are tables to see. */
+/** Shows the rows of `hello`, or the list of tables as long as there are none. */
 function seeRows() {
   if (tables.has('hello')) { toSql(HELLO_SQL); return; }
   $('tables').scrollIntoView({ block: 'center' });
   $('tables').focus({ preventScroll: true });
 }
 
-/** Takes the place of the link until the question is asked. */
+/** Replaces the link of the card by an input until the question is submitted. */
 function askElse() {
   const card = CARDS[3];
   const input = el('input', { type: 'text', 'aria-label': 'A question', maxlength: 1000, enterkeyhint: 'go', autocomplete: 'off' });
@@ -182,7 +182,7 @@ for (const card of CARDS) {
       try {
         await post(`${tablePath('hello')}/rows`, HELLO, within());
         flash(sending, 'Sent');
-        // The feed tells of the table within a second; its first row is told of here.
+        // The feed reports the table within a second. Until then its first row is shown from here.
         if (!tables.has('hello')) tables.set('hello', { name: 'hello', rows: 1 });
         look(card);
       } catch (error) { say(card, error); }
@@ -202,7 +202,7 @@ function drawCommands() {
 const say = (card, error) => card.result.replaceChildren(line(error.name === 'TimeoutError' ? 'No answer within ten seconds: the machine is busy.' : error.message), ...(error.hint ? [quiet(error.hint)] : []));
 
 async function look(card) {
-  // Two answers for one card would come in any order.
+  // Two requests for one card may be answered in any order, so only the newest answer is shown.
   const mine = {};
   card.asked = mine;
   try {
@@ -218,7 +218,7 @@ let waiting = () => {};
 let rest = new AbortController();
 let begun = false;
 const halted = () => document.hidden || $('hints').hidden;
-/** Who looks at the cards again, sees what is so now. */
+/** Refreshes the cards at once when they become visible again. */
 const wake = () => {
   if (halted()) return;
   waiting();
@@ -230,7 +230,7 @@ const pauseUnlessWoken = async (duration) => {
 };
 
 async function follow() {
-  // The site comes first: whether there is one decides what others show.
+  // The site's card comes first, because the other cards depend on whether there is a site.
   const order = [CARDS[4], ...CARDS.slice(0, 4)];
   for (let isFirst = true; ; isFirst = false) {
     const began = performance.now();
@@ -249,7 +249,7 @@ async function follow() {
   }
 }
 
-/** `list`: the tables as the live feed lists them. */
+/** Updates the cards. `list` is the list of tables from the live feed. */
 export function setCards(list) {
   tables = new Map(list.map((t) => [t.name, t]));
   if (!begun) {

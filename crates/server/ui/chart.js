@@ -1,4 +1,5 @@
-// A line chart of a result: time or numbers along, numbers up. SVG, so that colours follow the scheme.
+// A line chart of a result, with times or numbers on the x-axis and numbers on the y-axis. SVG, so that it follows the colour
+// scheme.
 
 import { kind, short } from './format.js';
 import { el, svg, text } from './dom.js';
@@ -19,8 +20,8 @@ function toTime(v) {
 const toNumber = (v) => (v === null || v === undefined || v === '' || typeof v === 'boolean' ? NaN : Number(v));
 
 /**
- * The lines in a result, or null when it has none: {time, x, lines: [{name, y}]}. One text column beside time and one
- * number splits the number into a line for each text.
+ * Returns the lines of a result, or null if it cannot be drawn: {time, x, lines: [{name, y}], along}. If the result has one
+ * text column and one number column besides the x column, the numbers are split into one line for each text.
  */
 export function linesOf(columns, rows) {
   if (columns.length < 2 || rows.length < 2) return null;
@@ -29,7 +30,7 @@ export function linesOf(columns, rows) {
     const k = kind(c.type, sample(i));
     return k === 'other' && ISO.test(sample(i)) ? 'time' : k;
   });
-  // `SELECT *` opens with `_row_id`, which says less than the time beside it.
+  // `SELECT *` begins with `_row_id`, which is less useful as x-axis than the time in the next column.
   const along = columns[0].name === '_row_id' && kinds[1] === 'time' ? 1 : 0;
   if (kinds[along] === 'other') return null;
   const time = kinds[along] === 'time';
@@ -69,8 +70,8 @@ const REGULAR_MIN = 10;
 const GAP_TIMES = 5;
 
 /**
- * How far apart two points of a line may lie in time and still be joined: far more than nearly all its neighbours do. What
- * was not measured, while the server was down, is not drawn. Infinity: too few to tell.
+ * Returns the largest distance in time at which two neighbouring points of a line are joined: a multiple of the usual
+ * distance. So a period without measurements, in which the server was down, remains a gap. Infinity if there are too few points.
  */
 export function gapOf(x, y) {
   const apart = [];
@@ -86,8 +87,8 @@ export function gapOf(x, y) {
 }
 
 /**
- * The lines that a first look draws: those of one unit (as far as names tell) and of like size, the largest such group;
- * the others would lie flat on an axis or press these onto it. Returns their names.
+ * Returns the names of the lines that are drawn at first: the largest group of lines with the same unit (guessed from their
+ * names) and similar magnitude. The other lines would look flat in the same chart, or make these look flat.
  */
 export function firstLook(lines) {
   const groups = [];
@@ -96,12 +97,12 @@ export function firstLook(lines) {
     for (const v of line.y) if (Number.isFinite(v)) high = Math.max(high, Math.abs(v));
     const unit = line.joined ? '' : (UNIT.exec(line.name)?.[1] ?? '').toLowerCase();
     const size = high > 0 ? Math.log10(high) : NaN;
-    // Nothing but zeros fits anything of its unit; a line without a value is nothing to look at.
+    // A line of zeros fits any group of its unit. A line without values does not make a group worth showing.
     const fits = (g) => g.unit === unit && (Number.isNaN(size) || g.sizes.every((s) => Math.abs(s - size) <= MAGNITUDES_APART));
     const group = groups.find(fits) ?? groups[groups.push({ unit, sizes: [], names: [], seen: 0 }) - 1];
     if (!Number.isNaN(size)) group.sizes.push(size);
     group.names.push(line.name);
-    // Identifiers and codes are numbers that nobody reads as a height.
+    // Identifiers and codes are numbers whose height in a chart means nothing.
     group.seen += Number.isNaN(size) ? 0.01 : /^(id|status|code)$/.test(unit) || /^(pid|_row_id)$/.test(line.name) ? 0.1 : 1;
   }
   groups.sort((a, b) => b.seen - a.seen);
@@ -127,7 +128,7 @@ function timeTicks(low, high, wanted) {
     for (let t = Math.ceil(low / step) * step; t <= high; t += step) ticks.push(t);
     return { ticks, step };
   }
-  // Months and years are not of one length.
+  // Months and years vary in length, so their ticks are computed from the calendar.
   const months = [1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200].find((m) => (high - low) / (m * 30 * D) <= wanted) ?? 12000;
   const from = new Date(low);
   for (let m = Math.floor((from.getUTCFullYear() * 12 + from.getUTCMonth()) / months) * months; ; m += months) {
@@ -239,7 +240,8 @@ export class Chart {
     this.point(this.index);
   }
 
-  /** Gaps stay gaps, in time too, except between the rows of a split column. More points than pixels: lowest and highest of each. */
+  /** Returns the path of a line. Missing values and gaps in time interrupt it, unless its rows come from a split column. If there
+      are more points than pixels, each pixel gets its lowest and highest point. */
   path({ y, joined }) {
     const { x, time } = this.data;
     const gap = time ? gapOf(x, y) : Infinity;

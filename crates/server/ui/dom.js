@@ -1,4 +1,4 @@
-// Small helpers for the page. Data enters the document as text only; nothing here parses markup.
+// Small DOM helpers. Data enters the document as text only; nothing here parses markup.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -13,7 +13,7 @@ function fill(node, attributes, children) {
 export const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-/** Sets text only when it differs, so that live numbers cost nothing while they stand still. */
+/** Sets a text only if it differs, so that live numbers cost nothing while they do not change. */
 export function text(node, value) {
   if (node.textContent !== value) node.textContent = value;
 }
@@ -21,7 +21,7 @@ export function text(node, value) {
 const FLASH_MS = 1200;
 const flashing = new WeakMap();
 
-/** Says `word` on a button for a moment. Its own label comes back however often it is pressed meanwhile. */
+/** Shows `word` on a button for a moment. The original label returns, however often the button is pressed in between. */
 export function flash(button, word) {
   const before = flashing.get(button);
   const label = before?.label ?? button.textContent;
@@ -34,7 +34,7 @@ export async function copy(value) {
   try {
     await navigator.clipboard.writeText(value);
   } catch {
-    // Without https the clipboard is closed to pages; the old way works on a click.
+    // Without https, pages may not use the clipboard API. The old command works inside a click handler.
     const area = el('textarea');
     area.value = value;
     const before = document.activeElement;
@@ -46,27 +46,27 @@ export async function copy(value) {
   }
 }
 
-/** Hands a file to the reader, as if he had downloaded it. */
+/** Offers a file to the user as a download. */
 export function save(blob, name) {
   const href = URL.createObjectURL(blob);
   el('a', { href, download: name }).click();
-  // The browser reads it after the click; it keeps what it has begun to read.
+  // The browser reads the blob after the click, and may finish once it has begun.
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 
-/** What the browser may refuse to keep (private windows, full storage) is simply not kept. */
+/** Wraps a storage of the browser. A value that the browser refuses to store (private window, full storage) is dropped. */
 export const kept = (storage) => ({
   get(name, otherwise) {
     try { return JSON.parse(storage().getItem(`polynya.${name}`)) ?? otherwise; } catch { return otherwise; }
   },
   set(name, value) {
-    try { storage().setItem(`polynya.${name}`, JSON.stringify(value)); } catch { /* see above */ }
+    try { storage().setItem(`polynya.${name}`, JSON.stringify(value)); } catch { /* The value is dropped. */ }
   },
 });
 export const local = kept(() => localStorage);
 export const session = kept(() => sessionStorage);
 
-/** Shows a failure: code, message, hint. `node` is a role=alert, so it is read out. */
+/** Shows an error: code, message and hint. `node` has role=alert, so screen readers announce it. */
 export function showError(node, error) {
   node.replaceChildren();
   if (error.code) node.append(el('b', {}, error.code), ' ');

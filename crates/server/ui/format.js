@@ -1,4 +1,4 @@
-// Numbers as people read them: at most four figures, so that live values keep their width.
+// Formats numbers with at most four digits, so that live values keep their width.
 
 const whole = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const known = (n) => typeof n === 'number' && Number.isFinite(n);
@@ -12,12 +12,12 @@ function scaled(n, steps, base) {
   return n.toFixed(digits) + steps[i];
 }
 
-/** 0, 7.5, 950, 12.3k, 4.56M */
+/** Formats a number like 0, 7.5, 950, 12.3k or 4.56M. */
 export const short = (n) => (known(n) ? scaled(n, ['', 'k', 'M', 'G', 'T'], 1000) : '–');
-/** As the commands print sizes. */
+/** Formats a size in bytes, in the same way as the commands do. */
 export const bytes = (n) => (known(n) ? scaled(n, [' B', ' KiB', ' MiB', ' GiB', ' TiB'], 1024) : '–');
 
-/** From milliseconds: ['0.42', 'ms'] or ['1.20', 's']. */
+/** Formats milliseconds as value and unit: ['0.42', 'ms'] or ['1.20', 's']. */
 export function msParts(n) {
   if (!known(n)) return ['–', 'ms'];
   if (n >= 1000) return [n >= 100000 ? whole.format(n / 1000) : (n / 1000).toFixed(n < 10000 ? 2 : 1), 's'];
@@ -35,10 +35,10 @@ export function uptime(s) {
 
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
-/** The value of a result cell as text; `null` stays null. Nested values as JSON. */
+/** Returns the value of a result cell as text; nested values as JSON, null as null. */
 export const cellText = (v) => (v === null || v === undefined ? null : typeof v === 'object' ? JSON.stringify(v) : String(v));
 
-/** What a column of a result holds, from its type's name or, where that says nothing, from its first value. */
+/** Returns the kind of a result column (number, time or other) by its type, or by its first value if there is no type. */
 export function kind(type, sample) {
   const t = String(type ?? '').toLowerCase();
   if (/^(u?int|float|double|real|decimal|numeric|bigint|smallint)/.test(t)) return 'number';
@@ -47,7 +47,7 @@ export function kind(type, sample) {
   return 'other';
 }
 
-/** An SQL identifier, quoted where it would not be read back as it is written. */
+/** Returns an SQL identifier, quoted if it would otherwise be folded to lower case or read as a keyword. */
 export const identifier = (name) => (/^[a-z][a-z0-9_]*$/.test(name) && !RESERVED.has(name) ? name : `"${name.replaceAll('"', '""')}"`);
 export const tableIdentifier = (name) => name.split('.').map(identifier).join('.');
 

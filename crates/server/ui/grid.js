@@ -1,17 +1,17 @@
-// A grid that draws only what is in sight, so that any number of rows and columns scrolls smoothly.
-// Used for results (a cell is active) and for the list of tables (a row is active).
+// A grid that renders only the visible cells, so that any number of rows and columns scrolls smoothly.
+// It shows results (with an active cell) and the list of tables (with an active row).
 
 import { el, text } from './dom.js';
 
 const ROW = 28;
 const TOP = 30;
-// Browsers lose precision in elements far taller than this many rows.
+// Maximum number of rows, because browsers lose precision in elements that are far taller than this.
 export const ROWS_MAX = 500000;
 const TEXT_MAX = 300;
 let serial = 0;
 
 export class Grid {
-  /** `byRow`: whole rows are active. `onMove(row, column)` and `onActivate(row)` tell of the reader's choice. */
+  /** `byRow` makes whole rows active. `onMove(row, column)` and `onActivate(row)` report what the user selects. */
   constructor(node, { label, byRow = false, onMove = () => {}, onActivate = () => {} }) {
     Object.assign(this, { node, byRow, onMove, onActivate, id: `g${serial++}`, rows: 0, columns: [], at: [-1, 0], drawn: new Map() });
     this.top = el('div', { class: 'top', role: 'row', 'aria-rowindex': '1' });
@@ -29,7 +29,7 @@ export class Grid {
   }
 
   /**
-   * `columns`: [{name, end (right-aligned), chars (width wanted), grow}]. `cell(row, column)` gives text, or null.
+   * `columns`: [{name, end (right-aligned), chars (preferred width), grow}]. `cell(row, column)` returns a text or null.
    */
   show({ columns, rows, cell }) {
     Object.assign(this, { columns, rows: Math.min(rows, ROWS_MAX), cell, at: [-1, 0] });
@@ -40,7 +40,7 @@ export class Grid {
     this.layout();
   }
 
-  /** The same columns over changed data: live counts, a new filter. */
+  /** Redraws the same columns after the data changed: live counts, a new filter. */
   refresh(rows) {
     if (rows !== this.rows) {
       this.rows = Math.min(rows, ROWS_MAX);
@@ -71,7 +71,7 @@ export class Grid {
     this.draw();
   }
 
-  /** As tall as its rows, up to what the style sheet allows: a frame around nothing is no result. */
+  /** Sets the height to that of the rows, up to the limit of the style sheet, so that no empty frame is shown. */
   stretch() {
     this.body.style.height = `${this.rows * ROW}px`;
     const bar = this.width > this.node.clientWidth ? this.node.offsetHeight - this.node.clientHeight : 2;

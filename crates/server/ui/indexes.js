@@ -1,4 +1,4 @@
-// The indexes of the chosen table: how far each has come, live, and how to make or drop one.
+// The indexes of the chosen table: their live progress, and forms to make and drop them.
 
 import { post } from './api.js';
 import { $, el, showError, text } from './dom.js';
@@ -6,7 +6,7 @@ import { bytes, count, plural, short, tableIdentifier } from './format.js';
 
 const ANSWER_MS_MAX = 10_000;
 const HELD = 'Rows in its files. Those deleted since are among them until a merge leaves them out.';
-// A drop is asked twice: the button says so for this long.
+// Time for which the button asks for confirmation before an index is dropped.
 const SURE_MS = 4_000;
 
 let table = '';
@@ -18,7 +18,7 @@ const lines = new Map();
 const ask = (sql, params = []) => post('/v1/sql', { sql, params }, AbortSignal.timeout(ANSWER_MS_MAX));
 const quoted = (name) => `"${name.replaceAll('"', '""')}"`;
 
-/** Shows the indexes of a table, whose columns have these names. */
+/** Shows the indexes of a table. `columns` are the names of its columns. */
 export function showIndexes(name, columns) {
   if (name !== table) {
     table = name;
@@ -33,7 +33,7 @@ export function showIndexes(name, columns) {
   look();
 }
 
-/** Called with each sample of the live feed: looks again if rows came or went, or while an index is on its way. */
+/** Called for each sample of the live feed. Refreshes if the table's rows changed, or while an index is being built. */
 export function followIndexes(sample) {
   if (!table || $('columns').hidden) return;
   const now = sample && `${sample.rows} ${sample.bytes} ${sample.columns}`;
@@ -50,7 +50,7 @@ async function look() {
     const [namespace, name] = of.includes('.') ? [of.slice(0, of.indexOf('.')), of.slice(of.indexOf('.') + 1)] : ['main', of];
     const { rows } = await ask('SELECT index_name, kind, columns, state, missing_rows, bytes, rows, is_unique, error FROM polynya.indexes WHERE table_schema = $1 AND table_name = $2', [namespace, name]);
     if (of === table) draw(rows);
-  } catch { /* told elsewhere; the next sample tries again */ } finally { asking = false; }
+  } catch { /* The live feed reports the failure, and its next sample retries. */ } finally { asking = false; }
   if (of !== table) look();
 }
 

@@ -1,5 +1,5 @@
-// This machine, live: small lines from `polynya.metrics` and the busiest processes, where a server records them.
-// What is asked for names `polynya.` tables, so the server does not record these requests in `polynya.requests`.
+// This machine, live: small charts of `polynya.metrics` and the busiest processes, if a server records them.
+// The statements read `polynya.` tables, so the server does not record them in `polynya.requests`.
 
 import { nextKey, pause, post } from './api.js';
 import { $, el, svg, text } from './dom.js';
@@ -10,7 +10,7 @@ const EVERY_MS = 2000;
 const FAILED_MS_MAX = 30000;
 const ANSWER_MS_MAX = 10000;
 const SHOWN_MS = 120000;
-/** Readings come each second; where more than this is missing, the line has a gap. */
+/** Readings arrive every second. A longer pause than this is drawn as a gap. */
 const GAP_MS = 5000;
 const [WIDTH, HEIGHT] = [120, 34];
 const PROCESSES_SHOWN = 5;
@@ -18,8 +18,8 @@ const PROCESSES_SHOWN = 5;
 const percent = (v) => (Number.isFinite(v) ? `${v.toFixed(v < 9.95 ? 1 : 0)} %` : '–');
 const perSecond = (v) => (Number.isFinite(v) ? `${bytes(v)}/s` : '–');
 
-// `lines`: name of the line and its key, a metric's name, with a device where only that one counts. The first line is
-// the large number. `top`: what the height stands for, where it is not the largest value seen.
+// `lines`: label and key of each line. A key is the name of a metric, with a device if only that one counts. The first line is
+// the large number. `top`: the value at the upper edge, if it is not the largest value seen.
 const CHARTS = [
   { name: 'CPU', lines: [['busy', 'cpu_busy']], show: percent, top: () => 100 },
   { name: 'Memory', lines: [['used', 'memory_used']], show: (v) => bytes(v), top: (last) => last.memory_total, note: (last) => `of ${bytes(last.memory_total)}` },
@@ -31,7 +31,7 @@ const CHARTS = [
 const METRICS = [...new Set(CHARTS.flatMap((c) => c.lines.map(([, key]) => key.split(' ')[0]))), 'memory_total'];
 const quoted = (names) => names.map((n) => `'${n}'`).join(', ');
 
-/** Readings by their time in ms, oldest first: {key: value}, devices of one metric added up. */
+/** Readings by their time in ms, oldest first: {key: value}. The values of a metric's devices are added up. */
 const readings = new Map();
 let newest = '';
 let there = { metrics: false, processes: false };
@@ -75,7 +75,7 @@ function take(rows) {
   for (const at of readings.keys()) if (at < last - SHOWN_MS) readings.delete(at);
 }
 
-/** What the machine tells itself counts as network only where it has no other. */
+/** Returns the value of a reading. Loopback traffic counts as network only if there is no other. */
 const valueOf = (reading, key) => reading[key] ?? reading[`${key} lo`];
 
 function draw() {
@@ -121,7 +121,7 @@ function drawProcesses(rows) {
 const ask = async (sql) => (await post('/v1/sql', { sql, params: [] }, AbortSignal.timeout(ANSWER_MS_MAX))).rows;
 
 async function look() {
-  // `_time` lets the server leave out what is older; `time` is what all rows of one reading share.
+  // `_time` lets the server skip older segments. All rows of one reading have the same `time`.
   const behind = newest ? Math.min(SHOWN_MS / 1000, Math.ceil((Date.now() - looked) / 1000) + 10) : SHOWN_MS / 1000;
   const since = newest ? ` AND time > TIMESTAMP '${newest}'` : '';
   const began = Date.now();
@@ -135,7 +135,7 @@ async function look() {
 
 const halted = () => document.hidden || !there.metrics || $('machine-pause').getAttribute('aria-pressed') === 'true';
 
-/** Looks every two seconds for as long as the page lives and somebody sees it. */
+/** Refreshes every two seconds for the lifetime of the page, while it is visible. */
 async function follow() {
   for (;;) {
     while (halted()) await new Promise((resolve) => { waiting = resolve; });
@@ -151,7 +151,7 @@ async function follow() {
   }
 }
 
-/** `tables`: as the live feed lists them. Without readings there is nothing to show. */
+/** `tables` is the list of tables from the live feed. Without readings the section stays hidden. */
 export function setMachine(tables) {
   const has = (name) => tables.some((t) => t.name === name && t.rows > 0);
   there = { metrics: has('polynya.metrics'), processes: has('polynya.processes') };
@@ -164,7 +164,7 @@ export function setMachine(tables) {
   wake();
 }
 
-/** The server is there again: what failed while it was away waits no longer. */
+/** Refreshes at once when the server is reachable again, without the pause after failures. */
 export function lookAgain() {
   wait = EVERY_MS;
   rest.abort();

@@ -1,23 +1,23 @@
-// Files as streams of text into rows as lines of NDJSON: NDJSON, JSON, CSV (RFC 4180) and access logs. A file becomes the
-// same table here as through `polynya ingest`.
-// Numbers are passed on as they are written, so none loses digits on the way.
+// Parses files (streams of text) into rows as lines of NDJSON. The formats are NDJSON, JSON, CSV (RFC 4180) and access logs. A
+// file becomes the same table as with `polynya ingest`.
+// Numbers are passed on as they are written, so they lose no digits.
 
 import { plural } from './format.js';
 
 export class FileError extends Error {}
 
-// A quote ends a field only before a space or the end: not every server escapes those inside.
+// A quote ends a field only before a space or the end, because not every server escapes quotes inside a field.
 const QUOTED = String.raw`"((?:[^"\\]|\\.|"(?! |$))*)"(?= |$)`;
 const LOG = new RegExp(String.raw`^(.*?)\[(\d\d)\/(\w{3})\/(\d{4}):(\d\d:\d\d:\d\d) ([+-]\d\d)(\d\d)\] ${QUOTED} +(\d{1,3}|-) +(\d{1,15}|-)(?: +${QUOTED}(?: +${QUOTED})?)?(?: +(.*))?$`);
 const MONTHS = ['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
 const CLIENT = /^(\d+\.\d+\.\d+\.\d+|\[?[\da-f]*:[\da-f:.]*\]?)$/i;
-// The same columns as `polynya ingest` makes of a log.
+// The columns that `polynya ingest` makes of a log.
 const LOG_COLUMNS = {
   time: 'timestamp', host: 'string', client: 'string', ident: 'string', user: 'string', method: 'string', path: 'string', protocol: 'string',
   status: 'int64', bytes: 'int64', referer: 'string', agent: 'string', extra: 'string', line: 'string',
 };
 
-/** A line of an access log (`common`, `combined`, with or without a virtual host before), or null. */
+/** Parses a line of an access log (`common`, `combined`, or with a virtual host in front). Returns null for other lines. */
 export function logRow(line) {
   const m = LOG.exec(line);
   if (!m) return null;
@@ -44,29 +44,29 @@ const RECORDS_LOOKED_AT = 50;
 const WHOLE_CHARS_MAX = 16000;
 const ENDINGS = { csv: 'csv', tsv: 'csv', ndjson: 'ndjson', jsonl: 'ndjson', json: 'json', log: 'log', parquet: 'parquet' };
 
-/** What a file's name promises: a format or ''. `access.log.2.gz` is a log. */
+/** Returns the format that a file's name suggests, or ''. `access.log.2.gz` is a log. */
 function promised(name) {
   const parts = name.toLowerCase().split('.').slice(1).filter((part) => !/^(gz|zst|\d+)$/.test(part));
   return ENDINGS[parts.at(-1)] ?? (name.toLowerCase().includes('access') ? 'log' : '');
 }
 
-/** The table that a file's rows go to, or '' where its name names none: as `polynya ingest` does it. */
+/** Returns the table name for a file, by the same rule as `polynya ingest`; '' if the file name suggests none. */
 export function tableName(file) {
   const stem = file.replace(/^\.+/, '').split('.')[0];
   const clean = stem.replace(/[^\p{Alphabetic}\p{N}-]/gu, '_').replace(/^[^\p{Alphabetic}0-9]+|[^\p{Alphabetic}0-9]+$/gu, '').toLowerCase();
   return /^\p{Alphabetic}/u.test(clean) || !clean ? clean : `t${clean}`;
 }
 
-/** The first whole records of a file's beginning. Synchronous: it decides what is read at all. */
+/** Returns the first complete records of a file's beginning. Synchronous, because the result decides whether the file is read. */
 function firstRecords(head, delimiter, max = RECORDS_LOOKED_AT) {
   const cutter = new Records(delimiter);
   const found = cutter.take(head);
-  // The last record may be cut by the end of what was looked at, unless the file is short.
-  if (found.length < max && (!found.length || head.length < WHOLE_CHARS_MAX)) try { found.push(...cutter.end()); } catch { /* a quote is open */ }
+  // The last record may be cut off at the end of `head`, unless the file is short.
+  if (found.length < max && (!found.length || head.length < WHOLE_CHARS_MAX)) try { found.push(...cutter.end()); } catch { /* A quote is still open. */ }
   return found.slice(0, max);
 }
 
-/** The delimiter that cuts the first records into the same number of fields, at least two; '' if none does. */
+/** Returns the delimiter that splits the first records into equal numbers of fields, at least two; '' if there is none. */
 function delimiterOf(head) {
   const even = DELIMITERS.map((delimiter) => {
     const records = firstRecords(head, delimiter);
@@ -76,12 +76,13 @@ function delimiterOf(head) {
   return even[0] ? even[1] : '';
 }
 
-/** The delimiter that cuts the first record into most fields. */
+/** Returns the delimiter that splits the first record into the most fields. */
 const likelyDelimiter = (head) => DELIMITERS.map((d) => [firstRecords(head, d, 1)[0]?.fields.length ?? 0, d]).sort((a, b) => b[0] - a[0])[0][1];
 
 const short = (line) => (line.length > 80 ? `${line.slice(0, 80)}…` : line);
 
-/** What a file holds, from its beginning: {format, delimiter}; throws FileError when that cannot be told. The name decides ties. */
+/** Detects the format of a file by its beginning: {format, delimiter}. The name decides ties. Throws FileError if the format is
+    not recognised. */
 export function detect(name, head) {
   head = head.replace(/^\ufeff/, '');
   const promise = promised(name);
@@ -114,10 +115,10 @@ async function* lines(chunks) {
   if (rest) yield [rest];
 }
 
-/** Cuts JSON text into its objects: the items of one array, or objects one after the other. */
+/** Splits JSON text into its objects: the items of one array, or a sequence of objects. */
 async function* objects(chunks) {
   let [depth, quoted, escaped, object, line] = [0, false, false, '', 1];
-  // Where the array is: none yet, one of whose items the next is due, or may come, or must follow a comma; or ended.
+  // State of the array around the objects: '' (nothing read yet), 'none', 'begun', 'after an item', 'after a comma', 'ended'.
   let array = '';
   const wrong = (c, wanted) => new FileError(`Line ${line}: \`${c}\` where ${wanted} is expected. The file must hold objects, one row each.`);
   for await (const chunk of chunks) {
@@ -153,7 +154,7 @@ async function* objects(chunks) {
   if (array && array !== 'none' && array !== 'ended') throw new FileError('The JSON ends before its array does: the closing `]` is missing. Is the file whole?');
 }
 
-/** Cuts CSV (RFC 4180) into records: {line, fields}; an empty field is null, a line with nothing on it is no record. */
+/** Splits CSV (RFC 4180) into records: {line, fields}. An empty field is null; an empty line is not a record. */
 class Records {
   constructor(delimiter) {
     Object.assign(this, { delimiter, field: '', row: [], quoted: false, closing: false, wasQuoted: false, line: 1, began: 1, opened: 1, held: '' });
@@ -201,7 +202,7 @@ class Records {
     return found;
   }
 
-  /** What follows the last end of a line. */
+  /** Returns the record after the last line break, if there is one. */
   end() {
     if (this.quoted && !this.closing) throw new FileError(`Line ${this.opened}: a quote opens here and is never closed.`);
     if (!this.field && !this.row.length && !this.wasQuoted) return [];
@@ -226,7 +227,7 @@ const DATE = /^\d{4}-\d\d-\d\d$/;
 const TIME = /^(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d(?:\.\d+)?)(?:\s*([Zz]|[+-]\d\d(?::?\d\d)?))?$/;
 const isDay = (v) => { const t = Date.parse(`${v}T00:00:00Z`); return !Number.isNaN(t) && new Date(t).toISOString().startsWith(v); };
 
-/** A time as RFC 3339 writes it (none means UTC), or null. */
+/** Converts a time to RFC 3339 (UTC if it has no zone), or returns null. */
 function rfc3339(v) {
   const m = TIME.exec(v);
   if (!m || !isDay(m[1]) || !/^([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)/.test(m[2])) return null;
@@ -234,10 +235,10 @@ function rfc3339(v) {
   return `${m[1]}T${m[2]}${zone}`;
 }
 
-/** The narrowest type that a field's text fits: the same as `polynya ingest` finds, which the cases in tests/files hold both to. */
+/** Returns the narrowest type that fits a field's text. `polynya ingest` finds the same; the cases in tests/files check both. */
 export function typeOf(v) {
   const digits = v.replace(/^[-+]/, '');
-  // `007` is a name, not a number: as one it would lose its zeros. So is what has more digits than 64 bits hold.
+  // `007` is a name: as a number it would lose its zeros. A number with more digits than 64 bits hold stays text too.
   if (v[0] === '+' || (digits.length > 1 && /^0\d*$/.test(digits))) return 'string';
   if (WHOLE.test(v)) return BigInt.asIntN(64, BigInt(v)) === BigInt(v) ? 'int64' : 'string';
   if (FLOAT.test(v) || v === 'NaN' || v === 'inf' || v === '-inf') return 'float64';
@@ -246,7 +247,7 @@ export function typeOf(v) {
   return rfc3339(v) ? 'timestamp' : 'string';
 }
 
-/** The narrowest type that holds both. */
+/** Returns the narrowest type that fits both. */
 function join(a, b) {
   if (a === b || !b) return a;
   if (!a) return b;
@@ -254,10 +255,10 @@ function join(a, b) {
   return both === 'float64,int64' ? 'float64' : both === 'date,timestamp' ? 'timestamp' : 'string';
 }
 
-/** A first record with a number, a date or an empty field is data. */
+/** Returns true for a header. A first record with a number, a date or an empty field is data. */
 const isHeader = (fields) => fields.every((v) => v !== null && typeOf(v) === 'string');
 
-/** Reads a whole CSV file for its columns: {names, types, header}. A type holds only if each value of the file has it. */
+/** Reads a whole CSV file to find its columns: {names, types, header}. A type is used only if every value in the file fits it. */
 export async function csvShape(chunks, delimiter) {
   let shape;
   for await (const found of records(chunks, delimiter)) {
@@ -283,14 +284,15 @@ const asNumber = (v) => { const n = String(Number(v)); return /[.eE]/.test(n) ? 
 const WRITE = {
   bool: (v) => (/^(true|false)$/i.test(v) ? v.toLowerCase() : JSON.stringify(v)),
   int64: (v) => (typeOf(v) === 'int64' ? String(BigInt(v)) : JSON.stringify(v)),
-  // A fraction in each, so that every piece of the file says float.
+  // Every float gets a fraction, so that each piece of the file has the type float.
   float64: (v) => (Number.isFinite(Number(v)) ? asNumber(v) : JSON.stringify(v)),
   timestamp: (v) => JSON.stringify(rfc3339(v) ?? (DATE.test(v) ? `${v}T00:00:00Z` : v)),
 };
-/** How a value of a column of this type is written; what has no way of its own goes as text, and the server reads it. */
+/** Returns the function that writes values of a column type as JSON. Other types are sent as text, which the server parses. */
 const writer = (type) => WRITE[type] ?? (/^u?int/.test(type) ? WRITE.int64 : /^float/.test(type) ? WRITE.float64 : /^timestamp/.test(type) ? WRITE.timestamp : JSON.stringify);
 
-/** Yields arrays of NDJSON lines; `note.strange` counts lines of a log that were none; they are kept whole in `line`. */
+/** Yields arrays of NDJSON lines. `note.strange` counts lines of a log that could not be parsed; they are stored in the column
+    `line`. */
 export async function* toNdjson(chunks, { format, delimiter, columns, header }, note = {}) {
   if (format === 'json') return yield* objects(chunks);
   if (format === 'csv') {

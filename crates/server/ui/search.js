@@ -1,4 +1,4 @@
-// The search box: rows of every table with a text index, found by words while they are typed.
+// The search box: searches all tables with a text index while the user types.
 
 import { json } from './api.js';
 import { $, el, showError, text } from './dom.js';
@@ -16,7 +16,7 @@ let shown = '';
 
 const plain = (escaped) => escaped.replace(/&(?:lt|gt|quot|#39|amp);/g, (entity) => ENTITIES[entity]);
 
-/** A snippet as nodes. The server sends escaped text with `<mark>` around words; nothing of it is parsed as markup here. */
+/** Converts a snippet to nodes. The server sends escaped text with `<mark>` around words; nothing is parsed as markup here. */
 function marked(html) {
   return html.split('<mark>').flatMap((part, i) => {
     const end = i === 0 ? -1 : part.indexOf('</mark>');
@@ -31,10 +31,10 @@ function look(hit) {
   $('sql').scrollIntoView({ block: 'center' });
 }
 
-/** The page of a published note, which the server finds by the file's name too. */
+/** Returns the path of a published note's page, which the server also finds by the file name. */
 const pageOf = (path) => `/${path.split('/').map(encodeURIComponent).join('/')}`;
 
-/** A note is known by its title, and Enter opens its page; one that is private has none, and its row is shown. */
+/** Returns the list item of a note: its title with a link to its page. A private note has no page, so its row is shown. */
 function note(hit) {
   const title = el('span', { class: 'where' }, el('b', {}, hit.row.title || hit.key), ' ', el('span', { class: 'quiet' }, hit.key));
   const text = hit.snippets.text ? [el('span', { class: 'snippet' }, ...marked(hit.snippets.text))] : [];

@@ -1,4 +1,4 @@
-// The SQL box: runs a query, shows its rows, its chart or its error, remembers it.
+// The SQL box: runs a query, shows its rows, chart or error, and keeps a history.
 
 import { postSql } from './api.js';
 import { Chart, linesOf } from './chart.js';
@@ -7,7 +7,7 @@ import { bytes, cellText, count, kind, ms, plural, tableIdentifier } from './for
 import { Grid, ROWS_MAX } from './grid.js';
 
 const HISTORY_MAX = 100;
-/** The files that COPY … TO STDOUT gives: how each is named by its media type. */
+/** File name extensions for the answers of COPY … TO STDOUT, by media type. */
 const FILES = { 'text/csv': 'csv', 'application/x-ndjson': 'ndjson', 'application/vnd.apache.parquet': 'parquet' };
 const box = $('sql');
 const chart = new Chart($('chart'));
@@ -29,7 +29,7 @@ export function putSql(sql) {
   nameResult();
 }
 
-/** Where the box no longer holds the query that was run, the result says whose it is. */
+/** Shows the query of the result if the box contains another query by now. */
 function nameResult() {
   const other = ran !== '' && box.value.trim() !== ran;
   $('result-of').hidden = !other;
@@ -76,7 +76,7 @@ export async function runSql(sql = box.value) {
 
 export const cancelSql = () => running?.abort();
 
-/** Above the result: what it is. `many`: whether there is a table below. */
+/** Fills in the line above the result. `many` is true if a grid with rows follows. */
 function summarize(notes, many) {
   $('result').hidden = false;
   $('result-empty').hidden = true;
@@ -119,7 +119,7 @@ function show({ columns = [], rows = [], count: affected, took_ms, truncated }) 
 }
 
 function showChart() {
-  // Until the reader says otherwise, what runs along time is drawn.
+  // Until the user chooses, a result with times is drawn as a chart.
   const on = Boolean(answer?.lines) && local.get('chart', answer.lines.time);
   $('chart-toggle').setAttribute('aria-pressed', on);
   $('chart').hidden = !on;
@@ -164,7 +164,7 @@ function fill(select, title, queries) {
   };
 }
 
-/** Example queries that fit the tables that are there. `tables`: as `GET /v1/tables` lists them. */
+/** Makes example queries that fit the existing tables. `tables` is the list from `GET /v1/tables`. */
 export function makeExamples(tables) {
   const find = (name) => tables.find((t) => t.name === name);
   const column = (table, ...names) => names.find((n) => table?.columns.some((c) => c.name === n));
@@ -196,7 +196,7 @@ export function makeExamples(tables) {
   fill($('examples'), 'Examples', examples);
   if (!box.value) {
     box.value = examples[0].sql;
-    // Who is about to write does so in its place, not behind it.
+    // The example is selected, so that a user who starts typing replaces it.
     if (document.activeElement === box) box.select();
   }
   text($('hint-ask'), examples[0].sql);

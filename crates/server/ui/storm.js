@@ -1,5 +1,5 @@
-// The storm: everything at once on a server of its own, drawn second by second against the quiet time before it.
-// Nothing is asked of the server until somebody starts one here, or did so in this tab.
+// The storm: a load test on a server of its own, drawn second by second beside the quiet time before it.
+// The server is not polled until a storm is started on this page or was started in this tab.
 
 import { json, pause, post } from './api.js';
 import { $, el, session, showError, svg, text } from './dom.js';
@@ -12,11 +12,11 @@ const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM] = [300, 150, 34, 6, 16];
 const DECADES = [0.1, 1, 10, 100, 1000, 10000];
 const PHASES = { prepare: 'Preparing', quiet: 'Quiet', storm: 'Storm', kill: 'kill -9', verify: 'Verifying' };
 
-/** Seconds of the storm that is shown, oldest first. */
+/** The seconds of the storm that is shown, oldest first. */
 let seconds = [];
 let wanted = { seconds: 60, quiet_seconds: 60 };
 let following = false;
-/** The button to end it was pressed, and goes away: the focus goes on from the other one. */
+/** True once the stop button was pressed. The button will disappear, so the focus moves to the start button. */
 let ending = false;
 
 const charts = Object.entries(KINDS).map(([kind, name]) => {
@@ -38,7 +38,7 @@ function label(x, y, words, anchor = 'middle') {
   return node;
 }
 
-/** One kind: the quiet time on the left, the storm on the right, latencies on a scale of powers of ten. */
+/** Draws the chart of one kind: the quiet time on the left, the storm on the right, latencies on a logarithmic scale. */
 function draw({ kind, name, picture, values }, top) {
   const span = wanted.quiet_seconds + wanted.seconds;
   const x = (s) => LEFT + (((s.phase === 'storm' ? wanted.quiet_seconds : 0) + Math.min(s.at_s, s.phase === 'storm' ? wanted.seconds : wanted.quiet_seconds)) / span) * (WIDTH - LEFT - 4);
@@ -79,7 +79,7 @@ function drawAll() {
 
 const cells = (...values) => values.map((value) => el('td', {}, value));
 
-/** What it came to: the figures of the whole time, which seconds cannot be added up to. */
+/** Shows the results of the whole storm. Percentiles cannot be derived from those of the seconds, so the server sends them. */
 function drawOutcome(outcome) {
   $('storm-outcome').hidden = !outcome;
   if (!outcome) return;
@@ -117,7 +117,7 @@ function show(storm) {
   return isUnderWay;
 }
 
-/** Asks once a second for as long as a storm is under way. */
+/** Polls the server once a second while a storm runs. */
 async function follow() {
   if (following) return;
   following = true;
@@ -125,14 +125,14 @@ async function follow() {
     for (let isUnderWay = true; isUnderWay;) {
       try {
         const storm = await json(`/v1/storm?after=${seconds.length}`);
-        // Fewer than are known: another storm, started elsewhere.
+        // The server has fewer seconds than are known here, so another storm was started elsewhere.
         if (storm.after < seconds.length) { seconds = []; continue; }
         seconds.push(...storm.seconds);
         isUnderWay = show(storm);
         session.set('storm', storm.state !== 'none');
       } catch (error) {
         showError($('storm-error'), error);
-        // This server is busy, or it is being started again; who may not ask does not go on asking.
+        // The server is busy or restarting, so polling goes on. After any other error, such as a missing right, it ends.
         if (error.status !== 0 && error.status !== 429) return;
       }
       if (isUnderWay) await pause(EVERY_MS);
@@ -153,7 +153,7 @@ $('storm-form').addEventListener('submit', async (event) => {
     show(storm);
   } catch (error) {
     $('storm-start').disabled = false;
-    // One is under way already: then that one is shown.
+    // A storm is already running, so that one is shown.
     if (error.status !== 409) { showError($('storm-error'), error); return; }
   }
   follow();

@@ -1,4 +1,4 @@
-// The list of tables, fed by the live feed, and the columns of the chosen one.
+// The list of tables, updated by the live feed, and the columns of the chosen table.
 
 import { json, tablePath } from './api.js';
 import { $, el, showError, text } from './dom.js';
@@ -7,9 +7,9 @@ import { Grid } from './grid.js';
 import { followIndexes, showIndexes } from './indexes.js';
 import { makeExamples, putSql, runSql } from './sql.js';
 
-// Definitions of all tables come in one answer; beyond this many tables only the chosen one's is fetched.
+// Maximum number of tables whose definitions are fetched in one answer. With more tables only the chosen one's is fetched.
 const DEFINED_MAX = 2000;
-// `wide`: only where there is room; cut in half it says nothing.
+// `wide` columns are shown only if there is room for them.
 const COLUMNS = [
   { name: 'name', chars: 14.5, grow: true, of: (t) => t.name },
   { name: 'rows', chars: 7.2, end: true, of: (t) => rowCount(t.rows) },
@@ -38,7 +38,7 @@ function showColumns() {
 showColumns();
 narrow.addEventListener('change', () => { showColumns(); drawTables(); });
 
-/** Takes the tables of a sample; draws unless the page is hidden. */
+/** Takes the tables of a sample. Draws them unless the page is hidden. */
 export function setTables(list) {
   tables = list;
   const names = list.map((t) => `${t.name} ${t.columns}`).join('\n');
@@ -52,7 +52,8 @@ export function setTables(list) {
   }
 }
 
-/** Whether the rows of a table are notes of the site. Who is no admin sees no vault in the list, and finds in it all the same. */
+/** Returns true if the rows of a table are notes of the site. Only admins see a vault in the list, but all principals find notes
+    in it. */
 export const isVault = (name) => vaults?.has(name) || (vaults !== null && name === 'vault' && !keys.has(name));
 
 export function drawTables() {
@@ -66,7 +67,7 @@ export function drawTables() {
   text($('tables-empty'), tables.length ? 'No table has that in its name.' : 'No tables yet. Post an event or drop a file here, and there will be one.');
 }
 
-/** Fetches the definitions: for the names of keys and for examples that fit. */
+/** Fetches the definitions of all tables, for the key columns and for the example queries. */
 async function define() {
   started = true;
   if (tables.length > DEFINED_MAX) { makeExamples([]); return; }
@@ -76,7 +77,7 @@ async function define() {
     vaults = new Set(all.filter((t) => t.derived?.some((d) => d.name === 'site')).map((t) => t.name));
     makeExamples(all);
     if (!document.hidden) drawTables();
-  } catch { signature = ''; /* told elsewhere; the next sample tries again */ }
+  } catch { signature = ''; /* The live feed reports the failure, and its next sample retries. */ }
 }
 
 async function choose(name) {

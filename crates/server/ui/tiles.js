@@ -1,4 +1,4 @@
-// The live tiles: one number each, a minute of history, and the details beneath.
+// The live tiles: each has one number, a minute of history, and details below.
 
 import { bytes, msParts, short } from './format.js';
 import { $, el, svg, text } from './dom.js';
@@ -34,7 +34,7 @@ const tiles = TILES.map((tile) => {
   return { ...tile, node, number, unit, line, area, details, history: [] };
 });
 
-/** Remembers a sample of the live feed. Drawing is left to `drawTiles`, which a hidden page does not call. */
+/** Stores a sample of the live feed. `drawTiles` draws it, and is not called while the page is hidden. */
 export function addSample(sample) {
   for (const tile of tiles) {
     tile.history.push(Number(tile.value(sample)) || 0);

@@ -1,4 +1,4 @@
-// A file dropped on the page becomes rows of a table: read as a stream, sent in pieces, each safe to send twice.
+// Turns a file that is dropped on the page into rows of a table. The file is read as a stream and sent in pieces.
 
 import { ApiError, json, pause, request, tablePath } from './api.js';
 import { $, showError, text } from './dom.js';
@@ -13,7 +13,7 @@ const encoder = new TextEncoder();
 const queue = [];
 let current = null;
 
-/** The file as text; `seen(bytes)` hears of progress. */
+/** Reads the file as text. Calls `seen(bytes)` to report progress. */
 async function* read(file, seen = () => {}) {
   let stream = file.stream().pipeThrough(new TransformStream({ transform(chunk, out) { seen(chunk.length); out.enqueue(chunk); } }));
   if (/\.gz$/i.test(file.name)) stream = stream.pipeThrough(new DecompressionStream('gzip'));
@@ -31,7 +31,7 @@ async function* read(file, seen = () => {}) {
   }
 }
 
-// Sent again only where the server said that it took nothing: a piece without an answer may have been stored.
+// Sends a piece again only if the server said that it stored nothing (429, 503). A piece without an answer may have been stored.
 async function sendPiece(body, state) {
   const headers = { 'content-type': 'application/x-ndjson' };
   for (let tried = 1; ; tried++) {
@@ -58,7 +58,7 @@ async function send(file, kind, state) {
     state.read = 0;
   }
   if (kind.columns) {
-    // A new table gets these types; one that exists keeps its own, and the server says what does not fit.
+    // A new table gets these types. An existing one keeps its own, and the server reports values that do not fit.
     const known = await json(tablePath(state.table), { signal }).catch((error) => { if (error.status !== 404) throw error; });
     if (known) {
       for (const name of Object.keys(kind.columns)) {
@@ -112,7 +112,7 @@ async function start() {
     $('upload-progress').value = 1;
   } catch (error) {
     const stopped = state.abort.signal.aborted;
-    // What was on its way when the reader stopped it, or when the server fell silent, may have arrived.
+    // Rows in flight when the user stopped the upload, or when the server stopped answering, may have been stored.
     const unsure = stopped || error.status === 0;
     const there = state.stored ? `${unsure ? 'At least ' : ''}${plural(state.stored, 'row')} ${state.stored === 1 ? 'is' : 'are'} in ${state.table}.` : unsure ? '' : 'Nothing was added.';
     text($('upload-status'), `${stopped ? 'Stopped' : 'It did not go through'}. ${there}`);
@@ -124,7 +124,7 @@ async function start() {
   $(state.stored ? 'upload-look' : 'upload-done').focus();
 }
 
-/** The server counts rows in the piece it got; the reader counts rows in the file. */
+/** Adds the row number in the file to an error. The server counts rows within the piece. */
 function located(error, [first, last]) {
   const within = /\brow (\d+)/i.exec(error.message);
   const where = within && first > 1 ? ` In the file that is row ${count(first + Number(within[1]) - 1)}.` : within ? '' : ` This concerns rows ${count(first)} to ${count(last)} of the file.`;
