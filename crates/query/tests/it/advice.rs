@@ -1,4 +1,4 @@
-//! What a statement read: EXPLAIN ANALYZE counts it, joins and first rows read less, and advice says which index would have helped.
+//! Counts of EXPLAIN ANALYZE: joins and sorts with a limit read less, and the advice names the index that would have helped.
 
 use query::{Answer, Limits};
 use types::{Principal, Scope, TableSet};
@@ -10,7 +10,7 @@ pub fn analyzed(database: &Database, text: &str) -> String {
     rows.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
-/// The sum of a figure in a plan that was run; thousands are written as K, millions as M.
+/// The sum of a metric in an analyzed plan; thousands are written as K, millions as M.
 pub fn figure(plan: &str, name: &str) -> f64 {
     let name = format!("{name}=");
     let parts = plan.split(name.as_str()).skip(1);
@@ -69,16 +69,16 @@ fn a_join_with_a_small_side_looks_the_other_up() {
     let plan = analyzed(&database, &text);
     assert!(plan.contains("while joining: index=n_x_idx"), "{plan}");
     assert!(figure(&plan, "rows_looked_up") <= 130.0 && figure(&plan, "rows_scanned") < 10.0, "{plan}");
-    // Where null equals null, rows with null are wanted, of which the values of the small side say nothing.
+    // Where null equals null, rows with null match too, which the values of the small side do not include.
     database.execute("insert into n values (80000, 'new', null), (80001, 'new', null)");
     let text = "select few.id, n.id from few join n on n.x is not distinct from few.want where n.id > 60000 order by 1, 2";
     assert_eq!(database.query(text), [["2", "70000"], ["3", "80000"], ["3", "80001"]]);
-    // Without anything on the small side nothing is read of the other.
+    // If the small side is empty, nothing is read of the other.
     assert_eq!(
         database.query("select * from few join n on n.x = few.want where few.id > 9"),
         Vec::<Vec<String>>::new()
     );
-    // With much of it, it is read as it stands.
+    // If the small side is large, the other is scanned.
     let all = "select count(*) from (select id as want from n where id < 900) f join n on n.x = f.want";
     assert_eq!(database.query(all), [["54001"]]);
 }
@@ -107,7 +107,7 @@ fn advice_names_the_index_that_would_have_helped_to_those_who_may_see_its_table(
             database.query(&format!("select id from n where kind = 'kind 5' and x = {x}")).len(),
             [60, 0][x - 5]
         );
-        // These return much of what they read, or read no table.
+        // These return most of the rows that they read, or read no table.
         database.query(&format!("select count(*) from n where x < 90{x}"));
         database.query("select 1");
     }
@@ -138,7 +138,7 @@ fn first_rows_and_joins_are_advised_for_too() {
             database.query("select columns, statement from polynya.advice where table_name = 'n' order by 1");
         rows.into_iter().map(|row| row[0].clone()).collect::<Vec<_>>()
     };
-    // Some of the order is not the table's own, so that no block can be left out.
+    // `kind` follows in the other direction, so no block can be left out.
     database.query("select id from n order by x, kind desc limit 3");
     assert_eq!(advised(), ["x"]);
     database.query("select id from n where kind = 'kind 3' order by x, id limit 3");

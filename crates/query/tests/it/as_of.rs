@@ -1,4 +1,4 @@
-//! Reading the past.
+//! Reads of the past by AS OF.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn a_mistake_is_undone_by_what_was_there_before() {
     assert_eq!(database.query("select count(*) from t as of now()"), [["2"]]);
     assert_eq!(database.query("select id from t as of"), [["1"], ["2"]], "a name like any other");
 
-    // What changed since.
+    // The rows that have changed since.
     let changed = format!(
         "select old.id, old.name, t.name from t as of lsn {before} old left join t on t.id = old.id
          where t.name is distinct from old.name order by 1"
@@ -103,7 +103,7 @@ fn what_cannot_be_read_is_refused_and_says_how_far_back_it_goes() {
         assert_eq!(error.kind(), kind, "{text}: {error}");
         assert!(error.to_string().contains(said), "{text}: {error}");
     }
-    // More deletes than are remembered without anybody wanting them.
+    // More deletes than the history keeps while nobody reads the past.
     database.execute("create table big as select value as id from generate_series(1, 600000) as g(value)");
     let before = now(&database);
     database.execute("delete from big where id % 2 = 0");
@@ -164,7 +164,7 @@ fn columns_are_those_of_then_and_views_those_of_now() {
     assert_eq!(database.query(&both), [["z", "y"]]);
     let error = refused(&database, &format!("select * from v as of lsn {before}"));
     assert!(error.message().contains("`c`"), "{error}");
-    // Of then, the name would be another column's.
+    // At that lsn the name meant another column.
     database.execute("create table u (x bigint, y bigint)");
     database.execute("insert into u values (1, 2)");
     let swapped = now(&database);
@@ -173,7 +173,7 @@ fn columns_are_those_of_then_and_views_those_of_now() {
     assert_eq!(database.query("select x from w"), [["2"]]);
     let error = refused(&database, &format!("select x from w as of lsn {swapped}"));
     assert!(error.message().contains("column `x` of table `u`, which it reads, is called `y`"), "{error}");
-    // A dropped column is there as long as its values are.
+    // A dropped column can be read for as long as its values are kept.
     database.execute("alter table t drop column b");
     assert_eq!(database.query(&format!("select b from t as of lsn {later}")), [["5"]]);
 }
@@ -229,7 +229,7 @@ fn the_past_is_what_it_was_while_rows_are_sealed_merged_and_streamed() {
         let status = database.engine.status();
         round >= 60 && status.seals > 3 && status.compactions > 0 && status.past_bytes > 0
     };
-    // Seals and merges come when the machine has time for them.
+    // Seals and merges happen when the machine has time for them.
     for round in (0i64..).take_while(|round| !is_enough(*round)) {
         let (first, count) = (rng.below(20_000) as i64, 1 + rng.below(2_000) as i64);
         match rng.below(4) {
@@ -314,7 +314,7 @@ fn how_far_back_a_table_can_be_read_is_shown() {
         database.execute("update t set x = x + 1");
     }
     let start = std::time::Instant::now();
-    // The background seals, and puts away what ended.
+    // The background seals, and moves ended rows to the history.
     while database.query("select bytes > 0 from polynya.history where table_name = 't'") != [["true"]] {
         assert!(start.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! ASOF JOIN beside an oracle that looks at every pair.
+//! ASOF JOIN, compared with an oracle that checks every pair.
 
 use testkit::Rng;
 use types::{Kind, Value};
@@ -27,7 +27,7 @@ fn fill(database: &Database, table: &str, rows: &[Row]) {
     }
 }
 
-/// For each left row its match, both by id. `keys`: how many of the two columns are equal.
+/// The match of each left row, both by id. `keys`: number of key columns that must be equal.
 fn oracle(left: &[Row], right: &[Row], keys: usize, op: &str) -> Vec<Vec<String>> {
     let found = |l: &Row| {
         let fits = |r: &&Row| {
@@ -40,7 +40,7 @@ fn oracle(left: &[Row], right: &[Row], keys: usize, op: &str) -> Vec<Vec<String>
             };
             by_time && (keys < 1 || l.1.is_some() && l.1 == r.1) && (keys < 2 || l.2.is_some() && l.2 == r.2)
         };
-        // The nearest; of those of one time the one that was written last.
+        // The nearest row; of several with one time, the last one written.
         let nearness = |r: &&Row| (if op.starts_with('>') { r.3.unwrap() } else { -r.3.unwrap() }, r.0);
         right.iter().filter(fits).max_by_key(nearness)
     };
@@ -64,7 +64,7 @@ fn each_row_meets_the_nearest_of_the_other_side() {
                 [(0, ""), (1, "on a.sym = b.sym"), (2, "on b.sym = a.sym and a.venue = b.venue")]
             {
                 let expected = oracle(&left, &right, keys, op);
-                // Written from either side, and names in any case.
+                // The condition in either direction, with names in any case.
                 let swapped = op.replace('<', "!").replace('>', "<").replace('!', ">");
                 for condition in [format!("a.at {op} b.AT"), format!("b.at {swapped} a.at")] {
                     let text = format!(
@@ -72,7 +72,7 @@ fn each_row_meets_the_nearest_of_the_other_side() {
                     );
                     assert_eq!(database.query(&text), expected, "seed {seed}: {text}");
                 }
-                // A condition on the left may come before the join, one on the right may not.
+                // A condition on the left may be applied before the join, one on the right may not.
                 let text = format!(
                     "select l.id, r.id from l asof join r match_condition (l.at {op} r.at) {} where l.venue = 1 and (r.id % 2 = 0) order by 1",
                     on.replace("a.", "l.").replace("b.", "r.")
@@ -107,7 +107,7 @@ fn what_fills_many_batches_is_joined_as_exactly() {
             assert!(database.query(&text) == oracle(&left, &right, keys, op), "{text}");
         }
     }
-    // The other way round: few right rows, each the match of many.
+    // With the sides swapped: few right rows, each the match of many.
     let text =
         "select r.id, l.id from r asof join l match_condition (r.at > l.at) on l.sym = r.sym order by 1";
     assert!(database.query(text) == oracle(&right, &left, 1, ">"), "{text}");
@@ -191,7 +191,7 @@ fn rows_that_are_dealt_out_by_one_column_meet_those_that_are_by_two() {
              from generate_series(1, 60000) as g(value)"
         ));
     }
-    // The left side is grouped, and so dealt out by `a` alone.
+    // The left side is grouped, and so is partitioned by `a` alone.
     let found = database.query(
         "select count(*), count(r.id), count(*) filter (where r.a = x.a and r.b = x.b)
          from (select a, max(b) as b, max(at) as at from l group by a) x

@@ -1,4 +1,4 @@
-//! What a statement that writes answers when its commit, its deadline and its memory meet.
+//! Answers of writing statements at the limits of commit, deadline and memory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ fn copy(database: &Database) -> Result<Answer, types::Error> {
     database.run("insert into target select id, repeat(kind, 20), x from n", vec![], Limits::default())
 }
 
-/// What a statement collected before it wrote was counted nowhere: a few at once took more than SQL has.
+/// The rows that a statement collected before it wrote were not counted: a few statements at once took more memory than SQL has.
 #[test]
 fn rows_to_be_written_count_towards_the_memory_of_all_statements() {
     let _limit = testkit::limit(120);
@@ -43,12 +43,12 @@ fn rows_to_be_written_count_towards_the_memory_of_all_statements() {
         database.numbers("n", 100_000, false);
         database.execute("create table target (id bigint, kind text, x bigint)");
     };
-    // About 14 MB of rows, and once more while they are put together.
+    // About 14 MB of rows, and as much again while they are concatenated.
     let small = open_with(|options| options.memory_bytes = 8 << 20);
     prepare(&small);
     let error = copy(&small).unwrap_err();
     assert_eq!(error.kind(), Kind::TooLarge, "{error}");
-    // Tasks that worked for it end a little later.
+    // Tasks of the statement end a little later.
     while small.sql.status().running > 0 {
         std::thread::yield_now();
     }
@@ -64,7 +64,7 @@ fn rows_to_be_written_count_towards_the_memory_of_all_statements() {
     assert_eq!(large.sql.status().memory_bytes, 0, "it is given back with the commit");
 }
 
-/// Each part of a batch was counted as the whole of it.
+/// Each slice of a batch was counted as the whole batch.
 #[test]
 fn all_rows_that_one_statement_wrote_can_be_changed_by_another() {
     let _limit = testkit::limit(120);

@@ -14,15 +14,15 @@ use types::{Principal, Result, Value};
 pub struct Database {
     pub sql: Sql,
     pub engine: Engine,
-    /// The caller's runtime: not the one that SQL works on.
+    /// The caller's runtime, which is not SQL's.
     pub runtime: Runtime,
     _dir: TempDir,
 }
 
-/// Kept by tests that keep SQL's threads busy for long, and by those that look how busy all of this process's are.
+/// A lock for tests that keep SQL's threads busy for long, and for tests that measure how busy this process's threads are.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // A test that failed while it held it has said so.
+    // A test that panicked while it held the lock has reported that itself.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -55,7 +55,7 @@ impl Database {
         self.runtime.block_on(self.sql.run(&Principal::local(), text, params, limits))
     }
 
-    /// Runs a statement that must succeed; returns how many rows it changed.
+    /// Runs a statement that must succeed; returns the number of rows that it changed.
     pub fn execute(&self, text: &str) -> u64 {
         match self.run(text, Vec::new(), Limits::default()).unwrap_or_else(|e| panic!("{text}: {e}")) {
             Answer::Done(done) => done.count,
@@ -63,7 +63,7 @@ impl Database {
         }
     }
 
-    /// The rows of a query as text.
+    /// Returns the rows of a query as text.
     pub fn query(&self, text: &str) -> Vec<Vec<String>> {
         self.try_query(text, Vec::new()).unwrap_or_else(|e| panic!("{text}: {e}"))
     }
@@ -80,7 +80,7 @@ impl Database {
         }
     }
 
-    /// A table `name(id bigint, kind text, x bigint)` of `count` rows: `kind` has 10 values, `x` is `id * 7 % 1000`.
+    /// Makes a table `name(id bigint, kind text, x bigint)` of `count` rows: `kind` has 10 values, `x` is `id * 7 % 1000`.
     pub fn numbers(&self, name: &str, count: i64, keyed: bool) {
         let key = if keyed { " primary key" } else { "" };
         self.execute(&format!("create table {name} (id bigint{key}, kind text, x bigint)"));
@@ -103,7 +103,7 @@ impl Database {
 }
 
 impl Database {
-    /// Waits until the indexes of a table hold all of its rows, at most a hundred seconds: they are built with what time is left.
+    /// Waits, at most a hundred seconds, until the indexes of a table hold all of its rows: they are built with spare time.
     pub fn wait_for_indexes(&self, table: &str) {
         let start = std::time::Instant::now();
         let principal = Principal::local();
@@ -112,7 +112,7 @@ impl Database {
             let snapshot = view.table(table).unwrap();
             self.engine.hurry(index::column::NAME, snapshot.def().id);
             let standing = self.engine.standing(&snapshot);
-            // What was published before an index was declared has all rows, and not that index.
+            // A position published before an index was declared has all rows, but not that index.
             let position = view.derived(index::column::NAME, &snapshot);
             let reached = |index| {
                 let progress = index::progress(snapshot.def(), index, position.as_deref());

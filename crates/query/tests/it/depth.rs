@@ -1,4 +1,4 @@
-//! Statements that nest: however deep, the process goes on and the next statement is answered.
+//! Deeply nested statements: at any depth the process survives, and the next statement is answered.
 
 use std::time::{Duration, Instant};
 
@@ -130,7 +130,7 @@ fn no_statement_is_too_deep_for_the_process() {
             }
             assert!(took < Duration::from_secs(20), "{name} x {terms} took {took:?}: {result:?}");
             if let Err(error) = result {
-                // Some of the forms do not fit the columns' types; what matters is that they are answered.
+                // Some of the forms do not fit the columns' types; it only matters that they are answered.
                 assert!(
                     error.kind() != Kind::Closed && !error.message().contains("bug"),
                     "{name} x {terms}: {error}"
@@ -165,7 +165,7 @@ fn long_chains_of_one_operator_work() {
             run(&database, &text).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
     }
-    // An operator is no FROM, a UNION no SELECT, and a COALESCE in another is one.
+    // IS DISTINCT FROM does not count as a FROM, nor UNION as a SELECT; a COALESCE inside another counts once.
     let distinct = repeated("a is distinct from 1", ", a is not distinct from a", 1_500);
     run(&database, &format!("select {distinct} from t")).unwrap();
     run(&database, &repeated("select 1", " union all select 2", 590)).unwrap();
@@ -180,7 +180,7 @@ fn long_chains_of_one_operator_work() {
     assert_eq!(database.execute(&format!("insert into many values {}", rows.join(","))), 20_000);
 }
 
-/// CUBE of thirty columns is a thousand million groups, and the planner would write all of them out.
+/// CUBE of thirty columns has a billion groups, and the planner would write all of them out.
 #[test]
 fn groups_without_number_are_refused_before_they_are_planned() {
     let _limit = testkit::limit(240);
@@ -233,7 +233,7 @@ fn a_wrong_statement_is_refused_in_bounded_time_however_it_nests() {
     }
 }
 
-/// Planning does not yield; the deadline is kept by another task.
+/// Planning does not yield, so another task enforces the deadline.
 #[test]
 fn the_deadline_holds_while_a_statement_is_planned() {
     let _limit = testkit::limit(240);

@@ -1,4 +1,4 @@
-//! RETURNING and ON CONFLICT beside other writers, within limits, and by whom; statements that are prepared.
+//! RETURNING and ON CONFLICT beside other writers, within limits and rights; prepared statements.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -13,7 +13,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().build().unwrap()
 }
 
-/// Both a row that another writer inserts first and one that it updates first make the statement look again.
+/// A statement runs again if another writer inserted or updated its row first.
 #[test]
 fn upserts_of_one_key_from_many_sides_all_count() {
     let _limit = testkit::limit(240);
@@ -42,7 +42,7 @@ fn upserts_of_one_key_from_many_sides_all_count() {
     assert_eq!(database.query("select * from counter order by id"), [row(0), row(1), row(2)]);
 }
 
-/// What a statement says that it inserted, no other one says.
+/// Only one of the statements counts a row as inserted.
 #[test]
 fn a_key_is_inserted_by_one_of_the_statements_that_do_nothing_otherwise() {
     let _limit = testkit::limit(240);
@@ -117,7 +117,7 @@ fn returning_gives_row_ids_and_times_as_they_are_committed() {
     assert!(rows.lsn() >= database.rows("select 1", vec![], Limits::default()).unwrap().lsn());
 }
 
-/// Refused before the commit: afterwards it would be too late.
+/// The refusal must come before the commit: afterwards it would be too late.
 #[test]
 fn returning_more_rows_than_an_answer_may_have_changes_nothing() {
     let _limit = testkit::limit(120);
@@ -151,7 +151,7 @@ fn what_an_upsert_and_returning_hold_counts_towards_the_memory_of_all_statements
     ] {
         let error = database.run(text, vec![], Limits::default()).unwrap_err();
         assert_eq!(error.kind(), Kind::TooLarge, "{text}: {error}");
-        // The threads that worked for it end a little later.
+        // The statement's threads end a little later.
         let refused = Instant::now();
         while database.sql.status().memory_bytes > 0 {
             assert!(refused.elapsed() < Duration::from_secs(20), "{text}: {:?}", database.sql.status());
@@ -161,7 +161,7 @@ fn what_an_upsert_and_returning_hold_counts_towards_the_memory_of_all_statements
     assert_eq!(database.query("select count(*), max(kind) from n"), [["100000", "kind 9"]]);
 }
 
-/// A1 and rights: neither a write nor what it returns.
+/// A1 and rights: neither the write nor its RETURNING crosses them.
 #[test]
 fn returning_and_conflicts_show_and_change_only_what_is_ones_own() {
     let _limit = testkit::limit(120);
@@ -193,7 +193,7 @@ fn returning_and_conflicts_show_and_change_only_what_is_ones_own() {
     ] {
         assert_eq!(run(Scope::Read, text).unwrap_err().kind(), Kind::Forbidden, "{text}");
     }
-    // Who may only read a view writes by no way.
+    // A principal that may only read a view cannot write through it by any statement.
     let view = database.engine.view(&Principal::local()).unwrap();
     for text in [
         "delete from mine returning id",
@@ -208,7 +208,7 @@ fn returning_and_conflicts_show_and_change_only_what_is_ones_own() {
     assert_eq!(database.query("select count(*) from other"), [["1"]]);
 }
 
-/// Of the rows that a join finds for one row, the same is taken each time.
+/// If a join finds several rows for one row, the same one is taken each time.
 #[test]
 fn update_from_chooses_the_same_row_each_time() {
     let _limit = testkit::limit(240);
@@ -250,7 +250,7 @@ fn a_prepared_statement_knows_its_parameters_and_outlives_its_tables() {
     }
     let by_key = prepare("select s as what, id from t where id = $1").unwrap();
     assert_eq!(by_key.parameter_types(), [Some(DataType::Int32)]);
-    // An int64 and a text that are an int32 are as good as one.
+    // An int64 or a text with the value of an int32 is accepted like one.
     for value in [Value::Int32(1), Value::Int64(1), Value::String("1".into()), Value::Float64(1.0)] {
         assert_eq!(run(&by_key, &[value]).unwrap(), [["row 1", "1"]]);
     }
@@ -265,7 +265,7 @@ fn a_prepared_statement_knows_its_parameters_and_outlives_its_tables() {
     let error = run(&by_key, &[]).unwrap_err();
     assert!(error.message().contains("1 parameter, 0 values"), "{error}");
 
-    // The row is found without a plan, and as the table is now.
+    // The row is found without a plan, and in the current table.
     assert!(by_key.lookup(&[Value::Int32(2)], true).unwrap().is_some());
     let direct = database.sql.status().direct;
     assert_eq!(run(&by_key, &[Value::Int32(2)]).unwrap(), [["row 2", "2"]]);
@@ -273,7 +273,7 @@ fn a_prepared_statement_knows_its_parameters_and_outlives_its_tables() {
     database.execute("update t set s = 'new' where id = 2");
     assert_eq!(run(&by_key, &[Value::Int32(2)]).unwrap(), [["new", "2"]]);
 
-    // Another table of the same name: the key has another type.
+    // Another table of the same name, whose key has another type.
     database.execute("drop table t");
     assert_eq!(run(&by_key, &[Value::Int32(2)]).unwrap_err().kind(), Kind::NotFound);
     database.execute("create table t (id text primary key, s text, f double)");
@@ -281,19 +281,19 @@ fn a_prepared_statement_knows_its_parameters_and_outlives_its_tables() {
     assert_eq!(run(&by_key, &[Value::String("2".into())]).unwrap(), [["text", "2"]]);
     assert_eq!(run(&by_key, &[Value::String("2".into())]).unwrap(), [["text", "2"]]);
 
-    // Nothing is known of a parameter that stands beside two types.
+    // The type of a parameter that stands beside two types is not inferred.
     database.execute("create table two (a int, b text)");
     database.execute("insert into two values (1, '1')");
     let either = prepare("select count(*) from two where a = $1 and b = $1").unwrap();
     assert_eq!(run(&either, &["1".into()]).unwrap(), [["1"]]);
 
-    // Nothing is guessed of what any type would do.
+    // No type is guessed for a parameter that accepts any.
     let echo = prepare("select $1").unwrap();
     assert_eq!(run(&echo, &[Value::Int64(7)]).unwrap(), [["7"]]);
     assert_eq!(run(&echo, &["seven".into()]).unwrap(), [["seven"]]);
 }
 
-/// A lookup by key answers as the statement does, for keys of each type and of several columns.
+/// A lookup by key answers like the statement, for keys of each type and of several columns.
 #[test]
 fn prepared_lookups_answer_as_statements_do() {
     let _limit = testkit::limit(240);

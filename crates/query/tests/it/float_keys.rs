@@ -1,4 +1,4 @@
-//! Zeros and NaN where statements are kept, looked up without a plan, and answered by an index; and what none of it is to cost.
+//! Zeros and NaN in cached plans, in lookups without a plan and in indexes; and lookups that must stay fast nevertheless.
 
 use types::Value;
 
@@ -7,7 +7,7 @@ use crate::database::{Database, open};
 fn filled() -> Database {
     let database = open();
     database.execute("create table f (id bigint primary key, x double precision, n int)");
-    // Sixteen zeros of both signs, four of what is no number, and others.
+    // Sixteen zeros of both signs, four NaNs, and other values.
     let rows = "select i, case when i % 500 = 1 then 0.0::float8 when i % 500 = 2 then -0.0::float8 \
         when i % 2000 = 3 then float8 'NaN' else (i % 7001) - 3000.5 end, (i * 7) % 11 \
         from generate_series(1, 4000) g(i)";
@@ -68,7 +68,7 @@ fn a_kept_plan_takes_either_zero_and_what_is_no_number() {
                 assert_eq!(count("select count(*) from f where x is not distinct from $1", zero), "16");
                 assert_eq!(count("select 0.0::float8 = $1", zero), "true");
                 assert_eq!(count("select count(*) from f where x = $1 and $1 = 0", zero), "16");
-                // What is left out of a scan knows it too.
+                // The scan's pruning sees the parameter too.
                 let either = "select count(*) from f where ($1 = 0 and x = 499.5) or x = 1e301";
                 assert_eq!(count(either, zero), "1");
                 let case = "select count(*) from f where case when $1 = 0 then x = 499.5 else x = 1e301 end";
@@ -104,7 +104,7 @@ fn a_column_beside_a_number_is_compared_as_it_is() {
         assert!(!plan(text).contains("float_key("), "{text}: {}", plan(text));
     }
     assert!(plan("select x, count(*) from f group by x").contains("float_key("));
-    // What is shown keeps its sign.
+    // Output keeps the sign of zero.
     assert_eq!(database.query("select x from f where id = 2"), [["-0.0"]]);
     assert_eq!(
         database.query("select x from f where x = 0 and id in (1, 2) order by id"),

@@ -1,4 +1,4 @@
-//! Figures of floats are the same to the bit, wherever the rows lie and however they are read.
+//! Aggregates of floats are equal to the bit, wherever the rows are and however they are read.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn what_plain_addition_loses_is_in_the_answer() {
             .query("select sum(x), avg(x) from (select 0.1::float8 as x from generate_series(1, 10000000))"),
         [["1000000.0", "0.1"]]
     );
-    // Around 1e9 a variance by plain squares has no digit left.
+    // Around 1e9 a variance by plain squares has no correct digit left.
     let spread = "select var_pop(x), var_samp(x), stddev_pop(x) \
         from (values (1e9 + 4), (1e9 + 7), (1e9 + 13), (1e9 + 16)) v(x)";
     assert_eq!(database.query(spread), [["22.5", "30.0", "4.743416490252569"]]);
@@ -53,8 +53,8 @@ fn what_plain_addition_loses_is_in_the_answer() {
     assert_eq!(database.query(frame).concat(), ["1e16", "1e16", "-1e16", "-9999999999999998.0", "2.5"]);
 }
 
-/// A mean is no larger than the largest value, and a deviation than the values are apart, though their sum and squares are
-/// beyond all float64.
+/// A mean is at most the largest value, and a deviation at most the distance of the values, even if their sum and squares exceed
+/// float64.
 #[test]
 fn figures_of_large_values_are_as_exact_as_others() {
     let _limit = testkit::limit(120);
@@ -80,7 +80,7 @@ fn figures_of_large_values_are_as_exact_as_others() {
         window w as (order by i rows between 1 preceding and current row) order by i";
     let expected = [["1e308", "0.0"], ["1e308", "0.0"], ["5e307", "5e307"], ["6.0", "2.0"]];
     assert_eq!(database.query(frame), expected);
-    // In parts that are put together.
+    // Aggregated in parts that are merged.
     database.execute("create table t (g bigint, x double precision)");
     let rows: Vec<(i64, f64)> =
         (0..40_000).map(|i| (i % 7, if i % 2 == 0 { 3e200 } else { 1e200 })).collect();
@@ -90,8 +90,8 @@ fn figures_of_large_values_are_as_exact_as_others() {
     assert!(groups.len() == 7 && groups.iter().all(|row| row[1] == "true"), "{groups:?}");
 }
 
-/// The same rows: in one commit, in many, after deletes, in the other order; read by one thread and by several, in one
-/// step and in partial ones that spill.
+/// The same rows: in one commit, in many, after deletes, in reverse order; read by one thread and by several, in one step and in
+/// partial ones that spill.
 #[test]
 fn neither_place_nor_order_nor_threads_change_a_bit() {
     let _limit = testkit::limit(240);

@@ -1,5 +1,5 @@
-//! Statements that were made to stop everybody: each gets an error, its threads are free again soon after, and the next statement is
-//! answered.
+//! Statements that were made to stop the server: each gets an error, its threads are free again soon after, and the next
+//! statement is answered.
 
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ fn a_type_that_nests_without_end_is_refused_and_the_process_goes_on() {
     assert_eq!(database.query("select arrow_cast('a', 'Dictionary(Int32, Utf8)')"), [["a"]]);
 }
 
-/// Four of the first held both threads of SQL until the server was started anew, while `/ready` said that nothing ran.
+/// Four of the first held both threads of SQL until the server was restarted, while `/ready` said that nothing ran.
 #[test]
 fn a_function_ends_at_the_deadline_of_its_statement() {
     let _limit = testkit::limit(580);
@@ -165,7 +165,7 @@ fn a_long_text_is_no_decimal_by_any_way() {
     assert_eq!(database.query("select arrow_cast('1.5', 'Decimal128(10, 2)')"), [["1.50"]]);
 }
 
-/// Each took gigabytes: 30 MB of a pattern or of a list in a text.
+/// Each took gigabytes: 30 MB of a pattern, or of a list in a text.
 #[test]
 fn long_patterns_and_lists_in_texts_are_refused() {
     let _limit = testkit::limit(240);
@@ -214,7 +214,7 @@ fn a_type_that_no_value_has_is_refused() {
     }
 }
 
-/// 5,000 of each kept a thread for minutes beyond the deadline, in rules of the optimizer that go over one node.
+/// 5,000 of each kept a thread for minutes beyond the deadline, in optimizer rules that process one node.
 #[test]
 fn a_statement_wider_than_can_be_planned_in_time_is_refused() {
     let _limit = testkit::limit(240);
@@ -260,7 +260,7 @@ fn a_statement_wider_than_can_be_planned_in_time_is_refused() {
     }
 }
 
-/// A batch that Arrow's offsets cannot count was a bug of Polynya, and a shorter one took up to 2 GiB.
+/// A batch that Arrow's offsets cannot count was reported as a bug of Polynya, and a shorter one took up to 2 GiB.
 #[test]
 fn a_cross_join_repeats_a_long_row_for_a_few_rows_at_once() {
     let _limit = testkit::limit(120);
@@ -271,7 +271,7 @@ fn a_cross_join_repeats_a_long_row_for_a_few_rows_at_once() {
     assert_eq!(database.query(text), [["1000", "4000001000", "500500"]]);
 }
 
-/// One kilobyte of text took gigabytes in the planner, and went on after its statement had been answered with a timeout.
+/// One kilobyte of text took gigabytes in the planner, which went on after the statement had been answered with a timeout.
 #[test]
 fn a_plan_that_doubles_with_every_query_below_is_refused() {
     let _limit = testkit::limit(240);
@@ -313,12 +313,13 @@ fn a_plan_that_doubles_with_every_query_below_is_refused() {
         assert!(start.elapsed() < Duration::from_secs(8), "{shown} took {:?}", start.elapsed());
         wait_until_idle(&database, Duration::from_secs(2), &shown);
     }
-    // What people write stays.
+    // Reasonable statements are still accepted.
     let six = chain(6, &|i| format!("select x + x as x from {} where x > {i}", from(i)));
     assert!(database.query(&six).is_empty());
 }
 
-/// `nth_value(id, -9223372036854775808)` was a bug of Polynya: numbers at the ends of their types stand for all that calculate with them.
+/// `nth_value(id, -9223372036854775808)` was reported as a bug of Polynya. This test calls every function with numbers at the
+/// ends of their types.
 #[test]
 fn numbers_at_the_ends_of_their_types_are_answered_or_refused_by_every_function() {
     let _limit = testkit::limit(580);
@@ -541,7 +542,7 @@ fn numbers_at_the_ends_of_their_types_are_answered_or_refused_by_every_function(
     assert!(bugs.is_empty(), "{} of {}:\n{}", bugs.len(), texts.len(), bugs.join("\n"));
 }
 
-/// A hundred columns of 60 MB each were gigabytes that no bound knew of.
+/// A hundred columns of 60 MB each were gigabytes that no limit counted.
 #[test]
 fn what_functions_make_comes_out_of_the_memory_of_statements() {
     let _limit = testkit::limit(240);

@@ -1,4 +1,4 @@
-//! Indexes of columns in SQL: what they find is what a scan finds, and EXPLAIN says which one was asked.
+//! Column indexes in SQL: they find what a scan finds, and EXPLAIN names the index used.
 
 use query::{Answer, Limits};
 use testkit::Rng;
@@ -9,7 +9,7 @@ use crate::database::{Database, open, open_on};
 pub const COLUMNS: &str = "(id bigint, i int, b bigint, t text, f double, r real, d decimal(12, 2), at timestamp, day date, ok boolean)";
 pub const INDEXES: [&str; 9] = ["i", "b, t", "t", "f", "r, i", "d", "at", "day, ok", "ok, d"];
 
-/// Values of each column of [`COLUMNS`] but the first, as SQL writes them: extreme ones, equal ones, none.
+/// Values of each column of [`COLUMNS`] but the first, as SQL writes them: extreme ones, equal ones, null.
 fn values(column: usize) -> &'static [&'static str] {
     match column {
         0 => &["null", "-2147483648", "-7", "0", "1", "2", "2147483647"],
@@ -53,7 +53,7 @@ fn any(rng: &mut Rng, column: usize) -> String {
 pub fn value(rng: &mut Rng, column: usize) -> String {
     loop {
         let value = any(rng, column);
-        // It compares with nothing.
+        // A comparison with null is never true.
         if value != "null" {
             return value;
         }
@@ -92,7 +92,7 @@ pub fn insert(database: &Database, rng: &mut Rng, first: u64, count: u64) {
     }
 }
 
-/// M2: before, during and after the indexes are built, while rows come, change and go.
+/// M2: before, during and after the indexes are built, while rows are inserted, updated and deleted.
 #[test]
 fn a_query_finds_the_same_with_and_without_indexes() {
     let _limit = testkit::limit(570);
@@ -132,7 +132,7 @@ fn a_query_finds_the_same_with_and_without_indexes() {
                 used += u64::from(plan.iter().flatten().any(|line| line.contains("index=")));
             }
         }
-        // Few where conditions find much or indexes come late.
+        // The number is small if conditions match many rows, or if indexes are built late.
         assert!(used > 2, "an index was asked {used} times only");
     });
 }
@@ -164,7 +164,7 @@ fn explain_says_which_index_was_asked_and_a_lookup_is_light_work() {
         assert_eq!(rows.len(), 60);
     }
     assert_eq!(database.sql.status().heavy, heavy);
-    // What came since stands in the tail.
+    // Later rows are in the tail.
     database.execute("insert into n values (1000000, 'new', 5)");
     let rows = database.query("select count(*), max(id) from n where x = 5");
     assert_eq!(rows, [["61", "1000000"]]);
@@ -172,7 +172,7 @@ fn explain_says_which_index_was_asked_and_a_lookup_is_light_work() {
     assert!(!plan("select * from n where x = 5").contains("by_x"));
 }
 
-/// `cust\_17%` says what texts begin with just as `cust-17%` does, and `cust\_17` what they are.
+/// `cust\_17%` defines a prefix just as `cust-17%` does, and `cust\_17` an exact text.
 #[test]
 fn what_stands_behind_an_escape_is_looked_for_in_the_index() {
     let _limit = testkit::limit(120);
@@ -195,7 +195,7 @@ fn what_stands_behind_an_escape_is_looked_for_in_the_index() {
         assert!(plan.contains("index=by_cat"), "{filter}: {plan}");
         assert_eq!(database.query(&text).len(), found, "{filter}");
     }
-    // A pattern that comes as a parameter, with an escape of its own.
+    // A pattern that comes as a parameter, with an escape character of its own.
     let text = "select count(*) from c where cat like $1 escape '!'";
     let count = database.try_query(text, vec![Value::String("cust!_1711%".into())]).unwrap();
     assert_eq!(count, [["11"]]);
@@ -206,8 +206,8 @@ fn what_stands_behind_an_escape_is_looked_for_in_the_index() {
     }
 }
 
-/// The first time it is planned, the second time it is looked up without a plan, and with a condition beside it that says
-/// nothing it is planned each time: all three are the same, types and names too.
+/// The first run plans, the second looks up without a plan, and with an extra condition that is always true each run plans: all
+/// three must agree, including types and names.
 #[test]
 fn a_lookup_without_a_plan_answers_as_the_plan_does() {
     let _limit = testkit::limit(570);
@@ -266,7 +266,7 @@ fn indexes_are_listed_with_how_far_they_have_come() {
     assert!((100_000..2_000_000).contains(&bytes), "{bytes}");
 }
 
-/// That it waited was said nowhere where indexes are listed.
+/// The list of indexes did not say that an index waited.
 #[test]
 fn an_index_that_waits_for_room_says_so() {
     let _limit = testkit::limit(120);

@@ -1,4 +1,4 @@
-//! Rows, time, memory, number: every limit of a statement, and its end when nobody reads it.
+//! The limits of a statement (rows, time, memory, number), and its end when its answer is dropped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use types::{Kind, Principal};
 
 use crate::database::{Database, alone, open, open_with};
 
-/// Runs for hours if it is let.
+/// A query that would run for hours.
 const ENDLESS: &str = "select count(*) from n a, n b, n c where (a.x + b.x + c.x) % 7 = 3";
 
 fn limits(deadline: Duration) -> Limits {
@@ -75,14 +75,14 @@ fn a_statement_ends_at_its_deadline_wherever_it_is() {
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     wait_until_idle(&database);
 
-    // A reader that never reads does not keep it beyond the deadline either.
+    // A reader that never reads does not keep the statement beyond the deadline either.
     let mut rows = database.rows("select * from n", vec![], limits(Duration::from_millis(300))).unwrap();
     wait_until_idle(&database);
     let error = database.runtime.block_on(rows.collect()).unwrap_err();
     assert_eq!(error.kind(), Kind::Timeout, "{error}");
 }
 
-/// Its age is told while it is held. At the deadline it lets go of what it read, though its reader keeps the answer.
+/// The status reports its age while it is held. At the deadline it releases its snapshot, though its reader keeps the answer.
 #[test]
 fn a_stream_that_nobody_takes_shows_its_age_and_lets_go_at_its_deadline() {
     let _limit = testkit::limit(120);
@@ -92,7 +92,7 @@ fn a_stream_that_nobody_takes_shows_its_age_and_lets_go_at_its_deadline() {
     let held = std::sync::Arc::downgrade(&table());
     let limits = limits(Duration::from_secs(2));
     let mut rows = database.rows("select * from n", vec![], limits).unwrap();
-    // The table goes on; what the stream reads stays.
+    // The table changes; the stream's snapshot does not.
     database.execute("delete from n");
     let start = Instant::now();
     while database.sql.status().oldest < Duration::from_millis(300) {
@@ -140,7 +140,7 @@ fn a_copy_may_take_longer_than_other_statements_and_not_for_ever() {
     assert_eq!(out("delete from n", Limits::default()).unwrap_err().kind(), Kind::Invalid);
 }
 
-/// A request could ask for any deadline, and keep a place among the statements for as long.
+/// A request could ask for any deadline, and keep a slot among the statements for as long.
 #[test]
 fn no_statement_gets_a_longer_deadline_than_all() {
     let _limit = testkit::limit(120);
@@ -169,7 +169,7 @@ fn a_dropped_answer_stops_the_work() {
         }
         drop(rows);
         wait_until_idle(&database);
-        // A sort of what one part holds in memory is not interrupted; after it there must be silence.
+        // A sort of one part's rows in memory is not interrupted; after it the threads must be idle.
         let start = Instant::now();
         loop {
             let before = cpu_seconds();
@@ -206,7 +206,7 @@ fn more_statements_than_allowed_wait_and_more_than_may_wait_are_refused() {
         options.waiting_max = 3;
     });
     database.numbers("n", 50_000, false);
-    // An answer that is not read to its end keeps its place.
+    // An answer that is not read to its end keeps its slot.
     let pairs = "select a.id, b.id from n a, n b";
     let held: Vec<_> = (0..2).map(|_| database.rows(pairs, vec![], Limits::default()).unwrap()).collect();
     let principal = Principal::local();
@@ -245,13 +245,13 @@ fn a_light_statement_does_not_wait_for_heavy_ones() {
         slowest = slowest.max(start.elapsed());
     }
     assert_eq!(database.sql.status().heavy, before.heavy);
-    // Its threads are not those that are busy; on a machine with fewer cores than those it still has the first claim.
+    // The threads of light statements are free; on a machine with fewer cores than busy threads they still have priority.
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
     drop(heavy);
     wait_until_idle(&database);
 }
 
-/// R3: a text that is new is planned beside whatever others plan and execute.
+/// R3: a new text is planned beside whatever other statements plan and execute.
 #[test]
 fn a_new_text_does_not_wait_for_slow_functions_and_patterns_of_others() {
     let _limit = testkit::limit(120);
@@ -292,7 +292,7 @@ fn a_new_text_does_not_wait_for_slow_functions_and_patterns_of_others() {
     assert!(slowest < Duration::from_secs(2), "{slowest:?}");
 }
 
-/// A light statement whose text was planned before, and everything that can happen to it.
+/// All limits of a light statement with a cached plan.
 #[test]
 fn a_light_statement_meets_its_limits_too() {
     let _limit = testkit::limit(120);
@@ -308,7 +308,7 @@ fn a_light_statement_meets_its_limits_too() {
         assert_eq!(error.kind(), Kind::Timeout, "{error}");
     }
 
-    // Answers of several batches that nobody reads keep their places.
+    // Answers of several batches that are not read keep their slots.
     let many = ["select 1 as x"; 8].join(" union all ");
     let heavy = database.sql.status().heavy;
     let whole = vec![["1".to_owned()]; 8];
@@ -376,7 +376,7 @@ fn what_is_light_is_known_before_it_runs() {
     ] {
         assert!(!is_light(heavy), "{heavy}");
     }
-    // Planned where it delays nobody, and then as light as any.
+    // A long text is planned where it delays nobody, and is then as light as any.
     let long = format!("select id from n where id = 7 or id in ({})", vec!["1"; 2_000].join(", "));
     assert!(is_light(&long));
 }
@@ -384,7 +384,7 @@ fn what_is_light_is_known_before_it_runs() {
 #[test]
 fn a_sort_of_several_times_the_pool_spills() {
     let _limit = testkit::limit(240);
-    // By one thread there is one sort, which could take all memory that is for those that spill.
+    // With one thread there is one sort, which could take all memory of the consumers that spill.
     for threads in [1, 2] {
         sort_of_several_times_the_pool(threads);
     }
@@ -477,7 +477,7 @@ fn sql_works_on_threads_of_its_own_class() {
     let _limit = testkit::limit(60);
     let database = open();
     database.query("select 1");
-    // Other tests of this process start such threads all the time; one that has just begun has no name or class yet.
+    // Other tests of this process start such threads all the time; a new thread has no name or class yet.
     let begun = Instant::now();
     for (name, nice) in [("polynya-sql", "10"), ("pn-sql-plan", "10"), ("pn-sql-light", "0")] {
         while !sql_threads(name).iter().all(|found| found == nice) || sql_threads(name).len() < 2 {

@@ -1,5 +1,5 @@
-//! Conditions have the value that three-valued logic gives them: generated ones over all combinations of nulls and small
-//! numbers, worked out here by themselves.
+//! Conditions have the value of three-valued logic: random ones over all combinations of nulls and small numbers, compared with
+//! this file's own evaluation.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use types::Value;
 
 use crate::database::{Database, open, texts};
 
-/// A condition; `None` is null in what it is worked out to.
+/// A condition; it evaluates to `None` for null.
 #[derive(Debug)]
 enum Condition {
     In { operand: Operand, items: Vec<Operand>, negated: bool },
@@ -88,7 +88,7 @@ impl Condition {
     }
 
     fn leaf(rng: &mut Rng, params: bool) -> Condition {
-        // Mostly about one column, so that conditions meet.
+        // Mostly about one column, so that conditions interact.
         let operand = Operand::Column(if rng.below(4) == 0 { rng.index(3) } else { 0 });
         let negated = rng.below(2) == 0;
         match rng.below(10) {
@@ -226,7 +226,7 @@ fn conditions_have_the_value_that_logic_gives_them() {
     let (database, rows) = filled();
     let check = |condition: &Condition, params: bool| {
         let text = condition.text();
-        // A statement names each of its parameters.
+        // A statement must name each of its parameters.
         let all = if params { ", $1 as p, $2 as q, $3 as r" } else { "" };
         let expected: Vec<Option<bool>> = rows.iter().map(|row| condition.value(row)).collect();
         let ids = |wanted: fn(&Option<bool>) -> bool| -> Vec<String> {
@@ -258,12 +258,12 @@ fn conditions_have_the_value_that_logic_gives_them() {
         let params = seed % 3 == 0;
         let condition = Condition::any(&mut rng, 1 + (seed % 4) as u32, params);
         check(&condition, params);
-        // A kept plan, the second time.
+        // The second run uses the cached plan.
         check(&condition, params);
     });
 }
 
-/// Conditions that only come together when a query is put into another.
+/// Conditions that only come together when a query is merged into another.
 #[test]
 fn lists_that_meet_in_the_query_around_them_forget_no_null() {
     let _limit = testkit::limit(120);
@@ -286,7 +286,7 @@ fn lists_that_meet_in_the_query_around_them_forget_no_null() {
     assert_eq!(count("t where (x::text ~ '^(1|2)$' and x::text ~ '^(3|4)$') is null"), "16");
 }
 
-/// What the rewriting is not to cost: a list of keys and of an index is still one lookup.
+/// The rewriting must not cost this: a list of keys or of an index is still one lookup.
 #[test]
 fn lists_beside_others_are_still_looked_up() {
     let _limit = testkit::limit(120);
@@ -338,7 +338,7 @@ fn long_lists_about_one_value_are_no_deep_tree() {
     }
 }
 
-/// Of what a filter computes of a column the optimizer must not conclude that the column has one value.
+/// If a filter compares an expression of a column, the optimizer must not conclude that the column has one value.
 #[test]
 fn rows_are_in_order_where_a_filter_computes_of_what_they_are_ordered_by() {
     let _limit = testkit::limit(120);
@@ -369,7 +369,7 @@ fn rows_are_in_order_where_a_filter_computes_of_what_they_are_ordered_by() {
         let rows: Vec<String> = database.query(text).into_iter().map(|row| row[0].clone()).collect();
         assert_eq!(rows.join(" "), expected, "{text}");
     }
-    // What it knows of columns that are compared themselves it may use.
+    // A comparison of the column itself may be used.
     let plan = |text: &str| database.query(&format!("explain {text}")).concat().join("\n");
     let sorted = plan("select id, n from t where n = 2 order by n");
     assert!(!sorted.contains("SortExec"), "{sorted}");

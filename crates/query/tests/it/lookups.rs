@@ -1,11 +1,11 @@
-//! Rows that are read in the thread of who wants them, without a plan.
+//! Rows that are read on the caller's thread, without a plan.
 
 use query::{Answer, Limits, Prepared};
 use types::{Principal, Value};
 
 use crate::database::{Database, open, texts};
 
-/// In the caller's thread, or else as any statement; and which of them it was.
+/// Runs a lookup on the caller's thread, or else as a statement; returns true in the first case.
 fn run(database: &Database, prepared: &Prepared, values: &[Value]) -> (Vec<Vec<String>>, bool) {
     if let Some(batch) = prepared.lookup(values, true).unwrap() {
         return (texts(&[batch]), true);
@@ -24,8 +24,8 @@ fn sorted(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
     rows
 }
 
-/// Small tables are read whole where the caller stands, with the answer that the statement gives: with deleted rows, nulls,
-/// rows of segments and of the head, with and without an index, with conditions on columns that are not wanted.
+/// Small tables are scanned on the caller's thread, with the statement's answer: with deleted rows, nulls, rows of segments and
+/// of the head, with and without an index, with conditions on columns that are not selected.
 #[test]
 fn a_small_table_is_read_by_the_thread_that_waits() {
     let _limit = testkit::limit(240);
@@ -38,7 +38,7 @@ fn a_small_table_is_read_by_the_thread_that_waits() {
     database.execute("delete from t where id % 17 = 3");
     let prepare =
         |text: &str| database.runtime.block_on(database.sql.prepare(&Principal::local(), text)).unwrap();
-    // Which of the values are the statement's.
+    // The numbers select the statement's parameters among the values.
     let statements: [(&str, &[usize]); 6] = [
         ("select id, price from t where category = $1", &[0]),
         ("select id, category, stock from t where price between $1 and $2", &[1, 2]),
@@ -84,7 +84,7 @@ fn a_small_table_is_read_by_the_thread_that_waits() {
     }
 }
 
-/// What is no small matter goes to those threads that have time, and gives what it gives there.
+/// Larger reads go to the threads that have time, and give the same answer there.
 #[test]
 fn a_large_table_is_not_read_by_the_thread_that_waits_unless_an_index_finds_its_rows() {
     let _limit = testkit::limit(240);

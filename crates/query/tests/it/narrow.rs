@@ -1,4 +1,4 @@
-//! What needs few rows of an ordered table reads few: the first of an order, the least and greatest, one of each, how many.
+//! Statements that need few rows of an indexed table read few: the first of an order, `min` and `max`, DISTINCT, `count`.
 
 use testkit::Rng;
 
@@ -11,7 +11,7 @@ fn plan(database: &Database, text: &str) -> String {
     rows.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
-/// A filter that an index may know all of, or part of.
+/// A filter that an index may cover completely, partly, or not at all.
 fn filter(rng: &mut Rng) -> String {
     let pick = |rng: &mut Rng| rng.below(NAMES.len() as u64) as usize;
     match rng.below(8) {
@@ -27,7 +27,7 @@ fn filter(rng: &mut Rng) -> String {
     }
 }
 
-/// What comes behind a row in some order, in both ways to say so.
+/// A condition for the rows after a given one in some order, in both spellings.
 fn behind(rng: &mut Rng) -> String {
     let pairs = [[1, 2], [4, 0], [7, 8], [8, 5], [3, 6], [0, 1]];
     let pair = pairs[rng.below(pairs.len() as u64) as usize];
@@ -41,7 +41,7 @@ fn behind(rng: &mut Rng) -> String {
     }
 }
 
-/// A statement over `TABLE`, whose rows have one order or none that matters.
+/// A statement over `TABLE` whose rows have one order, or an order that does not matter.
 fn statement(rng: &mut Rng) -> String {
     let filter = filter(rng);
     let name = |rng: &mut Rng| one_of(rng, &NAMES).to_owned();
@@ -56,7 +56,7 @@ fn statement(rng: &mut Rng) -> String {
             let (first, order) = by(rng);
             let limit = format!("limit {} offset {}", rng.below(40), rng.below(3) * rng.below(20));
             match rng.below(3) {
-                // Level rows may come in any order; what they are level in does not change by that.
+                // Equal rows may come in any order; the selected column is equal in them.
                 0 => format!("select {first} from TABLE where {filter} order by {order} {limit}"),
                 1 => format!("select *, i + 0.5 from TABLE where {filter} order by {order}, id {limit}"),
                 _ => {
@@ -79,7 +79,7 @@ fn statement(rng: &mut Rng) -> String {
     }
 }
 
-/// Zeros of either sign are level with each other, in any order.
+/// Replaces negative zeros: zeros of either sign are equal, so their order is not determined.
 fn zeros_as_one(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
     for value in rows.iter_mut().flatten().filter(|value| *value == "-0.0") {
         *value = "0.0".into();
@@ -87,7 +87,7 @@ fn zeros_as_one(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
     rows
 }
 
-/// M2: before, during and after the indexes are built, while rows come and go.
+/// M2: before, during and after the indexes are built, while rows are inserted and deleted.
 #[test]
 fn few_rows_of_many_are_those_of_a_scan() {
     let _limit = testkit::limit(570);
@@ -106,7 +106,7 @@ fn few_rows_of_many_are_those_of_a_scan() {
                 database.execute(&format!("create index on with_indexes ({index})"));
                 declared += 1;
             }
-            // From time to time without dead rows.
+            // Sometimes without deleted rows.
             if rng.below(2) == 0 && round > 4 {
                 let gone = condition(&mut rng, 1);
                 for table in ["with_indexes", "without"] {
@@ -125,7 +125,7 @@ fn few_rows_of_many_are_those_of_a_scan() {
                     expected.sort();
                     found.sort();
                 }
-                // Of zeros, which are level, either comes first.
+                // Zeros of either sign are equal, so either may come first.
                 let zeros = [&mut found, &mut expected].into_iter().flatten().flatten();
                 zeros.filter(|cell| *cell == "-0.0").for_each(|cell| *cell = "0.0".to_owned());
                 assert_eq!(found, expected, "seed {seed}, round {round}: {text}");
@@ -153,7 +153,7 @@ fn the_first_of_an_order_are_looked_up() {
     reads("select id from n order by x limit 10 offset 5", "index=n_x_idx, lookup=15 rows");
     let text = "select * from n where kind = 'kind 3' order by x desc limit 5";
     reads(text, "index=n_kind_x_idx, lookup=5 rows");
-    // A filter that the index knows nothing of is evaluated on the way.
+    // A filter on a column outside the index is evaluated on the way.
     reads("select * from n where id % 10 = 3 order by x limit 5", "index=");
     reads("select min(x), max(id) from n", "index=n_x_idx + n_id_idx, lookup=2 rows");
     reads("select max(x) from n where kind = 'kind 3'", "index=n_kind_x_idx, lookup=1 rows");
@@ -168,9 +168,9 @@ fn the_first_of_an_order_are_looked_up() {
     assert_eq!(database.query("select count(*) from n where x < -5"), [["0"]]);
     assert_eq!(database.query("select * from n where x between 10 and 9"), Vec::<Vec<String>>::new());
     assert_eq!(database.query("select min(x) from n where x > 5000"), [["NULL"]]);
-    // A filter that takes another row each time cannot be looked at beforehand.
+    // A volatile filter cannot be evaluated in advance.
     assert!(!plan(&database, "select * from n where random() < 0.5 order by x limit 5").contains("index="));
-    // Whoever wants all of it reads it in order.
+    // A query for all rows scans the table.
     assert!(!plan(&database, "select * from n order by x").contains("index="));
     assert!(!plan(&database, "select * from n order by x limit 30000").contains("index="));
     database.execute("delete from n where id >= 59990");
@@ -181,7 +181,7 @@ fn the_first_of_an_order_are_looked_up() {
     assert_eq!(database.query("select count(*) from n where id > 59980"), [["10"]]);
 }
 
-/// A page begins where the one before it ended, however many rows have the first value of that place.
+/// A page begins where the previous one ended, even if many rows share its first value.
 #[test]
 fn a_page_behind_a_row_is_looked_up() {
     let _limit = testkit::limit(120);
@@ -197,7 +197,7 @@ fn a_page_behind_a_row_is_looked_up() {
         assert!(figure(&plan, "rows_looked_up") <= 4.0, "{text}: {plan}");
         database.query(text)
     };
-    // 7 × id ends in the digit of 7 × the kind's, so of `kind 4` x ends in 8.
+    // The last digit of x is that of 7 × the kind's digit, so for `kind 4` x ends in 8.
     let expected = [["kind 4", "488", "57784"], ["kind 4", "488", "58784"], ["kind 4", "488", "59784"]];
     for behind in [
         "(kind, x, id) > ('kind 4', 488, 56784)",
@@ -216,7 +216,7 @@ fn a_page_behind_a_row_is_looked_up() {
             format!("select kind, x, id from n where {before} order by kind desc, x desc, id desc limit 3");
         assert_eq!(rows(&text), expected, "{before}");
     }
-    // A null is neither before nor behind, where it decides.
+    // A null decides nothing: such a row is neither before nor after.
     let text =
         "select kind, x, id from n where (kind, x, id) > ('kind 9', 993, 59000) order by kind, x, id limit 3";
     assert_eq!(rows(text), [["kind 9", "993", "59999"]]);
@@ -224,7 +224,7 @@ fn a_page_behind_a_row_is_looked_up() {
     assert_eq!(rows(text), [["kind 4", "998", "714"], ["kind 4", "998", "1714"]]);
 }
 
-/// Each side by what knows it: an index, the key, the row's id.
+/// Each operand is looked up where it can be: in an index, by the key, or by row id.
 #[test]
 fn the_sides_of_an_or_are_looked_up_by_index_key_and_row_id() {
     let _limit = testkit::limit(120);
@@ -248,7 +248,7 @@ fn the_sides_of_an_or_are_looked_up_by_index_key_and_row_id() {
     assert_eq!(ids("a = 5 or x = 5 and y = 7 or a = 6", 121.0).len(), 121);
     assert_eq!(ids("(a = 5 or x = 5 and y = 7) and b = 2", 61.0), ["1507"]);
     assert_eq!(ids("a = 507 or x = 5 and y = 7", 60.0).len(), 60);
-    // What came since stands in the tail.
+    // Later rows are in the tail.
     database.execute("insert into n values (900, 1, 5, 0), (900, 2, 6, 0)");
     database.execute("delete from n where x = 0 and y = 5");
     let found =

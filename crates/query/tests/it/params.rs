@@ -1,4 +1,4 @@
-//! `$1`: typed values, and untyped ones as they come out of JSON.
+//! `$1`: typed values, and untyped ones as JSON has them.
 
 use types::{Kind, Value};
 
@@ -49,7 +49,7 @@ fn a_parameter_stands_wherever_a_value_does() {
     }
 }
 
-/// As drivers pass lists: over HTTP as JSON, by others as PostgreSQL's text.
+/// Drivers pass lists over HTTP as JSON, and others as PostgreSQL's text.
 #[test]
 fn a_list_of_values_is_given_as_one_parameter() {
     let _limit = testkit::limit(120);
@@ -99,7 +99,7 @@ fn the_same_text_with_other_values_gives_other_rows() {
             (0..1_000).contains(&id).then(|| vec![id.to_string()]).into_iter().collect();
         assert_eq!(rows, expected);
     }
-    // And with values of another type.
+    // The same text with values of another type.
     let rows = database.try_query("select id from n where id = $1", vec![Value::String("4".into())]).unwrap();
     assert_eq!(rows, [["4"]]);
 }
@@ -113,7 +113,7 @@ fn rows_are_written_from_parameters() {
          l text[], f double precision)",
     );
     let text = |t: &str| Value::String(t.into());
-    // As the JSON interface sends them: numbers, text and lists.
+    // Values as the JSON interface sends them: numbers, text and lists.
     let untyped = vec![
         Value::Int64(1),
         text("1.25"),
@@ -196,8 +196,8 @@ fn a_float_fills_a_decimal_or_an_integer_only_with_digits_that_were_sent() {
     );
 }
 
-/// JSON has no decimals, dates or uuids: they come as text, and mean what they are compared with. The second run of
-/// each statement is that of a kept plan.
+/// JSON has no decimals, dates or uuids: they come as text, and take the type of the other operand. The second run of each
+/// statement uses the cached plan.
 #[test]
 fn a_text_parameter_is_read_as_what_it_is_compared_with() {
     let _limit = testkit::limit(120);
@@ -240,11 +240,11 @@ fn a_text_parameter_is_read_as_what_it_is_compared_with() {
             let rows = rows.unwrap_or_else(|e| panic!("{filter} with {given}: {e}"));
             assert_eq!(rows.concat().join(","), found, "{filter} with {given}, {run}");
         }
-        // Every text is a text, and the bytes of one.
+        // Every text is a valid text, and the bytes of one.
         if filter.starts_with("s ") || filter.starts_with("bin ") {
             continue;
         }
-        // The plan that is kept for it by now.
+        // The cached plan must refuse it too.
         let error = database.try_query(&text, vec![Value::String("so".into())]).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid, "{filter}: {error}");
         assert!(error.to_string().contains("`so` is no"), "{filter}: {error}");
@@ -258,7 +258,7 @@ fn a_text_parameter_is_read_as_what_it_is_compared_with() {
     assert!(error.to_string().contains("cannot be compared"), "{error}");
 }
 
-/// A float is a number beside a decimal, not a decimal: no decimal column holds 1e30.
+/// Beside a decimal a float stays a float: no decimal column holds 1e30.
 #[test]
 fn a_float_parameter_is_compared_with_decimals_wherever_it_stands() {
     let _limit = testkit::limit(120);
@@ -329,7 +329,7 @@ fn a_text_parameter_is_read_in_a_select_list_as_in_where() {
     assert_eq!(database.query("select id, ok from t order by id"), [["2", "false"], ["3", "true"]]);
 }
 
-/// A plan that is kept gets its values later.
+/// A cached plan gets its values later.
 #[test]
 fn the_least_and_the_greatest_integer_are_bounds_like_others() {
     let _limit = testkit::limit(120);

@@ -1,4 +1,4 @@
-//! How a scan is narrowed, split and counted, and what a plan that was made before costs.
+//! Pruning, splitting and counting of scans, and the cost of cached plans.
 
 use std::time::{Duration, Instant};
 
@@ -91,7 +91,7 @@ fn counting_reads_nothing_and_ranges_of_row_ids_read_only_theirs() {
     assert!(plan.contains("pieces=1"), "{plan}");
 }
 
-/// Also where nothing is sealed yet: batches of the head know their bounds as blocks do.
+/// Pruning works before anything is sealed: batches of the head have zone maps like blocks.
 #[test]
 fn batches_that_cannot_match_are_left_out() {
     let _limit = testkit::limit(120);
@@ -120,7 +120,7 @@ fn pieces(database: &Database, filter: &str) -> usize {
     after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
-/// Segments know the bounds of their blocks' columns.
+/// Segments have zone maps for the columns of their blocks.
 #[test]
 fn blocks_that_cannot_match_are_left_out_and_nothing_else() {
     let _limit = testkit::limit(240);
@@ -173,11 +173,11 @@ fn a_kept_plan_follows_the_table() {
     database.execute("create table t (id bigint, x text)");
     database.execute("insert into t values (2, 'b')");
     assert_eq!(ask(), [["2", "b"]]);
-    // Another table may come to be meant by the same text.
+    // A new table may take over the meaning of the same text.
     assert_eq!(database.query("select * from T"), [["2", "b"]]);
     database.execute("create table ns.T (id bigint)");
     assert_eq!(database.query("select * from T"), [["2", "b"]]);
-    // A function of the moment is not kept.
+    // A plan with a function of the current time is not cached.
     for moment in [
         "select now()",
         "select value from range((extract(epoch from now()) * 1000000)::bigint, 9000000000000000000) limit 1",
@@ -192,8 +192,8 @@ fn a_kept_plan_follows_the_table() {
     }
 }
 
-/// Each plan that was kept held the table of the moment at which it was made, its head in memory and its files on the disk, for
-/// as long as it was kept: up to 512 of them, for ever where fewer texts are used.
+/// Each cached plan held the table of its moment, with the head in memory and the files on disk, for as long as it was cached: up
+/// to 512 plans, and without limit of time if few texts are used.
 #[test]
 fn a_kept_plan_holds_no_rows() {
     let _limit = testkit::limit(120);
@@ -217,7 +217,7 @@ fn a_kept_plan_holds_no_rows() {
             database.execute(text);
         }
     }
-    // Replaced roots are dropped by a thread of their own.
+    // A separate thread drops replaced roots.
     let since = Instant::now();
     while held.upgrade().is_some() {
         assert!(
@@ -226,14 +226,14 @@ fn a_kept_plan_holds_no_rows() {
         );
         std::thread::yield_now();
     }
-    // They are used again, over the rows of now.
+    // The cached plans are used again, over the current rows.
     assert_eq!(database.query("select x from n where id = 5"), [["35"]]);
     database.execute("update n set x = 36 where id = 5");
     assert_eq!(database.query("select x from n where id = 5"), [["36"]]);
 }
 
-/// Prints what small queries cost; asserts only that a plan that was made before is cheaper than a new one. In turns, and by
-/// the fastest of each, so that whatever else the machine does in between decides nothing.
+/// Prints the costs of small queries; asserts only that a cached plan is cheaper than a new one. The runs alternate, and the
+/// fastest of each counts, so that other work of the machine does not matter.
 #[test]
 fn a_small_query_made_before_costs_less() {
     let _limit = testkit::limit(240);

@@ -1,4 +1,4 @@
-//! ALTER TABLE and views beside plans that were made before, other principals, and writers.
+//! ALTER TABLE and views beside cached plans, other principals, and writers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -40,7 +40,7 @@ fn a_kept_plan_follows_what_its_names_mean() {
     assert!(view().is_empty());
 }
 
-/// A1: a view gives nobody what he may not read himself, nor tells what it names.
+/// A1: a view gives no principal rows that it may not read itself, and does not reveal the names in its query.
 #[test]
 fn a_view_reads_with_the_rights_of_its_reader() {
     let _limit = testkit::limit(120);
@@ -67,7 +67,7 @@ fn a_view_reads_with_the_rights_of_its_reader() {
     assert!(unseen.contains("there is no table `hidden`"), "{unseen}");
     let listed = "select table_name, view_definition from information_schema.views";
     assert_eq!(ask(listed).unwrap(), [["shown", "NULL"]]);
-    // Nor what it would show.
+    // It does not reveal its columns either.
     let columns = "select table_name, column_name from information_schema.columns";
     assert_eq!(ask(columns).unwrap(), [["open_", "id"]]);
     assert_eq!(ask("show views").unwrap(), [["main", "shown", "NULL"]]);
@@ -78,7 +78,7 @@ fn a_view_reads_with_the_rights_of_its_reader() {
     assert_eq!(ask("drop view hidden").unwrap_err().kind(), Kind::NotFound);
 }
 
-/// What was made under an older definition is written under the new one, or made again.
+/// A change that was computed under an older definition is written under the new one, or computed again.
 #[test]
 fn writers_go_on_while_a_table_is_altered() {
     let _limit = testkit::limit(240);
@@ -95,7 +95,7 @@ fn writers_go_on_while_a_table_is_altered() {
                 let run = database.sql.run(&principal, &text, vec![], Limits::default());
                 match runtime.block_on(run) {
                     Ok(_) => id += 1,
-                    // Lost against the other side too often.
+                    // The statement lost against the other side too often.
                     Err(error) => assert_eq!(error.kind(), Kind::Conflict, "{error}"),
                 }
                 written.store(id, Ordering::Relaxed);
@@ -198,7 +198,7 @@ fn a_file_is_copied_to_the_table_and_columns_that_it_was_read_for() {
     }
 }
 
-/// Who copied the file again had its beginning twice.
+/// After an error, a second copy of the whole file inserted its beginning twice.
 #[test]
 fn what_is_left_of_a_file_is_what_its_error_tells_to_copy() {
     let _limit = testkit::limit(120);

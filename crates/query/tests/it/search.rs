@@ -1,4 +1,4 @@
-//! Keyword search beside SQL: what runs where.
+//! Keyword search beside SQL: the threads on which searches run.
 
 use std::time::{Duration, Instant};
 

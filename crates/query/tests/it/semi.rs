@@ -1,4 +1,4 @@
-//! What a query within a condition or the other side of a join wants few of is looked up: by key, row id, or an index.
+//! If a subquery in a condition, or one side of a join, has few values, the other side is looked up: by key, row id, or an index.
 
 use testkit::Rng;
 
@@ -6,7 +6,7 @@ use crate::advice::{analyzed, figure};
 use crate::database::{Database, open};
 use crate::indexes::{COLUMNS, INDEXES, NAMES, condition, insert};
 
-/// Columns that are compared as one type, though they may be of two.
+/// Columns that are compared as one type, though they may have two.
 const PAIRS: [(&str, &str); 14] = [
     ("i", "b"),
     ("b", "i"),
@@ -32,12 +32,12 @@ fn pair(rng: &mut Rng) -> (&'static str, &'static str) {
     (name, name)
 }
 
-/// A statement over `TABLE` and `few`, whose rows have one order.
+/// A statement over `TABLE` and `few` whose rows have one order.
 fn statement(rng: &mut Rng) -> String {
     let (own, other) = pair(rng);
     let few = match rng.below(4) {
         0 => format!("(select * from few where {})", condition(rng, 1)),
-        // Not few at all.
+        // A subquery with many rows.
         1 if rng.below(3) == 0 => "TABLE".to_owned(),
         _ => "few".to_owned(),
     };
@@ -80,7 +80,7 @@ fn statement(rng: &mut Rng) -> String {
     }
 }
 
-/// M2: before, during and after the indexes are built, while rows come, change and go.
+/// M2: before, during and after the indexes are built, while rows are inserted, updated and deleted.
 #[test]
 fn a_query_within_a_condition_finds_the_same_with_and_without_indexes() {
     let _limit = testkit::limit(570);
@@ -151,7 +151,7 @@ fn filled() -> Database {
     database.execute(
         "insert into few values (1, 5, 5, 'kind 5'), (2, 7, 7, 'kind 5'), (3, null, null, null), (4, 99999, -1, ''), (5, 5, 5, 'kind 5')",
     );
-    // Behind the indexes.
+    // A row in the indexes' tail.
     database.execute("insert into n values (70000, 'new', 7)");
     database
 }
@@ -209,7 +209,7 @@ fn what_few_rows_want_is_looked_up() {
         3.0,
     );
     reads("select id from n intersect select want from few order by 1", key, &["5", "7"], 3.0);
-    // What a condition makes few, however large its table is.
+    // A condition leaves few rows of a large table.
     let text = "select count(*) from n where x in (select x from n m where m.id % 60000 = 3)";
     assert_eq!(database.query(text), [["60"]]);
     let plan = analyzed(&database, text);
@@ -243,14 +243,14 @@ fn what_many_rows_want_is_read_as_it_lies() {
     assert_eq!(database.query(text), [["54001"]]);
     let plan = analyzed(&database, text);
     assert!(!plan.contains("while joining"), "{plan}");
-    // Of many values in one place the others' pieces are not read.
+    // If many values lie in one range, the pieces outside of it are not read.
     let text = "select count(*) from n where id in (select id from n m where id between 20000 and 25000)";
     assert_eq!(database.query(text), [["5001"]]);
     let plan = analyzed(&database, text);
     assert!(figure(&plan, "pieces_skipped") >= 4.0, "{plan}");
 }
 
-/// What is found out about one column while a plan runs is not taken for another one of the same name.
+/// A filter learned for one column while a plan runs must not be applied to another column of the same name.
 #[test]
 fn columns_of_one_name_are_told_apart() {
     let _limit = testkit::limit(300);
@@ -271,7 +271,7 @@ fn columns_of_one_name_are_told_apart() {
         "select few.want, s.a from few join (select b.id as b, a.id as a {joined}) s on s.b = few.want order by 1"
     );
     assert_eq!(database.query(&text), [["3", "199996"], ["100000", "99999"]]);
-    // The key of the outer side is called as a column of the inner side that it is not compared with.
+    // The outer key has the name of an inner column that it is not compared with.
     database.execute("create table u (id bigint, x bigint)");
     database.execute("insert into u select 1000000 + value, value from generate_series(0, 20000)");
     let text = "select a.id from few join a on few.want = a.id where a.id in (select u.x from u where u.id <> a.other) order by a.id limit 3";

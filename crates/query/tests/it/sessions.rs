@@ -78,10 +78,10 @@ fn a_session_keeps_statements_by_name() {
     client.fails("prepare p (money_bag) as select $1", Kind::Invalid, "money_bag");
     client.fails("deallocate p", Kind::NotFound, "`p`");
 
-    // It goes on with what its tables have become.
+    // The statement follows changes of its tables.
     database.execute("alter table t add column more int default 5");
     assert_eq!(client.run("execute \"Get\"(2)")[0][0], "it's");
-    // Nobody else has it.
+    // No other session has it.
     Client::new(&database).fails("execute none", Kind::NotFound, "none");
 
     assert_eq!(client.run("deallocate prepare none"), [["DEALLOCATE", "0"]]);
@@ -105,7 +105,7 @@ fn a_prepared_statement_runs_in_the_open_transaction() {
     client.run("execute put(2, '20')");
     assert_eq!(client.run("execute sums(0)"), [["30", "2"]]);
     assert_eq!(database.query("select count(*) from t"), [["1"]]);
-    // What is prepared in a transaction outlives it; an error ends it.
+    // A statement prepared in a transaction outlives it, and an error ends the transaction.
     client.run("prepare late as select 7");
     client.fails("execute nobody", Kind::NotFound, "nobody");
     client.fails("execute sums(0)", Kind::Invalid, "has failed");
@@ -123,7 +123,7 @@ fn a_prepared_statement_runs_in_the_open_transaction() {
     assert_eq!(database.query("select id from t order by id"), [["1"], ["3"]]);
 }
 
-/// It was planned over the newest tables, and failed for what others had renamed since.
+/// It was planned over the newest tables, and failed because of columns that others had renamed since.
 #[test]
 fn a_prepared_statement_in_a_transaction_knows_the_tables_of_its_beginning() {
     let _limit = testkit::limit(120);
@@ -167,7 +167,7 @@ fn quotes_in_texts_stay_what_they_are() {
     database.execute("insert into secret values ('hidden')");
     let mut client = Client::new(&database);
     client.run("prepare p as select 'a''''b', $1, '\\''' -- as it's written\n");
-    // As a program writes what a user typed: each quote doubled.
+    // Texts as a program sends what a user typed: each quote doubled.
     for typed in
         ["x''y", "'", "''", "\\'", "\\'', (select x from secret)) --", "\\' || (select x from secret) || '"]
     {

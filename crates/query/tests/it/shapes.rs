@@ -1,4 +1,4 @@
-//! Shapes of statements that are good SQL, and that DataFusion refuses, or reads all rows for.
+//! Forms of valid SQL that DataFusion refuses, or for which it reads all rows.
 
 use types::Value;
 
@@ -33,7 +33,7 @@ fn two_columns_of_one_name_are_numbered() {
     is("select id, * from t order by 1", &["id_2", "id", "n"], &["1 1 10", "2 2 20"]);
     is("select t.*, u.id from t join u using (id) order by m", &["id", "n", "id_2"], &["2 20 2", "1 10 1"]);
     is("select id, n as id_2, id from t order by 1", &["id", "id_2", "id_3"], &["1 10 1", "2 20 2"]);
-    // Where nobody sees the names.
+    // The names are not visible in the answer here.
     is("select count(*) from (select id as x, n as x from t) s", &["count(*)"], &["2"]);
     is(
         "select * from (select t.id, u.id from t join u on t.n < u.m) s order by 1",
@@ -51,7 +51,7 @@ fn two_columns_of_one_name_are_numbered() {
         &["1", "2"],
     );
     assert_eq!(database.execute("insert into u select id as x, n as x from t"), 2);
-    // What it is called stays what it is called.
+    // A given name stays.
     is("select max(m) as m from u group by id order by m", &["m"], &["20", "30"]);
 }
 
@@ -122,7 +122,7 @@ fn good_statements_are_not_refused() {
     let asked =
         database.try_query("select count(*) from t as of ($1)", vec![Value::String("2300-01-01".into())]);
     assert_eq!(asked.unwrap(), [["5"]]);
-    // The name by which an ASOF JOIN is said to DataFusion is none that may be written.
+    // The function by which an ASOF JOIN is passed to DataFusion cannot be called by users.
     let text = "select * from t x left join t y on \"nearest in time\"(x.a >= y.a)";
     let error = database.try_query(text, vec![]).unwrap_err();
     assert!(error.to_string().contains("there is no function"), "{error}");
@@ -161,7 +161,7 @@ fn conditions_in_other_words_ask_the_same_index() {
     is("case when x = 5 then true when x = 6 then false when x = 7 then id > 10000 end", "30", 60.0);
     is("case when x = 5 then id % 2 = 1 else x = 8 end", "40", 40.0);
     is("(case when x = 5 then 1 else 0 end) is not distinct from 1 and x < 9", "20", 20_002.0);
-    // A branch that takes others keeps them.
+    // A branch that accepts other rows keeps them.
     let all = "select count(*) from t where case when x = 5 then false else true end";
     assert_eq!(database.query(all), [["19982"]]);
     let some = "select count(*) from t where not (x is not distinct from 5)";

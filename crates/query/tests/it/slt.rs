@@ -10,7 +10,7 @@
 //! ----
 //! 1
 //! ```
-//! Records are separated by empty lines. With `POLYNYA_SLT_UPDATE=1` the expected rows are written anew.
+//! Records are separated by empty lines. With `POLYNYA_SLT_UPDATE=1` the expected rows are rewritten.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -129,7 +129,7 @@ fn run_file(name: &str) {
     assert!(failures.is_empty(), "{failures}");
 }
 
-/// The record with what was found in place of what was expected.
+/// Runs a record; returns it with the actual rows in place of the expected ones.
 fn run_record(database: &Database, record: &str) -> Result<String, String> {
     let comments: String =
         record.lines().take_while(|l| l.starts_with('#')).map(|l| format!("{l}\n")).collect();

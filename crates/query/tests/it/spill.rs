@@ -10,7 +10,7 @@ use types::Principal;
 use crate::database::{Database, alone, open_with};
 
 const MEMORY_BYTES: usize = 16 << 20;
-/// About 120 bytes each.
+/// Number of rows, of about 120 bytes each.
 const ROWS: i64 = 1_500_000;
 
 fn open() -> Database {
@@ -30,7 +30,7 @@ fn sorts_groups_and_joins_of_ten_times_the_memory_are_answered() {
     let _alone = alone();
     let database = open();
     let wide = "(select id, repeat(kind, 12) || id as k, x from n)";
-    // All in another order.
+    // A sort of all rows in another order.
     let sorted = format!(
         "select count(*), sum(case when id > before then 1 else 0 end) \
          from (select id, lag(id) over (order by x, id) as before from {wide})"
@@ -44,7 +44,7 @@ fn sorts_groups_and_joins_of_ten_times_the_memory_are_answered() {
         one(&database, &format!("select count(*) from (select distinct k, x from {wide})")),
         ROWS.to_string()
     );
-    // Both sides are too much.
+    // Each side of the join exceeds the memory.
     let joined = format!("select count(*), sum(a.x - b.x) from {wide} a join {wide} b on a.k = b.k");
     assert_eq!(database.query(&joined), [[ROWS.to_string(), "0".to_string()]]);
     // Each row is the nearest to itself.
@@ -52,16 +52,16 @@ fn sorts_groups_and_joins_of_ten_times_the_memory_are_answered() {
         "select count(*), sum(a.id - b.id), count(b.k) from {wide} a asof join {wide} b match_condition (a.id >= b.id) on a.x = b.x"
     );
     assert_eq!(database.query(&nearest), [[ROWS.to_string(), "0".to_string(), ROWS.to_string()]]);
-    // Statements that write read in their own way.
+    // Statements that write collect rows in a different way.
     database.execute(&format!("create table j as {joined}"));
     assert_eq!(database.query("select * from j"), [[ROWS.to_string(), "0".to_string()]]);
 }
 
-/// A table `m(id bigint, k bigint, pad text)` whose texts, of 190 bytes, are all different and in no order.
+/// Makes a table `m(id bigint, k bigint, pad text)` whose texts of 190 bytes are all different and unordered.
 fn stored(memory_bytes: usize, rows: i64) -> Database {
     let database = open_with(|options| options.memory_bytes = memory_bytes);
     database.execute("create table m (id bigint, k bigint, pad text)");
-    // Rows that are not sealed yet are parts of what was written at once.
+    // Rows that are not sealed yet are slices of the batches of their commits.
     for first in (0..rows).step_by(100_000) {
         let ids: Vec<i64> = (first..(first + 100_000).min(rows)).collect();
         let text = |id: &i64| {
@@ -82,7 +82,7 @@ fn stored(memory_bytes: usize, rows: i64) -> Database {
     database
 }
 
-/// The plan that joined by hash was kept for what it read, and with it the memory that the one that sorts waited for.
+/// The hash join's plan was kept because its reads were to be recorded, and with it the memory that the sorting plan waited for.
 #[test]
 fn sets_and_not_in_beyond_the_memory_are_answered() {
     let _limit = testkit::limit(300);
@@ -96,7 +96,7 @@ fn sets_and_not_in_beyond_the_memory_are_answered() {
     ] {
         assert_eq!(one(&database, text), "300000", "{text}");
     }
-    // Nulls on both sides, and a query without rows.
+    // Nulls on both sides, and a subquery without rows.
     database.execute("insert into m values (-1, 1, null), (-2, 1, 'x')");
     for (text, expected) in [
         ("select count(*) from m where pad not in (select pad from m where id % 2 = 0)", "300000"),
@@ -108,7 +108,7 @@ fn sets_and_not_in_beyond_the_memory_are_answered() {
     }
 }
 
-/// A batch of stored texts counted as all that was written with it.
+/// A batch of stored texts was counted with all of the buffers that it is a slice of.
 #[test]
 fn stored_texts_beyond_the_memory_are_sorted_and_grouped() {
     let _limit = testkit::limit(300);

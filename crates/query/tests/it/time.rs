@@ -1,4 +1,4 @@
-//! Tables that name a time column: what a range of time reads, and that nothing else tells them from other tables.
+//! Tables with a time column: the reads of a range of time, and equal answers otherwise.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::database::{Database, open, open_engine};
 
 /// Seconds over which times are spread.
 const SPAN: i64 = 1_000_000;
-/// 2026-01-01.
+/// 2026-01-01 in seconds since 1970.
 const START: i64 = 1_767_225_600;
 
-/// Rows `id, at, kind, x0 … x7` whose times are scattered; one in a hundred has none.
+/// Rows `id, at, kind, x0 … x7` with scattered times; one in a hundred has none.
 fn rows(rng: &mut Rng, first: i64, count: i64) -> RecordBatch {
     let mut columns: Vec<(String, ArrayRef)> = Vec::new();
     let mut add = |name: &str, column: ArrayRef| columns.push((name.to_owned(), column));
@@ -42,12 +42,12 @@ fn insert(database: &Database, table: &str, batch: RecordBatch) {
     database.engine.commit(&Principal::local(), insert).unwrap();
 }
 
-/// Waits until nothing is in the head.
+/// Waits until the head is empty.
 fn wait_for_seal(database: &Database, table: &str) {
     wait_for_head(database, table, 1);
 }
 
-/// Waits until fewer rows than these are in the head.
+/// Waits until the head has fewer than `rows` rows.
 fn wait_for_head(database: &Database, table: &str, rows: u64) {
     let start = Instant::now();
     while database.engine.root().table(&format!("main.{table}")).unwrap().head_rows() >= rows {
@@ -61,7 +61,7 @@ fn explained(database: &Database, text: &str) -> String {
     rows.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
-/// The sum of a figure in a plan that was run.
+/// The sum of a metric in an analyzed plan.
 fn figure(plan: &str, name: &str) -> f64 {
     let name = format!("{name}=");
     let number = |part: &str| {
@@ -81,7 +81,7 @@ fn moment(second: i64) -> String {
     format!("to_timestamp({})", START + second)
 }
 
-/// The gate: a hundredth of the time costs a few hundredths of the bytes, though the rows came in no order at all.
+/// The gate: a hundredth of the time costs a few hundredths of the bytes, though the rows were inserted in random order.
 #[test]
 fn a_range_of_time_reads_and_decodes_little_more_than_its_rows() {
     let _limit = testkit::limit(300);
@@ -114,14 +114,14 @@ fn a_range_of_time_reads_and_decodes_little_more_than_its_rows() {
     expected.sort();
     assert!(expected.len() > 2_000);
     assert!(found == expected, "{} rows found, {} expected", found.len(), expected.len());
-    // Without the order of time every block has to be read; what is left out then is decoded for its time alone.
+    // Without the order of time every block must be read; of the rows outside the range only the time is decoded.
     let plan = explained(&database, &text.replace("TABLE", "plain"));
     assert!(figure(&plan, "bytes_scanned") > 0.9 * scanned, "{plan}");
 
-    // The newest and the oldest.
+    // The newest and the oldest rows.
     for order in ["at desc nulls last", "at", "at desc nulls last, id"] {
         let text = format!("select id, at, x3 from TABLE order by {order} limit 20");
-        // Of 37. A thread that is kept waiting lets others begin pieces that would not have been: not each time.
+        // Of 37 pieces. A delayed thread may let others begin pieces that are not needed, so the best of several runs counts.
         let plans = (0..5).map(|_| explained(&database, &text.replace("TABLE", "timed")));
         let plan = plans.min_by_key(|plan| figure(plan, "pieces_read") as u64).unwrap();
         assert!(figure(&plan, "pieces_read") <= 4.0, "{order}: {plan}");
@@ -144,7 +144,7 @@ fn a_range_of_time_reads_and_decodes_little_more_than_its_rows() {
     assert!(!counted.contains("Scan:"), "counts are known without reading: {counted}");
 }
 
-/// What a time column changes is where rows lie.
+/// A time column changes only the order of rows in storage.
 #[test]
 fn a_time_column_changes_no_answer() {
     let _limit = testkit::limit(500);
@@ -167,7 +167,7 @@ fn a_time_column_changes_no_answer() {
                 database.execute("create index on timed (kind, x0)");
             }
             let some = rng.below(37);
-            // Updated rows get their new ids in the order in which they were found, which is not the same in both.
+            // Updated rows get new ids in the order in which they are found, which differs between the tables.
             let ids_agree = round < 6;
             let statement = match if ids_agree { 3 * rng.below(2) } else { rng.below(4) } {
                 0 => format!("delete from TABLE where id % 37 = {some}"),

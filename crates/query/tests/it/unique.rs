@@ -13,7 +13,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// Unique indexes are checked in the background, as over large tables.
+/// A database that checks unique indexes in the background, like those of large tables.
 fn in_background() -> Database {
     open_engine(engine::Options { unique_at_once_rows: 0, ..engine::Options::default() }, |_| ())
 }
@@ -81,7 +81,7 @@ fn writers_at_once_never_make_two_rows_equal() {
             });
         }
     });
-    // Upserts insert too and are not told apart here, so only inserts and deletes of values that none touched add up.
+    // Upserts may insert or update, so only inserts and deletes of values that no upsert touched add up.
     assert!(balance.iter().all(|balance| balance.load(Ordering::Relaxed) <= 1));
 }
 
@@ -92,7 +92,7 @@ fn an_index_over_many_rows_is_enforced_once_they_are_known_to_differ() {
     database.numbers("n", 30_000, false);
     database.execute("create unique index by_id on n (id)");
     database.execute("create unique index by_both on n (kind, x, id)");
-    // Nobody waits meanwhile.
+    // Writers do not wait meanwhile.
     database.execute("insert into n values (-1, 'new', 0)");
     assert_eq!(wait_for_state(&database, "by_id"), ["ready", "NULL"]);
     assert_eq!(wait_for_state(&database, "by_both"), ["ready", "NULL"]);
@@ -117,7 +117,7 @@ fn an_index_over_rows_that_are_equal_fails_and_says_which() {
     let [state, error] = wait_for_state(&database, "by_x").try_into().unwrap();
     assert_eq!(state, "failed");
     assert!(error.contains("two rows have x = "), "{error}");
-    // It promises nothing: rows come as if it was not there.
+    // A failed index guarantees nothing: rows are accepted as if it did not exist.
     database.execute("insert into n values (20000, 'k', 7)");
     let error = refusal(&database, "insert into n values (20001, 'k', 7) on conflict (x) do nothing");
     assert!(error.message().contains("is not unique"), "{error}");
@@ -145,11 +145,11 @@ fn an_open_transaction_is_checked_when_it_writes_and_when_it_commits() {
     run(&first, "insert into n values (3, 3)").unwrap();
     assert_eq!(run(&first, "insert into n values (4, 3)").unwrap_err().kind(), Kind::Exists, "its own row");
     assert_eq!(run(&first, "insert into n values (4, 1)").unwrap_err().kind(), Kind::Exists);
-    // What it frees itself is free.
+    // A transaction may reuse the values that it has freed.
     run(&first, "delete from n where v = 1").unwrap();
     run(&first, "insert into n values (5, 1)").unwrap();
     run(&first, "update n set v = 4 - v where v in (1, 3)").unwrap();
-    // Nobody sees that yet.
+    // Other transactions do not see that yet.
     run(&second, "insert into n values (6, 3)").unwrap();
     run(&third, "insert into n values (7, 7)").unwrap();
     first.commit().unwrap();

@@ -1,4 +1,4 @@
-//! Statements beside writers: one lsn for all that a statement reads, and no lost update.
+//! Statements beside writers: all reads of a statement at one lsn, and no lost update.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -107,7 +107,7 @@ fn a_change_shows_at_the_lsn_it_answers() {
     assert!(rows.lsn() >= done.lsn);
 }
 
-/// A1: what a principal may not see does not exist for it, nor in a plan that somebody else made.
+/// A1: tables that a principal may not see do not exist for it, not even in a plan cached from another principal.
 #[test]
 fn a_principal_sees_and_changes_only_what_is_its_own() {
     let _limit = testkit::limit(120);
