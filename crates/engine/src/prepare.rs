@@ -1,5 +1,5 @@
-//! The part of a write that runs in the caller's thread: bringing rows to the schema and looking their keys up, all
-//! against one root. The commit thread re-checks only what changed since.
+//! The part of a write that runs in the caller's thread: it brings rows to the schema and looks their keys up, all against
+//! one root. The commit thread re-checks only tables that changed since.
 
 mod alter;
 mod keys;
@@ -37,16 +37,16 @@ pub(crate) use unique::{Claims, claims, equal_rows};
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub ops: Vec<PreparedOp>,
-    /// About how many bytes of rows it brings; counts against the inbox and the debt.
+    /// Approximate bytes of the rows that it brings; they count against the inbox and the debt.
     pub bytes: u64,
-    /// At most how long a frame becomes by it; at most [`TRANSACTION_BYTES_MAX`].
+    /// Upper bound of the bytes that it adds to a frame; at most [`TRANSACTION_BYTES_MAX`].
     pub frame_bytes: u64,
-    /// Told where the rows came to lie, if somebody asks.
+    /// Receives the row ids of the inserted rows, if a caller asks for them.
     pub landed: Option<Landed>,
 }
 
 impl Prepared {
-    /// Whether all that it does ends something.
+    /// Returns true if each of its operations ends something: rows, a table, an index, a view or a key.
     pub fn makes_room(&self) -> bool {
         self.ops.iter().all(|op| match op {
             PreparedOp::AlterIndexes { add, .. } => add.is_empty(),
@@ -63,23 +63,23 @@ impl Prepared {
             | PreparedOp::Insert(_)
             | PreparedOp::PutView { .. }
             | PreparedOp::PutKey(_) => false,
-            // Of whatever makes room, too.
+            // A transaction that makes room may have an idempotency key.
             PreparedOp::Remember(_) => true,
         })
     }
 }
 
-/// The first row that a commit wrote to each table, set before it is answered.
+/// The first row id that a commit wrote in each table, set before the commit is answered.
 pub(crate) type Landed = Arc<OnceLock<Vec<(TableId, RowId)>>>;
 
-/// What a transaction may take of a frame. Refused before anything is applied: what was applied and then does not fit
-/// into a frame would end all writing.
+/// Bytes of a frame that one transaction may take. A larger one is refused before anything is applied: a change that was
+/// applied but does not fit into a frame would end all writing.
 pub(crate) const TRANSACTION_BYTES_MAX: u64 = FRAME_BYTES_MAX - (16 << 20);
 /// Rows that one transaction may write: each costs a row id and a time in memory, even where its columns are narrow.
 pub(crate) const TRANSACTION_ROWS_MAX: u64 = 16 << 20;
-/// What an operation costs in a frame beyond its rows: its sections' heads, its run, paddings.
+/// Bytes of an operation in a frame besides its rows: section headers, its run, padding.
 pub(crate) const OP_BYTES: u64 = 512;
-/// A deleted row id in a frame, at most.
+/// Bytes of a deleted row id in a frame, at most.
 pub(crate) const DELETE_BYTES: u64 = 10;
 const TABLE_ID_CHARS_MAX: usize = 10;
 
@@ -93,7 +93,7 @@ pub(crate) enum PreparedOp {
         table: String,
         if_exists: bool,
     },
-    /// `base`: the definition that lacked them.
+    /// Adds columns; `base` is the definition that lacked them.
     AddColumns {
         table: String,
         base: Arc<TableDef>,
@@ -132,7 +132,7 @@ pub(crate) enum PreparedOp {
     RemoveKey {
         name: String,
     },
-    /// The row of [`crate::remember`] that tells of the transaction; its last operation.
+    /// Writes the row of [`crate::remember`] that records the transaction; its last operation.
     Remember(Insert),
     Nothing,
 }
@@ -144,42 +144,43 @@ pub(crate) struct Target {
     pub table: String,
     /// `None` if the same transaction creates it.
     pub id: Option<TableId>,
-    /// What the keys were looked up in; `None` if the same transaction creates the table.
+    /// The snapshot in which the keys were looked up; `None` if the same transaction creates the table.
     pub base: Option<Arc<table::Snapshot>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Insert {
     pub target: Target,
-    /// The schema that `batch` was brought to.
+    /// Version of the schema that `batch` conforms to.
     pub version: SchemaVersion,
     /// User columns with their ids.
     pub batch: RecordBatch,
-    /// One a row for a keyed table, empty for a keyless one.
+    /// One key for each row of a keyed table; empty for a keyless one.
     pub keys: Vec<Key>,
-    /// Of each unique index.
+    /// The values claimed under each unique index.
     pub claims: Vec<Claims>,
     pub rule: Rule,
-    /// Row versions that must be live and end: what an update replaces.
+    /// Row versions that must be live and end: those that an update replaces.
     pub replaces: Vec<RowId>,
 }
 
-/// A key and where the caller's snapshot has it.
+/// An encoded key, and the row that has it in the caller's snapshot.
 #[derive(Debug)]
 pub(crate) struct Key {
     pub bytes: Box<[u8]>,
     pub found: Option<RowId>,
 }
 
-/// What happens where a live row has the key already.
+/// The rule for a new row whose key a live row has already.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     Refuse,
     Replace,
     Skip,
-    /// One a row.
+    /// The row expected to have the key, for each new row.
     Expect(Vec<Option<RowId>>),
-    /// Nobody has written the key since [`Key::found`] was looked up; a row found then is among those replaced.
+    /// Conflicts if another writer has written the key since [`Key::found`] was looked up. A row found then is among the
+    /// replaced ones.
     Unchanged,
 }
 
@@ -212,7 +213,7 @@ pub(crate) fn prepare(
     Ok(Prepared { ops, bytes: preparer.bytes, frame_bytes: preparer.frame_bytes, landed: None })
 }
 
-/// What a request that is remembered takes in a frame, at most, its table's definition included.
+/// Upper bound of the bytes in a frame for the record of a request, its table's definition included.
 pub(crate) fn remember_bytes(remember: &Remember) -> u64 {
     let tables = remember.tables.iter().map(|name| name.len() + TABLE_ID_CHARS_MAX + 2).sum::<usize>();
     4 * OP_BYTES + (remember.note.as_ref().map_or(0, String::len) + tables) as u64
@@ -221,12 +222,12 @@ pub(crate) fn remember_bytes(remember: &Remember) -> u64 {
 struct Preparer<'a> {
     view: View,
     principal: &'a Principal,
-    /// Know what may be derived.
+    /// The materializers that check new definitions.
     materializers: &'a [Arc<dyn Materializer>],
     /// [`crate::Options::unique_at_once_rows`].
     unique_at_once_rows: u64,
     internal: bool,
-    /// What the transaction's earlier operations made of the tables it touches, by full name.
+    /// The tables that earlier operations of the transaction touched, as they left them, by full name.
     tables: HashMap<String, Touched>,
     bytes: u64,
     frame_bytes: u64,
@@ -237,13 +238,13 @@ struct Preparer<'a> {
 struct Touched {
     def: Arc<TableDef>,
     base: Option<Arc<table::Snapshot>>,
-    /// An earlier operation changed its rows.
+    /// True if an earlier operation changed its rows.
     rows_changed: bool,
     dropped: bool,
 }
 
 impl Preparer<'_> {
-    /// Counts what goes into the frame, and refuses what would not fit.
+    /// Adds to the bytes of the frame, and refuses a transaction that would not fit.
     fn take_room(&mut self, bytes: u64) -> Result<()> {
         self.frame_bytes = self.frame_bytes.saturating_add(bytes);
         if self.frame_bytes > TRANSACTION_BYTES_MAX {
@@ -267,7 +268,7 @@ impl Preparer<'_> {
                         touched.dropped = true;
                         PreparedOp::DropTable { table: touched.def.name.clone(), if_exists }
                     }
-                    // By name it could hit a table that this principal does not see.
+                    // An operation by name could hit a table that this principal does not see.
                     Err(e) if if_exists && e.kind() == Kind::NotFound => PreparedOp::Nothing,
                     Err(e) => return Err(e),
                 }
@@ -338,11 +339,11 @@ impl Preparer<'_> {
     fn create(&mut self, mut def: TableDef, if_absent: bool) -> Result<PreparedOp> {
         let full_name = self.new_name(&def.name, "table")?;
         if def.is_vault() {
-            // What is written there may become public, and others would not even see the table.
+            // Notes written there may become public, and others would not even see the table.
             self.principal.require(Scope::Admin).map_err(|e| e.with("vault", &full_name))?;
         }
         def.name.clone_from(&full_name);
-        // Without rows there is nothing to compare first.
+        // A table without rows has nothing to compare first.
         for index in def.indexes.iter_mut().filter(|index| index.unique.is_some()) {
             index.unique = Some(UniqueState::Enforced);
         }
@@ -399,12 +400,12 @@ impl Preparer<'_> {
         Ok(PreparedOp::AlterIndexes { table: def.name.clone(), drop, add, entered })
     }
 
-    /// Whether whoever derives something from such a table could.
+    /// Fails if a materializer could not derive its output from such a table.
     fn check_derived(&self, def: &TableDef) -> Result<()> {
         self.materializers.iter().try_for_each(|materializer| materializer.check(def))
     }
 
-    /// Notes that the transaction changes rows of a table, and says which table that is.
+    /// Notes that the transaction changes rows of a table, and returns that table.
     fn rows_target(&mut self, table: &str) -> Result<Target> {
         let full_name = self.writable_name(table)?;
         let touched = self.touch(&full_name)?;
@@ -447,7 +448,7 @@ impl Preparer<'_> {
         if self.rows > TRANSACTION_ROWS_MAX {
             return Err(too_large(format!("a transaction writes at most {TRANSACTION_ROWS_MAX} rows")));
         }
-        // Asked before defaults are filled in: a small request can become a large one.
+        // Checked before defaults are filled in: a small request can become a large one.
         let added = match batch.schema_ref().fields().len() < def.schema.columns.len() {
             true => table::added_bytes(batch, &def)?,
             false => 0,
@@ -461,7 +462,7 @@ impl Preparer<'_> {
             ))
             .with("table", name::short_table_name(&target.table)));
         }
-        // The snapshot keeps what conforming needs, unless this transaction changed the definition.
+        // The snapshot keeps the data that conforming needs, unless this transaction changed the definition.
         let batch = match &target.base {
             Some(base) if base.def().schema.version == def.schema.version => base.conform(batch),
             _ => table::conform(batch, &def),
@@ -484,7 +485,8 @@ impl Preparer<'_> {
             return Ok(Insert { version, target, batch, keys, claims, rule, replaces });
         }
         let keys = encode_keys(&def, &batch);
-        // Which of several rows with one key is the first to be written, its other values decide too.
+        // If unique indexes are checked, the other values help decide which of several rows with one key is written, so all
+        // stay.
         let (batch, keys) = match rule == Rule::Skip && def.indexes.iter().any(IndexDef::checks_writes) {
             true => (batch, keys),
             false => distinct(&def, batch, keys, &rule)?,
@@ -529,7 +531,7 @@ fn encoded_bytes(encode: impl FnOnce(&mut Encoder)) -> u64 {
     e.bytes.len() as u64
 }
 
-/// The definition with these columns added and its version one higher; `None` if all of them exist already.
+/// Returns the definition with these columns added and its version one higher, or `None` if all of them exist already.
 pub(crate) fn with_columns(def: &TableDef, columns: &[NewColumn]) -> Result<Option<TableDef>> {
     let mut changed = def.clone();
     for column in columns {
@@ -549,7 +551,7 @@ pub(crate) fn with_columns(def: &TableDef, columns: &[NewColumn]) -> Result<Opti
         }
         if !column.nullable && column.default.is_none() {
             return Err(Error::invalid(format!(
-                "column `{}` is NOT NULL and has no default, so the rows that exist could not have it",
+                "column `{}` is NOT NULL and has no default, so existing rows would have no value",
                 name::printable(&column.name)
             ))
             .hint("give it a default or let it be null"));
@@ -564,8 +566,8 @@ pub(crate) fn with_columns(def: &TableDef, columns: &[NewColumn]) -> Result<Opti
     Ok(Some(changed))
 }
 
-/// The definition with these indexes dropped and added; `None` if that changes nothing. Its version stays: rows are stored
-/// as before.
+/// Returns the definition with these indexes dropped and added, or `None` if that changes nothing. The version stays: rows
+/// are stored as before.
 pub(crate) fn with_indexes(def: &TableDef, drop: &[String], add: &[NewIndex]) -> Result<Option<TableDef>> {
     let mut changed = def.clone();
     drop.iter().try_for_each(|name| changed.drop_index(name))?;
@@ -583,7 +585,7 @@ pub(crate) fn with_indexes(def: &TableDef, drop: &[String], add: &[NewIndex]) ->
     Ok(Some(changed))
 }
 
-/// Refuses a new text index over a column that another one has: that one alone would be searched.
+/// Refuses a new text index over a column that another one has: only the other one would be searched.
 fn check_overlap(def: &TableDef, before: &[IndexDef], new: &IndexDef) -> Result<()> {
     let texts = || before.iter().filter(|other| other.kind == "text" && new.kind == "text");
     for id in &new.columns {
@@ -602,7 +604,7 @@ pub(crate) fn exists(full_name: &str) -> Error {
     Error::new(Kind::Exists, format!("there is a table `{}` already", name::short_table_name(full_name)))
 }
 
-/// The refusal of a row whose key is taken; shows the key's values.
+/// The error for a row whose key is taken; it shows the values of the key.
 pub(crate) fn key_taken(def: &TableDef, batch: &RecordBatch, row: usize) -> Error {
     Error::new(Kind::Exists, format!("a row with {} exists already", key_text(def, batch, row)))
         .with("table", name::short_table_name(&def.name))
@@ -616,7 +618,7 @@ pub(crate) fn key_text(def: &TableDef, batch: &RecordBatch, row: usize) -> Strin
     def.key_columns().filter_map(part).collect::<Vec<_>>().join(", ")
 }
 
-/// [`key_text`] of a row that is in the table.
+/// Formats the key of a row that is in the table, like [`key_text`].
 pub(crate) fn row_key_text(def: &TableDef, row: &table::RowRef) -> String {
     let part = |column: &types::Column| Some(equals(column, row.value(column.id).ok()?));
     def.key_columns().filter_map(part).collect::<Vec<_>>().join(", ")
@@ -633,7 +635,8 @@ pub(crate) fn equals(column: &types::Column, value: Value) -> String {
     format!("{} = {text}", column.name)
 }
 
-/// Bytes that the rows take in the log: their values, buffers shared with other rows left out, and a column's overhead.
+/// Bytes that the rows take in the log: their values, without buffers that they share with other rows, and an overhead for
+/// each column.
 pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
     let columns = batch.columns();
     (columns.iter().map(|column| memory::slice_bytes(column)).sum::<usize>() + columns.len() * 128) as u64

@@ -73,7 +73,7 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
     for (at, column) in columns.iter().enumerate() {
         if columns[..at].iter().any(|other| other.from == column.from) {
             let what = format!("two columns of the query are called `{}`", name::printable(&column.from));
-            return Err(Error::invalid(what).hint("call one of them otherwise with AS"));
+            return Err(Error::invalid(what).hint("rename one of them with AS"));
         }
     }
     def.columns = columns;

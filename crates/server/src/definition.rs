@@ -539,12 +539,12 @@ mod tests {
                 "there is a column `a` already",
             ),
             (r#"{"columns":[{"name":"a\u0000","type":"int"}]}"#, "control character"),
-            (r#"{"columns":[{"name":"a","type":"integr"}]}"#, "is no data type"),
+            (r#"{"columns":[{"name":"a","type":"integr"}]}"#, "is not a data type"),
             (r#"{"columns":[{"name":"a","type":"int32","default":"x"}]}"#, "int32 expected"),
             (r#"{"colums":[]}"#, "unknown field `colums`"),
             (
                 r#"{"columns":[{"name":"a","type":"int32","path":"x..y"}]}"#,
-                "`x..y` is no path: a name is empty",
+                "`x..y` is not a valid path: a name is empty",
             ),
             (
                 r#"{"columns":[{"name":"a","type":"int32","rest":true}]}"#,
@@ -558,7 +558,7 @@ mod tests {
                 r#"{"columns":[{"name":"a","type":"int32","path":"x"},{"name":"b","type":"int32","path":"x"}]}"#,
                 "`x` is the path of column `a`",
             ),
-            (r#"{"primary_key":["x"]}"#, "is no column"),
+            (r#"{"primary_key":["x"]}"#, "is not a column"),
             (
                 r#"{"columns":[{"name":"a","type":"int32"}],"partition_by":["days(a)"]}"#,
                 "the column is int32",

@@ -226,7 +226,10 @@ fn tables_that_cannot_be_evicted_are_refused_with_advice() {
     let put = |name: &str, body: &str| running.ask("PUT", &format!("/v1/tables/{name}"), body);
     let columns = r#""columns":[{"name":"k","type":"int64","nullable":false}]"#;
     for (nth, (body, why)) in [
-        (r#""primary_key":["k"],"retention":{"hot":{"hours":1}}"#, "a table with a key keeps its rows here"),
+        (
+            r#""primary_key":["k"],"retention":{"hot":{"hours":1}}"#,
+            "a table with a key keeps all its rows on this machine",
+        ),
         (r#""lake":false,"retention":{"hot":{"hours":1}}"#, "it has no lake"),
         (r#""retention":{"hot":{"hours":1,"bytes":2}}"#, "for how long or how much"),
         (r#""retention":{"hot":{"hours":0}}"#, "for how long or how much"),

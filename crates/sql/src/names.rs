@@ -62,12 +62,14 @@ impl Written {
     pub fn of(object: &ObjectName) -> Result<Self> {
         let part = |part: &ObjectNamePart| match part {
             ObjectNamePart::Identifier(ident) => Ok((ident.value.clone(), ident.quote_style.is_some())),
-            ObjectNamePart::Function(_) => Err(Error::invalid(format!("`{object}` is no table name"))),
+            ObjectNamePart::Function(_) => {
+                Err(Error::invalid(format!("`{object}` is not a valid table name")))
+            }
         };
         match object.0.as_slice() {
             [table] => Ok(Written { namespace: None, table: part(table)? }),
             [namespace, table] => Ok(Written { namespace: Some(part(namespace)?), table: part(table)? }),
-            _ => Err(Error::invalid(format!("`{object}` is no table name"))
+            _ => Err(Error::invalid(format!("`{object}` is not a valid table name"))
                 .hint("names are `table` or `namespace.table`")),
         }
     }

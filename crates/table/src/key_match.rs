@@ -25,7 +25,7 @@ pub(crate) fn matches(layout: &Layout, batch: &RecordBatch, row: usize, mut key:
             DataType::Uuid => eat(&mut key, column.as_fixed_size_binary().value(row)),
             DataType::String => text(&mut key, column.as_string::<i32>().value(row).as_bytes()),
             DataType::Binary => text(&mut key, column.as_binary::<i32>().value(row)),
-            other => unreachable!("{other} is no key type; TableDef::set_primary_key refuses it"),
+            other => unreachable!("{other} is not a key type; TableDef::set_primary_key refuses it"),
         };
         if !same {
             return false;

@@ -114,9 +114,8 @@ impl TableDef {
     /// Applies one change. The caller increments the version, since it may apply several.
     pub fn alter(&mut self, change: &AlterAction) -> Result<()> {
         if self.is_vault() && !matches!(change, AlterAction::AddColumn { .. }) {
-            return Err(
-                Error::new(Kind::Schema, "a vault stays as it is made").hint("columns may be added to it")
-            );
+            return Err(Error::new(Kind::Schema, "the definition of a vault cannot be changed")
+                .hint("columns may be added to it"));
         }
         match change {
             AlterAction::AddColumn { name, data_type, nullable, default, if_absent } => {
@@ -125,7 +124,7 @@ impl TableDef {
                 }
                 if !nullable && default.is_none() {
                     return Err(Error::invalid(format!(
-                        "column `{}` is NOT NULL and has no default, so the rows that exist could not have it",
+                        "column `{}` is NOT NULL and has no default, so existing rows would have no value",
                         printable(name)
                     ))
                     .hint("give it a default or let it be null"));
@@ -216,8 +215,9 @@ impl TableDef {
     pub fn time_column(&mut self, wanted: &str) -> Result<ColumnId> {
         let column = self.column_to_change(wanted)?;
         if column.data_type != DataType::Timestamp {
-            let what = format!("column `{}` is {}, so it says no time", column.name, column.data_type);
-            return Err(Error::new(Kind::Schema, what).hint("the time column is a timestamp"));
+            let what =
+                format!("column `{}` is {}, so it cannot be the time column", column.name, column.data_type);
+            return Err(Error::new(Kind::Schema, what).hint("the time column must be a timestamp"));
         }
         Ok(column.id)
     }
@@ -283,7 +283,8 @@ impl TableDef {
         let column = self.column_to_change(wanted)?;
         let (id, data_type) = (column.id, column.data_type.clone());
         if to.is_some() && data_type != DataType::Timestamp {
-            let what = format!("column `{}` is {data_type}, so its numbers mean no times", printable(wanted));
+            let what =
+                format!("column `{}` is {data_type}, so `input` does not apply to it", printable(wanted));
             return Err(Error::new(Kind::Schema, what).hint("`input` is for timestamp columns"));
         }
         self.options.inputs.retain(|(column, _)| *column != id);
@@ -304,7 +305,7 @@ impl TableDef {
                         column.name, column.data_type
                     );
                     return Err(
-                        Error::new(Kind::Schema, what).hint("fields of every kind go into a json column")
+                        Error::new(Kind::Schema, what).hint("only a json column can take fields of any type")
                     );
                 }
                 Some(column.id)
@@ -448,9 +449,9 @@ mod tests {
             (drop("name"), "partitioned"),
             (rename("name", "title"), "partitioned"),
             (rename("stock", "ID"), "already"),
-            (rename("stock", "_x"), "no column name"),
+            (rename("stock", "_x"), "not a valid column name"),
             (rename("nothing", "x"), "its columns are `id`, `stock`, `name`"),
-            (AlterAction::RenameTable { to: named("9") }, "no table name"),
+            (AlterAction::RenameTable { to: named("9") }, "not a valid table name"),
         ] {
             let error = def.altered(std::slice::from_ref(&change)).unwrap_err();
             assert!(error.to_string().contains(part), "{change:?}: {error}");

@@ -214,7 +214,7 @@ impl DataType {
             }
             16 => DataType::Point,
             17 => DataType::Point3d,
-            other => return Err(d.damaged(format!("{other} is no data type"))),
+            other => return Err(d.damaged(format!("{other} is not a data type"))),
         })
     }
 }
@@ -324,7 +324,7 @@ impl Parser<'_, '_> {
         let found =
             if self.rest.is_empty() { "the end".into() } else { format!("`{}`", name::printable(self.rest)) };
         Error::invalid(format!(
-            "`{}` is no data type: {expected} expected, {found} found",
+            "`{}` is not a data type: {expected} expected, {found} found",
             name::printable(self.text)
         ))
         .hint(

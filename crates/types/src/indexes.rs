@@ -35,7 +35,7 @@ impl TableDef {
         let wrong = |what: String| Error::invalid(what).with("table", name::short_table_name(&self.name));
         if !new.name.is_empty() {
             name::check_column(&new.name)
-                .map_err(|_| wrong(format!("`{}` is no name of an index", printable(&new.name))))?;
+                .map_err(|_| wrong(format!("`{}` is not a valid index name", printable(&new.name))))?;
         }
         if !KINDS.contains(&new.kind.as_str()) {
             return Err(wrong(format!("there is no index of kind `{}`", printable(&new.kind)))
@@ -47,7 +47,7 @@ impl TableDef {
                 let names: Vec<String> =
                     self.schema.columns.iter().take(20).map(|c| format!("`{}`", c.name)).collect();
                 return Err(wrong(format!(
-                    "the index names `{}`, which is no column of the table",
+                    "the index names `{}`, which is not a column of the table",
                     printable(wanted)
                 ))
                 .hint(format!("its columns are {}", names.join(", "))));
@@ -76,14 +76,12 @@ impl TableDef {
         if let Some((key, value)) = options.iter().find(|(key, _)| key == OPTION_REPEATS) {
             if !new.unique || self.is_keyed() {
                 return Err(wrong(format!(
-                    "`{key}` is an option of unique indexes, where there is no primary key"
+                    "`{key}` is an option of unique indexes of tables without a primary key"
                 ))
-                .hint(
-                    "rows are told apart by the primary key where there is one: an upsert may be repeated",
-                ));
+                .hint("a table with a primary key does not need it: an upsert can be repeated"));
             }
             if value != "skip" {
-                return Err(wrong(format!("`{key}` is `{}`, which is not known", printable(value)))
+                return Err(wrong(format!("`{key}` is `{}`, which is not a known value", printable(value)))
                     .hint("write WITH (repeats = 'skip'), or leave it out: then equal values are refused"));
             }
         }

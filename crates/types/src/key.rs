@@ -44,7 +44,7 @@ pub fn append(data_type: &DataType, column: &dyn Array, row: usize, out: &mut Ve
         DataType::Uuid => out.extend_from_slice(column.as_fixed_size_binary().value(row)),
         DataType::String => text(column.as_string::<i32>().value(row).as_bytes(), out),
         DataType::Binary => text(column.as_binary::<i32>().value(row), out),
-        other => unreachable!("{other} is no key type; a definition with such a key is refused"),
+        other => unreachable!("{other} is not a key type; a definition with such a key is refused"),
     }
 }
 

@@ -131,9 +131,11 @@ impl TableDef {
                         || other.transform.is_of_time() && one.transform.is_of_time())
             };
             if all.iter().any(|other| says_the_same(&other)) {
-                return Err(Error::invalid(format!("`{}` says again what another part does", printable(text)))
+                return Err(Error::invalid(format!("`{}` repeats another partition field", printable(text)))
                     .with("table", &self.name)
-                    .hint("name each column once; of years, months, days and hours of one column the finest is enough"));
+                    .hint(
+                        "name each column once; of years, months, days and hours only the finest is needed",
+                    ));
             }
             all.push(one);
         }
@@ -215,7 +217,7 @@ impl TableDef {
 
     fn partition(&self, text: &str) -> Result<PartitionBy> {
         let unknown = || {
-            Error::invalid(format!("`{}` is no partition", printable(text)))
+            Error::invalid(format!("`{}` is not a partition field", printable(text)))
                 .with("table", &self.name)
                 .hint("use a column, years(c), months(c), days(c), hours(c), bucket(16, c) or truncate(4, c)")
         };
@@ -267,7 +269,7 @@ impl TableDef {
             Transform::Year | Transform::Month | Transform::Day => "dates and timestamps",
             Transform::Hour => "timestamps",
         };
-        Err(Error::invalid(format!("`{}` cannot be: the column is {of}", printable(text)))
+        Err(Error::invalid(format!("`{}` is not possible: the column is {of}", printable(text)))
             .with("table", &self.name)
             .hint(format!("Iceberg partitions {takes} in this way")))
     }
@@ -353,7 +355,9 @@ fn trimmed(by: &[String]) -> Vec<String> {
 
 fn check_count(option: &str, count: usize) -> Result<()> {
     if count > LAYOUT_MAX {
-        return Err(Error::invalid(format!("`{option}` has {count} parts; {LAYOUT_MAX} are the most")));
+        return Err(Error::invalid(format!(
+            "`{option}` has {count} parts, at most {LAYOUT_MAX} are allowed"
+        )));
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ pub fn full_table_name(text: &str) -> Result<String> {
     let (namespace, table) = text.split_once('.').unwrap_or((DEFAULT_NAMESPACE, text));
     for part in [namespace, table] {
         check_part(part).map_err(|why| {
-            Error::invalid(format!("`{}` is no table name: {why}", printable(text)))
+            Error::invalid(format!("`{}` is not a valid table name: {why}", printable(text)))
                 .hint("use letters, digits, `_` and `-`, starting with a letter, at most 128 characters")
         })?;
     }
@@ -89,7 +89,7 @@ pub fn check_column(name: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::new(Kind::Schema, format!("`{}` is no column name: {why}", printable(name))))
+    Err(Error::new(Kind::Schema, format!("`{}` is not a valid column name: {why}", printable(name))))
 }
 
 /// Finds `wanted` among `names`: the exact match, else the only one that differs just by case.

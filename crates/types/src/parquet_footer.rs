@@ -38,7 +38,7 @@ pub fn check(len: u64, mut read: impl FnMut(u64, usize) -> Result<Vec<u8>>) -> R
 
 fn bad(why: impl std::fmt::Display) -> Error {
     Error::new(Kind::Schema, format!("the footer of the Parquet file cannot be used: {why}"))
-        .hint("write the file anew with another program")
+        .hint("write the file again with another program")
 }
 
 /// The type of a field, by the format's definition.
@@ -165,7 +165,7 @@ fn check_bytes(footer: &[u8]) -> Result<()> {
     }
     match rows {
         Some(rows) if rows != group_rows => {
-            Err(bad(format!("it says that the file has {rows} rows, and its row groups have {group_rows}")))
+            Err(bad(format!("it claims {rows} rows, but its row groups have {group_rows}")))
         }
         _ => Ok(()),
     }
@@ -227,7 +227,7 @@ impl Walker<'_> {
         };
         if count > self.rest.len() {
             return Err(bad(format!(
-                "a list is said to have {count} items, and {} bytes follow",
+                "a list claims {count} items, but only {} bytes follow",
                 self.rest.len()
             )));
         }
@@ -275,7 +275,7 @@ impl Walker<'_> {
                 return Err(bad("its schema has a group without fields, which no table can hold"));
             }
             if children > count - at - 1 {
-                return Err(bad("a group is said to have more fields than there are"));
+                return Err(bad("a group claims more fields than there are"));
             }
             if children > 0 {
                 open.push(children);
@@ -300,7 +300,7 @@ impl Walker<'_> {
             }
         }
         let children = usize::try_from(children);
-        children.map(|n| (n, has_values)).map_err(|_| bad("a group is said to have fewer than no fields"))
+        children.map(|n| (n, has_values)).map_err(|_| bad("a group claims a negative number of fields"))
     }
 
     /// Checks the row groups and returns the sum of their rows.
@@ -362,7 +362,7 @@ impl Walker<'_> {
     /// Skips a value, knowing only its wire type.
     fn skip(&mut self, wire: u8, depth: usize) -> Result<()> {
         if depth > UNKNOWN_DEPTH_MAX {
-            return Err(bad("a field that the format does not know nests too deep"));
+            return Err(bad("an unknown field nests too deep"));
         }
         match wire {
             1 | 2 => Ok(()),
@@ -377,7 +377,7 @@ impl Walker<'_> {
                 let (item, count) = self.list()?;
                 // Readers disagree on the number of bytes that such items take.
                 if matches!(item, 1 | 2) && count > 0 {
-                    return Err(bad("a field that the format does not know is a list of truth values"));
+                    return Err(bad("an unknown field is a list of booleans"));
                 }
                 (0..count).try_for_each(|_| self.skip(item, depth + 1))
             }
@@ -412,7 +412,7 @@ impl Shape {
 }
 
 fn mistyped() -> Error {
-    bad("a field has another type than the format gives it")
+    bad("a field has another type than the format defines")
 }
 
 #[cfg(test)]
@@ -509,7 +509,7 @@ mod tests {
         let groups = [0x19, 0x1c, 0x36, 12, 0];
         let file_rows = |rows: u8| [&schema(&[1, 0])[..], &[0x16, rows * 2], &groups, &[0]].concat();
         checked(&file(&file_rows(6))).unwrap();
-        refused(&file_rows(0), "has 0 rows, and its row groups have 6");
+        refused(&file_rows(0), "claims 0 rows, but its row groups have 6");
     }
 
     #[test]

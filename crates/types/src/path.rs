@@ -18,7 +18,7 @@ const BYTES_MAX: usize = 1_000;
 impl Path {
     pub fn parse(text: &str) -> Result<Path> {
         let no_path = |why: &str| {
-            Error::invalid(format!("`{}` is no path: {why}", name::printable(text)))
+            Error::invalid(format!("`{}` is not a valid path: {why}", name::printable(text)))
                 .hint("names of fields with dots between them: `payload.user.id`; `a.\"b.c\"` where a name holds a dot")
         };
         if text.len() > BYTES_MAX {

@@ -25,7 +25,7 @@ impl Scope {
             "read" => Ok(Scope::Read),
             "write" => Ok(Scope::Write),
             "admin" => Ok(Scope::Admin),
-            _ => Err(Error::invalid(format!("`{text}` is no scope")).hint("use read, write or admin")),
+            _ => Err(Error::invalid(format!("`{text}` is not a scope")).hint("use read, write or admin")),
         }
     }
 }

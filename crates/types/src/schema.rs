@@ -315,8 +315,11 @@ impl TableDef {
         let mut key = Vec::with_capacity(names.len());
         for wanted in names {
             let Some(column) = self.schema.column_named(wanted) else {
-                return Err(Error::invalid(format!("key column `{}` is no column", name::printable(wanted)))
-                    .with("table", &self.name));
+                return Err(Error::invalid(format!(
+                    "key column `{}` is not a column of the table",
+                    name::printable(wanted)
+                ))
+                .with("table", &self.name));
             };
             if !column.data_type.is_key() {
                 return Err(Error::invalid(format!("a {} cannot be part of a key", column.data_type))
@@ -422,19 +425,19 @@ impl TableDef {
             Err(Error::new(Kind::Schema, format!("table `{table}` cannot have `hot`: {what}")).hint(hint))
         };
         if self.is_keyed() {
-            return refuse("a table with a key keeps its rows here", "leave `hot` out, or the key");
+            return refuse(
+                "a table with a key keeps all its rows on this machine",
+                "leave `hot` out, or the key",
+            );
         }
         if self.has_unique() {
             return refuse(
-                "rows are compared for its unique index, so they stay here",
+                "its unique index compares all rows, so they stay on this machine",
                 "leave one of the two out",
             );
         }
         if self.is_vault() || self.options.lake == Some(false) {
-            return refuse(
-                "it has no lake that its rows could go to",
-                "leave `hot` out, or let it have a lake",
-            );
+            return refuse("it has no lake for its rows", "leave `hot` out, or let it have a lake");
         }
         if matches!(hot, HotLimit::Micros(micros) if micros < 1_000_000) {
             return refuse("that is less than a second", "say hours, or bytes");
@@ -460,7 +463,7 @@ impl TableDef {
         // The definitions are compared as bytes, since a default may be a NaN, which equals nothing.
         match read {
             Ok(read) if bytes(&read) == written => Ok(()),
-            Ok(_) => Err(Error::invalid("the table's definition would not be stored as it is")
+            Ok(_) => Err(Error::invalid("the table's definition would be stored with changes")
                 .with("table", &self.name)),
             Err(error) => {
                 let what = format!("the table's definition could not be read back: {}", error.message());
@@ -497,7 +500,7 @@ impl TableDef {
             {
                 let (_, state) = options.remove(at);
                 let known = UniqueState::decoded(&state);
-                unique = Some(known.ok_or_else(|| d.damaged("a unique index in a state that is none"))?);
+                unique = Some(known.ok_or_else(|| d.damaged("a unique index in an unknown state"))?);
             }
             Ok(IndexDef { name, kind, columns, options, unique })
         })?;
@@ -507,19 +510,19 @@ impl TableDef {
                 "lake" => options.lake = Some(value == "true"),
                 "retention_us" => {
                     options.retention =
-                        Some(value.parse().map_err(|_| d.damaged("a retention that is no number"))?);
+                        Some(value.parse().map_err(|_| d.damaged("a retention that is not a number"))?);
                 }
                 "hot_us" => {
                     let hot = value.parse().ok().filter(|hot| *hot > 0).map(HotLimit::Micros);
-                    options.hot = Some(hot.ok_or_else(|| d.damaged("a time of what is hot that is none"))?);
+                    options.hot = Some(hot.ok_or_else(|| d.damaged("an invalid time limit of hot rows"))?);
                 }
                 "hot_bytes" => {
                     let hot = value.parse().ok().map(HotLimit::Bytes);
-                    options.hot = Some(hot.ok_or_else(|| d.damaged("bytes of what is hot that are none"))?);
+                    options.hot = Some(hot.ok_or_else(|| d.damaged("an invalid byte limit of hot rows"))?);
                 }
                 "ttl_us" => {
                     let ttl = value.parse().ok().filter(|ttl| *ttl > 0);
-                    options.ttl = Some(ttl.ok_or_else(|| d.damaged("a time to live that is none"))?);
+                    options.ttl = Some(ttl.ok_or_else(|| d.damaged("an invalid time to live"))?);
                 }
                 "partition_by" => options.partition_by.push(value),
                 "sort_by" => options.sort_by.push(value),
@@ -527,7 +530,7 @@ impl TableDef {
                     let id = value.parse().map(ColumnId).ok();
                     let column = columns.iter_mut().find(|column: &&mut Column| Some(column.id) == id);
                     column
-                        .ok_or_else(|| d.damaged("a column that refuses nulls and is none"))?
+                        .ok_or_else(|| d.damaged("NOT NULL for a column that does not exist"))?
                         .refuses_null = true;
                 }
                 "path" => {
@@ -537,7 +540,7 @@ impl TableDef {
                         let path = Path::parse(path).ok()?;
                         columns.iter().any(|column| column.id == id).then_some((id, path))
                     };
-                    let path = read().ok_or_else(|| d.damaged("a path of no column"))?;
+                    let path = read().ok_or_else(|| d.damaged("a path for a column that does not exist"))?;
                     options.paths.push(path);
                 }
                 "input" => {
@@ -547,12 +550,14 @@ impl TableDef {
                         let is_there = columns.iter().any(|column| column.id == id);
                         Some((id, EpochUnit::parse(unit).ok()?)).filter(|_| is_there)
                     };
-                    options.inputs.push(read().ok_or_else(|| d.damaged("a unit of times of no column"))?);
+                    options.inputs.push(
+                        read().ok_or_else(|| d.damaged("a time unit for a column that does not exist"))?,
+                    );
                 }
                 "rest" => {
                     let id = value.parse().map(ColumnId).ok();
                     let id = id.filter(|id| columns.iter().any(|column| column.id == *id));
-                    options.rest = Some(id.ok_or_else(|| d.damaged("a column for the rest that is none"))?);
+                    options.rest = Some(id.ok_or_else(|| d.damaged("a rest column that does not exist"))?);
                 }
                 // The option was written by a later version of the same format; this version ignores it.
                 _ => {}
@@ -560,7 +565,7 @@ impl TableDef {
         }
         let schema = Schema { version, columns };
         if primary_key.iter().any(|id| schema.column(*id).is_none()) {
-            return Err(d.damaged("a key column that is no column"));
+            return Err(d.damaged("a key column that does not exist"));
         }
         Ok(TableDef { id, name: table_name, schema, next_column, primary_key, time, indexes, options })
     }

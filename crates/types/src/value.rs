@@ -334,7 +334,7 @@ impl Value {
             15 => Value::Vector(d.list(|d| d.u32().map(f32::from_bits))?),
             16 => Value::Point([d.f64()?, d.f64()?]),
             17 => Value::Point3d([d.f64()?, d.f64()?, d.f64()?]),
-            other => return Err(d.damaged(format!("{other} is no kind of value"))),
+            other => return Err(d.damaged(format!("{other} is not a kind of value"))),
         })
     }
 }

@@ -67,7 +67,7 @@ impl ViewDef {
             let folded = column.name.to_lowercase();
             if self.columns[..at].iter().any(|other| other.name.to_lowercase() == folded) {
                 let what = format!("two columns of the view are called `{}`", printable(&column.name));
-                return Err(wrong(Error::invalid(what).hint("call one of them otherwise with AS")));
+                return Err(wrong(Error::invalid(what).hint("rename one of them with AS")));
             }
         }
         Ok(())

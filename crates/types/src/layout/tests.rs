@@ -65,14 +65,14 @@ fn each_way_to_partition_is_understood() {
 #[test]
 fn what_iceberg_does_not_have_is_refused_with_a_reason() {
     for (text, part) in [
-        ("", "is no partition"),
-        ("weeks(at)", "is no partition"),
+        ("", "is not a partition field"),
+        ("weeks(at)", "is not a partition field"),
         ("days", "there is no column `days`"),
-        ("days(at", "is no partition"),
+        ("days(at", "is not a partition field"),
         ("days(nothing)", "there is no column `nothing`"),
         ("days(user)", "the column is string"),
         ("hours(day)", "the column is date"),
-        ("bucket(user)", "is no partition"),
+        ("bucket(user)", "is not a partition field"),
         ("bucket(0, user)", "from 1 on"),
         ("bucket(-1, user)", "from 1 on"),
         ("bucket(2147483648, user)", "from 1 on"),

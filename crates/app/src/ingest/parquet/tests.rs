@@ -240,7 +240,7 @@ fn a_group_that_repeats_is_a_list_and_rows_that_are_not_counted_are_no_empty_fil
     bytes[at + 1] = 0;
     std::fs::write(&path, bytes).unwrap();
     let error = Parquet::open(&path, 0, &[]).err().unwrap().to_string();
-    assert!(error.contains("says that the file has 0 rows, and its row groups have 6"), "{error}");
+    assert!(error.contains("claims 0 rows, but its row groups have 6"), "{error}");
 }
 
 fn map_of(keys: Vec<&str>, values: ArrayRef, lengths: &[usize]) -> ArrayRef {

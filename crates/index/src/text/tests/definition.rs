@@ -98,7 +98,7 @@ fn a_definition_that_no_index_can_follow_is_refused_with_a_reason() {
     for (index, part) in [
         (over(&["id"], "english"), "column `id` is no string, but int64"),
         (over(&["body"], "klingon"), "no such language"),
-        (over(&["bodi"], "english"), "no column of the table"),
+        (over(&["bodi"], "english"), "not a column of the table"),
         (NewIndex { options: vec![("stem".into(), "1".into())], ..over(&["body"], "") }, "no option `stem`"),
         (
             NewIndex { options: vec![("weights".into(), "1,2".into())], ..over(&["body"], "") },
