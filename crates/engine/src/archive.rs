@@ -1,12 +1,12 @@
-//! The log's archive: what became durable, copied into another folder or sent to a place elsewhere, so that a backup can be carried forward to any
-//! commit after it.
+//! The log's archive: durable frames are copied into another folder, or sent to a remote store, so that a backup can be
+//! carried forward to any commit after it.
 //!
-//! A thread of its own does it, so that a folder that hangs holds up nothing else. The log is not trimmed above what the
-//! archive holds, up to a bound; beyond it, and wherever the log itself finds no room, the log lets go and the archive
-//! has a gap. A gap is told by [`Archiving::gaps`], and by a restore that meets it.
+//! A thread of its own does it, so a folder that hangs holds up nothing else. The log is not trimmed above the archived
+//! position, up to a limit. Beyond the limit, and whenever the log itself finds no room, the log drops files and the archive
+//! has a gap. Gaps are reported by [`Archiving::gaps`] and by a restore that meets one.
 //!
-//! Pieces lie in a folder named after the database's archive id, which is made once in its directory and not copied by a
-//! backup: what is restored begins an archive of its own, so two histories never mix.
+//! Pieces lie in a folder named after the database's archive id. The id is made once in the directory of the database and is
+//! not copied by a backup: a restored database begins an archive of its own, so two histories never mix.
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
@@ -25,45 +25,45 @@ use crate::open;
 use crate::options::Options;
 use crate::shared::Shared;
 
-/// About how long a piece is at most; one frame may be longer.
+/// Bytes of a piece at which it ends; a single frame may be longer.
 const PIECE_BYTES: usize = 8 << 20;
 const STEP_BYTES: usize = 1 << 20;
 const SYNC_BYTES: usize = 4 << 20;
-/// How long what failed waits: first, and at most; in between it doubles.
+/// The first and the longest wait after a failure; in between each failure doubles the wait.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 /// The name of the file with the archive id.
 const ID_NAME: &str = "archive-id";
 const PROBE_NAME: &str = "probe.tmp";
 
-/// How the archive is doing.
+/// State of the archive.
 #[derive(Clone, Debug)]
 pub struct Archiving {
-    /// Where the pieces lie.
+    /// Location of the pieces: a folder, or a name in a remote store.
     pub dir: PathBuf,
-    /// The archive holds the commits up to here, gaps apart.
+    /// Newest commit in the archive, which holds all commits before it too, except for gaps.
     pub lsn: Lsn,
-    /// Log files that are kept only because the archive lacks them.
+    /// Number of log files that are kept only because the archive lacks them.
     pub files_waiting: u64,
     /// Bytes written to it since the database was opened.
     pub bytes: u64,
-    /// Parts of the log that were let go of before they were archived, since the database was opened. After one a new
-    /// backup is needed: older ones cannot be carried beyond it.
+    /// Number of parts of the log that were dropped before they were archived, since the database was opened. After a gap a
+    /// new backup is needed: older ones cannot be carried beyond it.
     pub gaps: u64,
-    /// The first and last commit of the newest of them.
+    /// First and last commit of the newest gap.
     pub gap: Option<(Lsn, Lsn)>,
-    /// Why it does not go on at the moment.
+    /// The error that keeps it from going on at the moment.
     pub error: Option<Error>,
 }
 
-/// What the threads of a database share of its archive.
+/// State of the archive that the threads of a database share.
 pub(crate) struct Archive {
     pub id: u64,
     to: To,
     wait: Duration,
     signal: Mutex<Signal>,
     signalled: Condvar,
-    /// Something became durable since the thread last looked.
+    /// True if something became durable since the thread last looked.
     pending: AtomicBool,
     lsn: AtomicU64,
     bytes: AtomicU64,
@@ -75,14 +75,14 @@ pub(crate) struct Archive {
 #[derive(Default)]
 struct Signal {
     pending: bool,
-    /// A log file is full: do not gather any longer.
+    /// Set when a log file is full: the thread stops gathering.
     urgent: bool,
     ending: bool,
 }
 
 impl Archive {
-    /// The archive of the database in `data`, if it is to have one. [`Kind::Invalid`] for a place that cannot be one; a folder
-    /// that is not there now, as on a disk that is not mounted, may come.
+    /// Opens the archive of the database in `data`, or returns `None` if it has none. Fails with [`Kind::Invalid`] for a
+    /// place that cannot be an archive. A folder that is absent now, as on a disk that is not mounted, may come later.
     pub fn open(env: &Env, data: &Path, options: &Options) -> Result<Option<Archive>> {
         let wait = options.archive_wait;
         let id = |env| archive_id(env, data);
@@ -109,7 +109,7 @@ impl Archive {
         }))
     }
 
-    /// Something became durable.
+    /// Tells the thread that something became durable.
     pub fn wake(&self) {
         if !self.pending.swap(true, Ordering::AcqRel) {
             self.signal.lock().pending = true;
@@ -117,7 +117,7 @@ impl Archive {
         }
     }
 
-    /// A log file is full.
+    /// Tells the thread that a log file is full.
     pub fn hurry(&self) {
         let mut signal = self.signal.lock();
         (signal.pending, signal.urgent) = (true, true);
@@ -125,7 +125,7 @@ impl Archive {
         self.signalled.notify_one();
     }
 
-    /// Lets the thread do what is left and end.
+    /// Lets the thread archive the rest and end.
     pub fn end(&self) {
         self.signal.lock().ending = true;
         self.signalled.notify_one();
@@ -143,7 +143,8 @@ impl Archive {
         }
     }
 
-    /// Waits for work. False: the database closes, and this is the last round.
+    /// Waits for work, or after a failure for `retry`. Returns false if the database is closing and the next round is the
+    /// last.
     fn wait(&self, retry: Option<Duration>) -> bool {
         let mut signal = self.signal.lock();
         match retry {
@@ -156,7 +157,7 @@ impl Archive {
                 while !signal.pending && !signal.ending {
                     self.signalled.wait(&mut signal);
                 }
-                // Small commits gather.
+                // Small commits are gathered.
                 if !signal.urgent && !signal.ending {
                     self.signalled.wait_for(&mut signal, self.wait);
                 }
@@ -168,11 +169,11 @@ impl Archive {
     }
 }
 
-/// Where the pieces go.
+/// The destination of the pieces.
 enum To {
-    /// The database's own folder.
+    /// A folder of this database in the archive's folder.
     Folder(PathBuf),
-    /// Below this name.
+    /// A folder of this name in a remote store.
     Place(Arc<dyn Place>, String),
 }
 
@@ -184,8 +185,8 @@ impl To {
         }
     }
 
-    /// The last commit that is there, once it is known that more can be put there as far as that can be known before. What
-    /// was put there and perhaps is not what it should be goes first.
+    /// Returns the last commit in the archive, and checks as far as possible that more can be written. A piece that may be
+    /// incomplete is removed first.
     fn last(&self, env: &Env, doubtful: &mut Option<String>) -> Result<Option<Lsn>> {
         let entries = match self {
             To::Folder(dir) => {
@@ -211,7 +212,7 @@ impl To {
                 let name = format!("{dir}/{}", piece.name());
                 *doubtful = Some(name.clone());
                 let sent = send(place.as_ref(), &name, piece);
-                // One that is another database's is left alone.
+                // A piece that another database put there is left alone.
                 if sent.as_ref().map_or_else(|error| error.kind() == Kind::Conflict, |()| true) {
                     *doubtful = None;
                 }
@@ -221,7 +222,7 @@ impl To {
     }
 }
 
-/// A folder that cannot be an archive is refused before anything is done with it.
+/// Refuses a folder that cannot be an archive, before anything is done with it.
 fn check_folder(env: &Env, data: &Path, dir: &Path) -> Result<()> {
     let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     if whole(dir).starts_with(whole(data)) {
@@ -236,10 +237,10 @@ fn check_folder(env: &Env, data: &Path, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The thread's work until the database closes.
+/// Runs the archive's thread until the database closes.
 pub(crate) fn run(shared: &Shared, archive: &Archive, mut keeper: Keeper) {
     let mut delay: Option<Duration> = None;
-    // At once, so that a folder that cannot be written to is told before there is anything to write.
+    // The first step runs at once, so that a folder that cannot be written to is reported before there is anything to write.
     let mut goes_on = true;
     loop {
         let outcome = loop {
@@ -260,12 +261,12 @@ pub(crate) fn run(shared: &Shared, archive: &Archive, mut keeper: Keeper) {
     }
 }
 
-/// Where archiving stands.
+/// Position of the archive, and its writer.
 pub(crate) struct Keeper {
     archiver: Archiver,
-    /// It is known what the folder holds.
+    /// True once the contents of the archive are known.
     opened: bool,
-    /// What was put there last, and not read back as it was sent.
+    /// Name of the newest piece that was sent and not yet verified by reading it back.
     doubtful: Option<String>,
 }
 
@@ -274,13 +275,13 @@ impl Keeper {
         Keeper { archiver: shared.preallocator.archiver(), opened: false, doubtful: None }
     }
 
-    /// Archives one piece; false if there is none. What fails is told and tried again by the next call.
+    /// Archives one piece; returns false if there is none. A failure is logged and retried by the next call.
     pub fn step(&mut self, shared: &Shared, archive: &Archive) -> Result<bool> {
         let outcome = self.try_step(shared, archive);
-        // After a failure the folder may be another one: it is looked at anew.
+        // After a failure the folder may be another one, so its contents are read again.
         self.opened &= outcome.is_ok();
         let before = archive.error.swap(outcome.as_ref().err().map(|error| Arc::new(error.clone())));
-        // Once each: it is tried again and again meanwhile.
+        // Logged once each, although the step is retried again and again.
         match (&before, &outcome) {
             (None, Err(error)) => tracing::warn!("the log is not archived: {error}"),
             (Some(_), Ok(_)) => tracing::info!("the log is archived again in {}", archive.to.named()),
@@ -312,7 +313,7 @@ impl Keeper {
         Ok(true)
     }
 
-    /// Finds out where the archive stands, and goes on from there.
+    /// Finds the end of the archive, and continues from there.
     fn open(&mut self, shared: &Shared, archive: &Archive) -> Result<()> {
         let last = archive.to.last(&shared.env, &mut self.doubtful)?;
         let next = last.map_or_else(|| self.archiver.oldest(), Lsn::next);
@@ -332,11 +333,11 @@ impl Keeper {
         Ok(())
     }
 
-    /// Lets the log go of what it kept for the archive.
+    /// Trims the log files that were kept for the archive.
     fn trim(&self, shared: &Shared) {
         let below = Lsn(shared.trimmed_below.load(Ordering::Acquire));
         if shared.syncer.stats().archive_files > 0 {
-            // If it is not done, the next manifest does it.
+            // If this fails, the next manifest trims them.
             if shared.preallocator.trim(below).is_ok() {
                 let edit = BackgroundEdit::Trimmed;
                 let _ = shared.inbox.push(Request::Edit { edit, done: Box::new(|_| ()) });
@@ -345,12 +346,12 @@ impl Keeper {
     }
 }
 
-/// The folder of an archive id.
+/// The folder name of an archive id.
 pub(crate) fn folder(id: u64) -> String {
     format!("{id:016x}")
 }
 
-/// The pieces among what lies in a folder, by their first lsn: first, last, name.
+/// Returns the pieces among the entries of a folder, sorted by first lsn: first lsn, last lsn, name.
 pub(crate) fn pieces(entries: Vec<vfs::Entry>) -> Vec<(Lsn, Lsn, String)> {
     let piece = |entry: vfs::Entry| {
         let (first, last) = ArchivePiece::lsns(&entry.name).filter(|_| !entry.is_dir)?;
@@ -361,7 +362,7 @@ pub(crate) fn pieces(entries: Vec<vfs::Entry>) -> Vec<(Lsn, Lsn, String)> {
     pieces
 }
 
-/// Puts a piece where nothing is, and reads it back.
+/// Stores a piece under an unused name, and verifies it by reading it back.
 fn send(place: &dyn Place, name: &str, piece: &ArchivePiece) -> Result<()> {
     let goes_on = "writes go on; the archive goes on by itself once it can be written to";
     place.put_new(name, &piece.bytes).map_err(|error| match error.kind() {
@@ -382,7 +383,7 @@ fn send(place: &dyn Place, name: &str, piece: &ArchivePiece) -> Result<()> {
     Err(Error::io(format!("archiving {}", place.named(name)), source).hint(goes_on))
 }
 
-/// Writes a piece so that it is there as a whole or not at all.
+/// Writes a piece so that it exists as a whole or not at all.
 fn store(env: &Env, dir: &Path, piece: &ArchivePiece) -> Result<()> {
     let path = dir.join(piece.name());
     let temporary = dir.join(format!("{}.tmp", piece.name()));
@@ -404,14 +405,14 @@ fn store(env: &Env, dir: &Path, piece: &ArchivePiece) -> Result<()> {
         env.disk.sync_dir(dir)
     };
     write().map_err(|e| {
-        // What little was written is better left to those who may free more.
+        // The partial file is removed: others may free more with its room.
         let _ = env.disk.remove(&temporary);
         Error::io(format!("archiving {}", path.display()), e)
             .hint("writes go on; the archive goes on by itself once it can be written to")
     })
 }
 
-/// Whether the folder can be written to, so that this is known before the first piece is.
+/// Fails if the folder cannot be written to, so that this is known before the first piece is due.
 fn probe(env: &Env, dir: &Path) -> Result<()> {
     let path = dir.join(PROBE_NAME);
     let write = || -> std::io::Result<()> {
@@ -426,7 +427,7 @@ fn probe(env: &Env, dir: &Path) -> Result<()> {
     })
 }
 
-/// The id of a database's archive, made if it has none.
+/// Returns the id of a database's archive, and makes one if there is none.
 fn archive_id(env: &Env, data: &Path) -> Result<u64> {
     let path = data.join(ID_NAME);
     let failed = |e| Error::io(format!("reading {}", path.display()), e);
@@ -459,14 +460,15 @@ fn archive_id(env: &Env, data: &Path) -> Result<u64> {
     Ok(id)
 }
 
-/// The id, then the checksum of that line: another id would be another database's archive.
+/// Encodes the id, followed by the checksum of that line: a wrong id would be the archive of another database.
 fn encode_id(id: u64) -> String {
     let line = format!("{}\n", folder(id));
     let crc = crc32c::crc32c(line.as_bytes());
     format!("{line}crc {crc:08x}\n")
 }
 
-/// Earlier versions wrote no checksum, and a person who puts the id back writes none.
+/// Decodes an archive id. The checksum may be missing: earlier versions wrote none, and neither does a person who restores
+/// the id.
 fn decode_id(text: &str) -> Option<u64> {
     let (line, rest) = match text.split_once('\n') {
         Some((line, rest)) => (line, rest),

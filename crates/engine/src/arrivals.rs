@@ -1,4 +1,4 @@
-//! Waiting for the next commit. The commit thread pays for it only while somebody waits.
+//! Waits for the next commit. It costs the commit thread something only while a thread waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Something changed that a waiter may ask for.
+    /// Wakes the waiters after a change that they may be waiting for.
     pub fn tell(&self) {
-        // The change is made before the waiters are counted, and they count themselves before they look for it: one of
+        // The change is made before the waiters are counted, and waiters count themselves before they look for it: one of
         // the two sees the other.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -30,7 +30,7 @@ impl Arrivals {
         }
     }
 
-    /// Waits until `is_there`, at most so long; whether it is.
+    /// Waits until `is_there` returns true, for at most `timeout`. Returns its last result.
     pub fn wait(&self, timeout: Duration, is_there: impl Fn() -> bool) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         self.waiting.fetch_add(1, Ordering::SeqCst);

@@ -1,8 +1,8 @@
-//! Background work: what is due, and one piece of it.
+//! Background work: finds the most urgent piece and does it.
 //!
-//! [`step`] does at most one piece: the most urgent. Everything reads a published root and hands an edit to the commit
-//! thread, waiting for its answer so that no table is worked on twice at once. In the simulator the same pieces are
-//! cut in two (make, then apply) by [`Step`](crate::Step).
+//! [`step`] does at most one piece. Each piece reads a published root, hands an edit to the commit thread and waits for its
+//! answer, so that no table is worked on twice at once. In the simulator the same pieces are cut in two (make, then apply)
+//! by [`Step`](crate::Step).
 
 mod due;
 mod sealing;
@@ -45,12 +45,12 @@ enum Task {
     Leftover(Leftover),
 }
 
-/// What a call of [`step`] came to.
+/// Result of a call of [`step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A piece was done or failed: there may be more.
     Worked,
-    /// There is nothing to do now; what failed is due again after this time.
+    /// There is nothing to do now; something is due again after this time.
     Idle { again: Option<Duration> },
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
     let mut turn = Turn::Free;
     let Some(task) = next(shared, &mut turn) else {
         let mut background = shared.background.lock();
-        // What might have been tried again and was not is no longer due: it must not wake the pool for ever.
+        // Work whose retry was due and that was not begun is no longer needed: its retry must not wake the pool for ever.
         let mut retries = std::mem::take(&mut background.retries);
         retries.retain(|what, retry| retry.due > looked || background.is_running(*what));
         background.retries = retries;
@@ -79,9 +79,9 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
         let again = due.into_iter().flatten().min();
         return Outcome::Idle { again };
     };
-    // There may be more, and this may take long: commits wake nobody as long as somebody is about to look.
+    // There may be more work, and this piece may take long. Commits wake nobody while the flag is up.
     shared.wake_background();
-    // Readers come before it, in memory too.
+    // Readers take precedence over this thread, also for memory.
     let _passing = vfs::background_reads();
     if let Err(error) = run(shared, task)
         && error.kind() != Kind::Closed
@@ -91,12 +91,12 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
     Outcome::Worked
 }
 
-/// A thread's stay in a database, counted so that closing can wait for it. The last to leave a closed database lets go of
-/// its directory, not before: a file that it still renames must not meet another process.
+/// A pool thread's stay in a database, counted so that closing can wait for it. The last thread to leave a closed database
+/// releases the lock on its directory, and not before: a file that it still renames must not meet another process.
 struct Active<'a>(&'a Arc<Shared>);
 
 impl<'a> Active<'a> {
-    /// `None` once the database closes: from then on their number only falls.
+    /// Enters the database. Returns `None` once it is closing: from then on the number of threads in it only falls.
     fn enter(shared: &'a Arc<Shared>) -> Option<Self> {
         let mut background = shared.background.lock();
         if shared.closing.load(Ordering::Acquire) {
@@ -118,7 +118,7 @@ impl Drop for Active<'_> {
     }
 }
 
-/// A piece of work under way. Dropped by a panic too, so that the work can be begun again, after a while.
+/// A running piece of work. A panic drops it too, so that the work can begin again after a while.
 pub(crate) struct Under {
     shared: Arc<Shared>,
     what: What,
@@ -130,7 +130,7 @@ impl Under {
         Under { shared: shared.clone(), what, ended: false }
     }
 
-    /// Notes how it went.
+    /// Ends the work and records whether it failed.
     pub(crate) fn end(mut self, failed: bool) {
         self.note(failed);
     }
@@ -158,10 +158,11 @@ impl Drop for Under {
     }
 }
 
-/// Writes a manifest of the newest root now. Waits for one that is being written.
+/// Writes a manifest of the newest root now. Waits for one that is being written. Returns the lsn from which the log is
+/// still needed.
 pub(crate) fn write_manifest(shared: &Shared) -> Result<Lsn> {
     let _writing = shared.manifest_writing.lock();
-    // Loaded under the lock, so that none is followed by an older one.
+    // Loaded under the lock, so that no manifest is followed by an older one.
     let root = shared.root.load_full();
     let manifest = Manifest::of(&root, shared.next_segment());
     manifest::write(&shared.env, &shared.dir, &manifest)?;
@@ -170,8 +171,8 @@ pub(crate) fn write_manifest(shared: &Shared) -> Result<Lsn> {
     Ok(manifest.replay_from)
 }
 
-/// Waits, at most `patience`, for the seals that a log of too many files is due, so that the manifest of a closing database
-/// lets go of them: short commands one after another would each leave a file behind.
+/// Waits, at most `patience`, for the seals that are due because the log has too many files. The manifest of a closing
+/// database can then let those files go: otherwise short commands one after another would each leave a file behind.
 pub(crate) fn await_short_log(shared: &Shared, patience: Duration) {
     let deadline = Instant::now() + patience;
     let due = |background: &Background| {
@@ -192,7 +193,8 @@ pub(crate) fn await_short_log(shared: &Shared, patience: Duration) {
     }
 }
 
-/// Refuses what is made beside the rows while the disk has little room: that is for the log, and for what makes more.
+/// Fails while the disk has little room, which is kept for the log and for work that frees more. Called before data besides
+/// the rows is written.
 pub(crate) fn check_room(shared: &Shared) -> Result<()> {
     let wanted = 2 * shared.options.log.file_bytes;
     match shared.env.disk.free_bytes(&shared.dir) {
@@ -208,20 +210,21 @@ pub(crate) fn check_room(shared: &Shared) -> Result<()> {
     }
 }
 
-/// How long a database waits with work that takes long, while too many threads are in such work, before it looks again.
+/// Time until a database looks again for long work while too many threads are in such work.
 const LONG_WAIT: Duration = Duration::from_millis(100);
 
-/// The most urgent piece of work there is. `turn` says afterwards whether what takes long was looked for: if the thread may be
-/// in such work.
+/// Returns the most urgent piece of work. Long work is looked for only if the thread may do it; `turn` tells that
+/// afterwards.
 fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
     let now = shared.env.clock.monotonic();
-    // Let go of behind the lock.
+    // Declared before the lock guard, so that it is dropped after it.
     let root;
     let mut background = shared.background.lock();
-    // Under the lock, so that what has ended since is in it: an older one would have the same rows sealed twice.
+    // Loaded under the lock, so that all work that has ended is in it: with an older root the same rows would be sealed
+    // twice.
     root = shared.root.load_full();
     if !background.retries.is_empty() {
-        // A table that was dropped is not tried again; removing what was derived of it is.
+        // Work on a table that was dropped is not retried; removing its derived output is.
         let exists = |table: &TableId| root.tables().any(|t| t.def().id == *table);
         let Background { retries, leftovers, deriving, .. } = &mut *background;
         retries.retain(|what, _| match what {
@@ -242,7 +245,8 @@ fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
         return Some(Task::Preallocate);
     }
     if shared.write_error.load().is_none() {
-        // Done at once, and only between seals: else those of a busy table would leave no moment for it.
+        // Dropping old rows is quick and possible only between seals. It comes first, because the seals of a busy table
+        // would leave no moment for it.
         if let Some(task) = forget::next(shared, &root, &mut background, now) {
             background.begin(task.what());
             return Some(Task::Forget(task));
@@ -291,7 +295,7 @@ fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
             return Some(Task::Compress(task));
         }
     }
-    // Somebody else's store may be slow, and a database that takes no writes needs no thread for seals.
+    // A remote store may be slow, and a database that takes no writes needs no thread for seals.
     if !matches!(turn, Turn::Refused)
         && let Some(leftover) = derive::leftover(&root, &mut background, now)
     {
@@ -300,7 +304,7 @@ fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
     removable(shared, &mut background)
 }
 
-/// A replaced segment that nobody reads any more and that no manifest names (G1).
+/// Takes a replaced segment that no reader holds and no manifest names (G1).
 fn removable(shared: &Shared, background: &mut Background) -> Option<Task> {
     let unused = |o: &crate::shared::Obsolete| {
         Arc::strong_count(&o.segment) == 1 && !o.segment.is_shared() && shared.manifest_covers(o.since)
@@ -329,7 +333,8 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
         Task::Compact { snapshot, inputs } => {
             let table = snapshot.def().id;
             let under = Under::way(shared, What::Compact(table));
-            // Not again before something changes there if it panics or meets damage: that would be met in a circle.
+            // Removed here, so that after a panic or damage the merge is not tried again before something changes in the
+            // table.
             shared.background.lock().compactable.remove(&table);
             let form = form_of(shared, &snapshot, &inputs);
             match compact(shared, &snapshot, &inputs, form) {
@@ -354,12 +359,13 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
                 Ok(below) => {
                     let mut background = shared.background.lock();
                     background.manifest_log_bytes = log_bytes;
-                    // What came while it was written waits for another.
+                    // Segments that were replaced while it was written wait for another manifest.
                     let covered = background.obsolete.iter().all(|o| shared.manifest_covers(o.since));
                     background.obsolete_since = (!covered).then(|| shared.env.clock.monotonic());
                     drop(background);
                     shared.trimmed_below.fetch_max(below.0, Ordering::AcqRel);
-                    // Here and not by who commits: a disk may take a tenth of a second to free a file's blocks.
+                    // Done here and not by the commit thread: a disk may take a tenth of a second to free the blocks of a
+                    // file.
                     match shared.preallocator.trim(below) {
                         Ok(()) => hand_over(shared, BackgroundEdit::Trimmed, under),
                         Err(error) => {
@@ -402,7 +408,7 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             let pair = (leftover.table, leftover.materializer.name());
             let mut background = shared.background.lock();
             if let Err(error) = &removed {
-                // Once: it is tried again and again.
+                // Logged once, although it is retried again and again.
                 if background.left.insert(pair, error.clone()).is_none() {
                     let (table, of) = (leftover.table, pair.1);
                     tracing::warn!(%table, materializer = of, %error, "what was derived of a table that is not followed any more is still there");
@@ -423,7 +429,7 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             if let Some(erasure) = background.erasing.get(&table) {
                 match &removed {
                     Ok(()) => erasure.did(Done::Removed { bytes }),
-                    // Not tried again: what nothing names goes when the database is opened.
+                    // Not retried: a file that nothing names is removed when the database is opened.
                     Err(error) => erasure.end(Err(error.clone())),
                 }
             }
@@ -459,8 +465,8 @@ pub(crate) fn seal(shared: &Arc<Shared>, snapshot: &table::Snapshot, below: RowI
     Ok(BackgroundEdit::Seal { table: def.id, segment, kept, sealing })
 }
 
-/// Writes rows that ended a short while ago and that a seal or a compaction of these would drop. `None`: the table's past is
-/// not kept.
+/// Writes recently deleted rows that a seal or a compaction would drop into a segment of the past. Returns `None` if the
+/// past of the table is not kept.
 fn put_away(
     shared: &Arc<Shared>,
     snapshot: &table::Snapshot,
@@ -471,7 +477,7 @@ fn put_away(
     if !forget::keeps_past(def) {
         return Ok(None);
     }
-    // What can be read no more need not be kept, and must not seem to be.
+    // Rows that can no longer be read need not be kept, and the past must not seem to reach back to them.
     let after = forget::wanted_after(shared, &shared.root.load(), def).max(snapshot.past_floor());
     let (dir, id) = (segment::table_dir(&shared.dir, def.id), shared.take_segment_id());
     let meta =
@@ -483,15 +489,16 @@ fn put_away(
     Ok(Some(table::RetainedRows { after, floor: None, last_end: snapshot.lsn(), segment }))
 }
 
-/// Removes what was put away for work that failed: it is done again under other ids.
+/// Removes retained rows that were written for work that failed: the next attempt writes them under other ids.
 fn discard(shared: &Shared, dir: &std::path::Path, kept: Option<&table::RetainedRows>) {
     if let Some(segment) = kept.and_then(|kept| kept.segment.as_ref()) {
-        // The failure matters more; and files that nothing names go when the database is opened.
+        // The first failure matters more, and files that nothing names are removed when the database is opened.
         let _ = segment::remove_files(&shared.env, dir, segment.id());
     }
 }
 
-/// How what is merged is written: compressed if all of it was, so that it need not be compressed again.
+/// Returns the form in which merged segments are written: compressed if all of the inputs were, so that the output need not
+/// be compressed again.
 pub(crate) fn form_of(shared: &Shared, snapshot: &table::Snapshot, inputs: &[SegmentId]) -> BlockCompression {
     match shared.options.zstd_after {
         Some(_) => compaction::form_of(snapshot, inputs),
@@ -510,7 +517,7 @@ pub(crate) fn compact(
     let dir = make_table_dir(shared, def.id)?;
     let id = shared.take_segment_id();
     let taken = || snapshot.segments().filter(|s| inputs.contains(&s.id())).map(|s| s.meta());
-    // What the lake alone had of rows that ended is not put away: the past is read less far back.
+    // Deleted rows that only the lake had are not retained: the past then reaches less far back.
     let is_away = snapshot.segments().any(|s| inputs.contains(&s.id()) && s.is_evicted());
     let kept = match (taken().next(), taken().next_back()) {
         _ if is_away => None,
@@ -530,7 +537,8 @@ pub(crate) fn compact(
     Ok(BackgroundEdit::Compact { table: def.id, inputs: inputs.to_vec(), output, kept })
 }
 
-/// Counts background bytes, makes way for a file of the log, and ends the work when the database closes.
+/// Returns the callback of long work. It counts background bytes, prepares a log file when one is wanted, and ends the work
+/// when the database closes.
 pub(crate) fn tick(shared: &Arc<Shared>) -> impl FnMut(u64) -> Result<()> + use<> {
     let shared = shared.clone();
     move |bytes| {
@@ -538,11 +546,11 @@ pub(crate) fn tick(shared: &Arc<Shared>) -> impl FnMut(u64) -> Result<()> + use<
         if shared.closing.load(Ordering::Acquire) {
             return Err(Error::new(Kind::Closed, "the database is closing"));
         }
-        // Long work makes way for it: a log that finds no file ready makes one itself, and all who write wait for that.
+        // Long work makes way for this: a log that finds no file ready creates one itself, and all writers wait for that.
         if shared.wants_file.load(Ordering::Relaxed) {
             let begins = begins_file(&shared, &mut shared.background.lock(), shared.env.clock.monotonic());
             if begins {
-                // What failed is told again by the writer that finds no file.
+                // A failure is reported again by the writer that finds no file.
                 let _ = prepare_file(&shared);
             }
         }
@@ -550,7 +558,7 @@ pub(crate) fn tick(shared: &Arc<Shared>) -> impl FnMut(u64) -> Result<()> + use<
     }
 }
 
-/// Whether a file of the log is to be prepared; then it has begun.
+/// Begins to prepare a log file, if one is wanted. Returns true if it has begun.
 fn begins_file(shared: &Shared, background: &mut Background, now: Duration) -> bool {
     if !shared.wants_file.load(Ordering::Relaxed) || !background.may(What::Preallocate, now) {
         return false;
@@ -563,12 +571,12 @@ fn begins_file(shared: &Shared, background: &mut Background, now: Duration) -> b
 fn prepare_file(shared: &Arc<Shared>) -> Result<()> {
     let under = Under::way(shared, What::Preallocate);
     let result = shared.preallocator.prepare();
-    // A failure is told again by the writer that finds no file; each rotation asks anew.
+    // A failure is reported again by the writer that finds no file; each rotation asks again.
     under.end(false);
     result
 }
 
-/// The directory of a table's segments, durable by name.
+/// Returns the directory of a table's segments, made durable by name.
 pub(crate) fn make_table_dir(shared: &Shared, table: TableId) -> Result<std::path::PathBuf> {
     let dir = segment::table_dir(&shared.dir, table);
     let disk = &shared.env.disk;
@@ -577,15 +585,15 @@ pub(crate) fn make_table_dir(shared: &Shared, table: TableId) -> Result<std::pat
             return Ok(());
         }
         disk.create_dir_all(&dir)?;
-        // After a failed sync nothing is known of the name: it must not pass for durable the next time.
+        // After a failed sync the name may or may not be durable: it must not pass for durable the next time.
         disk.sync_dir(&shared.dir.join("tables")).inspect_err(|_| drop(disk.remove_dir(&dir)))
     };
     make().map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
     Ok(dir)
 }
 
-/// Gives an edit to the commit thread and waits until it is published; only then is the work no longer `under` way. A
-/// simulator steps the commit itself, so there it only queues the edit.
+/// Gives an edit to the commit thread and waits until it is published; only then does the work end. A simulator steps the
+/// commit itself, so there this only queues the edit.
 pub(crate) fn hand_over(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) -> Result<()> {
     if let Some(under) = publish(shared, edit, under)? {
         under.end(false);
@@ -593,8 +601,8 @@ pub(crate) fn hand_over(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under
     Ok(())
 }
 
-/// The same, but once the edit is published the work is still under way: something is to follow that must not meet its next
-/// beginning. `None` in a simulator, where it ends with the commit.
+/// Gives an edit to the commit thread and waits until it is published. The work goes on afterwards, for a follow-up that
+/// must not overlap with its next run. Returns `None` in a simulator, where the work ends with the commit.
 pub(crate) fn publish(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) -> Result<Option<Under>> {
     let (sender, receiver) = mpsc::channel();
     let stepped = shared.stepped;
@@ -606,7 +614,7 @@ pub(crate) fn publish(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) 
                 result.map(|_| None)
             }
         };
-        // Nobody listens in a simulator.
+        // In a simulator nobody receives this.
         let _ = sender.send(told);
     });
     if let Err((request, error)) = shared.inbox.push(Request::Edit { edit, done }) {

@@ -1,8 +1,8 @@
-//! Segments that nobody has added to for a while are written anew, compressed: [`Options::zstd_after`](crate::Options::zstd_after).
+//! Compresses segments to which no row was added for a while: [`Options::zstd_after`](crate::Options::zstd_after).
 //!
 //! A segment is cold once the newest of its rows arrived that long ago. It is compressed when nothing else is to be done:
-//! one at a time in each database, with rests in between. What replaces it is a compaction's output like any other, so
-//! snapshots keep the old file, and a crash half way leaves one that nothing names.
+//! one at a time in each database, with rests in between. Its replacement is the output of a compaction like any other, so
+//! snapshots keep the old file, and a crash half way leaves a file that nothing names.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::background::{self, Under};
 use crate::root::Root;
 use crate::shared::{Background, Shared, What};
 
-/// After each segment the work rests this many times as long as it took.
+/// Length of the rest after each segment, as a multiple of the time that it took.
 const REST: u32 = 3;
-/// And no longer than this, however long a busy machine took.
+/// Longest rest, however long a busy machine took.
 const REST_MAX: Duration = Duration::from_secs(60);
 
-/// A segment that is cold.
+/// A cold segment.
 pub(crate) struct Task {
     snapshot: Arc<Snapshot>,
     segment: Arc<Segment>,
@@ -33,7 +33,7 @@ impl Task {
     }
 }
 
-/// Segments that are not compressed and would be smaller, with the time at which each is cold.
+/// Returns the segments that are not compressed and would be smaller, with the time at which each is cold.
 fn waiting<'a>(
     shared: &'a Shared,
     root: &'a Root,
@@ -54,7 +54,7 @@ fn waiting<'a>(
     })
 }
 
-/// The segment that has been cold the longest.
+/// Returns the segment that has been cold the longest.
 pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: Duration) -> Option<Task> {
     if shared.options.zstd_after.is_none() || background.cold_due > now {
         return None;
@@ -66,7 +66,7 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: D
     Some(Task { snapshot: snapshot.clone(), segment: segment.clone() })
 }
 
-/// When the next will be; called when there is nothing to do now.
+/// Returns the time until the next compression. Called when there is nothing to do now.
 pub(crate) fn again(
     shared: &Shared,
     root: &Root,

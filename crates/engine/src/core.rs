@@ -1,10 +1,10 @@
-//! The commit thread's state: the tips, the log's writer, and what is applied but not durable yet.
+//! The commit thread's state: the tips, the log's writer, and the commits that are applied but not durable yet.
 //!
-//! One group at a time: check each transaction against the tips (which include everything before it in the group),
-//! apply it, write one frame for all, and once that is durable publish one root and answer. A transaction is checked as
-//! a whole before any of it is applied, so it happens or it does not.
+//! It works on one group at a time. It checks each transaction against the tips, which include everything before it in the
+//! group, and applies it. It writes one frame for the whole group, and once that is durable it publishes one root and
+//! answers. A transaction is checked as a whole before any of it is applied, so it happens entirely or not at all.
 //!
-//! What was applied but cannot be logged (a failed write) is never published: the log is latched then, writes are
+//! Changes that were applied but could not be logged (a failed write) are never published: the log is latched, writes are
 //! refused, and reopening recovers the durable state.
 
 mod alter;
@@ -48,60 +48,61 @@ pub(crate) struct Core {
     shared: Arc<Shared>,
     log: commitlog::Writer,
     tips: HashMap<TableId, Tip>,
-    /// By full name.
+    /// Table ids by full name.
     names: HashMap<Arc<str>, TableId>,
     meta: Meta,
     meta_changed: bool,
     last_time: Micros,
-    /// What ends after this commit can be read for a while.
+    /// Rows deleted after this commit stay readable for a while: it is the newest commit that is older than
+    /// `Options::history`.
     wanted_after: Lsn,
-    /// The newest root that was built; published once durable.
+    /// The newest root that was built; published once its commits are durable.
     newest: Root,
     /// Tables changed since `newest` was built.
     dirty: BTreeSet<TableId>,
-    /// Rows of segments that ended since background work was woken last.
+    /// Number of rows in segments that were deleted since background work was last woken for them.
     ended: u64,
-    /// A table was given a time to live since `newest` was built: the pool has to know.
+    /// True if a table was given a time to live since `newest` was built: the background pool has to know.
     ttl_given: bool,
-    /// Names gone since `newest` was built.
+    /// Names of tables that were dropped or renamed since `newest` was built.
     gone: Vec<Arc<str>>,
-    /// What was written of heads that the next root has no more.
+    /// Bytes written by the seals whose head rows the next root no longer has.
     sealed: Vec<Sealing>,
-    /// Since `newest` was built.
+    /// Results of materializers since `newest` was built.
     derived: Vec<Derived>,
-    /// Applied and written since the last sync began, to be answered after the next.
+    /// Answers for commits that were written since the last sync began; sent after the next sync.
     waiting: Vec<(Done, Committed)>,
     in_flight: Option<InFlight>,
-    /// Set when the tips got ahead of the log: no root may be built from them any more.
+    /// Set when the tips are ahead of the log: no root may be built from them any more.
     broken: Option<Error>,
     unchecked: Unchecked,
 }
 
-/// A sync under way, and what its end makes true.
+/// A running sync, with the root that it makes durable.
 struct InFlight {
     root: Arc<Root>,
-    /// Who sees the work that is in the root only once it is published.
+    /// The background work to wake once the root is published.
     wake: Wake,
     answers: Vec<(Done, Committed)>,
 }
 
-/// Who finds work in a root.
+/// The background work for which a new root has something to do.
 #[derive(Clone, Copy)]
 enum Wake {
     Nobody,
-    /// What derives from tables, and may gather first.
+    /// Materializers, which may wait for more rows first.
     Materializers,
-    /// The pool: something is to be sealed, or many rows of segments ended.
+    /// The whole pool: a head is to be sealed, or many rows of segments were deleted.
     Background,
 }
 
-/// So many rows of segments end before background work is woken to look at them; fewer where there are few.
+/// Number of deleted segment rows that wakes background work. An eighth of the live rows suffices if that is fewer.
 const ENDED_MANY: u64 = 1_024;
 
-/// What a materializer made of a table; `None` once it does not follow it any more.
+/// A materializer's result for a table. The position is `None` once it no longer follows the table.
 type Derived = (TableId, &'static str, Option<Arc<Position>>);
 
-/// What one checked transaction will do; applying it cannot fail for a reason of the user's.
+/// One change of a checked transaction. Applying it cannot fail because of the user's input.
 enum Action {
     Create(TableDef),
     Alter(TableDef, Vec<EnteredRows>),
@@ -111,22 +112,22 @@ enum Action {
         version: SchemaVersion,
         batch: RecordBatch,
         deletes: Vec<RowId>,
-        /// Not compared with all rows that a unique index is about, which is being checked still.
+        /// True if the rows were not compared with all rows under a unique index that is still being checked.
         unchecked: bool,
     },
     PutView(ViewDef),
     DropView(String),
     PutKey(ApiKey),
     RemoveKey(String),
-    /// The last one of its transaction: it says what the others came to.
+    /// The last action of its transaction: records the outcome of the others under the idempotency key.
     Remember(remember::Row),
 }
 
-/// A commit group in the making.
+/// A commit group under construction.
 struct Group {
     frame: frame::Builder,
     answers: Vec<(Done, Committed)>,
-    /// Appends to keyless tables, gathered so that many small commits make one batch.
+    /// Appends to keyless tables, gathered so that many small commits become one batch.
     staged: Vec<Staged>,
 }
 
@@ -177,13 +178,13 @@ impl Core {
         self.in_flight.is_some()
     }
 
-    /// Does what was taken from the inbox. Returns whether a sync should start now.
+    /// Answers the writers whose sync ended and writes the taken requests. Returns true if a sync should start now.
     pub fn step(&mut self, taken: Taken) -> bool {
         self.answer_and_write(taken);
         self.begin_sync()
     }
 
-    /// Answers those whose sync ended and writes what was taken, without asking for the next sync.
+    /// Answers the writers whose sync ended and writes the taken requests, without starting the next sync.
     pub fn answer_and_write(&mut self, taken: Taken) {
         if let Some(result) = taken.synced {
             self.synced(result);
@@ -193,18 +194,18 @@ impl Core {
         }
     }
 
-    /// Whether no sync is under way and one should be: something is written, or somebody must hear that it cannot be.
+    /// Returns true if no sync is running and one is due: something is written, or a writer must be told that it cannot be.
     pub fn owes_sync(&self) -> bool {
         let is_ahead = || self.log.next_lsn() != self.newest.lsn.next();
         self.in_flight.is_none() && (!self.waiting.is_empty() || self.broken.is_none() && is_ahead())
     }
 
-    /// How many are answered by the sync under way, and by the one after it.
+    /// Returns the number of writers that the running sync answers, and of those that the next one answers.
     pub fn answers_due(&self) -> (usize, usize) {
         (self.in_flight.as_ref().map_or(0, |flight| flight.answers.len()), self.waiting.len())
     }
 
-    /// After a bug: nobody is answered any more, so everybody hears of it now.
+    /// Answers all waiting writers with an error after a panic: nothing else answers them any more.
     pub fn abandon(&mut self) {
         let error = Error::new(
             Kind::Latched,
@@ -212,22 +213,25 @@ impl Core {
         );
         let in_flight = self.in_flight.take().map_or_else(Vec::new, |flight| flight.answers);
         for (answer, _) in in_flight.into_iter().chain(self.waiting.drain(..)) {
-            // One of them may be what failed.
+            // One of these callbacks may have caused the panic.
             let _ = catch_unwind(AssertUnwindSafe(|| answer(Err(error.clone()))));
         }
     }
 
-    /// Ends the log cleanly after everything was answered, without what the last manifest does not need.
+    /// Trims the log below `below`, which the last manifest does not need, and closes it cleanly. Every writer has been
+    /// answered.
     pub fn close(self, below: Lsn) -> Result<()> {
         debug_assert!(self.waiting.is_empty() && self.in_flight.is_none(), "everything was answered");
         let trimmed = self.log.trim(below);
         self.log.close().and(trimmed)
     }
 
-    /// Builds the root that the next sync makes true. False if nothing was written since the last, or if one runs.
+    /// Builds the root that the next sync makes durable. Returns false if nothing was written since the last one, or if a
+    /// sync is running.
     pub fn begin_sync(&mut self) -> bool {
         if let Some(error) = &self.broken {
-            // Written and perhaps durable one day, but never to be shown: the writers learn that it is unknown.
+            // The commits may become durable one day but are never shown: their writers are told that the outcome is
+            // unknown.
             self.waiting.drain(..).for_each(|(answer, _)| answer(Err(error.clone())));
             return false;
         }
@@ -239,7 +243,7 @@ impl Core {
         true
     }
 
-    /// A sync ended: publish and answer, or refuse everything from now on.
+    /// Handles the end of a sync: publishes and answers, or refuses all writes from now on.
     fn synced(&mut self, result: Result<Lsn>) {
         let Some(done) = self.in_flight.take() else { return };
         match result {
@@ -258,7 +262,7 @@ impl Core {
                     Wake::Materializers => self.shared.wake_materializers(),
                     Wake::Background => self.shared.wake_background(),
                 }
-                // A simulator has no reaper: what goes when must follow from the seed alone.
+                // A simulator has no reaper: the time at which a root is freed must follow from the seed alone.
                 if !self.shared.stepped {
                     reaper::retire(old);
                 }
@@ -278,7 +282,7 @@ impl Core {
     }
 
     fn commit(&mut self, requests: Vec<Request>) {
-        // Room is made sure of before anything is applied: a full disk then refuses the group and changes nothing.
+        // Room is reserved before anything is applied, so a full disk refuses the group and changes nothing.
         let room = self.shared.check_log().and_then(|()| self.reserve(&requests, Purpose::Any));
         let requests = match room {
             Ok(()) => requests,
@@ -321,7 +325,7 @@ impl Core {
         Ok(())
     }
 
-    /// The log went on in a new file: another one should be ready when this one is full.
+    /// Has the next log file prepared: the log began a new file, and another one should be ready when that is full.
     fn prepare_files(&self) {
         if let Some(archive) = &self.shared.archive {
             archive.hurry();
@@ -330,7 +334,7 @@ impl Core {
         self.shared.wake_background();
     }
 
-    /// Takes one request into the group. An error means that the tips are in doubt; a refused request is no error.
+    /// Takes one request into the group. An error means that the tips are in doubt; a refused request is not an error.
     fn request(&mut self, group: &mut Group, request: Request) -> Result<()> {
         match request {
             Request::Write { mut prepared, done } => {
@@ -351,12 +355,12 @@ impl Core {
                     }
                 }
             }
-            // Writes nothing to the log, so there is nothing to wait for.
+            // A trim writes nothing to the log, so its answer waits for no sync.
             Request::Edit { edit: BackgroundEdit::Trimmed, done } => done(Ok(Committed::default())),
             Request::Edit { edit, done } => {
                 let committed = self.edit(group, edit)?;
                 if committed.lsn == Lsn(0) {
-                    // Nothing was to be logged any more, and no sync may come to answer it.
+                    // Nothing was logged, so no sync may come to answer it.
                     done(Ok(committed));
                 } else {
                     group.answers.push((done, committed));
@@ -435,7 +439,7 @@ impl Core {
         self.shared.counters.rows.add(committed.count);
         self.shared.counters.deletes.add(committed.deleted);
         if let Some(landed) = landed {
-            // One request, so nobody set it before.
+            // Only this request sets it, so it is still empty.
             let _ = landed.set(firsts);
         }
         Ok(committed)
@@ -462,7 +466,7 @@ impl Core {
                 Some(staged) if staged.version == version => {
                     let first_row = RowId(staged.first_row.0 + staged.rows);
                     match staged.runs.last_mut() {
-                        // Several inserts of one transaction.
+                        // Several inserts of one transaction share a run.
                         Some(last) if last.lsn_offset == offset => last.count += run.count,
                         _ => staged.runs.push(run),
                     }
@@ -480,7 +484,7 @@ impl Core {
                         runs: vec![run],
                         batches: vec![batch],
                     };
-                    // At most one open stage a table: an older schema's rows go out first.
+                    // A table has at most one open stage: rows of an older schema are flushed first.
                     if group.staged.iter().any(|s| s.table == table) {
                         self.flush_staged(group)?;
                     }
@@ -492,7 +496,7 @@ impl Core {
             committed.last_row = Some(RowId(first_row.0 + count - 1));
             committed.count += count;
         }
-        // Later commits of the group may ask for these rows by key or id.
+        // Later commits of the group may look these rows up by key or id.
         let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a checked table has no tip"))?;
         let is_checked = tip.def().is_checked();
         if !deletes.is_empty() {
@@ -508,7 +512,7 @@ impl Core {
         Ok(())
     }
 
-    /// Appends what is staged to the tips and to the frame.
+    /// Appends the staged rows to the tips and to the frame.
     fn flush_staged(&mut self, group: &mut Group) -> Result<()> {
         for staged in std::mem::take(&mut group.staged) {
             let Staged { table, version, first_row, runs, mut batches, .. } = staged;
@@ -558,7 +562,7 @@ impl Core {
         if derived_changed && let Some(tip) = self.tips.get(&table) {
             let def = tip.def().clone();
             let is_empty = tip.next_row() == RowId(1);
-            // What follows it still may have to be built anew.
+            // Materializers that still follow the table may have to rebuild.
             self.shared.note_unsteady(table);
             if is_empty {
                 self.shared.note_empty(&def);
@@ -579,7 +583,7 @@ impl Core {
         self.dirty.remove(&table);
         let materializers = self.shared.materializers.load_full();
         materializers.iter().for_each(|materializer| self.leave(table, materializer, None, lsn));
-        // Those of materializers that this process does not have.
+        // The checkpoints of materializers that this process does not have go too.
         self.meta.checkpoints.retain(|(_, of), _| *of != table);
         self.meta_changed = true;
         let snapshot = tip.snapshot(lsn);
@@ -587,8 +591,8 @@ impl Core {
         self.retire_segments(table, snapshot.segments().chain(past).cloned(), lsn);
     }
 
-    /// What a materializer made of a table that it no longer follows goes once nobody reads it. `unpublished` is what it
-    /// made last, if no root has that yet.
+    /// Stops a materializer from following a table: its output is removed once no reader holds it. `unpublished` is its
+    /// newest position if no root has it yet.
     fn leave(
         &mut self,
         table: TableId,
@@ -597,7 +601,7 @@ impl Core {
         since: Lsn,
     ) {
         let name = materializer.name();
-        // Two of one life share their pieces, and the files go when the newer one does.
+        // Positions made by one process share their files, which are removed with the newest of them.
         let position = unpublished.or_else(|| self.published(table, name));
         let had_checkpoint = self.meta.checkpoints.remove(&(name.to_owned(), table)).is_some();
         self.meta_changed |= had_checkpoint;
@@ -608,7 +612,7 @@ impl Core {
         self.shared.wake_background();
     }
 
-    /// What a materializer made of a table last, whether or not a root has it yet.
+    /// Returns the newest position of a materializer in a table, whether or not a root has it yet.
     fn published(&self, table: TableId, name: &str) -> Option<Arc<Position>> {
         let made = self.derived.iter().rev().find(|(of, made_by, _)| (*of, *made_by) == (table, name));
         match made {
@@ -619,7 +623,7 @@ impl Core {
 
     // ---- publishing ----
 
-    /// The root as of everything written so far, and who finds work in it.
+    /// Builds the root of everything written so far. Also returns the background work to wake for it.
     fn build_root(&mut self) -> (Arc<Root>, Wake) {
         let lsn = Lsn(self.log.next_lsn().0 - 1);
         let root = &mut self.newest;
@@ -645,7 +649,7 @@ impl Core {
                 head_bytes -= old.head_bytes();
                 let ended = old.sealed_live().saturating_sub(sealed_live);
                 self.ended += ended;
-                // Whether a segment is worth writing anew without them, background work finds out.
+                // Background work finds out whether a segment is worth rewriting without the deleted rows.
                 seal |= ended > 0 && (self.ended >= ENDED_MANY || self.ended > sealed_live / 8);
             }
         }
@@ -676,8 +680,8 @@ impl Core {
 }
 
 impl Shared {
-    /// Fails once the log takes nothing more, for whatever reason; unlike [`Shared::check_writable`] it lets through
-    /// what was admitted before the database began to close.
+    /// Fails once the log takes no more writes, for any reason. Unlike [`Shared::check_writable`] it lets requests through
+    /// that were admitted before the database began to close.
     fn check_log(&self) -> Result<()> {
         match self.write_error.load().as_deref() {
             Some(error) => Err(error.clone()),
@@ -685,13 +689,13 @@ impl Shared {
         }
     }
 
-    /// Whether a manifest at or above `lsn` is durable.
+    /// Returns true if a manifest at or above `lsn` is durable.
     pub fn manifest_covers(&self, lsn: Lsn) -> bool {
         self.manifest_lsn.load(Ordering::Acquire) >= lsn.0
     }
 }
 
-/// Whether the columns that both have are of the same types.
+/// Returns true if the columns that both definitions have are of the same types.
 fn same_types(before: &TableDef, after: &TableDef) -> bool {
     let same = |c: &types::Column| before.schema.column(c.id).is_none_or(|b| b.data_type == c.data_type);
     after.schema.columns.iter().all(same)

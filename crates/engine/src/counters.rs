@@ -1,4 +1,4 @@
-//! What the engine counts: written by the threads that do the work, read by anybody without a lock.
+//! Counters of the engine. The threads that do the work write them; anybody reads them without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct Counters {
     pub groups: Counter,
     pub rows: Counter,
     pub deletes: Counter,
-    /// By reason, as in [`Refused`].
+    /// Refused requests by reason, as in [`Refused`].
     pub refused_debt: Counter,
     pub refused_inbox: Counter,
     pub refused_lag: Counter,
@@ -40,21 +40,21 @@ pub(crate) struct Counters {
     pub conflicts: Counter,
     /// Bytes of all heads in the newest root.
     pub head_bytes: Counter,
-    /// Of them, those that seals under way have written already.
+    /// Bytes of those heads that running seals have already written.
     pub sealing_bytes: Counter,
     pub seals: Counter,
     pub compactions: Counter,
-    /// Segments that were written anew, compressed.
+    /// Segments that were rewritten in compressed form.
     pub compressions: Counter,
-    /// Segments whose rows were left to the lake.
+    /// Segments whose rows were evicted to the lake.
     pub evictions: Counter,
     pub manifests: Counter,
-    /// How often rows that ended were forgotten.
+    /// Number of times that deleted rows were dropped from the past of a table.
     pub forgotten: Counter,
     pub background_bytes: Counter,
     pub background_errors: Counter,
     pub removed_segments: Counter,
-    /// Bytes of segments that were replaced and are not removed yet.
+    /// Bytes of replaced segments that are not removed yet.
     pub held_bytes: Counter,
 }
 
@@ -69,20 +69,20 @@ impl Counters {
     }
 }
 
-/// What was refused with [`types::Kind::Busy`], by reason.
+/// Requests that were refused with [`types::Kind::Busy`], by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Writes, because more was written than could be sealed.
+    /// Writes refused because more was written than could be sealed.
     pub debt: u64,
-    /// Writes, because as many as may be waited for the commit thread.
+    /// Writes refused because the inbox was full.
     pub inbox: u64,
-    /// Writes, because an index or a lake was too far behind.
+    /// Writes refused because an index or a lake was too far behind.
     pub lag: u64,
-    /// Transactions, because too many were open or held too much.
+    /// Transactions refused because too many were open or held too much.
     pub transactions: u64,
 }
 
-/// How the engine is doing. Counts are since it was opened.
+/// State of the engine. Counts begin when it is opened.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// The last commit that readers see.
@@ -95,46 +95,46 @@ pub struct Status {
     pub deletes: u64,
     pub refused: Refused,
     pub conflicts: u64,
-    /// Bytes that wait for the commit thread.
+    /// Bytes in the inbox, which wait for the commit thread.
     pub inbox_bytes: u64,
     /// Bytes of rows that are not in segments yet.
     pub head_bytes: u64,
-    /// Head and inbox bytes, which ingest is paced by, and where pacing starts and refusal begins.
+    /// Head and inbox bytes, by which ingest is paced. Pacing starts at the soft limit and refusal at the hard limit.
     pub debt_bytes: u64,
     pub debt_soft_bytes: u64,
     pub debt_hard_bytes: u64,
-    /// Roots that were replaced and are still held by somebody, and the age of the oldest.
+    /// Number of replaced roots that are still held, and the age of the oldest.
     pub roots_retired: usize,
     pub oldest_root_age: Duration,
-    /// Bytes of files that were replaced and stay while a snapshot holds them, at least until the next manifest.
+    /// Bytes of replaced files. They stay while a snapshot holds them, and at least until the next manifest.
     pub held_bytes: u64,
     pub seals: u64,
     pub compactions: u64,
-    /// Those of them that compressed a cold segment.
+    /// Compactions that compressed a cold segment.
     pub compressions: u64,
-    /// Segments whose rows were left to the lake.
+    /// Segments whose rows were evicted to the lake.
     pub evictions: u64,
     pub manifests: u64,
-    /// How often rows that ended were let go of.
+    /// Number of times that deleted rows were dropped from the past of a table.
     pub forgotten: u64,
-    /// Bytes of the files that hold rows which ended, for those who read the past.
+    /// Bytes of the files that hold deleted rows for readers of the past.
     pub past_bytes: u64,
     /// Bytes written by seals and compactions.
     pub background_bytes: u64,
     pub background_errors: u64,
     /// Segments whose files were removed after they were replaced.
     pub removed_segments: u64,
-    /// Transactions that are open, what they hold together, and how many were rolled back because their time was up.
+    /// Open transactions, the bytes that they hold together, and the number of those rolled back because their time was up.
     pub transactions_open: usize,
     pub transactions_bytes: u64,
     pub transactions_expired: u64,
-    /// How often a thread of this process that answers reads waited for the disk, because memory that it touched was not
-    /// there: of a segment that nobody has read lately, or of the program itself.
+    /// Number of times that a thread of this process that answers reads waited for the disk because memory that it touched
+    /// was not resident: of a segment that nobody has read lately, or of the program itself.
     pub read_major_faults: u64,
     pub log: commitlog::Stats,
     /// The log's archive; `None` without one.
     pub archive: Option<crate::Archiving>,
-    /// Why writes are refused, if they are for good.
+    /// The error because of which writes are refused for good, if they are.
     pub write_error: Option<types::Error>,
     pub closing: bool,
 }

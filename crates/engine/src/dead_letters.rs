@@ -1,11 +1,12 @@
-//! Rows that a table does not take, kept with the reason in a table beside theirs: that of `events` is `events_dead`.
+//! Dead letters: rows that a table does not take, kept with the reason in a table beside it. For `events` that is
+//! `events_dead`.
 
 use arrow::record_batch::RecordBatch;
 use types::{DataType, Error, Kind, Result, TableDef, TableId, Value, name};
 
 use crate::transaction::{Mode, Op};
 
-/// What the name of the table that keeps bad rows has behind that of theirs.
+/// Suffix of the name of a table for bad rows.
 const SUFFIX: &str = "_dead";
 
 const COLUMNS: [(&str, DataType); 5] = [
@@ -16,15 +17,15 @@ const COLUMNS: [(&str, DataType); 5] = [
     ("raw", DataType::String),
 ];
 
-/// A row that was left out.
+/// A row that was not taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Letter<'a> {
-    /// Its number in its body, from 1, if it came in one.
+    /// Its number in the request body, from 1, if it came in one.
     pub at_row: Option<usize>,
-    /// The column at fault, where it is one's.
+    /// The column at fault, if there is one.
     pub column: Option<&'a str>,
     pub reason: &'a str,
-    /// The row as it came.
+    /// The row as it was sent.
     pub raw: &'a str,
 }
 
@@ -33,10 +34,10 @@ pub fn table_of(full_name: &str) -> String {
     format!("{full_name}{SUFFIX}")
 }
 
-/// Whether bad rows of a table can be kept at all, asked before any is met. `def` is that of the table, if it is there.
+/// Fails if bad rows of a table could not be kept; called before any is met. `def` is the table's definition, if it exists.
 pub fn check(full_name: &str, def: Option<&TableDef>) -> Result<()> {
     if def.is_some_and(TableDef::is_vault) {
-        // What is private there would be read here.
+        // Private notes of the vault could be read there.
         return Err(Error::invalid("a vault has no table for bad rows"));
     }
     let named = name::full_table_name(&table_of(full_name)).and_then(|name| name::check_new_table(&name));
@@ -47,8 +48,9 @@ pub fn check(full_name: &str, def: Option<&TableDef>) -> Result<()> {
     })
 }
 
-/// What keeps bad rows of the table `full_name`, whose definition is `def`. `dead` is that of their own table, which is made
-/// when the first of them comes: [`Kind::Schema`] if it is there and made for something else.
+/// Returns the operations that keep bad rows of the table `full_name`, whose definition is `def`. `dead` is the definition
+/// of the table for bad rows, which the first of them creates. Fails with [`Kind::Schema`] if that table exists and was made
+/// for something else.
 pub fn keep(
     full_name: &str,
     def: Option<&TableDef>,
@@ -67,7 +69,7 @@ pub fn keep(
             for (column, data_type) in &COLUMNS {
                 made.add_column(column, data_type, true, None)?;
             }
-            // What stays on this machine does so when it is bad.
+            // Rows of a table that stays out of the lake stay out of it when they are bad, too.
             made.options.lake = def.and_then(|def| def.options.lake);
             // Another request may make it in the meantime.
             ops.push(Op::CreateTable { def: made, if_absent: true });
@@ -95,7 +97,7 @@ pub fn keep(
     Ok(ops)
 }
 
-/// Whether a table that is there already is one that keeps bad rows.
+/// Fails if an existing table cannot keep bad rows.
 fn check_columns(def: &TableDef) -> Result<()> {
     let has = |(wanted, data_type): &(&str, DataType)| {
         def.schema

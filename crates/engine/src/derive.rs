@@ -1,7 +1,7 @@
-//! Materializers at work: which table is due, one step of it, and what is removed afterwards.
+//! Runs materializers: picks the table that is due, takes one step in it, and removes output that is no longer needed.
 //!
-//! A materializer says itself when it pays to wait for more rows. While rows arrive, the pool looks at all of them every
-//! [`LOOK_EVERY`], not at each commit; when nothing arrives any more, it looks once and then sleeps.
+//! A materializer decides itself when waiting for more rows pays. While rows arrive, the pool checks all materializers every
+//! [`LOOK_EVERY`], not at each commit. When no more rows arrive, it checks once and then sleeps.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::inbox::BackgroundEdit;
 use crate::root::Root;
 use crate::shared::{Asked, Background, Leftover, Shared, What};
 
-/// How long a commit may wait until the materializers are looked at.
+/// Longest time from a commit to the next check of the materializers.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// One step that is due.
@@ -27,10 +27,10 @@ pub(crate) struct Task {
     urgent: bool,
 }
 
-/// Where a step begins.
+/// The starting point of a step.
 enum From {
     Nothing,
-    /// A checkpoint of an earlier life, whose result is not open yet.
+    /// A checkpoint of an earlier process, whose output is not open yet.
     Checkpoint(Checkpoint),
     Position(Arc<Position>),
 }
@@ -50,14 +50,14 @@ impl Task {
     }
 }
 
-/// The pair of table and materializer that is furthest behind, of those that may be worked on now.
+/// Returns the step for the table and materializer that are furthest behind, of those that may run now.
 pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, now: Duration) -> Option<Task> {
     background.derive_looked = root.lsn();
     furthest_behind(shared, root, background, now, &|_| true)
 }
 
-/// The same of tables whose writers read all rows until the index is there that finds values for them: after a restart, or
-/// while it is built anew.
+/// Returns the step that is furthest behind in a table whose writers have to read all rows, because the index that finds
+/// values for them is not there: after a restart, or while it is rebuilt.
 pub(crate) fn next_awaited(
     shared: &Shared,
     root: &Root,
@@ -67,7 +67,7 @@ pub(crate) fn next_awaited(
     let is_awaited = |table: &table::Snapshot| {
         table.def().indexes.iter().any(IndexDef::checks_writes) && root.lookup(table.def().id).is_none()
     };
-    // As a rule there is none, which costs a look at each table.
+    // Usually there is none, which costs one look at each table.
     root.tables().any(|table| is_awaited(table)).then_some(())?;
     furthest_behind(shared, root, background, now, &is_awaited)
 }
@@ -122,19 +122,20 @@ fn furthest_behind(
     Some(task)
 }
 
-/// Whether a materializer waits for another machine: what is there for it is not done at the same time, so that however
-/// slow that is, it holds one thread of those that seal and merge.
+/// Returns true if a remote materializer is already at work. Its steps run one at a time, so that a slow remote system holds
+/// only one of the threads that seal and merge.
 fn is_away(materializer: &Arc<dyn Materializer>, background: &Background) -> bool {
     materializer.is_remote() && background.is_deriving(materializer.name())
 }
 
-/// Whether a position has the rows below one. A step takes in a bounded number, so it may stand at its table's lsn and lack some.
+/// Returns true if a position has all rows below `next_row`. A step takes in a bounded number of rows, so a position may be
+/// at its table's lsn and still lack some.
 pub(crate) fn has_rows(position: &Position, next_row: RowId) -> bool {
     next_row <= position.checkpoint.row.next()
 }
 
-/// When the materializers must be looked at again, if nobody asks before; called when there is nothing to do now. The last look
-/// began at `looked`.
+/// Returns the time until the materializers must be checked again if nothing wakes the pool before. Called when there is
+/// nothing to do now. The last check began at `looked`.
 pub(crate) fn again(
     shared: &Shared,
     background: &mut Background,
@@ -144,10 +145,10 @@ pub(crate) fn again(
     if shared.materializers.load().is_empty() {
         return None;
     }
-    // What was over by then kept nobody: its table was dropped, or whatever else keeps it wakes the pool.
+    // A pause that had ended by then held nothing back: its table was dropped, or whatever else holds it wakes the pool.
     background.pauses.retain(|_, until| *until > looked);
     let pause = background.pauses.values().map(|until| until.saturating_sub(now)).min();
-    // Commits do not wake the pool as long as it is about to look.
+    // Commits do not wake the pool while it is about to check.
     if shared.materializers_looked_at.swap(false, Ordering::AcqRel)
         || shared.root.load().lsn() != background.derive_looked
     {
@@ -157,8 +158,8 @@ pub(crate) fn again(
     pause
 }
 
-/// Opens what a materializer has of tables whose rows it alone has, so that they can be read from the beginning. What fails is
-/// tried again in the background.
+/// Opens a materializer's output for tables whose evicted rows only it has, so that they can be read from the start.
+/// Failures are retried in the background.
 pub(crate) fn open_evicted(shared: &Arc<Shared>, materializer: &Arc<dyn Materializer>) {
     let root = shared.root.load_full();
     let name = materializer.name();
@@ -179,12 +180,12 @@ pub(crate) fn open_evicted(shared: &Arc<Shared>, materializer: &Arc<dyn Material
         }
         background.begin(what);
         drop(background);
-        // Told where it failed.
+        // `run` has logged the failure.
         let _ = run(shared, task, Under::way(shared, what));
     }
 }
 
-/// The damage that a step met, if it did not fail for another reason: a file that is gone is damage.
+/// Returns the damage that a step met, or `None` if it failed for another reason. A missing file counts as damage.
 fn damage(error: &Error) -> Option<Error> {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     match error.kind() {
@@ -197,7 +198,7 @@ fn damage(error: &Error) -> Option<Error> {
 }
 
 pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
-    // A bug of a library's, or of ours, in one materializer: told as its failure, and tried again later like one.
+    // A panic in one materializer (a bug of a library or of ours) is reported as its failure and retried later like one.
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step(shared, &task)))
         .unwrap_or_else(|_| Err(Error::internal("a materializer met a bug of Polynya and stopped")));
     let pair = (task.snapshot.def().id, task.materializer.name());
@@ -209,7 +210,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             }
             let position = Arc::new(position);
             let mut background = shared.background.lock();
-            // Whoever asked for so much waits for nothing more once it is published.
+            // Callers that asked for these rows wait for nothing more once the position is published.
             let asked = background.urgent.get(&pair).copied().filter(|asked| asked.is_met_by(&position));
             if asked.is_some() {
                 background.urgent.remove(&pair);
@@ -221,15 +222,15 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
                     shared.background.lock().urgent.entry(pair).or_insert(asked);
                 }
             })?;
-            // Published by now: a lag that writers are slowed by is measured against what readers have.
+            // The position is published now: the lag that slows writers is measured against the position that readers have.
             shared.note_step(&*task.materializer, &task.snapshot, task.from.position(), Some(&position));
             let mut background = shared.background.lock();
             background.rebuild.remove(&pair);
             background.unchanged.remove(&pair);
             drop(background);
-            // Of a simulator nothing is published yet, so nothing is superfluous.
+            // In a simulator nothing is published yet, so nothing is superfluous.
             let Some(under) = under else { return Ok(()) };
-            // Before its next step may begin: what that makes is not named in this position.
+            // Files are removed before the next step may begin: this position does not name the files of that step.
             let place = place(shared, &*task.materializer, pair.0);
             let cleaned = place.and_then(|place| task.materializer.clean(&place, &position));
             under.end(false);
@@ -250,7 +251,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
                     true
                 }
             };
-            // Nothing that there was can be had sooner: asked again at once it would say the same.
+            // The materializer has looked at everything that was asked for: asked again at once it would say the same.
             let looked_at = Asked::of(&task.snapshot);
             if has_hurried && background.urgent.get(&pair).is_some_and(|asked| *asked <= looked_at) {
                 background.urgent.remove(&pair);
@@ -266,7 +267,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             if let Some(damage) = damage(&error).filter(|_| task.materializer.stores_evicted_rows()) {
                 task.snapshot.segments().for_each(|segment| segment.note_lake_error(&damage));
             }
-            // Built anew from rows that cannot be read it would fail there again.
+            // A rebuild from rows that cannot be read would fail at the same place.
             if error.kind() == Kind::Damaged && !task.snapshot.segments().any(|segment| segment.is_damaged())
             {
                 shared.background.lock().rebuild.insert(pair);
@@ -288,7 +289,7 @@ fn step(shared: &Arc<Shared>, task: &Task) -> Result<Progress> {
                     return Ok(Progress::Advanced(Position::new(checkpoint.clone(), published)));
                 }
                 Err(error) if error.kind() == Kind::Closed => return Err(error),
-                // What cannot be opened is built anew.
+                // Output that cannot be opened is rebuilt.
                 Err(_) => None,
             }
         }
@@ -299,7 +300,7 @@ fn step(shared: &Arc<Shared>, task: &Task) -> Result<Progress> {
     task.materializer.step(&place, &task.snapshot, from, &mut budget)
 }
 
-/// `derived/<materializer>/<table id>`, durable by name.
+/// Returns the folder `derived/<materializer>/<table id>`, made durable by name.
 fn place(shared: &Shared, materializer: &dyn Materializer, table: TableId) -> Result<MaterializerDir> {
     let dir = dir_of(&shared.dir, materializer.name(), table);
     if !shared.env.disk.exists(&dir).unwrap_or(false) {
@@ -313,11 +314,11 @@ fn dir_of(dir: &Path, materializer: &str, table: TableId) -> PathBuf {
     dir.join("derived").join(materializer).join(table.to_string())
 }
 
-/// Something that nobody reads any more. Until it is removed nothing is derived from the same table, which may be followed
+/// Takes output that nobody reads any more. Until it is removed, nothing is derived from its table, which may be followed
 /// again by then.
 pub(crate) fn leftover(root: &Root, background: &mut Background, now: Duration) -> Option<Leftover> {
     let gone = |l: &Leftover| l.since <= root.lsn();
-    // Followed again: its next step cleans up after those before it.
+    // If the table is followed again, its next step cleans up after those before it.
     let followed =
         |l: &Leftover| root.tables().any(|t| t.def().id == l.table && l.materializer.follows(t.def()));
     let Background { leftovers, left, .. } = &mut *background;
@@ -360,18 +361,18 @@ pub(crate) fn remove(shared: &Shared, leftover: &Leftover) -> Result<()> {
         return Ok(());
     }
     let place = MaterializerDir { env: shared.env.clone(), dir: dir.clone() };
-    // A table is in the root as long as anything of it counts, and ids are not used again.
+    // A table is in the root as long as anything of it counts, and table ids are never reused.
     if shared.root.load().tables().any(|table| table.def().id == leftover.table) {
         leftover.materializer.unfollowed(&place)?;
     } else {
         leftover.materializer.dropped(&place)?;
     }
-    // Left in place if somebody else's files are in it.
+    // The folder stays if files of others are in it.
     let _ = shared.env.disk.remove_dir(&dir);
     Ok(())
 }
 
-/// Tables that an earlier life dropped and whose leavings it did not remove any more.
+/// Returns the output for tables that an earlier process dropped without removing the output.
 pub(crate) fn orphans(shared: &Shared, materializer: &Arc<dyn Materializer>) -> Result<Vec<Leftover>> {
     let dir = shared.dir.join("derived").join(materializer.name());
     let disk = &shared.env.disk;

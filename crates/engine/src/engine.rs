@@ -31,21 +31,21 @@ use crate::threads::Class;
 use crate::transaction::{Ack, Committed, Mode, Op, Transaction};
 use crate::view::View;
 
-/// An open database. Clones are the same database; the last one to go closes it.
+/// A handle on an open database. Clones share the database; dropping the last one closes it.
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
-    /// As in [`commitlog::Recovery::torn_bytes`].
+    /// Bytes of unacknowledged commits that recovery cut off the end of the log ([`commitlog::Recovery::torn_bytes`]).
     torn_bytes: u64,
-    /// What has to end when the database closes; taken by the first to close it.
+    /// The threads and the directory lock; taken by the first call of `close`.
     running: Mutex<Option<Running>>,
-    /// Where the core of a database with threads is.
+    /// The holder of the core in a database with threads; `None` in a stepped database.
     seat: Option<Arc<Seat>>,
     /// The core of a database without threads.
     stepped: Mutex<Option<Core>>,
-    /// What archives the log of a database without threads.
+    /// The archiver of a database without threads.
     archive_stepped: Mutex<Option<archive::Keeper>>,
 }
 
@@ -59,37 +59,37 @@ struct Threads {
     commit: JoinHandle<Option<Core>>,
     sync: JoinHandle<()>,
     seat: Arc<Seat>,
-    /// Hears when the archive's thread has ended.
+    /// Receives a message when the archive's thread has ended.
     archive: Option<mpsc::Receiver<()>>,
 }
 
 /// One step of a database without threads, for a simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Write what waits as one group.
+    /// Writes the queued requests as one group.
     Commit,
-    /// Sync what was written, publish and answer.
+    /// Syncs the written frames, publishes the root and answers the writers.
     Sync,
-    /// One piece of background work; what it made waits for the next commit.
+    /// Does one piece of background work; its result waits for the next commit.
     Background,
-    /// One piece of the log to the archive.
+    /// Copies one piece of the log to the archive.
     Archive,
 }
 
-/// How long closing waits for background work before it goes on without it.
+/// Longest time that closing waits for background work before it goes on without it.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Engine {
-    /// Opens the database in `dir`, making it if there is none, and recovers what was acknowledged (L1, L2).
+    /// Opens the database in `dir`, creates it if there is none, and recovers the acknowledged commits (L1, L2).
     ///
-    /// Fails with [`Kind::InUse`] while another process has it open, with [`Kind::Newer`] if a newer version wrote it.
-    /// A damaged log is no failure: what could be recovered serves reads, writes are refused, [`Status::write_error`]
-    /// names the place.
+    /// Fails with [`Kind::InUse`] while another process has it open, with [`Kind::Newer`] if a newer version wrote it. A
+    /// damaged log is not an error here: the recovered part serves reads, writes are refused, and [`Status::write_error`]
+    /// names the place of the damage.
     pub fn open(env: Env, dir: &Path, options: Options) -> Result<Engine> {
         Self::open_with(env, dir, options, false)
     }
 
-    /// The same without any thread: nothing happens but by [`Engine::step`]. For simulators.
+    /// Opens the database like [`Engine::open`] but starts no thread: it advances only by [`Engine::step`]. For simulators.
     pub fn open_stepped(env: Env, dir: &Path, options: Options) -> Result<Engine> {
         Self::open_with(env, dir, options, true)
     }
@@ -136,26 +136,27 @@ impl Engine {
         })))
     }
 
-    /// The newest published root: one atomic load, never waits (R1). Once the database closed, the last one.
+    /// Returns the newest published root: one atomic load that never waits (R1). After the database closed, this is the last
+    /// one.
     pub fn root(&self) -> Arc<Root> {
         self.0.shared.root.load_full()
     }
 
-    /// The newest root as `principal` may see it. Fails with [`Kind::Closed`] once the database closes; what was taken
-    /// before stays readable, since it keeps its files mapped.
+    /// Returns the newest root as `principal` may see it. Fails with [`Kind::Closed`] once the database is closing. A view
+    /// that was taken earlier stays readable, because it keeps its files mapped.
     pub fn view(&self, principal: &Principal) -> Result<View> {
         self.0.shared.check_open()?;
         View::new(self.root(), principal)
     }
 
-    /// [`Engine::view`] of a root that was taken before.
+    /// Returns a view of a root that was taken earlier; otherwise like [`Engine::view`].
     pub fn view_of(&self, root: Arc<Root>, principal: &Principal) -> Result<View> {
         self.0.shared.check_open()?;
         View::new(root, principal)
     }
 
-    /// Waits until a commit after `after` can be read, at most so long. False: none came. Not for a thread that serves
-    /// readers. Fails with [`Kind::Closed`] once the database closes.
+    /// Waits until a commit after `after` can be read, for at most `timeout`. Returns false if none came. A thread that
+    /// serves readers must not call it. Fails with [`Kind::Closed`] once the database is closing.
     pub fn wait_for_commit(&self, after: Lsn, timeout: Duration) -> Result<bool> {
         let shared = &self.0.shared;
         let is_there = || shared.root.load().lsn() > after;
@@ -170,12 +171,12 @@ impl Engine {
         self.root().keys().to_vec()
     }
 
-    /// Prepares a transaction in this thread and queues it. `done` is called once, maybe before this returns, else by the
-    /// commit thread, which it must not block. After a bug met in that thread the group in hand is let go of uncalled, and
-    /// all others hear [`Kind::Latched`].
+    /// Prepares a transaction in this thread and queues it. `done` is called once: before this returns, or by the commit
+    /// thread, which it must not block. If the commit thread panics, the callbacks of its current group are dropped without
+    /// being called, and all others get [`Kind::Latched`].
     ///
-    /// [`Kind::Busy`] asks to come again later, [`Kind::Conflict`] to look again and retry, [`Kind::DiskFull`] to wait for
-    /// room; [`Kind::Latched`] and [`Kind::Damaged`] last until the database is reopened.
+    /// [`Kind::Busy`] asks the caller to try again later, [`Kind::Conflict`] to read again and retry, [`Kind::DiskFull`] to
+    /// wait for room. [`Kind::Latched`] and [`Kind::Damaged`] last until the database is reopened.
     pub fn submit(
         &self,
         principal: &Principal,
@@ -185,9 +186,9 @@ impl Engine {
         self.submit_at(&self.shared().root.load_full(), principal, transaction, done);
     }
 
-    /// [`Engine::submit`] of what follows from what was read in `view`: what it names is what the view shows by that name.
-    /// [`Kind::Conflict`] if a table that it writes has gone since and another one is called so, or if its columns are
-    /// others by now.
+    /// Submits a transaction that follows from rows read in `view`: a name in it means the table that the view shows under
+    /// that name. Fails with [`Kind::Conflict`] if a table that it writes was replaced since by another one of the same
+    /// name, or if its columns have changed.
     pub fn submit_read(
         &self,
         view: &View,
@@ -201,9 +202,9 @@ impl Engine {
         }
     }
 
-    /// What to prepare against for what was read in `view`: the newest root where the tables that are written are what they
-    /// were, so that little is left for the commit thread to look at again, or where rows that are inserted mean the same
-    /// in them; else the view's own, and the commit refuses it.
+    /// Chooses the root against which a transaction made from `view` is prepared. The newest root is taken if the written
+    /// tables are unchanged in it, or if inserted rows mean the same there; little is then left for the commit thread to
+    /// check again. Otherwise it is the view's own root, and the commit refuses the transaction.
     fn root_for(&self, view: &View, transaction: &Transaction) -> Result<Arc<Root>> {
         let Some(read) = view.present() else {
             return Err(Error::invalid("rows are written to the present, not to an earlier point"));
@@ -247,7 +248,8 @@ impl Engine {
         };
         match ack {
             Ack::Durable => self.queue(prepared, Box::new(done)),
-            // Nothing is taken in only to be lost: it hears what becomes of it, and is how it shows that there is room again.
+            // While the log has no room, an answer from memory would promise a write that is then lost. This writer waits
+            // for the outcome instead, which also shows when there is room again.
             Ack::Memory if self.lacks_room() => self.queue(prepared, Box::new(done)),
             Ack::Memory => match self.push(prepared, Box::new(|_| ())) {
                 Ok(()) => done(Ok(Committed::default())),
@@ -256,13 +258,13 @@ impl Engine {
         }
     }
 
-    /// [`Engine::submit`], waiting for the answer. A small transaction that finds the commit thread asleep is committed by
-    /// the caller's own thread. Not for a thread that serves readers.
+    /// Submits a transaction and waits for the answer. If the transaction is small and the commit thread is asleep, the
+    /// caller's own thread commits it. A thread that serves readers must not call it.
     pub fn commit(&self, principal: &Principal, transaction: Transaction) -> Result<Committed> {
         self.commit_at(&self.shared().root.load_full(), principal, transaction)
     }
 
-    /// [`Engine::submit_read`], waiting for the answer as [`Engine::commit`] does.
+    /// Does what [`Engine::submit_read`] does and waits for the answer, like [`Engine::commit`].
     pub fn commit_read(
         &self,
         view: &View,
@@ -281,10 +283,10 @@ impl Engine {
         assert!(!self.0.shared.stepped, "a database without threads answers only when it is stepped");
         let (sender, receiver) = mpsc::channel();
         let done = move |result| {
-            // The receiver waits below.
+            // The receiver is alive: it waits below.
             let _ = sender.send(result);
         };
-        // Until it is answered.
+        // Counts this thread as waiting until it has its answer.
         let _waits;
         if transaction.ack == Ack::Memory {
             self.submit_at(root, principal, transaction, done);
@@ -316,7 +318,7 @@ impl Engine {
         prepare::prepare(root, principal, &materializers, shared.options.unique_at_once_rows, transaction)
     }
 
-    /// Hands it to the commit thread, or refuses it.
+    /// Hands a prepared transaction to the commit thread, or refuses it.
     fn queue(&self, prepared: Prepared, done: Done) {
         if let Err((request, error)) = self.push(prepared, done) {
             request.refuse(error);
@@ -334,7 +336,7 @@ impl Engine {
         pushed
     }
 
-    /// Queues what was prepared for tables, of whose names rows are inserted into those in `tables`.
+    /// Queues a transaction that is already prepared. `tables` names the tables into which it inserts rows.
     pub(crate) fn submit_prepared(
         &self,
         tables: &[String],
@@ -371,8 +373,8 @@ impl Engine {
         Arc::downgrade(&self.0.shared)
     }
 
-    /// Lets a materializer follow the tables that it wants, from now on. What it had published before is opened in the
-    /// background; until then [`Root::derived`] has nothing of it.
+    /// Lets a materializer follow the tables that it wants, from now on. The output of an earlier process is opened in the
+    /// background; until then [`Root::derived`] returns nothing for it.
     pub fn register(&self, materializer: Arc<dyn Materializer>) -> Result<()> {
         let shared = &self.0.shared;
         shared.check_open()?;
@@ -386,7 +388,7 @@ impl Engine {
             all
         });
         shared.background.lock().leftovers.extend(orphans);
-        // One elsewhere may be away: the server starts without it.
+        // A remote materializer may be unreachable: the server starts without waiting for it.
         if materializer.stores_evicted_rows() && !materializer.is_remote() && !shared.stepped {
             derive::open_evicted(shared, &materializer);
         }
@@ -394,8 +396,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets a materializer take in all that a table has by now, without waiting for more rows or for what failed before.
-    /// [`Root::derived`] tells how far it has come.
+    /// Lets a materializer take in all rows that a table has now, without waiting for more rows or for the back-off after a
+    /// failure. [`Root::derived`] shows its progress.
     pub fn hurry(&self, materializer: &'static str, table: TableId) {
         let root = self.0.shared.root.load_full();
         let Some(now) = root.tables().find(|snapshot| snapshot.def().id == table).map(|now| Asked::of(now))
@@ -412,14 +414,14 @@ impl Engine {
         self.0.shared.wake_background();
     }
 
-    /// Lets a materializer build anew what it derives from a table: somebody found that what it made is gone.
+    /// Lets a materializer rebuild what it derives from a table. Called when its output was found missing.
     pub fn rebuild(&self, materializer: &'static str, table: TableId) {
         self.0.shared.background.lock().rebuild.insert((table, materializer));
         self.hurry(materializer, table);
     }
 
-    /// How long an ingest request should wait before it is admitted, so that writers slow down before they are refused.
-    /// Zero while the debt is small. Takes no lock.
+    /// Returns the time that an ingest request should wait before it is admitted, so that writers slow down before they are
+    /// refused. Zero while the debt is small. Takes no lock.
     pub fn pace(&self) -> Duration {
         let shared = &self.0.shared;
         let (soft, hard) = (shared.options.debt_soft_bytes, shared.options.debt_hard_bytes);
@@ -431,7 +433,7 @@ impl Engine {
         shared.options.pace_max.mul_f64(excess * excess)
     }
 
-    /// Whether the log had no room for what was written last. The next write finds out whether it still has none.
+    /// Returns true if the log had no room for the last write. The next write finds out whether it has room by then.
     pub fn lacks_room(&self) -> bool {
         self.0.shared.lacks_room.load(Ordering::Relaxed) > 0
     }
@@ -480,18 +482,20 @@ impl Engine {
         }
     }
 
-    /// Takes a backup of everything as of now into the folder `dest`, which must be empty or not there yet, in the
-    /// calling thread, while reads and writes go on. [`backup::restore`](crate::backup::restore()) makes a directory of it again.
+    /// Takes a backup of the database as it is now into the folder `dest`, which must be empty or absent. Runs in the
+    /// calling thread while reads and writes go on. [`backup::restore`](crate::backup::restore()) turns the backup into a
+    /// database directory again.
     ///
-    /// `progress` is called after every step of at most some MiB; an error from it ends the backup. Fails with
-    /// [`Kind::Exists`] if `dest` holds something, with [`Kind::Damaged`] if a file of the database is damaged. After a
+    /// `progress` is called after every step, of a few MiB at most; an error from it ends the backup. Fails with
+    /// [`Kind::Exists`] if `dest` is not empty, with [`Kind::Damaged`] if a file of the database is damaged. After a failure
+    /// the files written so far are removed.
     /// failure what was written is removed.
     pub fn backup(&self, dest: &Path, progress: &mut dyn FnMut(Progress) -> Result<()>) -> Result<Backup> {
         backup::take(&self.0.shared, dest, progress)
     }
 
-    /// As [`Engine::backup`], to a place that is no folder. After a failure what was sent stays there, is no backup, and is
-    /// not sent again by the next attempt.
+    /// Takes a backup like [`Engine::backup`], but sends it to a store that is not a folder. After a failure the sent files
+    /// stay there without forming a backup, and the next attempt does not send them again.
     pub fn send_backup(
         &self,
         place: &dyn backup::Place,
@@ -500,28 +504,27 @@ impl Engine {
         backup::send(&self.0.shared, place, progress)
     }
 
-    /// The lsn at which the database was opened: that of the newest commit before any of this process, background work's
-    /// included.
+    /// The lsn of the newest commit that recovery found at opening, commits of background work included.
     pub fn opened_at(&self) -> Lsn {
         self.0.shared.opened_at
     }
 
-    /// Bytes of unacknowledged commits that opening cut off the log's end, as a crash leaves them.
+    /// Bytes of unacknowledged commits that opening cut off the end of the log; a crash leaves them there.
     pub fn torn_bytes(&self) -> u64 {
         self.0.torn_bytes
     }
 
-    /// The directory.
+    /// The directory of the database.
     pub fn dir(&self) -> &Path {
         &self.0.shared.dir
     }
 
-    /// What the database knows of the machine.
+    /// The files, clock and randomness with which the database was opened.
     pub fn env(&self) -> &Env {
         &self.0.shared.env
     }
 
-    /// One step of a database that was opened without threads. False if there was nothing to do.
+    /// Does one step of a database that was opened without threads. Returns false if there was nothing to do.
     pub fn step(&self, step: Step) -> bool {
         let mut stepped = self.0.stepped.lock();
         let core = stepped.as_mut().expect("opened by `open_stepped` and not closed");
@@ -556,10 +559,10 @@ impl Engine {
         }
     }
 
-    /// Refuses new writes, finishes those that were admitted, writes a manifest so that the next opening is quick, and
-    /// ends all threads. Waits at most about 2 s for background work; what is still at it then keeps the directory locked
-    /// until it is through. Later calls, and those of clones, do nothing. Called in a commit's callback it returns at
-    /// once, and the database closes a little later.
+    /// Refuses new writes, finishes the admitted ones, writes a manifest so that the next opening is quick, and ends all
+    /// threads. Waits about 2 s at most for background work; work that takes longer keeps the directory locked until it
+    /// ends. Later calls do nothing, also on clones. Called inside a commit's callback, it returns at once and the database
+    /// closes a little later.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }
@@ -579,7 +582,7 @@ impl Inner {
         shared.arrivals.tell();
         shared.preallocator.stop();
         if running.threads.as_ref().is_some_and(Threads::is_current) {
-            // The commit thread cannot wait for its own end: the last handle went inside a callback.
+            // The commit thread cannot wait for its own end: the last handle was dropped inside a callback.
             let closing = move || drop(close(&shared, running, core));
             let spawned = Class::Background.spawn("pn-close", closing);
             return spawned
@@ -594,7 +597,7 @@ fn close(shared: &Arc<Shared>, running: Running, core: Option<Core>) -> Result<(
     if !shared.stepped {
         pool::leave(shared);
     }
-    // Background work sees the flag at its next tick; what it hands over by then is still taken.
+    // Background work sees the flag at its next tick; edits that it hands over until then are still taken.
     let deadline = Instant::now() + CLOSE_PATIENCE;
     let mut background = shared.background.lock();
     while background.active > 0 && Instant::now() < deadline {
@@ -606,7 +609,7 @@ fn close(shared: &Arc<Shared>, running: Running, core: Option<Core>) -> Result<(
         Some(mut threads) => {
             let archived = threads.archive.take();
             let core = threads.join();
-            // A folder that hangs keeps its thread, which then only reads files that nobody minds.
+            // If the archive's folder hangs, its thread stays. It then only reads files, which disturbs nobody.
             if let (Some(archive), Some(archived)) = (&shared.archive, archived) {
                 archive.end();
                 let _ = archived.recv_timeout(CLOSE_PATIENCE);
@@ -623,7 +626,7 @@ fn close(shared: &Arc<Shared>, running: Running, core: Option<Core>) -> Result<(
     };
     let mut background = shared.background.lock();
     if background.active > 0 {
-        // Whoever leaves last takes it along.
+        // The pool thread that leaves last releases the lock.
         background.dir_lock = Some(running.lock);
         return result;
     }
@@ -634,7 +637,7 @@ fn close(shared: &Arc<Shared>, running: Running, core: Option<Core>) -> Result<(
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A database without threads is dropped as in a crash: a simulator wants just that.
+        // Dropping a database without threads acts like a crash, which is what a simulator wants.
         if !self.shared.stepped {
             let _ = self.close();
         }
@@ -661,7 +664,7 @@ impl Threads {
         Ok(Threads { commit, sync, seat, archive })
     }
 
-    /// Whether the caller is one of these threads.
+    /// Returns true if the caller is one of these threads.
     fn is_current(&self) -> bool {
         let current = std::thread::current().id();
         [self.commit.thread().id(), self.sync.thread().id()].contains(&current)
@@ -670,7 +673,7 @@ impl Threads {
     fn join(self) -> Option<Core> {
         let core = self.commit.join().ok().flatten();
         self.seat.end_sync();
-        // A sync thread that panicked has nothing left to do.
+        // If the sync thread panicked, there is nothing left to do.
         let _ = self.sync.join();
         core
     }
@@ -679,13 +682,13 @@ impl Threads {
 fn start_archive(shared: &Arc<Shared>) -> std::io::Result<mpsc::Receiver<()>> {
     let (ended, receiver) = mpsc::channel();
     let shared = shared.clone();
-    // Before anything is trimmed.
+    // The keeper must exist before the log is trimmed for the first time.
     let keeper = archive::Keeper::new(&shared);
     Class::Background.spawn("pn-archive", move || {
         if let Some(archive) = &shared.archive {
             archive::run(&shared, archive, keeper);
         }
-        // Nobody may wait any more.
+        // The send fails if the closing thread no longer waits, which is fine.
         let _ = ended.send(());
     })?;
     Ok(receiver)

@@ -1,14 +1,13 @@
-//! Erasure on request: rows that ended leave the files of their table, at once and for good.
+//! Erasure on request: removes deleted rows from all files of their table, at once and for good.
 //!
-//! A delete alone leaves the row where it is until its segment is merged, and then for as long as the past is kept. An
-//! erasure lets the table forget its past up to a commit, seals a head that holds rows which ended, writes every segment anew
-//! that holds one, has what is derived of it here (indexes) do the same, and waits until the files of what was replaced are
-//! removed. What was written to the log stays there until its files are used again; that, its archive and backups are nothing
-//! that this reaches.
+//! A delete alone leaves the row in its segment until that is merged, and then in the past for as long as that is kept. An
+//! erasure drops the past of a table up to a commit, seals a head that holds deleted rows, rewrites every segment that holds
+//! one, lets local derived data (indexes) do the same, and waits until the replaced files are removed. Records in the log
+//! stay until its files are used again. The archive of the log and backups are out of its reach.
 //!
-//! Each stage begins when nothing else is at work on the table's segments, and under the lock that says so: what a seal or a
-//! merge made of an older state is in the root by then, so nothing slips through. Asked for in memory alone: after a crash
-//! it is asked again, and goes on with what is left.
+//! Each stage begins when nothing else works on the table's segments, and under the lock that shows that. The output of a
+//! seal or merge that read an older state is in the root by then, so nothing slips through. An erasure is requested in
+//! memory only: after a crash it is requested again, and goes on with the rest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,33 +24,33 @@ use crate::forget;
 use crate::root::Root;
 use crate::shared::{Background, Shared, What};
 
-/// An erasure of rows of one table. Whoever waits for it looks at it.
+/// An erasure of rows of one table. A caller that waits for it polls its state.
 #[derive(Debug)]
 pub struct Erasure {
-    /// Rows that ended up to this commit.
+    /// Rows that were deleted up to this commit are erased.
     pub lsn: Lsn,
     state: Mutex<State>,
 }
 
-/// How far an erasure is.
+/// Progress of an erasure.
 #[derive(Clone, Debug, Default)]
 pub struct Erasing {
-    /// Files of rows that ended and were kept for AS OF: forgotten with all that is in them.
+    /// Files of deleted rows that were kept for AS OF and are dropped with everything in them.
     pub history_segments: u64,
-    /// Segments that were written anew without them, a sealed head among them.
+    /// Segments that were rewritten without the deleted rows, a sealed head included.
     pub segments_rewritten: u64,
-    /// Segments that cannot be read, and so cannot be written anew.
+    /// Segments that cannot be read, and so cannot be rewritten.
     pub segments_damaged: u64,
-    /// Files of what was replaced, and their size; those that still wait for their last reader not among them.
+    /// Replaced files that were removed, and their size. Files that still wait for their last reader do not count.
     pub segments_removed: u64,
     pub bytes_removed: u64,
     /// Replaced segments whose files are not removed yet.
     pub segments_held: u64,
-    /// Materializers whose files may hold such rows still: [`table::materializer::Materializer::expunge`].
+    /// Materializers whose files may still hold such rows: [`table::materializer::Materializer::expunge`].
     pub indexes_left: Vec<&'static str>,
-    /// Why its last piece of work failed; it is tried again.
+    /// Error of its last piece of work, if that failed; it is retried.
     pub error: Option<Error>,
-    /// Nothing is left to be done; or why it cannot be.
+    /// The outcome, once nothing is left to be done or the rest cannot be done.
     pub ended: Option<Result<()>>,
 }
 
@@ -59,7 +58,7 @@ pub struct Erasing {
 struct State {
     told: Erasing,
     stage: Stage,
-    /// One that reaches further took its place before it began.
+    /// The erasure that replaced this one before it began, because it reaches further.
     followed_by: Option<Arc<Erasure>>,
 }
 
@@ -68,32 +67,34 @@ enum Stage {
     #[default]
     Forget,
     Seal,
-    /// `None`: which they are is not known yet.
+    /// The segments left to rewrite; `None` while they are not known yet.
     Rewrite(Option<BTreeSet<SegmentId>>),
-    /// Whether the materializers were asked.
+    /// True once the materializers were asked.
     Expunge(bool),
-    /// What was replaced up to this lsn.
+    /// Removal of the files that were replaced up to this lsn.
     Remove(Lsn),
 }
 
-/// What is to be done next.
+/// The next piece of work of an erasure.
 pub(crate) enum Next {
     Forget(forget::Task),
     Seal(Arc<Snapshot>),
     Rewrite(Arc<Snapshot>, SegmentId),
 }
 
-/// Whether rows of a segment are here, or none is left anywhere. Those that the lake alone has are erased there.
+/// Returns true if the rows of a segment are on this machine, or if none of them is live anywhere. Rows that only the lake
+/// has are erased there.
 fn is_here(segment: &Segment, deleted: u64) -> bool {
     !segment.is_evicted() || segment.meta().rows <= deleted
 }
 
-/// Whether a segment with ended rows is to be written anew: it has some, or tells bounds that may be values of some.
+/// Returns true if a segment with deleted rows must be rewritten: it holds some, or its bounds may be values of some.
 fn is_due(table: &Snapshot, segment: &Segment, deleted: u64) -> bool {
     is_here(segment, deleted) || evict::has_bounds_of_ended_rows(table, segment.id())
 }
 
-/// Materializers that no longer follow a table, and whose files of it are not removed yet: a reader holds them.
+/// Returns the materializers that no longer follow a table and whose files for it are not removed yet, because a reader
+/// holds them.
 fn left_over(shared: &Shared, background: &Background, table: &Snapshot, since: Lsn) -> Vec<&'static str> {
     let id = table.def().id;
     let all = shared.materializers.load();
@@ -109,7 +110,7 @@ impl Erasure {
         Erasure { lsn, state: Mutex::new(Rank::new(49, "engine erasure"), State::default()) }
     }
 
-    /// How far it is, or the one that took its place.
+    /// The progress of this erasure, or of the one that replaced it.
     pub fn state(&self) -> Erasing {
         let state = self.state.lock();
         let Some(next) = state.followed_by.clone() else { return state.told.clone() };
@@ -121,13 +122,14 @@ impl Erasure {
         self.state.lock().told.ended.get_or_insert(outcome);
     }
 
-    /// Whether segments of the table are still to be forgotten, sealed or written anew.
+    /// Returns true if segments of the table are still to be dropped, sealed or rewritten.
     pub(crate) fn is_at_segments(&self) -> bool {
         let state = self.state.lock();
         state.told.ended.is_none() && !matches!(state.stage, Stage::Expunge(_) | Stage::Remove(_))
     }
 
-    /// What is due, if nobody else is at work on the table's segments. Called under the lock of the background.
+    /// Returns the work that is due. Called under the lock of the background state, while nothing else works on the table's
+    /// segments.
     fn next(
         &self,
         shared: &Shared,
@@ -155,7 +157,7 @@ impl Erasure {
                         if found.is_some() {
                             return true;
                         }
-                        // Merged meanwhile, or let go of: its rows may have left for the lake.
+                        // The segment may have been merged meanwhile, or its rows may have been evicted to the lake.
                         let touched = table.segments_with_deletes().find(|(segment, _)| segment.id() == *id);
                         let due = touched.filter(|(segment, deleted)| is_due(table, segment, *deleted));
                         let Some((segment, _)) = due else { return false };
@@ -207,12 +209,12 @@ impl Erasure {
         }
     }
 
-    /// A piece of work failed; it is tried again.
+    /// Records that a piece of work failed; it is retried.
     pub(crate) fn failed(&self, error: &Error) {
         self.state.lock().told.error = Some(error.clone());
     }
 
-    /// A piece of work went well.
+    /// Records that a piece of work succeeded.
     pub(crate) fn did(&self, done: Done) {
         let mut state = self.state.lock();
         state.told.error = None;
@@ -238,7 +240,7 @@ impl Erasure {
     }
 }
 
-/// What was done.
+/// A completed piece of work.
 pub(crate) enum Done {
     Forgot { segments: u64 },
     Sealed,
@@ -247,16 +249,16 @@ pub(crate) enum Done {
 }
 
 impl Engine {
-    /// Lets go of all rows of a table that ended up to `lsn`, wherever they still stand in its files; the past of the table
-    /// is read from there on at best. Done in the background: the erasure that is returned tells how far it is. One that is
-    /// under way or waits, for the same commit or a later one, is joined; what goes further waits for the one under way, which
-    /// would else never end where somebody asks again and again.
+    /// Erases all rows of a table that were deleted up to `lsn`, wherever its files still hold them. The past of the table
+    /// can then be read back to `lsn` at best. The work is done in the background, and the returned erasure shows its
+    /// progress. A call joins an erasure that runs or waits if it is for the same commit or a later one. A call that goes
+    /// further waits for the running one, which would otherwise never end while calls keep coming.
     ///
-    /// It may end long after the segments were written anew, while a reader still holds a replaced one.
+    /// It may end long after the segments were rewritten, while a reader still holds a replaced one.
     pub fn erase(&self, table: TableId, lsn: Lsn) -> Result<Arc<Erasure>> {
         let shared = self.shared();
         let mut background = shared.background.lock();
-        // Under the lock: who closes ends what is in it by then.
+        // Checked under the lock: closing ends the erasures that are registered by then.
         shared.check_open()?;
         let Background { erasing, erasing_next, .. } = &mut *background;
         let known = [erasing.get(&table), erasing_next.get(&table)].into_iter().flatten();
@@ -269,7 +271,7 @@ impl Engine {
             }
             erasure
         });
-        // What failed before is tried at once, and what it failed for may be cured.
+        // Failed work is retried at once: the reason for the failure may be gone.
         erasure.state.lock().told.error = None;
         for (what, retry) in &mut background.retries {
             if matches!(what, What::Table(of) | What::Forget(of) | What::Compact(of) | What::Derive(of, _) if *of == table)
@@ -283,7 +285,7 @@ impl Engine {
     }
 }
 
-/// The next piece of an erasure, and whose it is. Ends those that are done.
+/// Returns the next piece of work of all erasures, and its erasure. Ends those that are done.
 pub(crate) fn next(
     shared: &Shared,
     root: &Root,
@@ -298,7 +300,7 @@ pub(crate) fn next(
             ended(background, id);
             continue;
         };
-        // An older state of the table knows nothing of the deletes that are meant.
+        // An older state of the table does not have the deletes in question.
         let may = [What::Table(id), What::Forget(id), What::Compact(id)]
             .iter()
             .all(|what| background.may(*what, now));
@@ -316,7 +318,7 @@ pub(crate) fn next(
     None
 }
 
-/// The erasure of a table has ended, and the one that waits for it begins.
+/// Removes an erasure that has ended, and lets the one that waits for it begin.
 fn ended(background: &mut Background, table: TableId) {
     background.erasing.remove(&table);
     if let Some(next) = background.erasing_next.remove(&table) {
@@ -324,7 +326,7 @@ fn ended(background: &mut Background, table: TableId) {
     }
 }
 
-/// One piece of an erasure: the same work as is done unasked, for other reasons.
+/// Does one piece of an erasure. The work is the same as that of the background pool for other reasons.
 pub(crate) fn run(shared: &Arc<Shared>, erasure: &Erasure, next: Next) -> Result<()> {
     let (what, done) = match &next {
         Next::Forget(task) => (task.what(), Done::Forgot { segments: task.segments() }),
@@ -360,21 +362,21 @@ pub(crate) fn run(shared: &Arc<Shared>, erasure: &Erasure, next: Next) -> Result
     };
     match &outcome {
         Ok(()) => erasure.did(done),
-        // Found out of a segment: it is left, and counted.
+        // The segment was found damaged: it is left alone, and counted.
         Err(error) if error.kind() == Kind::Damaged => {}
         Err(error) => erasure.failed(error),
     }
     outcome
 }
 
-/// When erasures are looked at again: files wait for their last reader.
+/// Returns the time until erasures are checked again, since files wait for their last reader.
 pub(crate) fn again(background: &Background) -> Option<Duration> {
     (!background.erasing.is_empty()).then_some(LOOK_EVERY)
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A closing database erases nothing more.
+/// Ends all erasures of a closing database.
 pub(crate) fn close(background: &mut Background) {
     let waiting = std::mem::take(&mut background.erasing_next);
     for erasure in std::mem::take(&mut background.erasing).into_values().chain(waiting.into_values()) {

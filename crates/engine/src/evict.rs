@@ -1,9 +1,10 @@
-//! Eviction: rows that a table need not keep on this machine, because its lake has them (`hot` of a definition).
+//! Eviction: drops rows from this machine that a table need not keep here, because its lake has them (`hot` in the
+//! definition).
 //!
-//! Whole sealed segments go, the oldest first, one at a time in a database, when nothing else is to be done. Before one goes, every
-//! live row of it is compared with what the lake has, column by column: what is let go of can be read. What takes the
-//! segment's place is a sidecar without rows, as the output of a compaction, so snapshots keep the old files, and a
-//! crash half way leaves one that nothing names.
+//! Whole sealed segments go, the oldest first, one at a time in a database, when nothing else is to be done. Before one
+//! goes, each of its live rows is compared with the lake's, column by column, so evicted rows are known to be readable. A
+//! sidecar without rows takes the segment's place, as the output of a compaction. So snapshots keep the old files, and a
+//! crash half way leaves a sidecar that nothing names.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +18,13 @@ use crate::inbox::BackgroundEdit;
 use crate::root::Root;
 use crate::shared::{Background, Shared, What};
 
-/// After each segment the work rests as long as it took, and no longer than this.
+/// Longest rest after a segment; otherwise the work rests as long as it took.
 const REST_MAX: Duration = Duration::from_secs(60);
-/// How long a segment waits whose last rows died before they landed, until the lake has written others.
+/// Time that a segment waits if its last rows were deleted before they reached the lake: until then the lake may write
+/// others.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// A segment that may go.
+/// A segment that may be evicted.
 pub(crate) struct Task {
     snapshot: Arc<Snapshot>,
     segment: Arc<Segment>,
@@ -36,7 +38,8 @@ impl Task {
     }
 }
 
-/// What of a table is on this machine and may not be: its oldest segment, and from when on.
+/// Returns a table's oldest segment on this machine, and the time from which on it may be evicted. `None` if the table keeps
+/// all its rows here.
 fn waiting(table: &Snapshot) -> Option<(&Arc<Segment>, Micros)> {
     let hot = table.def().options.hot.filter(|_| !table.def().is_keyed())?;
     let segment = evict::next_segment(table)?;
@@ -47,13 +50,13 @@ fn waiting(table: &Snapshot) -> Option<(&Arc<Segment>, Micros)> {
     Some((segment, at))
 }
 
-/// Bytes of a table's rows that are on this machine: heads in memory, and files.
+/// Bytes of a table's rows on this machine: heads in memory, and files.
 pub fn hot_bytes(table: &Snapshot) -> u64 {
     let files = table.segments().filter(|segment| !segment.is_evicted()).map(|segment| segment.meta().bytes);
     table.head_bytes() + files.sum::<u64>()
 }
 
-/// Where a table's rows are, beside this machine, as far as the root knows: up to which row.
+/// Returns the materializer that stores a table's evicted rows, and its position in the root.
 fn passed<'a>(
     shared: &Shared,
     root: &'a Root,
@@ -92,7 +95,8 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: D
     })
 }
 
-/// When the next will be; called when there is nothing to do now. What waits for the lake is looked at when that has come further.
+/// Returns the time until the next eviction. Called when there is nothing to do now. A segment that waits for the lake is
+/// checked when the lake has come further.
 pub(crate) fn again(
     shared: &Shared,
     root: &Root,
@@ -104,7 +108,7 @@ pub(crate) fn again(
     }
     let time = shared.env.clock.now();
     let left = |table: &Arc<Snapshot>| {
-        // When what is under way ends, it is looked at again.
+        // The end of running work leads to another check.
         if background.is_running(What::Evict(table.def().id)) {
             return None;
         }
@@ -153,7 +157,8 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     }
 }
 
-/// `None`: the lake does not say yet that it has all rows.
+/// Compares a segment with the lake and writes the sidecar that replaces it. Returns `None` if the lake does not confirm yet
+/// that it has all rows.
 fn make(shared: &Arc<Shared>, task: &Task) -> Result<Option<BackgroundEdit>> {
     let Task { snapshot, segment, materializer, position } = task;
     let (def, input) = (snapshot.def(), segment.id());
@@ -170,8 +175,8 @@ fn make(shared: &Arc<Shared>, task: &Task) -> Result<Option<BackgroundEdit>> {
     Ok(Some(BackgroundEdit::Evict { table: def.id, input, output, landed, position, name }))
 }
 
-/// What is left here of a segment that has left, written anew without bounds that may be values of rows that ended. It takes the
-/// segment's place as that did.
+/// Rewrites the sidecar of an evicted segment without bounds that may be values of deleted rows. It replaces the segment
+/// like an eviction.
 pub(crate) fn forget_bounds(
     shared: &Arc<Shared>,
     snapshot: &Snapshot,

@@ -1,10 +1,10 @@
-//! TTL: rows that are older than their table keeps them are deleted. An ordinary delete, which goes through the log, so
-//! that change feed, indexes and lake see it; a bounded number of rows in each commit. So are requests that were remembered
-//! for long enough ([`crate::remember`]).
+//! TTL: deletes rows that are older than their table keeps them. It is an ordinary delete that goes through the log, so
+//! change feed, indexes and lake see it; each commit deletes a bounded number of rows. Records of requests that were
+//! remembered for long enough ([`crate::remember`]) are deleted in the same way.
 //!
-//! Until it is deleted an old row is there as any other. A table is looked at again after a tenth of its time, at least
-//! once a minute. Requests that are remembered are looked at, too, as soon as there are a hundredth more of them than there
-//! may be: by who commits ([`has_too_many`]).
+//! Until it is deleted, an old row is there like any other. A table is checked again after a tenth of its time to live, and
+//! at least once a minute. The table of remembered requests is also checked as soon as it has a hundredth more rows than it
+//! may have; the commit thread notices that ([`has_too_many`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,37 +23,38 @@ use crate::root::Root;
 use crate::shared::{Background, Shared, What};
 use crate::transaction::{Op, Transaction};
 
-/// Rows of one commit.
+/// Number of rows that one commit deletes at most.
 const ROWS_AT_ONCE: usize = 4_096;
-/// Between two commits of a table that has more to delete: writers and materializers come first.
+/// Pause between two commits for a table that has more to delete: writers and materializers come first.
 const BREATH: Duration = Duration::from_millis(20);
 const LOOK_MIN: Duration = Duration::from_secs(1);
 const LOOK_MAX: Duration = Duration::from_secs(60);
-/// Of the rows that a table keeps at most, so many more make it due at once. Each look then deletes about as many: a commit for
-/// every few requests, were it for each one too many.
+/// Divisor of the surplus of rows that makes a table due at once: a hundredth of the rows that it may keep. Each check then
+/// deletes about as many; without the margin there would be a commit for every few requests.
 const BEYOND_SHARE: u64 = 100;
 
-/// A table that is to be looked at.
+/// A table that is to be checked.
 pub(crate) struct Task {
     root: Arc<Root>,
     table: Arc<Snapshot>,
     keeps: Keeps,
 }
 
-/// Which rows a table keeps.
+/// The rows that a table keeps.
 #[derive(Clone, Copy)]
 struct Keeps {
-    /// Those of the last so many microseconds.
+    /// Age up to which rows are kept.
     ttl: Micros,
-    /// No more than so many of them.
+    /// Number of rows that are kept at most.
     rows_max: u64,
 }
 
-/// When a table is looked at again, on the machine's monotonic clock.
+/// The next checks of a table, on the machine's monotonic clock.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Due {
+    /// Time of the regular check.
     at: Duration,
-    /// If it has too many rows; not at once after the last look, so that writers come first.
+    /// Time of the check if it has too many rows; not at once after the last check, so that writers come first.
     beyond: Duration,
 }
 
@@ -65,15 +66,15 @@ impl Due {
 }
 
 impl Keeps {
-    /// Whether there are so many rows more than are kept that they go now.
+    /// Returns true if there are so many surplus rows that they are deleted now.
     fn is_passed(self, table: &Snapshot) -> bool {
         table.rows() > self.rows_max.saturating_add(self.rows_max / BEYOND_SHARE)
     }
 }
 
-/// Whether a commit made a table due by its number of rows: `old` is what it was before.
+/// Returns true if a commit made a table due by its number of rows. `old` is the table before the commit.
 pub(crate) fn has_too_many(old: &Snapshot, new: &Snapshot, options: &Options) -> bool {
-    // Cheaply, since it is asked about each table of a commit.
+    // The cheap test comes first, since this is called for each table of a commit.
     new.rows() > options.remember_max
         && keeps(new, options).is_some_and(|keeps| keeps.is_passed(new) && !keeps.is_passed(old))
 }
@@ -98,7 +99,7 @@ fn keeps(table: &Snapshot, options: &Options) -> Option<Keeps> {
     }
 }
 
-/// The table whose turn came first.
+/// Returns the table that was due first.
 pub(crate) fn next(
     root: &Arc<Root>,
     options: &Options,
@@ -112,7 +113,7 @@ pub(crate) fn next(
     Some(Task { root: root.clone(), table: table.clone(), keeps })
 }
 
-/// When a table must be looked at again; called when there is nothing to do now.
+/// Returns the time until a table must be checked again. Called when there is nothing to do now.
 pub(crate) fn again(
     root: &Root,
     options: &Options,
@@ -145,7 +146,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
         under.end(false);
         return Ok(());
     }
-    // Prepared against the root that was read, so that the ids cannot be taken for another table's of the same name.
+    // Prepared against the root that was read, so that the ids cannot be taken for those of another table of the same name.
     let op = Op::Delete { table: task.table.def().name.clone(), rows, must_exist: false };
     let transaction = Transaction::new(vec![op]).internal();
     let prepared =
@@ -170,7 +171,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     Ok(())
 }
 
-/// Live rows that a table does not keep any more, at most [`ROWS_AT_ONCE`]. Rows without a time are kept, whatever the time.
+/// Returns live rows that a table no longer keeps, at most [`ROWS_AT_ONCE`]. Rows without a time are always kept.
 fn old_rows(table: &Snapshot, keeps: Keeps, now: Micros) -> Result<Vec<RowId>> {
     let beyond = usize::try_from(table.rows().saturating_sub(keeps.rows_max)).unwrap_or(usize::MAX);
     if beyond > 0 {
@@ -186,7 +187,7 @@ fn old_rows(table: &Snapshot, keeps: Keeps, now: Micros) -> Result<Vec<RowId>> {
     let column = match def.time.and_then(|id| def.schema.column(id)) {
         None => None,
         Some(column) if column.data_type == DataType::Timestamp => Some(column.id),
-        // Nothing that could be compared.
+        // Such a column cannot be compared with a time.
         Some(_) => return Ok(old),
     };
     let end = match column {
@@ -195,7 +196,7 @@ fn old_rows(table: &Snapshot, keeps: Keeps, now: Micros) -> Result<Vec<RowId>> {
     };
     let wanted = [Some(ROW_ID), column];
     let projection = table.projection(&wanted.into_iter().flatten().collect::<Vec<_>>())?;
-    // As they lie, blocks know from when to when their rows are.
+    // In stored order, the zone maps of blocks narrow the times of their rows.
     let pieces = if column.is_some() { table.stored_pieces() } else { table.pieces() };
     for piece in pieces {
         if piece.row_range().0 >= end {

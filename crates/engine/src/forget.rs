@@ -1,5 +1,5 @@
-//! Rows that ended are forgotten once nobody may read them any more: after [`Options::history`](crate::Options::history), or
-//! earlier when there are too many of them.
+//! Drops deleted rows that were retained for readers of the past: after [`Options::history`](crate::Options::history), or
+//! earlier if there are too many of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::root::Root;
 use crate::shared::{Background, Shared, What};
 use crate::times::Times;
 
-/// Segments of rows that ended, of one table: each keeps two files open.
+/// Number of segments of deleted rows that a table keeps: each holds two files open.
 const SEGMENTS_MAX: usize = 1_024;
 
-/// What a table is to let go of.
+/// Segments of the past that a table is to drop.
 pub(crate) struct Task {
     table: TableId,
     segments: Vec<SegmentId>,
@@ -23,7 +23,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// All that is kept of a table's past, and whatever ended up to a commit.
+    /// Drops the whole past of a table, and at least every row that was deleted up to a commit.
     pub fn all_of(table: &Snapshot, lsn: Lsn) -> Task {
         let (segments, ends): (Vec<SegmentId>, Vec<Lsn>) =
             table.past_segments().map(|(segment, last_end)| (segment.id(), last_end)).unzip();
@@ -44,7 +44,7 @@ impl Task {
     }
 }
 
-/// Rows that end in a table after this commit are kept for a while.
+/// Returns the commit after which deleted rows of a table are retained.
 pub(crate) fn wanted_after(shared: &Shared, root: &Root, def: &TableDef) -> Lsn {
     match keeps_past(def) {
         true => root.times.at(oldest(shared)).unwrap_or(Lsn(0)),
@@ -52,7 +52,8 @@ pub(crate) fn wanted_after(shared: &Shared, root: &Root, def: &TableDef) -> Lsn 
     }
 }
 
-/// Polynya's own records come and go all the time, and nobody changes them by mistake.
+/// Returns true if deleted rows of a table are retained. Polynya's own records come and go all the time, and nobody changes
+/// them by mistake.
 pub(crate) fn keeps_past(def: &TableDef) -> bool {
     !name::is_reserved(&def.name)
 }
@@ -66,14 +67,14 @@ fn with_past(root: &Root) -> impl Iterator<Item = &Arc<Snapshot>> {
     root.tables().filter(|table| table.past_segments().len() > 0)
 }
 
-/// What a table is to forget now; notes those that must wait until rows are no longer put away there.
+/// Returns the drop that is due now. Notes the tables whose drop must wait until running work no longer retains rows there.
 pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, now: Duration) -> Option<Task> {
     background.forget_waits.clear();
     let mut bytes: u64 = with_past(root).map(|table| table.past_bytes()).sum();
     if bytes == 0 {
         return None;
     }
-    // Of all tables together, the oldest go first.
+    // If all tables together have too many bytes, the oldest segments go first.
     let mut limit = Lsn(0);
     if bytes > shared.options.history_bytes_max {
         let mut all: Vec<(Lsn, u64)> = with_past(root)
@@ -109,7 +110,8 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, no
     None
 }
 
-/// When something will be old enough; called when there is nothing to do now. Who works on a table now wakes the pool himself.
+/// Returns the time until some rows will be old enough. Called when there is nothing to do now. Work that runs on a table
+/// wakes the pool itself when it ends.
 pub(crate) fn again(
     shared: &Shared,
     root: &Root,
@@ -123,9 +125,9 @@ pub(crate) fn again(
     Some(until(&root.times, first, oldest(shared)))
 }
 
-/// How long until what ended with a commit is old enough, if now is what ended at `oldest`.
+/// Returns the time until rows that ended with a commit are old enough, if rows that ended at `oldest` are old enough now.
 fn until(times: &Times, last_end: Lsn, oldest: Micros) -> Duration {
-    // What ended before all times that are known goes together with the first of these.
+    // Rows that ended before all known times go together with those of the first known time.
     let ended = times.of(last_end).or(times.first()).unwrap_or(Micros::MIN);
     let left = ended.saturating_sub(oldest).saturating_add(1_000).max(1_000);
     Duration::from_micros(left.unsigned_abs())
@@ -135,7 +137,8 @@ fn until(times: &Times, last_end: Lsn, oldest: Micros) -> Duration {
 mod tests {
     use super::*;
 
-    /// More commits than times are kept for: the pool looked a thousand times a second for what it could not forget yet.
+    /// There were more commits than times are kept for: the pool looked a thousand times a second for rows that it could not
+    /// drop yet.
     #[test]
     fn what_ended_at_a_time_that_is_not_known_is_waited_for_as_well() {
         let second = 1_000_000;

@@ -1,4 +1,4 @@
-//! Where transactions wait for the commit thread. Bounded in number and bytes (R2); readers never come here.
+//! The queue of requests to the commit thread. Bounded in number and bytes (R2); readers never use it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::background::Sealing;
 use crate::prepare::{Prepared, TRANSACTION_BYTES_MAX};
 use crate::transaction::Committed;
 
-/// Called once with what became of a transaction, from the commit thread: it must not block.
+/// Callback that receives the outcome of a transaction, once, from the commit thread. It must not block.
 pub(crate) type Done = Box<dyn FnOnce(Result<Committed>) + Send>;
 
-/// What the commit thread is asked to do.
+/// A request to the commit thread.
 pub(crate) enum Request {
     Write {
         prepared: Prepared,
         done: Done,
     },
-    /// What background work made.
+    /// Applies a result of background work.
     Edit {
         edit: BackgroundEdit,
         done: Done,
@@ -44,23 +44,23 @@ pub(crate) enum BackgroundEdit {
         output: Option<Arc<table::Segment>>,
         kept: Option<table::RetainedRows>,
     },
-    /// A segment let go of its rows, which are read in the lake from now on.
+    /// A segment gave up its rows, which are read from the lake from now on.
     Evict {
         table: TableId,
         input: SegmentId,
         output: Arc<table::Segment>,
-        /// Where they were compared, and the materializer whose position that is.
+        /// The lake snapshot in which the rows were compared; `position` and `name` are its position and materializer.
         landed: Arc<dyn table::LakeSnapshot>,
         position: Arc<Position>,
         name: &'static str,
     },
-    /// Rows that ended need not be kept any more.
+    /// Deleted rows need no longer be retained.
     Forget {
         table: TableId,
         segments: Vec<SegmentId>,
         floor: Lsn,
     },
-    /// A materializer came further.
+    /// A materializer made progress.
     Derive {
         table: TableId,
         name: &'static str,
@@ -78,11 +78,11 @@ impl Request {
         }
     }
 
-    /// At most how long a frame becomes by it.
+    /// Upper bound of the bytes that the request adds to a frame.
     pub fn frame_bytes(&self) -> u64 {
         match self {
             Request::Write { prepared, .. } => prepared.frame_bytes,
-            // A segment's description, and the ids of those it replaces.
+            // A segment's description, and the ids of the segments that it replaces.
             Request::Edit { edit: BackgroundEdit::Compact { inputs, .. }, .. } => {
                 1024 + inputs.len() as u64 * 10
             }
@@ -98,8 +98,8 @@ impl Request {
         }
     }
 
-    /// Whether it may go on where others find the disk full: what ends rows, tables and indexes, and what background work did,
-    /// which lets go of the log.
+    /// Returns true if the request may proceed where others find the disk full. It ends rows, tables or indexes, or it is a
+    /// result of background work, which lets the log be trimmed.
     pub fn makes_room(&self) -> bool {
         match self {
             Request::Write { prepared, .. } => prepared.makes_room(),
@@ -118,23 +118,23 @@ impl Request {
 struct State {
     requests: VecDeque<Request>,
     bytes: u64,
-    /// How the last sync ended, if the commit thread has not looked yet.
+    /// Result of the last sync, if the commit thread has not taken it yet.
     synced: Option<Result<Lsn>>,
     closed: bool,
-    /// As many requests as the commit thread waits for, while it does in [`Inbox::gather`].
+    /// Number of requests for which the commit thread waits, while it does so in [`Inbox::gather`].
     gathering: Option<usize>,
 }
 
 pub(crate) struct Inbox {
     state: Mutex<State>,
     arrived: Condvar,
-    /// Mirrors the state's, to be read without the lock.
+    /// A copy of the state's `bytes`, to be read without the lock.
     bytes: AtomicU64,
     len_max: usize,
     bytes_max: u64,
 }
 
-/// What the commit thread found when it looked.
+/// Contents of the inbox, taken by the commit thread.
 #[derive(Default)]
 pub(crate) struct Taken {
     pub requests: Vec<Request>,
@@ -149,7 +149,7 @@ impl Inbox {
     }
 
     /// Queues a request, or gives it back: [`Kind::Closed`] after [`Inbox::close`], [`Kind::Busy`] when full. Background
-    /// edits are taken even then: they make room.
+    /// edits are taken even when it is full: they make room.
     pub fn push(&self, request: Request) -> std::result::Result<(), (Request, Error)> {
         let mut state = self.state.lock();
         let refusal = if state.closed {
@@ -168,8 +168,8 @@ impl Inbox {
         let had_enough = state.enough_for_a_frame();
         state.bytes += request.bytes();
         state.requests.push_back(request);
-        // The commit thread sleeps only while there is nothing, or while it gathers: wake it at both edges, not at
-        // every request.
+        // The commit thread sleeps only while the inbox is empty or while it gathers. So it is woken at these two edges, not
+        // at every request.
         let first = state.gathering.unwrap_or(1);
         let wake = state.requests.len() == first || (!had_enough && state.enough_for_a_frame());
         self.bytes.store(state.bytes, Ordering::Relaxed);
@@ -190,22 +190,22 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// Bytes that wait. Takes no lock.
+    /// Bytes of the waiting requests. Takes no lock.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// How many wait.
+    /// Number of waiting requests.
     pub fn len(&self) -> usize {
         self.state.lock().requests.len()
     }
 
-    /// Whether nothing waits.
+    /// Returns true if no request waits.
     pub fn is_empty(&self) -> bool {
         self.state.lock().requests.is_empty()
     }
 
-    /// Whether nothing waits and nothing more will come.
+    /// Returns true if no request waits and none will come any more.
     pub fn is_done(&self) -> bool {
         let state = self.state.lock();
         state.closed && state.requests.is_empty()
@@ -219,8 +219,8 @@ impl Inbox {
         }
     }
 
-    /// Waits until `count` requests are here, or enough for a frame, but not beyond `until`, and not once nobody has come for
-    /// as long as `quiet`. Returns whether they are here.
+    /// Waits until `count` requests are here, or enough for a frame. Gives up at `until`, and once no request has come for
+    /// `quiet`. Returns true if they are here.
     pub fn gather(&self, count: usize, until: Instant, quiet: Duration) -> bool {
         let mut state = self.state.lock();
         state.gathering = Some(count);
@@ -239,22 +239,22 @@ impl Inbox {
         has_enough(&state)
     }
 
-    /// Whether so much waits that it should be written while a sync runs.
+    /// Returns true if enough requests wait that they should be written while a sync runs.
     pub fn has_enough_for_a_frame(&self) -> bool {
         self.state.lock().enough_for_a_frame()
     }
 
-    /// Takes requests for up to `bytes_max` of log (at least one request) without waiting.
+    /// Takes requests for up to `bytes_max` of log, but at least one, without waiting.
     pub fn take(&self, bytes_max: u64) -> Taken {
         self.take_from(&mut self.state.lock(), bytes_max)
     }
 
-    /// Takes how the last sync ended, and no request.
+    /// Takes the result of the last sync, and no request.
     pub fn take_synced(&self) -> Taken {
         Taken { synced: self.state.lock().synced.take(), ..Taken::default() }
     }
 
-    /// Waits until there are requests, or none will come any more.
+    /// Waits until there is a request, or none will come any more; then takes like [`Inbox::take`].
     pub fn wait(&self, bytes_max: u64) -> Taken {
         let mut state = self.state.lock();
         while state.requests.is_empty() && !state.closed {
@@ -263,8 +263,9 @@ impl Inbox {
         self.take_from(&mut state, bytes_max)
     }
 
-    /// Waits until the sync that runs has ended, and takes that alone; or until there is enough for a frame. A few small
-    /// requests are left to gather: they could not become durable before the next sync anyway, and one frame for all is cheaper.
+    /// Waits until the running sync has ended, and takes only its result; or until there is enough for a frame, and takes
+    /// that. A few small requests are left to gather: they could not become durable before the next sync anyway, and one
+    /// frame for all is cheaper.
     pub fn wait_beside_sync(&self, bytes_max: u64) -> Taken {
         let mut state = self.state.lock();
         while state.synced.is_none() && !state.enough_for_a_frame() {
@@ -278,7 +279,7 @@ impl Inbox {
 
     fn take_from(&self, state: &mut State, bytes_max: u64) -> Taken {
         let mut taken = Taken { requests: Vec::new(), synced: state.synced.take(), closed: state.closed };
-        // One frame for all, so that its limit counts, whatever was asked for.
+        // All of them go into one frame, so the frame's limit counts as well.
         let frame_bytes_max = bytes_max.min(TRANSACTION_BYTES_MAX);
         let (mut bytes, mut frame_bytes) = (0, 0);
         while let Some(request) = state.requests.front() {
@@ -296,8 +297,8 @@ impl Inbox {
 }
 
 impl State {
-    /// While a sync runs, a frame is written once this much waits: enough that its cost per request is small, and early
-    /// enough that writing overlaps with the sync.
+    /// Returns true if a frame is worth writing while a sync runs: enough requests wait that the cost for each is small, and
+    /// writing early overlaps with the sync.
     fn enough_for_a_frame(&self) -> bool {
         self.bytes >= 256 << 10 || self.requests.len() >= 64
     }
@@ -341,7 +342,7 @@ mod tests {
         assert!(inbox.gather(3, later(), long));
         assert!(!inbox.gather(4, Instant::now(), long));
         assert!(!inbox.gather(4, later(), moment), "nobody came for a moment");
-        // Each wakes who sleeps already.
+        // Each of these events wakes a thread that already sleeps.
         let gathering = |inbox: &Inbox| while inbox.state.lock().gathering.is_none() {};
         std::thread::scope(|scope| {
             let gathered = scope.spawn(|| inbox.gather(5, later(), long));

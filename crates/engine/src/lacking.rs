@@ -1,14 +1,16 @@
-//! Tables that a part of Polynya fills, with columns that it knows: made when the first rows come, given what they lack.
+//! Gives a table that a part of Polynya fills the columns that its rows need: creates it when the first rows come, and adds
+//! missing columns.
 
 use types::{DataType, Error, Kind, Result, TableDef, TableId, name};
 
 use crate::transaction::{NewColumn, Op};
 
-/// What makes `table` (full name) take rows of these columns: nothing where it has them. `found` is its definition, as whoever
-/// sends the rows sees it: a table that is hidden is answered like one that is not there. A new one goes by `time`, which is one
-/// of them. [`Kind::Schema`] if a column is there with another type; `what` says who needs it.
+/// Returns the operations after which `table` (full name) takes rows of these columns: none if it takes them already.
+/// `found` is the definition of the table as the sender of the rows sees it: a hidden table is treated like a missing one. A
+/// new table gets `time`, which is one of the columns, as its time column. Fails with [`Kind::Schema`] if a column has
+/// another type; `what` names the part that needs it in the message.
 ///
-/// To be committed together with the rows. Others may do the same at once: a [`Kind::Conflict`] is to be tried again.
+/// Commit the operations together with the rows. Other writers may do the same at once, so retry after a [`Kind::Conflict`].
 pub fn lacking(
     found: Option<&TableDef>,
     table: &str,

@@ -7,18 +7,18 @@
 //! ```
 //!
 //! The heavy part of a write (bringing rows to the schema, looking keys up) happens in the caller's thread against a
-//! snapshot (`mod@prepare`). The commit thread (`mod@core`) re-checks only what changed since, writes one frame for
-//! all transactions that wait, applies them to the tips, and once the frame is durable publishes a new [`Root`] and
-//! answers. A reader loads the root, one atomic pointer, and waits for nobody.
+//! snapshot (`mod@prepare`). The commit thread (`mod@core`) re-checks only the tables that changed since, writes one frame
+//! for all transactions that wait, applies them to the tips, and once the frame is durable publishes a new [`Root`] and
+//! answers. A reader loads the root, one atomic pointer, and never waits.
 //!
 //! Background work reads a snapshot and hands an edit to the commit thread, which alone publishes. Old roots and
 //! removed segments are dropped by the reaper, never by a reader.
 //!
-//! Not here: SQL, the network, what is inside a segment or a frame.
+//! SQL, the network, and the layouts of segments and frames are in other crates.
 //!
 //! ## Invariants
-//! - L1: `done` is called with `Ok` only after the transaction is durable (or was asked to be acknowledged from memory).
-//! - L2: [`Engine::open`] yields the commits up to some lsn; at damage it serves reads and refuses writes.
+//! - L1: `done` is called with `Ok` only after the transaction is durable (or its writer asked for an answer from memory).
+//! - L2: [`Engine::open`] recovers the commits up to some lsn; if the log is damaged, it serves reads and refuses writes.
 //! - S1, S2: a [`Root`] never changes and stands at one lsn.
 //! - R1: [`Engine::root`] and everything under it takes no lock. R2: inbox, heads and retired roots are bounded.
 //! - G1: a segment's files are removed once no snapshot holds it and a durable manifest does not name it.

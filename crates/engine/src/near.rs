@@ -1,6 +1,6 @@
-//! "Did you mean": names that are close to one that was not found.
+//! "Did you mean": finds names that are close to one that was not found.
 
-/// Up to three of `names` that differ from `wanted` by at most a third of its length, nearest first.
+/// Returns up to three of `names` that differ from `wanted` by at most a third of its length, nearest first.
 pub fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let limit = (wanted.chars().count() / 3).max(1);
     let mut close: Vec<(usize, &str)> = names
@@ -20,7 +20,7 @@ pub fn did_you_mean(near: &[impl AsRef<str>]) -> String {
     format!("did you mean {}?", names.join(" or "))
 }
 
-/// "`a`, `b` or `c`": what may stand where something else was found.
+/// Formats names as "`a`, `b` or `c`", for a message that lists the allowed values.
 pub fn one_of(names: &[impl AsRef<str>]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{}`", name.as_ref())).collect();
     match quoted.split_last() {
@@ -30,7 +30,7 @@ pub fn one_of(names: &[impl AsRef<str>]) -> String {
     }
 }
 
-/// Distance of the lower-cased texts, in characters: how many must be inserted, removed or replaced, or change places with
+/// Returns the distance of the lower-cased texts: the number of characters to insert, remove or replace, or to swap with
 /// their neighbours (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
     let lower = |text: &str| text.chars().flat_map(char::to_lowercase).collect::<Vec<char>>();

@@ -1,4 +1,4 @@
-//! Opening a directory: manifest, then the log's last part, then what was left over goes.
+//! Opens a directory: reads the manifest, replays the log after it, and removes files that a crash left over.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::root::{Meta, Root};
 use crate::times::Times;
 
-/// What opening found.
+/// The state that opening a directory recovered.
 pub(crate) struct Opened {
     pub log: commitlog::Writer,
     pub tips: HashMap<TableId, Tip>,
@@ -25,9 +25,9 @@ pub(crate) struct Opened {
     pub root: Root,
     pub next_segment: SegmentId,
     pub manifest_lsn: Lsn,
-    /// Set if the log is damaged: what could be recovered serves reads.
+    /// Set if the log is damaged: the recovered part serves reads.
     pub damage: Option<Error>,
-    /// As in [`commitlog::Recovery::torn_bytes`].
+    /// Bytes of unacknowledged commits that recovery cut off the end of the log ([`commitlog::Recovery::torn_bytes`]).
     pub torn_bytes: u64,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
     };
     let mut replay = Replay::new(env, dir, &manifest)?;
     let visit = &mut |frame: Frame| replay.frame(frame);
-    // What a manifest contains was durable when it was made, so a log that lacks a part of it is damaged.
+    // Everything in a manifest was durable when it was made, so a log that lacks a part of it is damaged.
     let (log, recovery) = commitlog::Log::open_known(
         env,
         &dir.join("log"),
@@ -67,7 +67,7 @@ pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
         derived: imbl::OrdMap::new(),
     };
     if let Some(damage) = &recovery.damage {
-        // A lake is opened by a commit, and there are none until the log is mended.
+        // A lake is opened by a commit, and there are no commits until the log is repaired.
         root.tables
             .values()
             .flat_map(|table| table.segments())
@@ -94,7 +94,7 @@ pub(crate) fn make_dir(env: &Env, dir: &Path) -> std::io::Result<()> {
         }
         env.disk.create_dir_all(dir)?;
     }
-    // Even if it is there: whoever made it may have died before its name was durable.
+    // Synced even if the directory exists: its creator may have died before the name was durable.
     env.disk.sync_dir(parent)
 }
 
@@ -107,14 +107,15 @@ fn make_dirs(env: &Env, dir: &Path) -> Result<()> {
             }
         }
         env.disk.sync_dir(dir)?;
-        // A process that was killed may have left a table's directory whose name is not durable yet; from now on segments
+        // A process that was killed may have left a table's directory whose name is not durable yet. From now on, segments
         // in it count as stored.
         env.disk.sync_dir(&dir.join("tables"))
     };
     make().map_err(|e| Error::io(format!("making the directories in {}", dir.display()), e))
 }
 
-/// A directory without a manifest is new, unless there is something in it that only a manifest could explain.
+/// Writes the first manifest. A directory without a manifest is new, unless it holds data that only a manifest could
+/// explain.
 fn new_manifest(env: &Env, dir: &Path) -> Result<Manifest> {
     let list = |name: &str| {
         env.disk
@@ -135,7 +136,7 @@ fn new_manifest(env: &Env, dir: &Path) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// Applies the log's frames to what the manifest says.
+/// Applies the log's frames to the state that the manifest describes.
 pub(crate) struct Replay<'a> {
     env: &'a Env,
     dir: &'a Path,
@@ -199,8 +200,8 @@ impl<'a> Replay<'a> {
                         self.edit(edit, lsn).map_err(|e| e.with("lsn", lsn))?;
                     }
                 }
-                // Nothing of this version writes them; a directory that has them was written by a later one that
-                // says so in its manifest.
+                // This version writes none of them. A directory that has them was written by a later version, which its
+                // manifest states.
                 Section::Idempotency(_) | Section::Cursor(_) => {
                     return Err(Error::new(
                         Kind::Newer,
@@ -226,7 +227,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// The table that a record speaks of. One that the manifest does not have was dropped before it was written.
+    /// Returns the table that a record is about, or `None` if it was dropped before the manifest was written.
     fn tip(&mut self, table: TableId, lsn: Lsn) -> Result<Option<&mut Tip>> {
         match self.tips.get_mut(&table) {
             Some(tip) => Ok(Some(tip)),
@@ -282,7 +283,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// What a seal or a compaction put away; `None`: the table is gone.
+    /// Opens the rows that a seal or a compaction retained for readers of the past. The outer `None` means that the table is
+    /// gone.
     fn kept(
         &mut self,
         table: TableId,
@@ -309,8 +311,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Removes what an interrupted seal, compaction or drop left behind: files that nothing names. Only what has a name
-    /// that Polynya gives; a copy that somebody put beside it is not ours to judge.
+    /// Removes files that an interrupted seal, compaction or drop left behind and that nothing names. Only files with names
+    /// that Polynya gives go: a copy that somebody put beside them stays.
     pub fn remove_orphans(&self) -> Result<()> {
         let disk = &self.env.disk;
         let list =
@@ -334,7 +336,7 @@ impl<'a> Replay<'a> {
                 disk.remove(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))?;
             }
             if tip.is_none() {
-                // Left in place if somebody else's files are in it.
+                // The directory stays if files of others are in it.
                 let _ = disk.remove_dir(&dir);
             }
         }
@@ -342,12 +344,12 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// A number as Polynya writes it in a name: no sign, no leading zero.
+/// Parses a number as Polynya writes it in a name: without a sign and without leading zeros.
 pub(crate) fn canonical<T: std::str::FromStr + ToString>(name: &str) -> Option<T> {
     name.parse().ok().filter(|number: &T| number.to_string() == name)
 }
 
-/// Whether this is the name of a segment's file, or of one that was being written.
+/// Returns true for the name of a segment's file, finished or being written.
 pub(crate) fn is_segment_file(name: &str) -> bool {
     let name = name.strip_suffix(".tmp").unwrap_or(name);
     let stem = name.strip_suffix(".arrow").or_else(|| name.strip_suffix(".meta"));

@@ -1,4 +1,4 @@
-//! How a database is run. Every limit that bounds a queue, a buffer or a file stands here (R2).
+//! Configuration of a database. Every limit of a queue, a buffer or a file is here (R2).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::backup::Place;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub log: commitlog::Options,
-    /// Where the log is archived: a folder below it for each database. `None`: nowhere.
+    /// Folder in which the log is archived, with a folder for each database in it. `None`: the log is not archived.
     pub archive: Option<PathBuf>,
-    /// Where it is archived if that is no folder of this machine; counts before `archive`.
+    /// Remote store in which the log is archived. It takes precedence over `archive`.
     pub archive_place: Option<Arc<dyn Place>>,
-    /// Small commits are archived together after this; a full log file is at once.
+    /// Time for which small commits are gathered before they are archived together; a full log file is archived at once.
     pub archive_wait: Duration,
-    /// A table's head is sealed into a segment once it holds this many bytes.
+    /// Bytes of a table's head at which it is sealed into a segment.
     pub seal_bytes: u64,
-    /// A table's head is sealed once it holds this many rows.
+    /// Rows of a table's head at which it is sealed.
     pub seal_rows: u64,
-    /// Log files that may be kept for the sake of unsealed rows; beyond it the table whose rows hold the log back is
+    /// Log files that may be kept for the sake of unsealed rows. With more, the table whose rows hold the log back is
     /// sealed, however small its head.
     pub log_files_max: u64,
     /// Debt (head and inbox bytes) from which ingest is slowed down.
@@ -32,29 +32,30 @@ pub struct Options {
     /// Transactions and bytes that may wait for the commit thread.
     pub inbox_len_max: usize,
     pub inbox_bytes_max: u64,
-    /// A commit group takes at most this many bytes.
+    /// Bytes of a commit group at most.
     pub group_bytes_max: u64,
-    /// The longest that [`crate::Engine::pace`] asks an ingest request to wait.
+    /// Longest wait that [`crate::Engine::pace`] asks of an ingest request.
     pub pace_max: Duration,
     /// Rows that a materializer takes in at once: some tens of milliseconds of work, so that closing and seals do not wait
-    /// for long.
+    /// long.
     pub step_rows: usize,
-    /// Of a table with at most so many rows a unique index is checked by whoever makes it; of larger ones the index is built
-    /// first. At most 2^18, which the table keeps in memory then.
+    /// Rows of a table up to which the creator of a unique index compares them itself; for larger tables the index is built
+    /// first. At most 2^18: the table then keeps the values in memory.
     pub unique_at_once_rows: u64,
-    /// How long a row that ended can still be read by who reads the past.
+    /// Time for which a deleted row version can still be read by readers of the past.
     pub history: Duration,
-    /// Files of such rows, of all tables together; beyond it the oldest go before their time.
+    /// Bytes of files with such rows, of all tables together. Beyond it the oldest are removed before their time.
     pub history_bytes_max: u64,
-    /// How long a request with an idempotency key is remembered.
+    /// Time for which a request with an idempotency key is remembered.
     pub remember_for: Duration,
-    /// At most so many of them are; the oldest go first.
+    /// Number of such requests that are remembered; the oldest go first.
     pub remember_max: u64,
-    /// When segments are merged.
+    /// The policy for merging segments.
     pub compaction: Policy,
-    /// Segments whose rows are all older than this are compressed. `None`: none are, and those that were stay readable.
+    /// Age of the newest row of a segment at which the segment is compressed. `None`: none are compressed, and compressed
+    /// ones stay readable.
     pub zstd_after: Option<Duration>,
-    /// What transactions that are open for a while may take.
+    /// Limits of open transactions.
     pub transactions: crate::Limits,
 }
 
@@ -88,10 +89,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// For a machine with little memory: a database of a million small rows within 64 MiB of its own, while it is written,
-    /// read and opened. Heads are sealed early, little may wait, merges stay small, so there are more segments to look into.
+    /// Options for a machine with little memory. A database of a million small rows takes at most 64 MiB of its own while it
+    /// is written, read and opened. Heads are sealed early, few requests may wait, and merges stay small, so there are more
+    /// segments to look into.
     ///
-    /// One transaction is in memory several times while it is committed, whatever is set here: large loads come in parts.
+    /// A transaction is in memory several times while it is committed, whatever these options say: large loads must come in
+    /// parts.
     pub fn edge() -> Self {
         Options {
             log: commitlog::Options { file_bytes: 8 << 20, spare_files: 2, ..commitlog::Options::default() },
@@ -103,7 +106,7 @@ impl Options {
             inbox_len_max: 1_024,
             inbox_bytes_max: 4 << 20,
             group_bytes_max: 1 << 20,
-            // Little may wait, so writers must slow down to what a busy machine's background threads get done.
+            // Few requests may wait, so writers must slow down to the speed of a busy machine's background threads.
             pace_max: Duration::from_secs(1),
             step_rows: 2 * table::BATCH_ROWS,
             unique_at_once_rows: 1 << 14,

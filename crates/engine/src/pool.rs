@@ -1,10 +1,10 @@
 //! The background pool: a few threads of the lowest class for all databases of the process.
 //!
-//! A database that may have work sets its flag and wakes the pool; a pool thread does one piece of it and goes on to
-//! the next database, so that many databases share the threads fairly. No flag, no work: an idle process sleeps.
+//! A database that may have work sets its flag and wakes the pool. A pool thread does one piece of that work and goes on to
+//! the next database, so many databases share the threads fairly. While no flag is set the process sleeps.
 //!
-//! One thread more than may be in long work ([`Turn`]): a head that is full, and the manifest that lets go of the log, never
-//! wait until a merge or a commit of the lake has ended. What they wait for, writers wait for.
+//! There is one thread more than may be in long work ([`Turn`]). So a full head, and a manifest that lets the log be
+//! trimmed, never wait until a merge or a lake commit has ended; writers would have to wait with them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -26,7 +26,7 @@ struct Members {
     databases: Vec<Weak<Shared>>,
     next: usize,
     threads: usize,
-    /// When the flags of databases whose work failed go up again.
+    /// Times at which the flags of databases go up again, for retries and for work that is due later.
     alarms: Vec<(Instant, Weak<Shared>)>,
 }
 
@@ -38,27 +38,27 @@ fn pool() -> &'static Pool {
     })
 }
 
-/// How many threads may be in long work: two, more on larger machines, and those of [`widen`].
+/// Number of threads that may be in long work: two, more on larger machines, and those of [`widen`].
 pub(crate) fn long_max() -> usize {
     let cores = std::thread::available_parallelism().map_or(2, |n| (n.get() / 2).max(2));
     cores + MORE.load(Ordering::Relaxed)
 }
 
-/// Threads for work that mostly waits for another machine.
+/// Number of threads added for work that mostly waits for another machine.
 static MORE: AtomicUsize = AtomicUsize::new(0);
-/// Threads that are in long work.
+/// Number of threads in long work.
 static IN_LONG_WORK: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a thread may be in work that takes seconds: merges, erasures, what is derived, rows that leave or are compressed.
+/// Permission of a thread to do work that takes seconds: merges, erasures, derived data, evictions and compressions.
 pub(crate) enum Turn {
-    /// Nobody counts.
+    /// No limit applies.
     Free,
     Taken(Taken),
-    /// So many threads are in long work that one more would leave none for what is urgent.
+    /// One more thread in long work would leave none for urgent work.
     Refused,
 }
 
-/// One thread in long work, until dropped.
+/// Counts one thread as being in long work, until dropped.
 pub(crate) struct Taken(());
 
 impl Turn {
@@ -77,7 +77,7 @@ impl Drop for Taken {
     }
 }
 
-/// Takes part from now on, until dropped.
+/// Adds a database to the pool, until it leaves or is dropped.
 pub(crate) fn join(shared: &Arc<Shared>) -> std::io::Result<()> {
     let pool = pool();
     let mut members = pool.members.lock();
@@ -89,7 +89,7 @@ pub(crate) fn join(shared: &Arc<Shared>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes one more thread, for work that mostly waits for another machine.
+/// Adds one more thread, for work that mostly waits for another machine.
 pub(crate) fn widen() -> std::io::Result<()> {
     let mut members = pool().members.lock();
     MORE.fetch_add(1, Ordering::Relaxed);
@@ -97,7 +97,7 @@ pub(crate) fn widen() -> std::io::Result<()> {
 }
 
 impl Members {
-    /// The sooner one stays: another thread saw what this one did not.
+    /// Sets the alarm of a database. An earlier alarm stays: another thread saw something that this one did not.
     fn set_alarm(&mut self, at: Instant, shared: &Arc<Shared>) {
         match self.alarms.iter_mut().find(|(_, of)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(shared))) {
             Some((sooner, _)) => *sooner = at.min(*sooner),
@@ -118,8 +118,8 @@ pub(crate) fn leave(shared: &Arc<Shared>) {
     pool().members.lock().databases.retain(|m| !std::ptr::eq(m.as_ptr(), Arc::as_ptr(shared)));
 }
 
-/// Lets a thread look at the flags. Under the lock, or it could come between a thread's look and its sleep and be lost,
-/// for good, since who finds a flag up does not wake anybody.
+/// Lets a thread check the flags. Takes the lock: otherwise the wake could come between a thread's check and its sleep. It
+/// would be lost for good, since a caller that finds a flag already up does not wake anybody.
 pub(crate) fn wake() {
     let pool = pool();
     drop(pool.members.lock());
@@ -143,19 +143,19 @@ fn run() {
         drop(members);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| background::step(&shared)));
         match outcome {
-            // There may be more: leave the flag up for whoever comes next.
+            // There may be more work: the flag stays up for the next thread.
             Ok(Outcome::Worked) => {
                 shared.work.store(true, Ordering::Release);
                 wake();
             }
             Ok(Outcome::Idle { again: None }) => {}
             Ok(Outcome::Idle { again: Some(after) }) => {
-                // A clock that is not real may stand still; this loop must not spin on it.
+                // A simulated clock may stand still; this loop must not spin on it.
                 let at = Instant::now() + after.max(Duration::from_millis(100));
                 pool.members.lock().set_alarm(at, &shared);
             }
             Err(_) => {
-                // What failed is due again after a while; the rest of the database's work goes on.
+                // The failed work is due again after a while; the rest of the database's work goes on.
                 shared.counters.background_errors.add(1);
                 shared.work.store(true, Ordering::Release);
                 wake();
@@ -164,7 +164,7 @@ fn run() {
     }
 }
 
-/// Raises the flags that are due; how long until the next is.
+/// Raises the flags that are due. Returns the time until the next one is.
 fn ring(members: &mut Members) -> Option<Duration> {
     let now = Instant::now();
     members.alarms.retain(|(at, shared)| {
@@ -177,8 +177,8 @@ fn ring(members: &mut Members) -> Option<Duration> {
     members.alarms.iter().map(|(at, _)| at.saturating_duration_since(now)).min()
 }
 
-/// The next database in turn that may have work; its flag is lowered before the work is looked for, so that a wake that
-/// comes in between is not lost.
+/// Returns the next database in turn that may have work. Its flag is lowered before the work is looked for, so that a wake
+/// in between is not lost.
 fn next(members: &mut Members) -> Option<Arc<Shared>> {
     let count = members.databases.len();
     for i in 0..count {
@@ -197,7 +197,7 @@ fn next(members: &mut Members) -> Option<Arc<Shared>> {
 mod tests {
     use super::*;
 
-    /// A thread that found nothing to do put off what another had seen.
+    /// A thread that found nothing to do postponed the alarm that another thread had set.
     #[test]
     fn the_sooner_alarm_of_a_database_stays() {
         let machine = sim::SimEnv::new(1);

@@ -1,10 +1,10 @@
-//! The reaper: drops roots that were replaced, so that no reader pays for freeing what others wrote.
+//! The reaper drops replaced roots, so that no reader pays for freeing memory that others filled.
 //!
-//! A published root that gives way to a newer one is handed over here and kept until nobody else holds it. One thread
-//! a process. It sleeps while there is nothing to drop, and is woken by the first root that comes then: while commits follow
-//! one another it looks by itself, so that none of them pays for waking it.
+//! A published root is handed over here when a newer one replaces it, and is kept until nobody else holds it. There is one
+//! reaper thread in a process. It sleeps while there is nothing to drop, and the first root that comes then wakes it. While
+//! commits follow one another it checks by itself, so no commit pays for waking it.
 //!
-//! The same thread ends open transactions whose time is up: they hold roots too, and nobody may come back for them.
+//! The same thread ends open transactions whose time is up: they hold roots too, and their clients may never come back.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::root::Root;
 use crate::shared::Shared;
 use crate::threads::Class;
 
-/// How often held roots are looked at again.
+/// Time between two checks of the held roots.
 const ROUND: Duration = Duration::from_millis(10);
 
 struct Reaper {
@@ -26,9 +26,9 @@ struct Reaper {
 #[derive(Default)]
 struct State {
     retired: Vec<Arc<Root>>,
-    /// Whether it waits to be told.
+    /// True while the thread sleeps until it is woken.
     asleep: bool,
-    /// When to look after a database's open transactions.
+    /// Times at which a database's open transactions must be checked.
     calls: Vec<(Instant, Weak<Shared>)>,
 }
 
@@ -46,7 +46,7 @@ fn reaper() -> &'static Reaper {
     reaper
 }
 
-/// Takes a root that readers may still hold.
+/// Takes over a root that readers may still hold.
 pub(crate) fn retire(root: Arc<Root>) {
     let reaper = reaper();
     let mut state = reaper.state.lock();
@@ -58,14 +58,15 @@ pub(crate) fn retire(root: Arc<Root>) {
     }
 }
 
-/// Lets a database end its transactions whose time is up, at that moment.
+/// Lets a database end its expired transactions at the given time.
 pub(crate) fn call_at(at: Instant, shared: Weak<Shared>) {
     let reaper = reaper();
     reaper.state.lock().calls.push((at, shared));
     reaper.arrived.notify_one();
 }
 
-/// How many retired roots are held by somebody, and when the oldest was made, on its engine's clock.
+/// Returns the number of retired roots that are still held, and the time at which the oldest was made, on its engine's
+/// clock.
 pub(crate) fn held() -> (usize, Option<Duration>) {
     let state = reaper().state.lock();
     (state.retired.len(), state.retired.iter().map(|root| root.made).min())
@@ -104,7 +105,8 @@ fn run() {
         state.calls.extend(calls);
         let arrived = std::mem::replace(&mut state.retired, held);
         state.retired.extend(arrived);
-        // Readers do not report that they let go, nor do commits that come after this one: this is the pace of looking again.
+        // Readers do not report that they release a root, and the next commits do not wake this thread: this is the interval
+        // between checks.
         reaper.arrived.wait_for(&mut state, ROUND);
     }
 }

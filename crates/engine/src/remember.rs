@@ -1,16 +1,16 @@
-//! Requests that are remembered, so that one that is sent again is answered as it was the first time (`Idempotency-Key`).
+//! Idempotency: a request with an `Idempotency-Key` that is sent again gets the answer of the first time.
 //!
-//! They are rows of a keyed table of Polynya's own, [`TABLE`], written in the commit that they tell of. So they survive a
-//! crash exactly where that does, two that come at once meet at the commit thread, and backups, seals and compaction know
-//! them already. What a row says of its commit is filled in by who commits.
+//! Committed requests are rows of a keyed table of Polynya's own, [`TABLE`], each written in the commit that it records. So
+//! a record survives a crash exactly if its commit does, two equal requests at once meet at the commit thread, and backups,
+//! seals and compaction need nothing special. The commit thread fills in the outcome.
 //!
-//! A row says which tables its request was for, by id and name, and counts as long as they are there: rows that were dropped
-//! with their table are to be sent anew. The ids stand beside the answer and not in the key's hash, since the first request
-//! may make its table, whose id nobody knows before that commit, and the same request must find the answer afterwards. Rows
-//! of earlier versions say nothing of tables and count as they are.
+//! A row names the tables of its request, by id and name, and counts as long as they exist: rows that were dropped with
+//! their table must be sent again. The ids stand beside the answer and are not part of the key's hash. The first request may
+//! create its table, whose id nobody knows before that commit, and the same request must find the answer afterwards. Rows of
+//! earlier versions name no tables and always count.
 //!
-//! Kept for [`Options::remember_for`](crate::Options::remember_for), and no more than
-//! [`Options::remember_max`](crate::Options::remember_max) of them, oldest first (`expire.rs`).
+//! Rows are kept for [`Options::remember_for`](crate::Options::remember_for), and at most
+//! [`Options::remember_max`](crate::Options::remember_max) of them; the oldest go first (`expire.rs`).
 
 use std::sync::Arc;
 
@@ -24,27 +24,28 @@ use crate::prepare::{self, Insert, PreparedOp, Rule, Target};
 use crate::root::Root;
 use crate::transaction::{Committed, NewColumn};
 
-/// Where they are kept.
+/// Name of the table of committed requests.
 pub const TABLE: &str = "polynya.idempotency";
 
-/// In the context of the [`types::Kind::Conflict`] that a request meets that was sent before.
+/// Context key of the [`types::Kind::Conflict`] that a repeated request gets.
 pub const REPEATED: &str = "idempotency";
 
-/// What is to be remembered of a request.
+/// A request with an idempotency key, as it is to be recorded.
 #[derive(Clone, Debug)]
 pub struct Remember {
-    /// Names the request: a hash of its key and of what the key is for.
+    /// Names the request: a hash of its idempotency key and of the key's purpose.
     pub key: [u8; 16],
-    /// A hash of the request itself, which tells another one under the same key.
+    /// Hash of the request itself, which tells it from another request under the same key.
     pub request: u64,
-    /// Full names of the tables that it is for: once all of them are gone, or are others, it is forgotten. What is not there
-    /// when it is committed does not count. Of a transaction that was open they are those that it wrote to, whatever is here.
+    /// Full names of the tables that it is for. The record no longer counts once all of them are gone or replaced by others.
+    /// A table that does not exist at the commit does not count. For an open transaction the tables that it wrote to are
+    /// taken instead.
     pub tables: Vec<String>,
-    /// What belongs to its answer besides [`Committed`].
+    /// The part of the answer that is not in [`Committed`].
     pub note: Option<String>,
 }
 
-/// A request that was committed.
+/// The record of a committed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remembered {
     pub request: u64,
@@ -53,7 +54,7 @@ pub struct Remembered {
 }
 
 impl Remembered {
-    /// Of a transaction that was open: what it came to, and the note that it was committed with.
+    /// Returns the outcome of an open transaction, and the note with which it was committed.
     pub fn outcome(&self) -> Result<(Outcome, &str)> {
         let of_note = || {
             let (firsts, rest) = self.note.as_deref()?.split_once('\n')?;
@@ -64,19 +65,19 @@ impl Remembered {
     }
 }
 
-/// What is kept of requests at one lsn.
+/// The recorded requests at one lsn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     pub requests: u64,
-    /// When the oldest of them was committed.
+    /// Commit time of the oldest.
     pub oldest: Option<Micros>,
 }
 
 const KEY: &str = "key";
 const NOTE: &str = "note";
-/// `id:name` of each, with spaces between them.
+/// Column with the `id:name` of each table, separated by spaces.
 const TABLES: &str = "tables";
-/// Columns of numbers: the request's hash, then what it came to.
+/// Columns of numbers: the request's hash, then the outcome.
 const REQUEST: &str = "request";
 const LSN: &str = "lsn";
 const FIRST_ROW: &str = "first_row";
@@ -85,10 +86,10 @@ const COUNT: &str = "count";
 const DELETED: &str = "deleted";
 
 impl Engine {
-    /// What a request of this key came to, if one was committed and is still remembered.
+    /// Returns the record of the request with this key, if one was committed and is still kept.
     ///
-    /// [`types::Kind::Conflict`] if some of its tables are gone, or are others, and some are not: to do it again would be wrong
-    /// for these, and not to do it for those.
+    /// Fails with [`types::Kind::Conflict`] if some of its tables are gone or replaced by others and some are not. To repeat
+    /// the request would be wrong for the tables that remain, and not to repeat it wrong for those that are gone.
     pub fn remembered(&self, key: &[u8; 16]) -> Result<Option<Remembered>> {
         let root = self.root();
         let Some(table) = root.table(TABLE) else { return Ok(None) };
@@ -125,7 +126,7 @@ impl Engine {
         Ok(Some(Remembered { request: count(REQUEST)?, committed, note }))
     }
 
-    /// How many requests are remembered, and since when.
+    /// Returns the number of recorded requests and the time of the oldest.
     pub fn memory(&self) -> Result<Memory> {
         let root = self.root();
         let Some(table) = root.table(TABLE) else { return Ok(Memory::default()) };
@@ -142,7 +143,7 @@ impl Engine {
     }
 }
 
-/// The table, before it is made.
+/// The definition with which the table is created.
 fn definition() -> Result<TableDef> {
     let mut def = TableDef::new(TableId(0), TABLE);
     def.add_column(KEY, &DataType::Binary, false, None)?;
@@ -163,8 +164,8 @@ fn definition() -> Result<TableDef> {
     Ok(def)
 }
 
-/// The operations that remember a request: the table's making, where it is not there yet or of an earlier version, and one row
-/// without its answer, in place of one whose tables are gone.
+/// Returns the operations that record a request: the creation of the table, or its update from an earlier version, and one
+/// row that has no outcome yet. The row replaces one whose tables are all gone.
 pub(crate) fn prepare(root: &Root, remember: &Remember) -> Result<Vec<PreparedOp>> {
     let base = root.table(TABLE).cloned();
     let mut ops = Vec::with_capacity(2);
@@ -193,7 +194,7 @@ pub(crate) fn prepare(root: &Root, remember: &Remember) -> Result<Vec<PreparedOp
         }
     };
     let numbers = |number: i64| -> ArrayRef { Arc::new(Int64Array::from_value(number, 1)) };
-    // As they are called, whatever case the request has: so the commit finds them.
+    // Tables are recorded under their own names, whatever the case in the request, so that the commit finds them.
     let named = |wanted: &String| find(root, wanted).map_or(wanted.clone(), |table| table.def().name.clone());
     let tables = remember.tables.iter().map(named).collect::<Vec<_>>().join(" ");
     let columns: [(&str, ArrayRef); 7] = [
@@ -236,8 +237,8 @@ pub(crate) fn prepare(root: &Root, remember: &Remember) -> Result<Vec<PreparedOp
     Ok(ops)
 }
 
-/// A transaction that was open notes beside its own note which rows it has, by the ids that they have within it:
-/// [`Remembered::outcome`]. Where they came to lie is put before it once it is known.
+/// Adds to the note of an open transaction the rows that it wrote, by the ids that they have within it: see
+/// [`Remembered::outcome`]. Their final row ids are put before it once they are known.
 pub(crate) fn with_own(mut remember: Remember, own: &[(TableId, Ranges)]) -> Remember {
     let range = |(first, rows): &(u64, u64)| format!("{first}+{rows}");
     let table = |(id, ranges): &(TableId, Ranges)| {
@@ -248,7 +249,7 @@ pub(crate) fn with_own(mut remember: Remember, own: &[(TableId, Ranges)]) -> Rem
     remember
 }
 
-/// The reverse of [`with_own`] and of what [`answered`] put before it.
+/// Parses the note that [`with_own`] and [`answered`] wrote.
 fn landings(firsts: &str, own: &str) -> Option<Vec<Landing>> {
     let of_table = |part: &str| -> Option<(TableId, String)> {
         let (id, rest) = part.split_once(':')?;
@@ -268,8 +269,8 @@ fn landings(firsts: &str, own: &str) -> Option<Vec<Landing>> {
     firsts.iter().map(landing).collect()
 }
 
-/// The row with what its commit came to. `firsts`: the first row in each table, of a transaction that was open. `id_of`: of a
-/// table by its name, as the commit leaves it.
+/// Fills the outcome of the commit into the row. `firsts` are the first row ids in each table, for an open transaction.
+/// `id_of` returns the id of a table by its name, as the commit leaves it.
 pub(crate) fn answered(
     batch: &RecordBatch,
     committed: &Committed,
@@ -312,14 +313,14 @@ fn noted(firsts: &[(TableId, RowId)], note: &str) -> ArrayRef {
     Arc::new(StringArray::from(vec![format!("{}\n{note}", firsts.join(" "))]))
 }
 
-/// Tables of a request that are gone since, or are others of the same names.
+/// The tables of a request that are gone since, or replaced by others of the same names.
 struct Lost {
     first: String,
-    /// None is left.
+    /// True if no table is left.
     is_all: bool,
 }
 
-/// What has become of the tables that a row is about.
+/// Returns the lost tables of a record, or `None` if all of them are there.
 fn lost(root: &Root, def: &TableDef, row: &RowRef) -> Result<Option<Lost>> {
     let Some(column) = def.schema.column_named(TABLES) else { return Ok(None) };
     let Value::String(tables) = row.value(column.id)? else { return Ok(None) };
@@ -327,7 +328,7 @@ fn lost(root: &Root, def: &TableDef, row: &RowRef) -> Result<Option<Lost>> {
     for table in tables.split(' ') {
         let id_and_name = table.split_once(':').and_then(|(id, name)| Some((id.parse().ok()?, name)));
         let (id, name) = id_and_name.ok_or_else(|| Error::damaged(format!("`{TABLES}` of {TABLE}")))?;
-        // Under another name its rows are still there.
+        // A renamed table still has its rows.
         match root.tables().any(|table| table.def().id == TableId(id)) {
             true => is_all = false,
             false => first = first.or_else(|| Some(name.to_owned())),
@@ -336,7 +337,7 @@ fn lost(root: &Root, def: &TableDef, row: &RowRef) -> Result<Option<Lost>> {
     Ok(first.map(|first| Lost { first, is_all }))
 }
 
-/// A table by its full name, as a request finds it.
+/// Finds a table by its full name: the exact one, or the only one that differs by case.
 fn find<'a>(root: &'a Root, full_name: &str) -> Option<&'a Arc<table::Snapshot>> {
     root.table(full_name).or_else(|| {
         let position = name::resolve(full_name, root.tables().map(|table| table.def().name.as_str()))?;
@@ -352,8 +353,8 @@ fn partly_lost(table: &str) -> Error {
     .hint("what is to be written again is another request, with a key of its own")
 }
 
-/// The refusal of a request that was committed before, or is being committed: its answer is in [`Engine::remembered`] once
-/// that is durable.
+/// The error for a request that was committed before, or is being committed. Its answer is in [`Engine::remembered`] once
+/// that commit is durable.
 pub(crate) fn repeated() -> Error {
     Error::conflict("a request with this idempotency key was committed already").with(REPEATED, "repeated")
 }

@@ -1,4 +1,4 @@
-//! What a name stands for, as one principal sees it. Whoever has to know what a name is asks here, so that every spelling of
+//! Resolves a name as one principal sees it. All code that needs the meaning of a name asks here, so that every spelling of
 //! it gets the same answer.
 
 use std::sync::Arc;
@@ -7,26 +7,26 @@ use types::{TableDef, ViewDef, name};
 
 use crate::view::View;
 
-/// What has a name, as far as one principal is told.
+/// The meaning of a name, as far as one principal may know it.
 #[derive(Clone, Debug)]
 pub enum Resolved {
-    /// A table that it reads; for admins vaults are among them.
+    /// A table that the principal reads; for admins this includes vaults.
     Table(Arc<table::Snapshot>),
-    /// A vault of which it may only search what is published.
+    /// A vault in which the principal may only search the published notes.
     Vault(Arc<table::Snapshot>),
     /// A view.
     View(Arc<ViewDef>),
-    /// A name of Polynya's own namespace, and the table that has it, if there is one that it reads. Polynya alone makes,
-    /// changes and removes what is there.
+    /// A name of Polynya's own namespace, with the table that has it, if the principal reads it. Only Polynya creates,
+    /// changes and removes tables there.
     Reserved(Option<Arc<table::Snapshot>>),
-    /// Nothing has this name, and this principal may give it to something.
+    /// An unused name, which this principal may give to something.
     Missing,
-    /// A name that is none of its own: whether something has it is not told.
+    /// A name that is not the principal's to use. The answer does not tell whether something has it.
     Hidden,
 }
 
 impl View {
-    /// What this full name stands for: exactly, or as the only one that differs by case.
+    /// Resolves a full name: the exact name, or the only one that differs from it by case.
     pub fn resolve(&self, full_name: &str) -> Resolved {
         if name::is_reserved(full_name) {
             return Resolved::Reserved(self.find(full_name));
@@ -46,7 +46,7 @@ impl View {
         }
     }
 
-    /// Whether something that this principal does not see has the name in another spelling.
+    /// Returns true if something that this principal does not see has the name in another spelling.
     fn is_taken(&self, full_name: &str) -> bool {
         let folded = full_name.to_lowercase();
         let is_it = |known: &str| known.to_lowercase() == folded;
@@ -55,8 +55,8 @@ impl View {
     }
 }
 
-/// Whether a table stands in Polynya's own namespace by the case of its name alone. Earlier versions let such tables be made, and
-/// what is kept in the table that has the name in its right case could then not be kept.
+/// Returns true if the namespace of a table is Polynya's own but for the case of its letters. Earlier versions let such
+/// tables be created. Rows for the table that has the name in its right case could then not be stored.
 pub(crate) fn is_stray(def: &TableDef) -> bool {
     let is_own = |namespace: &str| namespace == name::RESERVED_NAMESPACE;
     name::is_reserved(&def.name) && !def.name.split_once('.').is_some_and(|(namespace, _)| is_own(namespace))

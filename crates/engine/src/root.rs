@@ -11,36 +11,36 @@ use types::{Lsn, Micros, TableId, ViewDef};
 
 use crate::times::Times;
 
-/// Everything at one lsn (S1, S2). Loading it is one atomic operation; holding it delays nobody, it only keeps memory
-/// and files alive.
+/// The whole database at one lsn (S1, S2). Loading a root is one atomic operation. Holding it delays nobody; it only keeps
+/// memory and files alive.
 #[derive(Clone, Debug)]
 pub struct Root {
     pub(crate) lsn: Lsn,
     pub(crate) time: Micros,
-    /// When it was made, on the engine's monotonic clock.
+    /// Time at which it was made, on the engine's monotonic clock.
     pub(crate) made: Duration,
-    /// By full name.
+    /// Tables by full name.
     pub(crate) tables: imbl::OrdMap<Arc<str>, Arc<table::Snapshot>>,
     pub(crate) meta: Arc<Meta>,
-    /// When its commits were made.
+    /// Times of its commits.
     pub(crate) times: Times,
-    /// What materializers have published, by table and materializer.
+    /// The positions that materializers have published, by table and materializer.
     pub(crate) derived: imbl::OrdMap<(TableId, &'static str), Arc<Position>>,
 }
 
-/// What a database has besides tables. Changes rarely, so roots share it.
+/// The contents of a database besides its tables. They change rarely, so roots share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meta {
     pub keys: Vec<ApiKey>,
     pub next_table: TableId,
-    /// How far each materializer has come in each table.
+    /// The checkpoint of each materializer in each table.
     pub checkpoints: BTreeMap<(String, TableId), Checkpoint>,
-    /// By full name.
+    /// Views by full name.
     pub views: BTreeMap<String, Arc<ViewDef>>,
 }
 
 impl Meta {
-    /// In place of the one of its name.
+    /// Adds a key, in place of one of the same name.
     pub fn put_key(&mut self, api_key: ApiKey) {
         self.keys.retain(|key| key.name != api_key.name);
         self.keys.push(api_key);
@@ -58,7 +58,7 @@ impl Root {
         self.time
     }
 
-    /// By full name, `namespace.table`.
+    /// Returns the table of a full name, `namespace.table`.
     pub fn table(&self, full_name: &str) -> Option<&Arc<table::Snapshot>> {
         self.tables.get(full_name)
     }
@@ -68,7 +68,8 @@ impl Root {
         self.tables.values()
     }
 
-    /// Segments in which something was found damaged since the start. What was not read since then is not known.
+    /// Number of segments in which damage was found since the start. Damage in parts that were not read since then is not
+    /// known.
     pub fn damaged_segments(&self) -> usize {
         let is_damaged =
             |segment: &&Arc<table::Segment>| segment.is_damaged() || segment.lake_error().is_some();
@@ -83,19 +84,19 @@ impl Root {
         &self.meta.keys
     }
 
-    /// In the order of their full names.
+    /// All views in the order of their full names.
     pub fn views(&self) -> impl Iterator<Item = &Arc<ViewDef>> {
         self.meta.views.values()
     }
 
-    /// What writers look values of a table up in.
+    /// Returns the lookup in which writers find values of a table's unique indexes.
     pub(crate) fn lookup(&self, table: TableId) -> Option<&Arc<dyn Lookup>> {
         let of_table = self.derived.range((table, "")..).take_while(|((id, _), _)| *id == table);
         of_table.into_iter().find_map(|(_, position)| position.lookup.as_ref())
     }
 
-    /// What a materializer has published of a table; `None` before its first step, and for a while after a restart. What
-    /// it lacks of this root's table is [`table::Snapshot::delta`].
+    /// Returns the position that a materializer has published for a table; `None` before its first step, and for a while
+    /// after a restart. The changes of this root's table that it lacks are in [`table::Snapshot::delta`].
     pub fn derived(&self, materializer: &str, table: TableId) -> Option<&Arc<Position>> {
         let of_table = self.derived.range((table, "")..).take_while(|((id, _), _)| *id == table);
         of_table.into_iter().find(|((_, name), _)| *name == materializer).map(|(_, position)| position)

@@ -1,13 +1,13 @@
-//! Who commits: the one thread at a time that has taken the core.
+//! Group commit: the one thread at a time that holds the core commits.
 //!
-//! As a rule that is the commit thread, which takes what waits in the inbox and keeps the core until everything is durable
-//! and answered. While it sleeps the core lies free, and a thread that waits for its own small transaction anyway may take
-//! it, commit, sync and publish: two wakes less, which on an idle machine take as long as a fast disk's sync. Whoever comes
-//! meanwhile goes to the inbox, and the commit thread has the core next.
+//! Usually this is the commit thread. It takes the requests from the inbox and keeps the core until everything is durable
+//! and answered. While it sleeps the core is free, and a thread that waits for its own small transaction may take it,
+//! commit, sync and publish. That saves two thread wakes, which on an idle machine take as long as the sync of a fast disk.
+//! Requests that come meanwhile go to the inbox, and the commit thread gets the core next.
 //!
-//! Where many wait for their commits, those that were just answered come back a moment later as a rule. The commit thread gives
-//! them that moment ([`Crew`]), so that one sync does for many of them: what a sync costs beside the disk's own time (a root,
-//! publishing it, waking whoever waits) is the same for one transaction and for a hundred.
+//! If many writers wait for their commits, those just answered usually come back a moment later. The commit thread gives
+//! them that moment ([`Crew`]), so that one sync serves many of them. The cost of a sync beside the disk's own time
+//! (building a root, publishing it, waking the waiters) is the same for one transaction and for a hundred.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,51 +23,52 @@ use crate::inbox::{Request, Taken};
 use crate::shared::Shared;
 use crate::threads;
 
-/// Small groups are synced by the thread that committed them: two thread switches less for a lone writer.
+/// Bytes of a group up to which the thread that committed it also syncs it: a lone writer saves two thread switches.
 const INLINE_SYNC_BYTES: u64 = 64 << 10;
 
 pub(crate) struct Seat {
     shared: Arc<Shared>,
     place: Mutex<Place>,
-    /// It is back.
+    /// Signals that the core was put back.
     returned: Condvar,
-    /// Asks the sync thread for a sync.
+    /// The requests to the sync thread.
     sync: Mutex<SyncState>,
     asked: Condvar,
 }
 
-/// Where the core is.
+/// Location of the core.
 enum Place {
-    /// Nothing is being synced, and all that was taken from the inbox is answered.
+    /// Free: nothing is being synced, and all requests that were taken from the inbox are answered.
     Here(Box<Core>),
-    /// A thread works with it.
+    /// In use by a thread.
     Taken,
-    /// After a bug, and once the database closed.
+    /// Lost after a panic, or handed out because the database closed.
     Gone,
 }
 
-/// Those whose commits are waited for, and whether giving them a moment has been worth it.
+/// Decides how long the commit thread waits for more transactions before the next sync, and learns whether waiting paid.
 #[derive(Default)]
 struct Crew {
-    /// About as many transactions as were there at once lately.
+    /// A decaying maximum of the number of transactions that were present at once.
     most: usize,
-    /// With those that were just answered.
+    /// Back-off of waiting for the writers that were just answered.
     again: Patience,
-    /// With a stream.
+    /// Back-off of waiting for a stream.
     stream: Patience,
-    /// So many are there only because they were waited for as a stream.
+    /// Number of transactions that are present only because the last wait gathered them from a stream.
     gathered: usize,
-    /// How many transactions were answered in a millisecond lately, and when the last of them.
+    /// Transactions answered in a millisecond, averaged over about a tenth of a second.
     per_ms: f64,
+    /// Time of the last answers.
     answered_at: Option<Instant>,
 }
 
-/// Whoever does not come is left alone for longer and longer.
+/// Back-off: tries become rarer while nobody comes.
 #[derive(Default)]
 struct Patience {
-    /// How often in a row they did not come.
+    /// Binary logarithm of the next rest; rises with each wait in vain and falls with each success.
     missed: u32,
-    /// How many syncs go by before the next try.
+    /// Number of syncs until the next try.
     resting: u32,
 }
 
@@ -78,7 +79,7 @@ impl Patience {
         due
     }
 
-    /// The rest doubles at most `doublings` times.
+    /// Records whether a wait paid. The rest doubles at most `doublings` times.
     fn learn(&mut self, came: bool, doublings: u32) {
         if came {
             self.missed = self.missed.saturating_sub(1);
@@ -95,56 +96,61 @@ struct Synced {
     result: Result<Lsn>,
 }
 
-/// What is waited for before the next sync. Transactions are counted as requests are that may become some: what background
-/// work did is among them, and what is refused.
+/// The goal of a wait before the next sync. Every queued request counts as a transaction, even a background edit or a
+/// request that will be refused.
 #[derive(Debug, PartialEq)]
 struct Wanted {
     transactions: usize,
     until: Instant,
-    /// Who has not come for so long does not.
+    /// Time without a new request after which the wait ends.
     quiet: Duration,
     streamed: bool,
 }
 
 impl Crew {
-    /// At most so long threads are waited for, whatever a sync takes.
+    /// Longest wait for threads, however long a sync takes.
     const PATIENCE_MAX: Duration = Duration::from_millis(20);
-    /// At most so long one sync begins after the other because more transactions are expected. Where a sync takes that long
-    /// itself, nothing is waited for.
+    /// Longest time between the beginnings of two syncs while more transactions are expected. If a sync itself takes that
+    /// long, there is no wait.
     const CADENCE: Duration = Duration::from_millis(8);
-    /// Clients that have not come for so long, or for a part of what a sync takes, are waiting for something else.
+    /// Shortest `quiet`. Clients that have not come for this time, or for half the time of a sync, are waiting for something
+    /// else.
     const QUIET_MIN: Duration = Duration::from_millis(1);
-    /// So much is written at most before the next sync: the rest is better written beside it.
+    /// Bytes written at most before the next sync: the rest is better written while that sync runs.
     const WRITTEN_MAX: u64 = 4 << 20;
-    /// How long those rest at most who did not come: 256 syncs, or, where all that are there had to wait, 1,024.
+    /// Doublings of the rest after waits in vain: a rest lasts at most 256 syncs, or 1,024 where all present transactions
+    /// had to wait.
     const DOUBLINGS: u32 = 8;
     const DOUBLINGS_STREAMED: u32 = 10;
-    /// Of a stream half of what comes in so long goes with one sync.
+    /// Time between two syncs of a stream; half of the transactions that come in it share a sync.
     const PACE: Duration = Duration::from_millis(4);
-    /// Fewer than so many in that time are answered one by one: there are not enough of them for that to matter.
+    /// Transactions in that time below which each is answered by itself: there are too few for sharing to matter.
     const STREAM_MIN: usize = 10;
-    /// Where a third of those that are there are so many, they share syncs without that.
+    /// If a third of the present transactions is at least this many, they share syncs without being treated as a stream.
     const STREAM_SHARED: usize = 6;
-    /// In a stream so many come one after the other before it is taken for dry.
+    /// A stream counts as dry after a pause in which this many transactions were expected.
     const STREAM_DRY: f64 = 5.0;
 
-    /// So many were answered by now.
+    /// Records that `answered` transactions were answered at `now`.
     fn note(&mut self, answered: usize, now: Instant) {
         if let Some(before) = self.answered_at.replace(now) {
             let passed = (now - before).as_secs_f64() * 1e3;
-            // The last tenth of a second, mostly.
+            // The average covers mostly the last tenth of a second.
             let part = (passed / 100.0).min(1.0);
             self.per_ms += part * (answered as f64 / passed.max(0.01) - self.per_ms);
         }
     }
 
-    /// What to wait for after a sync that `began` and `ended` then. `threads` wait for their commits and do nothing else: all
-    /// of them are waited for, during a part of what a sync takes, since one sync for all of them spares as much. Others, as
-    /// clients over the network, do not come back at once, and have work done for them meanwhile: a third as many are waited for
-    /// as were there at most lately; now `transactions` were. Where few are there at a time since they are answered at once,
-    /// and many come all the same, half of those are waited for that come in [`Crew::PACE`].
+    /// Returns the goal of the wait after a sync, or `None` if the next sync need not wait. `transactions` are present now.
     ///
-    /// Clients that wait for their answers and come again within two milliseconds are too few for that, and learnt of.
+    /// The `threads` wait for their commits and do nothing else. All of them are waited for, during half the time of a sync:
+    /// one sync for all of them saves as much. Other writers, such as clients over the network, do not come back at once,
+    /// and work is done for them meanwhile. A third as many are waited for as were lately present at once. Where few are
+    /// present at a time because they are answered at once, and many come all the same, half of those that come in
+    /// [`Crew::PACE`] are waited for.
+    ///
+    /// Clients that wait for their answers and come again within two milliseconds look like such a stream but are too few.
+    /// The back-off learns that.
     fn wants(
         &mut self,
         threads: usize,
@@ -210,7 +216,8 @@ impl Seat {
         }
     }
 
-    /// The commit thread. Returns the core once the inbox is closed and all is answered.
+    /// Runs the commit thread. Returns the core once the inbox is closed and every request is answered, or `None` after a
+    /// panic.
     pub fn run_commit(&self) -> Option<Core> {
         let shared = &*self.shared;
         let heart = vfs::heartbeat::register(shared.env.clock.clone(), "commit", "interactive");
@@ -259,7 +266,8 @@ impl Seat {
         }
     }
 
-    /// Answers those whose sync ended, and waits for more of them before the next. What comes is written meanwhile.
+    /// Answers the writers whose sync ended, and waits for more of them before the next sync. Requests that come meanwhile
+    /// are written.
     fn answer(&self, core: &mut Core, crew: &mut Crew, heart: &Heartbeat, synced: Synced) -> Option<()> {
         let (inbox, ended) = (&self.shared.inbox, Instant::now());
         let (answered, written) = core.answers_due();
@@ -292,7 +300,8 @@ impl Seat {
         }
     }
 
-    /// Work of the commit thread on the core; `None` after a bug, once nobody asks for anything any more.
+    /// Runs work of the commit thread on the core. Returns `None` if it panicked, after the inbox was closed and every
+    /// request refused.
     fn guarded<T>(&self, core: &mut Core, work: impl FnOnce(&mut Core) -> T) -> Option<T> {
         let worked = catch_unwind(AssertUnwindSafe(|| work(core))).ok();
         if worked.is_none() {
@@ -303,10 +312,11 @@ impl Seat {
         worked
     }
 
-    /// Commits in this thread, which waits until that is durable; gives the request back if it is the commit thread's turn.
+    /// Commits in the calling thread and waits until the commit is durable. Returns the request if the commit thread must do
+    /// it.
     pub fn commit_here(&self, request: Request) -> Option<Request> {
         let shared = &*self.shared;
-        // Who waits comes first.
+        // Requests that already wait come first.
         if request.bytes() > INLINE_SYNC_BYTES || !shared.inbox.is_empty() || !threads::is_interactive() {
             return Some(request);
         }
@@ -334,7 +344,7 @@ impl Seat {
         }
     }
 
-    /// Waits for it; `None` if it is gone.
+    /// Waits for the core; returns `None` if it is lost.
     fn take(&self) -> Option<Box<Core>> {
         let mut place = self.place.lock();
         while matches!(*place, Place::Taken) {
@@ -354,7 +364,7 @@ impl Seat {
         self.returned.notify_one();
     }
 
-    /// A bug: the tips are in doubt. Readers keep the last root, writers are refused.
+    /// Gives the core up after a panic: the tips are in doubt. Readers keep the last root, writers are refused.
     fn lose(&self) {
         self.shared.refuse_writes(
             Error::new(Kind::Latched, "the commit thread failed; nothing more is accepted")
@@ -364,14 +374,14 @@ impl Seat {
         self.returned.notify_one();
     }
 
-    /// Answers whoever still comes after the core is gone, until the database closes.
+    /// Refuses the requests that still come after the core was lost, until the database closes.
     fn refuse_all(&self) {
         let shared = &*self.shared;
         loop {
             let taken = shared.inbox.wait(u64::MAX);
             let error = shared.check_writable().err();
             let error = error.unwrap_or_else(|| Error::new(Kind::Latched, "nothing more is accepted"));
-            // One frame's worth at a time.
+            // Each round takes at most one frame's worth.
             let is_empty = taken.requests.is_empty();
             taken.requests.into_iter().for_each(|request| request.refuse(error.clone()));
             if taken.closed && is_empty {
@@ -380,7 +390,7 @@ impl Seat {
         }
     }
 
-    /// The sync thread.
+    /// Runs the sync thread.
     pub fn run_sync(&self) {
         loop {
             let mut state = self.sync.lock();
@@ -420,7 +430,7 @@ mod tests {
         assert_eq!(beside.wants(1, 2, now, now + MS), None, "a thread, beside a stream");
     }
 
-    /// A thousand milliseconds and more of one answer after the other.
+    /// Notes 5,000 single answers, one after each `every`. Returns the time of the last.
     fn stream(crew: &mut Crew, from: Instant, every: Duration) -> Instant {
         (1..=5_000).for_each(|n| crew.note(1, from + every * n));
         from + every * 5_000
@@ -438,7 +448,7 @@ mod tests {
         assert_eq!(wants(&mut crew, 0, 50, MS), Some((16, 8 * MS, MS)));
         assert_eq!(wants(&mut crew, 0, 18, MS), Some((16, 8 * MS, MS)), "fewer were there only now");
         assert_eq!(wants(&mut crew, 2, 50, 6 * MS), Some((16, 8 * MS, 3 * MS)));
-        // A slow disk: of clients whoever is there by now goes with the next sync, threads are waited for as ever.
+        // On a slow disk the clients present by now go with the next sync; threads are waited for as ever.
         assert_eq!(wants(&mut crew, 0, 50, 8 * MS), None);
         assert_eq!(wants(&mut crew, 2, 6, 10 * MS), Some((2, 15 * MS, 5 * MS)));
         assert_eq!(wants(&mut crew, 4, 4, 1_000 * MS), Some((4, 1_020 * MS, 20 * MS)));
@@ -460,10 +470,10 @@ mod tests {
         }
         assert_eq!(crew.wants(0, 2, now, now + 4 * MS), None, "a slower disk");
         assert_eq!(crew.wants(4, 4, now, now + MS).unwrap().transactions, 4, "threads come back at once");
-        // Those that wait for their answers before they come again do not come.
+        // Clients that wait for their answers before they come again do not come.
         crew.learn(&wanted, false);
         assert_eq!(crew.wants(0, 2, now, now + MS / 5), None);
-        // Many at once share syncs without.
+        // Many that are present at once share syncs without being a stream.
         assert!(crew.wants(0, 2, now, now + MS / 5).unwrap().streamed);
         assert_eq!(crew.wants(0, 60, now, now + MS / 5).map(|wanted| wanted.streamed), Some(false));
         let mut few = Crew::default();

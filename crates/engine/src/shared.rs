@@ -1,4 +1,4 @@
-//! What the threads of one database share.
+//! State that the threads of one database share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -28,51 +28,52 @@ pub(crate) struct Shared {
     pub env: Env,
     pub dir: PathBuf,
     pub options: Options,
-    /// What readers see. Stored by the commit thread alone.
+    /// The root that readers load. Only the commit thread stores it.
     pub root: ArcSwap<Root>,
     pub inbox: Inbox,
-    /// Threads that wait for a commit of theirs.
+    /// Number of threads that wait for a commit of their own.
     pub committers: AtomicUsize,
     pub counters: Counters,
     pub syncer: commitlog::Syncer,
     pub preallocator: commitlog::Preallocator,
     pub background: Mutex<Background>,
     pub background_left: Condvar,
-    /// Set when there may be background work; the pool looks at it.
+    /// Set when there may be background work; the pool checks it.
     pub work: AtomicBool,
     pub closing: AtomicBool,
     /// Set once writes are refused for good: damage found at opening, or a latched log.
     pub write_error: ArcSwapOption<Error>,
     next_segment: AtomicU64,
-    /// What recovery found: the newest commit before any of this process.
+    /// The lsn of the newest commit that recovery found, made before this process.
     pub opened_at: Lsn,
     /// The lsn of the newest durable manifest.
     pub manifest_lsn: AtomicU64,
-    /// No thread runs: a simulator steps everything.
+    /// True if no thread runs: a simulator steps everything.
     pub stepped: bool,
-    /// What derives something from tables.
+    /// The registered materializers, which derive something from tables.
     pub materializers: ArcSwap<Vec<Arc<dyn Materializer>>>,
-    /// The background pool will look at the materializers soon, unasked.
+    /// True while the background pool is about to check the materializers anyway, so that no commit needs to wake it.
     pub materializers_looked_at: AtomicBool,
-    /// How far they have come, beside their positions.
+    /// Errors and phases of the materializers, kept beside their positions.
     pub notes: ArcSwap<Notes>,
-    /// Where the log is archived, if it is.
+    /// The archive of the log, if there is one.
     pub archive: Option<Archive>,
-    /// Who waits for a commit.
+    /// Threads that wait for the next commit.
     pub arrivals: Arrivals,
-    /// The log went on in a new file, or was opened: another one should be ready when that one is full.
+    /// Set when the log was opened or began a new file: a spare file should be ready before that one is full.
     pub wants_file: AtomicBool,
-    /// How long a group was for which the log had no room; 0 once one that long has found some, or the log got a new file.
+    /// Bytes of a group for which the log had no room. Back to 0 once a group at least as long found room, or the log got a
+    /// new file.
     pub lacks_room: AtomicU64,
-    /// What the newest trim was asked for.
+    /// The lsn below which the newest trim let the log drop files.
     pub trimmed_below: AtomicU64,
     /// Held while a manifest is written: one at a time, each newer than the last.
     pub manifest_writing: Mutex<()>,
-    /// Open ones.
+    /// The open transactions.
     pub transactions: Registry,
 }
 
-/// A thread that waits for a commit, counted for as long as this lives.
+/// Counts a thread as waiting for a commit for as long as this value lives.
 pub(crate) struct Committer<'a>(&'a AtomicUsize);
 
 impl<'a> Committer<'a> {
@@ -88,94 +89,96 @@ impl Drop for Committer<'_> {
     }
 }
 
-/// What background work is under way or due.
+/// Background work that is running or due.
 #[derive(Default)]
 pub(crate) struct Background {
     /// Tables whose head is being sealed, or whose past is being forgotten.
     pub sealing: BTreeSet<TableId>,
-    /// Tables whose segments are being merged, or one of them compressed, or whose past is being forgotten. Beside a merge heads are
-    /// sealed: it takes seconds, and a head that waits for it fills up meanwhile.
+    /// Tables whose segments are being merged or compressed, or whose past is being forgotten. Heads are sealed during a
+    /// merge: it takes seconds, and a head that waited for it would fill up meanwhile.
     pub merging: BTreeSet<TableId>,
     /// Tables whose segments may be worth compacting.
     pub compactable: BTreeSet<TableId>,
-    /// How many live rows their segments had when they were looked at last.
+    /// Number of live rows in a table's segments at the last check.
     pub sealed_live: BTreeMap<TableId, u64>,
-    /// Replaced segments whose files wait for the last reader and for a manifest at or above the lsn.
+    /// Replaced segments. Their files wait for the last reader and for a manifest at or above the lsn.
     pub obsolete: Vec<Obsolete>,
     /// Segments whose files are being removed.
     pub removing: Vec<(TableId, SegmentId)>,
-    /// Since when one of them has waited for a manifest, on the machine's monotonic clock.
+    /// Time since which one of them has waited for a manifest, on the machine's monotonic clock.
     pub obsolete_since: Option<Duration>,
     pub manifest_running: bool,
     /// Log bytes written when the newest manifest was made.
     pub manifest_log_bytes: u64,
     pub preallocating: bool,
-    /// Pool threads inside this database.
+    /// Number of pool threads inside this database.
     pub active: usize,
-    /// Work that failed and waits before it is tried again.
+    /// Failed work that waits before it is retried.
     pub retries: BTreeMap<What, Retry>,
     /// Materializers at work on a table.
     pub deriving: BTreeSet<(TableId, &'static str)>,
-    /// Materializers that wait for more rows, and until when, on the machine's monotonic clock.
+    /// Materializers that wait for more rows, with the end of the wait on the machine's monotonic clock.
     pub pauses: BTreeMap<(TableId, &'static str), Duration>,
-    /// Materializers whose result somebody waits for, and as what the table was when that was asked for last.
+    /// Materializers whose output a caller waits for, with the state of the table at the newest such request.
     pub urgent: BTreeMap<(TableId, &'static str), Asked>,
-    /// Tables that materializers have looked at and found unchanged, up to which lsn.
+    /// Lsn up to which a materializer has read a table and found nothing to change.
     pub unchanged: BTreeMap<(TableId, &'static str), Lsn>,
-    /// Materializers that begin from nothing.
+    /// Materializers that rebuild their output from the first row on.
     pub rebuild: BTreeSet<(TableId, &'static str)>,
-    /// Tables that are to forget something once nothing puts rows away there; until then no merge begins.
+    /// Tables whose old deleted rows are to be dropped once no running work retains rows there; until then no merge begins.
     pub forget_waits: BTreeSet<TableId>,
-    /// Tables whose old rows are being deleted.
+    /// Tables whose expired rows are being deleted.
     pub expiring: BTreeSet<TableId>,
-    /// When tables are looked at again for old rows.
+    /// Time at which a table is next checked for expired rows.
     pub expire_due: BTreeMap<TableId, expire::Due>,
-    /// Rows that ended are being erased, one erasure for each table.
+    /// Erasures under way, at most one for each table: each removes deleted rows from every file.
     pub erasing: BTreeMap<TableId, Arc<Erasure>>,
-    /// What begins when those have ended.
+    /// Erasures that begin when those under way on the same tables have ended.
     pub erasing_next: BTreeMap<TableId, Arc<Erasure>>,
     /// Tables of which a segment is being evicted.
     pub evicting: BTreeSet<TableId>,
-    /// When the next may be, on the machine's monotonic clock.
+    /// Earliest time of the next eviction, on the machine's monotonic clock.
     pub evict_due: Duration,
-    /// Segments that wait until the lake has written more.
+    /// Tables whose next segment waits until the lake has written more, with the end of the wait.
     pub evict_waits: BTreeMap<TableId, Duration>,
-    /// A segment is being compressed.
+    /// True while a segment is being compressed.
     pub compressing: bool,
-    /// When the next may be, on the machine's monotonic clock.
+    /// Earliest time of the next compression, on the machine's monotonic clock.
     pub cold_due: Duration,
     /// Cold segments that compression would not make smaller.
     pub incompressible: BTreeSet<SegmentId>,
-    /// What materializers keep of tables that are gone.
+    /// Output of materializers for tables that are gone, to be removed.
     pub leftovers: Vec<Leftover>,
-    /// Why some of that could not be removed yet.
+    /// Errors that have kept such output from being removed so far.
     pub left: BTreeMap<(TableId, &'static str), Error>,
-    /// The root that was looked at last for work of materializers.
+    /// Lsn of the root that was last checked for work of materializers.
     pub derive_looked: Lsn,
-    /// The closed database's hold on its directory, until the last pool thread has left it.
+    /// The closed database's lock on its directory, held until the last pool thread has left the database.
     pub dir_lock: Option<Box<dyn Lock>>,
 }
 
-/// A piece of background work of which there is one at a time.
+/// A piece of background work. Each runs at most once at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
     /// Seals a table's head.
     Table(TableId),
-    /// Forgets some of a table's past. Beside it nothing puts rows away there: they would be older than what was forgotten.
+    /// Drops retained rows of a table's past. No seal, merge or eviction runs beside it: the rows that they retain would be
+    /// older than those that it dropped.
     Forget(TableId),
     Manifest,
     Preallocate,
     Derive(TableId, &'static str),
     Expire(TableId),
-    /// Compacts segments of a table. Beside it heads are sealed, and its failure keeps none from that.
+    /// Compacts segments of a table. Heads are sealed meanwhile, and a failure here does not keep them from that.
     Compact(TableId),
-    /// Lets go of a segment's rows, which the lake has. Beside it heads are sealed: a store elsewhere may be slow.
+    /// Drops the rows of a segment from this machine; the lake has them. Heads are sealed meanwhile, because a remote store
+    /// may be slow.
     Evict(TableId),
-    /// Compresses a segment of a table, in one table at a time.
+    /// Compresses a segment of a table. Runs in one table at a time.
     Cold(TableId),
 }
 
-/// A table as it was: after a commit, and with all rows below one.
+/// The state of a table at some moment: its last commit, and the row id after its last row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Asked {
     pub lsn: Lsn,
@@ -192,29 +195,29 @@ impl Asked {
     }
 }
 
-/// What a materializer keeps of a table that is gone, until nobody reads it.
+/// Output of a materializer for a table that is gone, kept until no reader holds it.
 pub(crate) struct Leftover {
     pub materializer: Arc<dyn Materializer>,
     pub table: TableId,
     pub position: Option<Arc<Position>>,
-    /// From this lsn on no root has it.
+    /// The lsn from which on no root has it.
     pub since: Lsn,
 }
 
-/// When failed work is tried again.
+/// Back-off of work that failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retry {
     pub delay: Duration,
-    /// On the machine's monotonic clock.
+    /// Time of the next attempt, on the machine's monotonic clock.
     pub due: Duration,
 }
 
-/// How long work that failed waits: first, and at most; in between it doubles.
+/// The first and the longest wait after a failure; in between each failure doubles the wait.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 impl Background {
-    /// Whether this work may be begun: nobody is at it, and it does not wait after a failure.
+    /// Returns true if this work may begin: it is not running, and it is not backing off after a failure.
     pub fn may(&self, what: What, now: Duration) -> bool {
         !self.is_running(what) && self.retries.get(&what).is_none_or(|retry| retry.due <= now)
     }
@@ -238,12 +241,12 @@ impl Background {
         }
     }
 
-    /// Whether an erasure has segments of a table to write anew: nothing else begins to.
+    /// Returns true if an erasure still has segments of a table to rewrite: no other work on its segments begins meanwhile.
     pub fn is_being_erased(&self, table: TableId) -> bool {
         self.erasing.get(&table).is_some_and(|erasure| erasure.is_at_segments())
     }
 
-    /// Whether anything is under way for the materializer of this name.
+    /// Returns true if any work runs for the materializer of this name.
     pub fn is_deriving(&self, name: &str) -> bool {
         self.deriving.iter().any(|(_, of)| *of == name)
     }
@@ -294,7 +297,7 @@ impl Background {
     }
 }
 
-/// A segment that no newer root has.
+/// A replaced segment: no root from `since` on has it.
 pub(crate) struct Obsolete {
     pub table: TableId,
     pub segment: Arc<table::Segment>,
@@ -351,7 +354,7 @@ impl Shared {
         }
     }
 
-    /// A segment id that nobody had before.
+    /// Returns a segment id that was never used before.
     pub fn take_segment_id(&self) -> SegmentId {
         SegmentId(self.next_segment.fetch_add(1, Ordering::Relaxed))
     }
@@ -367,7 +370,7 @@ impl Shared {
         }
     }
 
-    /// Lets the background pool look at the materializers, unless it will soon.
+    /// Lets the background pool check the materializers, unless it is about to do so anyway.
     pub fn wake_materializers(&self) {
         if !self.materializers.load().is_empty() && !self.materializers_looked_at.swap(true, Ordering::AcqRel)
         {
@@ -392,13 +395,13 @@ impl Shared {
         }
     }
 
-    /// Refuses all writes from now on. The first reason stays.
+    /// Refuses all writes from now on. If called again, the first error stays.
     pub fn refuse_writes(&self, error: Error) {
         let error = Arc::new(error);
         self.write_error.rcu(|old| old.clone().or_else(|| Some(error.clone())));
     }
 
-    /// Bytes that were accepted and are not in segments yet: what ingest is paced by.
+    /// Bytes that were accepted and are not in a segment yet; ingest is paced by them.
     pub fn debt_bytes(&self) -> u64 {
         let (head, sealing) = (self.counters.head_bytes.get(), self.counters.sealing_bytes.get());
         self.inbox.bytes() + head.saturating_sub(sealing)

@@ -1,6 +1,6 @@
-//! How far each materializer has come in each table, and what writers have to do with it.
+//! Progress of each materializer in each table, and how its lag slows writers.
 //!
-//! Read by anybody without a lock; written by the threads that do the work.
+//! It is read without a lock and written by the threads that do the work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use crate::engine::Engine;
 use crate::root::Root;
 use crate::shared::Shared;
 
-/// From this share of what readers may take in themselves, writers wait.
+/// Lag from which on writers are slowed, as a share of the rows that readers may take in themselves.
 const LAG_SOFT: f64 = 0.5;
-/// The longest that lag alone asks a writer to wait: about one step of a materializer.
+/// Longest pause of a writer for lag alone: about one step of a materializer.
 const LAG_PACE_MAX: Duration = Duration::from_secs(1);
 
-/// Where a materializer stands in a table.
+/// Progress of a materializer in a table.
 #[derive(Clone, Debug)]
 pub struct Standing {
     pub materializer: &'static str,
     pub state: State,
-    /// The last row taken in, and the lsn that was read for it; zeros before there is anything.
+    /// The last row taken in, and the lsn up to which the table was read; zeros before the first step.
     pub row: RowId,
     pub lsn: Lsn,
-    /// Row ids given since. Some of their rows may be gone again.
+    /// Number of row ids assigned since. Some of their rows may be deleted again.
     pub missing: u64,
-    /// [`Materializer::lag`].
+    /// Its [`Materializer::lag`].
     pub lag: f64,
-    /// Why its last step failed; it is tried again.
+    /// Error of its last step, if that failed; the step is retried.
     pub error: Option<Error>,
-    /// Steps that failed since the database was opened, so that a failure can be told from the one before.
+    /// Number of steps that failed since the database was opened. It tells a new failure from the one before.
     pub failures: u64,
 }
 
-/// What a materializer is about.
+/// Phase of a materializer's work on a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It has not caught up since it began.
@@ -54,10 +54,10 @@ impl State {
     }
 }
 
-/// What is known of one materializer in one table beside its position.
+/// Facts about one materializer in one table, kept beside its position.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Note {
-    /// It has caught up since it began: from then on its lag slows writers.
+    /// True once it has caught up since it began: from then on its lag slows writers.
     steady: bool,
     error: Option<Error>,
     failures: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Note {
 pub(crate) type Notes = imbl::OrdMap<(TableId, &'static str), Note>;
 
 impl Shared {
-    /// What follows a table may have to begin anew.
+    /// Notes that the materializers of a table may have to begin again.
     pub fn note_unsteady(&self, table: TableId) {
         self.change_notes(|notes| {
             let changed = |(pair, note): (&(TableId, &'static str), &Note)| {
@@ -77,7 +77,8 @@ impl Shared {
         });
     }
 
-    /// A table without rows leaves nothing to build: what follows it has caught up, so its lag counts from the first row on.
+    /// Notes that a table has no rows. Its materializers have nothing to build, so they have caught up, and their lag counts
+    /// from the first row on.
     pub fn note_empty(&self, def: &TableDef) {
         for materializer in self.materializers.load().iter().filter(|m| m.follows(def)) {
             let pair = (def.id, materializer.name());
@@ -91,7 +92,7 @@ impl Shared {
         }
     }
 
-    /// A step came to this position of `table`; `before` is where it stood.
+    /// Records that a step moved a materializer of `table` from `before` to `now`.
     pub fn note_step(
         &self,
         materializer: &dyn Materializer,
@@ -117,11 +118,11 @@ impl Shared {
         }
     }
 
-    /// What fails follows no longer: its lag may grow for ever, and writers must not wait for it. Until it has caught up
-    /// again it is as during a first build.
+    /// Records a failed step. The materializer no longer counts as following: its lag may grow for ever, and writers must
+    /// not wait for it. As during a first build, this lasts until it has caught up.
     pub fn note_failure(&self, table: &TableDef, materializer: &'static str, error: &Error) {
         let known = self.notes.load().get(&(table.id, materializer)).and_then(|note| note.error.clone());
-        // Once for all attempts, unless something else is wrong by now.
+        // Logged once for all attempts, unless the kind of failure changes.
         if known.is_none_or(|known| known.kind() != error.kind()) {
             let place = name::short_table_name(&table.name);
             match error.kind() {
@@ -145,10 +146,10 @@ impl Shared {
         });
     }
 
-    /// The greatest lag of what follows a table steadily, and whose it is.
+    /// Returns the greatest lag of the materializers that follow a table steadily, and the name of that materializer.
     fn lag(&self, root: &Root, table: &Snapshot) -> Option<(f64, &'static str)> {
         let notes = self.notes.load();
-        // Nothing derives from most tables.
+        // There are no notes where nothing derives from tables.
         if notes.is_empty() {
             return None;
         }
@@ -163,13 +164,15 @@ impl Shared {
     }
 }
 
-/// An exact name finds its table. Whoever is lenient with case is neither slowed nor refused for it.
+/// Finds a table by its exact name, full or short. A name in another case finds nothing: its writer is neither slowed nor
+/// refused.
 fn find<'r>(root: &'r Root, table: &str) -> Option<&'r Arc<Snapshot>> {
     root.table(table).or_else(|| root.table(&name::full_table_name(table).ok()?))
 }
 
 impl Engine {
-    /// [`Engine::pace`] for a writer of one table, `[namespace.]table`: what derives from it may be behind.
+    /// Returns [`Engine::pace`] for a writer of one table, `[namespace.]table`, or a longer pause if a materializer of the
+    /// table lags.
     pub fn pace_of(&self, table: &str) -> Duration {
         let pace = self.pace();
         if self.shared().notes.load().is_empty() {
@@ -183,7 +186,7 @@ impl Engine {
         pace.max(LAG_PACE_MAX.mul_f64(excess * excess))
     }
 
-    /// [`Kind::Busy`] once readers would have to take in more of a table themselves than they may.
+    /// Fails with [`Kind::Busy`] if readers would have to take in more rows of a table themselves than they may.
     pub(crate) fn check_lag(&self, root: &Root, table: &str) -> types::Result<()> {
         if self.shared().notes.load().is_empty() {
             return Ok(());
@@ -200,7 +203,7 @@ impl Engine {
         }
     }
 
-    /// Where everything stands that follows a table, in the newest root.
+    /// Returns the progress of all materializers that follow a table, in the newest root.
     pub fn standing(&self, table: &Snapshot) -> Vec<Standing> {
         let shared = self.shared();
         let root = self.root();

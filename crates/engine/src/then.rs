@@ -1,7 +1,7 @@
-//! A view of the past: the same root, read as it was at an earlier lsn.
+//! Views of the past: the same root, read as it was at an earlier lsn.
 //!
-//! Tables have the names and the columns that they had then. Who looks sees a table if it may see it under both its names,
-//! that of then and that of now: a name that went from one table to another opens neither.
+//! Tables have the names and columns that they had then. A principal sees a table only if it may see it under both of its
+//! names, the old one and the present one: a name that went from one table to another opens neither.
 
 use std::sync::Arc;
 
@@ -10,20 +10,21 @@ use types::{Error, Lsn, Micros, Result, name};
 
 use crate::view::View;
 
-/// How far back a table can be read.
+/// The earliest point at which a table can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastReach {
     pub lsn: Lsn,
-    /// When that commit was made, if that is known still.
+    /// Time of that commit, if it is still known.
     pub time: Option<Micros>,
-    /// Of the files that hold rows which ended.
+    /// Bytes of the files that hold deleted rows of the table.
     pub bytes: u64,
 }
 
 impl View {
-    /// The same at an earlier lsn. Of a table it may be known only when it is read that its past does not reach so far.
+    /// Returns a view of this root at an earlier lsn. Some tables may not be readable that far back, which shows only when
+    /// they are read.
     ///
-    /// [`types::Kind::Invalid`] for an lsn that is yet to come.
+    /// Fails with [`types::Kind::Invalid`] for an lsn that is yet to come.
     pub fn at(&self, lsn: Lsn) -> Result<View> {
         let newest = self.root().lsn();
         if lsn > newest {
@@ -32,7 +33,8 @@ impl View {
         Ok(self.at_lsn(lsn))
     }
 
-    /// The last commit at or before a time, to the millisecond. [`types::Kind::NotFound`] if that is not known any more.
+    /// Returns the last commit at or before a time, to the millisecond. Fails with [`types::Kind::NotFound`] if it is no
+    /// longer known.
     pub fn lsn_at(&self, time: Micros) -> Result<Lsn> {
         let times = &self.root().times;
         times.at(time).map(|lsn| lsn.min(self.root().lsn())).ok_or_else(|| {
@@ -42,12 +44,12 @@ impl View {
         })
     }
 
-    /// The lsn at which this view stands, if it is one of the past.
+    /// The lsn at which this view reads, if it is a view of the past.
     pub fn as_of(&self) -> Option<Lsn> {
         self.then()
     }
 
-    /// How far back a table of this view can be read.
+    /// Returns the earliest point at which a table of this view can be read.
     pub fn past_reach(&self, table: &Snapshot) -> PastReach {
         let lsn = table.past_floor();
         PastReach { lsn, time: self.root().times.of(lsn), bytes: table.past_bytes() }
@@ -59,7 +61,7 @@ impl View {
         tables
     }
 
-    /// The table that had this full name, exactly or as the only one that differs by case.
+    /// Returns the table that had this full name: the exact one, or the only one that differs by case.
     pub(crate) fn table_then(&self, full_name: &str, lsn: Lsn) -> Result<Arc<Snapshot>> {
         let names = || self.seen_then(lsn).map(|table| table.def_at(lsn).name.as_str());
         let Some(table) = name::resolve(full_name, names()).and_then(|at| self.seen_then(lsn).nth(at)) else {

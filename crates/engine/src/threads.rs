@@ -1,4 +1,4 @@
-//! Thread classes: what runs at which priority. Fixed when a thread starts.
+//! Thread classes: the priority at which a thread runs, fixed when it starts.
 //!
 //! On Linux the nice value belongs to the thread. A class that is 10 higher gets about a tenth of a busy core's time,
 //! so a point read does not wait behind an analytical query or a compaction (R3).
@@ -6,7 +6,7 @@
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// What a thread is for.
+/// Purpose of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Lookups, pages, cached answers, and the commit path that all writers wait for: nice 0.
@@ -26,8 +26,8 @@ impl Class {
         }
     }
 
-    /// Puts the calling thread into this class; to be called once, when it starts. Without the right to do so (a
-    /// process started at a higher nice value cannot lower it) the thread stays where it is.
+    /// Puts the calling thread into this class. Called once, when the thread starts. Without the right to do so (a process
+    /// started at a higher nice value cannot lower it) the thread keeps its priority.
     pub fn enter(self) {
         if self != Class::Interactive {
             let _ = rustix::process::setpriority_process(None, self.nice());
@@ -47,7 +47,7 @@ impl Class {
     }
 }
 
-/// Whether the calling thread has the priority of [`Class::Interactive`], or a higher one.
+/// Returns true if the calling thread has the priority of [`Class::Interactive`], or a higher one.
 pub(crate) fn is_interactive() -> bool {
     rustix::process::getpriority_process(None).is_ok_and(|nice| nice <= Class::Interactive.nice())
 }

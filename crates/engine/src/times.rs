@@ -1,19 +1,20 @@
-//! When commits were made: what a time means to somebody who reads the past.
+//! The times of commits, by which readers of the past find an lsn.
 //!
-//! To the millisecond: a time means the last commit of its millisecond, or of the last one before it in which there was any.
-//! Reaches back as far as [`Options::history`](crate::Options::history), or 1,048,576 milliseconds with a commit in them.
+//! The resolution is a millisecond: a time means the last commit of its millisecond, or of the last millisecond before it
+//! that has one. The times reach back as far as [`Options::history`](crate::Options::history), or 1,048,576 milliseconds
+//! with a commit in them.
 
 use imbl::Vector;
 use types::codec::{Decoder, Encoder};
 use types::{Lsn, Micros, Result};
 
-/// Entries of 16 bytes.
+/// Number of entries at most, of 16 bytes each.
 const ENTRIES_MAX: usize = 1 << 20;
 
-/// Shared by roots; a change copies O(log n).
+/// A map between times and lsns. Roots share it; a change copies O(log n).
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
-    /// Milliseconds, and the last commit in them. Ascending in both. Never empty.
+    /// Pairs of a millisecond and the last commit in it. Ascending in both. Never empty.
     entries: Vector<(i64, u64)>,
 }
 
@@ -22,14 +23,14 @@ fn millis(time: Micros) -> i64 {
 }
 
 impl Times {
-    /// Of a database whose commits from `lsn` on are known, which was made at `time`.
+    /// The times of a database that was made at `time` and whose commits from `lsn` on are known.
     pub fn from(time: Micros, lsn: Lsn) -> Times {
-        // Before the first commit there is nothing, at any time.
+        // Before its first commit the database is empty, at any time.
         let millis = if lsn == Lsn(0) { i64::MIN } else { millis(time) };
         Times { entries: Vector::unit((millis, lsn.0)) }
     }
 
-    /// Commits up to `lsn` were made at `time`. Neither ever falls.
+    /// Records that the commits up to `lsn` were made at `time`. Neither ever falls.
     pub fn push(&mut self, time: Micros, lsn: Lsn) {
         match self.entries.back_mut() {
             Some(last) if last.0 >= millis(time) => last.1 = last.1.max(lsn.0),
@@ -40,27 +41,27 @@ impl Times {
         }
     }
 
-    /// What was before `time` nobody asks for. What was at that time stays known.
+    /// Drops the entries for times before `time`. The state at `time` itself stays known.
     pub fn trim(&mut self, time: Micros) {
         while self.entries.get(1).is_some_and(|(second, _)| *second <= millis(time)) {
             self.entries.pop_front();
         }
     }
 
-    /// The last commit at or before a time; `None` before the first that is known.
+    /// Returns the last commit at or before a time, or `None` before the first known time.
     pub fn at(&self, time: Micros) -> Option<Lsn> {
         let after = self.partition_point(|(at, _)| *at <= millis(time));
         self.entries.get(after.checked_sub(1)?).map(|(_, lsn)| Lsn(*lsn))
     }
 
-    /// When a commit was made; `None` if that was before the first that is known, or if there was none.
+    /// Returns the time of a commit, or `None` if it was before the first known one or does not exist.
     pub fn of(&self, lsn: Lsn) -> Option<Micros> {
         let at = self.partition_point(|(_, last)| *last < lsn.0);
         let (millis, last) = *self.entries.get(at)?;
         (millis > i64::MIN && (at > 0 || last == lsn.0)).then(|| millis.saturating_mul(1_000))
     }
 
-    /// The first time that is known; `None`: all since the database was made.
+    /// Returns the first known time, or `None` if all times since the database was made are known.
     pub fn first(&self) -> Option<Micros> {
         self.entries.front().filter(|(millis, _)| *millis > i64::MIN).map(|(ms, _)| ms.saturating_mul(1_000))
     }
@@ -81,7 +82,7 @@ impl Times {
         e.varint(self.entries.len() as u64 - 1);
         let mut last = first;
         for (millis, lsn) in self.entries.iter().skip(1) {
-            // The first may be before all times.
+            // The difference may wrap, since the first entry may be at `i64::MIN`.
             e.varint(millis.wrapping_sub(last.0) as u64);
             e.varint(lsn - last.1);
             last = (*millis, *lsn);

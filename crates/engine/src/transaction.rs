@@ -1,4 +1,4 @@
-//! What a writer asks for: operations that happen together or not at all.
+//! Requests of writers: operations that happen together or not at all.
 
 use arrow::array::RecordBatch;
 use commitlog::edit::ApiKey;
@@ -11,27 +11,27 @@ use crate::remember::Remember;
 pub struct Transaction {
     pub ops: Vec<Op>,
     pub ack: Ack,
-    /// May write tables of the namespace `polynya`. Set by Polynya's own recorders only.
+    /// Allows writes to tables of the namespace `polynya`. Only Polynya's own recorders set it.
     pub internal: bool,
-    /// Committed once, however often it comes: [`Remember`].
+    /// The idempotency key, if there is one: the transaction is committed once, however often it is sent.
     pub remember: Option<Remember>,
 }
 
-/// When the writer is answered.
+/// The moment at which the writer is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ack {
-    /// Once the commit survives a crash (L1).
+    /// Answers once the commit survives a crash (L1).
     #[default]
     Durable,
-    /// Once it is admitted. It becomes visible like any other, yet a crash, or a conflict with another writer,
-    /// may lose it unnoticed.
+    /// Answers once the transaction is admitted. It becomes visible like any other, but a crash, or a conflict with another
+    /// writer, may lose it unnoticed.
     Memory,
 }
 
 /// One operation. Tables are named as users name them: `[namespace.]table`.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// The definition's id is given by the engine.
+    /// Creates a table. The engine assigns the id in the definition.
     CreateTable {
         def: TableDef,
         if_absent: bool,
@@ -45,43 +45,43 @@ pub enum Op {
         table: String,
         columns: Vec<NewColumn>,
     },
-    /// Changes the definition, all of it or nothing: columns, defaults, the name. Rows stay as they were written and are
+    /// Changes the definition (columns, defaults, the name), all of it or nothing. Rows stay as they were written and are
     /// read under the new definition.
     AlterTable {
         table: String,
         changes: Vec<AlterAction>,
     },
-    /// Drops indexes, then adds some; those that exist as they are asked for stay. What derives from the table follows in
-    /// the background.
+    /// Drops indexes, then adds some. An index that already exists as requested stays. Derived data follows in the
+    /// background.
     AlterIndexes {
         table: String,
         drop: Vec<String>,
         add: Vec<NewIndex>,
     },
-    /// Rows by column name. Columns that are not named get their default, else null.
+    /// Inserts rows by column name. Columns that are not named get their default, or else null.
     Insert {
         table: String,
         batch: RecordBatch,
         mode: Mode,
     },
-    /// Ends row versions. With `must_exist`, one that is not live any more is a conflict; else it is skipped.
+    /// Ends row versions. With `must_exist`, a version that is no longer live is a conflict; otherwise it is skipped.
     Delete {
         table: String,
         rows: Vec<RowId>,
         must_exist: bool,
     },
-    /// Ends the rows of these keys, given in key order; those that do not exist are skipped.
+    /// Ends the rows of these keys, whose values are in the order of the key columns. Keys that do not exist are skipped.
     DeleteKeys {
         table: String,
         keys: Vec<Vec<Value>>,
     },
-    /// Ends the versions `old`, each of which must be live, and inserts the rows that take their place.
+    /// Ends the versions `old`, each of which must be live, and inserts the rows that replace them.
     Update {
         table: String,
         old: Vec<RowId>,
         batch: RecordBatch,
     },
-    /// Makes a view, or with `replace` puts it in place of the one of its name. Its query was checked by who made it.
+    /// Creates a view, or with `replace` puts it in place of the one of the same name. Its creator has checked the query.
     PutView {
         view: ViewDef,
         replace: bool,
@@ -97,7 +97,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The table that it writes or changes, as it is named.
+    /// The table that it writes or changes, by the name in the operation.
     pub fn table(&self) -> Option<&str> {
         match self {
             Op::CreateTable { def, .. } => Some(&def.name),
@@ -114,7 +114,7 @@ impl Op {
     }
 }
 
-/// What an insert does when a row of the same key exists. A table without a key takes `Append` and `Upsert` alike.
+/// Behaviour of an insert if a row with the same key exists. A table without a key takes `Append` and `Upsert` alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Refuses the transaction with [`types::Kind::Exists`].
@@ -123,13 +123,14 @@ pub enum Mode {
     Upsert,
     /// Leaves the old row. Of several rows with one key in the batch the first counts.
     InsertIfAbsent,
-    /// One entry a row: the row id that must be the key's live version, or `None` if the key must not exist. Anything
-    /// else is a [`types::Kind::Conflict`].
+    /// Requires, for each row, the row id that must be the key's live version, or `None` if the key must not exist. Any
+    /// difference is a [`types::Kind::Conflict`].
     CompareAndSet(Vec<Option<RowId>>),
 }
 
 impl Mode {
-    /// How rows go into a table if nobody says how: by its key, or without those that it has, where it says so.
+    /// Returns the default mode for rows of a table: upsert if it has a key, insert-if-absent if it skips repeated rows, and
+    /// otherwise append.
     pub fn of_rows(def: Option<&TableDef>) -> Mode {
         match def {
             Some(def) if def.is_keyed() => Mode::Upsert,
@@ -148,15 +149,15 @@ pub struct NewColumn {
     pub default: Option<Value>,
 }
 
-/// What became of a transaction.
+/// Outcome of a committed transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// Where it stands in the log; 0 if it was acknowledged from memory.
+    /// Its lsn; 0 if it was acknowledged from memory.
     pub lsn: Lsn,
     /// The `_time` of the inserted rows.
     pub time: Micros,
-    /// The ids of the first and last inserted row, if there was one. In between there may be rows of the same
-    /// transaction only; with several tables they speak of the last one written.
+    /// Ids of the first and last inserted row, if there is one. All rows between them are of the same transaction. With
+    /// several tables they are those of the last table written.
     pub first_row: Option<RowId>,
     pub last_row: Option<RowId>,
     /// Rows inserted (new versions included).
@@ -170,7 +171,7 @@ impl Transaction {
         Transaction { ops, ack: Ack::Durable, internal: false, remember: None }
     }
 
-    /// One insert.
+    /// A transaction of one insert.
     pub fn insert(table: impl Into<String>, batch: RecordBatch, mode: Mode) -> Self {
         Transaction::new(vec![Op::Insert { table: table.into(), batch, mode }])
     }
@@ -181,15 +182,16 @@ impl Transaction {
         self
     }
 
-    /// Refused with [`types::Kind::Conflict`] (in its context [`REPEATED`](crate::remember::REPEATED)) if one of this key was
-    /// committed already. With [`Ack::Durable`] only: nobody would learn what became of it.
+    /// Gives the transaction an idempotency key. It is refused with [`types::Kind::Conflict`] (in its context
+    /// [`REPEATED`](crate::remember::REPEATED)) if one of this key was committed already. Only for [`Ack::Durable`]:
+    /// otherwise nobody would learn its outcome.
     #[must_use]
     pub fn remember(mut self, remember: Remember) -> Self {
         self.remember = Some(remember);
         self
     }
 
-    /// For Polynya's own tables.
+    /// Allows writes to Polynya's own tables.
     #[must_use]
     pub fn internal(mut self) -> Self {
         self.internal = true;

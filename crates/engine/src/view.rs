@@ -1,4 +1,4 @@
-//! What a principal sees of a root (A1).
+//! A principal's view of a root (A1).
 
 use std::sync::Arc;
 
@@ -15,28 +15,28 @@ use crate::near::{did_you_mean, near};
 use crate::remember;
 use crate::root::Root;
 
-/// The column that says which rows of a vault everybody may see.
+/// The column that marks the rows of a vault that everybody may see.
 const PUBLISHED: &str = "published";
 
-/// A root through the eyes of a principal (A1): tables that it may not see do not exist.
+/// A root as one principal may see it (A1): tables that it may not see do not exist.
 ///
-/// A vault ([`TableDef::is_vault`]) holds notes that are nobody's business beside those that are published. Its rows are
-/// for admins; for others it does not exist, except for search: [`View::searchable`] with [`View::row_filter`].
+/// A vault ([`TableDef::is_vault`]) holds private notes beside published ones. Its rows are for admins. For others it does
+/// not exist, except for search: [`View::searchable`] with [`View::row_filter`].
 #[derive(Clone, Debug)]
 pub struct View {
     root: Arc<Root>,
     tables: TableSet,
     admin: bool,
-    /// Which lsn it looks at, if not the root's.
+    /// The lsn at which it reads, if that is not the root's.
     then: Option<Lsn>,
 }
 
-/// Which rows and columns of a table may be shown to a principal that may not read all of it.
+/// The rows and columns of a table that may be shown to a principal that may not read all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowFilter {
-    /// Rows in which this bool column is true, and no others; `None`: no rows at all.
+    /// The bool column that is true in the rows that may be shown; `None` if no row may be.
     pub published: Option<ColumnId>,
-    /// Columns that may be shown of them, searched in, filtered by and sorted by.
+    /// Columns of these rows that may be shown, searched in, filtered by and sorted by.
     pub columns: Vec<ColumnId>,
 }
 
@@ -47,12 +47,12 @@ impl View {
         Ok(View { root, tables: principal.tables.clone(), admin, then: None })
     }
 
-    /// Whether it looks at this very root.
+    /// Returns true if it reads this very root.
     pub(crate) fn is_of(&self, root: &Arc<Root>) -> bool {
         self.present().is_some_and(|own| Arc::ptr_eq(own, root))
     }
 
-    /// The root that it looks at; `None` if it looks at an earlier point.
+    /// The root that it reads, or `None` if it reads an earlier point.
     pub(crate) fn present(&self) -> Option<&Arc<Root>> {
         self.then.is_none().then_some(&self.root)
     }
@@ -61,12 +61,12 @@ impl View {
         self.then.unwrap_or(self.root.lsn())
     }
 
-    /// Of its last commit; of the past to the millisecond.
+    /// Time of its last commit; for a view of the past, to the millisecond.
     pub fn time(&self) -> Micros {
         self.then.and_then(|lsn| self.root.times.of(lsn)).unwrap_or(self.root.time())
     }
 
-    /// [`Root::derived`] for a table of this view. What was derived from a table is not kept with its past.
+    /// [`Root::derived`] for a table of this view. `None` in a view of the past: derived data is not kept with it.
     pub fn derived(&self, materializer: &str, table: &table::Snapshot) -> Option<Arc<Position>> {
         if self.then.is_some() {
             return None;
@@ -78,8 +78,8 @@ impl View {
         self.root.lookup(table)
     }
 
-    /// Of the rows of `batch`, which holds the columns of a unique index: their values as bytes that are equal for equal ones,
-    /// `None` where one is null; and the rows of a table of this view that have them.
+    /// Looks up the rows of `batch`, which has the columns of a unique index, in a table of this view. Returns their encoded
+    /// values, which are equal for equal values and `None` if one is null, and the rows of the table that have these values.
     #[allow(clippy::type_complexity, reason = "two lists")]
     pub fn owners(
         &self,
@@ -96,26 +96,26 @@ impl View {
         Ok((keys, owners.rows))
     }
 
-    /// Whether what a materializer published before a restart is still to be opened; until then [`View::derived`] has nothing
-    /// of it.
+    /// Returns true if output that a materializer published before a restart is still to be opened. Until then
+    /// [`View::derived`] returns nothing for it.
     pub fn is_opening(&self, materializer: &str, table: &table::Snapshot) -> bool {
         let id = table.def().id;
         let known = self.root.meta.checkpoints.contains_key(&(materializer.to_owned(), id));
         self.then.is_none() && known && self.root.derived(materializer, id).is_none()
     }
 
-    /// Whether all tables and views exist for this principal.
+    /// Returns true if all tables and views exist for this principal.
     pub fn sees_all(&self) -> bool {
         self.admin && self.tables == TableSet::All
     }
 
-    /// The views that exist for this principal, in the order of their full names. What it reads through one of them is what
-    /// it may read itself.
+    /// The views that exist for this principal, in the order of their full names. Through a view it reads only rows that it
+    /// may read itself.
     pub fn views(&self) -> Vec<Arc<ViewDef>> {
         self.root.views().filter(|view| self.tables.contains(&view.name)).cloned().collect()
     }
 
-    /// The view of this name: `[namespace.]view`, exact or the only one that differs by case.
+    /// Returns the view of this name, `[namespace.]view`: the exact one, or the only one that differs by case.
     pub fn view(&self, wanted: &str) -> Option<Arc<ViewDef>> {
         if self.root.meta.views.is_empty() {
             return None;
@@ -134,8 +134,8 @@ impl View {
         self.root.tables().filter(|t| self.sees(t.def())).cloned().collect()
     }
 
-    /// The table of this name: `[namespace.]table`, exact or the only one that differs by case. [`Kind::NotFound`] names
-    /// near ones.
+    /// Returns the table of this name, `[namespace.]table`: the exact one, or the only one that differs by case. Fails with
+    /// [`Kind::NotFound`], which suggests similar names.
     pub fn table(&self, wanted: &str) -> Result<Arc<table::Snapshot>> {
         if self.then.is_none()
             && let Some(table) = self.root.table(&name::qualified(wanted)).filter(|t| self.sees(t.def()))
@@ -149,7 +149,7 @@ impl View {
         self.find(&full_name).ok_or_else(|| self.missing(&full_name, &|def| self.sees(def)))
     }
 
-    /// [`View::table`] for a name that is already full; `None` if there is no such table.
+    /// Returns the table of a name that is already full, like [`View::table`], or `None` if there is none.
     pub fn find(&self, full_name: &str) -> Option<Arc<table::Snapshot>> {
         if let Some(lsn) = self.then {
             return self.table_then(full_name, lsn).ok();
@@ -157,8 +157,8 @@ impl View {
         self.find_among(full_name, &|def| self.sees(def))
     }
 
-    /// The tables in which this principal may search, in the order of their full names. What is found in one of them may be
-    /// shown as far as its [`View::row_filter`] says. The past is not searched.
+    /// The tables in which this principal may search, in the order of their full names. Rows found in one of them may be
+    /// shown as far as its [`View::row_filter`] allows. The past is not searched.
     pub fn searchables(&self) -> Vec<Arc<table::Snapshot>> {
         if self.then.is_some() {
             return Vec::new();
@@ -166,8 +166,8 @@ impl View {
         self.root.tables().filter(|t| self.may_search(t.def())).cloned().collect()
     }
 
-    /// [`View::table`] among [`View::searchables`]. Nothing but what [`View::row_filter`] lets through may be shown,
-    /// counted, or told apart by an error.
+    /// Returns the table of this name among [`View::searchables`]. Only the rows and columns that [`View::row_filter`] lets
+    /// through may be shown, counted, or told apart by an error.
     pub fn searchable(&self, wanted: &str) -> Result<Arc<table::Snapshot>> {
         let full_name = name::full_table_name(wanted)?;
         if self.then.is_some() {
@@ -177,7 +177,7 @@ impl View {
         self.find_among(&full_name, &may_search).ok_or_else(|| self.missing(&full_name, &may_search))
     }
 
-    /// What a principal may see of a table that it found by [`View::searchable`]; `None`: everything.
+    /// The part of a table found by [`View::searchable`] that the principal may see; `None` means all of it.
     pub fn row_filter(&self, table: &table::Snapshot) -> Option<RowFilter> {
         let def = table.def();
         if self.sees(def) {
@@ -207,13 +207,13 @@ impl View {
         exists_for(&self.tables, self.admin, def)
     }
 
-    /// Whether a table of this full name would exist for this principal.
+    /// Returns true if a table of this full name would exist for this principal.
     pub(crate) fn may_name(&self, full_name: &str) -> bool {
         self.tables.contains(full_name)
     }
 
     fn may_search(&self, def: &TableDef) -> bool {
-        // Beside what is read, vaults.
+        // Vaults are searched besides the tables that the principal reads.
         self.tables.contains(&def.name) && (def.is_vault() || self.sees(def))
     }
 
@@ -243,11 +243,11 @@ impl View {
     }
 }
 
-/// Tables of Polynya's own that hold what was answered to others, or name what others have: they exist for those alone who see
-/// everything.
+/// Tables of Polynya's own that hold answers given to others, or names of their objects. They exist only for a principal
+/// that sees everything.
 const FOR_OWNERS: [&str; 2] = [remember::TABLE, "polynya.catalog"];
 
-/// Whether a table exists for who has this set of tables, and is an admin or is not.
+/// Returns true if a table exists for a principal with this set of tables; `admin` tells whether it is an admin.
 pub fn exists_for(tables: &TableSet, admin: bool, def: &TableDef) -> bool {
     let sees_all = admin && *tables == TableSet::All;
     tables.contains(&def.name)
@@ -256,7 +256,8 @@ pub fn exists_for(tables: &TableSet, admin: bool, def: &TableDef) -> bool {
 }
 
 impl RowFilter {
-    /// The rows of a table that it lets through. Reads one column of the whole table: a vault has some thousands of rows.
+    /// Returns the rows of a table that the filter lets through. Reads one column of the whole table: a vault has some
+    /// thousands of rows.
     pub fn rows(&self, table: &table::Snapshot) -> Result<Rows> {
         let Some(published) = self.published else { return Ok(Rows(Vec::new())) };
         let projection = table.projection(&[ROW_ID, published])?;
@@ -280,7 +281,7 @@ fn push_published(batch: &RecordBatch, rows: &mut Vec<RowId>) -> Result<()> {
     Ok(())
 }
 
-/// Rows that may be shown.
+/// Ids of the rows that may be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows(Vec<RowId>);
 

@@ -1,4 +1,4 @@
-//! Which head, manifest or merge is due.
+//! Chooses the head to seal, the segments to merge, and the time of a manifest.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,8 +11,8 @@ use crate::manifest::Manifest;
 use crate::root::Root;
 use crate::shared::{Background, Shared, What};
 
-/// The table whose head should go first: the largest one that is full, the largest one at all while the debt is high,
-/// or the one whose rows hold back a log that has grown too long, or may not grow.
+/// Returns the table whose head is sealed next: the largest full one, the largest of all while the debt is high, or the one
+/// whose rows hold back a log that is too long or finds no room.
 pub(super) fn sealable(
     shared: &Shared,
     root: &Root,
@@ -24,7 +24,7 @@ pub(super) fn sealable(
     let idle = || root.tables().filter(|t| t.head_rows() > 0).filter(may);
     let largest = idle().max_by_key(|t| t.head_bytes())?;
     let full = largest.head_bytes() >= options.seal_bytes;
-    // What is being sealed already, or waits after a failure, is no reason to seal a few rows of another.
+    // A head that is being sealed already, or waits after a failure, is no reason to seal a few rows of another table.
     let others: u64 = root.tables().filter(|t| !may(t)).map(|t| t.head_bytes()).sum();
     let indebted = shared.counters.head_bytes.get().saturating_sub(others) >= options.debt_soft_bytes / 2;
     if full || indebted {
@@ -38,8 +38,8 @@ pub(super) fn sealable(
     if log.files <= options.log_files_max && !holds_room {
         return None;
     }
-    // A file that no head holds goes with a manifest. As long as that is being written, whatever came since would be sealed
-    // again and again, in segments of a few rows.
+    // A log file that no head needs goes with a manifest. While that is being written, rows that came since would otherwise
+    // be sealed again and again, in segments of a few rows.
     let asked = Lsn(shared.trimmed_below.load(Ordering::Acquire));
     let is_held = log.oldest_file_lsn >= Manifest::replay_from(root);
     if !is_held && (log.oldest_file_lsn >= asked || background.is_running(What::Manifest)) {
@@ -48,10 +48,12 @@ pub(super) fn sealable(
     idle().min_by_key(|t| t.head_first_lsn()).cloned()
 }
 
-/// A manifest pays off once it lets go of a log file, or of replaced segments: at once where the log grows, else a little later.
+/// Returns true if a manifest pays off because it lets a log file or replaced segments be removed. It is due at once if the
+/// log grows, and otherwise a little later.
 pub(super) fn manifest_due(shared: &Shared, root: &Root, background: &Background, now: Duration) -> bool {
     let stats = shared.syncer.stats();
-    // Files that nothing needs any more go at once, once each: an archive may keep them after all.
+    // A file that nothing needs any more is trimmed at once, but only one attempt is made: an archive may keep the file
+    // after all.
     let asked = Lsn(shared.trimmed_below.load(Ordering::Acquire));
     if stats.oldest_file_lsn > Lsn(0)
         && stats.oldest_file_lsn >= asked
@@ -63,7 +65,7 @@ pub(super) fn manifest_due(shared: &Shared, root: &Root, background: &Background
         return false;
     }
     let written = stats.bytes_written.saturating_sub(background.manifest_log_bytes);
-    // Who erases waits for what a manifest still names.
+    // An erasure waits for the removal of files that a manifest still names.
     let awaited = !background.erasing.is_empty()
         && background.obsolete.iter().any(|obsolete| !shared.manifest_covers(obsolete.since));
     if awaited {
@@ -74,16 +76,17 @@ pub(super) fn manifest_due(shared: &Shared, root: &Root, background: &Background
         || !background.obsolete.is_empty() && (written >= 1 << 20 || waited)
 }
 
-/// How long the files of replaced segments and dropped tables wait for a manifest where nothing else needs one.
+/// Time that the files of replaced segments and dropped tables wait for a manifest if nothing else needs one.
 const OBSOLETE_WAIT: Duration = Duration::from_secs(5);
 
-/// When replaced segments are looked at again: whether a manifest is due that lets go of them, or the last reader has.
+/// Returns the time until replaced segments are checked again: a manifest that lets them be removed may be due, or their
+/// last reader may be gone.
 pub(super) fn obsolete_again(background: &Background, now: Duration) -> Option<Duration> {
     let due = background.obsolete_since.unwrap_or(now) + OBSOLETE_WAIT;
     (!background.obsolete.is_empty()).then(|| due.saturating_sub(now).max(Duration::from_secs(1)))
 }
 
-/// A table of fewer segments is not merged while seals are behind.
+/// Number of segments below which a table is not merged while seals are behind.
 const SEGMENTS_WAIT_MAX: usize = 256;
 
 pub(super) fn compactable(
@@ -92,7 +95,7 @@ pub(super) fn compactable(
     background: &mut Background,
     now: Duration,
 ) -> Option<(Arc<table::Snapshot>, Vec<SegmentId>)> {
-    // Where rows of segments have ended since, as seals and merges tell of themselves.
+    // Finds the tables in whose segments rows were deleted since the last look; seals and merges report theirs themselves.
     let before = std::mem::take(&mut background.sealed_live);
     for table in root.tables() {
         let (id, live) = (table.def().id, table.sealed_live());
@@ -107,8 +110,8 @@ pub(super) fn compactable(
     if candidates.is_empty() {
         return None;
     }
-    // While writers are ahead of the seals, a merge would take the disk and the cores from what lets them go on. A seal is due
-    // then, and its end leads back here.
+    // While writers are ahead of the seals, a merge would take disk and cores from the seals that let writers go on. A seal
+    // is due then, and its end leads back here.
     let pressed = shared.counters.head_bytes.get() >= shared.options.debt_soft_bytes / 2;
     for snapshot in root.tables().filter(|t| candidates.contains(&t.def().id)) {
         let id = snapshot.def().id;

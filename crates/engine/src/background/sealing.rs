@@ -1,16 +1,16 @@
-//! What a seal under way has done of the debt that writers are paced by.
+//! Bytes that a running seal has already written, which no longer count as debt of the writers.
 
 use std::sync::Arc;
 
 use crate::shared::Shared;
 
-/// Bytes of a head that a seal has written. They are no debt any more: writers are paced by how a seal gets on, not by when
-/// it ends. Goes with what was made, and is dropped with the head's own bytes: counted twice even for a moment, they would
-/// let all writers go on at once.
+/// Bytes of a head that a seal has written. They no longer count as debt: writers are paced by the progress of a seal, not
+/// by its end. The value travels with the sealed segment and is dropped together with the head's own bytes. If the bytes
+/// were subtracted twice even for a moment, all writers would go on at once.
 pub(crate) struct Sealing {
     shared: Arc<Shared>,
     bytes: u64,
-    /// The head's.
+    /// Bytes of the head.
     bytes_max: u64,
 }
 

@@ -45,7 +45,7 @@ fn what_a_seal_has_written_is_no_debt_any_more() {
         assert!(result.is_ok(), "{result:?}");
     });
     engine.step(Step::Commit);
-    // Published together, before anybody is told: what has come since is all that is owed.
+    // Both are published together, before any writer is answered: only the rows that came since are debt.
     assert_eq!((shared.counters.sealing_bytes.get(), shared.debt_bytes()), (0, head));
     while engine.step(Step::Sync) | engine.step(Step::Background) | engine.step(Step::Commit) {}
     assert_eq!(engine.root().table("main.t").unwrap().segments().count(), 2);
@@ -134,7 +134,7 @@ fn long_work_makes_way_for_a_file_of_the_log() {
     assert!(!shared.background.lock().is_running(What::Preallocate));
 }
 
-/// Its steps do not end before it is told so.
+/// A materializer whose steps end only when they are allowed to.
 #[derive(Default)]
 struct Stuck {
     state: std::sync::Mutex<StuckState>,
@@ -143,7 +143,7 @@ struct Stuck {
 
 #[derive(Default)]
 struct StuckState {
-    /// Steps that have begun.
+    /// Number of steps that have begun.
     begun: usize,
     may_end: bool,
 }
@@ -194,7 +194,7 @@ impl Materializer for Stuck {
     }
 }
 
-/// A merge and a commit of the lake had both threads for seconds: heads grew until writers were held back for half a second.
+/// A merge and a lake commit held both threads for seconds: heads grew until writers were held back for half a second.
 #[test]
 fn however_many_are_in_long_work_a_full_head_is_sealed() {
     let _limit = testkit::limit(120);
@@ -233,7 +233,7 @@ fn however_many_are_in_long_work_a_full_head_is_sealed() {
     engine.close().unwrap();
 }
 
-/// While the head that writers waited for was being sealed, every other was sealed again after each of its rows.
+/// While the head that writers waited for was being sealed, every other head was sealed again after each of its rows.
 #[test]
 fn what_is_being_sealed_is_no_reason_to_seal_a_few_rows_of_another_table() {
     let machine = sim::SimEnv::new(7);
@@ -291,7 +291,7 @@ fn what_is_to_be_forgotten_comes_between_two_seals_and_no_merge_begins_before_it
         upsert();
         while engine.step(Step::Background) | engine.step(Step::Commit) | engine.step(Step::Sync) {}
     }
-    // Too old by now; and both a seal and a merge are due.
+    // The old versions are past their time by now, and both a seal and a merge are due.
     machine.clock.advance(Duration::from_secs(3_600));
     upsert();
     let shared = engine.shared_weak().upgrade().unwrap();
@@ -308,7 +308,7 @@ fn what_is_to_be_forgotten_comes_between_two_seals_and_no_merge_begins_before_it
     assert!(matches!(next(&shared, &mut Turn::Free), Some(Task::Forget(_))));
     let mut background = shared.background.lock();
     background.end(What::Forget(table));
-    // The same of an erasure, until its segments are written anew.
+    // An erasure holds merges back in the same way, until its segments are rewritten.
     drop(background);
     let erasure = engine.erase(table, root.lsn()).unwrap();
     assert!(erasure.is_at_segments() && !merge(&mut shared.background.lock()));

@@ -1,4 +1,4 @@
-//! ALTER TABLE on the commit thread: what is checked again because others wrote meanwhile.
+//! ALTER TABLE on the commit thread: repeats the checks whose result other writers may have changed meanwhile.
 
 use std::collections::HashMap;
 
@@ -9,11 +9,12 @@ use super::Core;
 use super::check::changed_since;
 use crate::prepare::{Alter, Prepared, PreparedOp, Target, exists, refuse_nulls};
 
-/// Rows that came since the caller looked for nulls, and are looked at here. With more of them it looks again.
+/// Number of rows added since the caller looked for nulls that the commit thread checks itself. With more, the caller looks
+/// again.
 pub(super) const ROWS_AGAIN_MAX: u64 = 65_536;
 
 impl Prepared {
-    /// Whether the rows of earlier transactions must be in the tips before it is checked.
+    /// Returns true if the rows of earlier transactions of the group must be in the tips before this one is checked.
     pub fn needs_row_check(&self) -> bool {
         let asks = |op: &PreparedOp| match op {
             PreparedOp::AlterTable(Alter { seen, .. }) => seen.is_some(),
@@ -25,7 +26,7 @@ impl Prepared {
 }
 
 impl Core {
-    /// The changed definition; `None` if nothing is left to change.
+    /// Returns the changed definition, or `None` if nothing is left to change.
     pub(super) fn check_alter(
         &self,
         defs: &HashMap<String, TableDef>,
@@ -65,8 +66,8 @@ impl Core {
     }
 }
 
-/// Whether rows that were brought to an older definition are what they would be under this one: their columns are as they
-/// were, and what came behind them has a value for rows that lack it.
+/// Returns true if rows that were conformed to an older definition are valid under this one as they are: their columns are
+/// unchanged, and every column added since has a value for rows that lack it.
 pub(super) fn still_fits(def: &TableDef, batch: &RecordBatch) -> bool {
     let given = batch.num_columns();
     if given > def.schema.columns.len() {
@@ -74,7 +75,7 @@ pub(super) fn still_fits(def: &TableDef, batch: &RecordBatch) -> bool {
     }
     let (same, new) = def.schema.columns.split_at(given);
     let fields = def.schema.to_arrow_user();
-    // Nulls are only ever allowed where they were not.
+    // Nullability is not compared: it only ever changes from NOT NULL to nullable. `refuses_null` is checked below.
     let is_same = batch.schema_ref().fields().iter().zip(fields.fields()).all(|(then, now)| {
         then.name() == now.name() && then.data_type() == now.data_type() && then.metadata() == now.metadata()
     });
@@ -82,15 +83,15 @@ pub(super) fn still_fits(def: &TableDef, batch: &RecordBatch) -> bool {
         let columns = same.iter().zip(batch.columns());
         columns.into_iter().any(|(column, array)| column.refuses_null && array.null_count() > 0)
     };
-    // What such a row shows is `initial`; what it should get is the default.
+    // Such a row shows `initial` but should get the default, so the two must agree.
     let has_value = |column: &types::Column| {
         column.default == column.initial && (column.default.is_some() || column.takes_null())
     };
     is_same && !has_nulls() && new.iter().all(has_value)
 }
 
-/// Whether `now` is `then` with more columns behind its own, and nothing else: what was meant by names of columns then is
-/// meant by them now.
+/// Returns true if `now` is `then` with more columns after its own and no other change: a column name that was used then
+/// means the same column now.
 pub(super) fn has_grown(then: &TableDef, now: &TableDef) -> bool {
     let known = then.schema.columns.len();
     then.id == now.id
@@ -98,8 +99,9 @@ pub(super) fn has_grown(then: &TableDef, now: &TableDef) -> bool {
         && now.schema.columns.get(..known).is_some_and(|columns| columns == then.schema.columns)
 }
 
-/// Rows that were brought to a definition which has gained columns of others since: many clients that bring new columns to
-/// one table at once need not wait for each other. [`Kind::Conflict`](types::Kind::Conflict) if more has changed than that.
+/// Brings rows to a definition to which other writers added columns since the rows were prepared. So many clients can add
+/// columns to one table at once without waiting for each other. Fails with [`Kind::Conflict`](types::Kind::Conflict) if more
+/// than that has changed.
 pub(super) fn laid_anew(def: &TableDef, target: &Target, batch: &RecordBatch) -> Result<RecordBatch> {
     let base = target.base.as_ref().filter(|base| has_grown(base.def(), def));
     let laid = base.and_then(|_| table::conform(batch, def).ok());

@@ -19,10 +19,10 @@ impl Core {
     pub(super) fn check(&mut self, group: &mut Group, prepared: Prepared) -> Result<Vec<Action>> {
         // Definitions as this transaction leaves them, by full name.
         let mut defs: HashMap<String, TableDef> = HashMap::new();
-        // Names that it gives to views, without their case.
+        // Lower-case names that it gives to views.
         let mut views: Vec<String> = Vec::new();
         let mut actions = Vec::with_capacity(prepared.ops.len());
-        // Whoever sends a request again gets its answer, not what would become of it now.
+        // A repeated request gets its recorded answer, not the outcome of a second attempt.
         for op in &prepared.ops {
             if let PreparedOp::Remember(insert) = op {
                 self.check_not_repeated(insert)?;
@@ -33,7 +33,7 @@ impl Core {
                 PreparedOp::CreateTable { mut def, if_absent } => {
                     match self.names.get(def.name.as_str()) {
                         Some(_) if if_absent && def.id != TableId(0) => continue,
-                        // It came into being since the definition was made, maybe with other columns.
+                        // The table was created since the definition was made, maybe with other columns.
                         Some(_) if if_absent => return Err(changed_since(&def.name)),
                         Some(_) => return Err(exists(&def.name)),
                         None if def.id != TableId(0) => return Err(changed_since(&def.name)),
@@ -58,7 +58,7 @@ impl Core {
                     if !is_same && !has_grown(&base, def) {
                         return Err(changed_since(&table));
                     }
-                    // What does not fit to those of others is told by whoever reads the rows again.
+                    // If the columns clash with those of other writers, the caller prepares again and gets the error then.
                     let added = with_columns(def, &columns);
                     let added = added.map_err(|e| if is_same { e } else { changed_since(&table) })?;
                     if let Some(def) = added {
@@ -95,7 +95,8 @@ impl Core {
                     actions.push(self.deletes(table, deletes));
                 }
                 PreparedOp::Expire { target, rows } => {
-                    // Their time was up under the definition of the base; another time may count by now.
+                    // The rows expired under the definition of the base; another time to live or time column may count by
+                    // now.
                     let table = self.check_target(&defs, &target)?;
                     let now = self.def_in(&defs, &target.table)?;
                     let then = target.base.as_ref().map(|base| (base.def().options.ttl, base.def().time));
@@ -176,7 +177,7 @@ impl Core {
         }
     }
 
-    /// The id of the table that an operation was prepared for, if it is still that table.
+    /// Returns the id of the table that an operation was prepared for, if the name still means that table.
     fn check_target(&self, defs: &HashMap<String, TableDef>, target: &Target) -> Result<TableId> {
         let id = self.def_in(defs, &target.table)?.id;
         if target.id.is_some_and(|expected| expected != id) {
@@ -213,7 +214,7 @@ impl Core {
         Ok(Action::Rows { table, version, batch, deletes, unchecked: checks.left_out() })
     }
 
-    /// Those of `rows` (ascending) that are live.
+    /// Returns those of `rows` (ascending) that are live. If `must_exist`, fails if one is not.
     fn check_live(
         &self,
         table: TableId,
@@ -242,7 +243,7 @@ impl Core {
     }
 }
 
-/// The live row of a key that was looked up before.
+/// Returns the live row of a key that was looked up before.
 pub(super) fn find_again(tip: Option<&table::Tip>, target: &Target, key: &Key) -> Result<Option<RowId>> {
     match (tip, &target.base) {
         (None, _) => Ok(None),
@@ -251,7 +252,7 @@ pub(super) fn find_again(tip: Option<&table::Tip>, target: &Target, key: &Key) -
     }
 }
 
-/// The refusal that makes a caller read the definition again and retry.
+/// The error that makes a caller read the definition again and retry.
 pub(super) fn changed_since(full_name: &str) -> Error {
     Error::conflict(format!(
         "table `{}` changed while the request was prepared",
@@ -261,7 +262,7 @@ pub(super) fn changed_since(full_name: &str) -> Error {
     .hint("retry the request")
 }
 
-/// The refusal of a change to a row that somebody else has changed or deleted; shows the row's key, if it has one and it
+/// The error for a change to a row that another writer has changed or deleted. It shows the row's key, if it has one and it
 /// can be read.
 pub(crate) fn row_gone(target: &Target, row: RowId) -> Error {
     let base = target.base.as_ref().filter(|base| base.def().is_keyed());

@@ -1,4 +1,4 @@
-//! What background work hands in: sealed and merged segments, and how far what derives from a table has come.
+//! Edits of background work: sealed, merged and evicted segments, forgotten rows, and the progress of materializers.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl Core {
         let lsn = group.lsn(offset);
         let committed = Committed { lsn, ..Committed::default() };
         let Some(tip) = self.tips.get_mut(&table) else {
-            // The table was dropped meanwhile; nobody needs what was made.
+            // The table was dropped meanwhile; nobody needs the new segments.
             let put_away = kept.and_then(|kept| kept.segment);
             self.retire_segments(table, output.into_iter().chain(put_away), lsn);
             return Ok(committed);
@@ -83,9 +83,9 @@ impl Core {
         Ok(committed)
     }
 
-    /// Lets go of a segment's rows, which the lake has. Logged as what it comes to: one segment takes another's place. `newest`
-    /// is what was published since they were compared: they are read there, or files that only older positions need would
-    /// stay for as long as nothing more is published.
+    /// Replaces a segment by one without rows; the lake has them. It is logged as a compaction of one segment into another.
+    /// `newest` is the position that was published since the rows were compared with the lake. Rows are then read from that
+    /// position: otherwise files that only older positions need would stay until the next publication.
     fn evict(
         &mut self,
         group: &mut Group,
@@ -96,7 +96,7 @@ impl Core {
         newest: Option<(&'static str, Arc<Position>)>,
     ) -> Result<Committed> {
         let meta = output.meta().clone();
-        // The only place where rows leave this machine: never before the lake has them durably.
+        // Rows leave this machine only here, and never before the lake has them durably.
         assert!(landed.row() >= meta.last_row, "K1: rows were to be evicted that the lake does not have");
         self.flush_staged(group)?;
         let offset = group.frame.commit();
@@ -112,7 +112,7 @@ impl Core {
             self.retire_segments(table, std::iter::once(output), lsn);
             return Ok(committed);
         };
-        // Nothing that ended is dropped: what is deleted stays marked so.
+        // Deleted rows are not dropped here: they stay marked as deleted.
         let kept = table::RetainedRows { after: Lsn(0), floor: None, last_end: lsn, segment: None };
         let id = output.id();
         tip.apply_compact(&[input], Some(output), Some(kept))?;
@@ -125,7 +125,7 @@ impl Core {
         Ok(committed)
     }
 
-    /// Where a position says that rows are read that its table has let go of.
+    /// Returns the lake snapshot of a position, from which evicted rows of the table are read.
     fn landed_at(
         &self,
         name: &str,
@@ -138,7 +138,7 @@ impl Core {
         position.landed.clone().or_else(anew)
     }
 
-    /// Lets go of rows that ended.
+    /// Drops segments of deleted rows that were retained for readers of the past, and raises the table's past floor.
     fn forget(&mut self, group: &mut Group, table: TableId, segments: &[SegmentId], floor: Lsn) -> Committed {
         let Some(tip) = self.tips.get_mut(&table) else { return Committed::default() };
         let offset = group.frame.commit();
@@ -150,7 +150,7 @@ impl Core {
         Committed { lsn, ..Committed::default() }
     }
 
-    /// Notes how far a materializer has come.
+    /// Records the progress of a materializer.
     fn derive(
         &mut self,
         group: &mut Group,
@@ -175,7 +175,7 @@ impl Core {
         self.meta.checkpoints.insert((name.to_owned(), table), position.checkpoint.clone());
         self.meta_changed = true;
         self.settle_uniques(group, offset, table, &position)?;
-        // Rows may have left since its step began.
+        // Rows may have been evicted since its step began.
         let snapshot = self.tips.get(&table).map(|tip| tip.snapshot(group.lsn(offset)));
         let landed = snapshot.filter(|snapshot| snapshot.has_evicted());
         let landed = landed.and_then(|snapshot| self.landed_at(name, &position, &snapshot));

@@ -1,4 +1,5 @@
-//! Requests that are remembered: checked before everything else that they ask for, written behind it.
+//! Requests with an idempotency key on the commit thread: repetition is checked before everything else, and the outcome is
+//! written after everything else.
 
 use arrow::array::RecordBatch;
 use commitlog::record::{CommitRun, Deletes, InsertedRows};
@@ -9,17 +10,17 @@ use crate::prepare::Insert;
 use crate::remember::{self, TABLE};
 use crate::transaction::Committed;
 
-/// What is written of a request.
+/// The row that records a request.
 pub(super) struct Row {
     pub table: TableId,
     pub version: SchemaVersion,
     pub batch: RecordBatch,
-    /// What it takes the place of.
+    /// Rows that it replaces.
     pub replaces: Vec<RowId>,
 }
 
 impl Core {
-    /// Refuses a request that was committed before, whatever else there would be to say of it.
+    /// Refuses a request that was committed before, even if it would meet another error too.
     pub(super) fn check_not_repeated(&self, insert: &Insert) -> Result<()> {
         let tip = self.names.get(TABLE).and_then(|id| self.tips.get(id));
         for key in &insert.keys {
@@ -31,8 +32,8 @@ impl Core {
         Ok(())
     }
 
-    /// Writes down what the commit came to. Its own section, past the group's stages: the table has a key, so nothing of it
-    /// is ever staged, and small inserts to other tables go on to be gathered.
+    /// Writes the outcome of the commit. The row gets its own section and bypasses the staged rows of the group. Its table
+    /// has a key, so none of its rows is ever staged, and small inserts to other tables go on being gathered.
     pub(super) fn apply_remember(
         &mut self,
         group: &mut Group,

@@ -1,4 +1,4 @@
-//! Room in the log for a group, and what happens where there is none.
+//! Reserves room in the log for a group, and picks the requests that still happen when the disk is full.
 
 use std::sync::atomic::Ordering;
 
@@ -8,11 +8,11 @@ use types::{Error, Kind, Lsn, Result};
 use super::Core;
 use crate::inbox::Request;
 
-/// A frame's own header, with room to spare.
+/// Bytes reserved for a frame's own header, with some to spare.
 const FRAME_HEADER_BYTES_MAX: u64 = 256;
 
 impl Core {
-    /// Those of a group that happen though the log has no room for all of it; the others are refused.
+    /// Returns the requests of a group that happen although the log has no room for all of it; refuses the others.
     pub(super) fn without_room(&mut self, requests: Vec<Request>, error: &Error) -> Vec<Request> {
         let refuse = |requests: Vec<Request>, error: &Error| {
             requests.into_iter().for_each(|request| request.refuse(error.clone()));
@@ -23,7 +23,7 @@ impl Core {
         }
         let (freeing, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(Request::makes_room);
         refuse(others, error);
-        // What background work did goes before what users delete: it is small, and lets go of the log itself.
+        // Edits of background work go before deletes of users: they are small, and they let the log itself be trimmed.
         let (edits, writes): (Vec<_>, Vec<_>) =
             freeing.into_iter().partition(|request| matches!(request, Request::Edit { .. }));
         let mut happening = Vec::new();
@@ -40,7 +40,8 @@ impl Core {
         happening
     }
 
-    /// Room in the log. What is kept only for an archive gives way: an archive that is behind must not stop writes.
+    /// Reserves room in the log. Files that are kept only for an archive give way: an archive that is behind must not stop
+    /// writes.
     pub(super) fn reserve(&mut self, requests: &[Request], purpose: Purpose) -> Result<()> {
         let bytes: u64 = requests.iter().map(Request::frame_bytes).sum();
         if bytes == 0 {
@@ -55,7 +56,8 @@ impl Core {
             self.log.trim_unarchived(Lsn(self.shared.trimmed_below.load(Ordering::Acquire)))?;
             reserved = self.log.reserve(bytes, purpose);
         }
-        // What makes room says nothing about others, nor does what is so short that it fits behind what is there.
+        // A request that makes room says nothing about others when it succeeds. Nor does one so short that it fits into the
+        // space that is left.
         let lacking = &self.shared.lacks_room;
         let shows_room = |rotated: bool| rotated || bytes >= lacking.load(Ordering::Relaxed);
         match &reserved {

@@ -1,4 +1,4 @@
-//! What becomes of the rows of an insert: which are written, which row versions end, and what stands in the way.
+//! Decides about the rows of an insert: the rows to write, the row versions that end, and the conflicts that refuse it.
 
 use std::collections::HashSet;
 
@@ -8,18 +8,18 @@ use types::{Error, Result, RowId, TableDef, name};
 
 use crate::prepare::{Claims, Key, Rule, key_taken, key_text};
 
-/// Rows of one insert as they were prepared.
+/// The rows of one insert as they were prepared.
 pub(crate) struct Settled<'a> {
     pub def: &'a TableDef,
-    /// One a row for a keyed table.
+    /// One key for each row, if the table is keyed.
     pub keys: &'a [Key],
     pub claims: &'a [Claims],
     pub rule: &'a Rule,
 }
 
 impl Settled<'_> {
-    /// The rows that are written, and the versions that end: `deletes` (ascending), and what the rule says of the rows that
-    /// have the keys now, which `find` tells. `owner` tells which row has the values of a unique index.
+    /// Returns the rows to write and the row versions that end: `deletes` (ascending), and those that the rule replaces.
+    /// `find` returns the row that has a key now; `owner` returns the row that has the values of a unique index now.
     pub fn settle(
         &self,
         batch: RecordBatch,
@@ -53,7 +53,7 @@ impl Settled<'_> {
                 }
                 (_, None) => {}
                 (Rule::Refuse | Rule::Skip, Some(current)) => {
-                    // A row that this very operation ends does not stand in the way of its successor.
+                    // A row that this same operation ends does not stand in the way of its successor.
                     if deletes[..ended].binary_search(&current).is_err() {
                         return Err(key_taken(def, &batch, row));
                     }
@@ -61,7 +61,7 @@ impl Settled<'_> {
                 (Rule::Replace, Some(current)) => deletes.push(current),
             }
         }
-        // All at one lsn, so their order says nothing, and in this one they take least room in the log.
+        // They all end at one lsn, so their order has no meaning. Sorted, they take least room in the log.
         deletes.sort_unstable();
         for claims in claims {
             for (row, key) in claims.keys.iter().enumerate() {
@@ -80,7 +80,7 @@ impl Settled<'_> {
         Ok((batch, deletes))
     }
 
-    /// The rows in whose way another row is, of the table or before them.
+    /// Returns the rows that conflict with another row, of the table or earlier in the batch.
     fn skipped(
         &self,
         rows: usize,
@@ -134,7 +134,7 @@ fn unexpected(
     .hint("read the row again and retry")
 }
 
-/// The batch without these rows (ascending).
+/// Returns the batch without these rows (ascending).
 fn without(batch: &RecordBatch, skip: &[usize]) -> Result<RecordBatch> {
     let keep: BooleanArray =
         (0..batch.num_rows()).map(|row| Some(skip.binary_search(&row).is_err())).collect();

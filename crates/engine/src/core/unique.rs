@@ -1,8 +1,8 @@
-//! Unique indexes on the commit thread: who has a value now, and from when on an index is enforced.
+//! Unique indexes on the commit thread: finds the row that has a value now, and decides from when on an index is enforced.
 //!
-//! A write whose rows were compared with all rows of the table is *complete*. While an index is being checked some are
-//! not: their writers could not see all rows by value. Once the index has compared all rows below the last incomplete
-//! write with each other, no two rows are equal, and none become so: it is enforced from then on.
+//! A write whose rows were compared with all rows of the table is *complete*. While an index is being checked, some writes
+//! are not complete: their writers could not see all rows by value. Once the index has compared all rows below the last
+//! incomplete write with each other, no two rows are equal and none can become equal: the index is enforced from then on.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -20,29 +20,30 @@ use super::check::changed_since;
 use super::{Core, Group};
 use crate::prepare::{Claims, Target, equal_rows};
 
-/// Values of one insert that are looked for among all rows here, because its writer could not; with more it tries again.
+/// Number of values of one insert that the commit thread looks for among all rows because the writer could not. With more,
+/// the writer tries again.
 const VALUES_AGAIN_MAX: usize = 4_096;
 
-/// Of indexes that are being checked.
+/// Unique indexes that are being checked, by table and name.
 #[derive(Default)]
 pub(super) struct Unchecked(HashMap<(TableId, String), Since>);
 
 struct Since {
-    /// The row id below which there may be rows that were compared with some others only.
+    /// Row id below which some rows were compared with only some of the others.
     below: RowId,
-    /// The commit that made the index: what was found before is of another one.
+    /// The commit that made the index. A verdict from before it is about another index.
     made: Lsn,
 }
 
 impl Unchecked {
-    /// After opening: which rows had been compared before is not known.
+    /// The state after opening. It is not known which rows were compared before, so none count as compared.
     pub fn of(tips: &HashMap<TableId, Tip>) -> Unchecked {
         let mut unchecked = Unchecked::default();
         tips.values().for_each(|tip| unchecked.note(tip, None, |_| true));
         unchecked
     }
 
-    /// `made` is the commit that made these indexes, if it did so just now.
+    /// Marks all present rows as not fully compared. `made` is the commit that made these indexes, if it did so just now.
     fn note(&mut self, tip: &Tip, made: Option<Lsn>, is_meant: impl Fn(&IndexDef) -> bool) {
         let def = tip.def();
         let checking = def.indexes.iter().filter(|index| index.unique == Some(UniqueState::Checking));
@@ -55,7 +56,7 @@ impl Unchecked {
     }
 }
 
-/// How the values of one insert are looked for.
+/// Looks up the values of one insert.
 pub(super) struct Checks<'a> {
     tip: Option<&'a Tip>,
     lookup: Option<Arc<dyn Lookup>>,
@@ -63,12 +64,12 @@ pub(super) struct Checks<'a> {
 }
 
 impl Checks<'_> {
-    /// Whether some rows were not looked at.
+    /// Returns true if some rows were not compared.
     pub fn left_out(&self) -> bool {
         self.left_out.get()
     }
 
-    /// The live row that has the values of a row now.
+    /// Returns the live row that has the values of a row now.
     pub fn owner(
         &self,
         target: &Target,
@@ -101,9 +102,9 @@ fn is_enforced(def: &TableDef, unique: &Compared) -> bool {
 }
 
 impl Core {
-    /// How the values of an insert are looked for, and those that count still: an index that failed meanwhile asks for
-    /// nothing. [`Kind::Conflict`](types::Kind::Conflict) if the insert was prepared for other indexes than its table has
-    /// now.
+    /// Returns the lookup for the values of an insert, and the claims that still count: an index that failed meanwhile makes
+    /// no claim. Fails with [`Kind::Conflict`](types::Kind::Conflict) if the insert was prepared for other indexes than its
+    /// table has now.
     pub(super) fn check_claims(
         &self,
         table: TableId,
@@ -127,9 +128,9 @@ impl Core {
         Ok((Checks { tip, lookup, left_out: Cell::new(false) }, claims))
     }
 
-    /// What was published last of the values of a table.
+    /// Returns the newest lookup of a table's values that was made.
     fn lookup(&self, table: TableId) -> Option<Arc<dyn Lookup>> {
-        // One materializer publishes lookups; what it made last counts, even where that is nothing.
+        // Only one materializer makes lookups; the results of the others have none.
         for (_, _, made) in self.derived.iter().rev().filter(|(of, ..)| *of == table) {
             match made {
                 Some(position) if position.lookup.is_some() => return position.lookup.clone(),
@@ -139,8 +140,8 @@ impl Core {
         self.newest.lookup(table).cloned()
     }
 
-    /// Decides which new unique indexes are enforced at once: those of a table without rows, and those whose maker has
-    /// compared the rows.
+    /// Decides which new unique indexes are enforced at once: those of a table without rows, and those whose creator has
+    /// already compared the rows.
     pub(super) fn check_new_uniques(
         &self,
         def: &mut TableDef,
@@ -185,7 +186,7 @@ impl Core {
         Ok(())
     }
 
-    /// The definition of a table changed: all rows that it has are older than its new indexes.
+    /// Notes the new unique indexes of a changed definition: all rows of the table are older than they are.
     pub(super) fn note_new_uniques(&mut self, before: &TableDef, table: TableId, lsn: Lsn) {
         let Some(tip) = self.tips.get(&table).filter(|tip| tip.def().has_unique()) else { return };
         let def = tip.def().clone();
@@ -205,7 +206,8 @@ impl Core {
         }
     }
 
-    /// What a new position says of unique indexes: rows that need not be kept in memory, and whether two are equal.
+    /// Applies a new position to the unique indexes of its table: drops values that need no longer be kept in memory, and
+    /// enforces or fails the indexes that were being checked.
     pub(super) fn settle_uniques(
         &mut self,
         group: &mut Group,

@@ -1,4 +1,4 @@
-//! Views on the commit thread: names that no table has.
+//! Views on the commit thread: a view and a table never share a name.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use types::{Error, Kind, Result, ViewDef, name};
 use super::{Action, Core};
 
 impl Core {
-    /// The view of this name, whatever its case.
+    /// Returns the view of this name, ignoring case.
     pub(super) fn view_named(&self, full_name: &str) -> Option<&Arc<ViewDef>> {
         let folded = full_name.to_lowercase();
         self.meta.views.values().find(|view| view.name.to_lowercase() == folded)
     }
 
-    /// `more`: names that the same transaction gives.
+    /// Checks that a view may take its name. `more` names the tables that the same transaction creates.
     pub(super) fn check_view(&self, view: ViewDef, replace: bool, more: &[String]) -> Result<Action> {
         let folded = view.name.to_lowercase();
         let known = self.names.keys().map(AsRef::as_ref).chain(more.iter().map(String::as_str));

@@ -1,4 +1,4 @@
-//! ALTER TABLE: checked against the caller's root, with a look at rows where a change asks for one.
+//! ALTER TABLE: checks the changes against the caller's root, and looks at rows if a change requires it.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use super::{PreparedOp, Preparer, encoded_bytes};
 pub(crate) struct Alter {
     /// Full name.
     pub table: String,
-    /// What the changes were checked against.
+    /// Version of the definition against which the changes were checked.
     pub base: SchemaVersion,
-    /// Whose rows were looked at; `None` if no change asks for it, or if the same transaction creates the table.
+    /// The snapshot whose rows were checked; `None` if no change requires it, or if the same transaction creates the table.
     pub seen: Option<Arc<Snapshot>>,
     pub changes: Vec<AlterAction>,
 }
@@ -49,7 +49,7 @@ impl Preparer<'_> {
         self.bytes += changed.schema.columns.iter().map(|c| 128 + c.name.len() as u64).sum::<u64>();
         let touched = self.touch(&full_name)?;
         touched.def = Arc::new(changed);
-        // Under its new name nothing in this transaction knows it.
+        // Nothing in this transaction knows the table by its new name.
         touched.dropped |= renamed;
         let (table, base) = (def.name.clone(), def.schema.version);
         Ok(PreparedOp::AlterTable(Alter { table, base, seen, changes }))
@@ -57,13 +57,13 @@ impl Preparer<'_> {
 
     fn check_renamed(&mut self, def: &TableDef, changed: &TableDef) -> Result<()> {
         let to = self.new_name(&changed.name, "table")?;
-        // In another case it could leave the set of who renames it.
+        // With another case the name could leave the set of tables of the principal that renames it.
         if !self.view.may_name(&to) {
             return Err(self.may_not_create("table", &to));
         }
         let is_touched = self.tables.contains_key(&to);
         match self.touch(&to) {
-            // The same one, whose name differs by case.
+            // The same table: the new name differs by case only.
             Ok(touched) if touched.def.id == def.id => Ok(()),
             Ok(touched) => Err(super::exists(&touched.def.name)),
             Err(e) if e.kind() == Kind::NotFound && !is_touched => Ok(()),
@@ -72,8 +72,8 @@ impl Preparer<'_> {
     }
 }
 
-/// Fails if a live row after `after` holds a null where `changed` refuses one. Columns that the table has not yet have the
-/// same value in all rows.
+/// Fails if a live row after `after` holds a null where `changed` refuses one. A column that the table does not have yet has
+/// the same value in all rows.
 pub(crate) fn refuse_nulls(table: &Snapshot, after: RowId, changed: &TableDef) -> Result<()> {
     let def = table.def();
     let is_new = |column: &&Column| {
@@ -95,7 +95,7 @@ pub(crate) fn refuse_nulls(table: &Snapshot, after: RowId, changed: &TableDef) -
             if !known {
                 return holds(column, piece.row_range().0);
             }
-            // Dead rows count in a zone, so that it may only say that there is none.
+            // Zone maps count deleted rows too, so a zone can only prove that there is no null.
             if piece.zone(column.id).is_some_and(|zone| zone.nulls == 0) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Keys of rows that are inserted: encoded, one row each, looked up.
+//! Keys of inserted rows: encodes them, removes repeated ones and looks them up.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,8 +25,8 @@ pub(crate) fn encode_keys(def: &TableDef, batch: &RecordBatch) -> Vec<Box<[u8]>>
         .collect()
 }
 
-/// Leaves one row a key: the last where rows replace, the first where they are skipped; elsewhere a repetition is an
-/// error.
+/// Keeps one row for each key: the last one if rows replace others, the first one if rows are skipped. Under other rules a
+/// repeated key is an error.
 pub(super) fn distinct(
     def: &TableDef,
     batch: RecordBatch,

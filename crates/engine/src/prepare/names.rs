@@ -1,4 +1,4 @@
-//! Which names a transaction may write to, and which it may give.
+//! Checks the names that a transaction writes to, drops, or gives to new objects.
 
 use types::{Error, Kind, Result, name};
 
@@ -6,7 +6,7 @@ use super::Preparer;
 use crate::resolve::{Resolved, is_stray};
 
 impl Preparer<'_> {
-    /// The full name of what this transaction may write to, if there is such a thing.
+    /// Returns the full name of an object that this transaction may write to, whether or not it exists.
     pub(super) fn writable_name(&self, wanted: &str) -> Result<String> {
         let full_name = name::full_table_name(wanted)?;
         match self.internal || !name::is_reserved(&full_name) {
@@ -15,8 +15,9 @@ impl Preparer<'_> {
         }
     }
 
-    /// The full name of what this transaction may drop. Besides what it may write to, who sees everything may drop what stands
-    /// in Polynya's namespace by mistake: views, and tables by the case of their names.
+    /// Returns the full name of an object that this transaction may drop. Besides the names that it may write to, a
+    /// principal that sees everything may drop objects that are in Polynya's namespace by mistake: views, and tables whose
+    /// namespace has another case.
     pub(super) fn droppable_name(&self, wanted: &str) -> Result<String> {
         let full_name = name::full_table_name(wanted)?;
         let is_mistake = match self.view.resolve(&full_name) {
@@ -30,8 +31,8 @@ impl Preparer<'_> {
         self.writable_name(wanted)
     }
 
-    /// The full name that this transaction may give to a new `kind` of thing: a table or a view. Whether something visible has
-    /// it already is for the caller.
+    /// Returns the full name that this transaction may give to a new `kind` of object: a table or a view. The caller checks
+    /// whether a visible object has the name already.
     pub(super) fn new_name(&self, wanted: &str, kind: &str) -> Result<String> {
         let full_name = self.writable_name(wanted)?;
         match self.view.resolve(&full_name) {

@@ -1,4 +1,4 @@
-//! What a write claims of unique indexes: the values of its rows, and who has them.
+//! The values that a write claims under unique indexes, and the rows that have them already.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use super::{Key, Preparer, Rule, Target, equals};
 #[derive(Debug)]
 pub(crate) struct Claims {
     pub unique: Compared,
-    /// One a row; `None` of a row with a null, which is in nobody's way.
+    /// One key for each row; `None` for a row with a null, which conflicts with no other row.
     pub keys: Vec<Option<Key>>,
-    /// They were looked for among all rows of the caller's snapshot.
+    /// True if the values were looked for among all rows of the caller's snapshot.
     pub complete: bool,
 }
 
 impl Claims {
-    /// About what they hold.
+    /// Approximate bytes of the claims in memory.
     pub fn bytes(&self) -> u64 {
         self.keys.iter().map(|key| 32 + key.as_ref().map_or(0, |key| key.bytes.len() as u64)).sum()
     }
 
-    /// The refusal of a row whose values are taken.
+    /// The error for a row whose values are taken.
     pub fn taken(&self, def: &TableDef, batch: &RecordBatch, row: usize) -> Error {
         let text = self.text(def, batch, row);
         refusal(def, &self.unique, format!("a row with {text} exists already"))
@@ -38,7 +38,7 @@ impl Claims {
     }
 }
 
-/// The refusal of an index over rows two of which are equal.
+/// The error for a unique index over rows of which two are equal.
 pub(crate) fn equal_rows(table: &table::Snapshot, unique: &Compared, rows: (RowId, RowId)) -> Error {
     let row = table.row(rows.0).ok().flatten();
     let value = |id| row.as_ref().and_then(|row| row.value(id).ok()).unwrap_or(Value::Null);
@@ -61,7 +61,7 @@ fn text(def: &TableDef, unique: &Compared, values: impl Iterator<Item = Value>) 
     unique.columns.iter().zip(values).filter_map(part).collect::<Vec<_>>().join(", ")
 }
 
-/// What these rows claim, and who of the target's snapshot has it.
+/// Returns the claims of these rows, with the rows of the target's snapshot that have the same values.
 pub(crate) fn claims(
     target: &Target,
     lookup: Option<&Arc<dyn Lookup>>,
@@ -114,7 +114,7 @@ impl Preparer<'_> {
         Ok(claims)
     }
 
-    /// Compares the rows that are there for new unique indexes of a small table.
+    /// Compares the existing rows of a small table for its new unique indexes.
     pub(super) fn entered(&mut self, full_name: &str, changed: &TableDef) -> Result<Vec<EnteredRows>> {
         let touched = self.touch(full_name)?;
         let known = touched.def.indexes.clone();

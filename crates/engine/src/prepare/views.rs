@@ -1,4 +1,4 @@
-//! CREATE VIEW and DROP VIEW: who may give which name.
+//! CREATE VIEW and DROP VIEW: checks the name and the size of a view.
 
 use types::{Error, Result, ViewDef, name};
 
